@@ -1,0 +1,94 @@
+"""The one seam: what measures a candidate. A real card stands behind it, or the simulated twin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tuner.core.gpu import Target
+from tuner.core.job import Objective
+from tuner.core.outcome import Candidate, Outcome
+from tuner.core.workload import Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """What all candidates of a job share; an evaluator may keep inputs and references for the last one."""
+
+    workload: Workload
+    objective: Objective
+    #: Of the input data.
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalsTimes:
+    """Times of all finalists, interleaved: row r of every finalist was taken in round r."""
+
+    #: [num_candidates][num_rounds], microseconds; None for a candidate that failed in the finals.
+    times_us: tuple[tuple[float, ...] | None, ...]
+    #: Why a candidate has no times; empty for the others.
+    reasons: tuple[str, ...]
+    #: Index of the process that took round r: 0 the warm child, 1 a fresh one.
+    process_of_round: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """Where figures come from; carried by every result, since where it differs the result is a weaker match."""
+
+    #: e.g. ``NVIDIA H200``; ``simulated NVIDIA H200`` for the twin.
+    gpu_name: str
+    simulated: bool
+    #: Driver version, empty where there is none.
+    driver: str = ""
+    #: CUDA version of the compiler, empty where nothing was compiled.
+    cuda: str = ""
+    #: SM and memory clock limits, MHz.
+    clocks_mhz: dict[str, int] = field(default_factory=dict)
+    #: Version of this package.
+    tuner_version: str = ""
+    #: Digest of the kernel sources.
+    kernel_version: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArtifactFiles:
+    """What a pipeline fetches: a manifest and the files that it names."""
+
+    #: By name: kernel.cu, kernel.cubin (absent when simulated), plan*.bin, manifest.json.
+    files: dict[str, bytes]
+    #: The parsed manifest.
+    manifest: dict[str, Any]
+
+
+class Evaluator(Protocol):
+    """Blocking and single-threaded: a dispatcher runs it in a thread of its own, one call at a time.
+
+    No candidate's fault raises: it is an `Outcome`. `WorkerError` means that the evaluator itself is unusable.
+    """
+
+    @property
+    def target(self) -> Target:
+        """What it measures on."""
+        ...
+
+    def environment(self) -> Environment:
+        """Where its figures come from."""
+        ...
+
+    def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
+        """Proves, builds, checks and times one candidate, interleaved with the library."""
+        ...
+
+    def finals(self, problem: Problem, candidates: tuple[Candidate, ...]) -> FinalsTimes:
+        """Times all candidates in interleaved rounds, in a warm process and again in a fresh one."""
+        ...
+
+    def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
+        """The files of a candidate of ours; `extra` joins the manifest (times, verdict, environment)."""
+        ...
+
+    def close(self) -> None:
+        """Ends its processes."""
+        ...

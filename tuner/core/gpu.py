@@ -1,0 +1,187 @@
+"""What a GPU is, as far as a schedule depends on it: a catalogue by id, and facts read from a live card."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tuner.errors import InvalidInput
+
+SIMULATED_PREFIX = "simulated:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One GPU model. Rates are the data sheet's dense ones, not measurements."""
+
+    #: Catalogue id, e.g. ``h200``.
+    id: str
+    #: Marketing name as the driver reports it, without the vendor.
+    name: str
+    #: Compute capability, e.g. (9, 0).
+    compute_capability: tuple[int, int]
+    #: Streaming multiprocessors.
+    num_sms: int
+    #: Shared memory of one SM that CTAs may share, bytes.
+    smem_per_sm_bytes: int
+    #: Largest dynamic shared memory of one CTA (opt-in), bytes.
+    smem_per_cta_bytes: int
+    #: 32-bit registers of one SM.
+    registers_per_sm: int = 65536
+    #: Resident threads of one SM.
+    threads_per_sm: int
+    #: L2 cache, bytes.
+    l2_bytes: int
+    #: DRAM, bytes.
+    dram_bytes: int
+    #: DRAM bandwidth, bytes per second.
+    dram_bytes_per_s: float
+    #: Dense fp16/bf16 tensor-core rate with fp32 accumulation, FLOP per second.
+    tensor_flops_per_s: float
+    #: Boost clock, MHz.
+    clock_mhz: int
+
+    @property
+    def arch(self) -> str:
+        """NVRTC target, e.g. ``sm_90a``: the arch-specific one where it exists and matters."""
+        major, minor = self.compute_capability
+        return f"sm_{major}{minor}" + ("a" if major == 9 else "")
+
+
+#: Shared memory that the driver keeps per CTA, bytes (CUDA C++ Programming Guide, compute capabilities).
+SMEM_RESERVED_PER_CTA_BYTES = 1024
+
+_GIB = 2**30
+_MIB = 2**20
+
+
+def _gpu(
+    id: str,
+    name: str,
+    capability: tuple[int, int],
+    num_sms: int,
+    threads_per_sm: int,
+    l2_mib: float,
+    dram_gib: int,
+    dram_gb_per_s: float,
+    tflops: float,
+    clock_mhz: int,
+) -> Gpu:
+    """A catalogue row; shared memory follows from the compute capability.
+
+    Source: NVIDIA data sheets and architecture white papers of each model; CUDA C++ Programming Guide, table
+    "Technical Specifications per Compute Capability".
+    """
+    smem_kib = {(8, 0): 164, (8, 6): 100, (8, 9): 100, (9, 0): 228, (10, 0): 228, (12, 0): 100}[capability]
+    return Gpu(
+        id=id,
+        name=name,
+        compute_capability=capability,
+        num_sms=num_sms,
+        smem_per_sm_bytes=smem_kib * 1024,
+        smem_per_cta_bytes=(smem_kib - 1) * 1024,
+        threads_per_sm=threads_per_sm,
+        l2_bytes=int(l2_mib * _MIB),
+        dram_bytes=dram_gib * _GIB,
+        dram_bytes_per_s=dram_gb_per_s * 1e9,
+        tensor_flops_per_s=tflops * 1e12,
+        clock_mhz=clock_mhz,
+    )
+
+
+CATALOGUE: dict[str, Gpu] = {
+    gpu.id: gpu
+    for gpu in (
+        _gpu("a100", "A100-SXM4-80GB", (8, 0), 108, 2048, 40, 80, 2039, 312, 1410),
+        _gpu("a40", "A40", (8, 6), 84, 1536, 6, 48, 696, 149.7, 1740),
+        _gpu("rtx3050", "GeForce RTX 3050", (8, 6), 20, 1536, 2, 8, 224, 36.4, 1777),
+        _gpu("rtx4090", "GeForce RTX 4090", (8, 9), 128, 1536, 72, 24, 1008, 165.2, 2520),
+        _gpu("rtx5090", "GeForce RTX 5090", (12, 0), 170, 1536, 96, 32, 1792, 209.5, 2407),
+        _gpu("h100", "H100 80GB HBM3", (9, 0), 132, 2048, 50, 80, 3350, 989.4, 1980),
+        _gpu("h200", "H200", (9, 0), 132, 2048, 60, 141, 4800, 989.4, 1980),
+        _gpu("b200", "B200", (10, 0), 148, 2048, 126, 180, 8000, 2250, 1965),
+    )
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A GPU to tune for; a simulated one never answers for a real one."""
+
+    gpu: Gpu
+    #: True for the twin that needs no card.
+    simulated: bool = False
+
+    @property
+    def id(self) -> str:
+        """``h200``, or ``simulated:h200``."""
+        return (SIMULATED_PREFIX if self.simulated else "") + self.gpu.id
+
+
+def parse_target(target_id: str) -> Target:
+    """The target called `target_id`, e.g. ``h200`` or ``simulated:h200``.
+
+    Raises:
+        InvalidInput: no GPU of the catalogue has that id.
+    """
+    simulated = target_id.startswith(SIMULATED_PREFIX)
+    gpu = CATALOGUE.get(target_id.removeprefix(SIMULATED_PREFIX))
+    if gpu is None:
+        known = ", ".join(CATALOGUE)
+        raise InvalidInput("target", f"no GPU is called {target_id!r}", f"use one of {known}, or simulated:<id>")
+    return Target(gpu=gpu, simulated=simulated)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveFacts:
+    """What a driver says of one card."""
+
+    #: As the driver reports it, e.g. ``NVIDIA H200``.
+    name: str
+    #: ``GPU-…``.
+    uuid: str
+    compute_capability: tuple[int, int]
+    num_sms: int
+    smem_per_sm_bytes: int
+    smem_per_cta_bytes: int
+    registers_per_sm: int
+    threads_per_sm: int
+    l2_bytes: int
+    dram_bytes: int
+    clock_mhz: int
+    #: Theoretical DRAM bandwidth from bus width and memory clock, or 0 where the driver does not say.
+    dram_bytes_per_s: float = 0.0
+
+
+def gpu_from_live(facts: LiveFacts) -> Gpu:
+    """The catalogue's entry corrected by what the card says; an unlisted card gets an id of its own and the rates
+    of the listed GPU of nearest compute capability, scaled by its SMs and clock."""
+
+    def plain(name: str) -> str:
+        return name.removeprefix("NVIDIA ").casefold()
+
+    matches = [gpu for gpu in CATALOGUE.values() if plain(facts.name).startswith(gpu.name.casefold())]
+    known = max(matches, key=lambda gpu: len(gpu.name)) if matches else None
+    base = known or min(
+        CATALOGUE.values(),
+        key=lambda gpu: abs(
+            10 * gpu.compute_capability[0] + gpu.compute_capability[1]
+            - 10 * facts.compute_capability[0] - facts.compute_capability[1]
+        ),
+    )  # fmt: skip
+    scale = facts.num_sms * facts.clock_mhz / (base.num_sms * base.clock_mhz)
+    return replace(
+        base,
+        id=known.id if known else plain(facts.name).replace(" ", "-"),
+        name=facts.name.removeprefix("NVIDIA "),
+        compute_capability=facts.compute_capability,
+        num_sms=facts.num_sms,
+        smem_per_sm_bytes=facts.smem_per_sm_bytes,
+        smem_per_cta_bytes=facts.smem_per_cta_bytes,
+        registers_per_sm=facts.registers_per_sm,
+        threads_per_sm=facts.threads_per_sm,
+        l2_bytes=facts.l2_bytes,
+        dram_bytes=facts.dram_bytes,
+        dram_bytes_per_s=base.dram_bytes_per_s if known else facts.dram_bytes_per_s or base.dram_bytes_per_s,
+        tensor_flops_per_s=base.tensor_flops_per_s if known else base.tensor_flops_per_s * scale,
+        clock_mhz=facts.clock_mhz,
+    )

@@ -1,0 +1,114 @@
+"""What became of a candidate: an outcome is a value, and infinity never stands for failure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tuner.core.schedule import Schedule
+
+
+class PlanKind(StrEnum):
+    """How the ops are launched. "Do not fuse" is an answer, so every kind is measured in every job."""
+
+    #: The vendor library's calls in a graph.
+    LIBRARY = "library"
+    #: Our kernel, one launch per op, in a graph.
+    TWO_LAUNCHES = "two_launches"
+    #: One persistent launch for all ops.
+    FUSED = "fused"
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it runs a generated kernel, and so needs a schedule."""
+        return self is not PlanKind.LIBRARY
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """What one trial tries."""
+
+    plan_kind: PlanKind
+    #: None for the library alone.
+    schedule: Schedule | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One named figure of a trial."""
+
+    #: Stable name, e.g. ``registers_per_thread``.
+    tag: str
+    #: e.g. ``bytes``; empty for a plain number.
+    unit: str
+    value: float
+
+
+class Stage(StrEnum):
+    """Where in a trial's path something ended."""
+
+    VERIFY = "verify"
+    RENDER = "render"
+    BUILD = "build"
+    LAUNCH = "launch"
+    CHECK = "check"
+    TIME = "time"
+
+
+class FailureKind(StrEnum):
+    """Why a candidate that should have worked did not."""
+
+    COMPILE_ERROR = "compile_error"
+    COMPILE_TIMEOUT = "compile_timeout"
+    WRONG_NUMBERS = "wrong_numbers"
+    #: The bounded spin expired, or the deadline passed.
+    HANG = "hang"
+    #: The child died, or its CUDA context was poisoned.
+    CRASH = "crash"
+    OUT_OF_MEMORY = "out_of_memory"
+    #: A fault of this program, not of the candidate.
+    INTERNAL = "internal"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """Its numbers were right, and this is how long it took."""
+
+    #: Median time of one workload (a chain's time over its length), microseconds.
+    time_us: float
+    #: Median time of the library in the same rounds, microseconds; equals time_us for the library itself.
+    library_us: float
+    #: Median over rounds of library time / this time: above 1 is faster than the library.
+    speedup: float
+    #: Half the interquartile range over the median of the samples.
+    spread: float
+    #: Time of each round, microseconds.
+    samples_us: tuple[float, ...]
+    #: ||out - reference|| / ||reference|| of the final outputs, the worst of the seeds.
+    rel_error: float
+    #: Resources and other figures.
+    metrics: tuple[Metric, ...] = ()
+    #: Seconds spent by stage: verify, render, build, check, time, ...
+    stage_s: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rejected:
+    """Refused for a reason before it ran: not a fault."""
+
+    stage: Stage
+    reason: str
+    stage_s: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """It should have worked, and did not."""
+
+    stage: Stage
+    kind: FailureKind
+    reason: str
+    stage_s: dict[str, float] = field(default_factory=dict)
+
+
+Outcome = Measured | Rejected | Failed

@@ -1,0 +1,150 @@
+"""A plan: tasks, who waits for what, and who posts what; and its one binary form, a table of int32 words.
+
+The words are what a kernel is handed, so everything that judges a plan (`verify`, `interpret`, `simulate`) reads
+them, never the objects that they were made from.
+
+Layout (all int32, offsets counted in words from the start)::
+
+    header, 16 words
+        0 magic            0x52_4E_55_54 ("TUNR")
+        1 version          1
+        2 num_tasks
+        3 num_signals
+        4 num_ctas         CTAs of the persistent grid
+        5 assignment       0 static queues, 1 tickets
+        6 queue_offset     static: num_ctas + 1 words, queue q holds tasks[queue[q] : queue[q + 1]]; ticket: 0
+        7 task_offset
+        8 wait_offset
+        9 num_waits
+        10..15             0
+    task, 8 words (at task_offset + 8 * t)
+        0 op               index into the workload's ops
+        1 tile_m           tile row
+        2 tile_n           tile column
+        3 wait_begin       its waits are waits[wait_begin : wait_end]
+        4 wait_end
+        5 post             the signal that it adds 1 to when its tile is stored, or -1
+        6..7               0
+    wait, 4 words (at wait_offset + 4 * w)
+        0 signal_begin     every signal of [signal_begin, signal_end) must have reached the threshold
+        1 signal_end
+        2 threshold        posts needed of each, counted from the start of this launch
+        3 posts_per_launch posts that each of them gets in one launch: the epoch's step, so that no launch resets them
+
+Tickets: CTAs draw 0, 1, 2, ... and run tasks[ticket]. Signals are monotonic over launches: a wait is over when
+signal - epoch * posts_per_launch >= threshold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.errors import PlanError
+
+Words = npt.NDArray[np.int32]
+
+MAGIC = int.from_bytes(b"TUNR", "little")
+VERSION = 1
+HEADER_WORDS = 16
+TASK_WORDS = 8
+WAIT_WORDS = 4
+STATIC, TICKET = 0, 1
+
+
+def _readonly(array: Words) -> Words:
+    array.setflags(write=False)
+    return array
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """One launch's plan as arrays; `to_words` and `from_words` are inverses."""
+
+    #: [num_tasks, 8]: op, tile_m, tile_n, wait_begin, wait_end, post, 0, 0; in queue order, or in ticket order.
+    tasks: Words
+    #: [num_waits, 4]: signal_begin, signal_end, threshold, posts_per_launch.
+    waits: Words
+    #: [num_ctas + 1] for static queues, empty for tickets.
+    queues: Words
+    #: Signals, >= 0.
+    num_signals: int
+    #: CTAs of the persistent grid, >= 1.
+    num_ctas: int
+    #: 0 static, 1 ticket.
+    assignment: int = field(default=TICKET)
+
+    @property
+    def num_tasks(self) -> int:
+        """Tasks of the plan."""
+        return len(self.tasks)
+
+    @cached_property
+    def words(self) -> Words:
+        """The plan's binary form, read-only."""
+        queue_offset = HEADER_WORDS if self.assignment == STATIC else 0
+        task_offset = HEADER_WORDS + (self.queues.size if self.assignment == STATIC else 0)
+        task_offset += -task_offset % 4  # tasks and waits are read as 16-byte vectors
+        wait_offset = task_offset + self.tasks.size
+        words = np.zeros(wait_offset + self.waits.size, dtype=np.int32)
+        words[:10] = (
+            MAGIC, VERSION, self.num_tasks, self.num_signals, self.num_ctas, self.assignment,
+            queue_offset, task_offset, wait_offset, len(self.waits),
+        )  # fmt: skip
+        if self.assignment == STATIC:
+            words[queue_offset : queue_offset + self.queues.size] = self.queues
+        words[task_offset:wait_offset] = self.tasks.ravel()
+        words[wait_offset:] = self.waits.ravel()
+        return _readonly(words)
+
+    @classmethod
+    def from_words(cls, words: Words) -> Plan:
+        """Reads a plan's binary form.
+
+        Raises:
+            PlanError: the table is not a plan: wrong magic, version, or an offset or index out of range.
+        """
+        words = np.ascontiguousarray(words, dtype=np.int32)
+        if words.size < HEADER_WORDS or words[0] != MAGIC or words[1] != VERSION:
+            raise PlanError("not a plan", f"the table must start with {MAGIC}, {VERSION} and hold a 16-word header")
+        num_tasks, num_signals, num_ctas, assignment, queue_at, task_at, wait_at, num_waits = map(int, words[2:10])
+        if min(num_tasks, num_signals, queue_at, num_waits) < 0 or num_ctas < 1 or assignment not in (STATIC, TICKET):
+            raise PlanError("not a plan", f"a header field is out of range: {words[:10].tolist()}")
+        num_queue_words = num_ctas + 1 if assignment == STATIC else 0
+        ends = (
+            (queue_at if num_queue_words else HEADER_WORDS, num_queue_words),
+            (task_at, num_tasks * TASK_WORDS),
+            (wait_at, num_waits * WAIT_WORDS),
+        )
+        if any(begin < HEADER_WORDS or begin + size > words.size for begin, size in ends):
+            raise PlanError("not a plan", f"a section lies outside the table of {words.size} words: {ends}")
+        plan = cls(
+            tasks=_readonly(words[task_at : task_at + num_tasks * TASK_WORDS].reshape(num_tasks, TASK_WORDS)),
+            waits=_readonly(words[wait_at : wait_at + num_waits * WAIT_WORDS].reshape(num_waits, WAIT_WORDS)),
+            queues=_readonly(words[queue_at : queue_at + num_queue_words]),
+            num_signals=num_signals,
+            num_ctas=num_ctas,
+            assignment=assignment,
+        )
+        plan._check_indices()
+        return plan
+
+    def _check_indices(self) -> None:
+        tasks, waits, queues = self.tasks, self.waits, self.queues
+        if len(tasks) and (
+            tasks[:, 3].min() < 0
+            or (tasks[:, 4] < tasks[:, 3]).any()
+            or tasks[:, 4].max() > len(waits)
+            or tasks[:, 5].min() < -1
+            or tasks[:, 5].max() >= self.num_signals
+        ):
+            raise PlanError("not a plan", "a task's wait range or posted signal is out of range")
+        if len(waits) and (
+            waits[:, 0].min() < 0 or (waits[:, 1] <= waits[:, 0]).any() or waits[:, 1].max() > self.num_signals
+        ):
+            raise PlanError("not a plan", "a wait's signal range is empty or out of range")
+        if self.assignment == STATIC and (queues[0] != 0 or queues[-1] != len(tasks) or (np.diff(queues) < 0).any()):
+            raise PlanError("not a plan", "the queues do not partition the tasks")

@@ -1,0 +1,137 @@
+"""What is remembered of a job: the store keeps these, the service hands them out, the wire copies them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from tuner.core.evaluator import Environment
+from tuner.core.job import JobSpec, JobState
+from tuner.core.outcome import Candidate, PlanKind
+
+T = TypeVar("T")
+
+
+class Verdict(StrEnum):
+    """The answer of a job."""
+
+    #: One fused launch is ahead of every other kind by more than the tie band.
+    FUSED_WINS = "fused wins"
+    #: The best fused launch and the best other kind are within the tie band.
+    TIE = "tie"
+    #: Another kind is ahead of every fused launch by more than the tie band.
+    DO_NOT_FUSE = "do not fuse"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalRow:
+    """One plan kind's best in the finals."""
+
+    candidate: Candidate
+    #: The trial that brought it here.
+    trial_number: int
+    #: Median over the rounds, microseconds; None where it failed in the finals.
+    time_us: float | None
+    #: Half the interquartile range over the median.
+    spread: float | None
+    #: Median over rounds of library time / this time.
+    speedup: float | None
+    #: 95 % confidence interval of `speedup`.
+    speedup_ci95: tuple[float, float] | None
+    #: Why there is no time; empty otherwise.
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """The result of a job."""
+
+    job_id: str
+    verdict: Verdict
+    #: The kind that won, ties broken towards the simpler: library, two_launches, fused.
+    winner: PlanKind
+    #: Relative distance below which two times are a tie.
+    tie_band: float
+    #: One row per finalist, library first.
+    finals: tuple[FinalRow, ...]
+    #: max(compulsory bytes / DRAM rate, FLOPs / tensor rate) of the target by data sheet, microseconds.
+    reference_us: float
+    #: sha256 of the artifact's zip, hex: the winner's kernel, or our best one's where the library won.
+    artifact_digest: str | None
+    environment: Environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRecord:
+    """A job as it stands."""
+
+    #: ``job-`` and 12 hex digits.
+    id: str
+    spec: JobSpec
+    state: JobState
+    #: Why it failed; empty otherwise.
+    reason: str
+    #: Seconds since the epoch.
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    #: Recorded outcomes by kind: measured, rejected, failed.
+    num_measured: int
+    num_rejected: int
+    num_failed: int
+    #: Fastest measured of ours and of the library so far, microseconds.
+    best_us: float | None
+    library_us: float | None
+    #: Seconds of search already spent, over restarts.
+    search_s: float
+
+    @property
+    def num_trials(self) -> int:
+        """Recorded outcomes of any kind."""
+        return self.num_measured + self.num_rejected + self.num_failed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """One thing that happened to a job; ids grow within the database, so a stream can resume after one."""
+
+    id: int
+    job_id: str
+    #: ``state``, ``trial`` or ``best``.
+    kind: str
+    at: float
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page(Generic[T]):
+    """One page of a listing."""
+
+    items: Sequence[T]
+    #: Opaque; None on the last page.
+    next_cursor: str | None
+
+
+class MatchKind(StrEnum):
+    """How well a stored result fits the asker's workload and target."""
+
+    #: Same workload, same target, same environment.
+    EXACT = "exact"
+    #: Same dtype, kind, activation and target; the nearest shape, or another driver, CUDA or kernel version.
+    NEAREST = "nearest"
+    #: Any target, but never a simulated result for a real one, nor the reverse.
+    ANY = "any"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestMatch:
+    """A stored result found by workload and target."""
+
+    best: Best
+    job: JobRecord
+    #: How well it fits.
+    match: MatchKind
+    #: In words, what differs; empty for exact.
+    differences: tuple[str, ...]

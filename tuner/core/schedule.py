@@ -1,0 +1,207 @@
+"""What is chosen: a tiling (compile time, it changes the source) and an ordering (run time, it changes the plan)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+
+class Engine(StrEnum):
+    """Which main loop computes a tile."""
+
+    #: mma.sync fed by multi-stage cp.async; sm_80 and up.
+    MMA = "mma"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """The piece of one op that one task computes: m x n outputs, k at a time."""
+
+    #: Rows of C, a multiple of 16.
+    m: int
+    #: Columns of C, a multiple of 16.
+    n: int
+    #: Depth of one pipeline stage, a multiple of 16.
+    k: int
+
+    def __str__(self) -> str:
+        return f"{self.m}x{self.n}x{self.k}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tiling:
+    """All that is fixed when the kernel is compiled."""
+
+    #: The main loop.
+    engine: Engine = Engine.MMA
+    #: One tile per op, in the workload's order.
+    tiles: tuple[Tile, ...]
+    #: Depth of the shared-memory ring, >= 2.
+    num_stages: int
+    #: Warps per CTA; 4 or 8.
+    num_warps: int
+
+    @property
+    def num_threads(self) -> int:
+        """Threads per CTA."""
+        return 32 * self.num_warps
+
+    def __str__(self) -> str:
+        tiles = "+".join(str(tile) for tile in self.tiles)
+        return f"{self.engine} {tiles} s{self.num_stages} w{self.num_warps}"
+
+
+class RasterKind(StrEnum):
+    """The order in which the tiles of one op are walked."""
+
+    #: Along the columns of a row of tiles, row by row.
+    ROW = "row"
+    #: Along the rows of a column of tiles, column by column.
+    COLUMN = "column"
+    #: Groups of `width` tile rows; inside a group, column by column (GROUP_M).
+    GROUPED = "grouped"
+    #: Panels of `width` tile columns; inside a panel, row by row.
+    PANEL = "panel"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raster:
+    """A walk over one op's tile grid."""
+
+    #: The curve.
+    kind: RasterKind = RasterKind.ROW
+    #: Tile rows of a group, or tile columns of a panel; 1 for row and column.
+    width: int = 1
+
+    def __str__(self) -> str:
+        return str(self.kind) if self.kind in (RasterKind.ROW, RasterKind.COLUMN) else f"{self.kind}{self.width}"
+
+
+class InterleaveKind(StrEnum):
+    """How the ops' walks are merged into one order."""
+
+    #: All of the producer, then all of the consumer.
+    PRODUCER_FIRST = "producer_first"
+    #: `rows` tile rows of the producer, then the consumer rows that these complete, and so on.
+    BANDS = "bands"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interleave:
+    """A merge of the ops' walks."""
+
+    #: The rule.
+    kind: InterleaveKind = InterleaveKind.PRODUCER_FIRST
+    #: Producer tile rows per band; 0 for producer_first.
+    rows: int = 0
+
+    def __str__(self) -> str:
+        return str(self.kind) if self.kind is InterleaveKind.PRODUCER_FIRST else f"bands{self.rows}"
+
+
+class Granularity(StrEnum):
+    """What one signal stands for."""
+
+    #: A producer tile row: every tile of the row posts to it.
+    ROW = "row"
+    #: One producer tile.
+    TILE = "tile"
+
+
+class Assignment(StrEnum):
+    """How tasks reach CTAs."""
+
+    #: A queue per CTA, dealt round-robin from the global order; needs every CTA co-resident.
+    STATIC = "static"
+    #: CTAs draw the next task of the global order from an atomic counter.
+    TICKET = "ticket"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ordering:
+    """All that is a table of integers at run time: thousands of orderings share one compiled kernel."""
+
+    #: One raster per op, in the workload's order.
+    rasters: tuple[Raster, ...]
+    #: Merge of the ops' walks.
+    interleave: Interleave = Interleave()
+    #: What a signal stands for.
+    granularity: Granularity = Granularity.ROW
+    #: Static queues or tickets.
+    assignment: Assignment = Assignment.TICKET
+    #: Persistent CTAs per SM, 1 or 2.
+    ctas_per_sm: int = 1
+    #: SMs left free for others.
+    reserved_sms: int = 0
+
+    def __str__(self) -> str:
+        rasters = "+".join(str(raster) for raster in self.rasters)
+        grid = f"{self.ctas_per_sm}/SM" + (f" less {self.reserved_sms} SMs" if self.reserved_sms else "")
+        return f"{rasters} {self.interleave} {self.granularity}-sync {self.assignment} {grid}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """One point of the space: what is compiled, and in which order it runs."""
+
+    tiling: Tiling
+    ordering: Ordering
+
+    def __str__(self) -> str:
+        return f"{self.tiling} | {self.ordering}"
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of plain JSON values; `from_json` is its inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Inverse of `to_json`."""
+        tiling, ordering = data["tiling"], data["ordering"]
+        return cls(
+            tiling=Tiling(
+                engine=Engine(tiling["engine"]),
+                tiles=tuple(Tile(**tile) for tile in tiling["tiles"]),
+                num_stages=tiling["num_stages"],
+                num_warps=tiling["num_warps"],
+            ),
+            ordering=Ordering(
+                rasters=tuple(Raster(kind=RasterKind(r["kind"]), width=r["width"]) for r in ordering["rasters"]),
+                interleave=Interleave(
+                    kind=InterleaveKind(ordering["interleave"]["kind"]), rows=ordering["interleave"]["rows"]
+                ),
+                granularity=Granularity(ordering["granularity"]),
+                assignment=Assignment(ordering["assignment"]),
+                ctas_per_sm=ordering["ctas_per_sm"],
+                reserved_sms=ordering["reserved_sms"],
+            ),
+        )
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits that name this schedule."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+#: Warp grids tried for a tile, in the order of preference, by number of warps: (warps along m, warps along n).
+_WARP_GRIDS = {4: ((1, 4), (2, 2), (4, 1)), 8: ((1, 8), (2, 4), (4, 2), (8, 1))}
+
+
+def warp_grid(tile: Tile, num_warps: int) -> tuple[int, int] | None:
+    """Warps along m and n whose warp tile is legal and reads the fewest operand bytes, or None.
+
+    A warp tile is legal where its m is a multiple of 16, its n of 8 (the mma.sync.m16n8k16 fragment), and neither
+    exceeds 64 (128 fp32 accumulators a thread). Each warp loads warp_m + warp_n rows of operands per k-step, so the
+    squarest wins.
+    """
+    legal = []
+    for warps_m, warps_n in _WARP_GRIDS.get(num_warps, ()):
+        warp_m, warp_n = tile.m // warps_m, tile.n // warps_n
+        whole = tile.m % (16 * warps_m) == 0 and tile.n % (8 * warps_n) == 0
+        if whole and warp_m <= 64 and warp_n <= 64:
+            legal.append((warp_m + warp_n, warps_m, warps_n))
+    return min(legal)[1:] if legal else None

@@ -1,0 +1,1 @@
+"""Makes a kernel, proves it, times it. Only `workers.gpu` touches CUDA."""

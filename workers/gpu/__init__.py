@@ -1,0 +1,1 @@
+"""What runs inside the disposable child that owns one GPU."""
