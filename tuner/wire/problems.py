@@ -1,0 +1,91 @@
+"""Problem documents (RFC 9457): what was wrong with a request, field by field, and what would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tuner.errors import InvalidInput
+
+MEDIA_TYPE = "application/problem+json"
+
+#: Longest value that a message repeats.
+_MAX_ECHO = 60
+
+
+class FieldProblem(BaseModel):
+    """One thing that is wrong."""
+
+    model_config = ConfigDict(frozen=True)
+
+    field: str = Field(description="dotted path, e.g. `pair.m`")
+    problem: str = Field(description="what is wrong")
+    remedy: str = Field(description="what would be right")
+
+
+class Problem(BaseModel):
+    """The body of every error."""
+
+    model_config = ConfigDict(frozen=True)
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldProblem] = []
+
+
+def problem(status: int, detail: str, errors: Sequence[FieldProblem] = ()) -> Problem:
+    """A problem document with the status' own title."""
+    return Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, errors=list(errors))
+
+
+def of_invalid_input(error: InvalidInput) -> FieldProblem:
+    """The domain's refusal, field by field."""
+    return FieldProblem(field=error.field, problem=error.problem, remedy=error.remedy)
+
+
+def of_validation(error: Mapping[str, Any]) -> FieldProblem:
+    """One of Pydantic's errors, with what would be right instead."""
+    context = error.get("ctx", {})
+    field = _path(error["loc"])
+    match error["type"]:
+        case "missing":
+            return FieldProblem(field=field, problem="is missing", remedy="add it")
+        case "extra_forbidden":
+            return FieldProblem(field=field, problem="is not a known field", remedy="check its spelling, or remove it")
+        case "union_tag_not_found":
+            return FieldProblem(field=f"{field}.kind", problem="is missing", remedy='give "ffn" or "independent"')
+        case "union_tag_invalid":
+            return FieldProblem(
+                field=f"{field}.kind",
+                problem=f"no kind is called {_echo(context['tag'])}",
+                remedy=f"use one of {context['expected_tags']}",
+            )
+        case "enum" | "literal_error":
+            problem = f"{_echo(error['input'])} is not one of the choices"
+            return FieldProblem(field=field, problem=problem, remedy=f"use {context['expected']}")
+    message = error["msg"].removeprefix("Input ")
+    return FieldProblem(
+        field=field, problem=f"{message}, got {_echo(error['input'])}", remedy=_remedy(context, message)
+    )
+
+
+def _remedy(context: Mapping[str, Any], message: str) -> str:
+    bounds = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+    found = [f"{words} {context[key]}" for key, words in bounds.items() if key in context]
+    return f"give {' and '.join(found)}" if found else f"give a value that {message.replace('should be', 'is')}"
+
+
+def _path(location: Sequence[int | str]) -> str:
+    """`("body", "pair", "ffn", "m")` as `pair.m`: without where it came from and the tag of a union."""
+    parts = [str(part) for part in location if part not in ("body", "query", "path", "header", "ffn", "independent")]
+    return ".".join(parts) or "body"
+
+
+def _echo(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= _MAX_ECHO else f"{text[:_MAX_ECHO]}…"

@@ -1,0 +1,250 @@
+"""What a client may ask: strict models with bounds, and their way into the domain."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tuner.core.job import Budget, CacheState, JobSpec, Objective, Regime, default_regime
+from tuner.core.records import MatchKind
+from tuner.core.workload import MAX_ELEMENTS, Activation, Dtype, Workload, WorkloadKind, ffn_pair, independent_pair
+from tuner.errors import InvalidInput
+
+#: Seeds stay within what every random generator takes.
+MAX_SEED = 2**31 - 1
+MAX_TRIALS = 100_000
+MAX_SECONDS = 7 * 24 * 3600.0
+
+Size = Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]
+# JSON knows no enumerations: a strict model would refuse the string.
+DtypeName = Annotated[Dtype, Field(strict=False, description="element type of every tensor; sums are fp32")]
+ActivationName = Annotated[Activation, Field(strict=False, description="applied to the first product")]
+CacheName = Annotated[CacheState, Field(strict=False, description="what the L2 holds when a sample starts")]
+RegimeName = Annotated[
+    Regime, Field(strict=False, description="the card's power state; by default sustained from 256 rows on")
+]
+TargetId = Annotated[
+    str, Field(min_length=1, max_length=100, description="a target's id, e.g. `h200` or `simulated:h200`")
+]
+
+
+class Strict(BaseModel):
+    """Refuses unknown fields and values that only look right."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class FfnPair(Strict):
+    """Y[m, d_out] = act(X[m, d_in] W1[d_hidden, d_in]^T + b1) W2[d_out, d_hidden]^T + b2."""
+
+    kind: Literal["ffn"] = Field(description="two GEMMs, the second reads the first one's output")
+    m: Size = Field(description="rows of X and Y")
+    d_in: Size = Field(description="columns of X")
+    d_hidden: Size = Field(description="columns of the intermediate")
+    d_out: Size = Field(description="columns of Y")
+    dtype: DtypeName = Dtype.FP16
+    activation: ActivationName = Activation.IDENTITY
+    bias: bool = Field(default=False, description="whether both products add a bias vector")
+
+    def to_workload(self) -> Workload:
+        """The two ops."""
+        return ffn_pair(**self.model_dump(exclude={"kind"}))
+
+    @classmethod
+    def from_workload(cls, workload: Workload) -> Self:
+        """Inverse of `to_workload`."""
+        up, down = workload.ops
+        return cls(
+            kind="ffn",
+            m=up.m,
+            d_in=up.k,
+            d_hidden=up.n,
+            d_out=down.n,
+            dtype=workload.dtype,
+            activation=up.activation,
+            bias=up.bias,
+        )
+
+
+class Gemm(Strict):
+    """C[m, n] = A[m, k] W[n, k]^T."""
+
+    m: Size = Field(description="rows of A and C")
+    n: Size = Field(description="rows of W, columns of C")
+    k: Size = Field(description="columns of A and W")
+
+
+class IndependentPair(Strict):
+    """Two GEMMs that share nothing."""
+
+    kind: Literal["independent"] = Field(description="two GEMMs that share nothing")
+    first: Gemm
+    second: Gemm
+    dtype: DtypeName = Dtype.FP16
+
+    def to_workload(self) -> Workload:
+        """The two ops."""
+        first, second = ((gemm.m, gemm.n, gemm.k) for gemm in (self.first, self.second))
+        return independent_pair(first, second, dtype=self.dtype)
+
+    @classmethod
+    def from_workload(cls, workload: Workload) -> Self:
+        """Inverse of `to_workload`."""
+        first, second = (Gemm(m=op.m, n=op.n, k=op.k) for op in workload.ops)
+        return cls(kind="independent", first=first, second=second, dtype=workload.dtype)
+
+
+Pair = Annotated[FfnPair | IndependentPair, Field(discriminator="kind", description="the two GEMMs to tune")]
+
+
+def workload_of(pair: FfnPair | IndependentPair) -> Workload:
+    """The domain's view of a pair.
+
+    Raises:
+        InvalidInput: a matrix overflows a 32-bit index.
+    """
+    try:
+        return pair.to_workload()
+    except InvalidInput as error:  # the domain names an op's matrix, the client knows the pair
+        raise InvalidInput("pair", f"{error.field}: {error.problem}", error.remedy) from error
+
+
+def pair_of(workload: Workload) -> FfnPair | IndependentPair:
+    """Inverse of `workload_of`."""
+    return (FfnPair if workload.kind is WorkloadKind.FFN else IndependentPair).from_workload(workload)
+
+
+class ObjectiveRequest(Strict):
+    """What "fast" means."""
+
+    l2: CacheName = CacheState.COLD
+    regime: RegimeName | None = None
+
+
+class BudgetRequest(Strict):
+    """When the search stops: whichever comes first."""
+
+    trials: int = Field(default=60, ge=1, le=MAX_TRIALS, description="recorded outcomes, baselines included")
+    seconds: float = Field(default=600.0, gt=0, le=MAX_SECONDS, description="wall-clock seconds, finals not counted")
+
+
+LLAMA_FFN = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16"}
+EXAMPLES = {
+    "smallest": {"summary": "Only the pair: everything else has a default", "value": {"pair": LLAMA_FFN}},
+    "all_fields": {
+        "summary": "A feed-forward block with SiLU, every field given",
+        "value": {
+            "pair": {**LLAMA_FFN, "activation": "silu", "bias": False},
+            "target": "simulated:h200",
+            "objective": {"l2": "cold", "regime": "burst"},
+            "budget": {"trials": 60, "seconds": 600},
+            "seed": 0,
+            "reuse": True,
+        },
+    },
+    "independent": {
+        "summary": "Two GEMMs that share nothing",
+        "value": {
+            "pair": {
+                "kind": "independent",
+                "first": {"m": 512, "n": 4096, "k": 4096},
+                "second": {"m": 512, "n": 1024, "k": 4096},
+                "dtype": "bf16",
+            },
+            "budget": {"trials": 40},
+        },
+    },
+}
+
+
+class TuneRequest(Strict):
+    """The body of `POST /jobs`."""
+
+    pair: Pair
+    target: TargetId | None = Field(default=None, description="by default the server's own")
+    objective: ObjectiveRequest = ObjectiveRequest()
+    budget: BudgetRequest = BudgetRequest()
+    seed: int = Field(default=0, ge=0, le=MAX_SEED, description="of the sampler, the inputs and the simulated noise")
+    reuse: bool = Field(default=False, description="answer with a finished job of the same problem, if there is one")
+
+    def to_spec(self, default_target_id: str | None) -> JobSpec:
+        """The job that is asked for.
+
+        Raises:
+            InvalidInput: a matrix overflows a 32-bit index, or no target is given and the server has none.
+        """
+        target_id = self.target or default_target_id
+        if target_id is None:
+            raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
+        workload = workload_of(self.pair)
+        regime = self.objective.regime or default_regime(max(op.m for op in workload.ops))
+        return JobSpec(
+            workload=workload,
+            target_id=target_id,
+            objective=Objective(l2=self.objective.l2, regime=regime),
+            budget=Budget(trials=self.budget.trials, seconds=self.budget.seconds),
+            seed=self.seed,
+        )
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the canonical body, hex: two bodies that ask the same have the same."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+MatchName = Annotated[MatchKind, Field(description="the weakest match that may answer")]
+Sizes = Annotated[
+    str, Field(pattern=r"^\d{1,10},\d{1,10},\d{1,10}$", description="m,n,k of an independent pair's GEMM")
+]
+
+
+class BestQuery(BaseModel):
+    """The query of `GET /best`: a pair, spelled as parameters, and a target."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["ffn", "independent"] = Field(default="ffn", description="which parameters spell the pair")
+    m: Size | None = Field(default=None, description="ffn: rows of X and Y")
+    d_in: Size | None = Field(default=None, description="ffn: columns of X")
+    d_hidden: Size | None = Field(default=None, description="ffn: columns of the intermediate")
+    d_out: Size | None = Field(default=None, description="ffn: columns of Y")
+    activation: Activation | None = Field(default=None, description="ffn: identity unless given")
+    bias: bool | None = Field(default=None, description="ffn: false unless given")
+    first: Sizes | None = None
+    second: Sizes | None = None
+    dtype: Dtype = Field(default=Dtype.FP16, description="element type of every tensor")
+    target: TargetId | None = Field(default=None, description="by default the server's own")
+    match: MatchName = MatchKind.EXACT
+
+    def to_workload(self) -> Workload:
+        """The pair that is asked for.
+
+        Raises:
+            InvalidInput: a parameter of the pair is missing, or belongs to the other kind.
+        """
+        ffn = {name: getattr(self, name) for name in ("m", "d_in", "d_hidden", "d_out", "activation", "bias")}
+        independent = {"first": self.first, "second": self.second}
+        mine, others = (ffn, independent) if self.kind == "ffn" else (independent, ffn)
+        for name, value in mine.items():
+            if value is None and name not in ("activation", "bias"):
+                raise InvalidInput(name, f"is missing: a pair of kind {self.kind} needs it", f"add `{name}=…`")
+        for name, value in others.items():
+            if value is not None:
+                raise InvalidInput(name, f"does not belong to a pair of kind {self.kind}", "remove it")
+        given: dict[str, Any] = {name: value for name, value in mine.items() if value is not None}
+        if self.kind == "ffn":
+            return workload_of(FfnPair(kind="ffn", dtype=self.dtype, **given))
+        first, second = (_gemm(name, text) for name, text in given.items())
+        return workload_of(IndependentPair(kind="independent", first=first, second=second, dtype=self.dtype))
+
+
+def _gemm(name: str, text: str) -> Gemm:
+    """`16,4096,4096` as a GEMM."""
+    sizes = [int(size) for size in text.split(",")]
+    if not all(1 <= size <= MAX_ELEMENTS for size in sizes):
+        raise InvalidInput(name, f"sizes must be 1 to {MAX_ELEMENTS}, got {text}", "give three sizes as m,n,k")
+    return Gemm(m=sizes[0], n=sizes[1], k=sizes[2])

@@ -1,0 +1,347 @@
+"""What the service answers: each model copies one domain value, and says where simulated figures are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tuner.core.evaluator import Environment
+from tuner.core.gpu import SIMULATED_PREFIX, Target
+from tuner.core.job import CacheState, JobState, Regime, Trial
+from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Outcome, PlanKind, Rejected, Stage
+from tuner.core.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict
+from tuner.core.workload import Workload
+from tuner.wire.requests import Pair, pair_of
+from tuner.wire.words import candidate_words
+
+T = TypeVar("T")
+
+
+def is_simulated(target_id: str) -> bool:
+    """Whether figures for that target come from the twin."""
+    return target_id.startswith(SIMULATED_PREFIX)
+
+
+def moment(seconds: float) -> datetime:
+    """Seconds since the epoch as a UTC time."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+class View(BaseModel):
+    """A read-only copy of a domain value."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True)
+
+
+class ObjectiveView(View):
+    """What "fast" means for the job."""
+
+    l2: CacheState
+    regime: Regime
+
+
+class BudgetView(View):
+    """When the search stops."""
+
+    trials: int
+    seconds: float
+
+
+#: Fields of a job that the wire copies under their own names.
+_COPIED = (
+    "id",
+    "state",
+    "reason",
+    "num_trials",
+    "num_measured",
+    "num_rejected",
+    "num_failed",
+    "best_us",
+    "library_us",
+    "search_s",
+)
+
+
+class JobView(View):
+    """A job as it stands."""
+
+    id: str
+    state: JobState
+    reason: str = Field(description="why it failed; empty otherwise")
+    workload: str = Field(description="the pair in one line")
+    pair: Pair
+    target: str
+    simulated: bool = Field(description="whether its figures come from the twin and not from a card")
+    objective: ObjectiveView
+    budget: BudgetView
+    seed: int
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    num_trials: int
+    num_measured: int
+    num_rejected: int
+    num_failed: int
+    best_us: float | None = Field(description="fastest of ours so far, microseconds")
+    library_us: float | None = Field(description="the library's time so far, microseconds")
+    search_s: float = Field(description="seconds of search spent, over restarts")
+    links: dict[str, str] = Field(description="paths of what belongs to the job")
+
+    @classmethod
+    def of(cls, job: JobRecord) -> Self:
+        """Copies `job`."""
+        spec, path = job.spec, f"/jobs/{job.id}"
+        return cls(
+            workload=spec.workload.describe(),
+            pair=pair_of(spec.workload),
+            target=spec.target_id,
+            simulated=is_simulated(spec.target_id),
+            objective=ObjectiveView.model_validate(spec.objective),
+            budget=BudgetView.model_validate(spec.budget),
+            seed=spec.seed,
+            created_at=moment(job.created_at),
+            started_at=None if job.started_at is None else moment(job.started_at),
+            finished_at=None if job.finished_at is None else moment(job.finished_at),
+            **{name: getattr(job, name) for name in _COPIED},
+            links={
+                "self": path,
+                **{name: f"{path}/{name}" for name in ("trials", "events", "best")},
+                "page": f"/ui{path}",
+            },
+        )
+
+
+class CandidateView(View):
+    """What a trial tries."""
+
+    plan_kind: PlanKind
+    schedule: dict[str, Any] | None = Field(description="tiling and ordering; null for the library")
+    text: str = Field(description="the schedule in one line; empty for the library")
+    words: list[str] = Field(description="the same in sentences")
+
+    @classmethod
+    def of(cls, candidate: Candidate, workload: Workload) -> Self:
+        """Copies `candidate`."""
+        schedule = candidate.schedule
+        return cls(
+            plan_kind=candidate.plan_kind,
+            schedule=None if schedule is None else schedule.to_json(),
+            text="" if schedule is None else str(schedule),
+            words=candidate_words(candidate, workload),
+        )
+
+
+class MetricView(View):
+    """One named figure."""
+
+    tag: str
+    unit: str
+    value: float
+
+
+class MeasuredView(View):
+    """Its numbers were right, and this is how long it took."""
+
+    kind: Literal["measured"] = "measured"
+    time_us: float
+    library_us: float
+    speedup: float = Field(description="library time over this time, the median of the rounds")
+    spread: float = Field(description="half the interquartile range over the median")
+    rel_error: float
+    samples_us: list[float]
+    metrics: list[MetricView]
+    stage_s: dict[str, float]
+
+
+class RejectedView(View):
+    """Refused for a reason before it ran."""
+
+    kind: Literal["rejected"] = "rejected"
+    stage: Stage
+    reason: str
+    stage_s: dict[str, float]
+
+
+class FailedView(View):
+    """It should have worked, and did not."""
+
+    kind: Literal["failed"] = "failed"
+    stage: Stage
+    failure: FailureKind
+    reason: str
+    stage_s: dict[str, float]
+
+
+OutcomeView = Annotated[MeasuredView | RejectedView | FailedView, Field(discriminator="kind")]
+
+
+def outcome_view(outcome: Outcome) -> MeasuredView | RejectedView | FailedView:
+    """Copies `outcome`."""
+    match outcome:
+        case Measured():
+            return MeasuredView.model_validate(outcome)
+        case Rejected():
+            return RejectedView.model_validate(outcome)
+        case Failed(stage=stage, kind=kind, reason=reason, stage_s=stage_s):
+            return FailedView(stage=stage, failure=kind, reason=reason, stage_s=stage_s)
+
+
+class TrialView(View):
+    """One candidate and what became of it."""
+
+    number: int
+    simulated: bool
+    candidate: CandidateView
+    outcome: OutcomeView
+    started_at: datetime
+    finished_at: datetime
+
+    @classmethod
+    def of(cls, trial: Trial, job: JobRecord) -> Self:
+        """Copies `trial`, which belongs to `job`."""
+        return cls(
+            number=trial.number,
+            simulated=is_simulated(job.spec.target_id),
+            candidate=CandidateView.of(trial.candidate, job.spec.workload),
+            outcome=outcome_view(trial.outcome),
+            started_at=moment(trial.started_at),
+            finished_at=moment(trial.finished_at),
+        )
+
+
+class EventView(View):
+    """One thing that happened to a job: the data of a server-sent event."""
+
+    id: int
+    job_id: str
+    kind: str = Field(description="`state`, `trial` or `best`")
+    at: datetime
+    data: dict[str, Any]
+
+
+class EnvironmentView(View):
+    """Where figures come from."""
+
+    gpu_name: str
+    simulated: bool
+    driver: str
+    cuda: str
+    clocks_mhz: dict[str, int]
+    tuner_version: str
+    kernel_version: str
+
+
+class FinalRowView(View):
+    """One plan kind's best in the finals."""
+
+    candidate: CandidateView
+    trial_number: int
+    time_us: float | None
+    spread: float | None
+    speedup: float | None = Field(description="library time over this time, the median of the rounds")
+    speedup_ci95: tuple[float, float] | None
+    reason: str = Field(description="why there is no time; empty otherwise")
+
+    @classmethod
+    def of(cls, row: FinalRow, workload: Workload) -> Self:
+        """Copies `row`."""
+        return cls(
+            candidate=CandidateView.of(row.candidate, workload),
+            **{name: getattr(row, name) for name in cls.model_fields if name != "candidate"},
+        )
+
+
+class ArtifactLink(View):
+    """Where the kernel lies."""
+
+    digest: str = Field(description="sha256 of the zip, hex")
+    href: str
+
+
+class BestView(View):
+    """The result of a job."""
+
+    job_id: str
+    workload: str
+    target: str
+    simulated: bool
+    verdict: Verdict
+    winner: PlanKind
+    tie_band: float = Field(description="relative distance below which two times are a tie")
+    finals: list[FinalRowView]
+    reference_us: float = Field(description="the data sheet's bound, microseconds")
+    artifact: ArtifactLink | None
+    environment: EnvironmentView
+
+    @classmethod
+    def of(cls, best: Best, job: JobRecord) -> Self:
+        """Copies `best`, the result of `job`."""
+        digest, workload = best.artifact_digest, job.spec.workload
+        return cls(
+            job_id=best.job_id,
+            workload=workload.describe(),
+            target=job.spec.target_id,
+            simulated=is_simulated(job.spec.target_id),
+            verdict=best.verdict,
+            winner=best.winner,
+            tie_band=best.tie_band,
+            finals=[FinalRowView.of(row, workload) for row in best.finals],
+            reference_us=best.reference_us,
+            artifact=None if digest is None else ArtifactLink(digest=digest, href=f"/artifacts/{digest}"),
+            environment=EnvironmentView.model_validate(best.environment),
+        )
+
+
+class BestMatchView(View):
+    """A result found by workload and target."""
+
+    match: MatchKind
+    differences: list[str] = Field(description="what differs, in words; empty for an exact match")
+    best: BestView
+    job: JobView
+
+    @classmethod
+    def of(cls, found: BestMatch) -> Self:
+        """Copies `found`."""
+        return cls(
+            match=found.match,
+            differences=list(found.differences),
+            best=BestView.of(found.best, found.job),
+            job=JobView.of(found.job),
+        )
+
+
+class TargetView(View):
+    """A GPU that one can tune for on this server."""
+
+    id: str
+    simulated: bool
+    gpu: dict[str, Any] = Field(description="facts of the GPU: sizes in bytes, rates per second")
+    environment: EnvironmentView | None
+
+    @classmethod
+    def of(cls, target: Target, environment: Environment | None) -> Self:
+        """Copies both."""
+        return cls(
+            id=target.id,
+            simulated=target.simulated,
+            gpu=asdict(target.gpu),
+            environment=None if environment is None else EnvironmentView.model_validate(environment),
+        )
+
+
+class PageView(View, Generic[T]):
+    """One page of a listing."""
+
+    items: Sequence[T]
+    next_cursor: str | None = Field(description="give it as `cursor` for the next page; null on the last one")
+
+
+class Health(View):
+    """The answer of a probe."""
+
+    status: Literal["ok", "not ready"]

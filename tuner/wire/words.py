@@ -1,0 +1,66 @@
+"""A candidate in words that need no glossary."""
+
+from __future__ import annotations
+
+from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.schedule import Assignment, Granularity, Interleave, InterleaveKind, Raster, RasterKind, Schedule
+from tuner.core.workload import Workload
+
+_KINDS = {
+    PlanKind.LIBRARY: "The vendor library's calls, one per op, in a CUDA graph.",
+    PlanKind.TWO_LAUNCHES: "Our kernel launched once per op, in a CUDA graph.",
+    PlanKind.FUSED: "One persistent launch computes every op.",
+}
+_ASSIGNMENTS = {
+    Assignment.STATIC: "each CTA works through a queue of its own, dealt before the launch",
+    Assignment.TICKET: "each CTA draws the next tile from one shared counter",
+}
+_SIGNALS = {
+    Granularity.ROW: "a tile waits until the whole row of producer tiles that it reads is stored",
+    Granularity.TILE: "a tile waits for just the producer tiles that it reads",
+}
+
+
+def candidate_words(candidate: Candidate, workload: Workload) -> list[str]:
+    """Sentences that say what `candidate` does with `workload`."""
+    words = [_KINDS[candidate.plan_kind]]
+    if candidate.schedule is not None:
+        words += _schedule_words(candidate.schedule, workload, fused=candidate.plan_kind is PlanKind.FUSED)
+    return words
+
+
+def _schedule_words(schedule: Schedule, workload: Workload, *, fused: bool) -> list[str]:
+    tiling, ordering = schedule.tiling, schedule.ordering
+    names = [op.name for op in workload.ops]
+    tiles = ", ".join(
+        f"{name} in tiles of {t.m} x {t.n}, {t.k} deep" for name, t in zip(names, tiling.tiles, strict=True)
+    )
+    walks = ", ".join(f"{name} {_walk(raster)}" for name, raster in zip(names, ordering.rasters, strict=True))
+    left = f", {ordering.reserved_sms} SMs left free" if ordering.reserved_sms else ""
+    words = [
+        f"Tiles: {tiles}.",
+        f"Engine: {tiling.engine}, {tiling.num_stages} pipeline stages, {tiling.num_warps} warps.",
+        f"Walk: {walks}.",
+        f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ordering.ctas_per_sm} CTA per SM{left}.",
+    ]
+    if fused:
+        words.insert(-1, f"Merge: {_merge(ordering.interleave)}; {_SIGNALS[ordering.granularity]}.")
+    return words
+
+
+def _walk(raster: Raster) -> str:
+    match raster.kind:
+        case RasterKind.ROW:
+            return "row by row"
+        case RasterKind.COLUMN:
+            return "column by column"
+        case RasterKind.GROUPED:
+            return f"in groups of {raster.width} tile rows, column by column inside a group"
+        case RasterKind.PANEL:
+            return f"in panels of {raster.width} tile columns, row by row inside a panel"
+
+
+def _merge(interleave: Interleave) -> str:
+    if interleave.kind is InterleaveKind.PRODUCER_FIRST:
+        return "all of the first op, then all of the second"
+    return f"bands of {interleave.rows} tile rows of the first op, each followed by what it completes of the second"
