@@ -1,0 +1,81 @@
+# The menu of what one can do here. `make` alone prints it. Everything is installed into .venv.
+
+PYTHON ?= python3
+DATA   ?= build/demo-data
+PORT   ?= 8000
+GPU    ?= auto
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+SOURCE := pyproject.toml
+
+# Parallel test processes. Files stay whole, so that a file's tests share their server, browser or database.
+PYTEST_FLAGS ?= -n 2 --dist loadfile
+
+# The worker extra of this machine's driver: CUDA 13 needs 580, CUDA 12 needs 525; nothing without an NVIDIA GPU.
+define worker_extra
+$$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
+	awk -F. 'NR == 1 && $$1 ~ /^[0-9]+$$/ { if ($$1 >= 580) print ",worker-cuda13"; else if ($$1 >= 525) print ",worker-cuda12" }')
+endef
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo serve test test-wheel test-gpu lint check wheel bench-core bench-service bench-first-jobs clean
+
+help: ## print this menu
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; give it as PYTHON=...")'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+# Stamps: the extras are installed again only when pyproject.toml changes.
+$(VENV)/.server: $(BIN)/python $(SOURCE)
+	@echo "Installing the server into $(VENV) (about a minute the first time) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[server$(worker_extra)]"
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/python $(SOURCE)
+	@echo "Installing the server and the developer's tools into $(VENV) (about two minutes the first time) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[server,dev$(worker_extra)]"
+	@touch $@ $(VENV)/.server
+
+venv: $(VENV)/.dev ## install everything that developing needs into .venv
+
+demo: $(VENV)/.server ## tune the Llama-3-8B FFN pair end to end: a GPU if there is one, else a simulated H200
+	@$(BIN)/python -m tuner.demo --data $(DATA) --gpu $(GPU) --output build/best
+
+serve: $(VENV)/.server ## serve on 127.0.0.1:PORT (8000) with the demo's data; GPU=auto|simulated:h200|none
+	@$(BIN)/tuner serve --host 127.0.0.1 --port $(PORT) --data $(DATA) --gpu $(GPU)
+
+test: $(VENV)/.dev ## run the tests that need no GPU
+	@$(BIN)/python -m pytest $(PYTEST_FLAGS) --ignore=tests/gpu --ignore=tests/wheel tests
+
+test-wheel: $(VENV)/.dev ## build the wheel and use it from an empty environment (installs from PyPI)
+	@$(BIN)/python -m pytest tests/wheel
+
+test-gpu: $(VENV)/.dev ## run the tests that need an NVIDIA GPU; they fail without one
+	@$(BIN)/python -m pytest tests/gpu
+
+lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+check: lint test-wheel test ## all that CI runs
+
+wheel: $(VENV)/.dev ## build the wheel into dist/
+	@$(BIN)/python -m build --wheel --outdir dist .
+
+bench-core: $(VENV)/.dev ## time verify on plans of 20,000 tasks; writes benchmarks/results/cpu/
+	@$(BIN)/python -m benchmarks.core
+
+bench-service: $(VENV)/.dev ## time the service's own share of a trial; writes benchmarks/results/cpu/
+	@$(BIN)/python -m benchmarks.service
+
+bench-first-jobs: $(VENV)/.dev ## run the first five jobs on this machine's GPU; writes benchmarks/results/<gpu>/
+	@$(BIN)/python -m benchmarks.first_jobs
+
+clean: ## remove what was built; .venv and the demo's data stay
+	rm -rf dist build/best build/lib .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
