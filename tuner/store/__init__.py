@@ -1,0 +1,5 @@
+"""What is remembered: jobs, trials, events, results and artifacts. One process writes; nothing else is true."""
+
+from tuner.store.database import Store
+
+__all__ = ["Store"]

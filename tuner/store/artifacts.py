@@ -1,0 +1,61 @@
+"""Artifacts: files named by the sha256 of their content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from tuner.errors import InvalidInput, NotFound
+from tuner.store.models import ArtifactRow
+
+
+class ArtifactFolder:
+    """The files; a file is there whole or not at all."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, digest: str) -> Path:
+        """Where the artifact called `digest` lies.
+
+        Raises:
+            InvalidInput: not 64 lower-case hex digits.
+        """
+        if not re.fullmatch(r"[0-9a-f]{64}", digest):
+            raise InvalidInput("digest", f"{digest[:80]!r} is no artifact digest", "give 64 lower-case hex digits")
+        return self.root / digest[:2] / digest
+
+    def put(self, content: bytes) -> str:
+        """Keeps `content`; answers its digest."""
+        digest = hashlib.sha256(content).hexdigest()
+        path = self.path(digest)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".new-", delete=False) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(file.name, path)
+        return digest
+
+    def get(self, digest: str) -> bytes:
+        """The content of an artifact.
+
+        Raises:
+            InvalidInput: no digest.
+            NotFound: no such artifact.
+        """
+        try:
+            return self.path(digest).read_bytes()
+        except FileNotFoundError:
+            raise NotFound(f"there is no artifact {digest}; it may have been removed by tuner gc") from None
+
+
+def register(session: Session, digest: str, size_bytes: int, now: float) -> None:
+    """Notes that the file exists, so that a result can refer to it."""
+    session.merge(ArtifactRow(digest=digest, size_bytes=size_bytes, created_at=now))
+    session.flush()

@@ -1,0 +1,74 @@
+"""The data directory: on a local disk, and one server at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from pathlib import Path
+
+from tuner.errors import StoreError
+
+#: File systems whose locks or shared memory do not hold across machines, which SQLite's WAL needs.
+_NETWORK_KINDS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "ocfs2", "gfs2"}
+    | {f"fuse.{kind}" for kind in ("sshfs", "glusterfs", "ceph", "s3fs", "rclone", "gcsfuse", "juicefs", "davfs2")}
+)
+
+
+def mount_of(path: Path, mounts: str) -> tuple[str, str]:
+    """Mount point and file-system kind that hold `path`, read from the text of ``/proc/mounts``."""
+    found = ("/", "unknown")
+    for line in mounts.splitlines():
+        point, kind = line.split()[1:3]
+        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)
+        # A later mount covers an earlier one at the same point.
+        if path.is_relative_to(point) and len(point) >= len(found[0]):
+            found = (point, kind)
+    return found
+
+
+def check_local(path: Path, mounts: str | None = None) -> None:
+    """Refuses a network mount.
+
+    Raises:
+        StoreError: `path` lies on one.
+    """
+    if mounts is None:
+        try:
+            mounts = Path("/proc/mounts").read_text()
+        except OSError:  # not Linux: nothing to read, nothing to say
+            return
+    point, kind = mount_of(path.resolve(), mounts)
+    if kind in _NETWORK_KINDS:
+        raise StoreError(
+            f"{path} lies on a network mount ({kind} at {point}), where SQLite can lose data; "
+            "give --data a directory on a local disk, or --database a PostgreSQL URL"
+        )
+
+
+class DirectoryLock:
+    """Held as long as a server uses the directory; the kernel drops it when the process dies, however it dies."""
+
+    def __init__(self, directory: Path) -> None:
+        """Takes the lock.
+
+        Raises:
+            StoreError: another process holds it; the message names its pid.
+        """
+        path = directory / "lock"
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(self._file, 32).decode().strip() or "unknown"
+            os.close(self._file)
+            raise StoreError(
+                f"{directory} is in use by another server (pid {holder}); stop that one, or give another --data"
+            ) from None
+        os.ftruncate(self._file, 0)
+        os.write(self._file, f"{os.getpid()}\n".encode())
+
+    def release(self) -> None:
+        """Lets another server in."""
+        os.close(self._file)

@@ -1,0 +1,128 @@
+"""The tables. Values of the domain go in and out through the query modules, one per aggregate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import JSON, Boolean, Double, ForeignKey, Index, Integer, LargeBinary, String, Text, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from tuner.core.job import JobState
+
+#: States in which a job still has work to do, as SQL for the partial index below.
+_IS_OPEN = text("state in ({})".format(", ".join(f"'{state}'" for state in JobState if not state.is_final)))
+
+
+class Base(DeclarativeBase):
+    """Root of the models."""
+
+    type_annotation_map = {float: Double, str: String, int: Integer, bool: Boolean, bytes: LargeBinary, dict: JSON}  # noqa: RUF012
+
+
+class JobRow(Base):
+    """One job: what was asked, where it stands, and running totals of its trials."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        Index("ix_jobs_one_open_per_problem", "problem_digest", unique=True, sqlite_where=_IS_OPEN,
+              postgresql_where=_IS_OPEN),
+        Index("ix_jobs_problem", "problem_digest", "state"),
+        Index("ix_jobs_target", "target_id", "state"),
+    )  # fmt: skip
+
+    #: Order of arrival.
+    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    id: Mapped[str] = mapped_column(String(32), unique=True)
+    spec: Mapped[dict[str, Any]] = mapped_column(JSON)
+    problem_digest: Mapped[str] = mapped_column(String(64))
+    target_id: Mapped[str] = mapped_column(String(64))
+    state: Mapped[str] = mapped_column(String(16))
+    reason: Mapped[str] = mapped_column(Text, default="")
+    created_at: Mapped[float]
+    started_at: Mapped[float | None]
+    finished_at: Mapped[float | None]
+    num_measured: Mapped[int] = mapped_column(default=0)
+    num_rejected: Mapped[int] = mapped_column(default=0)
+    num_failed: Mapped[int] = mapped_column(default=0)
+    best_us: Mapped[float | None]
+    library_us: Mapped[float | None]
+    search_s: Mapped[float] = mapped_column(default=0.0)
+
+
+class TrialRow(Base):
+    """One candidate and its outcome; written once."""
+
+    __tablename__ = "trials"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    plan_kind: Mapped[str] = mapped_column(String(32))
+    schedule: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    #: measured, rejected or failed.
+    outcome: Mapped[str] = mapped_column(String(16))
+    #: Where it ended; null for measured.
+    stage: Mapped[str | None] = mapped_column(String(16))
+    failure_kind: Mapped[str | None] = mapped_column(String(32))
+    reason: Mapped[str | None] = mapped_column(Text)
+    time_us: Mapped[float | None]
+    library_us: Mapped[float | None]
+    speedup: Mapped[float | None]
+    spread: Mapped[float | None]
+    rel_error: Mapped[float | None]
+    #: Time of each round as little-endian float64; null once `gc` has dropped them.
+    samples: Mapped[bytes | None] = mapped_column(LargeBinary)
+    metrics: Mapped[list[list[Any]] | None] = mapped_column(JSON(none_as_null=True))
+    stage_s: Mapped[dict[str, Any]] = mapped_column(JSON)
+    started_at: Mapped[float]
+    finished_at: Mapped[float]
+
+
+class EventRow(Base):
+    """One thing that happened to a job."""
+
+    __tablename__ = "events"
+    __table_args__ = (Index("ix_events_job", "job_id", "id"), {"sqlite_autoincrement": True})
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    kind: Mapped[str] = mapped_column(String(16))
+    at: Mapped[float]
+    data: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class ArtifactRow(Base):
+    """A file under the data directory, named by its content."""
+
+    __tablename__ = "artifacts"
+
+    #: sha256, hex.
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    size_bytes: Mapped[int]
+    created_at: Mapped[float]
+
+
+class BestRow(Base):
+    """The result of a job."""
+
+    __tablename__ = "bests"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    verdict: Mapped[str] = mapped_column(String(32))
+    winner: Mapped[str] = mapped_column(String(32))
+    artifact_digest: Mapped[str | None] = mapped_column(ForeignKey("artifacts.digest"))
+    tie_band: Mapped[float]
+    reference_us: Mapped[float]
+    finals: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
+    environment: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class IdempotencyKeyRow(Base):
+    """A client's name for one of its requests."""
+
+    __tablename__ = "idempotency_keys"
+
+    key: Mapped[str] = mapped_column(String(255), primary_key=True)
+    #: Of the request's body; the same key with another body is refused.
+    body_digest: Mapped[str] = mapped_column(String(64))
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    created_at: Mapped[float]
