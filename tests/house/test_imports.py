@@ -1,0 +1,85 @@
+"""Who may import what: the third-party libraries of each package, and what the base install must do without.
+
+The rules between our own packages are import-linter's (pyproject.toml), and hold in `make lint`.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+#: Longest prefix wins. A sibling has one library of its own; what is not listed may import none.
+LIBRARIES: dict[str, set[str]] = {
+    "tuner/core": {"numpy"},
+    "tuner/errors.py": set(),
+    "tuner/search": {"optuna", "numpy"},
+    "tuner/store": {"sqlalchemy", "alembic"},
+    "tuner/dispatch": set(),
+    "tuner/service": set(),
+    "tuner/wire": {"pydantic"},
+    "tuner/api": {"fastapi", "starlette", "sse_starlette", "jinja2", "pydantic", "anyio"},
+    "tuner/client": {"httpx", "click", "rich"},
+    "tuner/settings.py": {"pydantic", "pydantic_settings"},
+    "tuner/app.py": {"fastapi", "starlette", "uvicorn"},
+    "tuner/cli.py": {"click", "rich", "uvicorn"},
+    "tuner/demo.py": {"httpx", "click", "rich"},
+    "workers": {"numpy", "pebble"},
+    "workers/build.py": {"cuda", "pebble"},
+    "workers/gpu": {"numpy", "cupy", "cupyx", "cuda", "pynvml", "pebble"},
+    "migrations": {"alembic", "sqlalchemy"},
+}
+OURS = {"tuner", "workers"}
+
+
+def imported_roots(source: str) -> set[str]:
+    """First names of all absolute imports, wherever in the file they stand."""
+    roots: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            roots |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            roots.add(node.module.split(".")[0])
+    return roots
+
+
+def allowed(path: str) -> set[str]:
+    prefixes = [p for p in LIBRARIES if path == p or path.startswith(p + "/")]
+    return LIBRARIES[max(prefixes, key=len)] if prefixes else set()
+
+
+def test_each_package_imports_only_its_own_libraries(repository_files: list[Path], root: Path) -> None:
+    strays = {}
+    for path in repository_files:
+        name = path.relative_to(root).as_posix()
+        if path.suffix == ".py" and name.split("/")[0] in {"tuner", "workers", "migrations"}:
+            roots = imported_roots(path.read_text())
+            if stray := roots - set(sys.stdlib_module_names) - OURS - allowed(name):
+                strays[name] = sorted(stray)
+    assert strays == {}
+
+
+BLOCKED_IN_BASE = [
+    "alembic", "cuda", "cupy", "fastapi", "jinja2", "numpy", "optuna", "pebble", "pydantic", "pydantic_settings",
+    "pynvml", "sqlalchemy", "sse_starlette", "starlette", "uvicorn", "workers",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("module", ["tuner.client", "tuner.client.cli", "tuner.cli"])
+def test_the_base_install_imports_without_the_servers_libraries(module: str) -> None:
+    program = f"import sys; sys.modules.update(dict.fromkeys({BLOCKED_IN_BASE!r})); import {module}"
+    result = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_workers_import_without_a_gpu_or_a_driver() -> None:
+    program = (
+        "import sys, importlib, pkgutil, workers; sys.modules.update(dict.fromkeys(['cupy', 'cuda', 'pynvml']))\n"
+        "for info in pkgutil.iter_modules(workers.__path__, 'workers.'):\n"
+        "    importlib.import_module(info.name)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,25 @@
+"""Every committed result says where its figures come from."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+
+import pytest
+
+META_KEYS = {"gpu", "driver", "cuda", "date", "commit", "command"}
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.rglob("*.json")), ids=lambda path: str(path.relative_to(RESULTS)))
+def test_a_result_names_its_machine_its_commit_and_its_command(path: Path) -> None:
+    result = json.loads(path.read_text())
+    assert set(result) == {"meta", "rows"}
+    assert set(result["meta"]) >= META_KEYS
+    assert result["meta"]["command"]
+    assert len(result["meta"]["commit"]) >= 7
+    datetime.datetime.fromisoformat(result["meta"]["date"])
+    assert result["rows"]
+    assert all(isinstance(row, dict) and row for row in result["rows"])
+    assert path.parent.parent == RESULTS, "results lie in benchmarks/results/<gpu or cpu>/"
