@@ -1,0 +1,39 @@
+// What one generated kernel is: every constant that its tiling and workload fix. A generated source puts its own
+// values in front (and defines TUNER_CONFIG); this default lets each file compile alone.
+#pragma once
+
+enum Activation : int { kIdentity = 0, kRelu = 1, kGelu = 2, kSilu = 3 };
+
+// One op of the chain: C[m, n] = activation(A[m, k] W[n, k]^T + bias[n]).
+struct OpConfig {
+  int tile_m, tile_n, tile_k;  // one task's tile; k is the depth of one pipeline stage
+  int warps_m, warps_n;        // the CTA's warps as a grid over the tile
+  int copy_bytes;              // global -> shared copy width: 16, 8, 4, or 2 where rows of k elements are only that aligned
+  Activation activation;
+  bool bias;
+};
+
+#ifndef TUNER_CONFIG
+#define TUNER_CONFIG
+constexpr bool kBf16 = false;
+constexpr int kNumStages = 3;
+constexpr int kNumWarps = 4;
+constexpr int kNumOps = 2;
+constexpr OpConfig kOps[kNumOps] = {
+    {64, 64, 64, 2, 2, 16, kSilu, true},
+    {16, 32, 64, 1, 4, 16, kIdentity, false},
+};
+#endif
+
+constexpr int kNumThreads = 32 * kNumWarps;
+
+// Bytes of one pipeline stage: the A tile, then the W tile, of the widest op.
+__device__ constexpr int max_stage_bytes() {
+  int widest = 0;
+  for (const OpConfig& op : kOps) {
+    const int bytes = (op.tile_m + op.tile_n) * op.tile_k * 2;
+    widest = bytes > widest ? bytes : widest;
+  }
+  return widest;
+}
+constexpr int kStageBytes = max_stage_bytes();

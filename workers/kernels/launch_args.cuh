@@ -1,0 +1,63 @@
+// The kernel's one parameter, and the tables that it points to. The host lays the same structs out (the manifest of an
+// artifact lists the offsets), so every field has a fixed size and natural alignment.
+#pragma once
+#include "config.cuh"
+#include "ptx.cuh"
+
+constexpr int kStaticQueues = 0;
+
+// The first 16 words of a plan, by value: a cold global read before the first task would delay every CTA.
+struct PlanHeader {
+  int magic, version, num_tasks, num_signals, num_ctas, assignment, queue_offset, task_offset, wait_offset, num_waits;
+  int zero[6];
+};
+static_assert(sizeof(PlanHeader) == 64, "the plan's header is 16 words");
+
+struct Task {
+  int op, tile_m, tile_n, wait_begin, wait_end, post, zero[2];
+};
+static_assert(sizeof(Task) == 32, "a task is 8 words");
+
+struct Wait {
+  int signal_begin, signal_end, threshold, posts_per_launch;
+};
+static_assert(sizeof(Wait) == 16, "a wait is 4 words");
+
+// Row-major, contiguous operands of one op: a [m, k], w [n, k], bias [n] or null, c [m, n].
+struct OpArgs {
+  const u16* a;
+  const u16* w;
+  const u16* bias;
+  u16* c;
+  int m, n, k, zero;
+};
+static_assert(sizeof(OpArgs) == 48, "the host lays OpArgs out in 48 bytes");
+
+// Who gave up waiting, for what: written once per abort, by the first.
+struct AbortRecord {
+  u32 raised;
+  int task, signal;
+  u32 seen, expected;
+  int cta;
+};
+
+// The workspace of one stream: zeroed once when it is allocated and again after an abort, never between launches.
+// Counters only grow; a launch knows its epoch from `drawn`. No two of the three share a cache line.
+struct Workspace {
+  u64 drawn;  // tickets drawn, or (static queues) CTAs started, over all launches
+  char pad0[120];
+  AbortRecord abort;
+  char pad1[128 - sizeof(AbortRecord)];
+  u32 signals[1];  // num_signals of them
+};
+constexpr int kSignalsOffset = 256;
+static_assert(sizeof(Workspace) == kSignalsOffset + sizeof(u64), "the host sizes the workspace by this");
+
+struct LaunchArgs {
+  const int* words;            // the plan
+  Workspace* workspace;
+  long long spin_limit_cycles;  // of the SM clock, for one wait
+  long long zero;
+  PlanHeader plan;
+  OpArgs ops[kNumOps];
+};
