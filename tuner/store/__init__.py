@@ -1,5 +1,6 @@
 """What is remembered: jobs, trials, events, results and artifacts. One process writes; nothing else is true."""
 
 from tuner.store.database import Store
+from tuner.store.gc import Freed
 
-__all__ = ["Store"]
+__all__ = ["Freed", "Store"]

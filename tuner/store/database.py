@@ -16,6 +16,7 @@ from tuner.errors import StoreError
 from tuner.store import migrate
 from tuner.store.artifacts import ArtifactFolder
 from tuner.store.directory import DirectoryLock, check_local
+from tuner.store.gc import Freed, collect
 
 
 def _prepare_sqlite(engine: Engine) -> None:
@@ -104,6 +105,11 @@ class Store:
         with self._changed:
             self._changed.wait_for(lambda: self._num_writes > seen, timeout_s)
             return self._num_writes
+
+    def collect_garbage(self, limit_bytes: int) -> Freed:
+        """Bounds what artifacts, builds and samples of ended jobs take; what a result names stays."""
+        with self.write() as session:
+            return collect(session, self.artifacts, self.build_cache, limit_bytes)
 
     def ping(self) -> None:
         """Raises:

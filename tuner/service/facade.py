@@ -1,0 +1,252 @@
+"""The facade: thread-safe, synchronous; what a request does to jobs, and what it may know of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tuner.core.evaluator import Environment
+from tuner.core.gpu import Target, parse_target
+from tuner.core.job import JobSpec, JobState, Trial
+from tuner.core.outcome import FailureKind, PlanKind
+from tuner.core.records import Best, BestMatch, Event, JobRecord, MatchKind, Page
+from tuner.core.workload import Workload
+from tuner.dispatch import Dispatcher
+from tuner.errors import InvalidInput, NotFound, WorkerError
+from tuner.service.matching import choose_match
+from tuner.service.runner import Runner
+from tuner.store import Freed, Store, bests, events, jobs, keys, trials
+
+#: Rows of the largest page.
+MAX_PAGE = 500
+#: Artifacts, builds and samples may fill this much, bytes.
+DEFAULT_DISK_LIMIT_BYTES = 8 * 2**30
+
+_NO_RESULT_YET = {
+    JobState.QUEUED: "it waits for its turn",
+    JobState.SEARCHING: "it is still searching",
+    JobState.FINALS: "its finals are being measured",
+    JobState.CANCELLED: "it was cancelled",
+}
+
+
+class Service:
+    """Jobs in, results out. `start` begins, or goes on with, what is open; `close` may come at any time, and so may
+    the end of the process: what was recorded stays, and the next `start` goes on from there."""
+
+    def __init__(
+        self,
+        store: Store,
+        dispatcher: Dispatcher,
+        *,
+        disk_limit_bytes: int = DEFAULT_DISK_LIMIT_BYTES,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._disk_limit_bytes = disk_limit_bytes
+        self._runners = [Runner(store, dispatcher, target, disk_limit_bytes, clock) for target in dispatcher.targets]
+
+    def start(self) -> None:
+        """Starts one runner per target."""
+        for runner in self._runners:
+            runner.start()
+
+    def close(self) -> None:
+        """Ends the runners, then closes the dispatcher and the store."""
+        for runner in self._runners:
+            runner.stop()
+        self._dispatcher.close()
+        for runner in self._runners:
+            runner.join()
+        self._store.close()
+
+    def submit(
+        self, spec: JobSpec, *, idempotency_key: str | None = None, body_digest: str = "", reuse: bool = False
+    ) -> tuple[JobRecord, bool]:
+        """The job for `spec`, and whether it is new.
+
+        A key seen before answers its job; the same problem, while open, answers the job that works on it; with
+        `reuse` a finished problem answers the newest job that solved it.
+
+        Raises:
+            InvalidInput: no worker serves the target, or the key came with another body.
+        """
+        with self._store.write() as session:
+            known = keys.job_of(session, idempotency_key, body_digest) if idempotency_key else None
+            if known is not None:
+                return jobs.get(session, known), False
+            job = jobs.find_open(session, spec.problem_digest)
+            if job is None and reuse:
+                job = jobs.find_succeeded(session, spec.problem_digest)
+            is_new = job is None
+            if job is None:
+                self._check_served(spec.target_id)
+                job = jobs.insert(session, spec, self._clock())
+            if idempotency_key:
+                keys.remember(session, idempotency_key, body_digest, job.id, self._clock())
+        return job, is_new
+
+    def _check_served(self, target_id: str) -> None:
+        served = [target.id for target in self._dispatcher.targets]
+        if target_id in served:
+            return
+        parse_target(target_id)
+        remedy = f"use one of {', '.join(served)}" if served else "start one with --gpu"
+        raise InvalidInput("target", f"no worker of this server measures on {target_id}", remedy)
+
+    def job(self, job_id: str) -> JobRecord:
+        """Raises:
+        NotFound: no such job.
+        """
+        with self._store.read() as session:
+            return jobs.get(session, job_id)
+
+    def jobs(self, *, cursor: str | None = None, limit: int = 50, state: JobState | None = None) -> Page[JobRecord]:
+        """Jobs, newest first.
+
+        Raises:
+            InvalidInput: a cursor of another listing, or a limit out of range.
+        """
+        _check_limit(limit)
+        with self._store.read() as session:
+            return jobs.page(session, cursor, limit, state)
+
+    def trials(
+        self,
+        job_id: str,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        outcome: str | None = None,
+        plan_kind: PlanKind | None = None,
+        reason: FailureKind | None = None,
+        sort: trials.SortKey = "number",
+    ) -> Page[Trial]:
+        """Trials of a job; `time` sorts the fastest first, `speedup` the greatest first, the unmeasured last.
+
+        Raises:
+            NotFound: no such job.
+            InvalidInput: a cursor of another listing, or a limit out of range.
+        """
+        _check_limit(limit)
+        chosen = trials.TrialFilter(outcome=outcome, plan_kind=plan_kind, reason=reason, sort=sort)
+        with self._store.read() as session:
+            return trials.page(session, job_id, chosen, cursor, limit)
+
+    def outcome_counts(self, job_id: str) -> dict[str, int]:
+        """Trials by outcome: measured, rejected, and each kind of failure that happened.
+
+        Raises:
+            NotFound: no such job.
+        """
+        with self._store.read() as session:
+            return trials.outcome_counts(session, job_id)
+
+    def best_so_far(self, job_id: str) -> list[tuple[int, float, float | None]]:
+        """(trial number, fastest of ours so far, library), microseconds, at each measured trial of ours.
+
+        Raises:
+            NotFound: no such job.
+        """
+        with self._store.read() as session:
+            return trials.best_so_far(session, job_id)
+
+    def events(self, job_id: str, after_id: int = 0, limit: int = 100) -> list[Event]:
+        """Events of a job after one, oldest first.
+
+        Raises:
+            NotFound: no such job.
+            InvalidInput: a limit out of range.
+        """
+        _check_limit(limit)
+        with self._store.read() as session:
+            jobs.row_of(session, job_id)
+            return events.after(session, job_id, after_id, limit)
+
+    def wait_for_event(self, job_id: str, after_id: int, timeout_s: float) -> bool:
+        """Blocks until the job has an event after `after_id`, at most `timeout_s`; whether it has one."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            seen = self._store.num_writes
+            if self.events(job_id, after_id, 1):
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0 or self._store.wait_for_write(seen, left) == seen:
+                return False
+
+    def cancel(self, job_id: str) -> JobRecord:
+        """Ends a job; one already cancelled stays so.
+
+        Raises:
+            NotFound: no such job.
+            Conflict: it has succeeded or failed.
+        """
+        with self._store.write() as session:
+            job = jobs.get(session, job_id)
+            if job.state is JobState.CANCELLED:
+                return job
+            return jobs.set_state(session, job_id, JobState.CANCELLED, self._clock())
+
+    def best(self, job_id: str) -> Best:
+        """Raises:
+        NotFound: no such job, or it has no result; the message says why.
+        """
+        with self._store.read() as session:
+            job, best = jobs.get(session, job_id), bests.find(session, job_id)
+        if best is None:
+            why = _NO_RESULT_YET.get(job.state, f"it failed: {job.reason}")
+            raise NotFound(f"{job_id} has no result: {why}")
+        return best
+
+    def find_best(
+        self, workload: Workload, target_id: str, match: MatchKind, environment: Environment | None = None
+    ) -> BestMatch:
+        """The stored result that fits best, and at least as well as `match`.
+
+        `environment` is the asker's, where it has one to compare; else this server's present one is compared.
+
+        Raises:
+            NotFound: none fits; the message names the nearest one there is.
+        """
+        with self._store.read() as session:
+            results = bests.all_results(session)
+        here = environment or dict((target.id, env) for target, env in self.targets()).get(target_id)
+        return choose_match(results, workload, target_id, here, match)
+
+    def collect_garbage(self, limit_bytes: int | None = None) -> Freed:
+        """Bounds what artifacts, builds and samples of ended jobs take on disk; what a result names stays."""
+        return self._store.collect_garbage(self._disk_limit_bytes if limit_bytes is None else limit_bytes)
+
+    def artifact(self, digest: str) -> bytes:
+        """Raises:
+        InvalidInput: no digest.
+        NotFound: no such artifact.
+        """
+        return self._store.artifacts.get(digest)
+
+    def targets(self) -> list[tuple[Target, Environment | None]]:
+        """What this server measures on; None where a worker cannot say what it is."""
+        return [(target, self._environment(target.id)) for target in self._dispatcher.targets]
+
+    def _environment(self, target_id: str) -> Environment | None:
+        try:
+            return self._dispatcher.environment(target_id)
+        except WorkerError:
+            return None
+
+    def ready(self) -> None:
+        """Raises:
+        StoreError: the database does not answer.
+        WorkerError: a runner has ended.
+        """
+        self._store.ping()
+        for runner in self._runners:
+            if not runner.is_alive():
+                raise WorkerError(f"the runner of {runner.target.id} is not running; restart the server")
+
+
+def _check_limit(limit: int) -> None:
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidInput("limit", f"must be 1 to {MAX_PAGE}, got {limit}", "ask for less and follow next_cursor")

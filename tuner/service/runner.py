@@ -1,0 +1,218 @@
+"""The job loop of one target: ask, dispatch, record; then the finals and the artifact."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import TypeVar
+
+from tuner.core.bounds import reference_us
+from tuner.core.evaluator import Problem
+from tuner.core.gpu import Target
+from tuner.core.job import JobState, Trial
+from tuner.core.outcome import PlanKind
+from tuner.core.records import Best, JobRecord
+from tuner.core.space import Space
+from tuner.dispatch import Dispatcher
+from tuner.errors import Conflict, TunerError, WorkerError
+from tuner.search import Searcher
+from tuner.service.finals import Judgement, choose_finalists, judge
+from tuner.service.packing import pack_zip
+from tuner.store import Store, bests, jobs, trials
+from tuner.store.artifacts import register
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+#: How often a candidate is submitted before its job fails, where it is the worker that fails.
+MAX_ATTEMPTS = 3
+#: Pause before the second and third attempt, seconds; a worker may be coming back.
+RETRY_PAUSES_S = (0.5, 2.0)
+
+
+class _Stopped(Exception):
+    """The service is closing: leave the job as it is."""
+
+
+class JobFailed(TunerError):
+    """The job ends without a result; the message is its reason."""
+
+
+class Runner:
+    """Works off the open jobs of one target, the oldest first, in a thread of its own."""
+
+    def __init__(
+        self,
+        store: Store,
+        dispatcher: Dispatcher,
+        target: Target,
+        disk_limit_bytes: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.target = target
+        self._store = store
+        self._dispatcher = dispatcher
+        self._disk_limit_bytes = disk_limit_bytes
+        self._clock = clock
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"runner {target.id}", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Has the thread end soon; a trial in flight is dropped, unrecorded."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Waits for the thread's end."""
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def is_alive(self) -> bool:
+        """Whether it still works."""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            seen = self._store.num_writes
+            with self._store.read() as session:
+                job = jobs.next_open(session, self.target.id)
+            if job is None:
+                # A write wakes it at once; the limit only bounds how long `stop` waits.
+                self._store.wait_for_write(seen, 0.2)
+                continue
+            try:
+                self._work(job)
+            except _Stopped:
+                return
+            except Conflict:
+                _log.info("%s was ended by a client", job.id)
+            except (JobFailed, WorkerError) as error:
+                self._fail(job.id, str(error))
+            except Exception as error:  # a fault of this program must not take the other jobs with it
+                _log.exception("%s failed", job.id)
+                self._fail(job.id, f"a fault of the service: {type(error).__name__}: {error}")
+
+    def _step(self, job_id: str, state: JobState, reason: str = "") -> JobRecord:
+        with self._store.write() as session:
+            return jobs.set_state(session, job_id, state, self._clock(), reason)
+
+    def _fail(self, job_id: str, reason: str) -> None:
+        try:
+            self._step(job_id, JobState.FAILED, reason)
+        except Conflict:
+            _log.info("%s was ended by a client before it failed: %s", job_id, reason)
+
+    def _work(self, job: JobRecord) -> None:
+        """Takes an open job from whatever state it is in to its end."""
+        if job.state is JobState.QUEUED:
+            job = self._step(job.id, JobState.SEARCHING)
+        if job.state is JobState.SEARCHING:
+            self._search(job)
+            job = self._step(job.id, JobState.FINALS)
+        self._finish(job)
+
+    def _problem(self, job: JobRecord) -> Problem:
+        return Problem(workload=job.spec.workload, objective=job.spec.objective, seed=job.spec.seed)
+
+    def _history(self, job_id: str) -> list[Trial]:
+        with self._store.read() as session:
+            return trials.history(session, job_id)
+
+    def _search(self, job: JobRecord) -> None:
+        """Asks and records until the budget is spent or nothing legal is left to try."""
+        spec, problem = job.spec, self._problem(job)
+        past = self._history(job.id)
+        searcher = Searcher(Space(spec.workload, self.target.gpu), seed=spec.seed, history=past)
+        search_s, mark = job.search_s, time.monotonic()
+        for number in range(len(past), spec.budget.trials):
+            candidate = searcher.ask() if search_s < spec.budget.seconds else None
+            if candidate is None:
+                return
+            started_at = self._clock()
+            outcome = self._await(lambda c=candidate: self._dispatcher.evaluate(self.target.id, problem, c))
+            trial = Trial(
+                number=number, candidate=candidate, outcome=outcome, started_at=started_at, finished_at=self._clock()
+            )
+            now = time.monotonic()
+            with self._store.write() as session:
+                trials.record(session, job.id, trial, now - mark)
+            search_s, mark = search_s + now - mark, now
+            searcher.tell(trial)
+
+    def _await(self, submit: Callable[[], Future[T]]) -> T:
+        """The result of what `submit` sends, sent again where the worker failed, a bounded number of times.
+
+        Raises:
+            JobFailed: the worker failed each time.
+        """
+        for pause_s in (*RETRY_PAUSES_S, None):
+            future = submit()
+            while not wait([future], timeout=0.2).done:
+                if self._stop.is_set():
+                    raise _Stopped
+            if self._stop.is_set():
+                raise _Stopped
+            try:
+                return future.result()
+            except WorkerError as error:
+                if pause_s is None:
+                    raise JobFailed(f"the worker of {self.target.id} failed {MAX_ATTEMPTS} times: {error}") from error
+                _log.warning("the worker of %s failed, it is tried again: %s", self.target.id, error)
+                self._stop.wait(pause_s)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _finish(self, job: JobRecord) -> None:
+        """Measures the finalists against each other, keeps the winner's files and the result."""
+        past, problem = self._history(job.id), self._problem(job)
+        finalists = choose_finalists(past)
+        if not finalists or finalists[0].candidate.plan_kind is not PlanKind.LIBRARY:
+            raise JobFailed(f"there is nothing to compare with: {_library_reason(past)}")
+        candidates = tuple(trial.candidate for trial in finalists)
+        times = self._await(lambda: self._dispatcher.finals(self.target.id, problem, candidates))
+        if times.times_us[0] is None:
+            raise JobFailed(f"the library failed in the finals: {times.reasons[0]}")
+        judgement = judge(finalists, times, job.spec.seed)
+        environment = self._dispatcher.environment(self.target.id)
+        content = self._pack(job, problem, judgement)
+        digest = self._store.artifacts.put(content) if content else None
+        best = Best(
+            job_id=job.id,
+            verdict=judgement.verdict,
+            winner=judgement.winner,
+            tie_band=judgement.tie_band,
+            finals=judgement.rows,
+            reference_us=reference_us(job.spec.workload, self.target.gpu),
+            artifact_digest=digest,
+            environment=environment,
+        )
+        with self._store.write() as session:
+            if content and digest:
+                register(session, digest, len(content), self._clock())
+            bests.insert(session, best)
+            jobs.set_state(session, job.id, JobState.SUCCEEDED, self._clock())
+        self._store.collect_garbage(self._disk_limit_bytes)
+
+    def _pack(self, job: JobRecord, problem: Problem, judgement: Judgement) -> bytes | None:
+        """The zip of the best kernel of ours, whatever won; None where none of ours came through."""
+        row = judgement.best_of_ours
+        if row is None:
+            return None
+        extra = {"job_id": job.id, "result": judgement.to_json(row), "spec": job.spec.to_json()}
+        files = self._await(
+            lambda: self._dispatcher.artifact(self.target.id, problem, row.candidate, extra)
+        )  # fmt: skip
+        return pack_zip(files.files)
+
+
+def _library_reason(past: list[Trial]) -> str:
+    """Why no trial measured the library."""
+    for trial in past:
+        if trial.candidate.plan_kind is PlanKind.LIBRARY:
+            return f"the library's trial ended with {getattr(trial.outcome, 'reason', 'no time')}"
+    return "the budget ended before the library's trial"

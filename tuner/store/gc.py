@@ -1,0 +1,86 @@
+"""Bounds what artifacts, kernel builds and raw samples take on disk; results, and the files they name, stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.orm import Session
+
+from tuner.core.job import JobState
+from tuner.store.artifacts import ArtifactFolder
+from tuner.store.models import ArtifactRow, BestRow, JobRow, TrialRow
+
+_FINAL_STATES = tuple(str(state) for state in JobState if state.is_final)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Freed:
+    """What one collection did."""
+
+    num_files: int
+    #: Jobs whose raw samples were dropped; their medians and spreads stay.
+    num_jobs: int
+    freed_bytes: int
+    #: What is left of artifacts, builds and samples.
+    kept_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Item:
+    """Something that may go."""
+
+    #: Seconds since the epoch; the oldest goes first.
+    at: float
+    size_bytes: int
+    is_file: bool
+    remove: Callable[[], None]
+
+
+def _files_below(root: Path) -> Iterator[tuple[Path, float, int]]:
+    for path in root.rglob("*"):
+        if path.is_file():
+            stat = path.stat()
+            yield path, stat.st_mtime, stat.st_size
+
+
+def _droppable_samples(session: Session) -> Iterator[_Item]:
+    size = func.sum(func.length(TrialRow.samples))
+    query = (
+        select(JobRow.id, JobRow.finished_at, size)
+        .join(TrialRow, TrialRow.job_id == JobRow.id)
+        .where(JobRow.state.in_(_FINAL_STATES), TrialRow.samples.is_not(None))
+        .group_by(JobRow.id, JobRow.finished_at)
+    )
+    for job_id, finished_at, size_bytes in session.execute(query).tuples():
+        drop = update(TrialRow).where(TrialRow.job_id == job_id).values(samples=None)
+        yield _Item(
+            at=finished_at or 0.0, size_bytes=size_bytes, is_file=False, remove=lambda drop=drop: session.execute(drop)
+        )
+
+
+def collect(session: Session, artifacts: ArtifactFolder, build_cache: Path, limit_bytes: int) -> Freed:
+    """Removes builds, artifacts that no result names and samples of ended jobs, the oldest first, until all of it
+    fits `limit_bytes`; call it in a writing session."""
+    named = set(session.scalars(select(BestRow.artifact_digest).where(BestRow.artifact_digest.is_not(None))))
+    total_bytes = session.scalar(select(func.sum(func.length(TrialRow.samples)))) or 0
+    items = list(_droppable_samples(session))
+    for root in (artifacts.root, build_cache):
+        for path, at, size_bytes in _files_below(root):
+            total_bytes += size_bytes
+            if path.name not in named:
+                items.append(_Item(at=at, size_bytes=size_bytes, is_file=True, remove=path.unlink))
+    num_files = num_jobs = freed_bytes = 0
+    for item in sorted(items, key=lambda item: item.at):
+        if total_bytes - freed_bytes <= limit_bytes:
+            break
+        item.remove()
+        freed_bytes += item.size_bytes
+        num_files, num_jobs = num_files + item.is_file, num_jobs + (not item.is_file)
+    gone = [d for d in session.scalars(select(ArtifactRow.digest)) if not artifacts.path(d).exists()]
+    session.execute(delete(ArtifactRow).where(ArtifactRow.digest.in_(set(gone) - named)))
+    return Freed(
+        num_files=num_files, num_jobs=num_jobs, freed_bytes=freed_bytes, kept_bytes=total_bytes - freed_bytes
+    )
