@@ -1,0 +1,124 @@
+"""The documents know every axis, word and state, and no link leads nowhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from enum import StrEnum
+from pathlib import Path
+
+import pytest
+
+from tuner.core import job, outcome, records, schedule
+
+AXES = (schedule.Tile, schedule.Tiling, schedule.Raster, schedule.Interleave, schedule.Ordering)
+#: Parts that the page describes by their own fields.
+PARTS = {"tiling", "ordering"}
+
+
+def enums_of(*modules: object) -> list[type[StrEnum]]:
+    """Every StrEnum that one of the modules defines."""
+    return [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, StrEnum) and value.__module__ == module.__name__  # type: ignore[attr-defined]
+    ]
+
+
+def table_rows(path: Path) -> list[list[str]]:
+    """Cells of all table rows of a page."""
+    lines = path.read_text().splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+
+
+def code_words(cells: list[str]) -> set[str]:
+    """What stands in backticks."""
+    return {word for cell in cells for word in re.findall(r"`([^`]+)`", cell)}
+
+
+@pytest.mark.parametrize("axis", AXES, ids=lambda axis: axis.__name__)
+def test_every_field_of_a_schedule_has_a_row(axis: type, root: Path) -> None:
+    rows = table_rows(root / "docs/schedule-space.md")
+    named = {(word, row[1]) for row in rows if len(row) > 2 for word in code_words(row[:1])}
+    missing = [f.name for f in dataclasses.fields(axis) if (f.name, axis.__name__.lower()) not in named]
+    assert missing == []
+
+
+@pytest.mark.parametrize("enum", enums_of(schedule), ids=lambda enum: enum.__name__)
+def test_every_value_of_an_axis_has_its_meaning(enum: type[StrEnum], root: Path) -> None:
+    rows = table_rows(root / "docs/schedule-space.md")
+    named = {word for row in rows for word in code_words(row)}
+    assert {value.value for value in enum} - named == set()
+
+
+@pytest.mark.parametrize("enum", enums_of(job, outcome, records), ids=lambda enum: enum.__name__)
+def test_every_state_and_answer_is_in_a_document(enum: type[StrEnum], root: Path) -> None:
+    pages = ("glossary.md", "measuring.md", "schedule-space.md")
+    named = set(re.findall(r"`([^`]+)`", " ".join((root / "docs" / page).read_text() for page in pages)))
+    assert {value.value for value in enum} - named == set()
+
+
+def test_the_glossary_has_each_term_once_and_in_order(root: Path) -> None:
+    text = (root / "docs/glossary.md").read_text().split("\n## ")[0]
+    terms = [line.split("|")[1].strip().lower() for line in text.splitlines() if re.match(r"\| [^-|]", line)][1:]
+    assert len(terms) > 40
+    assert terms == sorted(set(terms))
+
+
+def pages(root: Path) -> list[Path]:
+    return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+
+
+def anchors(path: Path) -> set[str]:
+    """Anchors of a page's headings, as a Git forge makes them."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_link_leads_somewhere(root: Path) -> None:
+    dead = []
+    for page in pages(root):
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if re.match(r"[a-z]+:", target):
+                continue
+            path, _, anchor = target.partition("#")
+            file = (page.parent / path).resolve() if path else page
+            if not file.exists() or (anchor and anchor not in anchors(file)):
+                dead.append(f"{page.relative_to(root)}: {target}")
+    assert dead == []
+
+
+def test_every_page_is_reached_from_the_readme(root: Path) -> None:
+    seen, to_read = set[Path](), [root / "README.md"]
+    while to_read:
+        page = to_read.pop()
+        if page in seen:
+            continue
+        seen.add(page)
+        links = re.findall(r"\]\(([^)#\s]+\.md)", page.read_text())
+        to_read += [file for link in links if (file := (page.parent / link).resolve()).exists()]
+    assert set(pages(root)) - seen == set()
+
+
+def test_every_decision_says_why_what_follows_and_how_it_is_checked(root: Path) -> None:
+    for record in (root / "docs/adr").glob("0*.md"):
+        text = record.read_text()
+        for part in ("Context", "Decision", "Consequence", "How it is checked"):
+            assert f"**{part}.**" in text, f"{record.name}: {part}"
+
+
+def test_every_named_test_folder_and_program_exists(root: Path) -> None:
+    named = {
+        (page.name, name)
+        for page in pages(root)
+        for name in re.findall(r"`((?:tests|benchmarks|tuner|workers|examples)/[\w/]*(?:\.\w+)?)`", page.read_text())
+    }
+    assert [f"{page}: {name}" for page, name in sorted(named) if not (root / name).exists()] == []
+
+
+def test_every_make_target_that_the_pages_name_exists(root: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):.*##", (root / "Makefile").read_text(), flags=re.MULTILINE))
+    named = {word for page in pages(root) for word in re.findall(r"`make ([a-z-]+)", page.read_text())}
+    assert named - targets == set()
+    assert {"demo", "test", "serve", "check"} <= named
