@@ -1,0 +1,33 @@
+"""From a candidate to the verified plans of its launches."""
+
+from __future__ import annotations
+
+from tuner.core.gpu import Gpu
+from tuner.core.legality import check_schedule, estimated_resources
+from tuner.core.order import make_plan
+from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.tiles import tile_graph
+from tuner.core.verify import VerifiedPlan, verify
+from tuner.core.workload import Workload
+
+
+def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[VerifiedPlan, ...]:
+    """The plans of a candidate's launches, in stream order: none for the library, one per op for two_launches, one
+    for fused.
+
+    Raises:
+        IllegalSchedule: the schedule is outside the legal space.
+        PlanError: a plan is refused.
+        ValueError: a plan of ours came without a schedule.
+    """
+    if not candidate.plan_kind.is_ours:
+        return ()
+    schedule = candidate.schedule
+    if schedule is None:
+        raise ValueError(f"a {candidate.plan_kind} candidate needs a schedule")
+    check_schedule(workload, gpu, schedule)
+    ops = tuple(range(len(workload.ops)))
+    launches = [ops] if candidate.plan_kind is PlanKind.FUSED else [(op,) for op in ops]
+    resources = estimated_resources(workload, schedule.tiling)
+    graphs = [tile_graph(workload, schedule.tiling, launch) for launch in launches]
+    return tuple(verify(make_plan(graph, schedule.ordering, gpu), graph, resources, gpu) for graph in graphs)

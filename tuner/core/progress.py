@@ -1,0 +1,96 @@
+"""How far a plan gets: one symbolic run that stands for every interleaving.
+
+Why one run is enough. A state is, for each CTA, the task that it holds, and the posts so far. Two kinds of step exist:
+a CTA takes its next task (from its queue, or the next ticket), and a held task whose waits are over completes and
+posts. Signals only grow, so a step once possible stays possible whatever else happens first; and what a step does
+does not depend on when it is made: queues are fixed, and while two CTAs may race for a ticket, which of them gets it
+makes no difference, as CTAs are alike and tickets come out in one order. So any two runs can be continued to the same
+end (the diamond property), and every maximal run starts and completes the same tasks. A grid of which only some CTAs
+are resident makes fewer steps possible, never others: what it starts is a subset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.core.plan import STATIC, Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a maximal run of a plan ends."""
+
+    #: [num_tasks] whether the task's waits were over on some CTA.
+    started: bytearray
+    #: [num_signals] posts.
+    posts: list[int]
+    #: Tasks that a CTA holds and cannot start, in the order found.
+    blocked: list[int]
+
+
+class Protocol:
+    """A plan's words as the lists that a run over them needs."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        # Records are interned by content: a plan that repeats one for each task costs no more than one that shares.
+        unique, inverse = np.unique(plan.waits[:, :3], axis=0, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        begin, end, threshold = unique[:, 0], unique[:, 1], unique[:, 2]
+        #: [wait] signals of the wait's range that are still below its threshold, before the first post.
+        self.open_signals: list[int] = np.where(threshold > 0, end - begin, 0).tolist()
+        #: [signal] (threshold, wait) of every wait whose range holds the signal.
+        self.watchers: list[list[tuple[int, int]]] = [[] for _ in range(plan.num_signals)]
+        for wait, (first, last, needed) in enumerate(unique.tolist()):
+            if needed > 0:
+                for signal in range(first, last):
+                    self.watchers[signal].append((needed, wait))
+        shared: dict[tuple[int, int], tuple[int, ...]] = {}
+        #: [task] its waits.
+        self.waits_of: list[tuple[int, ...]] = []
+        for wait_begin, wait_end in plan.tasks[:, 3:5].tolist():
+            key = (wait_begin, wait_end)
+            if key not in shared:
+                shared[key] = tuple(dict.fromkeys(inverse[wait_begin:wait_end].tolist()))
+            self.waits_of.append(shared[key])
+        #: [task] the signal that it posts, or -1.
+        self.post_of: list[int] = plan.tasks[:, 5].tolist()
+
+    def run(self, *, num_ctas: int, frozen: int = -1) -> Progress:
+        """A maximal run on `num_ctas` CTAs; the task `frozen`, if started, never completes."""
+        static = self.plan.assignment == STATIC
+        queues = self.plan.queues.tolist()
+        heads, ends = (queues[:-1], queues[1:]) if static else ([0], [self.plan.num_tasks])
+        posts, open_signals = [0] * self.plan.num_signals, self.open_signals.copy()
+        started = bytearray(self.plan.num_tasks)
+        parked: dict[int, list[tuple[int, int]]] = {}
+        runnable = [(cta, -1) for cta in reversed(range(num_ctas))]  # (CTA, the task that it holds, or -1)
+        while runnable:
+            cta, task = runnable.pop()
+            queue = cta if static else 0
+            while True:
+                if task < 0:
+                    task = heads[queue]
+                    if task >= ends[queue]:
+                        break
+                    heads[queue] = task + 1
+                wait = next((w for w in self.waits_of[task] if open_signals[w]), -1)
+                if wait >= 0:
+                    parked.setdefault(wait, []).append((cta, task))
+                    break
+                started[task] = 1
+                if task == frozen:
+                    break
+                signal = self.post_of[task]
+                if signal >= 0:
+                    posts[signal] += 1
+                    for needed, watcher in self.watchers[signal]:
+                        if posts[signal] == needed:
+                            open_signals[watcher] -= 1
+                            if not open_signals[watcher]:
+                                runnable.extend(parked.pop(watcher, ()))
+                task = -1
+        blocked = [task for held in parked.values() for _, task in held]
+        return Progress(started=started, posts=posts, blocked=blocked)

@@ -1,0 +1,98 @@
+"""Safety: no task starts before the tasks whose output it reads have posted. Half of `tuner.core.verify`.
+
+The fast path covers a read where the consumer waits for the producer's signal with a threshold that counts all posts
+that the signal gets: it is then over only once the producer has posted. Where that does not hold, the question is
+settled exactly: freeze the producer (it starts, and never completes) and see whether the consumer can still start.
+`tuner.core.progress` argues why one run answers that, for queues and for tickets on any number of resident CTAs:
+a run in which the consumer starts before the producer posts is, up to there, a run with the producer frozen, and
+every run with the producer frozen is the beginning of a run in which it is merely slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.core.liveness import _range_reduce, post_totals, task_name
+from tuner.core.plan import Plan
+from tuner.core.progress import Protocol
+from tuner.core.tiles import Edges, TileGraph
+from tuner.errors import SafetyError
+
+Ints = npt.NDArray[np.int64]
+
+
+def check_safety(plan: Plan, graph: TileGraph) -> None:
+    """Every edge of the tile graph is kept in every interleaving; the plan covers the graph and is live.
+
+    Raises:
+        SafetyError: the witness names the consumer, the producer and the signal that it fails to wait for.
+    """
+    readers: dict[int, list[int]] = {}
+    totals = post_totals(plan)
+    for edge in graph.edges:
+        for producer, consumers in _uncovered(plan, graph, edge, totals):
+            readers.setdefault(producer, []).extend(consumers)
+    if not readers:
+        return
+    protocol = Protocol(plan)
+    for producer, consumers in readers.items():
+        started = protocol.run(num_ctas=plan.num_ctas, frozen=producer).started
+        racing = next((consumer for consumer in consumers if started[consumer]), None)
+        if racing is not None:
+            signal = int(plan.tasks[producer, 5])
+            posts = f"posts to signal {signal}" if signal >= 0 else "posts nothing"
+            raise SafetyError(
+                "a read can precede its write",
+                f"{task_name(plan, graph, racing)} can start before {task_name(plan, graph, producer)} is done, which "
+                f"{posts}; the reader's waits {_waits_text(plan, racing)} do not count that post",
+            )
+
+
+def _waits_text(plan: Plan, task: int) -> str:
+    records = plan.waits[plan.tasks[task, 3] : plan.tasks[task, 4]].tolist()
+    texts = [f"(signals {begin}..{end - 1} >= {needed})" for begin, end, needed, _ in records]
+    return ", ".join(texts) or "(none)"
+
+
+def _uncovered(plan: Plan, graph: TileGraph, edge: Edges, totals: Ints) -> Iterator[tuple[int, list[int]]]:
+    """Producer tasks that some consumers read without a wait that counts all posts of the producer's signal."""
+    grid = graph.grids[edge.producer]
+    mine = np.flatnonzero(plan.tasks[:, 0] == edge.producer)
+    task_at = np.empty(grid, dtype=np.int64)
+    task_at[plan.tasks[mine, 1], plan.tasks[mine, 2]] = mine
+    signal_at = plan.tasks[task_at, 5].astype(np.int64)
+    consumers = np.flatnonzero(plan.tasks[:, 0] == edge.consumer)
+    keys = plan.tasks[consumers][:, (1, 3, 4)].astype(np.int64)
+    groups, group_of = np.unique(keys, axis=0, return_inverse=True)
+    loose = np.flatnonzero(~_covered_by_one_wait(plan, edge, groups, signal_at, totals))
+    for group in loose.tolist():
+        row, wait_begin, wait_end = groups[group].tolist()
+        counted = np.zeros(plan.num_signals + 1, dtype=np.bool_)  # the last one stands for "posts nothing"
+        for begin, end, needed, _ in plan.waits[wait_begin:wait_end].tolist():
+            counted[begin:end] |= needed >= totals[begin:end]
+        rows = slice(int(edge.first[row]), int(edge.last[row]))
+        members = consumers[group_of.reshape(-1) == group].tolist()
+        for producer in task_at[rows][~counted[signal_at[rows]]].tolist():
+            yield producer, members
+
+
+def _covered_by_one_wait(plan: Plan, edge: Edges, groups: Ints, signal_at: Ints, totals: Ints) -> npt.NDArray[np.bool_]:
+    """[groups of (consumer tile row, wait_begin, wait_end)] whether the first wait alone covers all that is read."""
+    covered = np.zeros(len(groups), dtype=np.bool_)
+    lowest, highest = signal_at.min(axis=1), signal_at.max(axis=1)
+    waiting = np.flatnonzero(groups[:, 2] > groups[:, 1])
+    if not waiting.size or not totals.size:
+        return covered
+    most = totals[signal_at].max(axis=1)
+    first, last = edge.first[groups[waiting, 0]], edge.last[groups[waiting, 0]]
+    wait = plan.waits[groups[waiting, 1]].astype(np.int64)
+    covered[waiting] = (
+        (wait[:, 0] <= _range_reduce(np.minimum, lowest, first, last))
+        & (_range_reduce(np.minimum, lowest, first, last) >= 0)
+        & (wait[:, 1] > _range_reduce(np.maximum, highest, first, last))
+        & (wait[:, 2] >= _range_reduce(np.maximum, most, first, last))
+    )
+    return covered

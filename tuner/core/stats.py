@@ -1,0 +1,127 @@
+"""Statistics of timings: pure functions of lists of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.core.outcome import PlanKind
+from tuner.core.records import Verdict
+
+#: Below this relative distance two times are a tie, however narrow the interval is.
+MIN_TIE_BAND = 0.01
+#: Ties go to the simpler kind.
+SIMPLEST_FIRST = (PlanKind.LIBRARY, PlanKind.TWO_LAUNCHES, PlanKind.FUSED)
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if not len(values):
+        raise ValueError("the median of no values")
+    return float(np.median(values))
+
+
+def relative_spread(values: Sequence[float]) -> float:
+    """Half the interquartile range over the median."""
+    low, high = np.percentile(values, [25, 75])
+    return float((high - low) / 2 / median(values))
+
+
+def paired_ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:
+    """Ratio of each round.
+
+    Raises:
+        ValueError: the two were not taken in the same rounds.
+    """
+    return [above / below for above, below in zip(numerators, denominators, strict=True)]
+
+
+def ratio_ci95(ratios: Sequence[float], *, seed: int = 0, num_resamples: int = 2000) -> tuple[float, float]:
+    """95 % confidence interval of the median of paired ratios, by the percentile bootstrap.
+
+    Source: Efron, Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13.
+    """
+    rng = np.random.default_rng(seed)
+    values = np.asarray(ratios, dtype=np.float64)
+    draws = rng.integers(0, values.size, size=(num_resamples, values.size))
+    low, high = np.percentile(np.median(values[draws], axis=1), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def tie_band(ci95: tuple[float, float]) -> float:
+    """Relative distance below which two times are a tie: the interval's half width, and at least 1 %."""
+    return max((ci95[1] - ci95[0]) / 2, MIN_TIE_BAND)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A against B, round by round; above 1 is: A is faster."""
+
+    #: Median over the rounds of B's time / A's time.
+    speedup: float
+    ci95: tuple[float, float]
+    tie_band: float
+    #: Whether the medians of all processes are on the same side of 1.
+    agrees: bool
+
+    @property
+    def is_faster(self) -> bool:
+        """A is ahead by more than the tie band, in each process."""
+        return self.agrees and self.speedup > 1 + self.tie_band
+
+    @property
+    def is_slower(self) -> bool:
+        """B is ahead by more than the tie band, in each process."""
+        return self.agrees and self.speedup < 1 - self.tie_band
+
+
+def compare(a_us: Sequence[float], b_us: Sequence[float], process_of_round: Sequence[int] | None = None) -> Comparison:
+    """A against B from interleaved rounds; the processes that took them must agree on who is ahead."""
+    ratios = paired_ratios(b_us, a_us)
+    processes = list(process_of_round or [0] * len(ratios))
+    by_process = [[r for r, p in zip(ratios, processes, strict=True) if p == process] for process in set(processes)]
+    ahead = {median(group) > 1 for group in by_process}
+    ci95 = ratio_ci95(ratios)
+    return Comparison(speedup=median(ratios), ci95=ci95, tie_band=tie_band(ci95), agrees=len(ahead) == 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The outcome of the finals."""
+
+    verdict: Verdict
+    #: The kind to use: the fastest, or the simplest of those that tie with it.
+    winner: PlanKind
+    #: Of fused against the best other kind.
+    tie_band: float
+
+
+def decide(times_us: Mapping[PlanKind, Sequence[float]], process_of_round: Sequence[int] | None = None) -> Decision:
+    """The verdict from each kind's best candidate, timed in the same interleaved rounds; a kind that failed is absent.
+
+    Raises:
+        ValueError: no kind has times.
+    """
+    if not times_us:
+        raise ValueError("no plan kind has times")
+    fastest = min(times_us, key=lambda kind: median(times_us[kind]))
+    winner = next(
+        kind
+        for kind in SIMPLEST_FIRST
+        if kind == fastest
+        or (kind in times_us and not compare(times_us[fastest], times_us[kind], process_of_round).is_faster)
+    )
+    others = {kind: times for kind, times in times_us.items() if kind is not PlanKind.FUSED}
+    if PlanKind.FUSED not in times_us or not others:
+        verdict = Verdict.DO_NOT_FUSE if others else Verdict.FUSED_WINS
+        return Decision(verdict=verdict, winner=winner, tie_band=MIN_TIE_BAND)
+    best_other = min(others, key=lambda kind: median(others[kind]))
+    fused = compare(times_us[PlanKind.FUSED], others[best_other], process_of_round)
+    verdict = Verdict.FUSED_WINS if fused.is_faster else Verdict.DO_NOT_FUSE if fused.is_slower else Verdict.TIE
+    return Decision(verdict=verdict, winner=winner, tie_band=fused.tie_band)

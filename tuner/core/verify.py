@@ -1,0 +1,165 @@
+"""Judges a plan by its words: coverage, resources, liveness, safety, each refusal with its witness.
+
+Nothing else can make a `VerifiedPlan`, and neither a launch nor the simulator takes another type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import InitVar, dataclass
+
+import numpy as np
+
+from tuner.core.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
+from tuner.core.liveness import check_epochs, check_liveness, task_name
+from tuner.core.plan import STATIC, Plan, Words
+from tuner.core.safety import check_safety
+from tuner.core.tiles import TileGraph
+from tuner.errors import CoverageError, ResourceError
+
+#: Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
+MAX_THREADS_PER_CTA = 1024
+MAX_REGISTERS_PER_THREAD = 255
+REGISTER_UNIT_PER_WARP = 256
+
+_TOKEN = object()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What one CTA of the kernel takes."""
+
+    #: Threads, a multiple of 32.
+    num_threads: int
+    #: Static and dynamic shared memory, bytes.
+    smem_bytes: int
+    #: 32-bit registers of a thread.
+    registers_per_thread: int
+
+    @property
+    def registers_per_cta(self) -> int:
+        """Registers as they are allocated: whole units per warp."""
+        per_warp = -(-self.registers_per_thread * 32 // REGISTER_UNIT_PER_WARP) * REGISTER_UNIT_PER_WARP
+        return per_warp * (self.num_threads // 32)
+
+
+def occupancy(resources: Resources, gpu: Gpu) -> int:
+    """CTAs that one SM can hold at a time; 0 where not even one fits."""
+    return min(occupancy_limits(resources, gpu).values())
+
+
+def occupancy_limits(resources: Resources, gpu: Gpu) -> dict[str, int]:
+    """CTAs that one SM can hold, by what limits them."""
+    fits = (
+        resources.smem_bytes <= gpu.smem_per_cta_bytes
+        and resources.num_threads <= MAX_THREADS_PER_CTA
+        and resources.registers_per_thread <= MAX_REGISTERS_PER_THREAD
+    )
+    return {
+        "the limits of one CTA": gpu.threads_per_sm // 32 if fits else 0,
+        "threads": gpu.threads_per_sm // resources.num_threads,
+        "registers": gpu.registers_per_sm // max(1, resources.registers_per_cta),
+        "shared memory": gpu.smem_per_sm_bytes // (resources.smem_bytes + SMEM_RESERVED_PER_CTA_BYTES),
+    }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class VerifiedPlan:
+    """A plan that covers its tile graph, cannot race, cannot deadlock, and fits the GPU. Made by `verify` alone."""
+
+    #: As read back from its words.
+    plan: Plan
+    graph: TileGraph
+    #: Of one CTA: estimated before the compiler has spoken, then what it said.
+    resources: Resources
+    gpu: Gpu
+    token: InitVar[object]
+
+    def __post_init__(self, token: object) -> None:
+        if token is not _TOKEN:
+            raise TypeError("only tuner.core.verify makes a VerifiedPlan: call verify()")
+
+    @property
+    def words(self) -> Words:
+        """The plan's binary form, read-only."""
+        return self.plan.words
+
+
+def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> VerifiedPlan:
+    """Proves the plan's words against the tile graph and the GPU.
+
+    Raises:
+        PlanError: the words are no plan.
+        CoverageError: a tile is computed never or more than once, or lies outside its grid.
+        ResourceError: the grid, the registers, the shared memory or the table are more than there is.
+        LivenessError: a wait never ends.
+        SafetyError: a read can precede its write.
+    """
+    judged = Plan.from_words(plan.words)
+    check_coverage(judged, graph)
+    check_resources(judged, resources, gpu)
+    check_epochs(judged, graph)
+    check_liveness(judged, graph)
+    check_safety(judged, graph)
+    return VerifiedPlan(plan=judged, graph=graph, resources=resources, gpu=gpu, token=_TOKEN)
+
+
+def recheck(verified: VerifiedPlan, resources: Resources) -> VerifiedPlan:
+    """The same plan with the resources that the compiler told.
+
+    Raises:
+        ResourceError: with these, the grid does not fit any more.
+    """
+    check_resources(verified.plan, resources, verified.gpu)
+    return VerifiedPlan(plan=verified.plan, graph=verified.graph, resources=resources, gpu=verified.gpu, token=_TOKEN)
+
+
+def check_coverage(plan: Plan, graph: TileGraph) -> None:
+    """Every tile of every op of the launch exactly once.
+
+    Raises:
+        CoverageError: names the tile, and the tasks that double it.
+    """
+    tasks = plan.tasks
+    strange = np.flatnonzero(~np.isin(tasks[:, 0], graph.op_indices))
+    if strange.size:
+        task = int(strange[0])
+        known = ", ".join(f"{op} ({graph.workload.ops[op].name})" for op in graph.op_indices)
+        raise CoverageError("a task names no op of this launch", f"task {task} names op {tasks[task, 0]}, not {known}")
+    for op, (rows, cols) in graph.grids.items():
+        mine = np.flatnonzero(tasks[:, 0] == op)
+        row, col = tasks[mine, 1].astype(np.int64), tasks[mine, 2].astype(np.int64)
+        outside = np.flatnonzero((row < 0) | (row >= rows) | (col < 0) | (col >= cols))
+        if outside.size:
+            who = task_name(plan, graph, int(mine[outside[0]]))
+            raise CoverageError("a tile lies outside its grid", f"{who}, whose grid is {rows} x {cols}")
+        count = np.bincount(row * cols + col, minlength=rows * cols)
+        name = graph.workload.ops[op].name
+        for wrong, problem in ((count == 0, "a tile is missing"), (count > 1, "a tile is doubled")):
+            if wrong.any():
+                tile = int(np.flatnonzero(wrong)[0])
+                doubles = mine[row * cols + col == tile].tolist()
+                how = f"tasks {' and '.join(map(str, doubles))} compute it" if doubles else "no task computes it"
+                raise CoverageError(problem, f"{name} tile {tile // cols},{tile % cols}: {how}")
+
+
+def check_resources(plan: Plan, resources: Resources, gpu: Gpu) -> None:
+    """One CTA fits an SM; with static queues, all CTAs are resident at once.
+
+    Raises:
+        ResourceError: names what is short.
+    """
+    if plan.words.size > np.iinfo(np.int32).max:
+        raise ResourceError("the table is too long", f"{plan.words.size} words overflow a 32-bit index")
+    limits = occupancy_limits(resources, gpu)
+    what, fewest = min(limits.items(), key=lambda item: item[1])
+    needs = (
+        f"a CTA takes {resources.num_threads} threads, {resources.smem_bytes} bytes of shared memory and "
+        f"{resources.registers_per_thread} registers a thread; {what} of {gpu.name} allow {fewest} per SM"
+    )
+    if fewest < 1:
+        raise ResourceError("a CTA does not fit", needs)
+    if plan.assignment == STATIC and plan.num_ctas > gpu.num_sms * fewest:
+        raise ResourceError(
+            "static queues need every CTA resident",
+            f"the grid has {plan.num_ctas} CTAs, {gpu.num_sms} SMs hold {gpu.num_sms * fewest}; {needs}",
+        )
