@@ -344,4 +344,4 @@ class PageView(View, Generic[T]):
 class Health(View):
     """The answer of a probe."""
 
-    status: Literal["ok", "not ready"]
+    status: Literal["ok"] = "ok"

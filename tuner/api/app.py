@@ -1,0 +1,34 @@
+"""The application: routes, errors, guard and dashboard around a service."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from tuner import __version__
+from tuner.api.errors import add_error_handlers
+from tuner.api.events import event_routes
+from tuner.api.guard import BodyGuard
+from tuner.api.health import health_routes
+from tuner.api.jobs import job_routes
+from tuner.api.pages import add_pages
+from tuner.api.results import result_routes
+from tuner.service import Service
+
+_DESCRIPTION = """
+Searches fused persistent schedules for pairs of GPU kernels, proves them, measures them against the vendor's library
+and hands out the winner as an artifact.
+
+Every error is a problem document (RFC 9457, `application/problem+json`); its `errors` name each wrong field, what is
+wrong and what would be right. Figures with `simulated: true` come from a model of the GPU and not from a card.
+"""
+
+
+def create_app(service: Service) -> FastAPI:
+    """The ASGI application around `service`, which the caller starts and closes."""
+    app = FastAPI(title="tuner", version=__version__, description=_DESCRIPTION, redoc_url=None, docs_url=None)
+    for routes in (job_routes, event_routes, result_routes, health_routes):
+        app.include_router(routes(service))
+    add_pages(app, service)
+    add_error_handlers(app)
+    app.add_middleware(BodyGuard)
+    return app

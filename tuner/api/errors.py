@@ -1,0 +1,91 @@
+"""Every error leaves as a problem document, or as a page where a page was asked for."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from tuner.api.rendering import render_error, wants_page
+from tuner.errors import Conflict, InvalidInput, NotFound, StoreError, TunerError, WorkerError
+from tuner.wire.problems import MEDIA_TYPE, Problem, of_invalid_input, of_validation, problem
+
+log = logging.getLogger(__name__)
+
+#: HTTP status of each exception; a subclass inherits its parent's, and the root is a fault of ours.
+STATUS: dict[type[TunerError], int] = {
+    InvalidInput: 422,
+    NotFound: 404,
+    Conflict: 409,
+    StoreError: 503,
+    WorkerError: 503,
+    TunerError: 500,
+}
+
+#: For OpenAPI: what any route may answer instead.
+PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"description": description, "content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}}
+    for status, description in {
+        404: "What was named does not exist",
+        422: "A field is wrong: which, why, and what would be right",
+        503: "The database or the worker cannot be used",
+    }.items()
+}
+
+_HINTS = {
+    404: "nothing is here; GET / lists the pages, GET /openapi.json the routes",
+    405: "this path does not know the method {method}",
+}
+
+
+def problem_response(document: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    """The document as a response; escaped to ASCII, since what a client sent may not be encodable."""
+    body = json.dumps(document.model_dump(), ensure_ascii=True)
+    return Response(body, document.status, headers, MEDIA_TYPE)
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Teaches `app` what each exception means."""
+    app.add_exception_handler(TunerError, _on_tuner_error)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(Exception, _on_fault)
+
+
+def _answer(request: Request, document: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    return render_error(document) if wants_page(request) else problem_response(document, headers)
+
+
+async def _on_tuner_error(request: Request, error: Exception) -> Response:
+    status = next(STATUS[parent] for parent in type(error).__mro__ if parent in STATUS)
+    if status >= 500:
+        log.error("%s %s: %s", request.method, request.url.path, error)
+    errors = [of_invalid_input(error)] if isinstance(error, InvalidInput) else []
+    return _answer(request, problem(status, str(error), errors))
+
+
+async def _on_validation_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = error.errors()
+    if any(one["type"] == "json_invalid" for one in found):
+        return _answer(request, problem(400, f"the body is no JSON: {found[0]['ctx']['error']}"))
+    errors = [of_validation(one) for one in found]
+    detail = "; ".join(f"{one.field}: {one.problem}; {one.remedy}" for one in errors)
+    return _answer(request, problem(422, detail, errors))
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    detail = _HINTS.get(error.status_code, error.detail).format(method=request.method)
+    return _answer(request, problem(error.status_code, detail), error.headers)
+
+
+async def _on_fault(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return _answer(request, problem(500, "a fault of this server; its log says more"))

@@ -1,0 +1,27 @@
+"""Probes."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from tuner.api.errors import PROBLEM_RESPONSES
+from tuner.service import Service
+from tuner.wire.responses import Health
+
+
+def health_routes(service: Service) -> APIRouter:
+    """For orchestrators."""
+    router = APIRouter(tags=["health"])
+
+    @router.get("/livez")
+    async def get_liveness() -> Health:
+        """Whether the process answers at all; asks nothing else."""
+        return Health()
+
+    @router.get("/readyz", responses={503: PROBLEM_RESPONSES[503]})
+    def get_readiness() -> Health:
+        """Whether the database answers and jobs are being run."""
+        service.ready()
+        return Health()
+
+    return router

@@ -1,0 +1,85 @@
+"""Routes of jobs and their trials."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Body, Header, Path, Query, Response
+
+from tuner.api.errors import PROBLEM_RESPONSES
+from tuner.core.job import JobState
+from tuner.core.outcome import FailureKind, PlanKind
+from tuner.service import Service
+from tuner.wire.requests import EXAMPLES, TuneRequest
+from tuner.wire.responses import BestView, JobView, PageView, TrialView
+
+JobId = Annotated[str, Path(max_length=100, description="a job's id, e.g. `job-0123456789ab`")]
+Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before")]
+Limit = Annotated[int, Query(ge=1, le=500, description="most items of the page")]
+OutcomeFilter = Annotated[Literal["measured", "rejected", "failed"] | None, Query(description="only these outcomes")]
+KindFilter = Annotated[PlanKind | None, Query(description="only this plan kind")]
+ReasonFilter = Annotated[FailureKind | None, Query(description="only trials that failed for this reason")]
+Sort = Annotated[Literal["number", "time", "speedup"], Query(description="fastest first for time and speedup")]
+
+
+def default_target_id(service: Service) -> str | None:
+    """The server's own target, where it has one."""
+    return next((target.id for target, _ in service.targets()), None)
+
+
+def job_routes(service: Service) -> APIRouter:
+    """Submit, look at, cancel."""
+    router = APIRouter(tags=["jobs"], responses=PROBLEM_RESPONSES)
+
+    @router.post("/jobs", status_code=202, responses={200: {"model": JobView, "description": "The job existed"}})
+    def submit_job(
+        body: Annotated[TuneRequest, Body(openapi_examples=EXAMPLES)],
+        response: Response,
+        idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
+    ) -> JobView:
+        """Asks for a tuned kernel pair. The same open problem posted again answers with the job that exists."""
+        spec = body.to_spec(default_target_id(service))
+        job, created = service.submit(spec, idempotency_key=idempotency_key, body_digest=body.digest, reuse=body.reuse)
+        response.status_code = 202 if created else 200
+        response.headers["location"] = f"/jobs/{job.id}"
+        return JobView.of(job)
+
+    @router.get("/jobs")
+    def list_jobs(cursor: Cursor = None, limit: Limit = 50, state: JobState | None = None) -> PageView[JobView]:
+        """All jobs, the newest first."""
+        page = service.jobs(cursor=cursor, limit=limit, state=state)
+        return PageView(items=[JobView.of(job) for job in page.items], next_cursor=page.next_cursor)
+
+    @router.get("/jobs/{job_id}")
+    def get_job(job_id: JobId) -> JobView:
+        """A job as it stands."""
+        return JobView.of(service.job(job_id))
+
+    @router.post("/jobs/{job_id}:cancel")
+    def cancel_job(job_id: JobId) -> JobView:
+        """Ends a job; its trials remain."""
+        return JobView.of(service.cancel(job_id))
+
+    @router.get("/jobs/{job_id}/trials")
+    def list_trials(
+        job_id: JobId,
+        cursor: Cursor = None,
+        limit: Limit = 100,
+        outcome: OutcomeFilter = None,
+        plan_kind: KindFilter = None,
+        reason: ReasonFilter = None,
+        sort: Sort = "number",
+    ) -> PageView[TrialView]:
+        """A job's trials, filtered and sorted; those without a time come last."""
+        job = service.job(job_id)
+        page = service.trials(
+            job_id, cursor=cursor, limit=limit, outcome=outcome, plan_kind=plan_kind, reason=reason, sort=sort
+        )
+        return PageView(items=[TrialView.of(trial, job) for trial in page.items], next_cursor=page.next_cursor)
+
+    @router.get("/jobs/{job_id}/best")
+    def get_job_best(job_id: JobId) -> BestView:
+        """The result of a job that succeeded."""
+        return BestView.of(service.best(job_id), service.job(job_id))
+
+    return router

@@ -1,0 +1,123 @@
+"""The dashboard: server-rendered pages, each with its JSON twin at the same path and `.json`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.staticfiles import StaticFiles
+
+from tuner.api.errors import PROBLEM_RESPONSES
+from tuner.api.jobs import Cursor, JobId, KindFilter, OutcomeFilter, ReasonFilter, Sort
+from tuner.api.plot import Plot, draw
+from tuner.api.rendering import STATIC_PATH, render
+from tuner.core.bounds import reference_us
+from tuner.core.gpu import parse_target
+from tuner.core.job import JobState
+from tuner.core.outcome import FailureKind, PlanKind
+from tuner.core.records import JobRecord
+from tuner.errors import InvalidInput
+from tuner.service import Service
+from tuner.wire.pages import CurvePoint, JobPage, JobsPage, TrialFilterView
+from tuner.wire.responses import BestView, JobView, PageView, TargetView, TrialView
+
+_JOBS_PER_PAGE = 50
+_TRIALS_PER_PAGE = 100
+
+#: What the filters offer.
+_CHOICES = {
+    "outcome": ("measured", "rejected", "failed"),
+    "plan_kind": tuple(PlanKind),
+    "reason": tuple(FailureKind),
+    "sort": ("number", "time", "speedup"),
+}
+
+
+def add_pages(app: FastAPI, service: Service) -> None:
+    """Mounts pages and static files."""
+    app.mount("/static", StaticFiles(directory=STATIC_PATH), name="static")
+    app.include_router(_page_routes(service))
+
+
+def _page_routes(service: Service) -> APIRouter:
+    router = APIRouter(tags=["dashboard"], responses=PROBLEM_RESPONSES, default_response_class=Response)
+
+    @router.get("/", response_model=JobsPage)
+    @router.get("/.json", response_model=JobsPage, include_in_schema=False)
+    def show_jobs(request: Request, cursor: Cursor = None, state: JobState | None = None) -> Response:
+        """Targets and jobs, the newest first; as JSON with `Accept: application/json` or at `/.json`."""
+        found = service.jobs(cursor=cursor, limit=_JOBS_PER_PAGE, state=state)
+        page = JobsPage(
+            targets=[TargetView.of(target, environment) for target, environment in service.targets()],
+            state=state,
+            jobs=PageView(items=[JobView.of(job) for job in found.items], next_cursor=found.next_cursor),
+        )
+        return render(request, "jobs.html", page, states=tuple(JobState))
+
+    # The twin first: the plain path would take `.json` for a part of the id.
+    @router.get("/ui/jobs/{job_id}.json", response_model=JobPage, include_in_schema=False)
+    @router.get("/ui/jobs/{job_id}", response_model=JobPage)
+    def show_job(
+        request: Request,
+        job_id: JobId,
+        cursor: Cursor = None,
+        outcome: OutcomeFilter = None,
+        plan_kind: KindFilter = None,
+        reason: ReasonFilter = None,
+        sort: Sort = "number",
+    ) -> Response:
+        """A job with plot, finals and trials; as JSON with `Accept: application/json` or `.json` behind the path."""
+        chosen = TrialFilterView(outcome=outcome, plan_kind=plan_kind, reason=reason, sort=sort)
+        page = _job_page(service, job_id, cursor, chosen)
+        return render(request, "job.html", page, plot=_plot(page), choices=_CHOICES)
+
+    return router
+
+
+def _job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFilterView) -> JobPage:
+    job = service.job(job_id)
+    trials = service.trials(job_id, cursor=cursor, limit=_TRIALS_PER_PAGE, **chosen.model_dump())
+    fused, two_launches = (_fastest(service, job, kind) for kind in (PlanKind.FUSED, PlanKind.TWO_LAUNCHES))
+    ours = [trial for trial in (fused, two_launches) if trial is not None]
+    return JobPage(
+        job=JobView.of(job),
+        outcome_counts=service.outcome_counts(job_id),
+        curve=[
+            CurvePoint(trial_number=number, best_us=best_us, library_us=library_us)
+            for number, best_us, library_us in service.best_so_far(job_id)
+        ],
+        two_launches_us=None if two_launches is None else _time_us(two_launches),
+        reference_us=_reference_us(service, job),
+        fastest=min(ours, key=_time_us, default=None),
+        best=BestView.of(service.best(job_id), job) if job.state is JobState.SUCCEEDED else None,
+        filter=chosen,
+        trials=PageView(items=[TrialView.of(trial, job) for trial in trials.items], next_cursor=trials.next_cursor),
+    )
+
+
+def _fastest(service: Service, job: JobRecord, kind: PlanKind) -> TrialView | None:
+    found = service.trials(job.id, cursor=None, limit=1, outcome="measured", plan_kind=kind, sort="time").items
+    return TrialView.of(found[0], job) if found else None
+
+
+def _time_us(trial: TrialView) -> float:
+    assert trial.outcome.kind == "measured"
+    return trial.outcome.time_us
+
+
+def _reference_us(service: Service, job: JobRecord) -> float | None:
+    """The bound on the job's GPU: a live card of this server, else the catalogue's, else nobody knows."""
+    live = {target.id: target.gpu for target, _ in service.targets()}
+    try:
+        gpu = live.get(job.spec.target_id) or parse_target(job.spec.target_id).gpu
+    except InvalidInput:
+        return None
+    return reference_us(job.spec.workload, gpu)
+
+
+def _plot(page: JobPage) -> Plot | None:
+    curve = [(point.trial_number, point.best_us) for point in page.curve]
+    baselines = [
+        ("library", "library", page.job.library_us),
+        ("two-launches", "two launches", page.two_launches_us),
+        ("reference", "data sheet bound", page.reference_us),
+    ]
+    return draw(curve, max(page.job.num_trials, page.job.budget.trials), baselines)

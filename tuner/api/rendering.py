@@ -1,0 +1,72 @@
+"""Pages: who asked for one, and Jinja templates that never reach outside this package."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from tuner.wire.problems import Problem
+
+STATIC_PATH = Path(__file__).parent / "static"
+
+#: Nothing but this server's own files runs or loads.
+_HEADERS = {"Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'", "Vary": "Accept"}
+
+
+def microseconds(value: float | None) -> str:
+    """`63.2 µs`, or a dash."""
+    return "–" if value is None else f"{value:,.1f} µs" if value < 1000 else f"{value / 1000:,.2f} ms"
+
+
+def ratio(value: float | None) -> str:
+    """`1.18x`, or a dash."""
+    return "–" if value is None else f"{value:.2f}x"
+
+
+def clock(value: datetime | None) -> str:
+    """`2026-11-21 14:03:22 UTC`, or a dash."""
+    return "–" if value is None else f"{value:%Y-%m-%d %H:%M:%S} UTC"
+
+
+_templates = Environment(
+    loader=PackageLoader("tuner.api"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+_templates.filters.update(us=microseconds, ratio=ratio, clock=clock)
+
+
+def wants_page(request: Request) -> bool:
+    """Whether a page path was asked for as a page and not as its JSON twin."""
+    path = request.url.path
+    if not (path == "/" or path.startswith("/ui/")) or path.endswith(".json"):
+        return False
+    accept = request.headers.get("accept", "*/*")
+    return "text/html" in accept or "application/json" not in accept
+
+
+def render(request: Request, template: str, page: BaseModel, **context: object) -> Response:
+    """The page, or its twin: the very model that the template reads."""
+    if not wants_page(request):
+        return Response(page.model_dump_json(), media_type="application/json", headers={"Vary": "Accept"})
+
+    def following(cursor: str) -> str:
+        return str(request.url.include_query_params(cursor=cursor))
+
+    html = _templates.get_template(template).render(page=page, twin=_twin(request), following=following, **context)
+    return HTMLResponse(html, headers=_HEADERS)
+
+
+def render_error(document: Problem) -> Response:
+    """A problem as a page."""
+    html = _templates.get_template("error.html").render(problem=document)
+    return HTMLResponse(html, document.status, _HEADERS)
+
+
+def _twin(request: Request) -> str:
+    """The same address with `.json` behind the path."""
+    query = request.url.query
+    return f"{request.url.path}.json" + (f"?{query}" if query else "")

@@ -1,0 +1,52 @@
+"""Routes of results: the best of a workload, artifacts, targets."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Query, Response
+
+from tuner.api.errors import PROBLEM_RESPONSES
+from tuner.api.jobs import default_target_id
+from tuner.core.gpu import CATALOGUE
+from tuner.errors import InvalidInput
+from tuner.service import Service
+from tuner.wire.requests import BestQuery
+from tuner.wire.responses import BestMatchView, TargetView
+
+Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="sha256 of the zip, 64 hex digits")]
+
+
+def result_routes(service: Service) -> APIRouter:
+    """What pipelines ask."""
+    router = APIRouter(tags=["results"], responses=PROBLEM_RESPONSES)
+
+    @router.get("/best")
+    def find_best(query: Annotated[BestQuery, Query()]) -> BestMatchView:
+        """The best result for a workload on a target, and how well it matches."""
+        target_id = query.target or default_target_id(service)
+        if target_id is None:
+            known = ", ".join(CATALOGUE)
+            raise InvalidInput("target", "is missing, and this server has none of its own", f"give one of {known}")
+        return BestMatchView.of(service.find_best(query.to_workload(), target_id, query.match))
+
+    @router.get(
+        "/artifacts/{digest}",
+        response_class=Response,
+        responses={200: {"content": {"application/zip": {}}}, 304: {"description": "The asker has it already"}},
+    )
+    def get_artifact(digest: Digest, if_none_match: Annotated[str | None, Header()] = None) -> Response:
+        """A kernel as a zip: source, cubin, plan, and a manifest that is the launch recipe."""
+        headers = {"ETag": f'"{digest}"', "Cache-Control": "public, max-age=31536000, immutable"}
+        content = service.artifact(digest)
+        if if_none_match and any(tag.strip() in (headers["ETag"], "*") for tag in if_none_match.split(",")):
+            return Response(status_code=304, headers=headers)
+        headers["Content-Disposition"] = f'attachment; filename="tuner-{digest[:12]}.zip"'
+        return Response(content, headers=headers, media_type="application/zip")
+
+    @router.get("/targets")
+    def list_targets() -> list[TargetView]:
+        """GPUs that this server measures on; the first is the default."""
+        return [TargetView.of(target, environment) for target, environment in service.targets()]
+
+    return router

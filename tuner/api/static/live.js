@@ -1,0 +1,32 @@
+// Keeps the page up to date: asks the server for the page again whenever the job's event stream says that something
+// happened, at most once a second, and replaces the parts whose id starts with "live".
+"use strict";
+
+const live = document.getElementById("live");
+let timer = null;
+
+async function refresh() {
+  timer = null;
+  const response = await fetch(location.href, { headers: { Accept: "text/html" } });
+  if (!response.ok) return;
+  const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+  for (const part of document.querySelectorAll("[id^=live]")) {
+    part.replaceChildren(...fresh.getElementById(part.id).childNodes);
+  }
+}
+
+if (live?.dataset.events) {
+  const stream = new EventSource(live.dataset.events);
+  const soon = () => { timer ??= setTimeout(refresh, 1000); };
+  for (const kind of ["state", "trial", "best"]) stream.addEventListener(kind, soon);
+  stream.addEventListener("end", () => { stream.close(); soon(); });
+} else if (live?.dataset.everyMs) {
+  setInterval(refresh, Number(live.dataset.everyMs));
+}
+
+// An empty field is no filter: keep it out of the address.
+for (const form of document.querySelectorAll("form.filters")) {
+  form.addEventListener("formdata", (event) => {
+    for (const [name, value] of [...event.formData]) if (value === "") event.formData.delete(name);
+  });
+}

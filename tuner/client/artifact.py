@@ -1,0 +1,89 @@
+"""A fetched artifact: nothing of it is used before every digest is checked."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.client.errors import NoResult, Refused, Simulated
+
+MANIFEST = "manifest.json"
+#: Files behind the formats that name one.
+FILES = {"manifest": MANIFEST, "cu": "kernel.cu", "cubin": "kernel.cubin"}
+
+#: No kernel's files are larger, together.
+_MAX_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """A kernel as the server handed it out, checked."""
+
+    #: sha256 of `content`, hex.
+    digest: str
+    #: The zip, byte for byte.
+    content: bytes
+    #: The launch recipe.
+    manifest: dict[str, Any]
+    #: Every file of the zip, the manifest included.
+    files: dict[str, bytes]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether no card ever ran it."""
+        return bool(self.manifest.get("simulated", False))
+
+    def part(self, format: str) -> bytes:
+        """The bytes of a format: zip, manifest, cu or cubin.
+
+        Raises:
+            Simulated: a cubin of a simulated result.
+            NoResult: the artifact has no such file.
+        """
+        if format == "zip":
+            return self.content
+        name = FILES[format]
+        if name not in self.files:
+            if self.simulated:
+                raise Simulated(f"the result is simulated: there is no {name}; tune on a server with a GPU")
+            raise NoResult(f"the artifact has no {name}; it has {', '.join(self.files)}")
+        return self.files[name]
+
+
+def open_artifact(content: bytes, digest: str) -> Artifact:
+    """Unpacks a zip and checks it against `digest`, and each file against the manifest.
+
+    Raises:
+        Refused: a byte differs, a file is missing, or one is there that the manifest does not name.
+    """
+    found = hashlib.sha256(content).hexdigest()
+    if found != digest:
+        raise Refused(f"the artifact is not what was asked for: its sha256 is {found}, expected {digest}")
+    try:
+        files = _unpack(content)
+        manifest = json.loads(files[MANIFEST])
+        listed = {name: (entry["sha256"], entry["size_bytes"]) for name, entry in manifest["files"].items()}
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise Refused(f"the artifact is no intact zip: {error}") from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise Refused(f"the artifact has no manifest that lists its files: {error!r}") from error
+    for name, (sha256, size_bytes) in listed.items():
+        if name not in files:
+            raise Refused(f"the artifact lacks {name}, which its manifest names")
+        if (hashlib.sha256(files[name]).hexdigest(), len(files[name])) != (sha256, size_bytes):
+            raise Refused(f"{name} is not what the manifest says: size or sha256 differ")
+    if unnamed := sorted(files.keys() - listed.keys() - {MANIFEST}):
+        raise Refused(f"the artifact holds {', '.join(unnamed)}, which its manifest does not name")
+    return Artifact(digest=digest, content=content, manifest=manifest, files=files)
+
+
+def _unpack(content: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        if sum(info.file_size for info in archive.infolist()) > _MAX_BYTES:
+            raise Refused(f"the artifact unpacks to more than {_MAX_BYTES} bytes")
+        return {info.filename: archive.read(info) for info in archive.infolist()}

@@ -1,0 +1,170 @@
+"""`tuner-client`: submits jobs, watches them, and fetches what they found. Data on stdout, all else on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import click
+from rich.console import Console
+
+from tuner import __version__
+from tuner.client import render
+from tuner.client.errors import ClientError, WeakerMatch
+from tuner.client.exits import ExitCode
+from tuner.client.fetch import fetch
+from tuner.client.http import DEFAULT_URL, Client
+from tuner.client.options import pair_body, pair_options, take_pair
+
+#: Width of tables that nobody looks at in a terminal.
+_PIPE_WIDTH = 240
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, one document a line.")
+match = click.option(
+    "--match",
+    type=click.Choice(["exact", "nearest", "any"]),
+    default="exact",
+    show_default=True,
+    help="The weakest match that may answer.",
+)
+
+
+class _Commands(click.Group):
+    """Turns the client's errors into a line on stderr and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command."""
+        try:
+            return super().invoke(ctx)
+        except ClientError as error:
+            click.echo(f"tuner-client: {error}", err=True)
+            ctx.exit(error.exit_code)
+
+
+@click.group(cls=_Commands, epilog="Exit codes: " + "; ".join(f"{code:d} {code.meaning}" for code in ExitCode) + ".")
+@click.option("--url", envvar="TUNER_URL", default=DEFAULT_URL, show_default=True, help="Where the service is.")
+@click.version_option(__version__)
+@click.pass_context
+def main(ctx: click.Context, url: str) -> None:
+    """Asks a tuner service for fast kernel pairs."""
+    ctx.obj = ctx.with_resource(Client(url))
+
+
+@main.command()
+@pair_options
+@click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
+@click.option("--regime", type=click.Choice(["burst", "sustained"]), help="By default sustained from 256 rows on.")
+@click.option("--trials", type=click.IntRange(min=1), help="Budget: recorded outcomes.")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Budget: seconds of search.")
+@click.option("--seed", type=click.IntRange(min=0))
+@click.option("--reuse", is_flag=True, help="Take a finished job of the same problem, if there is one.")
+@click.option("--idempotency-key", help="Sent again with the same request, it gives the same job.")
+@click.option("--watch", "watching", is_flag=True, help="Then watch the job until it ends.")
+@as_json
+@click.pass_obj
+def submit(client: Client, /, idempotency_key: str | None, watching: bool, as_json: bool, **options: Any) -> None:
+    """Submits a job and prints its id."""
+    body: dict[str, Any] = {"pair": pair_body(take_pair(options)), "reuse": options["reuse"]}
+    body |= _given({name: options[name] for name in ("target", "seed")})
+    body["objective"] = _given({name: options[name] for name in ("l2", "regime")})
+    body["budget"] = _given({name: options[name] for name in ("trials", "seconds")})
+    job = client.submit(body, idempotency_key=idempotency_key)
+    click.echo(f"{client.url}{job['links']['page']}", err=True)
+    if watching:
+        _watch(client, job["id"], None, as_json)
+    else:
+        click.echo(json.dumps(job) if as_json else job["id"])
+
+
+@main.command()
+@click.argument("job_id")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), help="Seconds to wait at most.")
+@as_json
+@click.pass_obj
+def watch(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
+    """Follows a job until it ends, then prints its result."""
+    _watch(client, job_id, timeout_s, as_json)
+
+
+def _watch(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
+    job = client.job(job_id)
+    render.progress(job, client.events(job_id, timeout_s=timeout_s), Console(stderr=True))
+    best = client.best(job_id)
+    _print(best) if as_json else _console().print(render.results_table(best))
+
+
+@main.command()
+@click.option("--state", type=click.Choice(["queued", "searching", "finals", "succeeded", "failed", "cancelled"]))
+@as_json
+@click.pass_obj
+def jobs(client: Client, state: str | None, as_json: bool) -> None:
+    """Lists jobs, the newest first."""
+    _list(client.jobs(state=state), as_json, render.jobs_table)
+
+
+@main.command()
+@click.argument("job_id")
+@click.option("--outcome", type=click.Choice(["measured", "rejected", "failed"]))
+@click.option("--plan-kind", type=click.Choice(["library", "two_launches", "fused"]))
+@click.option("--reason", help="Only trials that failed for this reason, e.g. hang.")
+@click.option("--sort", type=click.Choice(["number", "time", "speedup"]), default="number", show_default=True)
+@as_json
+@click.pass_obj
+def trials(client: Client, /, job_id: str, as_json: bool, **filters: Any) -> None:
+    """Lists a job's trials."""
+    _list(client.trials(job_id, limit=500, **filters), as_json, render.trials_table)
+
+
+@main.command()
+@click.argument("job_id")
+@click.pass_obj
+def cancel(client: Client, job_id: str) -> None:
+    """Ends a job; its trials remain."""
+    click.echo(client.cancel(job_id)["state"])
+
+
+@main.command()
+@click.argument("job_id", required=False)
+@pair_options
+@match
+@as_json
+@click.pass_obj
+def best(client: Client, /, job_id: str | None, match: str, as_json: bool, **options: Any) -> None:
+    """Prints the result of a job, or the best one for a pair."""
+    found: Mapping[str, Any]
+    if job_id is not None:
+        found = {"match": "exact", "differences": [], "best": client.best(job_id)}
+    else:
+        found = client.find_best(**take_pair(options), target=options["target"], match=match)
+    _print(found["best"]) if as_json else _console().print(render.results_table(found["best"]))
+    if found["match"] != "exact":
+        raise WeakerMatch(f"the match is {found['match']}: {'; '.join(found['differences'])}")
+
+
+main.add_command(fetch)
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _console() -> Console:
+    return Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
+
+
+def _print(document: Mapping[str, Any]) -> None:
+    click.echo(json.dumps(document))
+
+
+def _list(items: Iterable[Mapping[str, Any]], as_json: bool, table: Any) -> None:
+    if not as_json:
+        _console().print(table(items))
+        return
+    for item in items:
+        _print(item)
+
+
+if __name__ == "__main__":
+    main()

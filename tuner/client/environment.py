@@ -1,0 +1,58 @@
+"""What the asker can know of the machine that will run the kernel, and how it differs from the one that measured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from tuner import __version__
+
+_PROC = Path("/proc/driver/nvidia")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asker:
+    """The asker's side; None where it is unknown, and then it is not compared."""
+
+    #: e.g. ``NVIDIA H200``.
+    gpu_name: str | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    tuner_version: str | None = __version__
+    kernel_version: str | None = None
+
+
+def detect(proc: Path = _PROC) -> dict[str, str]:
+    """GPU name and driver version of this machine, as far as its kernel driver tells."""
+    found = {}
+    cards = [_read(path) for path in sorted(proc.glob("gpus/*/information"))]
+    if cards and (model := re.search(r"^Model:\s*(.+?)\s*$", cards[0], re.MULTILINE)):
+        found["gpu_name"] = model[1]
+    if version := re.search(r"Kernel Module.*?(\d+\.\d+(?:\.\d+)?)", _read(proc / "version")):
+        found["driver"] = version[1]
+    return found
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def differences(asker: Asker, environment: Mapping[str, Any]) -> list[str]:
+    """In words, what of `asker` is known and unlike the `environment` of a result.
+
+    A result that no card measured has no GPU, driver or CUDA to compare.
+    """
+    names = [field.name for field in fields(asker)]
+    if environment["simulated"]:
+        names = ["tuner_version", "kernel_version"]
+    return [
+        f"measured with {name.replace('_', ' ')} {environment[name]!r}, the asker has {getattr(asker, name)!r}"
+        for name in names
+        if getattr(asker, name) is not None and getattr(asker, name) != environment[name]
+    ]

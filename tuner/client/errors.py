@@ -1,0 +1,54 @@
+"""What can go wrong on the client's side; each error knows its exit code."""
+
+from __future__ import annotations
+
+from tuner.client.exits import ExitCode
+from tuner.errors import TunerError
+
+
+class ClientError(TunerError):
+    """The root of the client's errors."""
+
+    exit_code = ExitCode.FAULT
+
+
+class NoResult(ClientError):
+    """What was asked for does not exist, or does not exist yet."""
+
+    exit_code = ExitCode.NO_RESULT
+
+
+class WeakerMatch(ClientError):
+    """The result is no exact match."""
+
+    exit_code = ExitCode.WEAKER_MATCH
+
+
+class Unreachable(ClientError):
+    """The server does not answer, or cannot serve now."""
+
+    exit_code = ExitCode.UNREACHABLE
+
+
+class Refused(ClientError):
+    """The server refused the request, or the client an artifact."""
+
+    exit_code = ExitCode.REFUSED
+
+
+class JobFailed(ClientError):
+    """The job failed or was cancelled."""
+
+    exit_code = ExitCode.JOB_FAILED
+
+
+class Simulated(ClientError):
+    """A simulated result has no binary."""
+
+    exit_code = ExitCode.SIMULATED
+
+
+class TimedOut(ClientError):
+    """The job had not ended in the time given."""
+
+    exit_code = ExitCode.TIMEOUT

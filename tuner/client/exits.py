@@ -1,0 +1,29 @@
+"""Exit codes of `tuner-client`: one meaning each, so that a pipeline can tell them apart."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What ended the command."""
+
+    meaning: str
+
+    def __new__(cls, value: int, meaning: str) -> ExitCode:
+        """A code and its line in the documentation."""
+        code = int.__new__(cls, value)
+        code._value_ = value
+        code.meaning = meaning
+        return code
+
+    OK = 0, "done"
+    FAULT = 1, "a fault of the client itself, or an interruption"
+    USAGE = 2, "the command line is wrong"
+    NO_RESULT = 3, "no such job, no result yet, or none that matches"
+    WEAKER_MATCH = 4, "a result was found and written, but it is no exact match; with --strict nothing is written"
+    UNREACHABLE = 5, "the server does not answer, or cannot serve now"
+    REFUSED = 6, "the server refused the request, or an artifact is not what its digest says"
+    JOB_FAILED = 7, "the job failed or was cancelled"
+    SIMULATED = 8, "the result is simulated, and has no cubin"
+    TIMEOUT = 9, "the job had not ended in the time given"

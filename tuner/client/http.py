@@ -1,0 +1,194 @@
+"""The service over HTTP: plain dicts as the wire has them, errors as exceptions."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+
+from tuner.client.artifact import Artifact, open_artifact
+from tuner.client.errors import ClientError, JobFailed, NoResult, Refused, TimedOut, Unreachable
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+Json = dict[str, Any]
+
+_TIMEOUT = httpx.Timeout(30.0, connect=5.0)
+#: The server sends a comment every 15 s; a stream silent for longer is dead.
+_STREAM_SILENCE_S = 40.0
+_RETRY_S = 1.0
+#: How long a stream looks for a server that went away: long enough for a restart.
+_PATIENCE_S = 60.0
+
+
+class Client:
+    """A connection to one service. Every method raises `ClientError`s only.
+
+    Args:
+        url: of the service.
+        transport: for tests: anything that answers instead of the network.
+    """
+
+    def __init__(self, url: str = DEFAULT_URL, *, transport: httpx.BaseTransport | None = None) -> None:
+        self.url = url.rstrip("/")
+        try:
+            self._http = httpx.Client(base_url=self.url, timeout=_TIMEOUT, transport=transport)
+        except (httpx.InvalidURL, ValueError) as error:
+            raise Unreachable(f"{url} is no address: {error}; give one like {DEFAULT_URL}") from error
+
+    def __enter__(self) -> Self:
+        """The client itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes the connection."""
+        self._http.close()
+
+    def submit(self, body: Json, *, idempotency_key: str | None = None) -> Json:
+        """Asks for a job; `body` as `POST /jobs` takes it. Answers the job, which may have existed."""
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        return self._json("POST", "/jobs", json=body, headers=headers)
+
+    def job(self, job_id: str) -> Json:
+        """A job as it stands."""
+        return self._json("GET", _job_path(job_id))
+
+    def cancel(self, job_id: str) -> Json:
+        """Ends a job."""
+        return self._json("POST", f"{_job_path(job_id)}:cancel")
+
+    def jobs(self, **filters: Any) -> Iterator[Json]:
+        """All jobs, the newest first."""
+        return self._items("/jobs", filters)
+
+    def trials(self, job_id: str, **filters: Any) -> Iterator[Json]:
+        """All trials of a job."""
+        return self._items(f"{_job_path(job_id)}/trials", filters)
+
+    def targets(self) -> list[Json]:
+        """GPUs that the server measures on, the default first."""
+        found: list[Json] = self._request("GET", "/targets").json()
+        return found
+
+    def best(self, job_id: str) -> Json:
+        """The result of a job.
+
+        Raises:
+            JobFailed: it failed or was cancelled.
+            NoResult: there is no such job, or no result yet.
+        """
+        job = self.job(job_id)
+        if job["state"] in ("failed", "cancelled"):
+            raise JobFailed(f"{job_id} {job['state']}" + (f": {job['reason']}" if job["reason"] else ""))
+        return self._json("GET", f"{_job_path(job_id)}/best")
+
+    def find_best(self, **query: Any) -> Json:
+        """The best result for a pair on a target: `GET /best`, with its `match` and `differences`."""
+        return self._json("GET", "/best", params=_given(query))
+
+    def artifact(self, digest: str) -> Artifact:
+        """A kernel, every byte of it checked."""
+        return open_artifact(self._request("GET", f"/artifacts/{digest}").content, digest)
+
+    def events(self, job_id: str, *, timeout_s: float | None = None) -> Iterator[Json]:
+        """A job's events from the first on, until it ends; a broken stream is resumed where it broke.
+
+        Raises:
+            TimedOut: `timeout_s` passed first.
+            Unreachable: the server stayed away.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        last_id, heard_at = "", time.monotonic()
+        while True:
+            try:
+                for event in self._stream(job_id, last_id, deadline):
+                    heard_at = time.monotonic()
+                    if event["kind"] == "end":
+                        return
+                    last_id = str(event["id"])
+                    yield event
+                    _check_deadline(job_id, deadline)
+            except (httpx.TransportError, Unreachable) as error:
+                if time.monotonic() - heard_at > _PATIENCE_S or not last_id:
+                    raise Unreachable(f"{self.url} does not answer: {error}") from error
+            _check_deadline(job_id, deadline)
+            time.sleep(_RETRY_S)
+
+    def _stream(self, job_id: str, last_id: str, deadline: float | None) -> Iterator[Json]:
+        """One connection's events; the last is of kind `end` where the job has ended."""
+        silence_s = _STREAM_SILENCE_S if deadline is None else max(0.05, deadline - time.monotonic())
+        timeout = httpx.Timeout(5.0, read=min(_STREAM_SILENCE_S, silence_s))
+        headers = {"Last-Event-ID": last_id} if last_id else {}
+        with self._http.stream("GET", f"{_job_path(job_id)}/events", headers=headers, timeout=timeout) as response:
+            if response.status_code == httpx.codes.NO_CONTENT:
+                yield {"kind": "end"}
+                return
+            if response.is_error:
+                response.read()
+                raise _error_of(response)
+            yield from parse_events(response.iter_lines())
+
+    def _items(self, path: str, filters: Mapping[str, Any]) -> Iterator[Json]:
+        """The items of all pages."""
+        query = _given(filters)
+        while True:
+            page = self._json("GET", path, params=query)
+            yield from page["items"]
+            if page["next_cursor"] is None:
+                return
+            query["cursor"] = page["next_cursor"]
+
+    def _json(self, method: str, path: str, **options: Any) -> Json:
+        found: Json = self._request(method, path, **options).json()
+        return found
+
+    def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            response = self._http.request(method, path, **options)
+        except httpx.TransportError as error:
+            raise Unreachable(f"{self.url} does not answer: {error or type(error).__name__}") from error
+        if not response.is_success:
+            raise _error_of(response)
+        return response
+
+
+def parse_events(lines: Iterator[str]) -> Iterator[Json]:
+    """Server-sent events from their lines: the `data` of each, plus its `kind`."""
+    kind, data = "message", ""
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name == "event":
+            kind = value.strip()
+        elif name == "data":
+            data += value.removeprefix(" ")
+        elif not line and data:
+            yield {**json.loads(data), "kind": kind}
+            kind, data = "message", ""
+
+
+def _job_path(job_id: str) -> str:
+    return f"/jobs/{quote(job_id, safe='')}"
+
+
+def _given(query: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in query.items() if value is not None}
+
+
+def _check_deadline(job_id: str, deadline: float | None) -> None:
+    if deadline is not None and time.monotonic() >= deadline:
+        raise TimedOut(f"{job_id} had not ended in the time given; it goes on, watch it again")
+
+
+def _error_of(response: httpx.Response) -> ClientError:
+    """The exception that a problem document means."""
+    try:
+        detail = str(response.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        detail = f"{response.url} answered {response.status_code} {response.reason_phrase}"
+    if response.status_code == httpx.codes.NOT_FOUND:
+        return NoResult(detail)
+    return Unreachable(detail) if response.is_server_error else Refused(detail)

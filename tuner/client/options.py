@@ -1,0 +1,75 @@
+"""Command-line options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PAIR = ("m", "d_in", "d_hidden", "d_out", "activation", "bias", "first", "second", "dtype")
+_SIZE = click.IntRange(min=1)
+
+
+def check_gemm(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """Takes `M,N,K` only.
+
+    Raises:
+        click.BadParameter: these are not three positive sizes.
+    """
+    sizes = ["1", "1", "1"] if value is None else value.split(",")
+    if len(sizes) != 3 or not all(size.isdecimal() and int(size) > 0 for size in sizes):
+        raise click.BadParameter(f"{value!r} is not three positive sizes; give them as M,N,K")
+    return value
+
+
+def pair_options(command: F) -> F:
+    """The options that spell a pair."""
+    for option in reversed(
+        [
+            click.option("--m", type=_SIZE, help="Rows of X and Y."),
+            click.option("--d-in", type=_SIZE, help="Columns of X."),
+            click.option("--d-hidden", type=_SIZE, help="Columns of the intermediate."),
+            click.option("--d-out", type=_SIZE, help="Columns of Y."),
+            click.option("--activation", type=click.Choice(["identity", "relu", "gelu", "silu"])),
+            click.option("--bias/--no-bias", default=None, help="Whether both products add a bias vector."),
+            click.option("--first", metavar="M,N,K", callback=check_gemm, help="An independent pair's first GEMM."),
+            click.option("--second", metavar="M,N,K", callback=check_gemm, help="An independent pair's second GEMM."),
+            click.option("--dtype", type=click.Choice(["fp16", "bf16"]), default="fp16", show_default=True),
+            click.option("--target", help="e.g. h200 or simulated:h200; by default the server's own."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def take_pair(options: dict[str, Any]) -> dict[str, Any]:
+    """Removes the pair's options from `options`; the query parameters that spell it.
+
+    Raises:
+        click.UsageError: sizes are missing, or belong to the other kind of pair.
+    """
+    given = {name: value for name in _PAIR if (value := options.pop(name)) is not None}
+    independent = "first" in given or "second" in given
+    needed = {"first", "second"} if independent else {"m", "d_in", "d_hidden", "d_out"}
+    allowed = needed | {"dtype"} if independent else needed | {"dtype", "activation", "bias"}
+    if missing := sorted(needed - given.keys()):
+        raise click.UsageError(f"a pair needs {', '.join(_flag(name) for name in missing)} as well")
+    if stray := sorted(given.keys() - allowed):
+        raise click.UsageError(f"{', '.join(_flag(name) for name in stray)}: not for a pair of --first and --second")
+    return {"kind": "independent" if independent else "ffn", **given}
+
+
+def pair_body(query: dict[str, Any]) -> dict[str, Any]:
+    """The pair as `POST /jobs` takes it."""
+
+    def gemm(text: str) -> dict[str, int]:
+        return dict(zip("mnk", (int(size) for size in text.split(",")), strict=True))
+
+    return {name: gemm(value) if name in ("first", "second") else value for name, value in query.items()}
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,181 @@
+"""How jobs and results look in a terminal: a live bar where there is one, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+Json = Mapping[str, Any]
+
+#: Seconds of search between two plain lines.
+_PLAIN_EVERY_S = 5.0
+
+
+def microseconds(value: float | None) -> str:
+    """`63.2 µs`, or a dash."""
+    return "–" if value is None else f"{value:,.1f} µs" if value < 1000 else f"{value / 1000:,.2f} ms"
+
+
+def ratio(value: float | None) -> str:
+    """`1.18x`, or a dash."""
+    return "–" if value is None else f"{value:.2f}x"
+
+
+def mark(simulated: bool) -> str:
+    """What stands beside figures that no card measured."""
+    return " (simulated)" if simulated else ""
+
+
+def words(kind: str) -> str:
+    """`two_launches` as `two launches`."""
+    return kind.replace("_", " ")
+
+
+def eta_s(num_trials: int, search_s: float, budget: Json) -> float | None:
+    """Seconds of search left: by trials at the mean pace, or by the budget's seconds, whichever ends first."""
+    if num_trials == 0:
+        return None
+    left_s, num_left = float(budget["seconds"]) - search_s, int(budget["trials"]) - num_trials
+    return max(0.0, min(left_s, num_left * search_s / num_trials))
+
+
+def status_line(job: Json, figures: Json) -> str:
+    """`fused best 63.2 µs, 1.18x the library`, from the last event that had figures."""
+    best_us, library_us = figures.get("best_us"), figures.get("library_us")
+    if best_us is None:
+        return f"library {microseconds(library_us)}" + mark(job["simulated"])
+    speed = f", {ratio(library_us / best_us)} the library's speed" if library_us else ""
+    return f"best of ours {microseconds(best_us)}{speed}{mark(job['simulated'])}"
+
+
+def progress(job: Json, events: Iterable[Json], console: Console) -> str:
+    """Shows `events` of `job` as they come; the job's last state.
+
+    Args:
+        job: as `GET /jobs/{id}` answers it.
+        events: as `Client.events` yields them.
+        console: a live bar where it is a terminal, else a line now and then.
+    """
+    console.print(f"{job['id']}: {job['workload']} on {job['target']}", highlight=False)
+    follow = _follow_live if console.is_terminal else _follow_plain
+    state = str(job["state"])
+    for state in follow(job, events, console):  # noqa: B007
+        pass
+    return state
+
+
+def _follow_live(job: Json, events: Iterable[Json], console: Console) -> Iterator[str]:
+    bar = Progress(
+        TextColumn("{task.fields[state]}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} trials"),
+        TextColumn("{task.fields[eta]}"),
+        TextColumn("{task.fields[line]}"),
+        console=console,
+    )
+    with bar:
+        task = bar.add_task("", total=job["budget"]["trials"], state=job["state"], eta="", line="")
+        for state, num_trials, figures in _figures(job, events):
+            left = eta_s(num_trials, figures.get("search_s", 0.0), job["budget"]) if state == "searching" else None
+            eta = "" if left is None else f"ETA {left // 60:.0f}:{left % 60:02.0f}"
+            bar.update(task, completed=num_trials, state=state, eta=eta, line=status_line(job, figures))
+            yield state
+
+
+def _follow_plain(job: Json, events: Iterable[Json], console: Console) -> Iterator[str]:
+    told_state, told_s = "", 0.0
+    for state, num_trials, figures in _figures(job, events):
+        search_s = figures.get("search_s", 0.0)
+        if state != told_state or search_s - told_s >= _PLAIN_EVERY_S:
+            told_state, told_s = state, search_s
+            left = eta_s(num_trials, search_s, job["budget"]) if state == "searching" else None
+            eta = "" if left is None else f", about {left:.0f} s left"
+            count = f"{num_trials}/{job['budget']['trials']} trials"
+            console.print(f"{state}: {count}{eta}; {status_line(job, figures)}", highlight=False, soft_wrap=True)
+        yield state
+
+
+def _figures(job: Json, events: Iterable[Json]) -> Iterator[tuple[str, int, Json]]:
+    """After each event: the job's state, its recorded trials, and the figures of the last trial."""
+    state, num_trials, figures = str(job["state"]), 0, {}
+    for event in events:
+        data = event["data"]
+        if event["kind"] == "state":
+            state = data["state"]
+        elif event["kind"] == "trial":
+            num_trials, figures = data["number"] + 1, data
+        yield state, num_trials, figures
+
+
+def results_table(best: Json) -> Table:
+    """The best of each plan kind with speed-up and interval; the verdict below.
+
+    Args:
+        best: as `GET /jobs/{id}/best` answers it.
+    """
+    simulated = best["simulated"]
+    table = Table(
+        title=f"{best['workload']} on {best['target']}{mark(simulated)}",
+        caption=verdict_line(best),
+        caption_justify="left",
+        caption_style="bold",
+    )
+    for header in ("plan kind", "time", "speed-up", "95 % interval", "of the bound", "schedule"):
+        table.add_column(header, justify="left" if header in ("plan kind", "schedule") else "right")
+    for row in best["finals"]:
+        kind, interval, time_us = row["candidate"]["plan_kind"], row["speedup_ci95"], row["time_us"]
+        table.add_row(
+            words(kind) + mark(simulated),
+            microseconds(time_us),
+            ratio(row["speedup"]),
+            "–" if interval is None else f"{interval[0]:.3f}–{interval[1]:.3f}",
+            "–" if time_us is None else f"{100 * best['reference_us'] / time_us:.0f} %",
+            row["reason"] or row["candidate"]["text"] or "the vendor's own",
+            style="bold green" if kind == best["winner"] else None,
+        )
+    return table
+
+
+def verdict_line(best: Json) -> str:
+    """`Verdict: fused wins (the winner is fused; within 1.0 % would be a tie)`."""
+    band = f"within {100 * best['tie_band']:.1f} % is a tie"
+    return f"Verdict: {best['verdict']}; the winner is {words(best['winner'])} ({band}){mark(best['simulated'])}"
+
+
+def jobs_table(jobs: Iterable[Json]) -> Table:
+    """One row per job."""
+    table = Table("job", "pair", "target", "state", "trials", "best of ours", "library", "speed-up")
+    for job in jobs:
+        best_us, library_us = job["best_us"], job["library_us"]
+        table.add_row(
+            job["id"],
+            job["workload"],
+            job["target"] + mark(job["simulated"]),
+            job["state"],
+            f"{job['num_trials']}/{job['budget']['trials']}",
+            microseconds(best_us),
+            microseconds(library_us),
+            ratio(library_us / best_us if best_us and library_us else None),
+        )
+    return table
+
+
+def trials_table(trials: Iterable[Json]) -> Table:
+    """One row per trial."""
+    table = Table("trial", "plan kind", "outcome", "time", "speed-up", "schedule, or reason")
+    for trial in trials:
+        outcome, candidate = trial["outcome"], trial["candidate"]
+        failure = f": {words(outcome['failure'])}" if outcome["kind"] == "failed" else ""
+        table.add_row(
+            str(trial["number"]),
+            words(candidate["plan_kind"]) + mark(trial["simulated"]),
+            outcome["kind"] + failure,
+            microseconds(outcome.get("time_us")),
+            ratio(outcome.get("speedup")),
+            outcome.get("reason") or candidate["text"],
+        )
+    return table

@@ -1,0 +1,48 @@
+"""What the dashboard's pages show: a page's template and its JSON twin read the same model."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from tuner.core.job import JobState
+from tuner.core.outcome import FailureKind, PlanKind
+from tuner.wire.responses import BestView, JobView, PageView, TargetView, TrialView, View
+
+
+class JobsPage(View):
+    """The front page."""
+
+    targets: list[TargetView]
+    state: JobState | None = Field(description="the filter; null for all")
+    jobs: PageView[JobView]
+
+
+class CurvePoint(View):
+    """The state of a search after one trial of ours."""
+
+    trial_number: int
+    best_us: float = Field(description="fastest of ours so far, microseconds")
+    library_us: float | None = Field(description="fastest of the library so far, microseconds")
+
+
+class TrialFilterView(View):
+    """Which trials the table lists, and in which order."""
+
+    outcome: str | None
+    plan_kind: PlanKind | None
+    reason: FailureKind | None
+    sort: str
+
+
+class JobPage(View):
+    """All about one job."""
+
+    job: JobView
+    outcome_counts: dict[str, int] = Field(description="trials by outcome: measured, rejected, each kind of failure")
+    curve: list[CurvePoint]
+    two_launches_us: float | None = Field(description="fastest of our unfused kernels so far, microseconds")
+    reference_us: float | None = Field(description="the data sheet's bound, microseconds")
+    fastest: TrialView | None = Field(description="the fastest trial of ours so far")
+    best: BestView | None = Field(description="finals and verdict, once the job succeeded")
+    filter: TrialFilterView
+    trials: PageView[TrialView]
