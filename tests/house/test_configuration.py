@@ -1,0 +1,40 @@
+"""docs/configuration.md lists every setting with its option, its variable and its default."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tuner.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def page(root: Path) -> str:
+    return (root / "docs/configuration.md").read_text()
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_a_setting_has_its_row(name: str, page: str) -> None:
+    default = Settings.model_fields[name].default
+    shown = "none" if default is None else f"`{default}`"
+    assert f"| `--{name.replace('_', '-')}` | `TUNER_{name.upper()}` | {shown} |" in page
+
+
+def test_every_option_of_the_server_is_a_setting_and_the_reverse() -> None:
+    from tuner.cli import main
+
+    options = {parameter.name for parameter in main.commands["serve"].params}
+    assert options == set(Settings.model_fields)
+
+
+def test_no_row_is_left_of_what_is_gone(page: str) -> None:
+    variables = set(re.findall(r"`TUNER_([A-Z_]+)`", page)) - {"URL", "WORKER_EXTRA"}
+    assert {name.lower() for name in variables} == set(Settings.model_fields)
+
+
+def test_every_variable_of_make_has_its_row(page: str, root: Path) -> None:
+    makefile = (root / "Makefile").read_text()
+    for name, default in re.findall(r"^([A-Z_]+)\s*\?= (.+)$", makefile, flags=re.MULTILINE):
+        assert f"| `{name}` | `{default}` |" in page
