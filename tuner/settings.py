@@ -20,7 +20,7 @@ class Settings(BaseSettings):
     data: Path = Field(default=Path("tuner-data"), description="folder of database, artifacts and build cache")
     gpu: str = Field(
         default="auto",
-        description="`auto` (this machine's GPUs, else a simulated H200), `simulated:<gpu>`, or `none` (measure nothing)",
+        description="`auto`: this machine's GPUs, else a simulated H200; `simulated:<gpu>`; `none`: measure nothing",
     )
     insecure: bool = Field(default=False, description="allow an address beyond loopback: there are no tokens yet")
     database_url: str | None = Field(
@@ -28,6 +28,12 @@ class Settings(BaseSettings):
     )
     disk_limit_bytes: int = Field(
         default=8 * 2**30, gt=0, description="most bytes of build cache, artifacts and samples; the oldest go first"
+    )
+    simulated_latency_s: float = Field(
+        default=0.0,
+        ge=0,
+        le=60,
+        description="seconds that a simulated trial takes, so that there is something to watch",
     )
     log_level: str = Field(
         default="info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error"

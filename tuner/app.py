@@ -1,0 +1,99 @@
+"""The composition root: settings -> store -> dispatcher -> service -> API -> server. Nothing else wires."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn
+
+import uvicorn
+
+from tuner.api.app import create_app
+from tuner.dispatch import LocalDispatcher
+from tuner.dispatch.factory import make_evaluators
+from tuner.errors import TunerError
+from tuner.service import Service
+from tuner.settings import Settings
+from tuner.store import Store
+
+log = logging.getLogger(__name__)
+
+#: After that, requests and streams still open are cut, seconds.
+_GRACE_S = 5
+
+
+class ListenError(TunerError):
+    """The address cannot be listened on; the message says why."""
+
+
+def open_service(settings: Settings) -> tuple[Service, str]:
+    """The service over `settings.data`, not started, and a sentence on what it measures with.
+
+    Raises:
+        StoreError: the data folder or its database cannot be used.
+        InvalidInput: `settings.gpu` is no choice.
+    """
+    store = Store.open(settings.data, settings.database_url)
+    try:
+        evaluators, why = make_evaluators(
+            settings.gpu, build_cache=store.build_cache, latency_s=settings.simulated_latency_s
+        )
+    except BaseException:
+        store.close()
+        raise
+    return Service(store, LocalDispatcher(evaluators), disk_limit_bytes=settings.disk_limit_bytes), why
+
+
+def serve(settings: Settings, announce: Callable[[str], None]) -> None:
+    """Serves until SIGTERM or SIGINT; `announce` gets the address once it answers.
+
+    Raises:
+        ListenError: host and port cannot be bound.
+        TunerError: as `open_service`.
+    """
+    logging.basicConfig(
+        stream=sys.stderr, level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+    with _listen(settings.host, settings.port) as listener:
+        service, why = open_service(settings)
+        log.info(why)
+        try:
+            service.start()
+            config = uvicorn.Config(
+                create_app(service), log_config=None, lifespan="off", timeout_graceful_shutdown=_GRACE_S
+            )
+            announce(_address(listener))
+            uvicorn.Server(config).run(sockets=[listener])
+        finally:
+            service.close()
+
+
+def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
+    """Unwinds, so that what was opened is closed. The server has handlers of its own while it runs, and sends the
+    signal again, to this one, when it has drained."""
+    raise SystemExit(0)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket, bound before anything is opened: a taken port is told at once."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise ListenError(f"cannot listen on {host} port {port}: {error.strerror}; give another --port") from error
+    return listener
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,99 @@
+"""`tuner`: runs and keeps a service. Its libraries come with the extra `server`, so commands import them late."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner import __version__
+from tuner.errors import TunerError
+
+if TYPE_CHECKING:
+    from tuner.settings import Settings
+
+data_option = click.option(
+    "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder of database, artifacts and build cache."
+)
+
+
+class _Commands(click.Group):
+    """Turns this project's errors into one line."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command."""
+        try:
+            return super().invoke(ctx)
+        except TunerError as error:
+            raise click.ClickException(str(error)) from error
+        except ModuleNotFoundError as error:
+            raise click.ClickException(f"{error.name} is not installed; run: pip install 'tuner[server]'") from error
+
+
+@click.group(cls=_Commands)
+@click.version_option(__version__)
+def main() -> None:
+    """Runs a tuner service. Every option can be set as TUNER_<NAME> in the environment, too."""
+
+
+@main.command()
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=int, help="Port to listen on; 0 takes a free one.  [default: 8000]")
+@data_option
+@click.option("--gpu", help="auto, simulated:<gpu> or none.  [default: auto]")
+@click.option(
+    "--insecure", is_flag=True, default=None, help="Allow an address beyond loopback: there are no tokens yet."
+)
+def serve(**options: Any) -> None:
+    """Serves the API and the dashboard; prints the address on stdout, logs on stderr."""
+    from tuner import app
+
+    app.serve(_settings(options), announce=click.echo)
+
+
+@main.command()
+@data_option
+def migrate(data: Path | None) -> None:
+    """Brings the database to this version's tables."""
+    from tuner.store import Store
+
+    settings = _settings({"data": data})
+    Store.open(settings.data, settings.database_url).close()
+    click.echo(f"{settings.data} is up to date", err=True)
+
+
+@main.command()
+@data_option
+@click.option("--limit", "limit_bytes", type=int, help="Most bytes to keep.  [default: TUNER_DISK_LIMIT_BYTES, 8 GiB]")
+def gc(data: Path | None, limit_bytes: int | None) -> None:
+    """Deletes builds, artifacts and samples, the oldest first, until the rest fits. Results and trials stay."""
+    from tuner.store import Store
+
+    settings = _settings({"data": data, "disk_limit_bytes": limit_bytes})
+    store = Store.open(settings.data, settings.database_url)
+    try:
+        freed = store.collect_garbage(settings.disk_limit_bytes)
+        click.echo(
+            f"deleted {freed.num_files} files and the samples of {freed.num_jobs} jobs, {freed.freed_bytes} bytes; "
+            f"{freed.kept_bytes} bytes are left"
+        )
+    finally:
+        store.close()
+
+
+def _settings(options: dict[str, Any]) -> Settings:
+    """Options given, else the environment, else the defaults."""
+    from pydantic import ValidationError
+
+    from tuner.settings import Settings
+
+    try:
+        return Settings(**{name: value for name, value in options.items() if value is not None})
+    except ValidationError as error:
+        found = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'settings'}: {one['msg']}" for one in error.errors())
+        raise click.UsageError(found) from error
+
+
+if __name__ == "__main__":
+    main()
