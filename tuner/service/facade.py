@@ -212,7 +212,7 @@ class Service:
         """
         with self._store.read() as session:
             results = bests.all_results(session)
-        here = environment or dict((target.id, env) for target, env in self.targets()).get(target_id)
+        here = environment or {target.id: env for target, env in self.targets()}.get(target_id)
         return choose_match(results, workload, target_id, here, match)
 
     def collect_garbage(self, limit_bytes: int | None = None) -> Freed:

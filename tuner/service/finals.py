@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,22 +10,81 @@ from tuner.core.evaluator import FinalsTimes
 from tuner.core.job import Trial
 from tuner.core.outcome import Measured, PlanKind
 from tuner.core.records import FinalRow, Verdict
+from tuner.core.stats import compare, decide, median, relative_spread
 
-#: Fused schedules that are measured again; the best of a search is often the luckiest, not the fastest.
-NUM_FUSED_FINALISTS = 3
+#: Finalists of each kind. The best of a search is often the luckiest and not the fastest, so several fused ones.
+NUM_FINALISTS = {PlanKind.LIBRARY: 1, PlanKind.TWO_LAUNCHES: 1, PlanKind.FUSED: 3}
 
 
-def _time_us(trial: Trial) -> float:
-    assert isinstance(trial.outcome, Measured)
-    return trial.outcome.time_us
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What the finals say."""
+
+    verdict: Verdict
+    winner: PlanKind
+    tie_band: float
+    #: One per finalist, library first.
+    rows: tuple[FinalRow, ...]
+
+    @property
+    def kernel(self) -> FinalRow | None:
+        """The finalist whose kernel is worth fetching: the winner's, or our fastest where the library won."""
+        ours = [row for row in self.rows if row.time_us is not None and row.candidate.plan_kind.is_ours]
+        ours.sort(key=lambda row: (row.candidate.plan_kind is not self.winner, row.time_us))
+        return ours[0] if ours else None
+
+    def to_json(self) -> dict[str, Any]:
+        """For the manifest of `kernel`: the verdict, and the kernel's own figures beside the library's."""
+        kernel = asdict(self.kernel) if self.kernel else {}
+        figures = ("trial_number", "time_us", "spread", "speedup", "speedup_ci95")
+        return {
+            "verdict": str(self.verdict),
+            "winner": str(self.winner),
+            "tie_band": self.tie_band,
+            "library_us": self.rows[0].time_us,
+            **{name: value for name, value in kernel.items() if name in figures},
+        }
 
 
 def choose_finalists(history: Iterable[Trial]) -> tuple[Trial, ...]:
-    """The library, the best two launches and the best fused schedules, of those that were measured, in that order."""
-    measured = sorted((trial for trial in history if isinstance(trial.outcome, Measured)), key=_time_us)
-    places = {PlanKind.LIBRARY: 1, PlanKind.TWO_LAUNCHES: 1, PlanKind.FUSED: NUM_FUSED_FINALISTS}
+    """The best measured trials of each kind, library first."""
+    measured = [(trial.outcome.time_us, trial) for trial in history if isinstance(trial.outcome, Measured)]
+    ranked = [trial for _, trial in sorted(measured, key=lambda item: (item[0], item[1].number))]
     return tuple(
         trial
-        for kind, num_places in places.items()
-        for trial in [trial for trial in measured if trial.candidate.plan_kind is kind][:num_places]
+        for kind, count in NUM_FINALISTS.items()
+        for trial in [trial for trial in ranked if trial.candidate.plan_kind is kind][:count]
+    )
+
+
+def judge(finalists: Sequence[Trial], times: FinalsTimes) -> Judgement:
+    """The verdict of finals whose first finalist is the library, which must have times."""
+    rows, by_kind = [], dict[PlanKind, tuple[float, ...]]()
+    library_us = times.times_us[0]
+    assert library_us is not None
+    for trial, times_us, reason in zip(finalists, times.times_us, times.reasons, strict=True):
+        rows.append(_row(trial, times_us, library_us, reason, times.process_of_round))
+        kind = trial.candidate.plan_kind
+        if times_us and (kind not in by_kind or median(times_us) < median(by_kind[kind])):
+            by_kind[kind] = times_us
+    decision = decide(by_kind, times.process_of_round)
+    return Judgement(verdict=decision.verdict, winner=decision.winner, tie_band=decision.tie_band, rows=tuple(rows))
+
+
+def _row(
+    trial: Trial,
+    times_us: tuple[float, ...] | None,
+    library_us: tuple[float, ...],
+    reason: str,
+    process_of_round: tuple[int, ...],
+) -> FinalRow:
+    against = compare(times_us, library_us, process_of_round) if times_us else None
+    return FinalRow(
+        candidate=trial.candidate,
+        trial_number=trial.number,
+        time_us=median(times_us) if times_us else None,
+        spread=relative_spread(times_us) if times_us else None,
+        speedup=against.speedup if against else None,
+        speedup_ci95=against.ci95 if against else None,
+        reason=reason,
     )

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from functools import partial
 from typing import TypeVar
 
 from tuner.core.bounds import reference_us
@@ -135,7 +136,7 @@ class Runner:
             if candidate is None:
                 return
             started_at = self._clock()
-            outcome = self._await(lambda c=candidate: self._dispatcher.evaluate(self.target.id, problem, c))
+            outcome = self._await(partial(self._dispatcher.evaluate, self.target.id, problem, candidate))
             trial = Trial(
                 number=number, candidate=candidate, outcome=outcome, started_at=started_at, finished_at=self._clock()
             )
@@ -174,10 +175,10 @@ class Runner:
         if not finalists or finalists[0].candidate.plan_kind is not PlanKind.LIBRARY:
             raise JobFailed(f"there is nothing to compare with: {_library_reason(past)}")
         candidates = tuple(trial.candidate for trial in finalists)
-        times = self._await(lambda: self._dispatcher.finals(self.target.id, problem, candidates))
+        times = self._await(partial(self._dispatcher.finals, self.target.id, problem, candidates))
         if times.times_us[0] is None:
             raise JobFailed(f"the library failed in the finals: {times.reasons[0]}")
-        judgement = judge(finalists, times, job.spec.seed)
+        judgement = judge(finalists, times)
         environment = self._dispatcher.environment(self.target.id)
         content = self._pack(job, problem, judgement)
         digest = self._store.artifacts.put(content) if content else None
@@ -200,13 +201,11 @@ class Runner:
 
     def _pack(self, job: JobRecord, problem: Problem, judgement: Judgement) -> bytes | None:
         """The zip of the best kernel of ours, whatever won; None where none of ours came through."""
-        row = judgement.best_of_ours
+        row = judgement.kernel
         if row is None:
             return None
-        extra = {"job_id": job.id, "result": judgement.to_json(row), "spec": job.spec.to_json()}
-        files = self._await(
-            lambda: self._dispatcher.artifact(self.target.id, problem, row.candidate, extra)
-        )  # fmt: skip
+        extra = {"job_id": job.id, "result": judgement.to_json(), "spec": job.spec.to_json()}
+        files = self._await(partial(self._dispatcher.artifact, self.target.id, problem, row.candidate, extra))
         return pack_zip(files.files)
 
 

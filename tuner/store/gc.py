@@ -81,6 +81,4 @@ def collect(session: Session, artifacts: ArtifactFolder, build_cache: Path, limi
         num_files, num_jobs = num_files + item.is_file, num_jobs + (not item.is_file)
     gone = [d for d in session.scalars(select(ArtifactRow.digest)) if not artifacts.path(d).exists()]
     session.execute(delete(ArtifactRow).where(ArtifactRow.digest.in_(set(gone) - named)))
-    return Freed(
-        num_files=num_files, num_jobs=num_jobs, freed_bytes=freed_bytes, kept_bytes=total_bytes - freed_bytes
-    )
+    return Freed(num_files=num_files, num_jobs=num_jobs, freed_bytes=freed_bytes, kept_bytes=total_bytes - freed_bytes)

@@ -1,0 +1,55 @@
+"""Which evaluators this machine gets, from one word, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tuner.core.evaluator import Evaluator
+from tuner.core.gpu import SIMULATED_PREFIX, parse_target
+from tuner.errors import InvalidInput, WorkerError
+
+#: What ``auto`` falls back to.
+FALLBACK = SIMULATED_PREFIX + "h200"
+
+
+def make_evaluators(gpu: str, *, build_cache: Path, latency_s: float = 0.0) -> tuple[list[Evaluator], str]:
+    """Evaluators for ``auto``, ``none`` or ``simulated:<id>``, and a sentence that says which, and why.
+
+    `build_cache` keeps compiled kernels; `latency_s` slows a simulated trial down.
+
+    Raises:
+        InvalidInput: `gpu` is none of these words.
+    """
+    if gpu == "none":
+        return [], "No GPU: this server shows what is there and takes no new work."
+    if gpu == "auto":
+        evaluators, why = _real(build_cache)
+        if evaluators:
+            return evaluators, why
+        return [_simulated(FALLBACK, latency_s)], f"Simulating an H200 ({FALLBACK}), since {why}."
+    if gpu.startswith(SIMULATED_PREFIX):
+        return [_simulated(gpu, latency_s)], f"Simulating: {gpu} was asked for; no figure here is a measurement."
+    raise InvalidInput("gpu", f"{gpu!r} is no choice", "use auto, none or simulated:<id>, e.g. simulated:h200")
+
+
+def _simulated(target_id: str, latency_s: float) -> Evaluator:
+    # Each kind of worker is imported when it is asked for: a simulated one needs nothing of a real one.
+    from workers.simulated import SimulatedEvaluator
+
+    return SimulatedEvaluator(parse_target(target_id), latency_s=latency_s)
+
+
+def _real(build_cache: Path) -> tuple[list[Evaluator], str]:
+    """An evaluator per model of usable card, or none; and why."""
+    from workers.supervisor import GpuSupervisor, usable_gpus
+
+    by_name: dict[str, Evaluator] = {}
+    try:
+        for card in usable_gpus():
+            if card.name not in by_name:
+                by_name[card.name] = GpuSupervisor(card, build_cache)
+    except WorkerError as error:
+        for evaluator in by_name.values():
+            evaluator.close()
+        return [], str(error)
+    return list(by_name.values()), f"Measuring on {', '.join(by_name)}."

@@ -1,0 +1,5 @@
+"""History in, next candidate out: Optuna over the legal, unseen schedules."""
+
+from tuner.search.searcher import Searcher
+
+__all__ = ["Searcher"]

@@ -1,0 +1,122 @@
+"""The axes of a schedule, twice: as an Optuna trial's parameters, and as numbers that a model can compare."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+
+from tuner.core.gpu import Gpu
+from tuner.core.schedule import (
+    Assignment,
+    Engine,
+    Granularity,
+    Interleave,
+    InterleaveKind,
+    Ordering,
+    Raster,
+    RasterKind,
+    Schedule,
+    Tile,
+    Tiling,
+)
+from tuner.core.workload import Workload
+
+Features = npt.NDArray[np.float64]
+
+
+def _choices(kind: Any) -> CategoricalDistribution:
+    return CategoricalDistribution([str(value) for value in kind])
+
+
+def distributions(num_ops: int) -> dict[str, BaseDistribution]:
+    """The parameters of a trial; wide enough for every schedule, since legality is the pool's business."""
+    axes: dict[str, BaseDistribution] = {
+        "engine": _choices(Engine),
+        "num_stages": IntDistribution(2, 64),
+        "num_warps": IntDistribution(1, 32),
+        "interleave": _choices(InterleaveKind),
+        "band_rows": IntDistribution(0, 2**31),
+        "granularity": _choices(Granularity),
+        "assignment": _choices(Assignment),
+        "ctas_per_sm": IntDistribution(1, 32),
+        "reserved_sms": IntDistribution(0, 1024),
+    }
+    for op in range(num_ops):
+        axes |= {f"tile_{axis}_{op}": IntDistribution(16, 4096) for axis in "mnk"}
+        axes |= {f"raster_{op}": _choices(RasterKind), f"raster_width_{op}": IntDistribution(1, 2**31)}
+    return axes
+
+
+def to_params(schedule: Schedule) -> dict[str, Any]:
+    """A schedule as a trial's parameters; `from_params` is its inverse."""
+    tiling, ordering = schedule.tiling, schedule.ordering
+    params: dict[str, Any] = {
+        "engine": str(tiling.engine),
+        "num_stages": tiling.num_stages,
+        "num_warps": tiling.num_warps,
+        "interleave": str(ordering.interleave.kind),
+        "band_rows": ordering.interleave.rows,
+        "granularity": str(ordering.granularity),
+        "assignment": str(ordering.assignment),
+        "ctas_per_sm": ordering.ctas_per_sm,
+        "reserved_sms": ordering.reserved_sms,
+    }
+    for op, (tile, raster) in enumerate(zip(tiling.tiles, ordering.rasters, strict=True)):
+        params |= {f"tile_m_{op}": tile.m, f"tile_n_{op}": tile.n, f"tile_k_{op}": tile.k}
+        params |= {f"raster_{op}": str(raster.kind), f"raster_width_{op}": raster.width}
+    return params
+
+
+def from_params(params: dict[str, Any]) -> Schedule:
+    """Inverse of `to_params`."""
+    ops = range(sum(name.startswith("tile_m_") for name in params))
+    tiles = tuple(Tile(m=params[f"tile_m_{op}"], n=params[f"tile_n_{op}"], k=params[f"tile_k_{op}"]) for op in ops)
+    rasters = tuple(Raster(kind=RasterKind(params[f"raster_{op}"]), width=params[f"raster_width_{op}"]) for op in ops)
+    return Schedule(
+        tiling=Tiling(
+            engine=Engine(params["engine"]),
+            tiles=tiles,
+            num_stages=params["num_stages"],
+            num_warps=params["num_warps"],
+        ),
+        ordering=Ordering(
+            rasters=rasters,
+            interleave=Interleave(kind=InterleaveKind(params["interleave"]), rows=params["band_rows"]),
+            granularity=Granularity(params["granularity"]),
+            assignment=Assignment(params["assignment"]),
+            ctas_per_sm=params["ctas_per_sm"],
+            reserved_sms=params["reserved_sms"],
+        ),
+    )
+
+
+def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]:
+    """Sizes in powers of two, and how well each op's tiles fill the last wave: what a tiling's speed hangs on."""
+    features = [math.log2(tiling.num_warps), math.log2(tiling.num_stages)]
+    for tile, op in zip(tiling.tiles, workload.ops, strict=True):
+        num_tiles = -(-op.m // tile.m) * -(-op.n // tile.n)
+        waves = num_tiles / gpu.num_sms
+        features += [math.log2(size) for size in (tile.m, tile.n, tile.k)]
+        features += [math.log2(math.ceil(waves) / waves), math.log2(-(-op.m // tile.m) * tile.m / op.m)]
+    return features
+
+
+def ordering_features(ordering: Ordering) -> list[float]:
+    """One number per choice, on scales that make one step of each axis about as far as another's."""
+    is_bands = ordering.interleave.kind is InterleaveKind.BANDS
+    features = [
+        float(is_bands),
+        0.3 * math.log2(1 + ordering.interleave.rows),
+        float(ordering.granularity is Granularity.TILE),
+        float(ordering.assignment is Assignment.STATIC),
+        float(ordering.ctas_per_sm),
+        math.log2(1 + ordering.reserved_sms),
+    ]
+    for raster in ordering.rasters:
+        features += [0.7 * (raster.kind is kind) for kind in RasterKind]
+        features.append(0.3 * math.log2(raster.width))
+    return features

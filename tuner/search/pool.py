@@ -1,0 +1,73 @@
+"""The pool: legal schedules that nobody has tried, drawn from the whole space and from around the best."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+
+from tuner.core.outcome import PlanKind
+from tuner.core.schedule import Granularity, Interleave, Schedule, Tiling
+from tuner.core.space import Space
+from tuner.search.axes import Features, ordering_features, tiling_features
+
+#: Schedules that are drawn from the whole space; a space that is not larger is in the pool as a whole.
+NUM_DRAWN = 600
+#: Neighbours of the best that join them, at most.
+NUM_NEAR = 600
+
+
+def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
+    """The schedule without the choices that mean nothing to `kind`: separate launches neither interleave nor wait."""
+    if kind is PlanKind.FUSED:
+        return schedule
+    ordering = replace(schedule.ordering, interleave=Interleave(), granularity=Granularity.ROW)
+    return replace(schedule, ordering=ordering)
+
+
+class Pool:
+    """Where the candidates of one plan kind come from; the same `seed` gives the same schedules."""
+
+    def __init__(self, space: Space, kind: PlanKind, seed: int) -> None:
+        self._space = space
+        self._kind = kind
+        self._seed = seed
+        self._features: dict[Schedule, list[float]] = {}
+        self._tilings: dict[Tiling, list[float]] = {}
+        whole = list(islice(space, NUM_DRAWN + 1))
+        self._whole = whole if len(whole) <= NUM_DRAWN else None
+
+    def drawn(self, period: int) -> list[Schedule]:
+        """Schedules from all over the space, others in each period."""
+        if self._whole is not None:
+            return self._plain(self._whole)
+        return self._plain(self._space.sample(random.Random(f"{self._seed}/{self._kind}/{period}"), NUM_DRAWN))
+
+    def near(self, best: Iterable[Schedule]) -> list[Schedule]:
+        """Neighbours of `best`, the first one's first."""
+        if self._whole is not None:
+            return []
+        return self._plain(islice((near for one in best for near in self._space.neighbours(one)), NUM_NEAR))
+
+    def _plain(self, schedules: Iterable[Schedule]) -> list[Schedule]:
+        return list(dict.fromkeys(canonical(self._kind, schedule) for schedule in schedules))
+
+    @property
+    def num_tiling_features(self) -> int:
+        """How many of the features belong to the tiling; they come first."""
+        return len(tiling_features(self._space.tilings[0], self._space.workload, self._space.gpu))
+
+    def features(self, schedules: Iterable[Schedule]) -> Features:
+        """[num_schedules, num_features]; each row is worked out once."""
+        return np.array([self._features.get(schedule) or self._encode(schedule) for schedule in schedules])
+
+    def _encode(self, schedule: Schedule) -> list[float]:
+        tiling = self._tilings.get(schedule.tiling)
+        if tiling is None:
+            tiling = tiling_features(schedule.tiling, self._space.workload, self._space.gpu)
+            self._tilings[schedule.tiling] = tiling
+        row = self._features[schedule] = tiling + ordering_features(schedule.ordering)
+        return row

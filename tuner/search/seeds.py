@@ -1,0 +1,40 @@
+"""First guesses: what the simulator says of a draw.
+
+The forecast only orders the first few candidates. It is not the truth anywhere: a card differs from it, and so does
+the simulated twin, on purpose and by more than the best schedules differ from each other.
+"""
+
+from __future__ import annotations
+
+import random
+
+from tuner.core.launches import plans_for
+from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.schedule import Schedule
+from tuner.core.simulate import simulate
+from tuner.core.space import Space
+from tuner.errors import IllegalSchedule, PlanError
+
+#: Schedules that are forecast.
+NUM_FORECASTS = 48
+#: Of these, how many are tried.
+NUM_SEEDS = 6
+
+
+def forecast_us(space: Space, candidate: Candidate) -> float:
+    """The simulator's time, microseconds; inf for what is refused, which then comes last."""
+    try:
+        plans = plans_for(space.workload, space.gpu, candidate)
+    except (IllegalSchedule, PlanError):
+        return float("inf")
+    return sum(simulate(plan).makespan_us for plan in plans)
+
+
+def seed_schedules(space: Space, rng: random.Random) -> list[Schedule]:
+    """The schedules of a draw with the shortest forecasts, each of another tiling, the best first."""
+    drawn = space.sample(rng, min(NUM_FORECASTS, space.num_schedules))
+    drawn.sort(key=lambda schedule: forecast_us(space, Candidate(plan_kind=PlanKind.FUSED, schedule=schedule)))
+    by_tiling: dict[object, Schedule] = {}
+    for schedule in drawn:
+        by_tiling.setdefault(schedule.tiling, schedule)
+    return list(by_tiling.values())[:NUM_SEEDS]

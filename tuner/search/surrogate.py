@@ -1,0 +1,109 @@
+"""A Gaussian process over schedules: a smooth effect of the tiling plus one of the whole schedule."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Matrix = npt.NDArray[np.float64]
+
+#: Length scales and shares that are tried; the likeliest is taken.
+_TILING_SCALES = (1.0, 2.0, 4.0)
+_WHOLE_SCALES = (1.5, 3.0)
+_TILING_SHARES = (0.3, 0.6, 0.85)
+#: Variance of the noise, relative to that of the values.
+_NOISE = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scales:
+    """What the process believes of smoothness."""
+
+    #: Distance over which a tiling's effect fades.
+    tiling: float = 2.0
+    #: Distance over which the whole schedule's effect fades.
+    whole: float = 3.0
+    #: Share of the variance that the tiling alone explains.
+    tiling_share: float = 0.6
+
+
+def squared_distances(a: Matrix, b: Matrix) -> Matrix:
+    """[len(a), len(b)] squared Euclidean distances of rows."""
+    square = (a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2 * a @ b.T
+    positive: Matrix = np.maximum(square, 0)
+    return positive
+
+
+def _matern(square: Matrix, scale: float) -> Matrix:
+    """Matern 5/2. Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, eq. 4.17."""
+    r = np.sqrt(square) * (math.sqrt(5) / scale)
+    correlation: Matrix = (1 + r + r * r / 3) * np.exp(-r)
+    return correlation
+
+
+class Surrogate:
+    """Fitted to rows of features, of which the first `num_tiling` belong to the tiling, and their values."""
+
+    def __init__(self, features: Matrix, values: Matrix, num_tiling: int, scales: Scales | None = None) -> None:
+        self._features = features
+        self._num_tiling = num_tiling
+        self._mean, self._deviation = values.mean(), values.std() or 1.0
+        self._values = (values - self._mean) / self._deviation
+        squares = self._squares(features, features)
+        self.scales = scales or self._likeliest(squares)
+        self._lower = self._factor(squares, self.scales)
+        self._weights = self._solve(self._lower, self._values)
+
+    def _squares(self, a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
+        split = self._num_tiling
+        tiling = squared_distances(a[:, :split], b[:, :split])
+        return tiling, tiling + squared_distances(a[:, split:], b[:, split:])
+
+    @staticmethod
+    def _kernel(squares: tuple[Matrix, Matrix], scales: Scales) -> Matrix:
+        share = scales.tiling_share
+        return share * _matern(squares[0], scales.tiling) + (1 - share) * _matern(squares[1], scales.whole)
+
+    def _factor(self, squares: tuple[Matrix, Matrix], scales: Scales) -> Matrix:
+        kernel = self._kernel(squares, scales)
+        return np.linalg.cholesky(kernel + _NOISE * np.eye(len(kernel))).astype(np.float64, copy=False)
+
+    @staticmethod
+    def _solve(lower: Matrix, values: Matrix) -> Matrix:
+        solved: Matrix = np.linalg.solve(lower.T, np.linalg.solve(lower, values))
+        return solved
+
+    def _likeliest(self, squares: tuple[Matrix, Matrix]) -> Scales:
+        def log_likelihood(scales: Scales) -> float:
+            lower = self._factor(squares, scales)
+            return float(-0.5 * self._values @ self._solve(lower, self._values) - np.log(np.diag(lower)).sum())
+
+        grid = [
+            Scales(tiling=tiling, whole=whole, tiling_share=share)
+            for tiling in _TILING_SCALES
+            for whole in _WHOLE_SCALES
+            for share in _TILING_SHARES
+        ]
+        return max(grid, key=log_likelihood)
+
+    def predict(self, features: Matrix) -> tuple[Matrix, Matrix]:
+        """Mean and standard deviation of the value at each row."""
+        cross = self._kernel(self._squares(features, self._features), self.scales)
+        half = np.linalg.solve(self._lower, cross.T)
+        variance = np.maximum(1.0 - (half * half).sum(0), 1e-9)
+        return self._mean + self._deviation * (cross @ self._weights), self._deviation * np.sqrt(variance)
+
+
+def expected_improvement(mean: Matrix, deviation: Matrix, best: float) -> Matrix:
+    """By how much each row is expected to fall below `best`.
+
+    Source: Jones, Schonlau, Welch, Efficient Global Optimization of Expensive Black-Box Functions (1998), eq. 15.
+    """
+    z = (best - mean) / deviation
+    below = np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in z])
+    density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+    improvement: Matrix = deviation * (z * below + density)
+    return improvement

@@ -1,0 +1,198 @@
+"""The twin: measures on a GPU that is not there, so that everything around a worker can be run and tested.
+
+Its times are `tuner.core.simulate`'s forecast, changed by what a forecast cannot know: each tiling and each schedule
+is a fixed few per cent slower, and each sample is off by noise. A search that trusts the forecast alone is therefore
+wrong here too, if less often than on a card. No numbers are computed: `rel_error` is 0.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from tuner import __version__
+from tuner.core.bounds import reference_us
+from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
+from tuner.core.gpu import Gpu, Target
+from tuner.core.launches import plans_for
+from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
+from tuner.core.simulate import LAUNCH_US, simulate
+from tuner.core.stats import median, relative_spread
+from tuner.core.workload import GemmOp, Workload
+from tuner.errors import IllegalSchedule, PlanError
+from workers.artifact import assemble
+from workers.render import kernel_version, render
+
+#: Share of a data sheet's rates that a vendor library reaches on large GEMMs.
+LIBRARY_DRAM_EFFICIENCY = 0.88
+LIBRARY_TENSOR_EFFICIENCY = 0.75
+#: Tile of the library's kernels, and the most that an unfilled last wave costs it (it splits k).
+LIBRARY_TILE = 128
+LIBRARY_WORST_WAVE = 1.3
+
+NUM_ROUNDS = 10
+NUM_FINAL_ROUNDS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults:
+    """Share of the schedules that have a fault; each has it always, or never."""
+
+    hang: float = 0.02
+    crash: float = 0.02
+    wrong_numbers: float = 0.02
+
+
+def library_us(workload: Workload, gpu: Gpu) -> float:
+    """A vendor library's time for the ops, one after the other: a roofline with an efficiency that falls where its
+    tiles do not fill the last wave."""
+    ops_us = [_library_op_us(op, workload, gpu) for op in workload.ops]
+    return max(sum(ops_us) + LAUNCH_US * len(ops_us), reference_us(workload, gpu))
+
+
+def _library_op_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
+    num_bytes = (op.n * op.k + op.m * op.k + op.m * op.n) * workload.dtype.size_bytes
+    num_tiles = math.ceil(op.m / LIBRARY_TILE) * math.ceil(op.n / LIBRARY_TILE)
+    waves = num_tiles / gpu.num_sms
+    wave_loss = min(math.ceil(waves) / waves, LIBRARY_WORST_WAVE)
+    dram_s = num_bytes / (gpu.dram_bytes_per_s * LIBRARY_DRAM_EFFICIENCY)
+    tensor_s = op.num_flops / (gpu.tensor_flops_per_s * LIBRARY_TENSOR_EFFICIENCY)
+    return max(dram_s, tensor_s) * wave_loss * 1e6
+
+
+class SimulatedEvaluator:
+    """An `Evaluator` without a card; `seed` fixes what the machine is like, a problem's seed its noise."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        seed: int = 0,
+        faults: Faults | None = None,
+        tiling_error: float = 0.05,
+        schedule_error: float = 0.02,
+        noise: float = 0.01,
+        latency_s: float = 0.0,
+    ) -> None:
+        """`tiling_error`, `schedule_error` and `noise` are standard deviations, relative; `latency_s` is slept in
+        every trial, so that a watcher has something to watch."""
+        self._target = target
+        self._seed = seed
+        self._faults = faults or Faults()
+        self._tiling_error = tiling_error
+        self._schedule_error = schedule_error
+        self._noise = noise
+        self._latency_s = latency_s
+
+    @property
+    def target(self) -> Target:
+        """What it pretends to measure on."""
+        return self._target
+
+    def environment(self) -> Environment:
+        """Says that it is simulated."""
+        return Environment(
+            gpu_name=f"simulated NVIDIA {self._target.gpu.name}",
+            simulated=True,
+            clocks_mhz={"sm": self._target.gpu.clock_mhz},
+            tuner_version=__version__,
+            kernel_version=kernel_version(),
+        )
+
+    def _random(self, *of: object) -> random.Random:
+        return random.Random("/".join(map(str, (self._seed, *of))))
+
+    def true_us(self, problem: Problem, candidate: Candidate) -> float:
+        """The time without noise, microseconds; never under the roofline.
+
+        Raises:
+            IllegalSchedule, PlanError: the candidate is refused.
+        """
+        workload, gpu = problem.workload, self._target.gpu
+        if candidate.schedule is None:
+            return library_us(workload, gpu)
+        plans = plans_for(workload, gpu, candidate)
+        forecast_us = sum(simulate(plan).makespan_us for plan in plans)
+        tiling = abs(self._random("tiling", candidate.schedule.tiling).gauss(0, self._tiling_error))
+        schedule = abs(self._random(candidate.plan_kind, candidate.schedule.digest).gauss(0, self._schedule_error))
+        return max(forecast_us * math.exp(tiling + schedule), reference_us(workload, gpu))
+
+    def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
+        """Proves one candidate and times it on the simulator, beside the library."""
+        begin_s = time.perf_counter()
+        time.sleep(self._latency_s)
+        try:
+            true_us = self.true_us(problem, candidate)
+        except (IllegalSchedule, PlanError) as error:
+            return Rejected(stage=Stage.VERIFY, reason=str(error), stage_s={"verify": time.perf_counter() - begin_s})
+        stage_s = {"simulate": time.perf_counter() - begin_s}
+        return self._fault(candidate, stage_s) or self._measure(problem, candidate, true_us, stage_s)
+
+    def _fault(self, candidate: Candidate, stage_s: dict[str, float]) -> Failed | None:
+        """The fault that this schedule has, if any."""
+        if candidate.schedule is None:
+            return None
+        draw = self._random("fault", candidate.plan_kind, candidate.schedule.digest).random()
+        for rate, stage, kind, what in (
+            (self._faults.hang, Stage.TIME, FailureKind.HANG, "a wait never ended"),
+            (self._faults.crash, Stage.LAUNCH, FailureKind.CRASH, "the child died"),
+            (self._faults.wrong_numbers, Stage.CHECK, FailureKind.WRONG_NUMBERS, "an output element was wrong"),
+        ):
+            if draw < rate:
+                return Failed(stage=stage, kind=kind, reason=f"simulated: {what}", stage_s=stage_s)
+            draw -= rate
+        return None
+
+    def _measure(self, problem: Problem, candidate: Candidate, true_us: float, stage_s: dict[str, float]) -> Measured:
+        """Rounds of noisy samples of the candidate and the library; the round's drift is common to both."""
+        floor_us = reference_us(problem.workload, self._target.gpu)
+        digest = candidate.schedule.digest if candidate.schedule else ""
+        draw = self._random("noise", problem.seed, candidate.plan_kind, digest)
+        base_us = library_us(problem.workload, self._target.gpu)
+        samples, ratios, library = [], [], []
+        for _ in range(NUM_ROUNDS):
+            drift = draw.gauss(0, self._noise)
+            samples.append(max(true_us * math.exp(drift + draw.gauss(0, self._noise)), floor_us))
+            library.append(max(base_us * math.exp(drift + draw.gauss(0, self._noise)), floor_us))
+            ratios.append(library[-1] / samples[-1])
+        is_library = candidate.schedule is None
+        return Measured(
+            time_us=median(samples),
+            library_us=median(samples if is_library else library),
+            speedup=1.0 if is_library else median(ratios),
+            spread=relative_spread(samples),
+            samples_us=tuple(samples),
+            rel_error=0.0,
+            metrics=(Metric(tag="noise_free_time", unit="us", value=true_us),),
+            stage_s=stage_s,
+        )
+
+    def finals(self, problem: Problem, candidates: tuple[Candidate, ...]) -> FinalsTimes:
+        """Interleaved rounds; the second half stands for a fresh process, a little off as a whole."""
+        floor_us = reference_us(problem.workload, self._target.gpu)
+        draw = self._random("finals", problem.seed)
+        process_of_round = tuple(2 * index // NUM_FINAL_ROUNDS for index in range(NUM_FINAL_ROUNDS))
+        drifts = [draw.gauss(0, self._noise) for _ in process_of_round]
+        times: list[tuple[float, ...] | None] = []
+        reasons = []
+        for candidate in candidates:
+            fault = self._fault(candidate, {})
+            true_us = self.true_us(problem, candidate)
+            rounds = [max(true_us * math.exp(drift + draw.gauss(0, self._noise)), floor_us) for drift in drifts]
+            times.append(None if fault else tuple(rounds))
+            reasons.append(fault.reason if fault else "")
+        return FinalsTimes(times_us=tuple(times), reasons=tuple(reasons), process_of_round=process_of_round)
+
+    def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
+        """Source, plans and manifest; nothing is compiled, so there is no cubin."""
+        if candidate.schedule is None:
+            raise ValueError("the library's calls have no files: ask for a candidate of ours")
+        plans = plans_for(problem.workload, self._target.gpu, candidate)
+        source = render(problem.workload, candidate.schedule.tiling)
+        return assemble(problem, candidate, plans, source, None, self.environment(), extra)
+
+    def close(self) -> None:
+        """Has no processes to end."""
