@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,9 +19,8 @@ from tuner.client.files import write_atomically
 
 #: The feed-forward block of Llama-3-8B at a batch of 16 tokens.
 PAIR = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16", "activation": "relu"}
-PORT = 8000
-#: A first start migrates a database, and with a GPU makes a CUDA context.
-_READY_WITHIN_S = 60.0
+#: A server drains its streams, then ends its children.
+_STOPPED_WITHIN_S = 20.0
 
 
 @click.command()
@@ -42,7 +39,7 @@ def main(data: Path, output: Path, gpu: str, trials: int) -> None:
         sys.exit(f"demo: {error}; the server's log is {log_path(data)}")
     except KeyboardInterrupt:
         sys.exit(f"\ndemo: interrupted; what was recorded stays in {data}, and `make demo` goes on from it")
-    console.print(f"\n[bold]make serve[/] keeps it running, with the same data ({data}): http://127.0.0.1:{PORT}/")
+    console.print(f"\n[bold]make serve[/] keeps it running, with the same data ({data}): http://127.0.0.1:8000/")
 
 
 def show(client: Client, body: dict[str, Any], output: Path, console: Console) -> None:
@@ -75,58 +72,31 @@ def running_server(data: Path, gpu: str) -> Iterator[str]:
         Unreachable: it did not come up; the message holds the end of its log.
     """
     data.mkdir(parents=True, exist_ok=True)
-    port = free_port()
-    command = [sys.executable, "-m", "tuner.cli", "serve", "--port", str(port), "--data", str(data), "--gpu", gpu]
+    command = [sys.executable, "-m", "tuner.cli", "serve", "--port", "0", "--data", str(data), "--gpu", gpu]
+    # Ctrl-C reaches a terminal's whole process group: in a session of its own the server outlives the last request.
     with (
         log_path(data).open("w") as log,
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True) as server,
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+        ) as server,
     ):
+        assert server.stdout is not None
         try:
-            url = f"http://127.0.0.1:{port}"
-            wait_until_ready(url, server, log_path(data))
-            yield url
+            address = server.stdout.readline().strip()
+            if not address:
+                raise Unreachable("the server did not start:\n" + log_path(data).read_text(errors="replace").strip())
+            yield address
         finally:
             server.terminate()
             try:
-                server.wait(timeout=20)
+                server.wait(timeout=_STOPPED_WITHIN_S)
             except subprocess.TimeoutExpired:
                 server.kill()
-
-
-def wait_until_ready(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    """Returns as soon as the server answers.
-
-    Raises:
-        Unreachable: it ended, or was silent for a minute.
-    """
-    deadline = time.monotonic() + _READY_WITHIN_S
-    with Client(url) as client:
-        while server.poll() is None and time.monotonic() < deadline:
-            try:
-                client.targets()
-                return
-            except Unreachable:
-                time.sleep(0.1)
-    last_lines = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-    raise Unreachable(f"the server did not start:\n{last_lines}\n")
 
 
 def log_path(data: Path) -> Path:
     """Where the server's log goes."""
     return data / "server.log"
-
-
-def free_port() -> int:
-    """`PORT` where it is free, else any."""
-    for port in (PORT, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise Unreachable("no port of the loopback interface is free")
 
 
 if __name__ == "__main__":

@@ -25,10 +25,11 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/client": {"httpx", "click", "rich"},
     "tuner/settings.py": {"pydantic", "pydantic_settings"},
     "tuner/app.py": {"fastapi", "starlette", "uvicorn"},
-    "tuner/cli.py": {"click", "rich", "uvicorn"},
-    "tuner/demo.py": {"httpx", "click", "rich"},
+    "tuner/cli.py": {"click", "pydantic"},
+    "tuner/demo.py": {"click", "rich"},
     "workers": {"numpy", "pebble"},
-    "workers/build.py": {"cuda", "pebble"},
+    "workers/build.py": {"cuda", "pebble"},  # NVRTC needs no GPU
+    "workers/supervisor.py": {"pynvml"},  # NVML makes no CUDA context
     "workers/gpu": {"numpy", "cupy", "cupyx", "cuda", "pynvml", "pebble"},
     "migrations": {"alembic", "sqlalchemy"},
 }
