@@ -41,7 +41,7 @@ def post_totals(plan: Plan) -> Ints:
     return np.bincount(posts[posts >= 0], minlength=plan.num_signals).astype(np.int64)
 
 
-def _range_reduce(ufunc: np.ufunc, values: Ints, begin: Ints, end: Ints) -> Ints:
+def range_reduce(ufunc: np.ufunc, values: Ints, begin: Ints, end: Ints) -> Ints:
     """ufunc over values[begin : end] for each pair; every range holds at least one element."""
     padded = np.append(values, values[-1:])  # so that an end of len(values) is an index too
     bounds = np.stack((begin, end), axis=1).ravel()
@@ -52,7 +52,7 @@ def check_epochs(plan: Plan, graph: TileGraph) -> None:
     """Each wait's `posts_per_launch` is what its signals get, and its threshold is not above that.
 
     Raises:
-        LivenessError: a threshold, or the next launch's, is never reached.
+        LivenessError: a threshold, or that of the next launch, is never reached.
         SafetyError: the next launch's waits would be over too early.
     """
     used = used_waits(plan)
@@ -60,22 +60,19 @@ def check_epochs(plan: Plan, graph: TileGraph) -> None:
         return
     totals = post_totals(plan)
     begin, end, threshold, per_launch = plan.waits[used].astype(np.int64).T
-    least = _range_reduce(np.minimum, totals, begin, end)
-    most = _range_reduce(np.maximum, totals, begin, end)
-    for bad, low in ((threshold > least, True), (per_launch > least, True), (per_launch < most, False)):
-        if not bad.any():
-            continue
-        i = int(np.flatnonzero(bad)[0])
-        part = totals[begin[i] : end[i]]
-        signal = int(begin[i] + (part.argmin() if low else part.argmax()))
-        task = _first_user(plan, int(used[i]))
-        who = f"{task_name(plan, graph, task)} waits on signal {signal}, which gets {totals[signal]} posts in a launch"
-        if threshold[i] > least[i]:
-            raise LivenessError("a threshold is never reached", f"{who}; the wait expects {threshold[i]}")
-        step = f"{who}; the wait counts {per_launch[i]} per launch"
-        if low:
-            raise LivenessError("a threshold is never reached in the next launch", step)
-        raise SafetyError("a wait of the next launch is over too early", step)
+    least, most = (range_reduce(ufunc, totals, begin, end) for ufunc in (np.minimum, np.maximum))
+    rules = (
+        (threshold > least, np.argmin, threshold, LivenessError("a threshold is never reached", "expects")),
+        (per_launch > least, np.argmin, per_launch, LivenessError("the next launch never gets on", "counts on")),
+        (per_launch < most, np.argmax, per_launch, SafetyError("the next launch's wait is over too early", "counts")),
+    )
+    for broken, extreme, expected, error in rules:
+        if broken.any():
+            i = int(np.flatnonzero(broken)[0])
+            signal = int(begin[i] + extreme(totals[begin[i] : end[i]]))
+            who = task_name(plan, graph, _first_user(plan, int(used[i])))
+            seen = f"signal {signal}, which gets {totals[signal]} posts in a launch"
+            raise type(error)(error.problem, f"{who} waits on {seen}; the wait {error.witness} {expected[i]}")
 
 
 def _first_user(plan: Plan, wait: int) -> int:
@@ -86,7 +83,7 @@ def deal_position(plan: Plan) -> Ints:
     """[num_tasks] position of each task in the order that is tried first: tickets, or rank by rank over the queues."""
     if plan.assignment != STATIC:
         return np.arange(plan.num_tasks, dtype=np.int64)
-    lengths = np.diff(plan.queues.astype(np.int64))
+    lengths: Ints = plan.queues[1:].astype(np.int64) - plan.queues[:-1]
     queue = np.repeat(np.arange(lengths.size, dtype=np.int64), lengths)
     rank = np.arange(plan.num_tasks, dtype=np.int64) - plan.queues[queue]
     return rank * lengths.size + queue
@@ -110,9 +107,9 @@ def _late_tasks(plan: Plan, position: Ints) -> Ints:
         slot = first_post[:-1] + needed - 1
         reached = np.where(slot < first_post[1:], post_position[np.minimum(slot, posting.size)], _NEVER)
         mine = records[:, 2] == needed
-        ready[mine] = _range_reduce(np.maximum, reached, records[mine, 0], records[mine, 1])
+        ready[mine] = range_reduce(np.maximum, reached, records[mine, 0], records[mine, 1])
     ranges, range_of = np.unique(plan.tasks[waiting, 3:5].astype(np.int64), axis=0, return_inverse=True)
-    over = _range_reduce(np.maximum, ready[inverse.reshape(-1)], ranges[:, 0], ranges[:, 1])
+    over = range_reduce(np.maximum, ready[inverse.reshape(-1)], ranges[:, 0], ranges[:, 1])
     return waiting[over[range_of.reshape(-1)] >= position[waiting]]
 
 

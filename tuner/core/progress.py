@@ -63,34 +63,60 @@ class Protocol:
         static = self.plan.assignment == STATIC
         queues = self.plan.queues.tolist()
         heads, ends = (queues[:-1], queues[1:]) if static else ([0], [self.plan.num_tasks])
-        posts, open_signals = [0] * self.plan.num_signals, self.open_signals.copy()
+        board = Board(self)
         started = bytearray(self.plan.num_tasks)
-        parked: dict[int, list[tuple[int, int]]] = {}
-        runnable = [(cta, -1) for cta in reversed(range(num_ctas))]  # (CTA, the task that it holds, or -1)
+        held = [-1] * num_ctas
+        runnable = list(reversed(range(num_ctas)))
         while runnable:
-            cta, task = runnable.pop()
+            cta = runnable.pop()
             queue = cta if static else 0
             while True:
+                task = held[cta]
                 if task < 0:
                     task = heads[queue]
                     if task >= ends[queue]:
                         break
                     heads[queue] = task + 1
-                wait = next((w for w in self.waits_of[task] if open_signals[w]), -1)
-                if wait >= 0:
-                    parked.setdefault(wait, []).append((cta, task))
+                    held[cta] = task
+                if board.parks(cta, task):
                     break
                 started[task] = 1
                 if task == frozen:
                     break
-                signal = self.post_of[task]
-                if signal >= 0:
-                    posts[signal] += 1
-                    for needed, watcher in self.watchers[signal]:
-                        if posts[signal] == needed:
-                            open_signals[watcher] -= 1
-                            if not open_signals[watcher]:
-                                runnable.extend(parked.pop(watcher, ()))
-                task = -1
-        blocked = [task for held in parked.values() for _, task in held]
-        return Progress(started=started, posts=posts, blocked=blocked)
+                held[cta] = -1
+                runnable.extend(board.complete(task))
+        blocked = [held[cta] for parked in board.parked.values() for cta in parked]
+        return Progress(started=started, posts=board.posts, blocked=blocked)
+
+
+class Board:
+    """The signals of one run, and the CTAs that are parked until a wait is over."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self._protocol = protocol
+        self._open_signals = protocol.open_signals.copy()
+        #: [num_signals] posts so far.
+        self.posts = [0] * protocol.plan.num_signals
+        #: Wait -> the CTAs that it holds.
+        self.parked: dict[int, list[int]] = {}
+
+    def parks(self, cta: int, task: int) -> bool:
+        """Whether a wait of the task is not over; the CTA is then parked there."""
+        for wait in self._protocol.waits_of[task]:
+            if self._open_signals[wait]:
+                self.parked.setdefault(wait, []).append(cta)
+                return True
+        return False
+
+    def complete(self, task: int) -> list[int]:
+        """Posts what the task posts; answers the CTAs to look at again."""
+        woken: list[int] = []
+        signal = self._protocol.post_of[task]
+        if signal >= 0:
+            self.posts[signal] += 1
+            for needed, wait in self._protocol.watchers[signal]:
+                if self.posts[signal] == needed:
+                    self._open_signals[wait] -= 1
+                    if not self._open_signals[wait]:
+                        woken += self.parked.pop(wait, ())
+        return woken

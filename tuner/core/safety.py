@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.liveness import _range_reduce, post_totals, task_name
+from tuner.core.liveness import post_totals, range_reduce, task_name
 from tuner.core.plan import Plan
 from tuner.core.progress import Protocol
 from tuner.core.tiles import Edges, TileGraph
@@ -90,9 +90,9 @@ def _covered_by_one_wait(plan: Plan, edge: Edges, groups: Ints, signal_at: Ints,
     first, last = edge.first[groups[waiting, 0]], edge.last[groups[waiting, 0]]
     wait = plan.waits[groups[waiting, 1]].astype(np.int64)
     covered[waiting] = (
-        (wait[:, 0] <= _range_reduce(np.minimum, lowest, first, last))
-        & (_range_reduce(np.minimum, lowest, first, last) >= 0)
-        & (wait[:, 1] > _range_reduce(np.maximum, highest, first, last))
-        & (wait[:, 2] >= _range_reduce(np.maximum, most, first, last))
+        (wait[:, 0] <= range_reduce(np.minimum, lowest, first, last))
+        & (range_reduce(np.minimum, lowest, first, last) >= 0)
+        & (wait[:, 1] > range_reduce(np.maximum, highest, first, last))
+        & (wait[:, 2] >= range_reduce(np.maximum, most, first, last))
     )
     return covered

@@ -20,7 +20,7 @@ import numpy as np
 
 from tuner.core.gpu import Gpu
 from tuner.core.plan import STATIC
-from tuner.core.progress import Protocol
+from tuner.core.progress import Board, Protocol
 from tuner.core.schedule import warp_grid
 from tuner.core.tiles import TileGraph
 from tuner.core.verify import VerifiedPlan, occupancy
@@ -239,51 +239,34 @@ class _Machine:
 
 def simulate(plan: VerifiedPlan) -> Timeline:
     """The timeline of one launch, cold but for what an earlier launch of the same workload wrote."""
-    words, graph, gpu = plan.plan, plan.graph, plan.gpu
-    machine, protocol = _Machine(graph, gpu), Protocol(words)
-    open_signals, posts = protocol.open_signals.copy(), [0] * words.num_signals
+    words, gpu = plan.plan, plan.gpu
+    machine, protocol = _Machine(plan.graph, gpu), Protocol(words)
+    board = Board(protocol)
     static = words.assignment == STATIC
     queues = words.queues.tolist()
     # CTAs that do not fit at once would start when others leave, which is when no ticket is left.
     num_ctas = words.num_ctas if static else min(words.num_ctas, gpu.num_sms * occupancy(plan.resources, gpu))
     heads, ends = (queues[:-1], queues[1:]) if static else ([0], [words.num_tasks])
     take_us = 0.0 if static else TICKET_US
-    tiles = words.tasks[:, :3].tolist()
-    poll_us = _poll_costs(plan, protocol)
-    held, begun = [-1] * num_ctas, [0.0] * num_ctas
-    done = [False] * num_ctas  # whether the CTA's task is under way, and its event is the end
-    parked: dict[int, list[int]] = {}
+    tiles, poll_us = words.tasks[:, :3].tolist(), _poll_costs(plan)
+    held, begun, running = [-1] * num_ctas, [0.0] * num_ctas, [False] * num_ctas
     rows = []
-    events = [(LAUNCH_US, cta) for cta in range(num_ctas)]
-    last_us = LAUNCH_US
+    events = [(LAUNCH_US, cta) for cta in range(num_ctas)]  # a task ends, a wait is over, or the launch begins
     while events:
         now, cta = heapq.heappop(events)
+        if running[cta]:
+            for waiter in board.complete(held[cta]):
+                heapq.heappush(events, (now, waiter))
+            running[cta], held[cta] = False, -1
         task = held[cta]
-        if done[cta]:
-            signal = protocol.post_of[task]
-            if signal >= 0:
-                posts[signal] += 1
-                for needed, wait in protocol.watchers[signal]:
-                    if posts[signal] == needed:
-                        open_signals[wait] -= 1
-                        if not open_signals[wait]:
-                            for waiter in parked.pop(wait, ()):
-                                heapq.heappush(events, (now, waiter))
-            task = -1
         if task < 0:
             queue = cta if static else 0
             task = heads[queue]
             if task >= ends[queue]:
                 continue
             heads[queue] = task + 1
-            held[cta], begun[cta], done[cta] = task, now, False
-        blocker = -1
-        for wait in protocol.waits_of[task]:
-            if open_signals[wait]:
-                blocker = wait
-                break
-        if blocker >= 0:
-            parked.setdefault(blocker, []).append(cta)
+            held[cta], begun[cta] = task, now
+        if board.parks(cta, task):
             continue
         begin_us = begun[cta] + take_us
         start_us = max(now, begin_us) + poll_us[task]
@@ -292,11 +275,10 @@ def simulate(plan: VerifiedPlan) -> Timeline:
         if protocol.post_of[task] >= 0:
             end_us += POST_US
         rows.append((cta, task, begin_us, start_us, end_us))
-        done[cta] = True
+        running[cta] = True
         heapq.heappush(events, (end_us, cta))
-        last_us = max(last_us, end_us)
     return Timeline(
-        makespan_us=last_us,
+        makespan_us=max((row[-1] for row in rows), default=LAUNCH_US),
         dram_bytes=machine.dram_bytes,
         l2_hit_bytes=machine.l2_hit_bytes,
         rows=tuple(rows),
@@ -304,7 +286,7 @@ def simulate(plan: VerifiedPlan) -> Timeline:
     )
 
 
-def _poll_costs(plan: VerifiedPlan, protocol: Protocol) -> list[float]:
+def _poll_costs(plan: VerifiedPlan) -> list[float]:
     """[task] time of the polls that find its waits over: threads look at a signal each."""
     waits = plan.plan.waits
     passes = np.concatenate(([0], np.cumsum(-(-(waits[:, 1] - waits[:, 0]) // plan.resources.num_threads))))

@@ -1,0 +1,119 @@
+"""Random workloads, tilings, orderings and GPUs, small enough to run and odd enough to break things."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from tuner.core.gpu import CATALOGUE, Gpu
+from tuner.core.schedule import (
+    Assignment,
+    Granularity,
+    Interleave,
+    InterleaveKind,
+    Ordering,
+    Raster,
+    RasterKind,
+    Tile,
+    Tiling,
+)
+from tuner.core.tiles import TileGraph, tile_graph
+from tuner.core.verify import Resources
+from tuner.core.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
+
+H200 = CATALOGUE["h200"]
+#: Fits any GPU, twice.
+SMALL = Resources(num_threads=128, smem_bytes=16384, registers_per_thread=64)
+
+
+def small_gpu(num_sms: int) -> Gpu:
+    """An H200 with fewer SMs."""
+    return replace(H200, num_sms=num_sms)
+
+
+def tiling(*tiles: tuple[int, int], num_stages: int = 2, num_warps: int = 4, k: int = 32) -> Tiling:
+    """A tiling of the given (m, n) tiles."""
+    return Tiling(tiles=tuple(Tile(m=m, n=n, k=k) for m, n in tiles), num_stages=num_stages, num_warps=num_warps)
+
+
+def ordering(num_ops: int = 2, *, bands: int = 0, **changes: object) -> Ordering:
+    """The plainest ordering, with changes."""
+    interleave = Interleave(kind=InterleaveKind.BANDS, rows=bands) if bands else Interleave()
+    return replace(Ordering(rasters=(Raster(),) * num_ops, interleave=interleave), **changes)  # type: ignore[arg-type]
+
+
+def chain_of_three(m: int, dims: tuple[int, int, int, int]) -> Workload:
+    """Y = ((X A^T) B^T) C^T."""
+    ops = tuple(
+        GemmOp(name=name, m=m, n=dims[i + 1], k=dims[i], source=source)
+        for i, (name, source) in enumerate((("a", "x"), ("b", "a"), ("c", "b")))
+    )
+    return Workload(kind=WorkloadKind.CHAIN, ops=ops)
+
+
+def fork(m: int, dims: tuple[int, int, int, int]) -> Workload:
+    """One output that two ops read."""
+    ops = (
+        GemmOp(name="a", m=m, n=dims[1], k=dims[0], source="x"),
+        GemmOp(name="b", m=m, n=dims[2], k=dims[1], source="a"),
+        GemmOp(name="c", m=m, n=dims[3], k=dims[1], source="a", bias=True),
+    )
+    return Workload(kind=WorkloadKind.CHAIN, ops=ops)
+
+
+sizes = st.integers(1, 90)
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    """Pairs, chains of three and forks of small ragged matrices."""
+    m, dims = draw(sizes), (draw(sizes), draw(sizes), draw(sizes), draw(sizes))
+    match draw(st.sampled_from(("ffn", "independent", "chain", "fork"))):
+        case "ffn":
+            activation, bias = draw(st.sampled_from(Activation)), draw(st.booleans())
+            return ffn_pair(m=m, d_in=dims[0], d_hidden=dims[1], d_out=dims[2], activation=activation, bias=bias)
+        case "independent":
+            return independent_pair((m, dims[0], dims[1]), (draw(sizes), dims[2], dims[3]))
+        case "chain":
+            return chain_of_three(m, dims)
+        case _:
+            return fork(m, dims)
+
+
+rasters = st.one_of(
+    st.sampled_from((Raster(), Raster(kind=RasterKind.COLUMN))),
+    st.builds(Raster, kind=st.sampled_from((RasterKind.GROUPED, RasterKind.PANEL)), width=st.integers(2, 4)),
+)
+interleaves = st.one_of(
+    st.just(Interleave()), st.builds(Interleave, kind=st.just(InterleaveKind.BANDS), rows=st.integers(1, 4))
+)
+
+
+@st.composite
+def orderings(draw: st.DrawFn, num_ops: int) -> Ordering:
+    """Any ordering, redundant names included."""
+    return Ordering(
+        rasters=tuple(draw(rasters) for _ in range(num_ops)),
+        interleave=draw(interleaves),
+        granularity=draw(st.sampled_from(Granularity)),
+        assignment=draw(st.sampled_from(Assignment)),
+        ctas_per_sm=draw(st.sampled_from((1, 2))),
+    )
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> TileGraph:
+    """Tile graphs with tiles of unequal heights, of all ops or of one."""
+    workload = draw(workloads())
+    edge = st.sampled_from((16, 32, 48, 64))
+    tiles = tuple((draw(edge), draw(edge)) for _ in workload.ops)
+    ops = draw(st.sampled_from((None, (0,), (len(workload.ops) - 1,))))
+    return tile_graph(workload, tiling(*tiles), ops)
+
+
+@st.composite
+def ordered_graphs(draw: st.DrawFn) -> tuple[TileGraph, Ordering, Gpu]:
+    """A graph, an ordering for it, and a GPU of a few SMs."""
+    graph = draw(graphs())
+    return graph, draw(orderings(len(graph.workload.ops))), small_gpu(draw(st.integers(1, 5)))

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.cases import chain_of_three, ordered_graphs, ordering, rasters, small_gpu, tiling
+from tuner.core.gpu import Gpu
+from tuner.core.order import global_order, make_plan, row_blocks, walk
+from tuner.core.plan import STATIC
+from tuner.core.schedule import Assignment, Granularity, Interleave, InterleaveKind, Ordering, Raster, RasterKind
+from tuner.core.tiles import TileGraph, tile_graph
+from tuner.core.workload import ffn_pair, independent_pair
+
+
+def spelled_out(raster: Raster, num_rows: int, num_cols: int) -> list[tuple[int, int]]:
+    """The walk, as loops."""
+    rows, cols = range(num_rows), range(num_cols)
+    match raster.kind:
+        case RasterKind.ROW:
+            return [(row, col) for row in rows for col in cols]
+        case RasterKind.COLUMN:
+            return [(row, col) for col in cols for row in rows]
+        case RasterKind.GROUPED:
+            groups = [rows[i : i + raster.width] for i in range(0, num_rows, raster.width)]
+            return [(row, col) for group in groups for col in cols for row in group]
+        case RasterKind.PANEL:
+            panels = [cols[i : i + raster.width] for i in range(0, num_cols, raster.width)]
+            return [(row, col) for panel in panels for row in rows for col in panel]
+
+
+@given(rasters, st.integers(1, 7), st.integers(1, 7))
+def test_a_raster_walks_as_its_definition_says(raster: Raster, num_rows: int, num_cols: int) -> None:
+    rows, cols = walk(raster, num_rows, num_cols)
+    assert list(zip(rows.tolist(), cols.tolist(), strict=True)) == spelled_out(raster, num_rows, num_cols)
+
+
+@given(ordered_graphs())
+def test_every_tile_is_in_the_global_order_once(case: tuple[TileGraph, Ordering, Gpu]) -> None:
+    graph, order, _ = case
+    tiles = list(zip(*(column.tolist() for column in global_order(graph, order)), strict=True))
+    assert len(set(tiles)) == len(tiles) == graph.num_tasks
+
+
+def blocks_of(graph: TileGraph, order: Ordering) -> list[tuple[int, int, int]]:
+    blocks = row_blocks(graph.workload, graph.tile_ms, graph.op_indices, order.interleave)
+    return [(block.op, block.row_begin, block.row_end) for block in blocks]
+
+
+def test_bands_emit_each_consumer_row_as_soon_as_its_inputs_are_complete() -> None:
+    graph = tile_graph(ffn_pair(m=96, d_in=32, d_hidden=64, d_out=32), tiling((16, 32), (32, 32)))
+    assert blocks_of(graph, ordering()) == [(0, 0, 6), (1, 0, 3)]
+    assert blocks_of(graph, ordering(bands=2)) == [(0, 0, 2), (1, 0, 1), (0, 2, 4), (1, 1, 2), (0, 4, 6), (1, 2, 3)]
+    assert blocks_of(graph, ordering(bands=3)) == [(0, 0, 3), (1, 0, 1), (0, 3, 6), (1, 1, 3)]
+
+
+def test_bands_reach_through_a_chain_of_three() -> None:
+    graph = tile_graph(chain_of_three(64, (32, 32, 32, 32)), tiling((16, 32), (32, 32), (16, 32)))
+    half = [(0, 0, 2), (1, 0, 1), (2, 0, 2)]
+    assert blocks_of(graph, ordering(3, bands=2)) == [*half, (0, 2, 4), (1, 1, 2), (2, 2, 4)]
+
+
+def test_bands_of_independent_ops_alternate_in_proportion() -> None:
+    graph = tile_graph(independent_pair((32, 32, 32), (64, 32, 32)), tiling((16, 32), (16, 32)))
+    assert blocks_of(graph, ordering(bands=1)) == [(0, 0, 1), (1, 0, 2), (0, 1, 2), (1, 2, 4)]
+
+
+def test_rows_with_the_same_needs_share_a_wait_and_only_producers_post() -> None:
+    graph = tile_graph(ffn_pair(m=128, d_in=32, d_hidden=96, d_out=64), tiling((64, 32), (32, 32)))
+    plan = make_plan(graph, ordering(granularity=Granularity.ROW), small_gpu(2))
+    assert plan.waits.tolist() == [[0, 1, 3, 3], [1, 2, 3, 3]]
+    plan = make_plan(graph, ordering(granularity=Granularity.TILE), small_gpu(2))
+    assert plan.waits.tolist() == [[0, 3, 1, 1], [3, 6, 1, 1]]
+    assert plan.num_signals == 6
+    ups, downs = (plan.tasks[plan.tasks[:, 0] == op] for op in (0, 1))
+    assert sorted(ups[:, 5].tolist()) == list(range(6))
+    assert (downs[:, 5] == -1).all()
+    assert (ups[:, 3] == ups[:, 4]).all()
+    assert (downs[:, 4] - downs[:, 3] == 1).all()
+
+
+@given(ordered_graphs())
+def test_static_queues_are_the_global_order_dealt_round_robin(case: tuple[TileGraph, Ordering, Gpu]) -> None:
+    graph, order, gpu = case
+    plan = make_plan(graph, order, gpu)
+    assert plan.num_ctas == min(graph.num_tasks, order.ctas_per_sm * gpu.num_sms)
+    wanted = np.stack(global_order(graph, order), axis=1)
+    if order.assignment is Assignment.STATIC:
+        assert plan.assignment == STATIC
+        for cta in range(plan.num_ctas):
+            queue = plan.tasks[plan.queues[cta] : plan.queues[cta + 1], :3]
+            assert queue.tolist() == wanted[cta :: plan.num_ctas].tolist()
+    else:
+        assert plan.tasks[:, :3].tolist() == wanted.tolist()
+        assert plan.queues.size == 0
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 100])
+def test_any_band_width_makes_an_order(rows: int) -> None:
+    graph = tile_graph(ffn_pair(m=100, d_in=32, d_hidden=64, d_out=32), tiling((16, 32), (48, 32)))
+    order = ordering(interleave=Interleave(kind=InterleaveKind.BANDS, rows=rows))
+    assert len(global_order(graph, order)[0]) == graph.num_tasks

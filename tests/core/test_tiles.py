@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from tests.core.cases import graphs, tiling
+from tuner.core.tiles import Region, TileGraph, tile_graph
+from tuner.core.workload import ffn_pair, independent_pair
+
+
+def overlap(a: Region, b: Region) -> bool:
+    rows = a.row_begin < b.row_end and b.row_begin < a.row_end
+    return a.tensor == b.tensor and rows and a.col_begin < b.col_end and b.col_begin < a.col_end
+
+
+def tiles_of(graph: TileGraph, op: int) -> list[tuple[int, int, int]]:
+    rows, cols = graph.grids[op]
+    return [(op, row, col) for row in range(rows) for col in range(cols)]
+
+
+@given(graphs())
+def test_an_edge_is_where_a_read_overlaps_a_write(graph: TileGraph) -> None:
+    count = 0
+    for consumer in graph.op_indices:
+        edge = graph.edges_into(consumer)
+        for tile in tiles_of(graph, consumer):
+            rows = {
+                row
+                for producer in graph.op_indices
+                for op, row, col in tiles_of(graph, producer)
+                if any(overlap(region, graph.writes(op, row, col)) for region in graph.reads(*tile))
+            }
+            named = set(range(edge.first[tile[1]], edge.last[tile[1]])) if edge else set()
+            assert rows == named
+            count += len(rows) * graph.grids[edge.producer][1] if edge else 0
+    assert graph.num_edges == count
+
+
+@given(graphs())
+def test_every_output_element_is_written_by_one_tile(graph: TileGraph) -> None:
+    for index in graph.op_indices:
+        op = graph.workload.ops[index]
+        written = np.zeros((op.m, op.n), dtype=int)
+        for tile in tiles_of(graph, index):
+            out = graph.writes(*tile)
+            assert out.num_elements > 0
+            written[out.row_begin : out.row_end, out.col_begin : out.col_end] += 1
+        assert (written == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("producer_m", "consumer_m", "first", "last"),
+    [
+        (128, 64, [0, 0, 1, 1, 2, 2], [1, 1, 2, 2, 3, 3]),
+        (128, 192, [0, 1], [2, 3]),
+        (64, 256, [0, 4], [4, 6]),
+        (128, 128, [0, 1, 2], [1, 2, 3]),
+    ],
+)
+def test_unequal_tile_heights_give_ranges_of_rows(
+    producer_m: int, consumer_m: int, first: list[int], last: list[int]
+) -> None:
+    workload = ffn_pair(m=384, d_in=32, d_hidden=64, d_out=32)
+    (edge,) = tile_graph(workload, tiling((producer_m, 32), (consumer_m, 32))).edges
+    assert (edge.first.tolist(), edge.last.tolist()) == (first, last)
+
+
+def test_independent_ops_and_single_launches_have_no_edges() -> None:
+    tiles = tiling((16, 32), (16, 32))
+    assert tile_graph(independent_pair((64, 64, 64), (32, 32, 32)), tiles).num_edges == 0
+    pair = ffn_pair(m=64, d_in=64, d_hidden=64, d_out=64)
+    assert tile_graph(pair, tiles).num_edges == 4 * 2 * 2
+    assert tile_graph(pair, tiles, (1,)).num_edges == 0
+    assert tile_graph(pair, tiles, (0,)).posting_ops == frozenset()
+
+
+def test_a_graph_needs_a_tile_per_op_and_ops_that_exist() -> None:
+    pair = ffn_pair(m=64, d_in=64, d_hidden=64, d_out=64)
+    with pytest.raises(ValueError, match="2 ops need 2 tiles"):
+        tile_graph(pair, tiling((16, 32)))
+    for ops in ((), (2,), (1, 0)):
+        with pytest.raises(ValueError, match="not ascending"):
+            tile_graph(pair, tiling((16, 32), (16, 32)), ops)

@@ -1,0 +1,137 @@
+"""Runs a plan's words on small NumPy matrices, in a random interleaving that the plan allows.
+
+The judge's judge: it reads the words with code of its own. Outputs are NaN before each launch, so a tile that is
+computed on what is not there yet shows in the result.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.core.liveness import task_name
+from tuner.core.plan import STATIC, Plan
+from tuner.core.tiles import Region, TileGraph
+from tuner.core.workload import Activation, Workload
+from tuner.errors import LivenessError
+
+Matrix = npt.NDArray[np.float64]
+
+
+def _gelu(x: Matrix) -> Matrix:
+    """Source: Hendrycks, Gimpel, "Gaussian Error Linear Units", 2016 (the tanh approximation)."""
+    return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
+
+
+#: All propagate NaN.
+ACTIVATIONS: dict[Activation, Callable[[Matrix], Matrix]] = {
+    Activation.IDENTITY: lambda x: x,
+    Activation.RELU: lambda x: np.maximum(x, 0),
+    Activation.GELU: _gelu,
+    Activation.SILU: lambda x: x / (1 + np.exp(-x)),
+}
+
+
+def random_tensors(workload: Workload, seed: int) -> dict[str, Matrix]:
+    """Inputs, weights [n, k] and biases [n] of a workload, by tensor name."""
+    rng = np.random.default_rng(seed)
+    tensors: dict[str, Matrix] = {}
+    for index, op in enumerate(workload.ops):
+        if workload.producer_of(index) is None and op.source not in tensors:
+            tensors[op.source] = rng.standard_normal((op.m, op.k))
+        tensors[f"{op.name}.weight"] = rng.standard_normal((op.n, op.k)) / np.sqrt(op.k)
+        if op.bias:
+            tensors[f"{op.name}.bias"] = rng.standard_normal(op.n)
+    return tensors
+
+
+def plain_product(workload: Workload, tensors: Mapping[str, Matrix]) -> dict[str, Matrix]:
+    """Every op's output, by name, computed whole and in order."""
+    known = dict(tensors)
+    for op in workload.ops:
+        out = known[op.source] @ known[f"{op.name}.weight"].T + known.get(f"{op.name}.bias", 0.0)
+        known[op.name] = ACTIVATIONS[op.activation](out)
+    return {op.name: known[op.name] for op in workload.ops}
+
+
+def interpret(
+    plan: Plan,
+    graph: TileGraph,
+    tensors: Mapping[str, Matrix],
+    rng: random.Random,
+    *,
+    num_resident: int | None = None,
+    num_launches: int = 1,
+) -> dict[str, Matrix]:
+    """Outputs of the launch's ops, by name, after `num_launches` launches that keep their signals.
+
+    At each step one CTA, drawn from those whose task's waits are over, computes its task on what is in memory then.
+    `num_resident` CTAs hold tasks at a time: fewer than the grid is for tickets only.
+
+    Raises:
+        LivenessError: CTAs hold tasks, and none can go on.
+    """
+    plan = Plan.from_words(plan.words)
+    memory = {name: array.copy() for name, array in tensors.items()}
+    signals = np.zeros(plan.num_signals, dtype=np.int64)
+    for epoch in range(num_launches):
+        for index in graph.op_indices:
+            op = graph.workload.ops[index]
+            memory[op.name] = np.full((op.m, op.n), np.nan)
+        _launch(plan, graph, memory, signals, epoch, rng, num_resident or plan.num_ctas)
+    return {graph.workload.ops[index].name: memory[graph.workload.ops[index].name] for index in graph.op_indices}
+
+
+def _launch(
+    plan: Plan,
+    graph: TileGraph,
+    memory: dict[str, Matrix],
+    signals: npt.NDArray[np.int64],
+    epoch: int,
+    rng: random.Random,
+    num_resident: int,
+) -> None:
+    """One launch, on `memory` and `signals`."""
+    if plan.assignment == STATIC:
+        queues = [list(range(a, b)) for a, b in zip(plan.queues[:-1].tolist(), plan.queues[1:].tolist(), strict=True)]
+    else:
+        queues = [list(range(plan.num_tasks))] * num_resident  # one list that all CTAs draw from
+    held = [queue.pop(0) if queue else None for queue in queues]
+    while any(task is not None for task in held):
+        ready = [cta for cta, task in enumerate(held) if task is not None and _is_ready(plan, task, signals, epoch)]
+        if not ready:
+            stuck = ", ".join(task_name(plan, graph, task) for task in held if task is not None)
+            raise LivenessError("the plan deadlocks", f"none of these can go on: {stuck}")
+        cta = rng.choice(ready)
+        task = held[cta]
+        assert task is not None
+        _compute(plan, graph, memory, task)
+        if plan.tasks[task, 5] >= 0:
+            signals[plan.tasks[task, 5]] += 1
+        held[cta] = queues[cta].pop(0) if queues[cta] else None
+
+
+def _is_ready(plan: Plan, task: int, signals: npt.NDArray[np.int64], epoch: int) -> bool:
+    waits = plan.waits[plan.tasks[task, 3] : plan.tasks[task, 4]].tolist()
+    return all(
+        bool((signals[begin:end] - epoch * per_launch >= threshold).all())
+        for begin, end, threshold, per_launch in waits
+    )
+
+
+def _compute(plan: Plan, graph: TileGraph, memory: dict[str, Matrix], task: int) -> None:
+    """Computes one tile on what is in memory now."""
+    index, tile_m, tile_n = plan.tasks[task, :3].tolist()
+    op, out = graph.workload.ops[index], graph.writes(index, tile_m, tile_n)
+    rows, weights = (_part(memory, region) for region in graph.reads(index, tile_m, tile_n))
+    product = rows @ weights.T
+    if op.bias:
+        product = product + memory[f"{op.name}.bias"][out.col_begin : out.col_end]
+    _part(memory, out)[...] = ACTIVATIONS[op.activation](product)
+
+
+def _part(memory: Mapping[str, Matrix], region: Region) -> Matrix:
+    return memory[region.tensor][region.row_begin : region.row_end, region.col_begin : region.col_end]
