@@ -1,4 +1,4 @@
-"""CUDA source -> cubin and what it uses, by NVRTC, which needs no GPU; cached by content, in processes that can be killed.
+"""CUDA source -> cubin and what it uses, by NVRTC, which needs no GPU; cached by content, in killable processes.
 
 The log of `--ptxas-options=-v` is the only place that tells spilled bytes, and it carries the warnings of ptxas.
 """
@@ -19,7 +19,6 @@ from pathlib import Path
 from pebble import ProcessExpired, ProcessPool
 
 from tuner.errors import BuildError
-from workers.render import KERNEL_NAME
 
 _OPTIONS = ("--std=c++17", "--ptxas-options=-v", "--ptxas-options=--warn-on-spills")
 
@@ -108,25 +107,23 @@ def compile_source(source: str, arch: str) -> tuple[bytes, str]:
 
 
 def parse_log(log: str) -> Resources:
-    """What ptxas printed for the one kernel.
+    """What ptxas printed, the largest figure where a source holds several kernels.
 
     Raises:
         BuildError: the log tells no registers.
     """
-    entry = log[log.find(f"'{KERNEL_NAME}'") :]
 
-    def number(pattern: str) -> int:
-        match = re.search(pattern, entry)
-        return int(match[1]) if match else 0
+    def largest(pattern: str) -> int:
+        return max((int(number) for number in re.findall(pattern, log)), default=0)
 
-    registers = number(r"Used (\d+) registers")
+    registers = largest(r"Used (\d+) registers")
     if not registers:
         raise BuildError(f"the compiler's log tells no registers:\n{log}")
     return Resources(
         registers_per_thread=registers,
-        static_smem_bytes=number(r"(\d+) bytes smem"),
-        spill_bytes=number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
-        stack_bytes=number(r"(\d+) bytes stack frame"),
+        static_smem_bytes=largest(r"(\d+) bytes smem"),
+        spill_bytes=largest(r"(\d+) bytes spill stores") + largest(r"(\d+) bytes spill loads"),
+        stack_bytes=largest(r"(\d+) bytes stack frame"),
         warnings=tuple(line.strip() for line in log.splitlines() if re.search(r"warning|C75\d\d", line, re.IGNORECASE)),
     )
 
@@ -191,7 +188,7 @@ class Builder:
 
     def close(self) -> None:
         """Ends the processes, a compile under way included."""
-        self._pool.stop()
+        self._pool.stop()  # type: ignore[no-untyped-call]
         self._pool.join()
 
     def _read(self, key: str) -> Built | None:

@@ -1,4 +1,4 @@
-"""Workload and tiling -> one self-contained CUDA source. The CUDA text lives in `workers/kernels`; here it is only joined."""
+"""Workload and tiling -> one self-contained CUDA source, joined from the files of `workers/kernels`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,54 @@
+"""Small problems and schedules for the GPU lane."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+
+from tuner.core.evaluator import Problem
+from tuner.core.job import Objective
+from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.plan import Plan
+from tuner.core.schedule import Assignment, Granularity, Interleave, Ordering, Raster, Schedule, Tile, Tiling
+from tuner.core.verify import VerifiedPlan
+from tuner.core.workload import Workload
+
+
+def problem(workload: Workload, seed: int = 1) -> Problem:
+    return Problem(workload=workload, objective=Objective(), seed=seed)
+
+
+def schedule(
+    tiles: tuple[tuple[int, int, int], ...],
+    *,
+    stages: int = 3,
+    warps: int = 4,
+    rasters: tuple[Raster, ...] | None = None,
+    interleave: Interleave | None = None,
+    granularity: Granularity = Granularity.ROW,
+    assignment: Assignment = Assignment.TICKET,
+    ctas_per_sm: int = 1,
+) -> Schedule:
+    return Schedule(
+        tiling=Tiling(tiles=tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles), num_stages=stages, num_warps=warps),
+        ordering=Ordering(
+            rasters=rasters or tuple(Raster() for _ in tiles),
+            interleave=interleave or Interleave(),
+            granularity=granularity,
+            assignment=assignment,
+            ctas_per_sm=ctas_per_sm,
+        ),
+    )
+
+
+def fused(chosen: Schedule) -> Candidate:
+    return Candidate(plan_kind=PlanKind.FUSED, schedule=chosen)
+
+
+def forged(verified: VerifiedPlan, words: np.ndarray[Any, np.dtype[np.int32]]) -> VerifiedPlan:
+    """A plan that verify() never saw: what a bug in the prover would let through."""
+    copy: VerifiedPlan = pickle.loads(pickle.dumps(verified))
+    object.__setattr__(copy, "plan", Plan.from_words(words))
+    return copy

@@ -1,0 +1,185 @@
+"""Planted faults on a card: an endless wait is stopped, told and survived; a dead parent takes its child along."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.helpers import forged, fused, problem, schedule
+from tuner.core.gpu import gpu_from_live
+from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind
+from tuner.core.schedule import Assignment
+from tuner.core.workload import ffn_pair
+from workers import supervisor as supervisor_module
+from workers.build import Builder
+from workers.candidates import Prepared, prepare
+from workers.supervisor import Card, Deadlines, GpuSupervisor
+
+pytest.importorskip("cupy")
+
+import cupy
+
+from workers.gpu.child import live_facts, lock_path
+from workers.gpu.launch import Kernel, PlanOnDevice
+from workers.gpu.session import Session
+
+WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
+
+
+def with_raised_threshold(prepared: Prepared, spin_limit_cycles: int = 10**9) -> Prepared:
+    """The same candidate, one of whose waits asks for one post too many."""
+    from dataclasses import replace
+
+    (plan,) = prepared.plans
+    words = plan.words.copy()
+    wait_offset = int(words[8])
+    words[wait_offset + 2] += 1
+    bad = forged(plan, words)
+    return replace(
+        prepared, plans=(bad,), work=replace(prepared.work, plans=(bad,), spin_limit_cycles=spin_limit_cycles)
+    )
+
+
+@pytest.mark.parametrize("assignment", list(Assignment))
+def test_a_wait_that_never_ends_is_told_poisons_the_output_and_leaves_the_context_alive(
+    card: Card, builder: Builder, assignment: Assignment
+) -> None:
+    gpu = gpu_from_live(live_facts(card.uuid))
+    chosen = schedule(((16, 64, 64), (16, 64, 64)), assignment=assignment)
+    good = prepare(WORKLOAD, gpu, fused(chosen), builder, {})
+    bad = with_raised_threshold(good)
+    session = Session(builder.build(_tools(), gpu.arch).cubin)
+    asked = problem(WORKLOAD)
+    outcome = session.evaluate(asked, bad.work).outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.kind is FailureKind.HANG
+    assert "8 posts seen, 9 expected" in outcome.reason
+    prepared = session._prepare(asked)
+    output = prepared.data.outputs[0][1].bits.view(cupy.float16)
+    assert bool(cupy.isnan(output).all())
+    assert isinstance(session.evaluate(asked, good.work).outcome, Measured)
+
+
+def test_signals_count_up_by_the_posts_of_a_launch(card: Card, builder: Builder) -> None:
+    gpu = gpu_from_live(live_facts(card.uuid))
+    for assignment in Assignment:
+        good = prepare(WORKLOAD, gpu, fused(schedule(((16, 64, 64), (16, 64, 64)), assignment=assignment)), builder, {})
+        session = Session(builder.build(_tools(), gpu.arch).cubin)
+        prepared = session._prepare(problem(WORKLOAD))
+        kernel = Kernel(good.work.cubin, num_threads=good.work.num_threads, smem_bytes=good.work.smem_bytes)
+        plan = PlanOnDevice(good.plans[0])
+        stream = cupy.cuda.Stream(non_blocking=True)
+        for _ in range(50):
+            plan.launch(kernel, prepared.data.slot_ops(0), stream.ptr)
+        stream.synchronize()
+        assert plan.abort_record() is None
+        assert plan.signals().tolist() == [50 * 8] * 4
+
+
+def _tools() -> str:
+    from workers.render import device_text
+
+    return device_text("tools.cu")
+
+
+@pytest.fixture
+def gpu_supervisor(card: Card, build_cache: Path) -> GpuSupervisor:  # type: ignore[misc]
+    supervisor = GpuSupervisor(card, build_cache, Deadlines(evaluate_s=20.0))
+    yield supervisor
+    supervisor.close()
+
+
+def test_a_child_killed_in_flight_is_a_failed_trial_and_the_next_one_is_right(gpu_supervisor: GpuSupervisor) -> None:
+    chosen = schedule(((16, 64, 64), (16, 64, 64)))
+    asked = problem(WORKLOAD)
+    library = gpu_supervisor.evaluate(asked, Candidate(plan_kind=PlanKind.LIBRARY))
+    assert isinstance(library, Measured), library
+    assert gpu_supervisor.child_pid is not None
+    os.kill(gpu_supervisor.child_pid, signal.SIGKILL)
+    lost = gpu_supervisor.evaluate(asked, fused(chosen))
+    assert isinstance(lost, Failed)
+    assert lost.kind is FailureKind.CRASH
+    assert isinstance(gpu_supervisor.evaluate(asked, fused(chosen)), Measured)
+
+
+def test_a_deadline_kills_the_child_and_the_next_trial_is_right(
+    gpu_supervisor: GpuSupervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = problem(WORKLOAD)
+    chosen = schedule(((16, 64, 64), (16, 64, 64)))
+    assert isinstance(gpu_supervisor.evaluate(asked, fused(chosen)), Measured)
+    real = supervisor_module.prepare
+
+    def planted(*args: object, **kwargs: object) -> Prepared:
+        return with_raised_threshold(real(*args, **kwargs))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(supervisor_module, "prepare", planted)
+    monkeypatch.setattr(gpu_supervisor, "_deadlines", Deadlines(evaluate_s=0.2))
+    hung = gpu_supervisor.evaluate(asked, fused(chosen))
+    assert isinstance(hung, Failed)
+    assert hung.kind is FailureKind.HANG
+    assert "within 0.2 s" in hung.reason
+    monkeypatch.undo()
+    begin = time.monotonic()
+    assert isinstance(gpu_supervisor.evaluate(asked, fused(chosen)), Measured)
+    assert time.monotonic() - begin < 15
+
+
+HANGING_PARENT = """
+import sys, time, threading
+from pathlib import Path
+import workers.supervisor as s
+from tests.gpu.helpers import fused, problem, schedule
+from tests.gpu.test_faults import WORKLOAD, with_raised_threshold
+import workers.gpu.launch
+
+if __name__ == "__main__":
+    real = s.prepare
+    s.prepare = lambda *a, **k: with_raised_threshold(real(*a, **k), 10**13)
+    card = s.usable_gpus()[0]
+    sup = s.GpuSupervisor(card, Path(sys.argv[1]))
+    print("CHILD", sup.child_pid, card.uuid, flush=True)
+    sup.evaluate(problem(WORKLOAD), fused(schedule(((16, 64, 64), (16, 64, 64)))))
+"""
+
+
+def test_a_killed_parent_takes_its_hanging_child_along_and_frees_the_card(card: Card, build_cache: Path) -> None:
+    import fcntl
+
+    import pynvml
+
+    # The spin limit is hours, so the kernel hangs for good.
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", HANGING_PARENT, str(build_cache)], stdout=subprocess.PIPE, text=True, env=env
+    )
+    assert parent.stdout is not None
+    word, pid_text, uuid = parent.stdout.readline().split()
+    assert word == "CHILD"
+    pid = int(pid_text)
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    end = time.monotonic() + 30
+    while pynvml.nvmlDeviceGetUtilizationRates(handle).gpu < 50:  # the hung kernel keeps the card busy
+        assert time.monotonic() < end, "the hang did not start"
+        time.sleep(0.1)
+    parent.kill()
+    parent.wait()
+    killed = time.monotonic()
+    with lock_path(uuid).open("a+") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                assert time.monotonic() - killed < 2, "the lock stays held"
+                time.sleep(0.02)
+    while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
+        assert time.monotonic() - killed < 2, "the child outlives its parent"
+        time.sleep(0.02)

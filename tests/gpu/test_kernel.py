@@ -1,0 +1,134 @@
+"""The generated kernel on a card: every shape, dtype, activation and ordering gives the right numbers."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.gpu.helpers import fused, problem, schedule
+from tuner.core.evaluator import Problem
+from tuner.core.gpu import Gpu, gpu_from_live
+from tuner.core.outcome import Candidate, Measured, PlanKind
+from tuner.core.schedule import Assignment, Granularity, Interleave, InterleaveKind, Raster, RasterKind, Schedule
+from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
+from workers.build import Builder
+from workers.candidates import prepare
+
+pytest.importorskip("cupy")
+
+from workers.gpu.child import live_facts
+from workers.gpu.session import Session
+from workers.supervisor import Card
+
+SHAPES = [
+    (1, 1, 1, 1),
+    (1, 64, 96, 32),
+    (16, 512, 1024, 256),
+    (17, 100, 203, 77),
+    (37, 129, 31, 257),
+    (64, 66, 130, 34),
+    (200, 256, 384, 320),
+    (333, 36, 500, 44),
+]
+
+
+@pytest.fixture(scope="module")
+def gpu(card: Card) -> Gpu:
+    return gpu_from_live(live_facts(card.uuid))
+
+
+@pytest.fixture(scope="module")
+def session(builder: Builder, gpu: Gpu) -> Session:
+    from workers.render import device_text
+
+    return Session(builder.build(device_text("tools.cu"), gpu.arch).cubin)
+
+
+def run(session: Session, builder: Builder, gpu: Gpu, asked: Problem, candidate: Candidate) -> Measured:
+    prepared = prepare(asked.workload, gpu, candidate, builder, {})
+    assert not prepared.refusal
+    outcome = session.evaluate(asked, prepared.work).outcome
+    assert isinstance(outcome, Measured), outcome
+    return outcome
+
+
+@pytest.mark.parametrize("dtype", list(Dtype))
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_shape_is_right(
+    session: Session, builder: Builder, gpu: Gpu, shape: tuple[int, int, int, int], dtype: Dtype
+) -> None:
+    m, d_in, d_hidden, d_out = shape
+    asked = problem(ffn_pair(m=m, d_in=d_in, d_hidden=d_hidden, d_out=d_out, dtype=dtype, activation=Activation.RELU))
+    tile_m = 16 if m <= 16 else 64
+    chosen = schedule(((tile_m, 64, 64), (tile_m, 64, 64)))
+    for kind in (PlanKind.FUSED, PlanKind.TWO_LAUNCHES):
+        measured = run(session, builder, gpu, asked, Candidate(plan_kind=kind, schedule=chosen))
+        assert 0 < measured.rel_error < (2e-3 if dtype is Dtype.FP16 else 1.6e-2) or shape == (1, 1, 1, 1)
+        assert measured.time_us > 0
+
+
+@pytest.mark.parametrize("activation", list(Activation))
+@pytest.mark.parametrize("bias", [False, True])
+def test_every_epilogue_is_right(
+    session: Session, builder: Builder, gpu: Gpu, activation: Activation, bias: bool
+) -> None:
+    for dtype in Dtype:
+        asked = problem(ffn_pair(m=50, d_in=136, d_hidden=264, d_out=72, dtype=dtype, activation=activation, bias=bias))
+        run(session, builder, gpu, asked, fused(schedule(((32, 64, 32), (32, 32, 32)), stages=4)))
+
+
+def orderings() -> list[Schedule]:
+    """All rasters, interleaves, granularities, assignments and grids, each with each of its neighbours in the list."""
+    rasters = [
+        Raster(),
+        Raster(kind=RasterKind.COLUMN),
+        Raster(kind=RasterKind.GROUPED, width=2),
+        Raster(kind=RasterKind.PANEL, width=2),
+    ]
+    merges = [Interleave(), *(Interleave(kind=InterleaveKind.BANDS, rows=rows) for rows in (1, 2, 4))]
+    axes = itertools.product(Granularity, Assignment, (1, 2))
+    return [
+        schedule(
+            ((64, 64, 64), (64, 64, 64)),
+            rasters=(rasters[i % 4], rasters[(i + i // 4) % 4]),
+            interleave=merges[(i + i // 2) % 4],
+            granularity=granularity,
+            assignment=assignment,
+            ctas_per_sm=ctas,
+        )
+        for i, (granularity, assignment, ctas) in enumerate(
+            [*axes, *itertools.product(Granularity, Assignment, (1, 2))]
+        )
+    ]
+
+
+@pytest.mark.parametrize("chosen", orderings(), ids=str)
+def test_every_ordering_is_right(session: Session, builder: Builder, gpu: Gpu, chosen: Schedule) -> None:
+    asked = problem(ffn_pair(m=640, d_in=512, d_hidden=1024, d_out=768, activation=Activation.SILU))
+    run(session, builder, gpu, asked, fused(chosen))
+
+
+def test_unequal_tile_heights_are_right(session: Session, builder: Builder, gpu: Gpu) -> None:
+    asked = problem(ffn_pair(m=700, d_in=256, d_hidden=640, d_out=320))
+    for up, down in ((128, 64), (64, 128)):
+        for granularity in Granularity:
+            chosen = schedule(((up, 64, 64), (down, 128, 32)), granularity=granularity, warps=8)
+            run(session, builder, gpu, asked, fused(chosen))
+
+
+def test_independent_ops_share_one_launch(session: Session, builder: Builder, gpu: Gpu) -> None:
+    asked = problem(independent_pair((64, 512, 512), (64, 128, 512)))
+    run(session, builder, gpu, asked, fused(schedule(((64, 64, 64), (32, 64, 64)))))
+
+
+def test_three_ops_are_a_longer_list(session: Session, builder: Builder, gpu: Gpu) -> None:
+    ops = (
+        GemmOp(name="a", m=100, n=256, k=128, activation=Activation.RELU),
+        GemmOp(name="b", m=100, n=192, k=256, source="a", activation=Activation.SILU),
+        GemmOp(name="c", m=100, n=320, k=192, source="b"),
+    )
+    asked = problem(Workload(kind=WorkloadKind.CHAIN, ops=ops))
+    for interleave in (Interleave(), Interleave(kind=InterleaveKind.BANDS, rows=1)):
+        chosen = schedule(((32, 64, 64), (64, 64, 64), (32, 64, 64)), interleave=interleave)
+        run(session, builder, gpu, asked, fused(chosen))

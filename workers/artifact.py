@@ -1,0 +1,168 @@
+"""The files that a pipeline fetches: source, cubin, plans, and a manifest that is a full launch recipe."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from typing import Any
+
+from tuner.core.evaluator import ArtifactFiles, Environment, Problem
+from tuner.core.legality import dynamic_smem_bytes
+from tuner.core.outcome import Candidate
+from tuner.core.plan import STATIC
+from tuner.core.schedule import Schedule
+from tuner.core.verify import VerifiedPlan
+from tuner.core.workload import Workload
+from workers.render import KERNEL_NAME, SIGNALS_OFFSET_BYTES
+
+#: Of the manifest; it grows when a field changes its meaning.
+MANIFEST_FORMAT = 1
+#: Least driver branch that loads cubins of a CUDA major version.
+#: Source: CUDA Toolkit release notes, minor version compatibility.
+_LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
+
+_HEAD_BYTES = 96
+_OP_BYTES = 48
+#: SM clock cycles that one wait may last, about half a second.
+DEFAULT_SPIN_LIMIT_CYCLES = 1_000_000_000
+
+_CONCURRENCY = (
+    "One launch at a time per workspace. A cooperative launch needs all its CTAs resident: on one GPU, run one such "
+    "kernel at a time outside of its own chain."
+)
+
+
+def workspace_bytes(num_signals: int) -> int:
+    """Of one stream and one plan: the counters' head and a word per signal, rounded up to 16 bytes."""
+    return -(-(SIGNALS_OFFSET_BYTES + 4 * num_signals) // 16) * 16
+
+
+def needs_co_residency(plan: VerifiedPlan) -> bool:
+    """Whether the plan's liveness rests on all CTAs being resident, so that the launch must be cooperative."""
+    return plan.plan.assignment == STATIC and plan.plan.num_signals > 0
+
+
+def assemble(
+    problem: Problem,
+    candidate: Candidate,
+    plans: tuple[VerifiedPlan, ...],
+    source: str,
+    cubin: bytes | None,
+    environment: Environment,
+    extra: dict[str, Any],
+) -> ArtifactFiles:
+    """Source, plans and cubin (None when simulated) with their manifest; `extra` joins the manifest.
+
+    Raises:
+        ValueError: the candidate has no schedule.
+    """
+    schedule = candidate.schedule
+    if schedule is None:
+        raise ValueError("a candidate without a schedule has no kernel to fetch")
+    files = {"kernel.cu": source.encode()}
+    files |= {f"plan{i}.bin": plan.words.astype("<i4").tobytes() for i, plan in enumerate(plans)}
+    if cubin is not None:
+        files["kernel.cubin"] = cubin
+    workload = problem.workload
+    manifest: dict[str, Any] = {
+        "format": MANIFEST_FORMAT,
+        "simulated": environment.simulated,
+        "plan_kind": str(candidate.plan_kind),
+        "workload": workload.to_json(),
+        "workload_digest": workload.digest,
+        "schedule": schedule.to_json(),
+        "schedule_digest": schedule.digest,
+        "schedule_in_words": str(schedule),
+        "objective": asdict(problem.objective),
+        "environment": asdict(environment),
+        "kernel": _kernel(plans[0].gpu.arch, cubin is not None, environment),
+        "parameter": _parameter(workload),
+        "tensors": _tensors(workload),
+        "launches": [_launch(i, plan, workload, schedule) for i, plan in enumerate(plans)],
+        "concurrency": _CONCURRENCY,
+        "files": {
+            name: {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)} for name, data in files.items()
+        },
+        **extra,
+    }
+    text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
+    return ArtifactFiles(files={**files, "manifest.json": text.encode()}, manifest=manifest)
+
+
+def _kernel(arch: str, has_cubin: bool, environment: Environment) -> dict[str, Any]:
+    return {
+        "name": KERNEL_NAME,
+        "source": "kernel.cu",
+        "cubin": "kernel.cubin" if has_cubin else None,
+        "arch": arch,
+        "arch_suffix": arch[-1] if arch[-1].isalpha() else "",
+        "least_driver": _LEAST_DRIVER.get(environment.cuda.split(".")[0], ""),
+    }
+
+
+def _launch(index: int, plan: VerifiedPlan, workload: Workload, schedule: Schedule) -> dict[str, Any]:
+    return {
+        "ops": [workload.ops[op].name for op in plan.graph.op_indices],
+        "plan": f"plan{index}.bin",
+        "grid": [plan.plan.num_ctas, 1, 1],
+        "block": [schedule.tiling.num_threads, 1, 1],
+        "cluster": [1, 1, 1],
+        "cooperative": needs_co_residency(plan),
+        "programmatic_dependent_launch": False,
+        "dynamic_smem_bytes": dynamic_smem_bytes(workload, schedule.tiling),
+        "tensor_maps": [],
+        "workspace": {
+            "bytes": workspace_bytes(plan.plan.num_signals),
+            "per": "stream and plan",
+            "zero": "once, when it is allocated, and again after an abort",
+            "counters": "epoch: they only grow, no launch resets them",
+            "abort_record": {"offset": 128, "fields": ["raised", "task", "signal", "seen", "expected", "cta"]},
+        },
+    }
+
+
+def _parameter(workload: Workload) -> dict[str, Any]:
+    """The one by-value struct that the kernel takes, field by field."""
+
+    def field(name: str, offset: int, kind: str, meaning: str) -> dict[str, Any]:
+        return {"name": name, "offset": offset, "type": kind, "meaning": meaning}
+
+    fields = [
+        field("words", 0, "pointer", "the plan on the device"),
+        field("workspace", 8, "pointer", "the launch's workspace"),
+        field("spin_limit_cycles", 16, "int64", "SM clock cycles that one wait may last"),
+        field("plan_header", 32, "int32[16]", "the first 16 words of the plan, by value"),
+    ]
+    for i, op in enumerate(workload.ops):
+        base = _HEAD_BYTES + i * _OP_BYTES
+        fields += [
+            field(f"{op.name}.a", base, "pointer", f"{op.source} [m, k]"),
+            field(f"{op.name}.w", base + 8, "pointer", "weight [n, k]"),
+            field(f"{op.name}.bias", base + 16, "pointer", "bias [n], or null"),
+            field(f"{op.name}.c", base + 24, "pointer", "output [m, n]"),
+            field(f"{op.name}.m", base + 32, "int32", str(op.m)),
+            field(f"{op.name}.n", base + 36, "int32", str(op.n)),
+            field(f"{op.name}.k", base + 40, "int32", str(op.k)),
+        ]
+    size = _HEAD_BYTES + len(workload.ops) * _OP_BYTES
+    return {"size_bytes": size, "spin_limit_cycles": DEFAULT_SPIN_LIMIT_CYCLES, "fields": fields}
+
+
+def _tensors(workload: Workload) -> list[dict[str, Any]]:
+    """Every tensor by name, with its role and shape; all row-major, contiguous, 16-byte aligned."""
+    dtype = str(workload.dtype)
+    tensors: list[dict[str, Any]] = []
+
+    def add(name: str, role: str, shape: list[int]) -> None:
+        if all(tensor["name"] != name for tensor in tensors):
+            tensors.append({"name": name, "role": role, "shape": shape, "dtype": dtype})
+
+    for i, op in enumerate(workload.ops):
+        if workload.producer_of(i) is None:
+            add(op.source, "input", [op.m, op.k])
+        add(f"{op.name}.w", "weight", [op.n, op.k])
+        if op.bias:
+            add(f"{op.name}.bias", "bias", [op.n])
+        add(op.name, "intermediate" if workload.consumers_of(i) else "output", [op.m, op.n])
+    return tensors

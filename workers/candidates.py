@@ -1,0 +1,88 @@
+"""A candidate made ready for the card: plans proven, source rendered and built, proof repeated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tuner.core.gpu import Gpu
+from tuner.core.launches import plans_for
+from tuner.core.legality import dynamic_smem_bytes
+from tuner.core.outcome import Candidate, Stage
+from tuner.core.verify import Resources, VerifiedPlan, recheck
+from tuner.core.workload import Workload
+from workers.build import Builder, Built
+from workers.messages import Work
+from workers.render import render
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """All that the card, and an artifact, need of a candidate."""
+
+    work: Work
+    #: With the resources that the compiler told.
+    plans: tuple[VerifiedPlan, ...] = ()
+    source: str = ""
+    #: None for the library.
+    built: Built | None = None
+    #: Why the build may not be launched; empty where it may.
+    refusal: str = ""
+
+
+def prepare(
+    workload: Workload, gpu: Gpu, candidate: Candidate, builder: Builder, stage_s: dict[str, float]
+) -> Prepared:
+    """Proves, renders, builds, and proves again; seconds by stage go into `stage_s`.
+
+    Raises:
+        IllegalSchedule: the schedule is outside of the legal space.
+        PlanError: a plan is refused, before the build or with what it told.
+        BuildError: the source does not compile, or not in time.
+    """
+    schedule = candidate.schedule
+    if schedule is None:
+        empty = Work(plan_kind=candidate.plan_kind, tiling=None, plans=(), cubin=b"", num_threads=0, smem_bytes=0)
+        return Prepared(work=empty)
+    with _timed(stage_s, Stage.VERIFY):
+        plans = plans_for(workload, gpu, candidate)
+    with _timed(stage_s, Stage.RENDER):
+        source = render(workload, schedule.tiling)
+    with _timed(stage_s, Stage.BUILD):
+        built = builder.build(source, gpu.arch)
+    ring_bytes = dynamic_smem_bytes(workload, schedule.tiling)
+    resources = Resources(
+        num_threads=schedule.tiling.num_threads,
+        smem_bytes=ring_bytes + built.resources.static_smem_bytes,
+        registers_per_thread=built.resources.registers_per_thread,
+    )
+    plans = tuple(recheck(plan, resources) for plan in plans)
+    work = Work(
+        plan_kind=candidate.plan_kind,
+        tiling=schedule.tiling,
+        plans=plans,
+        cubin=built.cubin,
+        num_threads=schedule.tiling.num_threads,
+        smem_bytes=ring_bytes,
+    )
+    return Prepared(work=work, plans=plans, source=source, built=built, refusal=_refusal(built))
+
+
+def _refusal(built: Built) -> str:
+    resources = built.resources
+    if resources.spill_bytes:
+        return f"the compiler spills {resources.spill_bytes} bytes of registers: a smaller warp tile would fit"
+    if resources.warnings:
+        return f"the compiler warns: {resources.warnings[0]}"
+    return ""
+
+
+@contextmanager
+def _timed(stage_s: dict[str, float], stage: Stage) -> Iterator[None]:
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        stage_s[str(stage)] = time.perf_counter() - begin

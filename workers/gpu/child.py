@@ -1,0 +1,159 @@
+"""The disposable process that owns one card: takes requests from a pipe, answers, and dies with its parent."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import signal
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from tuner.core.gpu import LiveFacts
+from tuner.core.outcome import Failed, FailureKind, Stage
+from tuner.errors import WorkerError
+from workers.messages import (
+    Answer,
+    EvaluateAnswer,
+    EvaluateRequest,
+    FinalsRequest,
+    Hello,
+    ProbeAnswer,
+    ProbeRequest,
+    Refusal,
+    Request,
+)
+
+if TYPE_CHECKING:
+    from workers.gpu.session import Session
+
+_PR_SET_PDEATHSIG = 1
+#: Seconds to wait for a dying predecessor's lock.
+_LOCK_PATIENCE_S = 5.0
+
+
+def lock_path(uuid: str) -> Path:
+    """The file whose lock says that a card is in use."""
+    return Path(tempfile.gettempdir()) / f"tuner-{uuid}.lock"
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Asks the kernel for SIGKILL when the parent is gone; a blocked synchronize never sees a closed pipe (Linux)."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def lock_card(uuid: str) -> IO[str] | None:
+    """The open, locked file, held until this process ends; None if another process keeps it."""
+    file = lock_path(uuid).open("a+")
+    end = time.monotonic() + _LOCK_PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return None
+            time.sleep(0.02)
+        else:
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            return file
+
+
+def main(connection: Connection, uuid: str, tools_cubin: bytes, parent_pid: int) -> None:
+    """Serves requests until the pipe closes or the context is poisoned; `tools_cubin` is tools.cu for the card."""
+    die_with_parent(parent_pid)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+    lock = lock_card(uuid)
+    if lock is None:
+        connection.send(Refusal(reason=f"the GPU {uuid} is in use by another tuner (lock {lock_path(uuid)})"))
+        return
+    os.environ["CUDA_VISIBLE_DEVICES"] = uuid
+    try:
+        session, hello = _open(tools_cubin, uuid)
+    except Exception as error:  # whatever it is, the supervisor must hear it
+        connection.send(Refusal(reason=f"{type(error).__name__}: {error}"))
+        return
+    connection.send(hello)
+    while True:
+        try:
+            request: Request = connection.recv()
+        except EOFError:
+            return
+        answer = _answer(session, request)
+        connection.send(answer)
+        if isinstance(answer, EvaluateAnswer) and answer.poisoned:
+            return
+
+
+def _answer(session: Session, request: Request) -> Answer:
+    try:
+        match request:
+            case ProbeRequest(seed=seed):
+                return ProbeAnswer(ok=session.probe(seed))
+            case EvaluateRequest(problem=problem, work=work):
+                return session.evaluate(problem, work)
+            case FinalsRequest(problem=problem, works=works, num_rounds=num_rounds):
+                return session.finals(problem, works, num_rounds)
+    except Exception as error:  # a fault of this program: told, and the child replaced
+        reason = f"{type(error).__name__}: {error}"
+        outcome = Failed(stage=Stage.LAUNCH, kind=FailureKind.INTERNAL, reason=reason)
+        return EvaluateAnswer(outcome=outcome, poisoned=True)
+
+
+def _open(tools_cubin: bytes, uuid: str) -> tuple[Session, Hello]:
+    from workers.gpu.session import Session
+
+    session = Session(tools_cubin)
+    if not session.probe(seed=os.getpid()):
+        raise WorkerError("the known-good kernel gave wrong numbers")
+    return session, Hello(facts=live_facts(uuid), driver=_driver_version(), clocks_mhz=_clocks(uuid))
+
+
+def live_facts(uuid: str) -> LiveFacts:
+    """What the driver says of the visible card."""
+    import cupy
+
+    p = cupy.cuda.runtime.getDeviceProperties(0)
+    memory_clock_khz, bus_bits = p.get("memoryClockRate", 0), p.get("memoryBusWidth", 0)
+    return LiveFacts(
+        name=p["name"].decode(),
+        uuid=uuid,
+        compute_capability=(p["major"], p["minor"]),
+        num_sms=p["multiProcessorCount"],
+        smem_per_sm_bytes=p["sharedMemPerMultiprocessor"],
+        smem_per_cta_bytes=p["sharedMemPerBlockOptin"],
+        registers_per_sm=p["regsPerMultiprocessor"],
+        threads_per_sm=p["maxThreadsPerMultiProcessor"],
+        l2_bytes=p["l2CacheSize"],
+        dram_bytes=p["totalGlobalMem"],
+        clock_mhz=_clocks(uuid).get("sm", p.get("clockRate", 0) // 1000),
+        dram_bytes_per_s=2.0 * memory_clock_khz * 1e3 * bus_bits / 8,
+    )
+
+
+def _driver_version() -> str:
+    import pynvml
+
+    pynvml.nvmlInit()
+    return str(pynvml.nvmlSystemGetDriverVersion())
+
+
+def _clocks(uuid: str) -> dict[str, int]:
+    """Highest SM and memory clock, MHz, as NVML tells; empty where it does not."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        return {
+            "sm": int(pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)),
+            "memory": int(pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM)),
+        }
+    except pynvml.NVMLError:
+        return {}

@@ -1,0 +1,152 @@
+"""The few calls of cuBLASLt that one GEMM in nn.Linear layout needs, by ctypes.
+
+Source: cuBLAS library documentation, "Using the cuBLASLt API" (types, attributes and enumerators by number).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_float, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any
+
+from tuner.core.workload import Activation, Dtype, GemmOp
+from tuner.errors import WorkerError
+
+_COMPUTE_32F = 68
+_R_32F = 0
+_DATA_TYPES = {Dtype.FP16: 2, Dtype.BF16: 14}
+_DESC_TRANSA, _DESC_TRANSB, _DESC_EPILOGUE, _DESC_BIAS_POINTER, _DESC_BIAS_DATA_TYPE = 3, 4, 7, 8, 26
+_PREFERENCE_MAX_WORKSPACE_BYTES = 1
+_OP_N, _OP_T = 0, 1
+#: Epilogue by (activation, bias); SiLU has none and is done by a kernel of its own.
+_EPILOGUES = {
+    (Activation.IDENTITY, False): 1,
+    (Activation.RELU, False): 2,
+    (Activation.IDENTITY, True): 4,
+    (Activation.RELU, True): 6,
+    (Activation.GELU, False): 32,
+    (Activation.GELU, True): 36,
+    (Activation.SILU, False): 1,
+    (Activation.SILU, True): 4,
+}
+#: What PyTorch gives cuBLASLt on Hopper, bytes.
+WORKSPACE_BYTES = 32 * 2**20
+
+
+class _Heuristic(ctypes.Structure):
+    _fields_ = (
+        ("algo", c_uint64 * 8),
+        ("workspace_bytes", c_size_t),
+        ("state", c_int),
+        ("waves", c_float),
+        ("reserved", c_int * 4),
+    )
+
+
+class CublasLt:
+    """A library handle."""
+
+    def __init__(self) -> None:
+        """Loads the library.
+
+        Raises:
+            WorkerError: it is not installed, or refuses the card.
+        """
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+
+        try:
+            path = load_nvidia_dynamic_lib("cublasLt").abs_path
+        except Exception as error:  # the finder raises several kinds
+            raise WorkerError(f"cuBLASLt cannot be loaded: {error}") from error
+        self._lib = ctypes.CDLL(path)
+        self._lib.cublasLtGetVersion.restype = c_size_t
+        self.version = int(self._lib.cublasLtGetVersion())
+        self.handle = c_void_p()
+        self.call("cublasLtCreate", byref(self.handle))
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Calls `name` and raises WorkerError unless it answers success."""
+        status = getattr(self._lib, name)(*arguments)
+        if status != 0:
+            raise WorkerError(f"{name} failed with cublasStatus {status}")
+
+    def raw(self, name: str) -> Any:
+        """The function itself, for calls whose status is judged by the caller."""
+        return getattr(self._lib, name)
+
+
+class LibraryGemm:
+    """C = activation(A W^T + bias) by the library, to which our row-major C[m, n] is a column-major D[n, m]."""
+
+    def __init__(self, lt: CublasLt, op: GemmOp, dtype: Dtype, bias_address: int, *, choice: int = 0) -> None:
+        """Takes the heuristic's `choice`-th algorithm, 0 being its first.
+
+        Raises:
+            WorkerError: the library offers no such algorithm.
+        """
+        self._lt = lt
+        data_type = _DATA_TYPES[dtype]
+        self._descriptor = c_void_p()
+        lt.call("cublasLtMatmulDescCreate", byref(self._descriptor), _COMPUTE_32F, _R_32F)
+        self._set(_DESC_TRANSA, c_int32(_OP_T))
+        self._set(_DESC_TRANSB, c_int32(_OP_N))
+        self._set(_DESC_EPILOGUE, c_uint32(_EPILOGUES[op.activation, op.bias]))
+        if op.bias:
+            self._set(_DESC_BIAS_POINTER, c_void_p(bias_address))
+            self._set(_DESC_BIAS_DATA_TYPE, c_int32(data_type))
+        self._w = self._layout(data_type, op.k, op.n)
+        self._a = self._layout(data_type, op.k, op.m)
+        self._c = self._layout(data_type, op.n, op.m)
+        self._algo = self._choose(choice)
+
+    def _set(self, attribute: int, value: Any) -> None:
+        self._lt.call(
+            "cublasLtMatmulDescSetAttribute",
+            self._descriptor,
+            attribute,
+            byref(value),
+            c_size_t(ctypes.sizeof(value)),
+        )
+
+    def _layout(self, data_type: int, rows: int, columns: int) -> c_void_p:
+        layout = c_void_p()
+        self._lt.call(
+            "cublasLtMatrixLayoutCreate",
+            byref(layout),
+            data_type,
+            c_uint64(rows),
+            c_uint64(columns),
+            ctypes.c_int64(rows),
+        )
+        return layout
+
+    def _choose(self, choice: int) -> _Heuristic:
+        preference = c_void_p()
+        self._lt.call("cublasLtMatmulPreferenceCreate", byref(preference))
+        limit = c_size_t(WORKSPACE_BYTES)
+        self._lt.call(
+            "cublasLtMatmulPreferenceSetAttribute",
+            preference,
+            _PREFERENCE_MAX_WORKSPACE_BYTES,
+            byref(limit),
+            c_size_t(ctypes.sizeof(limit)),
+        )
+        found = c_int(0)
+        results = (_Heuristic * (choice + 1))()
+        status = self._lt.raw("cublasLtMatmulAlgoGetHeuristic")(
+            self._lt.handle, self._descriptor, self._w, self._a, self._c, self._c, preference,
+            c_int(choice + 1), results, byref(found),
+        )  # fmt: skip
+        self._lt.call("cublasLtMatmulPreferenceDestroy", preference)
+        if status != 0 or found.value <= choice:
+            raise WorkerError(f"cuBLASLt offers {found.value} algorithms for this GEMM, no number {choice}")
+        return results[choice]
+
+    def launch(self, a: int, w: int, c: int, workspace: int, stream: int) -> None:
+        """Enqueues the product; addresses on the device, `workspace` of WORKSPACE_BYTES."""
+        one, zero = c_float(1.0), c_float(0.0)
+        self._lt.call(
+            "cublasLtMatmul", self._lt.handle, self._descriptor, byref(one), c_void_p(w), self._w, c_void_p(a),
+            self._a, byref(zero), c_void_p(c), self._c, c_void_p(c), self._c, byref(self._algo.algo),
+            c_void_p(workspace), c_size_t(WORKSPACE_BYTES), c_void_p(stream),
+        )  # fmt: skip

@@ -1,0 +1,228 @@
+"""A problem's tensors on the card: random inputs, weights that rotate, outputs between canaries, references.
+
+A *slot* is one copy of the problem on weights, inputs and outputs of its own; intermediates are shared, as a caching
+allocator would have it. A chain of launches walks the slots, so every launch reads its weights from DRAM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cupy
+
+from tuner.core.evaluator import Problem
+from tuner.core.job import CacheState
+from tuner.core.workload import Dtype, Workload
+from tuner.errors import WorkerError
+from workers.gpu.launch import OpBuffers
+
+Array = Any  # a cupy.ndarray; CuPy has no type hints
+
+#: Launches of one timed chain, at least.
+MIN_CHAIN = 8
+#: ... and at most: beyond, a flush in front of the chain makes it cold.
+MAX_CHAIN = 256
+#: Seeds whose numbers are checked before timing; one more is checked after it.
+NUM_CHECK_SEEDS = 3
+
+_NAN_BITS = 0x7FFF  # a NaN in fp16 and in bf16
+_CANARY_BITS = 0xA5C3
+_CANARY_ELEMENTS = 1024
+
+#: Unit roundoff of each dtype.
+ROUNDOFF = {Dtype.FP16: 2.0**-11, Dtype.BF16: 2.0**-8}
+_FP32_ROUNDOFF = 2.0**-24
+_SMALLEST_STEP = {Dtype.FP16: 2.0**-24, Dtype.BF16: 2.0**-133}
+
+
+def to_bits(values: Array, dtype: Dtype) -> Array:
+    """float32 -> fp16 or bf16 (nearest even) as uint16 of the same shape."""
+    if dtype is Dtype.FP16:
+        return values.astype(cupy.float16).view(cupy.uint16)
+    bits = values.astype(cupy.float32).view(cupy.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(cupy.uint16)
+
+
+def from_bits(bits: Array, dtype: Dtype, *, as_type: Any = None) -> Array:
+    """fp16 or bf16 as uint16 -> float32 (or `as_type`) of the same shape."""
+    is_fp16 = dtype is Dtype.FP16
+    values = bits.view(cupy.float16) if is_fp16 else (bits.astype(cupy.uint32) << 16).view(cupy.float32)
+    return values.astype(as_type or cupy.float32)
+
+
+class GuardedOutput:
+    """An output [m, n] of 16-bit elements with canaries in front of it and behind it."""
+
+    def __init__(self, m: int, n: int) -> None:
+        self.shape = (m, n)
+        padded = -(-m * n // 128) * 128  # the canary behind starts right after the last element
+        self._buffer = cupy.full(padded + 2 * _CANARY_ELEMENTS, _CANARY_BITS, dtype=cupy.uint16)
+        self.bits = self._buffer[_CANARY_ELEMENTS : _CANARY_ELEMENTS + m * n].reshape(m, n)
+
+    @property
+    def address(self) -> int:
+        """Device address of element [0, 0], 256-byte aligned."""
+        return int(self.bits.data.ptr)
+
+    def poison(self) -> None:
+        """Every element becomes NaN."""
+        self.bits.fill(_NAN_BITS)
+
+    def canaries_intact(self) -> bool:
+        """Whether nothing was written outside."""
+        m, n = self.shape
+        front = self._buffer[:_CANARY_ELEMENTS]
+        behind = self._buffer[_CANARY_ELEMENTS + m * n :]
+        return bool((front == _CANARY_BITS).all() & (behind == _CANARY_BITS).all())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """What one op's output must be for one check seed."""
+
+    #: [m, n] float64.
+    values: Array
+    #: [m, n] float32: the largest |output - values| that rounding can explain.
+    tolerance: Array
+
+
+def activate(z: Array, activation: str) -> Array:
+    """The activations in the array's own precision."""
+    if activation == "relu":
+        return cupy.maximum(z, 0)
+    if activation == "gelu":
+        return 0.5 * z * (1 + cupy.tanh(0.7978845608028654 * (z + 0.044715 * z**3)))
+    if activation == "silu":
+        return z / (1 + cupy.exp(-z))
+    return z
+
+
+class ProblemData:
+    """All tensors of one problem."""
+
+    def __init__(self, problem: Problem, l2_bytes: int) -> None:
+        """Allocates and fills; about 2 GB for an FFN of an 8-billion-parameter model.
+
+        Raises:
+            WorkerError: the card's free memory does not hold one copy.
+        """
+        self.problem = problem
+        self.workload: Workload = problem.workload
+        self.l2_bytes = l2_bytes
+        dtype = self.workload.dtype
+        self._random = cupy.random.default_rng(problem.seed)
+        self.chain_length, num_slots = self._rotation()
+        ops = self.workload.ops
+        self._bias = [self._draw((op.n,), 1.0) if op.bias else None for op in ops]
+        self._weights = [[self._draw((op.n, op.k), op.k**-0.5) for op in ops] for _ in range(num_slots)]
+        inputs = {op.source: (op.m, op.k) for i, op in enumerate(ops) if self.workload.producer_of(i) is None}
+        self._inputs = [{name: self._draw(shape, 1.0) for name, shape in inputs.items()} for _ in range(num_slots)]
+        self._check_inputs = [
+            {name: self._draw(shape, 1.0) for name, shape in inputs.items()} for _ in range(NUM_CHECK_SEEDS + 1)
+        ]
+        shared = {i: GuardedOutput(op.m, op.n) for i, op in enumerate(ops) if self.workload.consumers_of(i)}
+        self.outputs: list[dict[int, GuardedOutput]] = [
+            {i: shared.get(i) or GuardedOutput(op.m, op.n) for i, op in enumerate(ops)} for _ in range(num_slots)
+        ]
+        self.references = [self._reference(inputs) for inputs in self._check_inputs]
+        self._flush = cupy.zeros(3 * l2_bytes // 4, dtype=cupy.uint32)
+        assert dtype.size_bytes == 2
+
+    @property
+    def needs_flush(self) -> bool:
+        """Whether the chain alone does not push its own weights out of the L2."""
+        cold = self.problem.objective.l2 is CacheState.COLD
+        return cold and self.chain_length * self.workload.weight_bytes < 3 * self.l2_bytes
+
+    @property
+    def flush_buffer(self) -> Array:
+        """Three times the L2, to be read."""
+        return self._flush
+
+    def slot_ops(self, slot: int) -> tuple[OpBuffers, ...]:
+        """Operand addresses of one launch of the chain."""
+        index = slot % len(self._weights)
+        return self._op_buffers(index, self._inputs[index])
+
+    def check_ops(self, seed_index: int) -> tuple[OpBuffers, ...]:
+        """Operand addresses of a checked launch: slot 0 on the inputs of one check seed."""
+        return self._op_buffers(0, self._check_inputs[seed_index])
+
+    def _op_buffers(self, slot: int, inputs: dict[str, Array]) -> tuple[OpBuffers, ...]:
+        buffers = []
+        for i, op in enumerate(self.workload.ops):
+            producer = self.workload.producer_of(i)
+            source = inputs[op.source].data.ptr if producer is None else self.outputs[slot][producer].address
+            bias = self._bias[i]
+            buffers.append(
+                OpBuffers(
+                    a=int(source),
+                    w=int(self._weights[slot][i].data.ptr),
+                    bias=0 if bias is None else int(bias.data.ptr),
+                    c=self.outputs[slot][i].address,
+                    m=op.m,
+                    n=op.n,
+                    k=op.k,
+                )
+            )
+        return tuple(buffers)
+
+    def _rotation(self) -> tuple[int, int]:
+        """Launches of a chain, and slots that they rotate over."""
+        if self.problem.objective.l2 is CacheState.WARM:
+            return MIN_CHAIN, 1
+        workload = self.workload
+        wanted = max(MIN_CHAIN, min(MAX_CHAIN, -(-3 * self.l2_bytes // workload.weight_bytes)))
+        others = sum(op.m * (op.n + op.k) for op in workload.ops) * workload.dtype.size_bytes
+        free_bytes, _ = cupy.cuda.runtime.memGetInfo()
+        fits = int(0.6 * free_bytes) // (workload.weight_bytes + others)
+        if fits < 1:
+            raise WorkerError(
+                f"one copy of the problem needs {(workload.weight_bytes + others) / 2**30:.1f} GiB and its references "
+                f"more, but {free_bytes / 2**30:.1f} GiB of the card are free"
+            )
+        return wanted, min(wanted, fits)
+
+    def _draw(self, shape: tuple[int, ...], scale: float) -> Array:
+        """Signed normal numbers as bits; large arrays in pieces, since the generator draws in float32."""
+        size = 1
+        for extent in shape:
+            size *= extent
+        bits = cupy.empty(size, dtype=cupy.uint16)
+        piece = 1 << 25
+        for begin in range(0, size, piece):
+            count = min(piece, size - begin)
+            values = self._random.standard_normal(count, dtype=cupy.float32) * cupy.float32(scale)
+            bits[begin : begin + count] = to_bits(values, self.workload.dtype)
+        return bits.reshape(shape)
+
+    def _reference(self, inputs: dict[str, Array]) -> dict[int, Reference]:
+        """float64 products of the rounded inputs, and the error that rounding may add to each element.
+
+        The bound takes the roundings as independent: the error of a sum of k products is within 12 standard
+        deviations, 12 sqrt(sum (a w)^2) (u_in + sqrt(k) 2^-23), where u_in is the roundoff of an intermediate operand;
+        activations stretch it by at most 1.2, and the output's own rounding adds 2 u |y|.
+        Source: Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019 (probabilistic error bounds).
+        """
+        dtype = self.workload.dtype
+        roundoff = ROUNDOFF[dtype]
+        references: dict[int, Reference] = {}
+        for i, op in enumerate(self.workload.ops):
+            producer = self.workload.producer_of(i)
+            if producer is None:
+                a = from_bits(inputs[op.source], dtype, as_type=cupy.float64)
+            else:
+                a = references[producer].values
+            w = from_bits(self._weights[0][i], dtype, as_type=cupy.float64)
+            z = a @ w.T
+            deviation = cupy.sqrt((a.astype(cupy.float32) ** 2) @ (w.astype(cupy.float32) ** 2).T)
+            bias = self._bias[i]
+            if bias is not None:
+                z += from_bits(bias, dtype, as_type=cupy.float64)
+            y = activate(z, op.activation)
+            u_in = 0.0 if producer is None else roundoff
+            summed = 12 * deviation * (u_in + op.k**0.5 * 2 * _FP32_ROUNDOFF) + 1e-6 * cupy.abs(z)
+            tolerance = 1.2 * summed + 2 * roundoff * cupy.abs(y) + 2 * _SMALLEST_STEP[dtype]
+            references[i] = Reference(values=y, tolerance=tolerance.astype(cupy.float32))
+        return references

@@ -1,0 +1,142 @@
+"""Launches a compiled chain kernel: parameters, workspace, cooperative launch where the plan needs co-residency."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import cupy
+import numpy as np
+from cuda.bindings import driver
+
+from tuner.core.plan import HEADER_WORDS
+from tuner.core.verify import VerifiedPlan
+from tuner.errors import WorkerError
+from workers.artifact import DEFAULT_SPIN_LIMIT_CYCLES, needs_co_residency, workspace_bytes
+from workers.render import KERNEL_NAME, SIGNALS_OFFSET_BYTES
+
+
+class CudaError(WorkerError):
+    """A driver call failed; the CUDA context may be unusable afterwards."""
+
+
+def check(result: tuple[Any, ...]) -> Any:
+    """The value of a driver call, or CudaError with the error's name."""
+    status, *values = result
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise CudaError(f"{driver.CUresult(status).name}")
+    return values[0] if len(values) == 1 else values
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpBuffers:
+    """Device addresses of one op's operands; 0 where there is no bias."""
+
+    a: int
+    w: int
+    bias: int
+    c: int
+    m: int
+    n: int
+    k: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbortRecord:
+    """Who gave up waiting, for what."""
+
+    task: int
+    signal: int
+    seen: int
+    expected: int
+    cta: int
+
+    def __str__(self) -> str:
+        return (
+            f"CTA {self.cta}, task {self.task} waited for signal {self.signal}: "
+            f"{self.seen} posts seen, {self.expected} expected"
+        )
+
+
+def pack_args(
+    words_address: int, workspace_address: int, spin_limit_cycles: int, plan: VerifiedPlan, ops: tuple[OpBuffers, ...]
+) -> bytes:
+    """The kernel's parameter, `LaunchArgs` in launch_args.cuh, as bytes."""
+    head = struct.pack("<QQqq", words_address, workspace_address, spin_limit_cycles, 0)
+    tail = b"".join(struct.pack("<QQQQiiii", o.a, o.w, o.bias, o.c, o.m, o.n, o.k, 0) for o in ops)
+    return head + plan.words[:HEADER_WORDS].tobytes() + tail
+
+
+class Kernel:
+    """A loaded cubin."""
+
+    def __init__(self, cubin: bytes, *, num_threads: int, smem_bytes: int) -> None:
+        """`smem_bytes` is the dynamic shared memory of one CTA."""
+        self._cubin = cubin  # the driver may read it until it is unloaded
+        self._module = check(driver.cuModuleLoadData(cubin))
+        self._function = check(driver.cuModuleGetFunction(self._module, KERNEL_NAME.encode()))
+        self.num_threads = num_threads
+        self.smem_bytes = smem_bytes
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        check(driver.cuFuncSetAttribute(self._function, attribute, smem_bytes))
+
+    def ctas_per_sm(self) -> int:
+        """How many CTAs the driver says one SM holds."""
+        return int(
+            check(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self._function, self.num_threads, self.smem_bytes))
+        )
+
+    def launch(self, args: bytes, *, num_ctas: int, cooperative: bool, stream: int) -> None:
+        """Enqueues one launch; `args` is copied."""
+        buffer = ctypes.create_string_buffer(args, len(args))
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(buffer))
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = num_ctas, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = self.num_threads, 1, 1
+        config.sharedMemBytes = self.smem_bytes
+        config.hStream = stream
+        config.attrs = [_cooperative()] if cooperative else []
+        config.numAttrs = len(config.attrs)
+        check(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))
+
+    def unload(self) -> None:
+        """Frees the module; no launch may be under way."""
+        check(driver.cuModuleUnload(self._module))
+
+
+def _cooperative() -> Any:
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+    value = driver.CUlaunchAttributeValue()
+    value.cooperative = 1
+    attribute.value = value
+    return attribute
+
+
+class PlanOnDevice:
+    """A plan's words and its workspace, which belongs to one stream at a time."""
+
+    def __init__(self, plan: VerifiedPlan, *, spin_limit_cycles: int = DEFAULT_SPIN_LIMIT_CYCLES) -> None:
+        self.plan = plan
+        self.spin_limit_cycles = spin_limit_cycles
+        self._words = cupy.asarray(plan.words)
+        self._workspace = cupy.zeros(workspace_bytes(plan.plan.num_signals) // 4, dtype=cupy.uint32)
+
+    def launch(self, kernel: Kernel, ops: tuple[OpBuffers, ...], stream: int) -> None:
+        """Enqueues one launch of the plan over `ops`."""
+        args = pack_args(self._words.data.ptr, self._workspace.data.ptr, self.spin_limit_cycles, self.plan, ops)
+        kernel.launch(args, num_ctas=self.plan.plan.num_ctas, cooperative=needs_co_residency(self.plan), stream=stream)
+
+    def abort_record(self) -> AbortRecord | None:
+        """What the first waiter to give up left behind; None if no launch was aborted."""
+        raised, task, signal, seen, expected, cta = self._workspace[32:38].get().tolist()
+        if not raised:
+            return None
+        return AbortRecord(task=task, signal=signal, seen=seen, expected=expected, cta=cta)
+
+    def signals(self) -> np.ndarray[Any, np.dtype[np.uint32]]:
+        """The signals' present values."""
+        first = SIGNALS_OFFSET_BYTES // 4
+        return self._workspace[first : first + self.plan.plan.num_signals].get()  # type: ignore[no-any-return]

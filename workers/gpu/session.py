@@ -1,0 +1,211 @@
+"""What the child does with one card: prepares a problem once, then checks and times candidate after candidate."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import replace
+from typing import Any
+
+import cupy
+
+from tuner.core import stats
+from tuner.core.evaluator import Problem
+from tuner.core.outcome import Failed, FailureKind, Measured, Metric, PlanKind, Stage
+from workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
+from workers.gpu.cublaslt import CublasLt
+from workers.gpu.data import ProblemData
+from workers.gpu.launch import CudaError, Kernel, OpBuffers, PlanOnDevice
+from workers.gpu.runners import ChainRunner, LibraryRunner, Runner
+from workers.gpu.timing import StopRule, Timer
+from workers.messages import EvaluateAnswer, FinalsAnswer, Work
+
+_CONTEXT_ERRORS = (CudaError, cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
+
+
+class Prepared:
+    """A problem on the card, with its library baseline."""
+
+    def __init__(self, problem: Problem, tools: Any, lt: CublasLt) -> None:
+        properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+        self.problem = problem
+        self.data = ProblemData(problem, int(properties["l2CacheSize"]))
+        self.timer = Timer(self.data, tools)
+        self.library = LibraryRunner(lt, self.data, tools.get_function("tuner_silu"))
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.library_graph = self.timer.capture(self.library)
+
+    def run_once(self, runner: Runner, ops: tuple[OpBuffers, ...]) -> str | None:
+        """One run to its end; why it gave up waiting, or None."""
+        cupy.cuda.Device().synchronize()  # the poison is on another stream
+        with self.stream:
+            runner.enqueue(ops, self.stream.ptr)
+        self.stream.synchronize()
+        return runner.abort_record()
+
+
+class Session:
+    """One card, one problem at a time."""
+
+    def __init__(self, tools_cubin: bytes) -> None:
+        """`tools_cubin` is tools.cu compiled for this card."""
+        self._tools = cupy.cuda.function.Module()
+        self._tools.load(tools_cubin)
+        self._lt = CublasLt()
+        self._prepared: Prepared | None = None
+
+    def probe(self, seed: int) -> bool:
+        """Whether the known-good kernel gives the right numbers."""
+        count = 1 << 16
+        out = cupy.empty(count, dtype=cupy.uint32)
+        args = (out, cupy.uint32(count), cupy.uint32(seed))
+        self._tools.get_function("tuner_probe")((count // 256,), (256,), args)
+        return bool((out == 3 * cupy.arange(count, dtype=cupy.uint32) + cupy.uint32(seed)).all())
+
+    def evaluate(self, problem: Problem, work: Work) -> EvaluateAnswer:
+        """Numbers, then time. Every fault of the candidate is an outcome."""
+        stage_s: dict[str, float] = {}
+        stage = Stage.LAUNCH
+        begin = time.perf_counter()
+
+        def finish(next_stage: Stage, name: str) -> None:
+            nonlocal stage, begin
+            now = time.perf_counter()
+            stage_s[name] = now - begin
+            stage, begin = next_stage, now
+
+        def failed(kind: FailureKind, reason: str, *, poisoned: bool = False) -> EvaluateAnswer:
+            stage_s[str(stage)] = time.perf_counter() - begin
+            return EvaluateAnswer(
+                outcome=Failed(stage=stage, kind=kind, reason=reason, stage_s=stage_s), poisoned=poisoned
+            )
+
+        kernels = Kernels()
+        try:
+            prepared = self._prepare(problem)
+            finish(Stage.LAUNCH, "prepare")
+            runner = _runner(prepared, work, kernels)
+            finish(Stage.CHECK, "load")
+            rel_error = check_numbers(prepared.data, lambda ops: prepared.run_once(runner, ops), work.tiling)
+            finish(Stage.TIME, "check")
+            measured = _measure(prepared, runner, work)
+            finish(Stage.CHECK, "time")
+            last = check_after_timing(prepared.data, lambda ops: prepared.run_once(runner, ops), work.tiling)
+            finish(Stage.CHECK, "check_after")
+            kernels.unload()
+        except WrongNumbers as error:
+            return failed(FailureKind.WRONG_NUMBERS, str(error))
+        except Aborted as error:
+            return failed(FailureKind.HANG, str(error))
+        except cupy.cuda.memory.OutOfMemoryError as error:
+            self._prepared = None
+            return failed(FailureKind.OUT_OF_MEMORY, str(error))
+        except _CONTEXT_ERRORS as error:
+            return failed(FailureKind.CRASH, str(error), poisoned=True)
+        outcome = replace(measured, rel_error=max(rel_error, last), stage_s=stage_s)
+        return EvaluateAnswer(outcome=outcome)
+
+    def finals(self, problem: Problem, works: tuple[Work, ...], num_rounds: int) -> FinalsAnswer:
+        """All works in the same rounds; each is checked first, and one that fails has a reason instead of times."""
+        prepared = self._prepare(problem)
+        kernels = Kernels()
+        runners: list[Runner] = []
+        reasons: list[str] = []
+        for work in works:
+            runner = _runner(prepared, work, kernels)
+            reasons.append(_fault(prepared, runner, work))
+            if not reasons[-1]:
+                runners.append(runner)
+        graphs = [prepared.timer.capture(runner) for runner in runners]
+        times = prepared.timer.rounds(graphs, lambda times, _: len(times[0]) >= num_rounds) if graphs else []
+        late = [runner.abort_record() or "" for runner in runners]
+        rows = iter(zip(times, late, strict=True))
+        answer: list[tuple[float, ...] | None] = []
+        for i, reason in enumerate(reasons):
+            row, record = next(rows) if not reason else ([], "")
+            reasons[i] = reason or record
+            answer.append(None if reasons[i] else tuple(row))
+        del graphs
+        kernels.unload()
+        return FinalsAnswer(times_us=tuple(answer), reasons=tuple(reasons))
+
+    def _prepare(self, problem: Problem) -> Prepared:
+        if self._prepared is None or self._prepared.problem != problem:
+            self._prepared = None
+            cupy.get_default_memory_pool().free_all_blocks()
+            self._prepared = Prepared(problem, self._tools, self._lt)
+        return self._prepared
+
+
+class Kernels:
+    """The modules that one request loaded."""
+
+    def __init__(self) -> None:
+        self._loaded: list[Kernel] = []
+
+    def load(self, work: Work) -> Kernel:
+        """The kernel of `work`."""
+        kernel = Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes)
+        self._loaded.append(kernel)
+        return kernel
+
+    def unload(self) -> None:
+        """Frees them; nothing may use them any more."""
+        cupy.cuda.Device().synchronize()
+        for kernel in self._loaded:
+            kernel.unload()
+        self._loaded.clear()
+
+
+def _runner(prepared: Prepared, work: Work, kernels: Kernels) -> Runner:
+    if work.plan_kind is PlanKind.LIBRARY:
+        return prepared.library
+    plans = tuple(PlanOnDevice(plan, spin_limit_cycles=work.spin_limit_cycles) for plan in work.plans)
+    return ChainRunner(kernels.load(work), plans)
+
+
+def _fault(prepared: Prepared, runner: Runner, work: Work) -> str:
+    """What is wrong with its numbers; empty where nothing is."""
+    try:
+        check_numbers(prepared.data, lambda ops: prepared.run_once(runner, ops), work.tiling)
+    except (WrongNumbers, Aborted) as error:
+        return str(error)
+    return ""
+
+
+def _measure(prepared: Prepared, runner: Runner, work: Work) -> Measured:
+    """Rounds with the library until the ratio is known well enough; `rel_error` and `stage_s` are not filled in."""
+    rule = StopRule()
+    graph = prepared.timer.capture(runner)
+    if work.plan_kind is PlanKind.LIBRARY:
+        (times,) = prepared.timer.rounds([graph], lambda t, s: rule.is_over(t[0], s))
+        library = times
+    else:
+        library, times = prepared.timer.rounds(
+            [prepared.library_graph, graph],
+            lambda t, s: rule.is_over([x / y for x, y in zip(*t, strict=True)], s),
+        )
+    record = runner.abort_record()
+    if record:
+        raise Aborted(record)
+    return Measured(
+        time_us=statistics.median(times),
+        library_us=statistics.median(library),
+        speedup=statistics.median([x / y for x, y in zip(library, times, strict=True)]),
+        spread=stats.relative_spread(times),
+        samples_us=tuple(times),
+        rel_error=0.0,
+        metrics=_metrics(prepared, work),
+    )
+
+
+def _metrics(prepared: Prepared, work: Work) -> tuple[Metric, ...]:
+    length = Metric(tag="chain_length", unit="", value=prepared.data.chain_length)
+    if work.plan_kind is PlanKind.LIBRARY:
+        return (length,)
+    return (
+        length,
+        Metric(tag="num_tasks", unit="", value=sum(plan.plan.num_tasks for plan in work.plans)),
+        Metric(tag="num_ctas", unit="", value=max(plan.plan.num_ctas for plan in work.plans)),
+        Metric(tag="dynamic_smem", unit="bytes", value=work.smem_bytes),
+    )

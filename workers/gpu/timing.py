@@ -1,0 +1,115 @@
+"""How long: chains of launches in graphs, interleaved with the library round by round, cold by rotation.
+
+A sample is one graph launch of `chain_length` runs on distinct weights, between two events; a delay kernel in front of
+the first event keeps the host's launch latency out. Its time over the chain's length is the time of one run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cupy
+
+from tuner.core import stats
+from tuner.core.job import Regime
+from workers.gpu.data import ProblemData
+from workers.gpu.runners import Runner
+
+#: SM clock cycles of the delay in front of a sample: about 50 us, more than a graph launch takes the host.
+_DELAY_CYCLES = 90_000
+#: Idle time before a round in burst, seconds.
+_BURST_PAUSE_S = 0.002
+#: Load before the first round in sustained, seconds.
+_SUSTAINED_LOAD_S = 0.1
+_FLUSH_CTAS = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopRule:
+    """When a series of rounds is long enough: a pure function of the ratios so far."""
+
+    #: At least so many rounds, whatever they say.
+    min_rounds: int = 12
+    #: At most so many.
+    max_rounds: int = 60
+    #: Enough when the relative standard error of the median ratio is below this.
+    rel_error: float = 0.002
+    #: Seconds after which it stops, once `min_rounds` are there.
+    seconds: float = 0.6
+
+    def is_over(self, ratios: Sequence[float], elapsed_s: float) -> bool:
+        """Whether to stop after these rounds."""
+        num_rounds = len(ratios)
+        if num_rounds < self.min_rounds:
+            return False
+        # The standard error of a median is 1.25 sigma / sqrt(n); sigma of a normal is the half IQR / 0.674.
+        error = 1.25 * stats.relative_spread(ratios) / 0.674 / num_rounds**0.5
+        return num_rounds >= self.max_rounds or elapsed_s > self.seconds or error < self.rel_error
+
+
+class Timer:
+    """Times runners over one problem's slots."""
+
+    def __init__(self, data: ProblemData, tools: Any) -> None:
+        """`tools` is the module of tools.cu."""
+        self._data = data
+        self._delay = tools.get_function("tuner_delay")
+        self._flush = tools.get_function("tuner_flush")
+        self._sink = cupy.zeros(1, dtype=cupy.uint32)
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._begin, self._end = cupy.cuda.Event(), cupy.cuda.Event()
+
+    def capture(self, runner: Runner) -> Any:
+        """The chain of `runner` as a graph."""
+        with self._stream:
+            self._stream.begin_capture()
+            try:
+                for slot in range(self._data.chain_length):
+                    runner.enqueue(self._data.slot_ops(slot), self._stream.ptr)
+            finally:
+                graph = self._stream.end_capture()
+        return graph
+
+    def sample_us(self, graph: Any) -> float:
+        """Time of one run of the chain's, microseconds."""
+        with self._stream:
+            if self._data.needs_flush:
+                vectors = self._data.flush_buffer.nbytes // 16
+                args = (self._data.flush_buffer, cupy.int64(vectors), self._sink)
+                self._flush((_FLUSH_CTAS,), (256,), args)
+            self._delay((1,), (1,), (cupy.int64(_DELAY_CYCLES),))
+            self._begin.record(self._stream)
+            graph.launch(self._stream)
+            self._end.record(self._stream)
+        self._end.synchronize()
+        return 1e3 * cupy.cuda.get_elapsed_time(self._begin, self._end) / self._data.chain_length  # type: ignore[no-any-return]
+
+    def rounds(self, graphs: Sequence[Any], is_over: Callable[[list[list[float]], float], bool]) -> list[list[float]]:
+        """[graph][round] times in microseconds, every graph once a round, the order turned every round.
+
+        `is_over` sees the times so far and the seconds since the start.
+        """
+        sustained = self._data.problem.objective.regime is Regime.SUSTAINED
+        self._warm_up(graphs, _SUSTAINED_LOAD_S if sustained else 0.0)
+        times: list[list[float]] = [[] for _ in graphs]
+        start = time.perf_counter()
+        while not is_over(times, time.perf_counter() - start):
+            if not sustained:
+                time.sleep(_BURST_PAUSE_S)
+                self.sample_us(graphs[0])  # wakes the clocks; not counted
+            first = len(times[0]) % len(graphs)
+            for i in [*range(first, len(graphs)), *range(first)]:
+                times[i].append(self.sample_us(graphs[i]))
+        return times
+
+    def _warm_up(self, graphs: Sequence[Any], seconds: float) -> None:
+        end = time.perf_counter() + seconds
+        for graph in graphs:
+            self.sample_us(graph)
+        while time.perf_counter() < end:
+            for graph in graphs:
+                graph.launch(self._stream)
+            self._stream.synchronize()

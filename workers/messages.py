@@ -1,0 +1,97 @@
+"""What the supervisor and its GPU child say to each other; plain values, importable without a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.core.evaluator import Problem
+from tuner.core.gpu import LiveFacts
+from tuner.core.outcome import Outcome, PlanKind
+from tuner.core.schedule import Tiling
+from tuner.core.verify import VerifiedPlan
+from workers.artifact import DEFAULT_SPIN_LIMIT_CYCLES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hello:
+    """The child's first word: the card that it holds."""
+
+    facts: LiveFacts
+    driver: str
+    #: SM and memory clock limits, MHz.
+    clocks_mhz: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """The child cannot work at all; it ends after saying so."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """One candidate, verified and compiled: all that the card needs."""
+
+    plan_kind: PlanKind
+    tiling: Tiling | None
+    #: One per op for two_launches, one for fused, none for the library.
+    plans: tuple[VerifiedPlan, ...]
+    cubin: bytes
+    num_threads: int
+    #: Dynamic shared memory of one CTA.
+    smem_bytes: int
+    #: SM clock cycles that one wait may last.
+    spin_limit_cycles: int = DEFAULT_SPIN_LIMIT_CYCLES
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateRequest:
+    """Check and time one candidate."""
+
+    problem: Problem
+    work: Work
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalsRequest:
+    """Time all of these in the same rounds."""
+
+    problem: Problem
+    works: tuple[Work, ...]
+    num_rounds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalsAnswer:
+    """[work][round] microseconds, or None with the reason beside."""
+
+    times_us: tuple[tuple[float, ...] | None, ...]
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeRequest:
+    """Run the known-good kernel."""
+
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateAnswer:
+    """What became of it."""
+
+    outcome: Outcome
+    #: Whether the CUDA context may be poisoned, so that the child must be replaced.
+    poisoned: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeAnswer:
+    """Whether the known-good kernel gave the right numbers."""
+
+    ok: bool
+
+
+Request = EvaluateRequest | FinalsRequest | ProbeRequest
+Answer = Hello | Refusal | EvaluateAnswer | FinalsAnswer | ProbeAnswer
