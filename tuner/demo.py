@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from tuner.client.files import write_atomically
 
 #: The feed-forward block of Llama-3-8B at a batch of 16 tokens.
 PAIR = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16", "activation": "relu"}
+#: The simulated GPU answers in milliseconds; slowed down a little, there is something to watch.
+_SIMULATED_LATENCY_S = "0.2"
 #: A server drains its streams, then ends its children.
 _STOPPED_WITHIN_S = 20.0
 
@@ -73,11 +76,18 @@ def running_server(data: Path, gpu: str) -> Iterator[str]:
     """
     data.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tuner.cli", "serve", "--port", "0", "--data", str(data), "--gpu", gpu]
+    variables = {"TUNER_SIMULATED_LATENCY_S": _SIMULATED_LATENCY_S} | os.environ
     # Ctrl-C reaches a terminal's whole process group: in a session of its own the server outlives the last request.
     with (
         log_path(data).open("w") as log,
         subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            command,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
         ) as server,
     ):
         assert server.stdout is not None
