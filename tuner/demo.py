@@ -34,7 +34,7 @@ _STOPPED_WITHIN_S = 20.0
 def main(data: Path, output: Path, gpu: str, trials: int) -> None:
     """Tunes the Llama-3-8B feed-forward pair end to end."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server is ended, too
-    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console = Console() if sys.stdout.isatty() else Console(width=132)
     try:
         with running_server(data, gpu) as url, Client(url) as client:
             show(client, {"pair": PAIR, "budget": {"trials": trials}}, output, console)
