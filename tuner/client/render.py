@@ -126,7 +126,7 @@ def results_table(best: Json) -> Table:
     )
     for header in ("plan kind", "time", "speed-up", "95 % interval", "of the bound", "schedule"):
         table.add_column(header, justify="left" if header in ("plan kind", "schedule") else "right")
-    for row in best["finals"]:
+    for index, row in enumerate(best["finals"]):
         kind, interval, time_us = row["candidate"]["plan_kind"], row["speedup_ci95"], row["time_us"]
         table.add_row(
             words(kind) + mark(simulated),
@@ -135,7 +135,7 @@ def results_table(best: Json) -> Table:
             "–" if interval is None else f"{interval[0]:.3f}–{interval[1]:.3f}",
             "–" if time_us is None else f"{100 * best['reference_us'] / time_us:.0f} %",
             row["reason"] or row["candidate"]["text"] or "the vendor's own",
-            style="bold green" if kind == best["winner"] else None,
+            style="bold green" if index == best["winner_row"] else None,
         )
     return table
 

@@ -273,6 +273,7 @@ class BestView(View):
     winner: PlanKind
     tie_band: float = Field(description="relative distance below which two times are a tie")
     finals: list[FinalRowView]
+    winner_row: int = Field(description="index in `finals` of the winning kind's fastest")
     reference_us: float = Field(description="the data sheet's bound, microseconds")
     artifact: ArtifactLink | None
     environment: EnvironmentView
@@ -290,10 +291,20 @@ class BestView(View):
             winner=best.winner,
             tie_band=best.tie_band,
             finals=[FinalRowView.of(row, workload) for row in best.finals],
+            winner_row=_winner_row(best),
             reference_us=best.reference_us,
             artifact=None if digest is None else ArtifactLink(digest=digest, href=f"/artifacts/{digest}"),
             environment=EnvironmentView.model_validate(best.environment),
         )
+
+
+def _winner_row(best: Best) -> int:
+    times = {
+        index: row.time_us
+        for index, row in enumerate(best.finals)
+        if row.candidate.plan_kind is best.winner and row.time_us is not None
+    }
+    return min(times, key=times.__getitem__)
 
 
 class BestMatchView(View):
