@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 from enum import StrEnum
 from pathlib import Path
 
+import click
 import pytest
 
+import tuner.cli
+import tuner.client.cli
 from tuner.core import job, outcome, records, schedule
 
 AXES = (schedule.Tile, schedule.Tiling, schedule.Raster, schedule.Interleave, schedule.Ordering)
@@ -122,3 +126,14 @@ def test_every_make_target_that_the_pages_name_exists(root: Path) -> None:
     named = {word for page in pages(root) for word in re.findall(r"`make ([a-z-]+)", page.read_text())}
     assert named - targets == set()
     assert {"demo", "test", "serve", "check"} <= named
+
+
+def test_every_command_line_of_the_readme_is_one_that_the_programs_understand(root: Path) -> None:
+    lines = re.findall(r"^(tuner(?:-client)?) ([^\n#]*)", (root / "README.md").read_text(), flags=re.MULTILINE)
+    assert len(lines) >= 3
+    for program, line in lines:
+        command: click.Command = {"tuner": tuner.cli.main, "tuner-client": tuner.client.cli.main}[program]
+        words = shlex.split(line)
+        while isinstance(command, click.Group):
+            command = command.commands[words.pop(0)]
+        command.make_context(line, words)

@@ -167,6 +167,9 @@ def test_a_job_runs_to_its_end_and_the_base_installs_client_fetches_the_result(
     best = httpx.get(f"{address}/jobs/{job['id']}/best").json()
     assert best["simulated"] is True
     assert (server.directory / "data").is_dir()
+    fetched = base.run("tuner-client", "fetch", "best", "--job", job["id"], "-o", "best.zip", TUNER_URL=address)
+    assert fetched.returncode == 0, fetched.stderr
+    assert "manifest.json" in zipfile.ZipFile(base.directory / "best.zip").namelist()
 
 
 def test_the_dashboard_renders_and_says_simulated(address: str) -> None:
