@@ -14,6 +14,9 @@ import pytest
 import tuner.cli
 import tuner.client.cli
 from tuner.core import job, outcome, records, schedule
+from tuner.core.gpu import CATALOGUE
+from tuner.core.space import Space
+from tuner.core.workload import ffn_pair
 
 AXES = (schedule.Tile, schedule.Tiling, schedule.Raster, schedule.Interleave, schedule.Ordering)
 #: Parts that the page describes by their own fields.
@@ -137,3 +140,11 @@ def test_every_command_line_of_the_readme_is_one_that_the_programs_understand(ro
         while isinstance(command, click.Group):
             command = command.commands[words.pop(0)]
         command.make_context(line, words)
+
+
+@pytest.mark.parametrize("m", [16, 512])
+def test_the_size_of_the_space_is_the_one_that_is_written(m: int, root: Path) -> None:
+    space = Space(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), CATALOGUE["h200"])
+    text = (root / "docs/schedule-space.md").read_text()
+    assert f"{len(space.tilings):,}" in text
+    assert f"{space.num_schedules:,}" in text
