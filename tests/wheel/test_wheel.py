@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -54,9 +55,15 @@ class Environment:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    """Built from what the Dockerfile copies, and nothing else: so an image has all that it needs, too."""
+    folder, source = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("source")
+    for line in (ROOT / "Dockerfile").read_text().splitlines():
+        for name in line.split()[1:-1] if line.startswith("COPY ") else ():
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, source / name)
+    command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(source)]
+    built = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout + built.stderr
     (wheel,) = folder.glob("tuner-*.whl")
     return wheel
 
@@ -120,6 +127,7 @@ def test_the_wheel_holds_the_device_files_the_migrations_the_pages_and_the_licen
         r"tuner-.*\.dist-info/licenses/LICENSE",
     ):
         assert any(re.fullmatch(pattern, name) for name in names), pattern
+    assert [name for name in names if name.endswith((".pyc", ".db", ".log"))] == []
     assert [name for name in names if name.startswith(("tests", "benchmarks", "docs", "migrations"))] == []
 
 
