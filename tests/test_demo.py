@@ -30,6 +30,9 @@ def start(tmp_path: Path, *options: str, latency_s: float = 0.0) -> subprocess.P
 
 
 def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_path: Path) -> None:
+    (tmp_path / "best").mkdir()
+    (tmp_path / "best/manifest.json").write_text('{"files": {"kernel.cubin": {}}}')
+    (tmp_path / "best/kernel.cubin").touch()
     with start(tmp_path, "--trials", "8") as demo:
         output, errors = demo.communicate(timeout=100)
     assert demo.returncode == 0, errors
@@ -44,6 +47,7 @@ def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_pa
         assert expected in output
     manifest = json.loads((tmp_path / "best/manifest.json").read_text())
     assert manifest["simulated"] is True
+    assert not (tmp_path / "best/kernel.cubin").exists(), "left over from another artifact"
     assert "tuner_chain" in (tmp_path / "best/kernel.cu").read_text()
     DirectoryLock(tmp_path / "data").release()  # refused if a server were left
 

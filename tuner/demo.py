@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,8 @@ from typing import Any
 import click
 from rich.console import Console
 
-from tuner.client import Client, ClientError, render
+from tuner.client import Artifact, Client, ClientError, render
+from tuner.client.artifact import MANIFEST
 from tuner.client.errors import Unreachable
 from tuner.client.files import write_atomically
 
@@ -37,16 +39,16 @@ def main(data: Path, output: Path, gpu: str, trials: int) -> None:
     console = Console() if sys.stdout.isatty() else Console(width=132)
     try:
         with running_server(data, gpu) as url, Client(url) as client:
-            show(client, {"pair": PAIR, "budget": {"trials": trials}}, output, console)
+            page = show(client, {"pair": PAIR, "budget": {"trials": trials}}, output, console)
     except ClientError as error:
         sys.exit(f"demo: {error}; the server's log is {log_path(data)}")
     except KeyboardInterrupt:
         sys.exit(f"\ndemo: interrupted; what was recorded stays in {data}, and `make demo` goes on from it")
-    console.print(f"\n[bold]make serve[/] keeps it running, with the same data ({data}): http://127.0.0.1:8000/")
+    console.print(f"[bold]make serve[/] keeps it running, with the same data ({data}): http://127.0.0.1:8000{page}")
 
 
-def show(client: Client, body: dict[str, Any], output: Path, console: Console) -> None:
-    """Runs the job on screen and leaves its kernel under `output`."""
+def show(client: Client, body: dict[str, Any], output: Path, console: Console) -> str:
+    """Runs the job on screen and leaves its kernel under `output`; the path of the job's page."""
     environment = client.targets()[0]["environment"]
     console.print(f"The service runs; its dashboard is {client.url}/")
     if environment["simulated"]:
@@ -58,13 +60,24 @@ def show(client: Client, body: dict[str, Any], output: Path, console: Console) -
     best = client.best(job["id"])
     console.print()
     console.print(render.results_table(best))
+    console.print()
     if best["artifact"] is None:
         console.print("No kernel of ours was measured in the finals, so there is nothing to fetch.")
-        return
-    artifact = client.artifact(best["artifact"]["digest"])
+    else:
+        artifact = client.artifact(best["artifact"]["digest"])
+        unpack(artifact, output)
+        console.print(f"Fetched into {output}{render.mark(artifact.simulated)}: {', '.join(sorted(artifact.files))}")
+    return str(job["links"]["page"])
+
+
+def unpack(artifact: Artifact, folder: Path) -> None:
+    """Leaves the artifact's files in `folder`, and none of the artifact that was there before."""
+    before = folder / MANIFEST
+    if before.is_file():
+        for name in json.loads(before.read_text())["files"].keys() - artifact.files.keys():
+            (folder / name).unlink(missing_ok=True)
     for name, content in artifact.files.items():
-        write_atomically(output / name, content)
-    console.print(f"\nFetched into {output}{render.mark(artifact.simulated)}: {', '.join(sorted(artifact.files))}")
+        write_atomically(folder / name, content)
 
 
 @contextmanager
