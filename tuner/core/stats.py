@@ -110,18 +110,31 @@ def decide(times_us: Mapping[PlanKind, Sequence[float]], process_of_round: Seque
     """
     if not times_us:
         raise ValueError("no plan kind has times")
-    fastest = min(times_us, key=lambda kind: median(times_us[kind]))
-    winner = next(
+    others: dict[PlanKind, Sequence[float]] = dict(times_us)
+    fused_us = others.pop(PlanKind.FUSED, None)
+    if fused_us is None:
+        return Decision(verdict=Verdict.DO_NOT_FUSE, winner=_simplest(others, process_of_round), tie_band=MIN_TIE_BAND)
+    if not others:
+        return Decision(verdict=Verdict.FUSED_WINS, winner=PlanKind.FUSED, tie_band=MIN_TIE_BAND)
+    fused = {kind: compare(fused_us, times, process_of_round) for kind, times in others.items()}
+    band = fused[_fastest(others)].tie_band
+    if all(comparison.is_faster for comparison in fused.values()):
+        return Decision(verdict=Verdict.FUSED_WINS, winner=PlanKind.FUSED, tie_band=band)
+    if any(comparison.is_slower for comparison in fused.values()):
+        return Decision(verdict=Verdict.DO_NOT_FUSE, winner=_simplest(others, process_of_round), tie_band=band)
+    return Decision(verdict=Verdict.TIE, winner=_simplest(times_us, process_of_round), tie_band=band)
+
+
+def _fastest(times_us: Mapping[PlanKind, Sequence[float]]) -> PlanKind:
+    return min(times_us, key=lambda kind: median(times_us[kind]))
+
+
+def _simplest(times_us: Mapping[PlanKind, Sequence[float]], process_of_round: Sequence[int] | None) -> PlanKind:
+    """The simplest kind that the fastest one does not beat."""
+    fastest = _fastest(times_us)
+    return next(
         kind
         for kind in SIMPLEST_FIRST
         if kind == fastest
         or (kind in times_us and not compare(times_us[fastest], times_us[kind], process_of_round).is_faster)
     )
-    others = {kind: times for kind, times in times_us.items() if kind is not PlanKind.FUSED}
-    if PlanKind.FUSED not in times_us or not others:
-        verdict = Verdict.DO_NOT_FUSE if others else Verdict.FUSED_WINS
-        return Decision(verdict=verdict, winner=winner, tie_band=MIN_TIE_BAND)
-    best_other = min(others, key=lambda kind: median(others[kind]))
-    fused = compare(times_us[PlanKind.FUSED], others[best_other], process_of_round)
-    verdict = Verdict.FUSED_WINS if fused.is_faster else Verdict.DO_NOT_FUSE if fused.is_slower else Verdict.TIE
-    return Decision(verdict=verdict, winner=winner, tie_band=fused.tie_band)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.core.cases import ordered_graphs, ordering, small_gpu, tiling
+from tuner.core.gpu import Gpu
+from tuner.core.order import make_plan
+from tuner.core.plan import HEADER_WORDS, MAGIC, Plan
+from tuner.core.schedule import Assignment, Ordering
+from tuner.core.tiles import TileGraph, tile_graph
+from tuner.core.workload import ffn_pair
+from tuner.errors import PlanError
+
+PAIR = tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32)))
+WORDS = make_plan(PAIR, ordering(assignment=Assignment.STATIC), small_gpu(3)).words
+
+
+@given(ordered_graphs())
+def test_words_round_trip(case: tuple[TileGraph, Ordering, Gpu]) -> None:
+    graph, order, gpu = case
+    plan = make_plan(graph, order, gpu)
+    back = Plan.from_words(plan.words)
+    for field in ("tasks", "waits", "queues"):
+        assert getattr(back, field).tolist() == getattr(plan, field).tolist()
+    assert (back.num_signals, back.num_ctas, back.assignment) == (plan.num_signals, plan.num_ctas, plan.assignment)
+    assert back.words.tobytes() == plan.words.tobytes()
+
+
+def test_words_start_as_the_kernel_expects_and_are_aligned_for_vector_loads() -> None:
+    assert WORDS.dtype == np.int32
+    assert WORDS[:6].tolist() == [MAGIC, 1, 8, 2, 3, 0]
+    queue_offset, task_offset, wait_offset, num_waits = WORDS[6:10].tolist()
+    assert queue_offset == HEADER_WORDS
+    assert task_offset % 4 == wait_offset % 4 == 0
+    assert wait_offset + 4 * num_waits == WORDS.size
+
+
+def test_words_cannot_be_written() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        WORDS[0] = 1
+    with pytest.raises(ValueError, match="read-only"):
+        Plan.from_words(WORDS).tasks[0, 0] = 1
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "problem"),
+    [
+        (0, 7, "must start with"),
+        (1, 2, "must start with"),
+        (2, -1, "header field is out of range"),
+        (2, 10**6, "lies outside the table"),
+        (4, 0, "header field is out of range"),
+        (5, 2, "header field is out of range"),
+        (7, 3, "lies outside the table"),
+        (9, 10**6, "lies outside the table"),
+        (HEADER_WORDS + 1, 100, "do not partition"),
+        (int(WORDS[7]) + 4, 99, "wait range or posted signal"),
+        (int(WORDS[7]) + 5, 99, "wait range or posted signal"),
+        (int(WORDS[8]) + 1, 99, "signal range is empty or out of range"),
+    ],
+)
+def test_a_table_that_is_no_plan_is_refused(at: int, value: int, problem: str) -> None:
+    words = WORDS.copy()
+    words[at] = value
+    with pytest.raises(PlanError, match=problem):
+        Plan.from_words(words)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, WORDS.size - 1), st.integers(-(2**31), 2**31 - 1)), min_size=1, max_size=3))
+def test_a_damaged_table_is_refused_or_read_but_never_crashes(damage: list[tuple[int, int]]) -> None:
+    words = WORDS.copy()
+    for at, value in damage:
+        words[at] = value
+    try:
+        plan = Plan.from_words(words)
+    except PlanError:
+        return
+    assert plan.num_tasks >= 0
+
+
+def test_a_table_that_ends_early_is_refused() -> None:
+    for size in range(0, WORDS.size, 5):
+        with pytest.raises(PlanError, match="not a plan"):
+            Plan.from_words(WORDS[:size])

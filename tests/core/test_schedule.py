@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.cases import H200, orderings
+from tuner.core.schedule import Ordering, Schedule, Tile, Tiling, warp_grid
+from tuner.core.space import Space
+from tuner.core.workload import ffn_pair
+
+edges = st.integers(1, 20).map(lambda i: 16 * i)
+
+
+def test_a_schedule_survives_json_with_its_digest() -> None:
+    space = Space(ffn_pair(m=512, d_in=4096, d_hidden=4096, d_out=4096), H200)
+    digests = set()
+    for schedule in space.sample(random.Random(0), 200):
+        back = Schedule.from_json(json.loads(json.dumps(schedule.to_json())))
+        assert back == schedule
+        assert back.digest == schedule.digest
+        digests.add(schedule.digest)
+    assert len(digests) == 200
+
+
+@given(orderings(2), orderings(2))
+def test_different_orderings_read_differently(a: Ordering, b: Ordering) -> None:
+    assert (str(a) == str(b)) == (a == b)
+
+
+@given(edges, edges, st.sampled_from((4, 8)))
+def test_a_warp_grid_cuts_the_tile_into_legal_warp_tiles(m: int, n: int, num_warps: int) -> None:
+    grid = warp_grid(Tile(m=m, n=n, k=32), num_warps)
+    if grid is None:
+        return
+    warps_m, warps_n = grid
+    assert warps_m * warps_n == num_warps
+    assert m % (16 * warps_m) == 0
+    assert n % (8 * warps_n) == 0
+    assert max(m // warps_m, n // warps_n) <= 64
+
+
+def test_the_squarest_warp_tile_wins() -> None:
+    assert warp_grid(Tile(m=128, n=128, k=32), 4) == (2, 2)
+    assert warp_grid(Tile(m=16, n=128, k=32), 4) == (1, 4)
+    assert warp_grid(Tile(m=256, n=32, k=32), 8) == (8, 1)
+    assert warp_grid(Tile(m=16, n=32, k=32), 8) is None
+
+
+def test_a_tiling_reads_like_a_log_line() -> None:
+    tiling = Tiling(tiles=(Tile(m=16, n=64, k=128), Tile(m=16, n=32, k=128)), num_stages=3, num_warps=8)
+    assert str(tiling) == "mma 16x64x128+16x32x128 s3 w8"
+    assert tiling.num_threads == 256

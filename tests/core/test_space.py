@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from dataclasses import replace
+from itertools import islice, product
+
+import pytest
+
+from tests.core.cases import H200, chain_of_three, small_gpu
+from tuner.core.gpu import CATALOGUE, Gpu
+from tuner.core.launches import plans_for
+from tuner.core.legality import check_schedule
+from tuner.core.order import make_plan
+from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.schedule import Assignment, Granularity, Ordering, Schedule, Tiling
+from tuner.core.space import GRIDS, INTERLEAVES, RASTERS, Space
+from tuner.core.tiles import tile_graph
+from tuner.core.workload import Workload, ffn_pair, independent_pair
+from tuner.errors import IllegalSchedule
+
+LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
+#: Small enough to enumerate: a few tiles on 3 SMs.
+SMALL_PAIR = ffn_pair(m=40, d_in=32, d_hidden=70, d_out=40)
+TINY = Space(SMALL_PAIR, small_gpu(7))
+
+
+def test_the_llama_pair_holds_ten_thousand_schedules_over_forty_tilings() -> None:
+    space = Space(LLAMA, H200)
+    assert len(space.tilings) >= 40
+    assert len(set(space.tilings)) == len(space.tilings)
+    assert space.num_schedules >= 10_000
+
+
+def test_what_the_space_holds_is_legal_different_and_counted() -> None:
+    schedules = list(TINY)
+    assert len(schedules) == len(set(schedules)) == TINY.num_schedules
+    for schedule in schedules[::7]:
+        check_schedule(SMALL_PAIR, TINY.gpu, schedule)
+
+
+def offered_orderings(num_ops: int) -> list[Ordering]:
+    """Every combination of offered values, legal or not."""
+    axes = (product(RASTERS, repeat=num_ops), INTERLEAVES, Granularity, Assignment, GRIDS)
+    return [
+        Ordering(rasters=r, interleave=i, granularity=g, assignment=a, ctas_per_sm=ctas, reserved_sms=reserved)
+        for r, i, g, a, (ctas, reserved) in product(*axes)
+    ]
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        ffn_pair(m=80, d_in=32, d_hidden=96, d_out=64),
+        ffn_pair(m=16, d_in=32, d_hidden=200, d_out=64),
+        independent_pair((64, 64, 32), (32, 96, 32)),
+    ],
+    ids=Workload.describe,
+)
+def test_every_legal_ordering_is_another_plan_and_no_plan_is_lost(workload: Workload) -> None:
+    gpu = small_gpu(9)
+    space = Space(workload, gpu)
+    tiling: Tiling = space.tilings[0]
+    graph = tile_graph(workload, tiling)
+    legal: dict[bytes, list[Ordering]] = defaultdict(list)
+    for ordering in space.orderings(tiling):
+        legal[make_plan(graph, ordering, gpu).words.tobytes()].append(ordering)
+    doubles = [orderings for orderings in legal.values() if len(orderings) > 1]
+    assert not doubles
+    rng = random.Random(0)
+    for ordering in rng.sample(offered_orderings(len(workload.ops)), 400):
+        assert make_plan(graph, ordering, gpu).words.tobytes() in legal
+
+
+def test_orderings_are_a_sequence() -> None:
+    orderings = TINY.orderings(TINY.tilings[0])
+    assert orderings[-1] == list(orderings)[len(orderings) - 1]
+    assert orderings[2:4] == [orderings[2], orderings[3]]
+    with pytest.raises(IndexError):
+        orderings[len(orderings)]
+
+
+def test_a_sample_gives_every_tiling_its_turn_and_repeats_nothing() -> None:
+    space = Space(LLAMA, H200)
+    num_tilings = len(space.tilings)
+    sample = space.sample(random.Random(1), 2 * num_tilings)
+    assert len(set(sample)) == len(sample) == 2 * num_tilings
+    assert {schedule.tiling for schedule in sample[:num_tilings]} == set(space.tilings)
+    assert sample == space.sample(random.Random(1), 2 * num_tilings)
+    assert sample[:50] != space.sample(random.Random(2), 50)
+
+
+def test_a_sample_larger_than_the_space_is_the_space() -> None:
+    space = Space(ffn_pair(m=1, d_in=1, d_hidden=1, d_out=1), H200)
+    assert set(space.sample(random.Random(0), 10**6)) == set(space)
+
+
+def differences(a: Schedule, b: Schedule) -> set[str]:
+    axes = {
+        "m": [tile.m for tile in a.tiling.tiles] != [tile.m for tile in b.tiling.tiles],
+        "k": [tile.k for tile in a.tiling.tiles] != [tile.k for tile in b.tiling.tiles],
+    }
+    for op, (one, other) in enumerate(zip(a.tiling.tiles, b.tiling.tiles, strict=True)):
+        axes[f"n{op}"] = one.n != other.n
+        axes[f"raster{op}"] = a.ordering.rasters[op] != b.ordering.rasters[op]
+    for field in ("num_stages", "num_warps"):
+        axes[field] = getattr(a.tiling, field) != getattr(b.tiling, field)
+    for field in ("interleave", "granularity", "assignment", "ctas_per_sm", "reserved_sms"):
+        axes[field] = getattr(a.ordering, field) != getattr(b.ordering, field)
+    return {axis for axis, differs in axes.items() if differs}
+
+
+def test_neighbours_are_the_legal_schedules_that_differ_in_one_axis() -> None:
+    everything = list(TINY)
+    for schedule in TINY.sample(random.Random(3), 12):
+        neighbours = TINY.neighbours(schedule)
+        assert len(set(neighbours)) == len(neighbours)
+        assert set(neighbours) == {other for other in everything if len(differences(schedule, other)) == 1}
+
+
+def test_offered_tiles_fit_the_matrices() -> None:
+    assert Space(LLAMA, H200).tile_ms == (16,)
+    assert Space(replace_m(100), H200).tile_ms == (16, 32, 64, 128)
+    assert Space(replace_m(4096), H200).tile_ms == (64, 128, 256)
+    assert Space(replace_m(100_000), H200).tile_ms == (256,)
+    narrow = Space(ffn_pair(m=16, d_in=40, d_hidden=33, d_out=1), H200)
+    assert (narrow.tile_ns(0), narrow.tile_ns(1), narrow.tile_ks) == ((32, 64), (32,), (32, 64))
+
+
+def replace_m(m: int) -> Workload:
+    return replace(LLAMA, ops=tuple(replace(op, m=m) for op in LLAMA.ops))
+
+
+@pytest.mark.parametrize("gpu", CATALOGUE.values(), ids=lambda gpu: gpu.id)
+def test_every_gpu_of_the_catalogue_has_a_space_of_provable_plans(gpu: Gpu) -> None:
+    for workload in (LLAMA, replace_m(512), chain_of_three(100, (64, 64, 96, 64))):
+        for schedule in Space(workload, gpu).sample(random.Random(0), 5):
+            (plan,) = plans_for(workload, gpu, Candidate(plan_kind=PlanKind.FUSED, schedule=schedule))
+            assert plan.plan.num_tasks == plan.graph.num_tasks
+
+
+def test_iteration_is_lazy() -> None:
+    space = Space(replace_m(1024), H200)
+    assert len(list(islice(space, 100))) == 100
+
+
+def test_a_gpu_before_ampere_has_no_space() -> None:
+    with pytest.raises(IllegalSchedule, match=r"needs? 8\.0"):
+        Space(LLAMA, replace(H200, compute_capability=(7, 0)))

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.core.outcome import PlanKind
+from tuner.core.records import Verdict
+from tuner.core.stats import (
+    MIN_TIE_BAND,
+    compare,
+    decide,
+    median,
+    paired_ratios,
+    ratio_ci95,
+    relative_spread,
+    tie_band,
+)
+
+times = st.lists(st.floats(1, 1000), min_size=1, max_size=40)
+
+
+def noisy(center_us: float, *, noise: float = 0.01, rounds: int = 30, seed: int = 0) -> list[float]:
+    rng = random.Random(f"{center_us} {seed}")
+    return [center_us * (1 + rng.uniform(-noise, noise)) for _ in range(rounds)]
+
+
+def test_medians_and_spreads_of_known_numbers() -> None:
+    assert median([3, 1, 2]) == 2
+    assert median([4, 1, 2, 3]) == 2.5
+    assert relative_spread([1, 2, 3, 4, 5]) == pytest.approx(1 / 3)
+    assert relative_spread([7.0] * 5) == 0
+    with pytest.raises(ValueError, match="no values"):
+        median([])
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    assert paired_ratios([2, 9], [1, 3]) == [2, 3]
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        paired_ratios([1, 2], [1])
+
+
+@given(times)
+def test_an_interval_lies_within_the_ratios_and_holds_their_median(values: list[float]) -> None:
+    low, high = ratio_ci95(values)
+    assert min(values) <= low <= median(values) <= high <= max(values)
+    assert ratio_ci95(values) == (low, high)
+
+
+def test_an_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
+    rng = random.Random(5)
+    hits = 0
+    for seed in range(200):
+        low, high = ratio_ci95([rng.gauss(1.0, 0.05) for _ in range(25)], seed=seed, num_resamples=400)
+        hits += low <= 1.0 <= high
+    assert 180 <= hits <= 200
+
+
+def test_the_tie_band_is_half_the_interval_and_at_least_one_percent() -> None:
+    assert tie_band((0.99, 1.0)) == MIN_TIE_BAND == 0.01
+    assert tie_band((0.9, 1.0)) == pytest.approx(0.05)
+
+
+def test_drift_that_hits_both_alike_cancels() -> None:
+    drift = [1 + 0.02 * r for r in range(30)]
+    a, b = [100 * d for d in drift], [105 * d for d in drift]
+    comparison = compare(a, b)
+    assert comparison.speedup == pytest.approx(1.05)
+    assert comparison.tie_band == MIN_TIE_BAND
+    assert comparison.is_faster
+    assert not compare(b, a).is_faster
+    assert compare(b, a).is_slower
+
+
+def test_fused_wins_when_it_is_ahead_by_more_than_the_band() -> None:
+    decision = decide({PlanKind.LIBRARY: noisy(120), PlanKind.TWO_LAUNCHES: noisy(110), PlanKind.FUSED: noisy(100)})
+    assert (decision.verdict, decision.winner) == (Verdict.FUSED_WINS, PlanKind.FUSED)
+
+
+def test_do_not_fuse_is_an_answer() -> None:
+    decision = decide({PlanKind.LIBRARY: noisy(90), PlanKind.TWO_LAUNCHES: noisy(110), PlanKind.FUSED: noisy(100)})
+    assert (decision.verdict, decision.winner) == (Verdict.DO_NOT_FUSE, PlanKind.LIBRARY)
+
+
+def test_a_tie_goes_to_the_simpler_kind() -> None:
+    decision = decide({PlanKind.LIBRARY: noisy(130), PlanKind.TWO_LAUNCHES: noisy(100.3), PlanKind.FUSED: noisy(100)})
+    assert (decision.verdict, decision.winner) == (Verdict.TIE, PlanKind.TWO_LAUNCHES)
+    noisier = decide({PlanKind.LIBRARY: [80.0, 124.0] * 15, PlanKind.FUSED: noisy(100)})
+    assert (noisier.verdict, noisier.winner) == (Verdict.TIE, PlanKind.LIBRARY)
+    assert noisier.tie_band > MIN_TIE_BAND
+
+
+def test_fused_must_beat_every_other_kind() -> None:
+    """Faster than the steady kind, but the unsteady one may be as fast."""
+    unsteady = [95.0, 125.0] * 15
+    times = {PlanKind.LIBRARY: unsteady, PlanKind.TWO_LAUNCHES: noisy(105), PlanKind.FUSED: noisy(100)}
+    decision = decide(times)
+    assert (decision.verdict, decision.winner) == (Verdict.TIE, PlanKind.LIBRARY)
+
+
+def test_processes_that_disagree_make_a_tie() -> None:
+    library = [100.0] * 30
+    fused = [90.0] * 20 + [101.0] * 10
+    apart = [0] * 20 + [1] * 10
+    assert decide({PlanKind.LIBRARY: library, PlanKind.FUSED: fused}).verdict is Verdict.FUSED_WINS
+    decision = decide({PlanKind.LIBRARY: library, PlanKind.FUSED: fused}, apart)
+    assert (decision.verdict, decision.winner) == (Verdict.TIE, PlanKind.LIBRARY)
+
+
+def test_a_kind_that_failed_is_absent() -> None:
+    alone = decide({PlanKind.LIBRARY: noisy(100)})
+    assert (alone.verdict, alone.winner) == (Verdict.DO_NOT_FUSE, PlanKind.LIBRARY)
+    assert decide({PlanKind.FUSED: noisy(100)}).verdict is Verdict.FUSED_WINS
+    with pytest.raises(ValueError, match="no plan kind"):
+        decide({})
