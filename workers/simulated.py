@@ -103,7 +103,14 @@ class SimulatedEvaluator:
         )
 
     def _random(self, *of: object) -> random.Random:
+        """A generator of its own for each purpose and thing; the same one each time."""
         return random.Random("/".join(map(str, (self._seed, *of))))
+
+    def slowdown(self, candidate: Candidate) -> float:
+        """Factor >= 1 between the forecast and the truth: of the tiling, times that of the schedule."""
+        tiling = self._random("tiling", candidate.schedule and candidate.schedule.tiling)
+        schedule = self._random("schedule", candidate)
+        return math.exp(abs(tiling.gauss(0, self._tiling_error)) + abs(schedule.gauss(0, self._schedule_error)))
 
     def true_us(self, problem: Problem, candidate: Candidate) -> float:
         """The time without noise, microseconds; never under the roofline.
@@ -114,11 +121,12 @@ class SimulatedEvaluator:
         workload, gpu = problem.workload, self._target.gpu
         if candidate.schedule is None:
             return library_us(workload, gpu)
-        plans = plans_for(workload, gpu, candidate)
-        forecast_us = sum(simulate(plan).makespan_us for plan in plans)
-        tiling = abs(self._random("tiling", candidate.schedule.tiling).gauss(0, self._tiling_error))
-        schedule = abs(self._random(candidate.plan_kind, candidate.schedule.digest).gauss(0, self._schedule_error))
-        return max(forecast_us * math.exp(tiling + schedule), reference_us(workload, gpu))
+        forecast_us = sum(simulate(plan).makespan_us for plan in plans_for(workload, gpu, candidate))
+        return max(forecast_us * self.slowdown(candidate), reference_us(workload, gpu))
+
+    def has_fault(self, candidate: Candidate) -> bool:
+        """Whether this candidate hangs, crashes or computes wrong numbers."""
+        return self._fault(candidate, {}) is not None
 
     def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
         """Proves one candidate and times it on the simulator, beside the library."""
@@ -135,7 +143,7 @@ class SimulatedEvaluator:
         """The fault that this schedule has, if any."""
         if candidate.schedule is None:
             return None
-        draw = self._random("fault", candidate.plan_kind, candidate.schedule.digest).random()
+        draw = self._random("fault", candidate).random()
         for rate, stage, kind, what in (
             (self._faults.hang, Stage.TIME, FailureKind.HANG, "a wait never ended"),
             (self._faults.crash, Stage.LAUNCH, FailureKind.CRASH, "the child died"),
@@ -149,8 +157,7 @@ class SimulatedEvaluator:
     def _measure(self, problem: Problem, candidate: Candidate, true_us: float, stage_s: dict[str, float]) -> Measured:
         """Rounds of noisy samples of the candidate and the library; the round's drift is common to both."""
         floor_us = reference_us(problem.workload, self._target.gpu)
-        digest = candidate.schedule.digest if candidate.schedule else ""
-        draw = self._random("noise", problem.seed, candidate.plan_kind, digest)
+        draw = self._random("noise", problem.seed, candidate)
         base_us = library_us(problem.workload, self._target.gpu)
         samples, ratios, library = [], [], []
         for _ in range(NUM_ROUNDS):

@@ -15,9 +15,9 @@ from tuner.core.space import Space
 from tuner.search.axes import Features, ordering_features, tiling_features
 
 #: Schedules that are drawn from the whole space; a space that is not larger is in the pool as a whole.
-NUM_DRAWN = 600
+NUM_DRAWN = 500
 #: Neighbours of the best that join them, at most.
-NUM_NEAR = 600
+NUM_NEAR = 400
 
 
 def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
@@ -35,7 +35,6 @@ class Pool:
         self._space = space
         self._kind = kind
         self._seed = seed
-        self._features: dict[Schedule, list[float]] = {}
         self._tilings: dict[Tiling, list[float]] = {}
         whole = list(islice(space, NUM_DRAWN + 1))
         self._whole = whole if len(whole) <= NUM_DRAWN else None
@@ -61,13 +60,29 @@ class Pool:
         return len(tiling_features(self._space.tilings[0], self._space.workload, self._space.gpu))
 
     def features(self, schedules: Iterable[Schedule]) -> Features:
-        """[num_schedules, num_features]; each row is worked out once."""
-        return np.array([self._features.get(schedule) or self._encode(schedule) for schedule in schedules])
+        """[num_schedules, num_features]."""
+        return np.array([self._encode(schedule) for schedule in schedules])
 
     def _encode(self, schedule: Schedule) -> list[float]:
         tiling = self._tilings.get(schedule.tiling)
         if tiling is None:
             tiling = tiling_features(schedule.tiling, self._space.workload, self._space.gpu)
             self._tilings[schedule.tiling] = tiling
-        row = self._features[schedule] = tiling + ordering_features(schedule.ordering)
-        return row
+        return tiling + ordering_features(schedule.ordering)
+
+
+class Offer:
+    """A pool's schedules of one period, with their features; what is tried is withdrawn."""
+
+    def __init__(self, pool: Pool, schedules: list[Schedule]) -> None:
+        self.schedules = schedules
+        self.features = pool.features(schedules)
+        #: [num_schedules] whether it is still unseen.
+        self.is_left = np.ones(len(schedules), dtype=bool)
+        self._index = {schedule: index for index, schedule in enumerate(schedules)}
+
+    def withdraw(self, schedule: Schedule) -> None:
+        """Takes a schedule out, if it is in."""
+        index = self._index.get(schedule)
+        if index is not None:
+            self.is_left[index] = False

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
+from threadpoolctl import ThreadpoolController
 
 from tuner.core.schedule import Schedule
-from tuner.search.axes import from_params, to_params
-from tuner.search.pool import Pool
+from tuner.search.axes import Features, from_params, to_params
+from tuner.search.pool import Offer, Pool
 from tuner.search.surrogate import Scales, Surrogate, expected_improvement
 
 #: After so many trials of its plan kind the pool's near part and the surrogate's scales are renewed ...
@@ -24,14 +26,27 @@ REDRAWN_EVERY = 4
 #: Best schedules whose neighbours join the pool.
 NUM_BEST = 4
 #: Trials that the surrogate is fitted to, at most: the best half of it, and the others evenly over time.
-MAX_FITTED = 160
+MAX_FITTED = 120
 #: A failed or rejected trial counts as slow as this quantile of the measured ones: bad, not unknown, and not so bad
 #: that it hides its good neighbours.
 FAILED_QUANTILE = 0.9
 
 
+_BLAS = ThreadpoolController()
+
+
 class PoolExhausted(Exception):
     """Nothing legal is left untried."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Told:
+    """A finished trial, decoded once."""
+
+    schedule: Schedule
+    features: Features
+    #: Natural logarithm of the value; None where it failed.
+    log_value: float | None
 
 
 class PoolSampler(BaseSampler):
@@ -42,10 +57,9 @@ class PoolSampler(BaseSampler):
         self._axes = axes
         self._period = -1
         self._drawn: list[Schedule] = []
-        self._near: list[Schedule] = []
-        self._scales: Scales | None = None
-        #: Trial number -> schedule: parameters are decoded once.
-        self._schedules: dict[int, Schedule] = {}
+        self._offered = Offer(pool, [])
+        self._scales = Scales()
+        self._told: list[_Told] = []
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """All axes at once."""
@@ -66,48 +80,57 @@ class PoolSampler(BaseSampler):
             PoolExhausted: nothing legal is left untried.
         """
         told = [one for one in study.get_trials(deepcopy=False) if one.state.is_finished()]
-        return to_params(self._next(told))
+        self._told += [self._read(one) for one in told[len(self._told) :]]
+        # The matrices are small: more threads only spin, and take the cores from whoever compiles meanwhile.
+        with _BLAS.limit(limits=1, user_api="blas"):
+            return self._next()
 
-    def _schedule(self, trial: FrozenTrial) -> Schedule:
-        schedule = self._schedules.get(trial.number)
-        if schedule is None:
-            schedule = self._schedules[trial.number] = from_params(trial.params)
-        return schedule
-
-    def _next(self, told: Sequence[FrozenTrial]) -> Schedule:
-        self._renew(told)
-        seen = {self._schedule(trial) for trial in told}
-        pool = [schedule for schedule in dict.fromkeys((*self._near, *self._drawn)) if schedule not in seen]
-        if not pool:
+    def _next(self) -> dict[str, Any]:
+        self._renew()
+        if not self._offered.is_left.any():
             raise PoolExhausted
-        if not any(trial.state is TrialState.COMPLETE for trial in told):
-            return pool[0]
-        surrogate, best = self._fit(told, self._scales)
-        mean, deviation = surrogate.predict(self._pool.features(pool))
-        return pool[int(np.argmax(expected_improvement(mean, deviation, best)))]
+        return to_params(self._offered.schedules[self._choice()])
 
-    def _renew(self, told: Sequence[FrozenTrial]) -> None:
+    def _read(self, trial: FrozenTrial) -> _Told:
+        schedule = from_params(trial.params)
+        self._offered.withdraw(schedule)
+        log_value = None if trial.value is None else math.log(trial.value)
+        return _Told(schedule=schedule, features=self._pool.features([schedule])[0], log_value=log_value)
+
+    def _choice(self) -> int:
+        """Index of the next schedule among those offered."""
+        left = np.flatnonzero(self._offered.is_left)
+        measured = [told.log_value for told in self._told if told.log_value is not None]
+        if not measured:
+            return int(left[0])
+        mean, deviation = self._fit(self._told, self._scales).predict(self._offered.features[left])
+        return int(left[np.argmax(expected_improvement(mean, deviation, min(measured)))])
+
+    def _renew(self) -> None:
         """Brings pool and scales to the present period; they depend on what was told before it began, alone."""
-        period = len(told) // RENEWED_EVERY
+        period = len(self._told) // RENEWED_EVERY
         if period == self._period:
             return
-        before = told[: period * RENEWED_EVERY]
-        measured = [trial for trial in before if trial.state is TrialState.COMPLETE]
-        measured.sort(key=lambda trial: trial.value or math.inf)
-        self._near = self._pool.near(self._schedule(trial) for trial in measured[:NUM_BEST])
+        before = self._told[: period * RENEWED_EVERY]
+        ranked = sorted((told.log_value, index) for index, told in enumerate(before) if told.log_value is not None)
+        near = self._pool.near(before[index].schedule for _, index in ranked[:NUM_BEST])
         if not self._drawn or period // REDRAWN_EVERY != self._period // REDRAWN_EVERY:
             self._drawn = self._pool.drawn(period // REDRAWN_EVERY)
-        self._scales = self._fit(before, None)[0].scales if len(measured) > 1 else Scales()
+        self._offered = Offer(self._pool, list(dict.fromkeys((*near, *self._drawn))))
+        for told in self._told:
+            self._offered.withdraw(told.schedule)
+        if len(ranked) > 1:
+            self._scales = self._fit(before, None).scales
         self._period = period
 
-    def _fit(self, told: Sequence[FrozenTrial], scales: Scales | None) -> tuple[Surrogate, float]:
-        """The surrogate of the logarithm of the told values, and the best of these."""
-        measured = [math.log(trial.value) for trial in told if trial.value is not None]
+    def _fit(self, told: Sequence[_Told], scales: Scales | None) -> Surrogate:
+        """The surrogate of the logarithm of the told values."""
+        measured = [one.log_value for one in told if one.log_value is not None]
         bad = float(np.quantile(measured, FAILED_QUANTILE))
-        values = np.array([bad if trial.value is None else math.log(trial.value) for trial in told])
+        values = np.array([bad if one.log_value is None else one.log_value for one in told])
         chosen = _most_telling(values)
-        features = self._pool.features(self._schedule(told[index]) for index in chosen)
-        return Surrogate(features, values[chosen], self._pool.num_tiling_features, scales), min(measured)
+        features = np.array([told[index].features for index in chosen])
+        return Surrogate(features, values[chosen], self._pool.num_tiling_features, scales)
 
 
 def _most_telling(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.intp]]:

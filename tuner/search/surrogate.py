@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,12 @@ class Scales:
     tiling_share: float = 0.6
 
 
+_GRID = tuple(
+    Scales(tiling=tiling, whole=whole, tiling_share=share)
+    for tiling, whole, share in product(_TILING_SCALES, _WHOLE_SCALES, _TILING_SHARES)
+)
+
+
 def squared_distances(a: Matrix, b: Matrix) -> Matrix:
     """[len(a), len(b)] squared Euclidean distances of rows."""
     square = (a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2 * a @ b.T
@@ -48,53 +55,46 @@ class Surrogate:
     """Fitted to rows of features, of which the first `num_tiling` belong to the tiling, and their values."""
 
     def __init__(self, features: Matrix, values: Matrix, num_tiling: int, scales: Scales | None = None) -> None:
+        """Without `scales` the likeliest are taken."""
         self._features = features
         self._num_tiling = num_tiling
-        self._mean, self._deviation = values.mean(), values.std() or 1.0
-        self._values = (values - self._mean) / self._deviation
-        squares = self._squares(features, features)
-        self.scales = scales or self._likeliest(squares)
-        self._lower = self._factor(squares, self.scales)
-        self._weights = self._solve(self._lower, self._values)
+        self._mean, self._deviation = float(values.mean()), float(values.std()) or 1.0
+        standard = (values - self._mean) / self._deviation
+        squares = self._squares(features)
+        self.scales = scales or max(_GRID, key=lambda scales: _log_likelihood(_kernel(squares, scales), standard))
+        self._whiten = _whitening(_kernel(squares, self.scales))
+        self._weights = self._whiten.T @ (self._whiten @ standard)
 
-    def _squares(self, a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
-        split = self._num_tiling
-        tiling = squared_distances(a[:, :split], b[:, :split])
-        return tiling, tiling + squared_distances(a[:, split:], b[:, split:])
-
-    @staticmethod
-    def _kernel(squares: tuple[Matrix, Matrix], scales: Scales) -> Matrix:
-        share = scales.tiling_share
-        return share * _matern(squares[0], scales.tiling) + (1 - share) * _matern(squares[1], scales.whole)
-
-    def _factor(self, squares: tuple[Matrix, Matrix], scales: Scales) -> Matrix:
-        kernel = self._kernel(squares, scales)
-        return np.linalg.cholesky(kernel + _NOISE * np.eye(len(kernel))).astype(np.float64, copy=False)
-
-    @staticmethod
-    def _solve(lower: Matrix, values: Matrix) -> Matrix:
-        solved: Matrix = np.linalg.solve(lower.T, np.linalg.solve(lower, values))
-        return solved
-
-    def _likeliest(self, squares: tuple[Matrix, Matrix]) -> Scales:
-        def log_likelihood(scales: Scales) -> float:
-            lower = self._factor(squares, scales)
-            return float(-0.5 * self._values @ self._solve(lower, self._values) - np.log(np.diag(lower)).sum())
-
-        grid = [
-            Scales(tiling=tiling, whole=whole, tiling_share=share)
-            for tiling in _TILING_SCALES
-            for whole in _WHOLE_SCALES
-            for share in _TILING_SHARES
-        ]
-        return max(grid, key=log_likelihood)
+    def _squares(self, rows: Matrix) -> tuple[Matrix, Matrix]:
+        """Squared distances of `rows` to the fitted rows: of the tilings, and of the whole schedules."""
+        split, fitted = self._num_tiling, self._features
+        tiling = squared_distances(rows[:, :split], fitted[:, :split])
+        return tiling, tiling + squared_distances(rows[:, split:], fitted[:, split:])
 
     def predict(self, features: Matrix) -> tuple[Matrix, Matrix]:
         """Mean and standard deviation of the value at each row."""
-        cross = self._kernel(self._squares(features, self._features), self.scales)
-        half = np.linalg.solve(self._lower, cross.T)
-        variance = np.maximum(1.0 - (half * half).sum(0), 1e-9)
+        cross = _kernel(self._squares(features), self.scales)
+        white = self._whiten @ cross.T
+        variance = np.maximum(1.0 - (white * white).sum(0), 1e-9)
         return self._mean + self._deviation * (cross @ self._weights), self._deviation * np.sqrt(variance)
+
+
+def _kernel(squares: tuple[Matrix, Matrix], scales: Scales) -> Matrix:
+    share = scales.tiling_share
+    return share * _matern(squares[0], scales.tiling) + (1 - share) * _matern(squares[1], scales.whole)
+
+
+def _whitening(kernel: Matrix) -> Matrix:
+    """The inverse of the Cholesky factor of the kernel with its noise."""
+    lower = np.linalg.cholesky(kernel + _NOISE * np.eye(len(kernel)))
+    return np.asarray(np.linalg.inv(lower), dtype=np.float64)
+
+
+def _log_likelihood(kernel: Matrix, values: Matrix) -> float:
+    """Up to a constant. Source: Rasmussen and Williams, eq. 2.30."""
+    whiten = _whitening(kernel)
+    white = whiten @ values
+    return float(-0.5 * white @ white + np.log(np.diag(whiten)).sum())
 
 
 def expected_improvement(mean: Matrix, deviation: Matrix, best: float) -> Matrix:
