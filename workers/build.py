@@ -73,6 +73,11 @@ def nvrtc_version() -> str:
     return f"{major}.{minor}"
 
 
+def _options(compiler: str) -> tuple[str, ...]:
+    """From version 13 on NVRTC has a cache of its own, and a hit in it has no log: it is switched off."""
+    return (*_OPTIONS, "--no-cache") if int(compiler.split(".")[0]) >= 13 else _OPTIONS
+
+
 def compile_source(source: str, arch: str) -> tuple[bytes, str]:
     """One NVRTC run in this process: cubin and log. `arch` is e.g. ``sm_90a``.
 
@@ -88,7 +93,7 @@ def compile_source(source: str, arch: str) -> tuple[bytes, str]:
     status, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
     check(status)
     try:
-        options = [option.encode() for option in (f"--gpu-architecture={arch}", *_OPTIONS)]
+        options = [option.encode() for option in (f"--gpu-architecture={arch}", *_options(nvrtc_version()))]
         (compiled,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         status, size = nvrtc.nvrtcGetProgramLogSize(program)
         check(status)
@@ -130,7 +135,7 @@ def parse_log(log: str) -> Resources:
 
 def build_key(source: str, arch: str, compiler: str) -> str:
     """The content address of a build."""
-    return hashlib.sha256("\0".join((source, arch, compiler, *_OPTIONS)).encode()).hexdigest()
+    return hashlib.sha256("\0".join((source, arch, compiler, *_options(compiler))).encode()).hexdigest()
 
 
 def _compile_timed(source: str, arch: str) -> tuple[bytes, str, float]:

@@ -20,6 +20,7 @@ DEVICE_FILES = (
     "launch_args.cuh",
     "sync.cuh",
     "scheduler.cuh",
+    "copy.cuh",
     "mainloop_mma.cuh",
     "epilogue.cuh",
     "chain.cuh",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -9,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import cupy
+import pynvml
 import pytest
 
 from tests.gpu.helpers import forged, fused, problem, schedule
@@ -23,7 +26,6 @@ from workers.supervisor import Card, Deadlines, GpuSupervisor
 
 pytest.importorskip("cupy")
 
-import cupy
 
 from workers.gpu.child import live_facts, lock_path
 from workers.gpu.launch import Kernel, PlanOnDevice
@@ -149,28 +151,34 @@ if __name__ == "__main__":
 """
 
 
-def test_a_killed_parent_takes_its_hanging_child_along_and_frees_the_card(card: Card, build_cache: Path) -> None:
-    import fcntl
-
-    import pynvml
-
-    # The spin limit is hours, so the kernel hangs for good.
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    parent = subprocess.Popen(
-        [sys.executable, "-c", HANGING_PARENT, str(build_cache)], stdout=subprocess.PIPE, text=True, env=env
-    )
-    assert parent.stdout is not None
-    word, pid_text, uuid = parent.stdout.readline().split()
-    assert word == "CHILD"
-    pid = int(pid_text)
-    pynvml.nvmlInit()
+def wait_until_busy(uuid: str) -> None:
+    """Until the hung kernel keeps the card busy."""
     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     end = time.monotonic() + 30
-    while pynvml.nvmlDeviceGetUtilizationRates(handle).gpu < 50:  # the hung kernel keeps the card busy
+    while pynvml.nvmlDeviceGetUtilizationRates(handle).gpu < 50:
         assert time.monotonic() < end, "the hang did not start"
         time.sleep(0.1)
-    parent.kill()
-    parent.wait()
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_killed_parent_takes_its_hanging_child_along_and_frees_the_card(card: Card, build_cache: Path) -> None:
+    # The spin limit is hours, so the kernel hangs for good.
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    pynvml.nvmlInit()
+    command = [sys.executable, "-c", HANGING_PARENT, str(build_cache)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as parent:
+        assert parent.stdout is not None
+        word, pid_text, uuid = parent.stdout.readline().split()
+        assert word == "CHILD"
+        wait_until_busy(uuid)
+        parent.kill()
     killed = time.monotonic()
     with lock_path(uuid).open("a+") as file:
         while True:
@@ -180,6 +188,6 @@ def test_a_killed_parent_takes_its_hanging_child_along_and_frees_the_card(card: 
             except BlockingIOError:
                 assert time.monotonic() - killed < 2, "the lock stays held"
                 time.sleep(0.02)
-    while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
+    while is_running(int(pid_text)):
         assert time.monotonic() - killed < 2, "the child outlives its parent"
         time.sleep(0.02)

@@ -19,7 +19,8 @@ __device__ constexpr int first_like(int op) {
 
 // Computes, stores and publishes one tile; false, for all threads alike, if the launch was aborted.
 template <int kOp = 0>
-__device__ __forceinline__ bool run_task(const LaunchArgs& args, const Task& task, const Scheduler& scheduler, u32 ring) {
+__device__ __forceinline__ bool run_task(const LaunchArgs& args, const Task& task, Scheduler& scheduler, u32 ring,
+                                         float (&accumulators)[kMaxAccumulators]) {
   if constexpr (kOp < kNumOps) {
     bool mine = false;
     if constexpr (first_like(kOp) == kOp) {
@@ -28,29 +29,29 @@ __device__ __forceinline__ bool run_task(const LaunchArgs& args, const Task& tas
     }
     if constexpr (first_like(kOp) == kOp) {
       if (mine) {
-        MmaTile<kOp> tile;
-        if (!tile.compute(args, task, scheduler.next, scheduler.epoch, ring)) return false;
+        MmaTile<kOp> tile(accumulators);
+        if (!tile.compute(args, task, scheduler, ring)) return false;
         store_tile<kOp>(tile, args, task);
         __syncthreads();
         post(args, task);
         return true;
       }
     }
-    return run_task<kOp + 1>(args, task, scheduler, ring);
+    return run_task<kOp + 1>(args, task, scheduler, ring, accumulators);
   }
   return true;
 }
 
-extern "C" __global__ void __launch_bounds__(kNumThreads) tuner_chain(const __grid_constant__ LaunchArgs args) {
+extern "C" __global__ void __launch_bounds__(kNumThreads, 1) tuner_chain(const __grid_constant__ LaunchArgs args) {
   extern __shared__ __align__(128) unsigned char ring_memory[];
-  __shared__ int shared_next[2];
+  __shared__ Scheduler::Shared shared;
   const u32 ring = shared_address(ring_memory);
-  Scheduler scheduler(args, shared_next);
+  Scheduler scheduler(args, shared);
+  float accumulators[kMaxAccumulators];
   while (scheduler.has_task()) {
     const Task task = scheduler.task();
-    const u64 drawn_ahead = scheduler.draw_ahead();
-    if (!run_task(args, task, scheduler, ring)) break;
-    scheduler.advance(drawn_ahead);
+    if (!run_task(args, task, scheduler, ring, accumulators)) break;
+    scheduler.advance();
   }
   poison_if_aborted(args);
 }

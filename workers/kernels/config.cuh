@@ -37,3 +37,14 @@ __device__ constexpr int max_stage_bytes() {
   return widest;
 }
 constexpr int kStageBytes = max_stage_bytes();
+
+// fp32 accumulators of one thread, of the widest op.
+__device__ constexpr int max_accumulators() {
+  int widest = 0;
+  for (const OpConfig& op : kOps) {
+    const int accumulators = op.tile_m * op.tile_n / kNumThreads;
+    widest = accumulators > widest ? accumulators : widest;
+  }
+  return widest;
+}
+constexpr int kMaxAccumulators = max_accumulators();

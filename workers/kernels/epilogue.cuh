@@ -41,8 +41,8 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
       for (int half = 0; half < 2; ++half) {
         const int row = row0 + i * 16 + half * 8;
         if (row >= op.m || column >= op.n) continue;
-        const u32 packed = pack_two<kBf16>(activate<kConfig.activation>(tile.acc[i][j][2 * half] + bias[0]),
-                                           activate<kConfig.activation>(tile.acc[i][j][2 * half + 1] + bias[1]));
+        const u32 packed = pack_two<kBf16>(activate<kConfig.activation>(tile.acc[Tile::index(i, j) + 2 * half] + bias[0]),
+                                           activate<kConfig.activation>(tile.acc[Tile::index(i, j) + 2 * half + 1] + bias[1]));
         u16* target = op.c + static_cast<long long>(row) * op.n + column;
         if (pairs) {
           *reinterpret_cast<u32*>(target) = packed;

@@ -41,7 +41,7 @@ __device__ __forceinline__ void ldmatrix_x2(u32 (&r)[2], u32 shared) {
 
 // d += a b for one 16 x 8 x 16 fragment, fp32 accumulation.
 template <bool kIsBf16>
-__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+__device__ __forceinline__ void mma_m16n8k16(float* d, const u32 (&a)[4], const u32 (&b)[2]) {
   if constexpr (kIsBf16) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -113,4 +113,14 @@ __device__ __forceinline__ float tanh_approx(float x) {
   float y;
   asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+
+__device__ __forceinline__ u16 load_past_l1(const u16* address) {
+  u16 value;
+  asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(value) : "l"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ void store_shared(u32 address, u16 value) {
+  asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(value) : "memory");
 }

@@ -1,8 +1,9 @@
 // Which task comes next: the CTA's own queue, or the next ticket. Also tells the launch's epoch.
 //
-// Tickets are drawn one ahead, while the present tile is computed. That keeps liveness: a CTA works its tickets off in
-// the order drawn, every wait of a ticket is posted by lower tickets, so the lowest unfinished ticket is held by a CTA
-// that has nothing lower left to do and waits for nothing unfinished.
+// Tickets are drawn one ahead, under the last steps of the present tile (earlier, a CTA would hoard: at the start it
+// would hold two tickets before its neighbour has one). That keeps liveness: a CTA draws only after its wait is over and
+// works its tickets off in the order drawn, every wait of a ticket is posted by lower tickets, so the lowest unfinished
+// ticket is held by a CTA that has nothing lower left to do and waits for nothing unfinished.
 //
 // One launch draws exactly num_tasks + num_ctas tickets (each CTA stops at its first one beyond the end), and static
 // queues add exactly num_ctas, so `drawn` divided by that number is the epoch.
@@ -10,30 +11,35 @@
 #include "launch_args.cuh"
 
 struct Scheduler {
-  const LaunchArgs& args;
-  int* shared_next;  // [2] in shared memory: task index, epoch
-  int next = 0;      // static: next of the queue; ticket: thread 0's drawn ticket
-  int end = 0;
-  u32 epoch = 0;
+  // In shared memory, written by thread 0.
+  struct Shared {
+    u64 first_ticket;  // of this launch
+    u32 epoch;
+    int next;
+  };
 
-  __device__ Scheduler(const LaunchArgs& launch_args, int* shared) : args(launch_args), shared_next(shared) {
+  const LaunchArgs& args;
+  Shared& shared;
+  int next, end;  // static: what is left of the queue; ticket: the ticket held, and the number of tasks
+  u32 epoch;
+  u64 drawn_ahead = 0;  // thread 0 of ticket plans
+
+  __device__ Scheduler(const LaunchArgs& launch_args, Shared& in_shared_memory)
+      : args(launch_args), shared(in_shared_memory) {
     const bool is_static = args.plan.assignment == kStaticQueues;
-    const u64 per_launch = is_static ? args.plan.num_ctas : args.plan.num_tasks + args.plan.num_ctas;
     if (threadIdx.x == 0) {
+      const u64 per_launch = is_static ? args.plan.num_ctas : args.plan.num_tasks + args.plan.num_ctas;
       const u64 drawn = fetch_add_relaxed_gpu(&args.workspace->drawn, 1);
-      shared_next[0] = static_cast<int>(drawn % per_launch);
-      shared_next[1] = static_cast<int>(drawn / per_launch);
+      const u64 launch = drawn / per_launch;
+      shared.first_ticket = launch * per_launch;
+      shared.epoch = static_cast<u32>(launch);
+      shared.next = static_cast<int>(drawn - shared.first_ticket);
     }
     __syncthreads();
-    epoch = static_cast<u32>(shared_next[1]);
-    if (is_static) {
-      const int* queues = args.words + args.plan.queue_offset;
-      next = queues[blockIdx.x];
-      end = queues[blockIdx.x + 1];
-    } else {
-      next = shared_next[0];
-      end = args.plan.num_tasks;
-    }
+    epoch = shared.epoch;
+    const int* queues = args.words + args.plan.queue_offset;
+    next = is_static ? queues[blockIdx.x] : shared.next;
+    end = is_static ? queues[blockIdx.x + 1] : args.plan.num_tasks;
   }
 
   __device__ bool has_task() const { return next < end; }
@@ -44,24 +50,21 @@ struct Scheduler {
     return Task{low.x, low.y, low.z, low.w, high.x, high.y, {0, 0}};
   }
 
-  // Draws the ticket of the next round; its latency hides behind the tile. Thread 0 holds the result until `advance`.
-  __device__ u64 draw_ahead() const {
-    const bool draws = threadIdx.x == 0 && args.plan.assignment != kStaticQueues;
-    return draws ? fetch_add_relaxed_gpu(&args.workspace->drawn, 1) : 0;
+  // Draws the ticket of the next round, once per tile; its latency hides behind the tile's last steps.
+  __device__ void draw_ahead() {
+    if (threadIdx.x == 0 && args.plan.assignment != kStaticQueues)
+      drawn_ahead = fetch_add_relaxed_gpu(&args.workspace->drawn, 1);
   }
 
   // Ends the round for the whole CTA: a barrier, after which shared memory may be reused.
-  __device__ void advance(u64 drawn_ahead) {
+  __device__ void advance() {
     if (args.plan.assignment == kStaticQueues) {
       ++next;
       __syncthreads();
       return;
     }
-    if (threadIdx.x == 0) {
-      const u64 per_launch = args.plan.num_tasks + args.plan.num_ctas;
-      shared_next[0] = static_cast<int>(drawn_ahead % per_launch);
-    }
+    if (threadIdx.x == 0) shared.next = static_cast<int>(drawn_ahead - shared.first_ticket);
     __syncthreads();
-    next = shared_next[0];
+    next = shared.next;
   }
 };

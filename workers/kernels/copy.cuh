@@ -1,0 +1,73 @@
+// Global -> shared copies of an operand tile, rows of kTileK elements, one pipeline stage at a time.
+//
+// Layout. Rows are cut into 16-byte chunks. Chunk c of row r lies at position c ^ swizzle(r), so that the eight rows
+// which one ldmatrix reads fall into eight different bank groups.
+//
+// Ragged edges. Rows beyond the matrix and columns beyond k are copied with zero valid bytes, i.e. they are zero in
+// shared memory; a copy is never wider than the alignment of a row, so no copy straddles the end of k. A pointer may lie
+// outside the matrix where zero bytes are read through it.
+#pragma once
+#include "config.cuh"
+#include "ptx.cuh"
+
+template <int kTileK>
+struct RowLayout {
+  static constexpr int kChunks = kTileK / 8;
+  static constexpr int kRowBytes = kTileK * 2;
+  static_assert(kChunks == 4 || kChunks == 8 || kChunks == 16, "the swizzle knows rows of 4, 8 and 16 chunks");
+
+  __device__ static constexpr int offset(int row, int chunk) {
+    const int swizzle = kChunks == 4 ? (row >> 1) & 3 : row & 7;
+    return row * kRowBytes + ((chunk ^ swizzle) * 16);
+  }
+};
+
+// One thread's share of a [kRows, kTileK] tile: the same column of every kRowsPerRound-th row.
+template <int kRows, int kTileK, int kBytes>
+struct TileCopy {
+  using Layout = RowLayout<kTileK>;
+  static constexpr int kElements = kBytes / 2;
+  static constexpr int kCopiesPerRow = kTileK / kElements;
+  static constexpr int kRowsPerRound = kNumThreads / kCopiesPerRow;
+  static constexpr int kRounds = (kRows + kRowsPerRound - 1) / kRowsPerRound;
+  static_assert(kNumThreads % kCopiesPerRow == 0, "a thread keeps its column");
+  // Where a round is a multiple of 8 rows, the swizzle is the same in all of them and offsets are immediates.
+  static constexpr bool kSameSwizzle = kRowsPerRound % 8 == 0;
+
+  const u16* source;  // of this thread's first row, at its column of the next stage
+  u32 first;          // where that goes in the stage's tile
+  int rows_left;      // rows of the matrix from this thread's first row on
+
+  __device__ static int row() { return static_cast<int>(threadIdx.x) / kCopiesPerRow; }
+  __device__ static int column() { return static_cast<int>(threadIdx.x) % kCopiesPerRow * kElements; }
+
+  __device__ TileCopy(const u16* matrix, int row0, int num_rows, int k)
+      : source(matrix + static_cast<long long>(row0 + row()) * k + column()),
+        first(Layout::offset(row(), column() / 8) + column() % 8 * 2),
+        rows_left(num_rows - row0 - row()) {}
+
+  // Requests the stage that starts at column `k0` into `tile`; call once per stage, in order.
+  __device__ __forceinline__ void copy(u32 tile, int k0, int k) {
+    const int rows_valid = k0 + column() < k ? rows_left : 0;
+    const u16* from = source;
+#pragma unroll(kBytes == 16 ? kRounds : 1)
+    for (int round = 0; round < kRounds; ++round) {
+      const int below = round * kRowsPerRound;
+      if (kRows % kRowsPerRound != 0 && row() + below >= kRows) break;
+      const u32 target = kSameSwizzle ? first + below * Layout::kRowBytes
+                                      : Layout::offset(row() + below, column() / 8) + column() % 8 * 2;
+      copy_one(tile + target, from, below < rows_valid);
+      from += kRowsPerRound * k;  // 32-bit product: a matrix has at most 2^31 - 1 elements
+    }
+    source += kTileK;
+  }
+
+  __device__ __forceinline__ static void copy_one(u32 target, const u16* from, bool valid) {
+    if constexpr (kBytes >= 4) {
+      cp_async<kBytes>(target, from, valid ? kBytes : 0);
+    } else {
+      // Past L1, like cp.async.cg: an intermediate may have been written by another SM a moment ago.
+      store_shared(target, valid ? load_past_l1(from) : static_cast<u16>(0));
+    }
+  }
+};
