@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import delete, func, select, update
@@ -36,14 +38,14 @@ class _Item:
     at: float
     size_bytes: int
     is_file: bool
-    remove: Callable[[], None]
+    remove: Callable[[], object]
 
 
 def _files_below(root: Path) -> Iterator[tuple[Path, float, int]]:
     for path in root.rglob("*"):
-        if path.is_file():
-            stat = path.stat()
-            yield path, stat.st_mtime, stat.st_size
+        with suppress(FileNotFoundError):  # a compiler's temporary file may be gone by now
+            if path.is_file():
+                yield path, path.stat().st_mtime, path.stat().st_size
 
 
 def _droppable_samples(session: Session) -> Iterator[_Item]:
@@ -54,11 +56,9 @@ def _droppable_samples(session: Session) -> Iterator[_Item]:
         .where(JobRow.state.in_(_FINAL_STATES), TrialRow.samples.is_not(None))
         .group_by(JobRow.id, JobRow.finished_at)
     )
-    for job_id, finished_at, size_bytes in session.execute(query).tuples():
+    for job_id, finished_at, size_bytes in session.execute(query):
         drop = update(TrialRow).where(TrialRow.job_id == job_id).values(samples=None)
-        yield _Item(
-            at=finished_at or 0.0, size_bytes=size_bytes, is_file=False, remove=lambda drop=drop: session.execute(drop)
-        )
+        yield _Item(at=finished_at or 0.0, size_bytes=size_bytes, is_file=False, remove=partial(session.execute, drop))
 
 
 def collect(session: Session, artifacts: ArtifactFolder, build_cache: Path, limit_bytes: int) -> Freed:
@@ -71,7 +71,9 @@ def collect(session: Session, artifacts: ArtifactFolder, build_cache: Path, limi
         for path, at, size_bytes in _files_below(root):
             total_bytes += size_bytes
             if path.name not in named:
-                items.append(_Item(at=at, size_bytes=size_bytes, is_file=True, remove=path.unlink))
+                items.append(
+                    _Item(at=at, size_bytes=size_bytes, is_file=True, remove=partial(path.unlink, missing_ok=True))
+                )
     num_files = num_jobs = freed_bytes = 0
     for item in sorted(items, key=lambda item: item.at):
         if total_bytes - freed_bytes <= limit_bytes:

@@ -145,7 +145,7 @@ def outcome_counts(session: Session, job_id: str) -> dict[str, int]:
     row_of(session, job_id)
     kind = func.coalesce(TrialRow.failure_kind, TrialRow.outcome)
     query = select(kind, func.count()).where(TrialRow.job_id == job_id).group_by(kind).order_by(kind)
-    return {"measured": 0, "rejected": 0} | dict(session.execute(query).tuples().all())
+    return {"measured": 0, "rejected": 0} | {name: count for name, count in session.execute(query)}  # noqa: C416
 
 
 def best_so_far(session: Session, job_id: str) -> list[tuple[int, float, float | None]]:
