@@ -113,6 +113,13 @@ def test_bands_that_complete_the_same_consumer_rows_have_one_name() -> None:
             tiles=tiling((64, 64), (256, 64), num_warps=8), order=bands(2))  # fmt: skip
 
 
+def test_bands_are_not_so_narrow_that_there_are_thousands() -> None:
+    tall = ffn_pair(m=100_000, d_in=16, d_hidden=16, d_out=16)
+    refused("bands6 over 6250 tile rows makes over 1024 bands: use at least 7 rows",
+            tiles=tiling((16, 32), (16, 32)), order=bands(6), workload=tall)  # fmt: skip
+    check_schedule(tall, H200, Schedule(tiling=tiling((16, 32), (16, 32)), ordering=bands(7)))
+
+
 def test_signals_per_tile_need_rows_of_several_tiles_that_someone_waits_for() -> None:
     per_tile = ordering(granularity=Granularity.TILE)
     refused("each producer tile row is one tile", tiles=tiling((16, 64), (16, 64)), order=per_tile, workload=TINY_GRID)

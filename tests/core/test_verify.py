@@ -127,6 +127,15 @@ def test_a_removed_wait_is_harmless_where_one_cta_runs_everything_in_order() -> 
         verify(replace(plan, tasks=tasks), PAIR, SMALL, GPU)
 
 
+def test_a_long_queue_without_waits_is_judged_at_once() -> None:
+    graph = tile_graph(ffn_pair(m=512, d_in=32, d_hidden=4096, d_out=512), tiling((16, 32), (16, 32)))
+    for assignment in Assignment:
+        plan = plan_of(graph, gpu=small_gpu(1), assignment=assignment)
+        tasks = plan.tasks.copy()
+        tasks[:, 4] = tasks[:, 3]
+        verify(replace(plan, tasks=tasks), graph, SMALL, GPU)
+
+
 def test_a_threshold_below_all_posts_is_a_race() -> None:
     refused(mutants.edit_wait(plan_of(), 0, 2, 1), SafetyError, "(signals 0..0 >= 1)", "posts to signal 0")
 

@@ -31,6 +31,8 @@ STAGE_DEPTHS = (32, 64, 128)
 MAX_STAGES = 8
 NUM_WARPS = (4, 8)
 MAX_CTAS_PER_SM = 2
+#: Each band is a block of its own to plan: millions of tile rows take wider ones.
+MAX_BANDS = 1024
 #: Addresses, loop counters, epilogue and what the compiler adds; taken from above, since a wrong "fits" is found only
 #: after a compile.
 _OTHER_REGISTERS = 50
@@ -139,8 +141,11 @@ def interleave_problem(workload: Workload, tile_ms: tuple[int, ...], interleave:
     first = Interleave()
     if interleave.rows >= num_rows or len(ops) == 1:
         return f"{interleave} over {num_rows} tile rows is the same order as {first}: say {first}"
+    fewest_rows = -(-num_rows // MAX_BANDS)
+    if interleave.rows < fewest_rows:
+        return f"{interleave} over {num_rows} tile rows makes over {MAX_BANDS} bands: use at least {fewest_rows} rows"
     blocks = row_blocks(workload, tile_ms, ops, interleave)
-    narrower = (Interleave(kind=InterleaveKind.BANDS, rows=rows) for rows in range(1, interleave.rows))
+    narrower = (Interleave(kind=InterleaveKind.BANDS, rows=rows) for rows in range(fewest_rows, interleave.rows))
     for plain in (first, *narrower):
         if row_blocks(workload, tile_ms, ops, plain) == blocks:
             return f"{interleave} over {num_rows} tile rows is the same order as {plain}: say {plain}"

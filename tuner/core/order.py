@@ -31,7 +31,7 @@ class Block:
     row_end: int
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=1024)
 def row_blocks(
     workload: Workload, tile_ms: tuple[int, ...], op_indices: tuple[int, ...], interleave: Interleave
 ) -> tuple[Block, ...]:
@@ -66,7 +66,6 @@ def tallest_block(blocks: tuple[Block, ...], op: int) -> int:
     return max(block.row_end - block.row_begin for block in blocks if block.op == op)
 
 
-@lru_cache(maxsize=32)
 def walk(raster: Raster, num_rows: int, num_cols: int) -> tuple[Ints, Ints]:
     """Tile rows and tile columns of a grid in the raster's order, each [num_rows * num_cols]."""
     index = np.arange(num_rows * num_cols, dtype=np.int64)
@@ -80,18 +79,18 @@ def walk(raster: Raster, num_rows: int, num_cols: int) -> tuple[Ints, Ints]:
             order = np.lexsort((row, col, row // raster.width))
         case RasterKind.PANEL:
             order = np.lexsort((col, row, col // raster.width))
-    walked = row[order], col[order]
-    for column in walked:
-        column.setflags(write=False)
-    return walked
+    return row[order], col[order]
 
 
 def global_order(graph: TileGraph, ordering: Ordering) -> tuple[Ints, Ints, Ints]:
     """Op, tile row and tile column of every task in the global order, each [num_tasks]."""
     parts = []
+    walks: dict[tuple[int, int], tuple[Ints, Ints]] = {}  # most blocks of an op are alike
     for block in row_blocks(graph.workload, graph.tile_ms, graph.op_indices, ordering.interleave):
-        num_cols = graph.grids[block.op][1]
-        rows, cols = walk(ordering.rasters[block.op], block.row_end - block.row_begin, num_cols)
+        num_rows = block.row_end - block.row_begin
+        if (block.op, num_rows) not in walks:
+            walks[block.op, num_rows] = walk(ordering.rasters[block.op], num_rows, graph.grids[block.op][1])
+        rows, cols = walks[block.op, num_rows]
         parts.append((np.full(rows.size, block.op, dtype=np.int64), rows + block.row_begin, cols))
     ops, rows, cols = (np.concatenate(column) for column in zip(*parts, strict=True))
     return ops, rows, cols

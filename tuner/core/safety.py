@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.liveness import post_totals, range_reduce, task_name
-from tuner.core.plan import Plan
+from tuner.core.plan import STATIC, Plan
 from tuner.core.progress import Protocol
 from tuner.core.tiles import Edges, TileGraph
 from tuner.errors import SafetyError
@@ -37,8 +37,11 @@ def check_safety(plan: Plan, graph: TileGraph) -> None:
             readers.setdefault(producer, []).extend(consumers)
     if not readers:
         return
-    protocol = Protocol(plan)
-    for producer, consumers in readers.items():
+    protocol, lane = Protocol(plan), _lanes(plan)
+    for producer, members in readers.items():
+        consumers = [task for task in members if lane[task] != lane[producer] or task < producer]
+        if not consumers:
+            continue
         started = protocol.run(num_ctas=plan.num_ctas, frozen=producer).started
         racing = next((consumer for consumer in consumers if started[consumer]), None)
         if racing is not None:
@@ -49,6 +52,13 @@ def check_safety(plan: Plan, graph: TileGraph) -> None:
                 f"{task_name(plan, graph, racing)} can start before {task_name(plan, graph, producer)} is done, which "
                 f"{posts}; the reader's waits {_waits_text(plan, racing)} do not count that post",
             )
+
+
+def _lanes(plan: Plan) -> Ints:
+    """[task] a number that two tasks share if one CTA is sure to run both, in the order of their indices."""
+    if plan.assignment == STATIC:
+        return np.repeat(np.arange(plan.num_ctas), plan.queues[1:].astype(np.int64) - plan.queues[:-1])
+    return np.zeros(plan.num_tasks, dtype=np.int64) if plan.num_ctas == 1 else np.arange(plan.num_tasks)
 
 
 def _waits_text(plan: Plan, task: int) -> str:

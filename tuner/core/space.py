@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
 from typing import overload
@@ -138,6 +138,7 @@ class Space:
             raise IllegalSchedule(problem)
         self.workload = workload
         self.gpu = gpu
+        self._merges: dict[tuple[int, ...], list[tuple[Interleave, tuple[int, ...]]]] = {}
 
     @cached_property
     def tile_ms(self) -> tuple[int, ...]:
@@ -171,18 +172,28 @@ class Space:
         resources = estimated_resources(self.workload, tiling)
         granularities = tuple(value for value in Granularity if granularity_problem(graph, value) is None)
         grids = tuple(grid for grid in GRIDS if grid_problem(graph.num_tasks, resources, self.gpu, *grid) is None)
-        choices = []
-        for interleave in INTERLEAVES:
-            if interleave_problem(self.workload, graph.tile_ms, interleave):
-                continue
-            blocks = row_blocks(self.workload, graph.tile_ms, graph.op_indices, interleave)
-            rasters = tuple(self._rasters(tallest_block(blocks, op), graph.grids[op][1]) for op in graph.op_indices)
-            choices.append(_Choices(interleave=interleave, rasters=rasters, granularities=granularities, grids=grids))
-        return Orderings(tuple(choices))
+        choices = tuple(
+            _Choices(
+                interleave=interleave,
+                rasters=tuple(_rasters(heights[op], cols) for op, (_, cols) in graph.grids.items()),
+                granularities=granularities,
+                grids=grids,
+            )
+            for interleave, heights in self._interleaves(graph.tile_ms)
+        )
+        return Orderings(choices)
 
-    @staticmethod
-    def _rasters(block_rows: int, tile_cols: int) -> tuple[Raster, ...]:
-        return tuple(raster for raster in RASTERS if raster_problem(raster, block_rows, tile_cols, "") is None)
+    def _interleaves(self, tile_ms: tuple[int, ...]) -> list[tuple[Interleave, tuple[int, ...]]]:
+        """The legal interleaves for tiles of these heights, each with the tile rows of every op's tallest block."""
+        if tile_ms not in self._merges:
+            ops = tuple(range(len(self.workload.ops)))
+            legal = [i for i in INTERLEAVES if interleave_problem(self.workload, tile_ms, i) is None]
+            blocks = [row_blocks(self.workload, tile_ms, ops, interleave) for interleave in legal]
+            self._merges[tile_ms] = [
+                (interleave, tuple(tallest_block(merged, op) for op in ops))
+                for interleave, merged in zip(legal, blocks, strict=True)
+            ]
+        return self._merges[tile_ms]
 
     @cached_property
     def num_schedules(self) -> int:
@@ -250,6 +261,12 @@ class Space:
         ctas, reserved = zip(*GRIDS, strict=True)
         yield from (replace(ordering, ctas_per_sm=value) for value in sorted(set(ctas)))
         yield from (replace(ordering, reserved_sms=value) for value in sorted(set(reserved)))
+
+
+@lru_cache(maxsize=4096)
+def _rasters(block_rows: int, tile_cols: int) -> tuple[Raster, ...]:
+    """The offered rasters that are legal on blocks of this size."""
+    return tuple(raster for raster in RASTERS if raster_problem(raster, block_rows, tile_cols, "") is None)
 
 
 def _unseen(rng: random.Random, size: int, seen: set[int]) -> int:

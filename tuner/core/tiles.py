@@ -49,7 +49,7 @@ class Edges:
     last: Ints
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def row_edges(workload: Workload, tile_ms: tuple[int, ...], op_indices: tuple[int, ...]) -> tuple[Edges, ...]:
     """Edges between the ops `op_indices` for tile heights `tile_ms`; a consumer tile reads all columns of its rows."""
     edges = []

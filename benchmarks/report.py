@@ -1,0 +1,37 @@
+"""The form of every results file: where the figures come from, then the figures."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+#: Of a benchmark that needs no card.
+NO_GPU = {"gpu": "none", "driver": "", "cuda": ""}
+
+
+def write_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any]) -> None:
+    """Writes `rows` with the machine's `gpu`, `driver`, `cuda`, and this process's commit, date and command."""
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    module = getattr(sys.modules["__main__"], "__spec__", None)
+    meta = {
+        **machine,
+        "cpu": cpu_name(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit,
+        "command": " ".join(["python", "-m", module.name if module else sys.argv[0], *sys.argv[1:]]),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"meta": meta, "rows": rows}, indent=1) + "\n")
+    print(f"wrote {path}")
+
+
+def cpu_name() -> str:
+    """The processor's model, or its architecture where the system does not say."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
