@@ -16,7 +16,7 @@ import pytest
 LIBRARIES: dict[str, set[str]] = {
     "tuner/core": {"numpy"},
     "tuner/errors.py": set(),
-    "tuner/search": {"optuna", "numpy"},
+    "tuner/search": {"optuna", "numpy", "threadpoolctl"},
     "tuner/store": {"sqlalchemy", "alembic"},
     "tuner/dispatch": set(),
     "tuner/service": set(),
