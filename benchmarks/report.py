@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -16,18 +17,25 @@ NO_GPU = {"gpu": "none", "driver": "", "cuda": ""}
 
 def write_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any]) -> None:
     """Writes `rows` with the machine's `gpu`, `driver`, `cuda`, and this process's commit, date and command."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     module = getattr(sys.modules["__main__"], "__spec__", None)
     meta = {
         **machine,
         "cpu": cpu_name(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit,
+        "commit": commit(),
         "command": " ".join(["python", "-m", module.name if module else sys.argv[0], *sys.argv[1:]]),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"meta": meta, "rows": rows}, indent=1) + "\n")
     print(f"wrote {path}")
+
+
+def commit() -> str:
+    """The checkout's commit; TUNER_COMMIT names it where the tree came without its history."""
+    named = os.environ.get("TUNER_COMMIT")
+    if named:
+        return named
+    return subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def cpu_name() -> str:
