@@ -15,7 +15,7 @@ from tuner.core.order import make_plan
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.plan import STATIC
 from tuner.core.schedule import Assignment, Ordering, Raster, RasterKind, Tile
-from tuner.core.simulate import Timeline, simulate
+from tuner.core.simulate import L2, Timeline, simulate
 from tuner.core.space import Space
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import Resources, verify
@@ -66,7 +66,11 @@ def test_no_order_beats_the_roofline(case: tuple[TileGraph, Ordering, Gpu]) -> N
 
 
 @pytest.mark.parametrize("m", [1, 16, 512, 2048])
-@pytest.mark.parametrize("gpu", [H200, CATALOGUE["rtx3050"]], ids=lambda gpu: gpu.id)
+@pytest.mark.parametrize(
+    "gpu",
+    [H200, CATALOGUE["rtx3050"], replace(H200, id="slow-tensor-cores", tensor_flops_per_s=5e12)],
+    ids=lambda gpu: gpu.id,
+)
 def test_no_schedule_of_a_real_space_beats_the_roofline(m: int, gpu: Gpu) -> None:
     workload = ffn_pair(m=m, d_in=1024, d_hidden=2048, d_out=1024)
     for schedule in Space(workload, gpu).sample(random.Random(m), 15):
@@ -89,6 +93,13 @@ def test_order_alone_changes_the_time() -> None:
 
 def test_the_same_plan_has_the_same_timeline() -> None:
     assert timeline_of(BIG, ordering(bands=2)) == timeline_of(BIG, ordering(bands=2))
+
+
+def test_the_cache_forgets_what_was_used_least_recently() -> None:
+    cache = L2(100)
+    assert [cache.touch(panel, 40) for panel in (1, 2, 1, 3, 1, 2)] == [40, 40, 0, 40, 0, 40]
+    assert cache.touch(9, 101) == 101
+    assert cache.touch(9, 101) == 101
 
 
 def test_a_walk_that_returns_to_its_panels_reads_less_from_dram() -> None:

@@ -88,7 +88,7 @@ class Timeline:
         return sum(wait - begin for _, _, begin, wait, _ in self.rows)
 
 
-class _L2:
+class L2:
     """Least recently used panels; `touch` answers the bytes that had to come from DRAM."""
 
     def __init__(self, capacity_bytes: int) -> None:
@@ -192,7 +192,7 @@ class _Machine:
         self.costs = {op: _op_costs(graph, op, gpu, panels) for op in graph.op_indices}
         self.num_sms = gpu.num_sms
         self.us_per_byte = 1e6 / (gpu.dram_bytes_per_s * DRAM_EFFICIENCY)
-        self.l2 = _L2(gpu.l2_bytes)
+        self.l2 = L2(gpu.l2_bytes)
         self.dram_free_us = 0.0
         self.sm_free_us = [0.0] * gpu.num_sms
         self.dram_bytes = self.l2_hit_bytes = 0

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.core.cases import ordering, small_gpu, tiling
+from tests.core.mutants import edit_wait
+from tests.core.oracle import Table, read
+from tests.core.test_verify import broken_plans
+from tuner.core.order import make_plan
+from tuner.core.plan import Plan
+from tuner.core.progress import Protocol
+from tuner.core.tiles import TileGraph, tile_graph
+from tuner.core.workload import ffn_pair
+
+
+def random_run(table: Table, num_resident: int, frozen: int, rng: random.Random) -> tuple[set[int], dict[int, int]]:
+    """The tasks that start, and the posts, in one random interleaving that goes on as long as any step is possible."""
+    queues = [list(queue) for queue in table.queues]
+    held: list[int | None] = [None] * num_resident
+    started, posts = set[int](), dict[int, int]()
+    while True:
+        steps = []
+        for cta, task in enumerate(held):
+            if task is None:
+                steps += [cta] if queues[cta if table.is_static else 0] else []
+            elif task not in started:
+                waits = table.tasks[task].waits
+                if all(posts.get(s, 0) >= needed for a, b, needed, _ in waits for s in range(a, b)):
+                    steps.append(cta)
+            elif task != frozen:
+                steps.append(cta)
+        if not steps:
+            return started, posts
+        cta = rng.choice(steps)
+        task = held[cta]
+        if task is None:
+            held[cta] = queues[cta if table.is_static else 0].pop(0)
+        elif task not in started:
+            started.add(task)
+        else:
+            posts[table.tasks[task].post] = posts.get(table.tasks[task].post, 0) + 1
+            held[cta] = None
+
+
+@settings(max_examples=300, deadline=None)
+@given(broken_plans(), st.data())
+def test_one_run_stands_for_every_interleaving(case: tuple[TileGraph, Plan], data: st.DataObject) -> None:
+    _, plan = case
+    num_ctas = data.draw(st.integers(1, plan.num_ctas)) if not plan.queues.size else plan.num_ctas
+    frozen = data.draw(st.integers(-1, plan.num_tasks - 1))
+    progress = Protocol(plan).run(num_ctas=num_ctas, frozen=frozen)
+    rng = random.Random(data.draw(st.integers(0, 2**32)))
+    started, posts = random_run(read(plan.words.tolist()), num_ctas, frozen, rng)
+    assert {task for task, flag in enumerate(progress.started) if flag} == started
+    assert progress.posts == [posts.get(signal, 0) for signal in range(plan.num_signals)]
+
+
+def test_what_cannot_start_is_named() -> None:
+    graph = tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32)))
+    plan = edit_wait(make_plan(graph, ordering(), small_gpu(2)), 1, 2, 3)
+    progress = Protocol(plan).run(num_ctas=2)
+    assert progress.blocked == [6, 7]
+    assert progress.posts == [2, 2]
+    assert list(progress.started) == [1] * 6 + [0] * 2
