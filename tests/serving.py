@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ from typing import Any
 import uvicorn
 
 from tuner.api.app import create_app
+from tuner.app import listen
 from tuner.core.gpu import parse_target
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
@@ -47,9 +47,7 @@ def running_service(path: Path, *, latency_s: float = 0.0, target: str | None = 
 @contextmanager
 def listening(service: Service) -> Iterator[str]:
     """The address of a server around `service`, in a thread of this process."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    with listen("127.0.0.1", 0) as listener:
         config = uvicorn.Config(create_app(service), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

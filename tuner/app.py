@@ -60,7 +60,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
-    with _listen(settings.host, settings.port) as listener:
+    with listen(settings.host, settings.port) as listener:
         service, why = open_service(settings)
         log.info(why)
         try:
@@ -80,10 +80,11 @@ def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(0)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """A listening socket, bound before anything is opened: a taken port is told at once."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
+    # The protocol must be named: only then asyncio switches Nagle's algorithm off, which costs 40 ms an answer.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

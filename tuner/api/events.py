@@ -11,6 +11,8 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.api.jobs import JobId
+from tuner.core.job import JobState
+from tuner.core.records import Event
 from tuner.service import Service
 from tuner.wire.responses import EventView
 
@@ -44,27 +46,30 @@ def event_routes(service: Service) -> APIRouter:
         is_final = service.job(job_id).state.is_final
         if is_final and last_event_id is not None and not service.events(job_id, after_id, 1):
             return Response(status_code=204)  # the one answer after which a browser does not reconnect
-        return EventSourceResponse(_events(service, job_id, after_id, waiters))
+        return EventSourceResponse(_events(service, job_id, after_id, is_final, waiters))
 
     return router
 
 
 async def _events(
-    service: Service, job_id: str, after_id: int, waiters: CapacityLimiter
+    service: Service, job_id: str, after_id: int, is_final: bool, waiters: CapacityLimiter
 ) -> AsyncIterator[ServerSentEvent]:
     while True:
-        # State before events: an event recorded between the two is seen in the next round.
-        is_final = (await to_thread.run_sync(service.job, job_id)).state.is_final
         events = await to_thread.run_sync(service.events, job_id, after_id, _BATCH)
         for event in events:
             after_id = event.id
-            yield ServerSentEvent(
-                id=str(event.id), event=event.kind, data=EventView.model_validate(event).model_dump_json()
-            )
-        if not events and is_final:
+            data = EventView.model_validate(event).model_dump_json()
+            yield ServerSentEvent(id=str(event.id), event=event.kind, data=data)
+        if (is_final and not events) or any(_is_last(event) for event in events):
             yield ServerSentEvent(event="end", data="{}")
             return
-        if not events:
-            await to_thread.run_sync(
-                service.wait_for_event, job_id, after_id, _WAIT_S, limiter=waiters, abandon_on_cancel=True
-            )
+        found = await to_thread.run_sync(
+            service.wait_for_event, job_id, after_id, _WAIT_S, limiter=waiters, abandon_on_cancel=True
+        )
+        if not found:  # perhaps it has ended, and the asker had seen the end already
+            is_final = (await to_thread.run_sync(service.job, job_id)).state.is_final
+
+
+def _is_last(event: Event) -> bool:
+    """Whether nothing happens to the job any more."""
+    return event.kind == "state" and JobState(event.data["state"]).is_final

@@ -40,8 +40,8 @@ def add_pages(app: FastAPI, service: Service) -> None:
 def _page_routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["dashboard"], responses=PROBLEM_RESPONSES, default_response_class=Response)
 
-    @router.get("/", response_model=JobsPage)
     @router.get("/.json", response_model=JobsPage, include_in_schema=False)
+    @router.get("/", response_model=JobsPage)
     def show_jobs(request: Request, cursor: Cursor = None, state: JobState | None = None) -> Response:
         """Targets and jobs, the newest first; as JSON with `Accept: application/json` or at `/.json`."""
         found = service.jobs(cursor=cursor, limit=_JOBS_PER_PAGE, state=state)
@@ -52,9 +52,9 @@ def _page_routes(service: Service) -> APIRouter:
         )
         return render(request, "jobs.html", page, states=tuple(JobState))
 
-    # The twin first: the plain path would take `.json` for a part of the id.
-    @router.get("/ui/jobs/{job_id}.json", response_model=JobPage, include_in_schema=False)
+    # The twin is registered first (decorators go upwards): the plain path would take `.json` for a part of the id.
     @router.get("/ui/jobs/{job_id}", response_model=JobPage)
+    @router.get("/ui/jobs/{job_id}.json", response_model=JobPage, include_in_schema=False)
     def show_job(
         request: Request,
         job_id: JobId,

@@ -39,7 +39,8 @@ def result_routes(service: Service) -> APIRouter:
         """A kernel as a zip: source, cubin, plan, and a manifest that is the launch recipe."""
         headers = {"ETag": f'"{digest}"', "Cache-Control": "public, max-age=31536000, immutable"}
         content = service.artifact(digest)
-        if if_none_match and any(tag.strip() in (headers["ETag"], "*") for tag in if_none_match.split(",")):
+        seen = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
+        if headers["ETag"] in seen or "*" in seen:
             return Response(status_code=304, headers=headers)
         headers["Content-Disposition"] = f'attachment; filename="tuner-{digest[:12]}.zip"'
         return Response(content, headers=headers, media_type="application/zip")
