@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
+from tests.covering import covering_sample
 from tests.gpu.helpers import fused, problem, schedule
 from tuner.core.evaluator import Problem
-from tuner.core.gpu import Gpu, gpu_from_live
+from tuner.core.gpu import CATALOGUE, Gpu, gpu_from_live
 from tuner.core.outcome import Candidate, Measured, PlanKind
-from tuner.core.schedule import Assignment, Granularity, Interleave, InterleaveKind, Raster, RasterKind, Schedule
+from tuner.core.schedule import Granularity, Interleave, InterleaveKind, Ordering, Schedule
+from tuner.core.space import Space
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 from workers.build import Builder
 from workers.candidates import prepare
@@ -78,35 +78,25 @@ def test_every_epilogue_is_right(
         run(session, builder, gpu, asked, fused(schedule(((32, 64, 32), (32, 32, 32)), stages=4)))
 
 
+ORDERED = ffn_pair(m=640, d_in=512, d_hidden=1024, d_out=768, activation=Activation.SILU)
+
+
 def orderings() -> list[Schedule]:
-    """All rasters, interleaves, granularities, assignments and grids, each with each of its neighbours in the list."""
-    rasters = [
-        Raster(),
-        Raster(kind=RasterKind.COLUMN),
-        Raster(kind=RasterKind.GROUPED, width=2),
-        Raster(kind=RasterKind.PANEL, width=2),
-    ]
-    merges = [Interleave(), *(Interleave(kind=InterleaveKind.BANDS, rows=rows) for rows in (1, 2, 4))]
-    axes = itertools.product(Granularity, Assignment, (1, 2))
-    return [
-        schedule(
-            ((64, 64, 64), (64, 64, 64)),
-            rasters=(rasters[i % 4], rasters[(i + i // 4) % 4]),
-            interleave=merges[(i + i // 2) % 4],
-            granularity=granularity,
-            assignment=assignment,
-            ctas_per_sm=ctas,
-        )
-        for i, (granularity, assignment, ctas) in enumerate(
-            [*axes, *itertools.product(Granularity, Assignment, (1, 2))]
-        )
-    ]
+    """A pairwise covering sample of the legal orderings of one tiling."""
+    tiling = schedule(((64, 64, 64), (64, 64, 64))).tiling
+
+    def axes(ordering: Ordering) -> list[str]:
+        rasters = [str(raster) for raster in ordering.rasters]
+        grid = f"{ordering.ctas_per_sm} {ordering.reserved_sms}"
+        return [*rasters, str(ordering.interleave), ordering.granularity, ordering.assignment, grid]
+
+    legal = list(Space(ORDERED, CATALOGUE["h200"]).orderings(tiling))
+    return [Schedule(tiling=tiling, ordering=ordering) for ordering in covering_sample(legal, axes)]
 
 
 @pytest.mark.parametrize("chosen", orderings(), ids=str)
 def test_every_ordering_is_right(session: Session, builder: Builder, gpu: Gpu, chosen: Schedule) -> None:
-    asked = problem(ffn_pair(m=640, d_in=512, d_hidden=1024, d_out=768, activation=Activation.SILU))
-    run(session, builder, gpu, asked, fused(chosen))
+    run(session, builder, gpu, problem(ORDERED), fused(chosen))
 
 
 def test_unequal_tile_heights_are_right(session: Session, builder: Builder, gpu: Gpu) -> None:

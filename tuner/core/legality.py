@@ -33,9 +33,13 @@ NUM_WARPS = (4, 8)
 MAX_CTAS_PER_SM = 2
 #: Each band is a block of its own to plan: millions of tile rows take wider ones.
 MAX_BANDS = 1024
-#: Addresses, loop counters, epilogue and what the compiler adds; taken from above, since a wrong "fits" is found only
-#: after a compile.
-_OTHER_REGISTERS = 50
+#: Addresses, loop counters, epilogue and what the compiler adds, by depth of a stage: 19 of 20 kernels of the whole
+#: space take no more. Near the limit of a thread the compiler does with less.
+_OTHER_REGISTERS = {32: 58, 64: 76, 128: 90}
+#: The largest warp tile, 64 x 64, leaves registers for so many 16-byte copies a thread and stage; with more, ptxas
+#: spilled in most kernels of the whole space, for sm_80 and sm_90a.
+_FULL_ACCUMULATORS = 128
+_MAX_COPIES_BESIDE_FULL_ACCUMULATORS = 16
 
 _warp_grid = lru_cache(maxsize=4096)(warp_grid)
 
@@ -47,17 +51,20 @@ def dynamic_smem_bytes(workload: Workload, tiling: Tiling) -> int:
 
 
 def estimated_registers(tiling: Tiling) -> int:
-    """Registers of a thread, from above: fp32 accumulators, double-buffered fragments, and the rest.
+    """Registers of a thread: fp32 accumulators, double-buffered fragments, and the rest.
 
     Source: fragment sizes of mma.sync.m16n8k16, PTX ISA, "Matrix fragments for mma.m16n8k16".
     """
-    most = 0
-    for tile in tiling.tiles:
-        warps_m, warps_n = _warp_grid(tile, tiling.num_warps) or (1, 1)
-        warp_m, warp_n = tile.m // warps_m, tile.n // warps_n
-        fragments = warp_m // 16 * 4 + warp_n // 8 * 2
-        most = max(most, warp_m * warp_n // 32 + 2 * fragments)
-    return most + _OTHER_REGISTERS
+    most = max(_fragment_registers(tile, tiling.num_warps) for tile in tiling.tiles)
+    others = max(_OTHER_REGISTERS[tile.k] for tile in tiling.tiles)
+    return min(most + others, MAX_REGISTERS_PER_THREAD)
+
+
+def _fragment_registers(tile: Tile, num_warps: int) -> int:
+    """Accumulators and double-buffered operand fragments of a thread."""
+    warps_m, warps_n = _warp_grid(tile, num_warps) or (1, 1)
+    warp_m, warp_n = tile.m // warps_m, tile.n // warps_n
+    return warp_m * warp_n // 32 + 2 * (warp_m // 16 * 4 + warp_n // 8 * 2)
 
 
 def estimated_resources(workload: Workload, tiling: Tiling) -> Resources:
@@ -99,7 +106,19 @@ def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
             return problem
     if not 2 <= tiling.num_stages <= MAX_STAGES:
         return f"{tiling.num_stages} stages: use 2 to {MAX_STAGES}"
-    return residency_problem(estimated_resources(workload, tiling), gpu, 1)
+    return spill_problem(tiling) or residency_problem(estimated_resources(workload, tiling), gpu, 1)
+
+
+def spill_problem(tiling: Tiling) -> str | None:
+    """Why the compiler would spill registers."""
+    num_accumulators = max(tile.m * tile.n for tile in tiling.tiles) // tiling.num_threads
+    num_copies = max((tile.m + tile.n) * tile.k for tile in tiling.tiles) // (8 * tiling.num_threads)
+    if num_accumulators >= _FULL_ACCUMULATORS and num_copies > _MAX_COPIES_BESIDE_FULL_ACCUMULATORS:
+        most = _MAX_COPIES_BESIDE_FULL_ACCUMULATORS
+        return (
+            f"warp tiles of 64 x 64 and {num_copies} copies a thread and stage spill: use at most {most}, or more warps"
+        )
+    return None
 
 
 def residency_problem(resources: Resources, gpu: Gpu, ctas_per_sm: int) -> str | None:

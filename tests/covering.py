@@ -1,0 +1,34 @@
+"""Pairwise covering samples: of any two axes, every pair of values that the population has is in the sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from itertools import combinations
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def pairs_of(values: Sequence[Hashable]) -> set[tuple[int, int, Hashable, Hashable]]:
+    """The value pairs of one point."""
+    return {(i, j, values[i], values[j]) for i, j in combinations(range(len(values)), 2)}
+
+
+def covering_sample(population: Sequence[T], axes: Callable[[T], Sequence[Hashable]]) -> list[T]:
+    """A small subset with every pair of axis values of the population, chosen greedily in a fixed order."""
+    pairs = [pairs_of(axes(item)) for item in population]
+    missing = set().union(*pairs)
+    sample: list[T] = []
+    # A point's gain only shrinks, so a stale bound that is not better than the best fresh one need not be looked at.
+    bounds = [len(own) for own in pairs]
+    while missing:
+        best, best_gain = -1, 0
+        for i in sorted(range(len(population)), key=lambda i: -bounds[i]):
+            if bounds[i] <= best_gain:
+                break
+            bounds[i] = len(pairs[i] & missing)
+            if bounds[i] > best_gain:
+                best, best_gain = i, bounds[i]
+        sample.append(population[best])
+        missing -= pairs[best]
+    return sample

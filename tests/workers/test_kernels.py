@@ -1,0 +1,124 @@
+"""The kernels compile without a GPU, for every architecture, with nothing spilled and nothing warned about."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.compile_space import pair
+from tests.covering import covering_sample, pairs_of
+from tuner.core.gpu import CATALOGUE
+from tuner.core.schedule import Tile, Tiling
+from tuner.core.space import Space
+from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
+from workers.build import compile_source, parse_log
+from workers.render import DEVICE_FILES, KERNEL_NAME, device_text, render
+
+#: One GPU of the catalogue for each architecture.
+GPU_OF_ARCH = {
+    "sm_80": "a100",
+    "sm_86": "a40",
+    "sm_89": "rtx4090",
+    "sm_90a": "h200",
+    "sm_100": "b200",
+    "sm_120": "rtx5090",
+}
+
+
+def axes(tiling: Tiling) -> tuple[int, ...]:
+    """What is compiled in."""
+    return (
+        tiling.tiles[0].m,
+        *(tile.n for tile in tiling.tiles),
+        tiling.tiles[0].k,
+        tiling.num_stages,
+        tiling.num_warps,
+    )
+
+
+def sample(arch: str) -> list[Tiling]:
+    """A pairwise covering sample of the space of one architecture."""
+    return covering_sample(Space(pair(), CATALOGUE[GPU_OF_ARCH[arch]]).tilings, axes)
+
+
+@pytest.mark.parametrize(("arch", "tiling"), [(arch, t) for arch in GPU_OF_ARCH for t in sample(arch)], ids=str)
+def test_a_tiling_compiles_without_spills_or_warnings(arch: str, tiling: Tiling) -> None:
+    assert CATALOGUE[GPU_OF_ARCH[arch]].arch == arch
+    cubin, log = compile_source(render(pair(), tiling), arch)
+    resources = parse_log(log)
+    assert cubin[:4] == b"\x7fELF"
+    assert resources.spill_bytes == 0
+    assert resources.warnings == ()
+    assert 0 < resources.registers_per_thread <= 255
+
+
+@pytest.mark.parametrize("arch", GPU_OF_ARCH)
+def test_the_sample_covers_all_pairs_of_values_of_the_space(arch: str) -> None:
+    chosen = sample(arch)
+    everything = set().union(*(pairs_of(axes(t)) for t in Space(pair(), CATALOGUE[GPU_OF_ARCH[arch]]).tilings))
+    assert len(chosen) >= 24
+    assert set().union(*(pairs_of(axes(t)) for t in chosen)) == everything
+
+
+SMALL = Tiling(tiles=(Tile(m=32, n=64, k=32), Tile(m=16, n=32, k=64)), num_stages=3, num_warps=4)
+
+
+@pytest.mark.parametrize("activation", Activation)
+@pytest.mark.parametrize("dtype", Dtype)
+@pytest.mark.parametrize("k", [8, 4, 2, 1])
+def test_every_epilogue_and_alignment_compiles(activation: Activation, dtype: Dtype, k: int) -> None:
+    workload = ffn_pair(
+        m=7, d_in=32 + k, d_hidden=64 + k, d_out=5, dtype=dtype, activation=activation, bias=dtype is Dtype.BF16
+    )
+    _, log = compile_source(render(workload, SMALL), "sm_80")
+    assert parse_log(log).spill_bytes == 0
+
+
+@pytest.mark.parametrize("name", DEVICE_FILES)
+def test_each_device_file_compiles_alone(name: str) -> None:
+    """With the default configuration and the files that it includes."""
+    needed: list[str] = []
+
+    def include(file: str) -> None:
+        for line in device_text(file).splitlines():
+            if line.startswith('#include "'):
+                include(line.split('"')[1])
+        if file not in needed:
+            needed.append(file)
+
+    include(name)
+    text = "\n".join(
+        line
+        for file in needed
+        for line in device_text(file).splitlines()
+        if not line.startswith(("#include", "#pragma once"))
+    )
+    cubin, _ = compile_source(text, "sm_80")
+    assert cubin[:4] == b"\x7fELF"
+
+
+def test_the_source_is_self_contained_and_names_what_it_is(pair_workload: Workload) -> None:
+    source = render(pair_workload, SMALL)
+    assert "#include" not in source
+    assert f"{KERNEL_NAME}(" in source
+    assert pair_workload.describe() in source
+    assert "{32, 64, 32, 1, 4, 16, kSilu, true},  // up" in source
+    assert "{16, 32, 64, 1, 4, 16, kIdentity, true},  // down" in source
+
+
+def test_every_tiling_axis_changes_the_source(pair_workload: Workload) -> None:
+    from dataclasses import replace
+
+    variants = [
+        SMALL,
+        replace(SMALL, num_stages=4),
+        replace(SMALL, num_warps=8, tiles=(Tile(m=32, n=64, k=32), Tile(m=16, n=64, k=64))),
+        replace(SMALL, tiles=(Tile(m=64, n=64, k=32), SMALL.tiles[1])),
+        replace(SMALL, tiles=(Tile(m=32, n=32, k=32), SMALL.tiles[1])),
+        replace(SMALL, tiles=(Tile(m=32, n=64, k=64), SMALL.tiles[1])),
+    ]
+    assert len({render(pair_workload, tiling) for tiling in variants}) == len(variants)
+
+
+@pytest.fixture
+def pair_workload() -> Workload:
+    return ffn_pair(m=48, d_in=64, d_hidden=128, d_out=96, activation=Activation.SILU, bias=True)
