@@ -15,7 +15,7 @@ from tuner.core.space import Space
 from tuner.search.axes import Features, ordering_features, tiling_features
 
 #: Schedules that are drawn from the whole space; a space that is not larger is in the pool as a whole.
-NUM_DRAWN = 500
+NUM_DRAWN = 800
 #: Neighbours of the best that join them, at most.
 NUM_NEAR = 400
 

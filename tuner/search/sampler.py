@@ -22,14 +22,14 @@ from tuner.search.surrogate import Scales, Surrogate, expected_improvement
 #: After so many trials of its plan kind the pool's near part and the surrogate's scales are renewed ...
 RENEWED_EVERY = 10
 #: ... and after so many such periods the part drawn from the whole space.
-REDRAWN_EVERY = 4
+REDRAWN_EVERY = 2
 #: Best schedules whose neighbours join the pool.
 NUM_BEST = 4
 #: Trials that the surrogate is fitted to, at most: the best half of it, and the others evenly over time.
 MAX_FITTED = 120
-#: A failed or rejected trial counts as slow as this quantile of the measured ones: bad, not unknown, and not so bad
-#: that it hides its good neighbours.
-FAILED_QUANTILE = 0.9
+#: A failed or rejected trial stands in with this quantile of the measured values, and makes failure likelier around
+#: it: bad, not unknown. A worse value (0.9) hid the best schedules beside one that had failed by chance.
+FAILED_QUANTILE = 0.6
 
 
 _BLAS = ThreadpoolController()
@@ -103,8 +103,8 @@ class PoolSampler(BaseSampler):
         measured = [told.log_value for told in self._told if told.log_value is not None]
         if not measured:
             return int(left[0])
-        mean, deviation = self._fit(self._told, self._scales).predict(self._offered.features[left])
-        return int(left[np.argmax(expected_improvement(mean, deviation, min(measured)))])
+        expected = self._fit(self._told, self._scales).predict(self._offered.features[left])
+        return int(left[np.argmax(expected_improvement(expected, min(measured)))])
 
     def _renew(self) -> None:
         """Brings pool and scales to the present period; they depend on what was told before it began, alone."""
@@ -130,7 +130,8 @@ class PoolSampler(BaseSampler):
         values = np.array([bad if one.log_value is None else one.log_value for one in told])
         chosen = _most_telling(values)
         features = np.array([told[index].features for index in chosen])
-        return Surrogate(features, values[chosen], self._pool.num_tiling_features, scales)
+        real = np.array([told[index].log_value is not None for index in chosen], dtype=np.float64)
+        return Surrogate(features, values[chosen], real, self._pool.num_tiling_features, scales)
 
 
 def _most_telling(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.intp]]:

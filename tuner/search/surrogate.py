@@ -51,10 +51,23 @@ def _matern(square: Matrix, scale: float) -> Matrix:
     return correlation
 
 
-class Surrogate:
-    """Fitted to rows of features, of which the first `num_tiling` belong to the tiling, and their values."""
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What is expected at some rows; every array is [num_rows]."""
 
-    def __init__(self, features: Matrix, values: Matrix, num_tiling: int, scales: Scales | None = None) -> None:
+    mean: Matrix
+    deviation: Matrix
+    #: How likely it is that there is a value at all.
+    success: Matrix
+
+
+class Surrogate:
+    """Fitted to rows of features, of which the first `num_tiling` belong to the tiling, to their values, and to
+    whether these are `real` (1), or stand in (0) for what failed."""
+
+    def __init__(
+        self, features: Matrix, values: Matrix, real: Matrix, num_tiling: int, scales: Scales | None = None
+    ) -> None:
         """Without `scales` the likeliest are taken."""
         self._features = features
         self._num_tiling = num_tiling
@@ -63,7 +76,7 @@ class Surrogate:
         squares = self._squares(features)
         self.scales = scales or max(_GRID, key=lambda scales: _log_likelihood(_kernel(squares, scales), standard))
         self._whiten = _whitening(_kernel(squares, self.scales))
-        self._weights = self._whiten.T @ (self._whiten @ standard)
+        self._weights = self._whiten.T @ (self._whiten @ np.column_stack([standard, 1 - real]))
 
     def _squares(self, rows: Matrix) -> tuple[Matrix, Matrix]:
         """Squared distances of `rows` to the fitted rows: of the tilings, and of the whole schedules."""
@@ -71,12 +84,17 @@ class Surrogate:
         tiling = squared_distances(rows[:, :split], fitted[:, :split])
         return tiling, tiling + squared_distances(rows[:, split:], fitted[:, split:])
 
-    def predict(self, features: Matrix) -> tuple[Matrix, Matrix]:
-        """Mean and standard deviation of the value at each row."""
+    def predict(self, features: Matrix) -> Prediction:
+        """What is expected at each row; far from all failures, success."""
         cross = _kernel(self._squares(features), self.scales)
         white = self._whiten @ cross.T
         variance = np.maximum(1.0 - (white * white).sum(0), 1e-9)
-        return self._mean + self._deviation * (cross @ self._weights), self._deviation * np.sqrt(variance)
+        mean, failure = (cross @ self._weights).T
+        return Prediction(
+            mean=self._mean + self._deviation * mean,
+            deviation=self._deviation * np.sqrt(variance),
+            success=np.clip(1 - failure, 0.01, 1.0),
+        )
 
 
 def _kernel(squares: tuple[Matrix, Matrix], scales: Scales) -> Matrix:
@@ -97,13 +115,13 @@ def _log_likelihood(kernel: Matrix, values: Matrix) -> float:
     return float(-0.5 * white @ white + np.log(np.diag(whiten)).sum())
 
 
-def expected_improvement(mean: Matrix, deviation: Matrix, best: float) -> Matrix:
-    """By how much each row is expected to fall below `best`.
+def expected_improvement(at: Prediction, best: float) -> Matrix:
+    """By how much each row is expected to fall below `best`, times how likely it is to succeed.
 
     Source: Jones, Schonlau, Welch, Efficient Global Optimization of Expensive Black-Box Functions (1998), eq. 15.
     """
-    z = (best - mean) / deviation
+    z = (best - at.mean) / at.deviation
     below = np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in z])
     density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-    improvement: Matrix = deviation * (z * below + density)
+    improvement: Matrix = at.success * at.deviation * (z * below + density)
     return improvement

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+import pytest
+
+from tuner.core.gpu import CATALOGUE
+from tuner.core.job import Trial
+from tuner.core.legality import check_schedule
+from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Outcome, PlanKind, Stage
+from tuner.core.schedule import Granularity, InterleaveKind, Tiling
+from tuner.core.space import Space
+from tuner.core.workload import ffn_pair
+from tuner.search import Searcher
+from tuner.search.pool import canonical
+
+GPU = CATALOGUE["a40"]
+Judge = Callable[[Candidate], Outcome]
+
+
+class FewTilings(Space):
+    """A space that can be exhausted."""
+
+    num_kept = 3
+
+    @cached_property
+    def tilings(self) -> tuple[Tiling, ...]:
+        return super().tilings[: self.num_kept]
+
+
+def space(m: int = 128) -> Space:
+    return Space(ffn_pair(m=m, d_in=256, d_hidden=512, d_out=256), GPU)
+
+
+def time_of(candidate: Candidate) -> Outcome:
+    """Fast where the tiles are large and the kind is fused; some candidates always fail."""
+    schedule = candidate.schedule
+    if schedule is None:
+        return Measured(time_us=50, library_us=50, speedup=1, spread=0, samples_us=(), rel_error=0)
+    if int(schedule.digest, 16) % 10 == 0:
+        return hang(candidate)
+    tiles = schedule.tiling.tiles
+    time_us = 100 / sum(tile.m + tile.n for tile in tiles) + (candidate.plan_kind is PlanKind.TWO_LAUNCHES)
+    return Measured(time_us=time_us, library_us=50, speedup=50 / time_us, spread=0, samples_us=(), rel_error=0)
+
+
+def hang(candidate: Candidate) -> Outcome:
+    if candidate.schedule is None:
+        return time_of(candidate)
+    return Failed(stage=Stage.TIME, kind=FailureKind.HANG, reason="a wait never ended")
+
+
+def search(searcher: Searcher, judge: Judge, first: int = 0) -> Iterator[Trial]:
+    number = first
+    while (candidate := searcher.ask()) is not None:
+        trial = Trial(number=number, candidate=candidate, outcome=judge(candidate), started_at=0, finished_at=0)
+        searcher.tell(trial)
+        number += 1
+        yield trial
+
+
+def take(searcher: Searcher, judge: Judge, count: int) -> list[Trial]:
+    return [trial for trial, _ in zip(search(searcher, judge), range(count), strict=False)]
+
+
+def test_the_first_three_trials_try_each_plan_kind() -> None:
+    kinds = [trial.candidate.plan_kind for trial in take(Searcher(space(), seed=0), time_of, 3)]
+    assert kinds == [PlanKind.LIBRARY, PlanKind.FUSED, PlanKind.TWO_LAUNCHES]
+
+
+def test_every_candidate_is_legal_and_tried_once_and_most_are_fused() -> None:
+    here = space()
+    candidates = [trial.candidate for trial in take(Searcher(here, seed=3), time_of, 120)]
+    assert len(set(candidates)) == 120
+    for candidate in candidates[1:]:
+        assert candidate.schedule is not None
+        check_schedule(here.workload, here.gpu, candidate.schedule)
+    kinds = [candidate.plan_kind for candidate in candidates]
+    assert (kinds.count(PlanKind.LIBRARY), kinds.count(PlanKind.TWO_LAUNCHES)) == (1, 24)
+
+
+@pytest.fixture(scope="module")
+def whole() -> list[Trial]:
+    """An uninterrupted search."""
+    return take(Searcher(space(), seed=7), time_of, 60)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 9, 13, 40])
+def test_a_search_goes_on_after_a_restart_as_if_nothing_had_happened(cut: int, whole: list[Trial]) -> None:
+    searcher = Searcher(space(), seed=7, history=whole[:cut])
+    rest = [trial for trial, _ in zip(search(searcher, time_of, cut), range(60 - cut), strict=False)]
+    assert whole[:cut] + rest == whole
+
+
+def test_another_seed_is_another_search() -> None:
+    one, other = ({t.candidate for t in take(Searcher(space(), seed=seed), time_of, 30)} for seed in (1, 2))
+    assert len(one & other) < 15
+
+
+def test_a_small_space_is_tried_as_a_whole_and_then_the_search_ends() -> None:
+    here = FewTilings(ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64), GPU)
+    fused = {Candidate(plan_kind=PlanKind.FUSED, schedule=schedule) for schedule in here}
+    apart = {
+        Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=canonical(PlanKind.TWO_LAUNCHES, schedule))
+        for schedule in here
+    }
+    tried = [trial.candidate for trial in search(Searcher(here, seed=0), time_of)]
+    assert len(tried) == len(set(tried))
+    assert set(tried) == fused | apart | {Candidate(plan_kind=PlanKind.LIBRARY)}
+
+
+def test_a_search_in_which_all_of_ours_fails_goes_on() -> None:
+    assert len(take(Searcher(space(), seed=0), hang, 40)) == 40
+
+
+def test_failures_count_as_bad_so_that_the_search_leaves_their_neighbourhood() -> None:
+    """All schedules with 8 warps fail; they would be the fastest, so a search that ignored it would go on trying them."""
+
+    def fails_with_8_warps(candidate: Candidate) -> Outcome:
+        bad = candidate.schedule is not None and candidate.schedule.tiling.num_warps == 8
+        return hang(candidate) if bad else time_of(candidate)
+
+    late = take(Searcher(space(), seed=0), fails_with_8_warps, 120)[60:]
+    failed = sum(t.candidate.schedule is not None and t.candidate.schedule.tiling.num_warps == 8 for t in late)
+    offered = sum(tiling.num_warps == 8 for tiling in space().tilings) / len(space().tilings)
+    assert failed / len(late) < 0.75 * offered
+
+
+def test_separate_launches_neither_interleave_nor_wait_and_stay_legal() -> None:
+    here = space(512)
+    for schedule in here.sample(random.Random(0), 300):
+        plain = canonical(PlanKind.TWO_LAUNCHES, schedule)
+        assert plain.ordering.interleave.kind is InterleaveKind.PRODUCER_FIRST
+        assert plain.ordering.granularity is Granularity.ROW
+        check_schedule(here.workload, here.gpu, plain)
+        assert canonical(PlanKind.FUSED, schedule) == schedule
