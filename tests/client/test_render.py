@@ -1,0 +1,65 @@
+"""What a watcher sees."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tuner.client import Client, render
+
+BUDGET = {"trials": 60, "seconds": 100.0}
+
+
+@pytest.mark.parametrize(
+    ("num_trials", "search_s", "expected"),
+    [(0, 0.0, None), (20, 10.0, 20.0), (60, 30.0, 0.0), (10, 90.0, 10.0), (10, 101.0, 0.0)],
+)
+def test_the_time_left_is_by_trials_or_by_seconds_whichever_ends_first(
+    num_trials: int, search_s: float, expected: float | None
+) -> None:
+    assert render.eta_s(num_trials, search_s, BUDGET) == expected
+
+
+def shown(client: Client, job_id: str, **console: Any) -> tuple[str, str]:
+    """The last state, and what was printed."""
+    file = io.StringIO()
+    state = render.progress(client.job(job_id), client.events(job_id), Console(file=file, width=120, **console))
+    return state, file.getvalue()
+
+
+def test_plain_lines_tell_each_state_once(client: Client, job_id: str) -> None:
+    state, text = shown(client, job_id)
+    assert state == "succeeded"
+    for name in ("queued", "searching", "finals", "succeeded"):
+        assert text.count(f"\n{name}: ") == 1
+    assert "\x1b" not in text
+    assert "(simulated)" in text
+
+
+def test_a_terminal_gets_a_bar(client: Client, job_id: str) -> None:
+    state, text = shown(client, job_id, force_terminal=True)
+    assert state == "succeeded"
+    assert "12/12 trials" in text
+    assert "━" in text
+
+
+def test_the_table_has_a_row_per_finalist_the_verdict_and_the_mark(client: Client, job_id: str) -> None:
+    best = client.best(job_id)
+    table = render.results_table(best)
+    assert table.row_count == len(best["finals"])
+    assert best["verdict"] in str(table.caption)
+    real = render.results_table({**best, "simulated": False, "target": "h200"})
+    file = io.StringIO()
+    Console(file=file, width=200).print(real)
+    assert "simulated" not in file.getvalue()
+
+
+def test_a_finalist_that_failed_shows_why(client: Client, job_id: str) -> None:
+    best = client.best(job_id)
+    lost = {**best["finals"][-1], "time_us": None, "speedup": None, "speedup_ci95": None, "reason": "it hung"}
+    file = io.StringIO()
+    Console(file=file, width=200).print(render.results_table({**best, "finals": [*best["finals"][:-1], lost]}))
+    assert "it hung" in file.getvalue()
