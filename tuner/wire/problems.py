@@ -76,7 +76,7 @@ def of_validation(error: Mapping[str, Any]) -> FieldProblem:
 
 def _remedy(context: Mapping[str, Any], message: str) -> str:
     bounds = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
-    found = [f"{words} {context[key]}" for key, words in bounds.items() if key in context]
+    found = [f"{words} {str(context[key]).removesuffix('.0')}" for key, words in bounds.items() if key in context]
     return f"give {' and '.join(found)}" if found else f"give a value that {message.replace('should be', 'is')}"
 
 
