@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
 from tuner.api.errors import PROBLEM_RESPONSES
@@ -35,6 +36,11 @@ def add_pages(app: FastAPI, service: Service) -> None:
     """Mounts pages and static files."""
     app.mount("/static", StaticFiles(directory=STATIC_PATH), name="static")
     app.include_router(_page_routes(service))
+
+    @app.get("/favicon.ico", include_in_schema=False)
+    def get_icon() -> FileResponse:
+        """What browsers ask for beside a page that names no icon, such as a twin."""
+        return FileResponse(STATIC_PATH / "icon.svg")
 
 
 def _page_routes(service: Service) -> APIRouter:
