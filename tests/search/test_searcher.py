@@ -116,7 +116,7 @@ def test_a_search_in_which_all_of_ours_fails_goes_on() -> None:
 
 
 def test_failures_count_as_bad_so_that_the_search_leaves_their_neighbourhood() -> None:
-    """All schedules with 8 warps fail; they would be the fastest, so a search that ignored it would go on trying them."""
+    """All schedules with 8 warps fail; they would be the fastest, so a search that ignored it would stay."""
 
     def fails_with_8_warps(candidate: Candidate) -> Outcome:
         bad = candidate.schedule is not None and candidate.schedule.tiling.num_warps == 8

@@ -89,25 +89,34 @@ class Runner:
                 continue
             try:
                 self._work(job)
-            except _Stopped:
+            except Exception as error:
+                if self._stop.is_set():  # closing pulls the workers from under it: the job goes on at the next start
+                    return
+                self._end(job.id, error)
+
+    def _end(self, job_id: str, error: Exception) -> None:
+        """Ends a job that `error` stopped; the other jobs go on."""
+        match error:
+            case Conflict() if self._is_final(job_id):
+                _log.info("%s was ended by a client", job_id)
                 return
-            except Conflict:
-                _log.info("%s was ended by a client", job.id)
-            except (JobFailed, WorkerError) as error:
-                self._fail(job.id, str(error))
-            except Exception as error:  # a fault of this program must not take the other jobs with it
-                _log.exception("%s failed", job.id)
-                self._fail(job.id, f"a fault of the service: {type(error).__name__}: {error}")
-
-    def _step(self, job_id: str, state: JobState, reason: str = "") -> JobRecord:
-        with self._store.write() as session:
-            return jobs.set_state(session, job_id, state, self._clock(), reason)
-
-    def _fail(self, job_id: str, reason: str) -> None:
+            case JobFailed() | WorkerError():
+                reason = str(error)
+            case _:
+                _log.error("%s failed", job_id, exc_info=error)
+                reason = f"a fault of the service: {type(error).__name__}: {error}"
         try:
             self._step(job_id, JobState.FAILED, reason)
         except Conflict:
             _log.info("%s was ended by a client before it failed: %s", job_id, reason)
+
+    def _is_final(self, job_id: str) -> bool:
+        with self._store.read() as session:
+            return jobs.get(session, job_id).state.is_final
+
+    def _step(self, job_id: str, state: JobState, reason: str = "") -> JobRecord:
+        with self._store.write() as session:
+            return jobs.set_state(session, job_id, state, self._clock(), reason)
 
     def _work(self, job: JobRecord) -> None:
         """Takes an open job from whatever state it is in to its end."""

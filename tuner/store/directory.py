@@ -70,5 +70,7 @@ class DirectoryLock:
         os.write(self._file, f"{os.getpid()}\n".encode())
 
     def release(self) -> None:
-        """Lets another server in."""
-        os.close(self._file)
+        """Lets another server in; a second call does nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

@@ -1,0 +1,87 @@
+"""Evaluators with a will of their own, around the twin; and waiting."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.store.builders import TARGET
+from tuner.core.evaluator import FinalsTimes, Problem
+from tuner.core.gpu import parse_target
+from tuner.core.outcome import Candidate, Failed, FailureKind, Outcome, PlanKind, Stage
+from tuner.core.records import JobRecord
+from tuner.errors import WorkerError
+from tuner.service import Service
+from workers.simulated import Faults, SimulatedEvaluator
+
+
+def evaluator(**options: Any) -> SimulatedEvaluator:
+    return SimulatedEvaluator(parse_target(TARGET), **options)
+
+
+class FailingKinds(SimulatedEvaluator):
+    """Every candidate of some plan kinds fails."""
+
+    def __init__(self, *kinds: PlanKind, in_finals: bool = False) -> None:
+        super().__init__(parse_target(TARGET), faults=Faults(hang=0, crash=0, wrong_numbers=0))
+        self.kinds = kinds
+        self.in_finals = in_finals
+
+    def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
+        if candidate.plan_kind in self.kinds and not self.in_finals:
+            return Failed(stage=Stage.CHECK, kind=FailureKind.WRONG_NUMBERS, reason="element (0, 0) is wrong")
+        return super().evaluate(problem, candidate)
+
+    def finals(self, problem: Problem, candidates: tuple[Candidate, ...]) -> FinalsTimes:
+        times = super().finals(problem, candidates)
+        lost = [self.in_finals and candidate.plan_kind in self.kinds for candidate in candidates]
+        return FinalsTimes(
+            times_us=tuple(None if gone else row for gone, row in zip(lost, times.times_us, strict=True)),
+            reasons=tuple("it hung" if gone else "" for gone in lost),
+            process_of_round=times.process_of_round,
+        )
+
+
+class FailingWorker(SimulatedEvaluator):
+    """The worker itself fails, the first `num_failures` times."""
+
+    def __init__(self, num_failures: int) -> None:
+        super().__init__(parse_target(TARGET))
+        self.num_failures = num_failures
+
+    def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
+        if self.num_failures > 0:
+            self.num_failures -= 1
+            raise WorkerError("the card does not answer")
+        return super().evaluate(problem, candidate)
+
+
+class Gate(SimulatedEvaluator):
+    """Evaluates nothing until it is opened."""
+
+    def __init__(self) -> None:
+        super().__init__(parse_target(TARGET))
+        self.is_open = threading.Event()
+        self.is_reached = threading.Event()
+
+    def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
+        self.is_reached.set()
+        self.is_open.wait(20)
+        return super().evaluate(problem, candidate)
+
+    def close(self) -> None:
+        self.is_open.set()
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.01)
+
+
+def finish(service: Service, job: JobRecord) -> JobRecord:
+    wait_until(lambda: service.job(job.id).state.is_final)
+    return service.job(job.id)

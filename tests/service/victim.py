@@ -1,0 +1,33 @@
+"""A server without HTTP, to be killed: works off whatever is open in a data directory.
+
+Arguments: the directory, seconds per trial, seconds of the finals.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from tuner.core.evaluator import FinalsTimes, Problem
+from tuner.core.gpu import parse_target
+from tuner.core.outcome import Candidate
+from tuner.dispatch import LocalDispatcher
+from tuner.service import Service
+from tuner.store import Store
+from workers.simulated import SimulatedEvaluator
+
+
+class SlowFinals(SimulatedEvaluator):
+    """The twin, taking its time over the finals."""
+
+    def finals(self, problem: Problem, candidates: tuple[Candidate, ...]) -> FinalsTimes:
+        time.sleep(float(sys.argv[3]))
+        return super().finals(problem, candidates)
+
+
+if __name__ == "__main__":
+    twin = SlowFinals(parse_target("simulated:h200"), latency_s=float(sys.argv[2]))
+    Service(Store.open(Path(sys.argv[1])), LocalDispatcher([twin])).start()
+    print("started", flush=True)
+    time.sleep(600)
