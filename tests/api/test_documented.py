@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -22,6 +23,18 @@ def routes(api: Api) -> set[str]:
 
 def test_the_page_lists_exactly_the_routes(api: Api) -> None:
     assert set(re.findall(r"^\| `((?:GET|POST) [^`]+)`", PAGE, re.MULTILINE)) == routes(api)
+
+
+def test_every_reference_of_the_description_leads_somewhere_and_every_refusal_is_a_problem(api: Api) -> None:
+    description = api.get("/openapi.json")
+    for reference in re.findall(r'"\$ref": ?"#/([^"]*)"', json.dumps(description)):
+        node = description
+        for part in reference.split("/"):
+            node = node[part]
+    for path, methods in description["paths"].items():
+        for route in methods.values():
+            refusals = {code: r["content"] for code, r in route["responses"].items() if int(code) >= 400}
+            assert all(list(content) == ["application/problem+json"] for content in refusals.values()), path
 
 
 def test_every_parameter_of_a_route_is_named(api: Api) -> None:

@@ -77,7 +77,8 @@ def test_jobs_are_listed_newest_first_in_pages(idle_api: Api) -> None:
 def test_pages_of_a_listing_join_up(api: Api) -> None:
     every = api.get("/jobs")["items"]
     assert [job["created_at"] for job in every] == sorted((job["created_at"] for job in every), reverse=True)
-    joined, cursor = [], None
+    joined: list[object] = []
+    cursor = None
     while cursor is not None or not joined:
         page = api.get("/jobs", params={"limit": 1} | ({"cursor": cursor} if cursor else {}))
         joined += page["items"]

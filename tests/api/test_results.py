@@ -6,12 +6,13 @@ import hashlib
 import io
 import json
 import zipfile
+from typing import Any
 
 from tests.api.conftest import Api
 from tests.serving import SMALL_PAIR
 from tuner.core.outcome import PlanKind
 
-QUERY = {name: value for name, value in SMALL_PAIR.items() if name != "kind"}
+QUERY: dict[str, Any] = {name: value for name, value in SMALL_PAIR.items() if name != "kind"}
 
 
 def test_a_result_names_its_winner_and_measures_every_kind(api: Api) -> None:

@@ -102,7 +102,7 @@ def test_a_narrow_window_scrolls_tables_and_not_the_page(page: Page, server: Ser
 def test_light_and_dark_are_both_readable(browser: Browser, server: Server, job_id: str) -> None:
     seen = set()
     for scheme in ("light", "dark"):
-        page = browser.new_page(color_scheme=scheme)  # type: ignore[arg-type]
+        page = browser.new_page(color_scheme=scheme)
         page.goto(f"{server.url}/ui/jobs/{job_id}")
         for element in ("body", ".quiet", ".simulated", "a"):
             ratio = page.evaluate(CONTRAST, element)

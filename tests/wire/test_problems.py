@@ -16,7 +16,7 @@ PAIR: dict[str, Any] = EXAMPLES["smallest"]["value"]["pair"]
 def first_problem(**changes: Any) -> FieldProblem:
     with pytest.raises(ValidationError) as refusal:
         TuneRequest.model_validate({"pair": PAIR, **changes})
-    return of_validation(refusal.value.errors()[0])  # type: ignore[arg-type]
+    return of_validation(refusal.value.errors()[0])
 
 
 @pytest.mark.parametrize(

@@ -84,4 +84,4 @@ def test_the_domain_names_an_ops_matrix_and_the_wire_the_field() -> None:
 def test_a_model_cannot_be_changed() -> None:
     request = TuneRequest.model_validate(EXAMPLES["smallest"]["value"])
     with pytest.raises(ValidationError):
-        request.seed = 3  # type: ignore[misc]
+        request.seed = 3

@@ -39,7 +39,7 @@ def test_every_plan_kind_has_a_sentence_of_its_own(kind: PlanKind) -> None:
     assert candidate_words(Candidate(plan_kind=kind), PAIR)[0] not in others
 
 
-VARIANTS = {
+VARIANTS: dict[str, Tiling | Ordering] = {
     "tile": replace(TILING, tiles=(Tile(m=16, n=32, k=128), Tile(m=16, n=64, k=32))),
     "stages": replace(TILING, num_stages=4),
     "warps": replace(TILING, num_warps=8),

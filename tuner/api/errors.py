@@ -28,9 +28,17 @@ STATUS: dict[type[TunerError], int] = {
     TunerError: 500,
 }
 
+
+def _problem_schema() -> dict[str, Any]:
+    """JSON schema of a problem document in one piece: a reference would lead out of the description of a route."""
+    schema = Problem.model_json_schema()
+    schema["properties"]["errors"]["items"] = schema.pop("$defs")["FieldProblem"]
+    return schema
+
+
 #: For OpenAPI: what any route may answer instead.
 PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {"description": description, "content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}}
+    status: {"description": description, "content": {MEDIA_TYPE: {"schema": _problem_schema()}}}
     for status, description in {
         404: "What was named does not exist",
         422: "A field is wrong: which, why, and what would be right",

@@ -132,7 +132,7 @@ class BudgetRequest(Strict):
 
 
 LLAMA_FFN = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16"}
-EXAMPLES = {
+EXAMPLES: dict[str, Any] = {
     "smallest": {"summary": "Only the pair: everything else has a default", "value": {"pair": LLAMA_FFN}},
     "all_fields": {
         "summary": "A feed-forward block with SiLU, every field given",
