@@ -81,7 +81,7 @@ def _follow_live(job: Json, events: Iterable[Json], console: Console) -> Iterato
         task = bar.add_task("", total=job["budget"]["trials"], state=job["state"], eta="", line="")
         for state, num_trials, figures in _figures(job, events):
             left = eta_s(num_trials, figures.get("search_s", 0.0), job["budget"]) if state == "searching" else None
-            eta = "" if left is None else f"ETA {left // 60:.0f}:{left % 60:02.0f}"
+            eta = "" if left is None else f"ETA {round(left) // 60}:{round(left) % 60:02}"
             bar.update(task, completed=num_trials, state=state, eta=eta, line=status_line(job, figures))
             yield state
 
