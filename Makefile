@@ -19,7 +19,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-wheel test-gpu lint check wheel bench-core bench-service bench-first-jobs clean
+.PHONY: help venv demo serve test test-wheel test-gpu lint check wheel bench-core bench-service bench-first-jobs bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,7 +54,7 @@ test-wheel: $(VENV)/.dev ## build the wheel and use it from an empty environment
 	@$(BIN)/python -m pytest tests/wheel
 
 test-gpu: $(VENV)/.dev ## run the tests that need an NVIDIA GPU; they fail without one
-	@$(BIN)/python -m pytest tests/gpu
+	@TUNER_REQUIRE_GPU=1 $(BIN)/python -m pytest tests/gpu
 
 lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 	@$(BIN)/ruff check .
@@ -75,6 +75,9 @@ bench-service: $(VENV)/.dev ## time the service's own share of a trial; writes b
 
 bench-first-jobs: $(VENV)/.dev ## run the first five jobs on this machine's GPU; writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.first_jobs
+
+bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours on two cores); writes benchmarks/results/cpu/
+	@$(BIN)/python -m benchmarks.compile_space
 
 clean: ## remove what was built; .venv and the demo's data stay
 	rm -rf dist build/best build/lib .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections import Counter
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,7 @@ def run_row(client: Client, name: str, num_trials: int) -> dict[str, Any]:
     """Submits one job, waits for its end, and tells what it found."""
     dims = ROWS[name]
     m, d_in, d_hidden, d_out = dims
-    pair = {
-        "kind": "ffn", "m": m, "d_in": d_in, "d_hidden": d_hidden, "d_out": d_out, "dtype": "fp16", "activation": "relu",
-    }  # fmt: skip
+    pair = {"kind": "ffn", "m": m, "d_in": d_in, "d_hidden": d_hidden, "d_out": d_out, "activation": "relu"}
     begin = time.monotonic()
     job = client.submit({"pair": pair, "objective": {"l2": "cold"}, "budget": {"trials": num_trials, "seconds": 900}})
     for _ in client.events(job["id"], timeout_s=1200):
@@ -66,7 +65,7 @@ def run_row(client: Client, name: str, num_trials: int) -> dict[str, Any]:
 def _search_figures(trials: list[dict[str, Any]]) -> dict[str, Any]:
     """Counts, and the wall time between consecutive recorded outcomes."""
     ends = [datetime.fromisoformat(trial["finished_at"]).timestamp() for trial in trials]
-    gaps = [after - before for before, after in zip(ends, ends[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(ends)]
     kinds = Counter(trial["outcome"]["kind"] for trial in trials)
     stages: dict[str, list[float]] = {}
     for trial in trials:

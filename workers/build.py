@@ -101,7 +101,7 @@ def compile_source(source: str, arch: str) -> tuple[bytes, str]:
         check(nvrtc.nvrtcGetProgramLog(program, log)[0])
         text = bytes(log).rstrip(b"\0").decode(errors="replace")
         if compiled != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise BuildError(f"{compiled}\n{text}")
+            raise BuildError(f"{compiled.name}\n{text}")
         status, size = nvrtc.nvrtcGetCUBINSize(program)
         check(status)
         cubin = bytearray(size)

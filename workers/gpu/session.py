@@ -17,7 +17,7 @@ from workers.gpu.cublaslt import CublasLt
 from workers.gpu.data import ProblemData
 from workers.gpu.launch import CudaError, Kernel, OpBuffers, PlanOnDevice
 from workers.gpu.runners import ChainRunner, LibraryRunner, Runner
-from workers.gpu.timing import StopRule, Timer
+from workers.gpu.timing import Timer, stop_rule
 from workers.messages import EvaluateAnswer, FinalsAnswer, Work
 
 _CONTEXT_ERRORS = (CudaError, cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
@@ -175,7 +175,7 @@ def _fault(prepared: Prepared, runner: Runner, work: Work) -> str:
 
 def _measure(prepared: Prepared, runner: Runner, work: Work) -> Measured:
     """Rounds with the library until the ratio is known well enough; `rel_error` and `stage_s` are not filled in."""
-    rule = StopRule()
+    rule = stop_rule(prepared.problem.objective.regime)
     graph = prepared.timer.capture(runner)
     if work.plan_kind is PlanKind.LIBRARY:
         (times,) = prepared.timer.rounds([graph], lambda t, s: rule.is_over(t[0], s))

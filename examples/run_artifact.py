@@ -1,0 +1,173 @@
+"""Runs a fetched kernel with nothing but its zip, CuPy for arrays, and ctypes on libcuda.
+
+tuner-client fetch best --job JOB --format zip --output best.zip
+python examples/run_artifact.py best.zip
+
+Everything about the launch is read from manifest.json; tuner itself is not imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import struct
+import sys
+import zipfile
+from typing import Any
+
+import cupy
+
+MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+MAX_REL_ERROR = {"fp16": 2e-3, "bf16": 1.6e-2}
+
+
+class Artifact:
+    """A loaded zip: the kernel on the card, and per launch its plan and workspace."""
+
+    def __init__(self, path: str) -> None:
+        with zipfile.ZipFile(path) as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+        self.manifest: dict[str, Any] = json.loads(files["manifest.json"])
+        kernel = self.manifest["kernel"]
+        if kernel["cubin"] is None:
+            sys.exit("this artifact has no cubin (it was simulated): there is nothing to run")
+        cupy.cuda.runtime.free(0)  # makes the primary context current
+        self._cuda = ctypes.CDLL("libcuda.so.1")
+        self._cubin = files[kernel["cubin"]]
+        self._function = self._load(kernel["name"])
+        self._plans = [cupy.asarray(bytearray(files[launch["plan"]])) for launch in self.manifest["launches"]]
+        self._headers = [files[launch["plan"]][:64] for launch in self.manifest["launches"]]
+        # Zeroed once; the counters in them only grow.
+        self._workspaces = [
+            cupy.zeros(launch["workspace"]["bytes"], cupy.uint8) for launch in self.manifest["launches"]
+        ]
+
+    def run(self, tensors: dict[str, cupy.ndarray], stream: cupy.cuda.Stream) -> None:
+        """Enqueues the launches in order; `tensors` holds every tensor that the manifest names."""
+        for index in range(len(self._plans)):
+            self._launch(index, tensors, stream)
+
+    def _load(self, name: str) -> ctypes.c_void_p:
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        self._check(self._cuda.cuModuleLoadData(ctypes.byref(module), self._cubin))
+        self._check(self._cuda.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
+        smem_bytes = max(launch["dynamic_smem_bytes"] for launch in self.manifest["launches"])
+        self._check(self._cuda.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_SIZE_BYTES, smem_bytes))
+        return function
+
+    def _launch(self, index: int, tensors: dict[str, cupy.ndarray], stream: cupy.cuda.Stream) -> None:
+        launch = self.manifest["launches"][index]
+        parameter = ctypes.create_string_buffer(self._parameter(index, tensors))
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(parameter))
+        shape = (*launch["grid"], *launch["block"], launch["dynamic_smem_bytes"])
+        handle = ctypes.c_void_p(stream.ptr)
+        if launch["cooperative"]:
+            status = self._cuda.cuLaunchCooperativeKernel(self._function, *shape, handle, pointers)
+        else:
+            status = self._cuda.cuLaunchKernel(self._function, *shape, handle, pointers, None)
+        self._check(status)
+
+    def _parameter(self, index: int, tensors: dict[str, cupy.ndarray]) -> bytes:
+        """The kernel's one by-value struct, field by field as the manifest lays it out."""
+        layout = self.manifest["parameter"]
+        buffer = bytearray(layout["size_bytes"])
+        sources = {op["name"]: op["source"] for op in self.manifest["workload"]["ops"]}
+        sizes = {op["name"]: op for op in self.manifest["workload"]["ops"]}
+        for field in layout["fields"]:
+            name, offset = field["name"], field["offset"]
+            op, _, part = name.partition(".")
+            if name == "words":
+                struct.pack_into("<Q", buffer, offset, self._plans[index].data.ptr)
+            elif name == "workspace":
+                struct.pack_into("<Q", buffer, offset, self._workspaces[index].data.ptr)
+            elif name == "spin_limit_cycles":
+                struct.pack_into("<q", buffer, offset, layout["spin_limit_cycles"])
+            elif name == "plan_header":
+                buffer[offset : offset + 64] = self._headers[index]
+            elif field["type"] == "int32":
+                struct.pack_into("<i", buffer, offset, sizes[op][part])
+            else:
+                tensor = {"a": sources[op], "c": op}.get(part, name)
+                address = tensors[tensor].data.ptr if tensor in tensors else 0
+                struct.pack_into("<Q", buffer, offset, address)
+        return bytes(buffer)
+
+    def _check(self, status: int) -> None:
+        if status != 0:
+            text = ctypes.c_char_p()
+            self._cuda.cuGetErrorName(status, ctypes.byref(text))
+            raise RuntimeError(f"CUDA error {status}: {text.value!r}")
+
+
+def to_bits(values: cupy.ndarray, dtype: str) -> cupy.ndarray:
+    """float32 as fp16 or bf16, rounded to nearest even, in uint16."""
+    if dtype == "fp16":
+        return values.astype(cupy.float16).view(cupy.uint16)
+    bits = values.astype(cupy.float32).view(cupy.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(cupy.uint16)
+
+
+def to_float64(bits: cupy.ndarray, dtype: str) -> cupy.ndarray:
+    """The inverse of `to_bits`."""
+    values = bits.view(cupy.float16) if dtype == "fp16" else (bits.astype(cupy.uint32) << 16).view(cupy.float32)
+    return values.astype(cupy.float64)
+
+
+def activate(z: cupy.ndarray, activation: str) -> cupy.ndarray:
+    """The manifest's activations; gelu is the tanh form."""
+    if activation == "relu":
+        return cupy.maximum(z, 0)
+    if activation == "gelu":
+        return 0.5 * z * (1 + cupy.tanh(0.7978845608028654 * (z + 0.044715 * z**3)))
+    return z / (1 + cupy.exp(-z)) if activation == "silu" else z
+
+
+def random_tensors(manifest: dict[str, Any]) -> dict[str, cupy.ndarray]:
+    """Random inputs, and NaN where the kernel will write."""
+    random = cupy.random.default_rng(7)
+    tensors = {}
+    for tensor in manifest["tensors"]:
+        if tensor["role"] in ("intermediate", "output"):
+            tensors[tensor["name"]] = cupy.full(tensor["shape"], 0x7FFF, cupy.uint16)
+        else:
+            scale = tensor["shape"][-1] ** -0.5 if tensor["role"] == "weight" else 1.0
+            values = random.standard_normal(tensor["shape"], dtype=cupy.float32) * cupy.float32(scale)
+            tensors[tensor["name"]] = to_bits(values, tensor["dtype"])
+    return tensors
+
+
+def rel_error(manifest: dict[str, Any], tensors: dict[str, cupy.ndarray]) -> float:
+    """The worst ||out - reference|| / ||reference|| of all ops, against float64."""
+    dtype = manifest["workload"]["dtype"]
+    values = {name: to_float64(bits, dtype) for name, bits in tensors.items()}
+    worst = 0.0
+    for op in manifest["workload"]["ops"]:
+        z = values[op["source"]] @ values[f"{op['name']}.w"].T
+        if op["bias"]:
+            z += values[f"{op['name']}.bias"]
+        want = activate(z, op["activation"])
+        error = float(cupy.linalg.norm(values[op["name"]] - want) / cupy.linalg.norm(want))
+        worst = error if not error <= worst else worst  # NaN stays
+    return worst
+
+
+def main() -> None:
+    """Runs the kernel three times on random data and checks it."""
+    artifact = Artifact(sys.argv[1])
+    manifest = artifact.manifest
+    tensors = random_tensors(manifest)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    for _ in range(3):  # no reset in between: the counters are epochs
+        artifact.run(tensors, stream)
+    stream.synchronize()
+    error = rel_error(manifest, tensors)
+    limit = MAX_REL_ERROR[manifest["workload"]["dtype"]]
+    print(f"{manifest['plan_kind']}: {manifest['schedule_in_words']}")
+    print(f"relative error {error:.2e}, at most {limit:.0e} is right")
+    if not error <= limit:
+        sys.exit("the numbers are wrong")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The whole service on a card: a job survives kill -9, and its fetched kernel runs from the zip alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serving import body
+from tuner.client import Client
+from tuner.demo import running_server
+from workers.supervisor import Card
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "run_artifact.py"
+
+
+def wait_for_end(client: Client, job_id: str) -> dict[str, Any]:
+    for _ in client.events(job_id, timeout_s=120):
+        pass
+    return dict(client.job(job_id))
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_server_goes_on_and_the_fetched_kernel_runs_from_its_zip_alone(card: Card, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with running_server(data, "auto") as url, Client(url) as client:
+        (target,) = client.targets()
+        assert not target["environment"]["simulated"]
+        job_id = client.submit(body(budget={"trials": 25, "seconds": 100}))["id"]
+        while client.job(job_id)["num_trials"] < 8:
+            time.sleep(0.05)
+        before = list(client.trials(job_id))
+        kill_server(data)
+    with running_server(data, "auto") as url, Client(url) as client:
+        job = wait_for_end(client, job_id)
+        assert (job["state"], job["num_trials"]) == ("succeeded", 25), job
+        after = list(client.trials(job_id))
+        assert after[: len(before)] == before
+        assert [trial["number"] for trial in after] == list(range(25))
+        best = client.best(job_id)
+        content = client.artifact(best["artifact"]["digest"]).content
+    archive = tmp_path / "best.zip"
+    archive.write_bytes(content)
+    lone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ran = subprocess.run([sys.executable, str(EXAMPLE), str(archive)], env=lone, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "relative error" in ran.stdout
+
+
+def kill_server(data: Path) -> None:
+    """SIGKILL to the server that serves `data`, as the lock names it."""
+    os.kill(int((data / "lock").read_text()), 9)

@@ -1,0 +1,123 @@
+"""The manifest is a full launch recipe, and says what was simulated."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from tuner.core.evaluator import ArtifactFiles, Environment, Problem
+from tuner.core.gpu import CATALOGUE
+from tuner.core.job import Objective
+from tuner.core.launches import plans_for
+from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.plan import HEADER_WORDS, Plan
+from tuner.core.schedule import Assignment, Ordering, Raster, Schedule, Tile, Tiling
+from tuner.core.workload import Activation, Workload, ffn_pair
+from workers.artifact import assemble
+from workers.render import render
+from workers.supervisor import usable_gpus
+
+WORKLOAD = ffn_pair(m=48, d_in=64, d_hidden=128, d_out=96, activation=Activation.RELU, bias=True)
+REAL = Environment(gpu_name="NVIDIA H200", simulated=False, driver="580.1", cuda="13.0")
+TWIN = Environment(gpu_name="simulated NVIDIA H200", simulated=True)
+
+
+def artifact(
+    kind: PlanKind, assignment: Assignment, environment: Environment, workload: Workload = WORKLOAD
+) -> ArtifactFiles:
+    schedule = Schedule(
+        tiling=Tiling(tiles=(Tile(m=16, n=32, k=32),) * 2, num_stages=3, num_warps=4),
+        ordering=Ordering(rasters=(Raster(), Raster()), assignment=assignment),
+    )
+    candidate = Candidate(plan_kind=kind, schedule=schedule)
+    plans = plans_for(workload, CATALOGUE["h200"], candidate)
+    cubin = None if environment.simulated else b"\x7fELF"
+    asked = Problem(workload=workload, objective=Objective())
+    return assemble(asked, candidate, plans, render(workload, schedule.tiling), cubin, environment, {"job_id": "job-1"})
+
+
+def test_every_file_is_named_with_its_digest_and_the_manifest_reads_back() -> None:
+    made = artifact(PlanKind.FUSED, Assignment.TICKET, REAL)
+    manifest = json.loads(made.files["manifest.json"])
+    assert manifest == json.loads(json.dumps(made.manifest))
+    assert set(made.files) == {"manifest.json", "kernel.cu", "kernel.cubin", "plan0.bin"}
+    for name, facts in manifest["files"].items():
+        assert facts == {"sha256": hashlib.sha256(made.files[name]).hexdigest(), "size_bytes": len(made.files[name])}
+    assert manifest["job_id"] == "job-1"
+    assert manifest["kernel"]["least_driver"].startswith("580")
+    assert (manifest["kernel"]["arch"], manifest["kernel"]["arch_suffix"]) == ("sm_90a", "a")
+
+
+@pytest.mark.parametrize(("kind", "num_launches"), [(PlanKind.FUSED, 1), (PlanKind.TWO_LAUNCHES, 2)])
+def test_a_launch_tells_grid_block_memory_and_its_plan(kind: PlanKind, num_launches: int) -> None:
+    made = artifact(kind, Assignment.TICKET, REAL)
+    assert len(made.manifest["launches"]) == num_launches
+    for launch in made.manifest["launches"]:
+        plan = Plan.from_words(np.frombuffer(made.files[launch["plan"]], dtype="<i4"))
+        assert launch["grid"] == [plan.num_ctas, 1, 1]
+        assert launch["block"] == [128, 1, 1]
+        assert launch["dynamic_smem_bytes"] == 3 * (16 + 32) * 32 * 2
+        assert launch["workspace"]["bytes"] >= 256 + 4 * plan.num_signals
+        assert launch["workspace"]["bytes"] % 16 == 0
+        assert (launch["cluster"], launch["programmatic_dependent_launch"], launch["tensor_maps"]) == (
+            [1, 1, 1],
+            False,
+            [],
+        )
+
+
+def test_a_launch_is_cooperative_where_its_plan_needs_co_residency() -> None:
+    def cooperative(kind: PlanKind, assignment: Assignment) -> list[bool]:
+        return [launch["cooperative"] for launch in artifact(kind, assignment, REAL).manifest["launches"]]
+
+    assert cooperative(PlanKind.FUSED, Assignment.STATIC) == [True]
+    assert cooperative(PlanKind.FUSED, Assignment.TICKET) == [False]
+    assert cooperative(PlanKind.TWO_LAUNCHES, Assignment.STATIC) == [False, False]
+
+
+def test_the_parameters_fields_fill_the_struct_without_overlap() -> None:
+    layout = artifact(PlanKind.FUSED, Assignment.TICKET, REAL).manifest["parameter"]
+    sizes = {"pointer": 8, "int64": 8, "int32": 4, "int32[16]": 4 * HEADER_WORDS}
+    end = 0
+    for field in layout["fields"]:
+        assert field["offset"] >= end
+        assert field["offset"] % min(8, sizes[field["type"]]) == 0
+        end = field["offset"] + sizes[field["type"]]
+    assert layout["size_bytes"] - end < 16
+    assert layout["size_bytes"] == 96 + 2 * 48
+
+
+def test_tensors_tell_every_operand_once() -> None:
+    tensors = {
+        t["name"]: (t["role"], t["shape"])
+        for t in artifact(PlanKind.FUSED, Assignment.TICKET, REAL).manifest["tensors"]
+    }
+    assert tensors == {
+        "x": ("input", [48, 64]),
+        "up.w": ("weight", [128, 64]),
+        "up.bias": ("bias", [128]),
+        "up": ("intermediate", [48, 128]),
+        "down.w": ("weight", [96, 128]),
+        "down.bias": ("bias", [96]),
+        "down": ("output", [48, 96]),
+    }
+
+
+def test_a_simulated_artifact_says_so_and_has_no_cubin() -> None:
+    made = artifact(PlanKind.FUSED, Assignment.TICKET, TWIN)
+    assert made.manifest["simulated"] is True
+    assert made.manifest["kernel"]["cubin"] is None
+    assert set(made.files) == {"manifest.json", "kernel.cu", "plan0.bin"}
+
+
+def test_a_machine_without_a_card_is_told_in_a_sentence() -> None:
+    try:
+        cards = usable_gpus()
+    except Exception as error:
+        assert type(error).__name__ == "WorkerError"
+        assert len(str(error).split()) > 3
+    else:
+        assert all(card.compute_capability >= (8, 0) for card in cards)
