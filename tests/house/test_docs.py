@@ -148,3 +148,9 @@ def test_the_size_of_the_space_is_the_one_that_is_written(m: int, root: Path) ->
     text = (root / "docs/schedule-space.md").read_text()
     assert f"{len(space.tilings):,}" in text
     assert f"{space.num_schedules:,}" in text
+
+
+def test_every_lane_of_the_tests_is_in_the_developers_table(root: Path) -> None:
+    lanes = {f"tests/{path.parent.name}" for path in (root / "tests").glob("*/test_*.py")}
+    named = {word for row in table_rows(root / "docs/development.md") for word in code_words(row[:1])}
+    assert lanes - named == set()
