@@ -17,7 +17,7 @@ from threadpoolctl import ThreadpoolController
 from tuner.core.schedule import Schedule
 from tuner.search.axes import Features, from_params, to_params
 from tuner.search.pool import Offer, Pool
-from tuner.search.surrogate import Scales, Surrogate, expected_improvement
+from tuner.search.surrogate import Matrix, Scales, Surrogate, expected_improvement
 
 #: After so many trials of its plan kind the pool's near part and the surrogate's scales are renewed ...
 RENEWED_EVERY = 10
@@ -60,6 +60,9 @@ class PoolSampler(BaseSampler):
         self._offered = Offer(pool, [])
         self._scales = Scales()
         self._told: list[_Told] = []
+        #: What each offered schedule promises, and the number of told trials that this rests on.
+        self._promise: Matrix = np.zeros(0)
+        self._ranked_by = -1
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """All axes at once."""
@@ -98,13 +101,21 @@ class PoolSampler(BaseSampler):
         return _Told(schedule=schedule, features=self._pool.features([schedule])[0], log_value=log_value)
 
     def _choice(self) -> int:
-        """Index of the next schedule among those offered."""
+        """Index of the most promising schedule that is left."""
+        count = _num_ranked_by(len(self._told))
+        if count != self._ranked_by:
+            self._promise = self._rank(self._told[:count])
+            self._ranked_by = count
         left = np.flatnonzero(self._offered.is_left)
-        measured = [told.log_value for told in self._told if told.log_value is not None]
+        return int(left[np.argmax(self._promise[left])])
+
+    def _rank(self, told: Sequence[_Told]) -> Matrix:
+        """[num_schedules offered] what each promises; the pool's own order where nothing was measured."""
+        measured = [one.log_value for one in told if one.log_value is not None]
         if not measured:
-            return int(left[0])
-        expected = self._fit(self._told, self._scales).predict(self._offered.features[left])
-        return int(left[np.argmax(expected_improvement(expected, min(measured)))])
+            return np.zeros(len(self._offered.schedules))
+        expected = self._fit(told, self._scales).predict(self._offered.features)
+        return expected_improvement(expected, min(measured))
 
     def _renew(self) -> None:
         """Brings pool and scales to the present period; they depend on what was told before it began, alone."""
@@ -121,7 +132,7 @@ class PoolSampler(BaseSampler):
             self._offered.withdraw(told.schedule)
         if len(ranked) > 1:
             self._scales = self._fit(before, None).scales
-        self._period = period
+        self._period, self._ranked_by = period, -1
 
     def _fit(self, told: Sequence[_Told], scales: Scales | None) -> Surrogate:
         """The surrogate of the logarithm of the told values."""
@@ -132,6 +143,15 @@ class PoolSampler(BaseSampler):
         features = np.array([told[index].features for index in chosen])
         real = np.array([told[index].log_value is not None for index in chosen], dtype=np.float64)
         return Surrogate(features, values[chosen], real, self._pool.num_tiling_features, scales)
+
+
+def _num_ranked_by(num_told: int) -> int:
+    """How many trials the ranking rests on: all at first, later all up to the last few, so that an ask stays cheap.
+
+    The steps divide `RENEWED_EVERY`, since a renewed pool is ranked anew.
+    """
+    step = 1 if num_told < 60 else 2 if num_told < 120 else 5 if num_told < 240 else RENEWED_EVERY
+    return num_told - num_told % step
 
 
 def _most_telling(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.intp]]:
