@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import time
+import urllib.error
+import urllib.request
 from typing import Any
 
 import httpx
@@ -103,6 +105,16 @@ def test_a_charset_is_no_wrong_content_type(api: Api) -> None:
 def test_a_body_of_10_mb_is_refused(api: Api) -> None:
     response = api.http.post("/jobs", content=b" " * 10**7, headers={"content-type": "application/json"})
     assert str(MAX_BODY_BYTES) in refused(response, 413)["detail"]
+
+
+def test_a_client_that_sends_all_before_it_reads_gets_the_answer(api: Api) -> None:
+    request = urllib.request.Request(
+        f"{api.http.base_url}/jobs", data=b" " * 10**7, headers={"content-type": "application/json"}
+    )
+    with pytest.raises(urllib.error.HTTPError) as refusal:
+        urllib.request.urlopen(request, timeout=10)
+    with refusal.value as response:
+        assert (response.status, json.load(response)["status"]) == (413, 413)
 
 
 def test_a_body_without_a_length_is_refused_at_the_limit(api: Api) -> None:

@@ -53,9 +53,8 @@ _HINTS = {
 
 
 def problem_response(document: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    """The document as a response; escaped to ASCII, since what a client sent may not be encodable."""
-    body = json.dumps(document.model_dump(), ensure_ascii=True)
-    return Response(body, document.status, headers, MEDIA_TYPE)
+    """The document as a response."""
+    return Response(json.dumps(document.model_dump()), document.status, headers, MEDIA_TYPE)
 
 
 def add_error_handlers(app: FastAPI) -> None:
