@@ -126,4 +126,4 @@ def _plot(page: JobPage) -> Plot | None:
         ("two-launches", "two launches", page.two_launches_us),
         ("reference", "data sheet bound", page.reference_us),
     ]
-    return draw(curve, max(page.job.num_trials, page.job.budget.trials), baselines)
+    return draw(curve, page.job.num_trials, page.job.budget.trials, baselines)

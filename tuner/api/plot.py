@@ -55,25 +55,29 @@ class Plot:
 
 
 def draw(
-    curve: Sequence[tuple[int, float]], num_trials: int, baselines: Sequence[tuple[str, str, float | None]]
+    curve: Sequence[tuple[int, float]],
+    num_trials: int,
+    num_planned: int,
+    baselines: Sequence[tuple[str, str, float | None]],
 ) -> Plot | None:
-    """Draws (trial number, best so far in microseconds); None before the first point.
+    """Draws (trial number, best so far in microseconds) up to the trials run, on an axis of the trials planned.
 
-    Baselines are (CSS class, label, microseconds); one without a time is left out.
+    None before the first point. Baselines are (CSS class, label, microseconds); one without a time is left out.
     """
     if not curve:
         return None
     known = [(name, label, time_us) for name, label, time_us in baselines if time_us is not None]
     times = [time_us for _, time_us in curve] + [time_us for _, _, time_us in known]
     scale = _Scale(min(times), max(times))
-    last = max(num_trials, curve[-1][0] + 1, 2)
+    run = max(num_trials, curve[-1][0] + 1)
+    last = max(run, num_planned, 2)
     steps = improvements(curve)
 
     def x(number: float) -> float:
         return round(_LEFT + (WIDTH - _RIGHT - _LEFT) * number / last, 1)
 
     points = []
-    for (number, time_us), (until, _) in zip(steps, [*steps[1:], (last, 0.0)], strict=True):
+    for (number, time_us), (until, _) in zip(steps, [*steps[1:], (run, 0.0)], strict=True):
         points += [f"{x(number)},{scale.y(time_us)}", f"{x(until)},{scale.y(time_us)}"]
     return Plot(
         line=" ".join(points),

@@ -29,8 +29,8 @@ def ratio(value: float | None) -> str:
 
 
 def clock(value: datetime | None) -> str:
-    """`2026-11-21 14:03 UTC`, or a dash."""
-    return "–" if value is None else f"{value:%Y-%m-%d %H:%M} UTC"
+    """`2026-11-21 14:03`, or a dash."""
+    return "–" if value is None else f"{value:%Y-%m-%d %H:%M}"
 
 
 _templates = Environment(

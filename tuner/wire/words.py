@@ -36,12 +36,13 @@ def _schedule_words(schedule: Schedule, workload: Workload, *, fused: bool) -> l
         f"{name} in tiles of {t.m} x {t.n}, {t.k} deep" for name, t in zip(names, tiling.tiles, strict=True)
     )
     walks = ", ".join(f"{name} {_walk(raster)}" for name, raster in zip(names, ordering.rasters, strict=True))
+    ctas = "1 CTA" if ordering.ctas_per_sm == 1 else f"{ordering.ctas_per_sm} CTAs"
     left = f", {ordering.reserved_sms} SMs left free" if ordering.reserved_sms else ""
     words = [
         f"Tiles: {tiles}.",
         f"Engine: {tiling.engine}, {tiling.num_stages} pipeline stages, {tiling.num_warps} warps.",
         f"Walk: {walks}.",
-        f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ordering.ctas_per_sm} CTA per SM{left}.",
+        f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ctas} per SM{left}.",
     ]
     if fused:
         words.insert(-1, f"Merge: {_merge(ordering.interleave)}; {_SIGNALS[ordering.granularity]}.")
