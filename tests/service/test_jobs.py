@@ -90,12 +90,20 @@ def test_where_the_library_fails_the_job_fails_with_a_sentence(serve: Serve, in_
         service.best(job.id)
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries without pauses."""
+    monkeypatch.setattr("tuner.service.runner.RETRY_PAUSES_S", (0.01, 0.01))
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_worker_that_comes_back_costs_no_trial(serve: Serve) -> None:
     service = serve(FailingWorker(2))
     job = finish(service, service.submit(spec(trials=3))[0])
     assert (job.state, job.num_trials, job.num_failed) == (JobState.SUCCEEDED, 3, 0)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_worker_that_stays_away_fails_the_job_with_its_reason_and_not_the_next_job(serve: Serve) -> None:
     service = serve(FailingWorker(3))
     first, second = service.submit(spec(16, trials=3))[0], service.submit(spec(32, trials=3))[0]

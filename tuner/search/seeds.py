@@ -16,7 +16,7 @@ from tuner.core.space import Space
 from tuner.errors import IllegalSchedule, PlanError
 
 #: Schedules that are forecast.
-NUM_FORECASTS = 48
+NUM_FORECASTS = 96
 #: Of these, how many are tried.
 NUM_SEEDS = 6
 
