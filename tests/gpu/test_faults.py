@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import cupy
@@ -18,7 +20,7 @@ from tests.gpu.helpers import forged, fused, problem, schedule
 from tuner.core.gpu import gpu_from_live
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind
 from tuner.core.schedule import Assignment
-from tuner.core.workload import ffn_pair
+from tuner.core.workload import Activation, ffn_pair
 from workers import supervisor as supervisor_module
 from workers.build import Builder
 from workers.candidates import Prepared, prepare
@@ -29,6 +31,7 @@ pytest.importorskip("cupy")
 
 from workers.gpu.child import live_facts, lock_path
 from workers.gpu.launch import Kernel, PlanOnDevice
+from workers.gpu.runners import ChainRunner
 from workers.gpu.session import Session
 
 WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
@@ -36,8 +39,6 @@ WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
 
 def with_raised_threshold(prepared: Prepared, spin_limit_cycles: int = 10**9) -> Prepared:
     """The same candidate, one of whose waits asks for one post too many."""
-    from dataclasses import replace
-
     (plan,) = prepared.plans
     words = plan.words.copy()
     wait_offset = int(words[8])
@@ -66,6 +67,37 @@ def test_a_wait_that_never_ends_is_told_poisons_the_output_and_leaves_the_contex
     output = prepared.data.outputs[0][1].bits.view(cupy.float16)
     assert bool(cupy.isnan(output).all())
     assert isinstance(session.evaluate(asked, good.work).outcome, Measured)
+
+
+def test_a_plan_without_its_waits_gives_wrong_numbers_that_are_found_and_placed(card: Card, builder: Builder) -> None:
+    gpu = gpu_from_live(live_facts(card.uuid))
+    good = prepare(WORKLOAD, gpu, fused(schedule(((16, 64, 64), (16, 64, 64)))), builder, {})
+    (plan,) = good.plans
+    words = plan.words.copy()
+    tasks = words[words[7] : words[8]].reshape(-1, 8)
+    tasks[:] = tasks[::-1].copy()  # consumers first, and nobody waits
+    tasks[:, 4] = tasks[:, 3]
+    bad = replace(good.work, plans=(forged(plan, words),))
+    outcome = Session(builder.build(_tools(), gpu.arch).cubin).evaluate(problem(WORKLOAD), bad).outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.kind is FailureKind.WRONG_NUMBERS
+    assert re.search(
+        r"elements of down are wrong, the first at \[\d+, \d+\] \(tile \d+, \d+; task \d+ of", outcome.reason
+    )
+
+
+def test_a_nan_in_the_input_reaches_the_output(card: Card, builder: Builder) -> None:
+    gpu = gpu_from_live(live_facts(card.uuid))
+    for activation in Activation:
+        workload = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256, activation=activation)
+        good = prepare(workload, gpu, fused(schedule(((16, 64, 64), (16, 64, 64)))), builder, {})
+        prepared = Session(builder.build(_tools(), gpu.arch).cubin)._prepare(problem(workload))
+        prepared.data._check_inputs[0]["x"][5, 7] = 0x7FFF
+        kernel = Kernel(good.work.cubin, num_threads=good.work.num_threads, smem_bytes=good.work.smem_bytes)
+        runner = ChainRunner(kernel, (PlanOnDevice(good.plans[0]),))
+        assert prepared.run_once(runner, prepared.data.check_ops(0)) is None
+        is_nan = cupy.isnan(prepared.data.outputs[0][1].bits.view(cupy.float16)).all(axis=1).get()
+        assert is_nan.nonzero()[0].tolist() == [5]
 
 
 def test_signals_count_up_by_the_posts_of_a_launch(card: Card, builder: Builder) -> None:

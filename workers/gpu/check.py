@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import cupy
+import numpy as np
 
-from tuner.core.schedule import Tiling
 from tuner.core.workload import Dtype
 from workers.gpu.data import NUM_CHECK_SEEDS, ProblemData, Reference, from_bits
 from workers.gpu.launch import OpBuffers
+from workers.messages import Work
 
 #: Largest ||out - reference|| / ||reference|| by dtype.
 MAX_REL_ERROR = {Dtype.FP16: 2e-3, Dtype.BF16: 1.6e-2}
@@ -26,7 +27,7 @@ class Aborted(Exception):
     """A bounded wait expired; the message is the waiter's record."""
 
 
-def check_numbers(data: ProblemData, run: Run, tiling: Tiling | None) -> float:
+def check_numbers(data: ProblemData, run: Run, work: Work) -> float:
     """Checks all seeds but the last, each launched twice; the worst relative error.
 
     Raises:
@@ -35,7 +36,7 @@ def check_numbers(data: ProblemData, run: Run, tiling: Tiling | None) -> float:
     """
     worst = 0.0
     for seed_index in range(NUM_CHECK_SEEDS):
-        worst = max(worst, _check_seed(data, run, tiling, seed_index))
+        worst = max(worst, _check_seed(data, run, work, seed_index))
         first = [output.bits.copy() for output in data.outputs[0].values()]
         _launch_poisoned(data, run, seed_index)
         for op_index, before in zip(data.outputs[0], first, strict=True):
@@ -45,9 +46,9 @@ def check_numbers(data: ProblemData, run: Run, tiling: Tiling | None) -> float:
     return worst
 
 
-def check_after_timing(data: ProblemData, run: Run, tiling: Tiling | None) -> float:
+def check_after_timing(data: ProblemData, run: Run, work: Work) -> float:
     """One more check with inputs not used before: a launch that read the last one's intermediate fails here."""
-    return _check_seed(data, run, tiling, NUM_CHECK_SEEDS)
+    return _check_seed(data, run, work, NUM_CHECK_SEEDS)
 
 
 def _launch_poisoned(data: ProblemData, run: Run, seed_index: int) -> None:
@@ -58,19 +59,19 @@ def _launch_poisoned(data: ProblemData, run: Run, seed_index: int) -> None:
         raise Aborted(record)
 
 
-def _check_seed(data: ProblemData, run: Run, tiling: Tiling | None, seed_index: int) -> float:
+def _check_seed(data: ProblemData, run: Run, work: Work, seed_index: int) -> float:
     _launch_poisoned(data, run, seed_index)
     worst = 0.0
     for op_index, reference in data.references[seed_index].items():
         output = data.outputs[0][op_index]
-        error = _compare(data, tiling, op_index, output.bits, reference)
+        error = _compare(data, work, op_index, output.bits, reference)
         worst = max(worst, error)
         if not output.canaries_intact():
             raise WrongNumbers(f"{data.workload.ops[op_index].name}: something was written outside of the output")
     return worst
 
 
-def _compare(data: ProblemData, tiling: Tiling | None, op_index: int, bits: cupy.ndarray, want: Reference) -> float:
+def _compare(data: ProblemData, work: Work, op_index: int, bits: cupy.ndarray, want: Reference) -> float:
     op = data.workload.ops[op_index]
     got = from_bits(bits, data.workload.dtype, as_type=cupy.float64)
     difference = cupy.abs(got - want.values)
@@ -78,14 +79,10 @@ def _compare(data: ProblemData, tiling: Tiling | None, op_index: int, bits: cupy
     num_bad = int(bad.sum())
     if num_bad:
         row, column = divmod(int(bad.ravel().argmax()), op.n)
-        tile = ""
-        if tiling is not None:
-            shape = tiling.tiles[op_index]
-            tile = f" (tile {row // shape.m}, {column // shape.n})"
         raise WrongNumbers(
-            f"{num_bad} of {op.m * op.n} elements of {op.name} are wrong, the first at [{row}, {column}]{tile}: "
-            f"{float(got[row, column]):.6g} instead of {float(want.values[row, column]):.6g} "
-            f"within {float(want.tolerance[row, column]):.2g}"
+            f"{num_bad} of {op.m * op.n} elements of {op.name} are wrong, the first at [{row}, {column}]"
+            f"{_where(work, op_index, row, column)}: {float(got[row, column]):.6g} instead of "
+            f"{float(want.values[row, column]):.6g} within {float(want.tolerance[row, column]):.2g}"
         )
     norm = float(cupy.linalg.norm(want.values))
     rel_error = float(cupy.linalg.norm(difference)) / norm if norm else 0.0
@@ -93,3 +90,16 @@ def _compare(data: ProblemData, tiling: Tiling | None, op_index: int, bits: cupy
     if not rel_error <= limit:
         raise WrongNumbers(f"{op.name}: relative error {rel_error:.2e}, at most {limit:.0e} is allowed")
     return rel_error
+
+
+def _where(work: Work, op_index: int, row: int, column: int) -> str:
+    """The tile and the task that own an element; empty for the library."""
+    if work.tiling is None:
+        return ""
+    shape = work.tiling.tiles[op_index]
+    tile = (op_index, row // shape.m, column // shape.n)
+    for launch, plan in enumerate(work.plans):
+        tasks = np.flatnonzero((plan.plan.tasks[:, :3] == tile).all(axis=1))
+        if tasks.size:
+            return f" (tile {tile[1]}, {tile[2]}; task {tasks[0]} of launch {launch})"
+    return f" (tile {tile[1]}, {tile[2]}; no task computes it)"

@@ -86,11 +86,11 @@ class Session:
             finish(Stage.LAUNCH, "prepare")
             runner = _runner(prepared, work, kernels)
             finish(Stage.CHECK, "load")
-            rel_error = check_numbers(prepared.data, lambda ops: prepared.run_once(runner, ops), work.tiling)
+            rel_error = check_numbers(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
             finish(Stage.TIME, "check")
             measured = _measure(prepared, runner, work)
             finish(Stage.CHECK, "time")
-            last = check_after_timing(prepared.data, lambda ops: prepared.run_once(runner, ops), work.tiling)
+            last = check_after_timing(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
             finish(Stage.CHECK, "check_after")
             kernels.unload()
         except WrongNumbers as error:
@@ -167,7 +167,7 @@ def _runner(prepared: Prepared, work: Work, kernels: Kernels) -> Runner:
 def _fault(prepared: Prepared, runner: Runner, work: Work) -> str:
     """What is wrong with its numbers; empty where nothing is."""
     try:
-        check_numbers(prepared.data, lambda ops: prepared.run_once(runner, ops), work.tiling)
+        check_numbers(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
     except (WrongNumbers, Aborted) as error:
         return str(error)
     return ""

@@ -53,7 +53,7 @@ class StopRule:
 def stop_rule(regime: Regime) -> StopRule:
     """In sustained a round costs its load, so there are fewer."""
     if regime is Regime.SUSTAINED:
-        return StopRule(min_rounds=5, max_rounds=10, rel_error=0.003, seconds=1.2)
+        return StopRule(min_rounds=4, max_rounds=8, rel_error=0.003, seconds=0.8)
     return StopRule()
 
 
