@@ -9,7 +9,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCE := pyproject.toml
 
-# Two processes; whoever is done early takes over tests of the other. A third of the time is the compiler's.
+# Two processes; whoever is done early takes over tests of the other. Most of the time is the compiler's.
 PYTEST_FLAGS ?= -n 2 --dist worksteal
 
 # The worker extra of this machine's driver: CUDA 13 needs 580, CUDA 12 needs 525; nothing without an NVIDIA GPU.
