@@ -239,17 +239,28 @@ class GpuSupervisor:
         return replace(outcome, stage_s=stage_s)
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...]) -> FinalsTimes:
-        """The same rounds in the warm child, and again in a fresh one."""
+        """The same rounds in the warm child, and again in a fresh one.
+
+        Where a finalist takes the child along, each is tried alone, and the finals go on without the guilty.
+
+        Raises:
+            WorkerError: the card itself does not work any more.
+        """
         works = tuple(prepare(problem.workload, self._target.gpu, c, self._builder, {}).work for c in candidates)
-        warm = self._finals_once(problem, works)
-        self._drop_child()
-        fresh = self._finals_once(problem, works)
-        times = tuple(
-            None if a is None or b is None else a + b for a, b in zip(warm.times_us, fresh.times_us, strict=True)
-        )
+        faults = [""] * len(works)
+        try:
+            answer = self._finals_twice(problem, works)
+        except ChildLost:
+            faults = [self._fault_alone(problem, work) for work in works]
+            if not any(faults):
+                raise
+            innocent = tuple(work for work, fault in zip(works, faults, strict=True) if not fault)
+            answer = self._finals_twice(problem, innocent)
+        rows = iter(zip(answer.times_us, answer.reasons, strict=True))
+        told = [(None, fault) if fault else next(rows) for fault in faults]
         return FinalsTimes(
-            times_us=times,
-            reasons=tuple(a or b for a, b in zip(warm.reasons, fresh.reasons, strict=True)),
+            times_us=tuple(times for times, _ in told),
+            reasons=tuple(reason for _, reason in told),
             process_of_round=(0,) * _FINAL_ROUNDS + (1,) * _FINAL_ROUNDS,
         )
 
@@ -270,30 +281,62 @@ class GpuSupervisor:
         self._builder.close()
 
     def _measure(self, problem: Problem, prepared: Prepared) -> Outcome:
-        gpu_child = self._ready_child()
-        request = messages.EvaluateRequest(problem=problem, work=prepared.work)
         begin = time.perf_counter()
         try:
-            answer = gpu_child.ask(request, self._deadline(gpu_child, problem, self._deadlines.evaluate_s))
+            answer = self._ask(
+                problem, messages.EvaluateRequest(problem=problem, work=prepared.work), self._deadlines.evaluate_s
+            )
         except ChildLost as lost:
-            self._child = None
             spent = {"lost": time.perf_counter() - begin}
             return Failed(stage=Stage.LAUNCH, kind=lost.kind, reason=str(lost), stage_s=spent)
-        if not isinstance(answer, messages.EvaluateAnswer):
-            self._drop_child()
-            return Failed(stage=Stage.LAUNCH, kind=FailureKind.CRASH, reason="the GPU process answered out of turn")
-        if answer.poisoned:
-            self._drop_child()
-        return answer.outcome
+        if isinstance(answer, messages.EvaluateAnswer):
+            return answer.outcome
+        self._drop_child()
+        return Failed(stage=Stage.LAUNCH, kind=FailureKind.CRASH, reason="the GPU process answered out of turn")
 
-    def _finals_once(self, problem: Problem, works: tuple[messages.Work, ...]) -> messages.FinalsAnswer:
+    def _finals_twice(self, problem: Problem, works: tuple[messages.Work, ...]) -> messages.FinalsAnswer:
+        """Warm, then fresh; the rounds of both, one after the other."""
+        warm = self._finals_once(problem, works, _FINAL_ROUNDS)
+        self._drop_child()
+        fresh = self._finals_once(problem, works, _FINAL_ROUNDS)
+        times = tuple(
+            None if a is None or b is None else a + b for a, b in zip(warm.times_us, fresh.times_us, strict=True)
+        )
+        reasons = tuple(a or b for a, b in zip(warm.reasons, fresh.reasons, strict=True))
+        return messages.FinalsAnswer(times_us=times, reasons=reasons)
+
+    def _fault_alone(self, problem: Problem, work: messages.Work) -> str:
+        """Why a finalist cannot be timed even alone; empty where it can."""
+        try:
+            return self._finals_once(problem, (work,), 1).reasons[0]
+        except ChildLost as lost:
+            return str(lost)
+
+    def _finals_once(
+        self, problem: Problem, works: tuple[messages.Work, ...], num_rounds: int
+    ) -> messages.FinalsAnswer:
+        request = messages.FinalsRequest(problem=problem, works=works, num_rounds=num_rounds)
+        answer = self._ask(problem, request, self._deadlines.finals_s)
+        if isinstance(answer, messages.FinalsAnswer):
+            return answer
+        self._drop_child()
+        reason = answer.outcome.reason if isinstance(answer, messages.EvaluateAnswer) else "an answer out of turn"
+        raise ChildLost(FailureKind.CRASH, f"the finals failed: {reason}")
+
+    def _ask(self, problem: Problem, request: messages.Request, own_s: float) -> messages.Answer:
+        """The child's answer; a child that is lost or poisoned is gone afterwards.
+
+        Raises:
+            ChildLost: it died, or the deadline passed and it was killed.
+        """
         gpu_child = self._ready_child()
-        request = messages.FinalsRequest(problem=problem, works=works, num_rounds=_FINAL_ROUNDS)
-        answer = gpu_child.ask(request, self._deadline(gpu_child, problem, self._deadlines.finals_s))
-        if not isinstance(answer, messages.FinalsAnswer):
+        try:
+            answer = gpu_child.ask(request, self._deadline(gpu_child, problem, own_s))
+        except ChildLost:
+            self._child = None
+            raise
+        if isinstance(answer, messages.EvaluateAnswer) and answer.poisoned:
             self._drop_child()
-            reason = answer.outcome.reason if isinstance(answer, messages.EvaluateAnswer) else "an answer out of turn"  # type: ignore[union-attr]
-            raise WorkerError(f"the finals failed: {reason}")
         return answer
 
     def _deadline(self, gpu_child: _Child, problem: Problem, own_s: float) -> float:

@@ -165,6 +165,25 @@ def test_a_deadline_kills_the_child_and_the_next_trial_is_right(
     assert time.monotonic() - begin < 15
 
 
+def test_a_finalist_that_hangs_is_left_out_and_the_others_are_timed(
+    gpu_supervisor: GpuSupervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = problem(WORKLOAD)
+    good, bad = (schedule(((16, 64, 64), (16, 64, 64)), assignment=assignment) for assignment in Assignment)
+    real = supervisor_module.prepare
+
+    def planted(*args: object, **kwargs: object) -> Prepared:
+        prepared = real(*args, **kwargs)  # type: ignore[arg-type]
+        return with_raised_threshold(prepared, 10**13) if args[2] == fused(bad) else prepared
+
+    monkeypatch.setattr(supervisor_module, "prepare", planted)
+    monkeypatch.setattr(gpu_supervisor, "_deadlines", Deadlines(finals_s=15.0, prepare_s=10.0))
+    finals = gpu_supervisor.finals(asked, (Candidate(plan_kind=PlanKind.LIBRARY), fused(bad), fused(good)))
+    assert [times is not None for times in finals.times_us] == [True, False, True]
+    assert "was killed" in finals.reasons[1]
+    assert set(finals.process_of_round) == {0, 1}
+
+
 HANGING_PARENT = """
 import sys, time, threading
 from pathlib import Path
