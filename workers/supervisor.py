@@ -320,7 +320,8 @@ class GpuSupervisor:
         if isinstance(answer, messages.FinalsAnswer):
             return answer
         self._drop_child()
-        reason = answer.outcome.reason if isinstance(answer, messages.EvaluateAnswer) else "an answer out of turn"
+        told = answer.outcome if isinstance(answer, messages.EvaluateAnswer) else None
+        reason = told.reason if isinstance(told, Failed) else "an answer out of turn"
         raise ChildLost(FailureKind.CRASH, f"the finals failed: {reason}")
 
     def _ask(self, problem: Problem, request: messages.Request, own_s: float) -> messages.Answer:
