@@ -28,6 +28,9 @@ ROWS = {
     "gpt3-tp8-m512": (512, 12288, 6144, 12288),
 }
 
+#: What a report tells of the machine, beside the GPU's name.
+_MACHINE = ("driver", "cuda", "clocks_mhz", "kernel_version")
+
 
 def run_row(client: Client, name: str, num_trials: int) -> dict[str, Any]:
     """Submits one job, waits for its end, and tells what it found."""
@@ -121,16 +124,12 @@ def main() -> None:
         with running_server(data, arguments.gpu) as url, Client(url) as client:
             (target,) = client.targets()
             environment = target["environment"]
-            rows = [run_row(client, name, arguments.trials) for name in arguments.row or ROWS]
-    machine = {
-        "gpu": environment["gpu_name"],
-        "driver": environment["driver"],
-        "cuda": environment["cuda"],
-        "clocks_mhz": environment["clocks_mhz"],
-        "kernel_version": environment["kernel_version"],
-    }
-    folder = target["id"].replace(":", "-")
-    write_report(arguments.out or Path(f"benchmarks/results/{folder}/first_jobs.json"), rows, machine)
+            machine = {"gpu": environment["gpu_name"], **{k: environment[k] for k in _MACHINE}}
+            out = arguments.out or Path(f"benchmarks/results/{target['id'].replace(':', '-')}/first_jobs.json")
+            rows: list[dict[str, Any]] = []
+            for name in arguments.row or ROWS:
+                rows.append(run_row(client, name, arguments.trials))
+                write_report(out, rows, machine)  # after every row, so that an interrupted run leaves what it has
 
 
 if __name__ == "__main__":

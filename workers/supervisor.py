@@ -363,7 +363,7 @@ class GpuSupervisor:
 
 
 #: Rounds of the finals, in each of the two processes.
-_FINAL_ROUNDS = 30
+_FINAL_ROUNDS = 20
 
 
 def _build_metrics(built: Built | None) -> tuple[Metric, ...]:
