@@ -82,6 +82,37 @@ def gc(data: Path | None, limit_bytes: int | None) -> None:
         store.close()
 
 
+@main.command()
+@click.argument("rows", type=int)
+@click.argument("cols", type=int)
+@click.option(
+    "--cache", "cache_panels", type=int, required=True, help="Operand panels that the cache holds, 2 or more."
+)
+@click.option("--list", "num_listed", type=click.IntRange(min=0), default=1, show_default=True, help="Paths to print.")
+def orders(rows: int, cols: int, cache_panels: int, num_listed: int) -> None:
+    """Finds the paths of least traffic over a grid of ROWS x COLS tiles, up to 4 x 4, from tile (0, 0).
+
+    A tile reads its row's panel of A and its column's panel of W. The cache keeps the panels used last.
+    """
+    from itertools import islice
+
+    from tuner.core.paths import exact_orders, grid_text
+    from tuner.core.rasters import standard_traffic
+
+    best = exact_orders(rows, cols, cache_panels)
+    click.echo(
+        f"{rows} x {cols} tiles, a cache of {cache_panels} panels: at least {best.least_panels} panels from memory; "
+        f"{best.num_paths:,} paths attain it, not counting other names of rows and columns"
+    )
+    for raster, panels in standard_traffic(rows, cols, cache_panels).items():
+        lost = panels - best.least_panels
+        click.echo(
+            f"  {raster!s:<10} {panels:>4} panels" + (f", {lost} more ({lost / best.least_panels:.0%})" if lost else "")
+        )
+    for path in islice(best.paths(), num_listed):
+        click.echo(f"\n{grid_text(path)}")
+
+
 def _settings(options: dict[str, Any]) -> Settings:
     """Options given, else the environment, else the defaults."""
     from pydantic import ValidationError

@@ -92,6 +92,14 @@ def best_path(num_rows: int, num_cols: int, cache_panels: int) -> Path:
     return next(exact_orders(num_rows, num_cols, cache_panels).paths())
 
 
+def grid_text(path: Path) -> str:
+    """The grid, each tile with its place in the path."""
+    place = {tile: index for index, tile in enumerate(path)}
+    num_rows, num_cols = (1 + max(tile[axis] for tile in path) for axis in (0, 1))
+    width = len(str(len(path) - 1))
+    return "\n".join(" ".join(f"{place[row, col]:>{width}}" for col in range(num_cols)) for row in range(num_rows))
+
+
 def _check(num_rows: int, num_cols: int, cache_panels: int) -> None:
     if min(num_rows, num_cols) < 1:
         raise InvalidInput("grid", f"{num_rows} x {num_cols} has no tiles", "give at least 1 x 1")

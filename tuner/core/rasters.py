@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.paths import best_path
+from tuner.core.paths import best_path, traffic
 from tuner.core.schedule import Raster, RasterKind
 
 Ints = npt.NDArray[np.int64]
@@ -108,6 +108,25 @@ def _curve(at: Pair, major: Pair, length: int, minor: Pair, height: int) -> Iter
 
 def _moved(at: Pair, step: Pair, count: int) -> Pair:
     return at[0] + count * step[0], at[1] + count * step[1]
+
+
+def standard_traffic(num_rows: int, num_cols: int, cache_panels: int) -> dict[Raster, int]:
+    """Operand panels that each raster of its own brings in through a cache of so many, the least first."""
+    widths = range(1, max(num_rows, num_cols))
+    of_kind = {RasterKind.SNAKE: widths, RasterKind.GROUPED: widths[1:], RasterKind.PANEL: widths[1:]}
+    offered = (
+        Raster(kind=kind, width=width)
+        for kind in RasterKind
+        if kind is not RasterKind.EXACT
+        for width in of_kind.get(kind, (1,))
+    )
+    shape = frozenset({(num_rows, num_cols)})
+    panels = {}
+    for raster in offered:
+        if plain_name(raster, shape) == raster:
+            rows, cols = walk(raster, num_rows, num_cols)
+            panels[raster] = traffic(list(zip(rows.tolist(), cols.tolist(), strict=True)), cache_panels)
+    return dict(sorted(panels.items(), key=lambda item: item[1]))
 
 
 def plain_name(raster: Raster, shapes: frozenset[tuple[int, int]]) -> Raster:
