@@ -14,7 +14,7 @@ from tuner.core.gpu import Gpu
 from tuner.core.merge import merge_blocks
 from tuner.core.plan import STATIC, TICKET, Plan, Words
 from tuner.core.rasters import walk
-from tuner.core.schedule import Assignment, InterleaveKind, Ordering
+from tuner.core.schedule import Assignment, Granularity, InterleaveKind, Ordering
 from tuner.core.signals import Signals, signals_of
 from tuner.core.tiles import TileGraph
 
@@ -47,21 +47,35 @@ def proportional(counts: list[int]) -> Ints:
 
 def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
     """The plan that runs the graph's tasks in the given order on a persistent grid."""
-    ops, rows, cols = global_order(graph, ordering)
+    order = global_order(graph, ordering)
+    num_ctas = grid_size(graph.num_tasks, ordering, gpu)
+    queue = deal(order[0], num_ctas, ordering) if ordering.assignment.is_static else None
+    return plan_of(graph, order, ordering.granularity, ordering.sync_width, num_ctas, queue)
+
+
+def plan_of(
+    graph: TileGraph,
+    order: tuple[Ints, Ints, Ints],
+    granularity: Granularity,
+    sync_width: int,
+    num_ctas: int,
+    queue: Ints | None,
+) -> Plan:
+    """The plan of a global order (ops, tile rows, tile columns): in queues where `queue` gives each task's, else by
+    tickets."""
+    ops, rows, cols = order
     tasks = np.zeros((graph.num_tasks, 8), dtype=np.int32)
     tasks[:, 0], tasks[:, 1], tasks[:, 2], tasks[:, 5] = ops, rows, cols, -1
     signals: dict[int, Signals] = {}
     num_signals = 0
     for op in sorted(graph.posting_ops):
-        signals[op] = signals_of(ordering.granularity, ordering.sync_width, *graph.grids[op], num_signals)
+        signals[op] = signals_of(granularity, sync_width, *graph.grids[op], num_signals)
         num_signals += signals[op].num_signals
         mine = ops == op
         tasks[mine, 5] = signals[op].post[rows[mine], cols[mine]]
     waits = _intern_waits(graph, tasks, signals)
-    num_ctas = grid_size(graph.num_tasks, ordering, gpu)
     queues = np.zeros(0, dtype=np.int32)
-    if ordering.assignment.is_static:
-        queue = deal(ops, num_ctas, ordering)
+    if queue is not None:
         tasks = tasks[np.argsort(queue, kind="stable")]
         queues = np.concatenate(([0], np.cumsum(np.bincount(queue, minlength=num_ctas)))).astype(np.int32)
     return Plan(
@@ -70,7 +84,7 @@ def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
         queues=queues,
         num_signals=num_signals,
         num_ctas=num_ctas,
-        assignment=STATIC if ordering.assignment.is_static else TICKET,
+        assignment=TICKET if queue is None else STATIC,
     )
 
 
