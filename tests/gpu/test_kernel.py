@@ -94,7 +94,8 @@ def orderings() -> list[Schedule]:
         return [*rasters, str(ordering.interleave), sync, deal, grid]
 
     legal = Space(ORDERED, CATALOGUE["h200"]).orderings(tiling)
-    drawn = [legal[index] for index in random.Random(0).sample(range(len(legal)), 2000)]
+    rng = random.Random(0)
+    drawn = [legal[legal.draw(rng)] for _ in range(3000)]
     return [Schedule(tiling=tiling, ordering=ordering) for ordering in covering_sample(drawn, axes)]
 
 

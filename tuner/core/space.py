@@ -159,6 +159,11 @@ class Orderings(Sequence[Ordering]):
             index -= count
         raise IndexError(index)
 
+    def draw(self, rng: random.Random) -> int:
+        """A random index: each interleave as likely as another, though some leave the rasters little choice."""
+        chosen = rng.randrange(len(self._counts))
+        return sum(self._counts[:chosen]) + rng.randrange(self._counts[chosen])
+
 
 class Space:
     """Every legal schedule made of the offered values.
@@ -262,7 +267,7 @@ class Space:
             spent = set()
             for tiling in tilings[: count - len(drawn)]:
                 orderings, seen = self.orderings(tiling), taken.setdefault(tiling, set())
-                index = _unseen(rng, len(orderings), seen)
+                index = _unseen(rng, orderings, seen)
                 drawn.append(Schedule(tiling=tiling, ordering=orderings[index]))
                 if len(seen) == len(orderings):
                     spent.add(tiling)
@@ -315,10 +320,10 @@ def _rasters(shapes: frozenset[tuple[int, int]]) -> tuple[Raster, ...]:
     return tuple(raster for raster in RASTERS if raster_problem(raster, shapes, "") is None)
 
 
-def _unseen(rng: random.Random, size: int, seen: set[int]) -> int:
-    """A random index below `size` that is not in `seen`, which it joins."""
-    index = rng.randrange(size)
+def _unseen(rng: random.Random, orderings: Orderings, seen: set[int]) -> int:
+    """A random index of the orderings that is not in `seen`, which it joins."""
+    index = orderings.draw(rng)
     while index in seen:
-        index = (index + 1) % size
+        index = (index + 1) % len(orderings)
     seen.add(index)
     return index
