@@ -11,6 +11,9 @@ from tuner import __version__
 from tuner.errors import TunerError
 
 if TYPE_CHECKING:
+    from tuner.core.gpu import Gpu
+    from tuner.core.schedule import Schedule
+    from tuner.core.workload import Workload
     from tuner.settings import Settings
 
 data_option = click.option(
@@ -111,6 +114,63 @@ def orders(rows: int, cols: int, cache_panels: int, num_listed: int) -> None:
         )
     for path in islice(best.paths(), num_listed):
         click.echo(f"\n{grid_text(path)}")
+
+
+@main.command()
+@click.argument("what", metavar="JOB|SCHEDULE")
+@data_option
+def explain(what: str, data: Path | None) -> None:
+    """Says in words and numbers why a schedule is fast or slow: bounds, waves, waits, traffic, what would be better.
+
+    JOB is the id of a job whose result holds a fused schedule; no server may be using its data. SCHEDULE is a JSON file
+    of {"workload": ..., "gpu": an id of the catalogue, "schedule": ...}.
+    """
+    from tuner.core.explain import explain as explained
+
+    workload, gpu, schedule = _from_job(what, data) if what.startswith("job-") else _from_file(Path(what))
+    for sentence in explained(workload, gpu, schedule):
+        click.echo(sentence)
+
+
+def _from_file(path: Path) -> tuple[Workload, Gpu, Schedule]:
+    """What a file asks to explain."""
+    import json
+
+    from tuner.core.gpu import CATALOGUE
+    from tuner.core.schedule import Schedule
+    from tuner.core.workload import Workload
+
+    try:
+        asked = json.loads(path.read_text())
+        workload, schedule = Workload.from_json(asked["workload"]), Schedule.from_json(asked["schedule"])
+        return workload, CATALOGUE[asked["gpu"]], schedule
+    except OSError as error:
+        raise click.ClickException(f"{path} cannot be read: {error.strerror}; give a file, or a job's id") from error
+    except (ValueError, KeyError, TypeError) as error:
+        known = ", ".join(CATALOGUE)
+        raise click.ClickException(
+            f"{path}: {error!r}; it must hold workload, schedule, and gpu, one of {known}"
+        ) from error
+
+
+def _from_job(job_id: str, data: Path | None) -> tuple[Workload, Gpu, Schedule]:
+    """What a job asked, and the fused schedule of its result."""
+    from tuner.core.gpu import CATALOGUE
+    from tuner.core.outcome import PlanKind
+    from tuner.store import Store, bests, jobs
+
+    settings = _settings({"data": data})
+    store = Store.open(settings.data, settings.database_url)
+    try:
+        with store.read() as session:
+            spec, best = jobs.get(session, job_id).spec, bests.find(session, job_id)
+    finally:
+        store.close()
+    fused = [row.candidate for row in best.finals if row.candidate.plan_kind is PlanKind.FUSED] if best else []
+    gpu = CATALOGUE.get(spec.target_id.split(":")[-1])
+    if gpu is None or not fused or fused[0].schedule is None:
+        raise click.ClickException(f"{job_id} has no result with a fused schedule on a GPU of the catalogue")
+    return spec.workload, gpu, fused[0].schedule
 
 
 def _settings(options: dict[str, Any]) -> Settings:
