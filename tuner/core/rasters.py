@@ -24,7 +24,7 @@ _RANK = tuple(RasterKind)
 _UNLIKE_ANY_FROM = 5
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=32)
 def walk(raster: Raster, num_rows: int, num_cols: int) -> tuple[Ints, Ints]:
     """Tile rows and tile columns of a grid in the raster's order, each [num_rows * num_cols], read-only.
 
