@@ -19,7 +19,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-wheel test-gpu lint check wheel bench-core bench-service bench-first-jobs bench-compile-space clean
+.PHONY: help venv demo serve test test-wheel test-gpu lint check wheel bench-core bench-proof bench-service bench-first-jobs bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ wheel: $(VENV)/.dev ## build the wheel into dist/
 
 bench-core: $(VENV)/.dev ## time verify on plans of 20,000 tasks; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.core
+
+bench-proof: $(VENV)/.dev ## judge 80,000 small plans by verify and by every interleaving; writes benchmarks/results/cpu/
+	@$(BIN)/python -m benchmarks.proof
 
 bench-service: $(VENV)/.dev ## time the service's own share of a trial; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.service

@@ -11,6 +11,9 @@ from tuner import __version__
 from tuner.errors import TunerError
 
 if TYPE_CHECKING:
+    from tuner.core.gpu import Gpu
+    from tuner.core.schedule import Schedule
+    from tuner.core.workload import Workload
     from tuner.settings import Settings
 
 data_option = click.option(
@@ -80,6 +83,94 @@ def gc(data: Path | None, limit_bytes: int | None) -> None:
         )
     finally:
         store.close()
+
+
+@main.command()
+@click.argument("rows", type=int)
+@click.argument("cols", type=int)
+@click.option(
+    "--cache", "cache_panels", type=int, required=True, help="Operand panels that the cache holds, 2 or more."
+)
+@click.option("--list", "num_listed", type=click.IntRange(min=0), default=1, show_default=True, help="Paths to print.")
+def orders(rows: int, cols: int, cache_panels: int, num_listed: int) -> None:
+    """Finds the paths of least traffic over a grid of ROWS x COLS tiles, up to 4 x 4, from tile (0, 0).
+
+    A tile reads its row's panel of A and its column's panel of W. The cache keeps the panels used last.
+    """
+    from itertools import islice
+
+    from tuner.core.paths import exact_orders, grid_text
+    from tuner.core.rasters import standard_traffic
+
+    best = exact_orders(rows, cols, cache_panels)
+    click.echo(
+        f"{rows} x {cols} tiles, a cache of {cache_panels} panels: at least {best.least_panels} panels from memory; "
+        f"{best.num_paths:,} paths attain it, not counting other names of rows and columns"
+    )
+    for raster, panels in standard_traffic(rows, cols, cache_panels).items():
+        lost = panels - best.least_panels
+        click.echo(
+            f"  {raster!s:<10} {panels:>4} panels" + (f", {lost} more ({lost / best.least_panels:.0%})" if lost else "")
+        )
+    for path in islice(best.paths(), num_listed):
+        click.echo(f"\n{grid_text(path)}")
+
+
+@main.command()
+@click.argument("what", metavar="JOB|SCHEDULE")
+@data_option
+def explain(what: str, data: Path | None) -> None:
+    """Says in words and numbers why a schedule is fast or slow: bounds, waves, waits, traffic, what would be better.
+
+    JOB is the id of a job whose result holds a fused schedule; no server may be using its data. SCHEDULE is a JSON file
+    of {"workload": ..., "gpu": an id of the catalogue, "schedule": ...}.
+    """
+    from tuner.core.explain import explain as explained
+
+    workload, gpu, schedule = _from_job(what, data) if what.startswith("job-") else _from_file(Path(what))
+    for sentence in explained(workload, gpu, schedule):
+        click.echo(sentence)
+
+
+def _from_file(path: Path) -> tuple[Workload, Gpu, Schedule]:
+    """What a file asks to explain."""
+    import json
+
+    from tuner.core.gpu import CATALOGUE
+    from tuner.core.schedule import Schedule
+    from tuner.core.workload import Workload
+
+    try:
+        asked = json.loads(path.read_text())
+        workload, schedule = Workload.from_json(asked["workload"]), Schedule.from_json(asked["schedule"])
+        return workload, CATALOGUE[asked["gpu"]], schedule
+    except OSError as error:
+        raise click.ClickException(f"{path} cannot be read: {error.strerror}; give a file, or a job's id") from error
+    except (ValueError, KeyError, TypeError) as error:
+        known = ", ".join(CATALOGUE)
+        raise click.ClickException(
+            f"{path}: {error!r}; it must hold workload, schedule, and gpu, one of {known}"
+        ) from error
+
+
+def _from_job(job_id: str, data: Path | None) -> tuple[Workload, Gpu, Schedule]:
+    """What a job asked, and the fused schedule of its result."""
+    from tuner.core.gpu import CATALOGUE
+    from tuner.core.outcome import PlanKind
+    from tuner.store import Store, bests, jobs
+
+    settings = _settings({"data": data})
+    store = Store.open(settings.data, settings.database_url)
+    try:
+        with store.read() as session:
+            spec, best = jobs.get(session, job_id).spec, bests.find(session, job_id)
+    finally:
+        store.close()
+    fused = [row.candidate for row in best.finals if row.candidate.plan_kind is PlanKind.FUSED] if best else []
+    gpu = CATALOGUE.get(spec.target_id.split(":")[-1])
+    if gpu is None or not fused or fused[0].schedule is None:
+        raise click.ClickException(f"{job_id} has no result with a fused schedule on a GPU of the catalogue")
+    return spec.workload, gpu, fused[0].schedule
 
 
 def _settings(options: dict[str, Any]) -> Settings:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.schedule import (
+    WIDTHLESS,
     Assignment,
     Granularity,
     Interleave,
@@ -82,22 +83,54 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 
 rasters = st.one_of(
-    st.sampled_from((Raster(), Raster(kind=RasterKind.COLUMN))),
-    st.builds(Raster, kind=st.sampled_from((RasterKind.GROUPED, RasterKind.PANEL)), width=st.integers(2, 4)),
+    st.sampled_from([Raster(kind=kind) for kind in WIDTHLESS]),
+    st.builds(
+        Raster,
+        kind=st.sampled_from((RasterKind.GROUPED, RasterKind.PANEL, RasterKind.SNAKE)),
+        width=st.integers(2, 4),
+    ),
+    st.just(Raster(kind=RasterKind.SNAKE)),
 )
-interleaves = st.one_of(
-    st.just(Interleave()), st.builds(Interleave, kind=st.just(InterleaveKind.BANDS), rows=st.integers(1, 4))
+bands = st.builds(
+    Interleave,
+    kind=st.just(InterleaveKind.BANDS),
+    rows=st.integers(1, 4),
+    lag=st.integers(0, 2),
+    chunks=st.integers(1, 3),
 )
+syncs = st.one_of(
+    st.sampled_from([(kind, 1) for kind in (Granularity.ROW, Granularity.TILE, Granularity.BARRIER)]),
+    st.tuples(st.sampled_from((Granularity.CHUNK, Granularity.STRIDED, Granularity.BATCH)), st.integers(2, 4)),
+)
+deals = st.sampled_from((*((deal, 0) for deal in Assignment), *((Assignment.STATIC, part) for part in (1, 4, 7))))
+
+
+def interleaves(workload: Workload) -> st.SearchStrategy[Interleave]:
+    """Merges that keep the order a linear extension of the workload's edges."""
+    kinds = [InterleaveKind.PRODUCER_FIRST, InterleaveKind.LONGEST_FIRST]
+    readers = [op for op in range(len(workload.ops)) if workload.producer_of(op) is not None]
+    kinds.append(InterleaveKind.HALF_ROWS if readers else InterleaveKind.PROPORTIONAL)
+    deep = any(workload.consumers_of(op) for op in readers)
+    return st.one_of(
+        st.sampled_from([Interleave(kind=kind) for kind in kinds]),
+        bands.map(lambda interleave: replace(interleave, chunks=1)) if deep else bands,
+    )
 
 
 @st.composite
-def orderings(draw: st.DrawFn, num_ops: int) -> Ordering:
-    """Any ordering, redundant names included."""
+def orderings(draw: st.DrawFn, workload: Workload) -> Ordering:
+    """Any ordering that is free of deadlocks, redundant names included."""
+    interleave, (granularity, sync_width) = draw(interleaves(workload)), draw(syncs)
+    if granularity in (Granularity.BATCH, Granularity.BARRIER):
+        interleave = Interleave()
+    assignment, partition = draw(deals)
     return Ordering(
-        rasters=tuple(draw(rasters) for _ in range(num_ops)),
-        interleave=draw(interleaves),
-        granularity=draw(st.sampled_from(Granularity)),
-        assignment=draw(st.sampled_from(Assignment)),
+        rasters=tuple(draw(rasters) for _ in workload.ops),
+        interleave=interleave,
+        granularity=granularity,
+        sync_width=sync_width,
+        assignment=assignment,
+        partition=partition,
         ctas_per_sm=draw(st.sampled_from((1, 2))),
     )
 
@@ -116,4 +149,4 @@ def graphs(draw: st.DrawFn) -> TileGraph:
 def ordered_graphs(draw: st.DrawFn) -> tuple[TileGraph, Ordering, Gpu]:
     """A graph, an ordering for it, and a GPU of a few SMs."""
     graph = draw(graphs())
-    return graph, draw(orderings(len(graph.workload.ops))), small_gpu(draw(st.integers(1, 5)))
+    return graph, draw(orderings(graph.workload)), small_gpu(draw(st.integers(1, 5)))

@@ -43,13 +43,18 @@ def read(words: list[int]) -> Table:
     return Table(tasks, queues, num_ctas, assignment == 0)
 
 
-def faults(words: list[int], graph: TileGraph) -> set[str]:
-    """Of coverage, liveness, safety: what the plan breaks."""
+def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> set[str]:
+    """Of coverage, liveness, safety, residency: what the plan breaks where `resident` CTAs fit at once.
+
+    Static queues with signals are launched cooperatively, which a device refuses where not all CTAs fit.
+    """
     table = read(words)
     wanted = Counter((op, r, c) for op, (rows, cols) in graph.grids.items() for r in range(rows) for c in range(cols))
     if Counter((task.op, task.row, task.col) for task in table.tasks) != wanted:
         return {"coverage"}
     found = _epoch_faults(table)
+    if resident is not None and table.is_static and words[3] > 0 and table.num_ctas > resident:
+        found.add("residency")
     producers = _producers(table, graph)
     for num_resident in [table.num_ctas] if table.is_static else range(1, table.num_ctas + 1):
         found |= _explore(table, producers, num_resident)

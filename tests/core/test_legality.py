@@ -49,6 +49,14 @@ def bands(rows: int, kind: InterleaveKind = InterleaveKind.BANDS) -> Ordering:
     return ordering(interleave=Interleave(kind=kind, rows=rows))
 
 
+def merge(kind: InterleaveKind = InterleaveKind.BANDS, **numbers: int) -> Ordering:
+    return ordering(interleave=Interleave(kind=kind, **numbers))
+
+
+def sync(granularity: Granularity, width: int, *, bands: int = 0) -> Ordering:
+    return ordering(bands=bands, granularity=granularity, sync_width=width)
+
+
 def test_the_plainest_schedule_is_legal_for_every_shape() -> None:
     smallest = tiling((16, 32), (16, 32))
     for m, d_in, d_hidden, d_out in ((1, 1, 1, 1), (7, 5, 3, 2), (16, 4096, 14336, 4096), (3000, 17, 17, 17)):
@@ -86,15 +94,37 @@ def test_a_tiling_that_cannot_be_built_is_refused(tiles: Tiling, sentence: str) 
         (both(RasterKind.GROUPED, 8), "grouped8 of up on blocks of 8 x 8 tiles is the column raster: say column"),
         (both(RasterKind.PANEL, 4), "panel4 of down on blocks of 8 x 4 tiles is the row raster: say row"),
         (replace(bands(1), rasters=both(RasterKind.COLUMN).rasters), "blocks of 1 x 8 tiles is the row raster"),
-        (bands(0), "bands of 0 rows: use at least 1"),
+        (bands(0), "bands of 0 rows, lag 0, 1 chunks: use at least 1, 0 and 1"),
         (bands(8), "bands8 over 8 tile rows is the same order as producer_first: say producer_first"),
-        (bands(1, InterleaveKind.PRODUCER_FIRST), "producer_first has no bands: rows must be 0"),
+        (bands(1, InterleaveKind.PRODUCER_FIRST), "producer_first has no bands: rows and lag must be 0 and chunks 1"),
         (ordering(ctas_per_sm=3), "3 CTAs per SM: use 1 to 2"),
         (ordering(reserved_sms=-1), "-1 reserved SMs of 132: use 0 to 131"),
         (ordering(reserved_sms=132), "132 reserved SMs of 132"),
         (ordering(ctas_per_sm=2), "2 CTAs per SM less 0 SMs is a grid of 96 CTAs for 96 tasks: say 1 per SM less 0"),
         (ordering(reserved_sms=4), "1 CTAs per SM less 4 SMs is a grid of 96 CTAs for 96 tasks: say 1 per SM less 0"),
         (ordering(3), "3 rasters for 2 ops"),
+        (both(RasterKind.SNAKE, 0), "raster snake of up: width 0 must be at least 1"),
+        (both(RasterKind.SNAKE, 8), "snake8 of up on blocks of 8 x 8 tiles is the row raster: say row"),
+        (both(RasterKind.HILBERT, 2), "raster hilbert of up: width 2 must be 1"),
+        (both(RasterKind.EXACT, 3), "exact paths are known up to 4 x 4: say hilbert"),
+        (merge(rows=1, lag=8), "bands1-lag8 over 8 tile rows is the same order as producer_first: say producer_first"),
+        (merge(rows=1, lag=9), "there are 8 bands, so the lag is as good as none"),
+        (merge(rows=1, chunks=3), "3 chunks of 4 tile columns are as wide as 2: say chunks 2"),
+        (merge(InterleaveKind.PROPORTIONAL), "proportional mixes independent ops; here one reads another"),
+        (merge(InterleaveKind.LONGEST_FIRST), "the longest chains start in the ops as they stand: say producer_first"),
+        (merge(InterleaveKind.HALF_ROWS, rows=1), "half_rows has no bands"),
+        (ordering(sync_width=2), "sync width 2 of row must be 1"),
+        (sync(Granularity.CHUNK, 1), "sync width 1 of chunk must be at least 2"),
+        (sync(Granularity.CHUNK, 8), "row of 8 tiles is one chunk, so a signal per chunk is a signal per row: say row"),
+        (sync(Granularity.STRIDED, 8), "stride 8 parts all 8 tiles, so a signal per strided is .* per tile: say tile"),
+        (sync(Granularity.BATCH, 8), "all 8 tile rows are one batch, so .* signal per barrier: say barrier"),
+        (sync(Granularity.BATCH, 2, bands=1), "bands1 computes down tile row 0 after 1 producer rows, .* wait for 2"),
+        (sync(Granularity.BATCH, 4, bands=6), "tile row 0 after 6 producer rows, .* wait for 8: say row"),
+        (sync(Granularity.BARRIER, 1, bands=4), "bands4 computes down tile row 0 after 4 .* wait for 8"),
+        (ordering(partition=8, assignment=Assignment.STATIC), "a partition of 8 eighths: use 1 to 7"),
+        (ordering(partition=4), "a partition needs queues dealt by stride, not ticket: say static"),
+        (ordering(partition=4, assignment=Assignment.STATIC), "nothing to part: 2 ops, 96 tasks, 96 CTAs: say 0"),
+        (ordering(assignment=Assignment.SHARES), "96 CTAs for 96 tasks: shares are the queues of static: say static"),
     ],
 )
 def test_an_ordering_that_is_none_or_has_a_plainer_name_is_refused(order: Ordering, sentence: str) -> None:
@@ -151,3 +181,54 @@ def test_the_largest_warp_tile_is_estimated_to_fit_and_estimates_grow_with_it() 
 def test_a_depth_may_differ_between_the_ops() -> None:
     tiles = replace(TILES, tiles=(Tile(m=64, n=64, k=32), Tile(m=64, n=64, k=128)))
     check_schedule(PAIR, H200, Schedule(tiling=tiles, ordering=ordering()))
+
+
+def test_curves_on_narrow_blocks_have_plainer_names() -> None:
+    """Blocks of one, two and three tile rows by 8 tile columns."""
+
+    def of(rows: int, kind: RasterKind, width: int = 1) -> Ordering:
+        return replace(bands(rows), rasters=both(kind, width).rasters)
+
+    refused("morton of up on blocks of 2 x 8 tiles is the panel2 raster", order=of(2, RasterKind.MORTON))
+    refused("hilbert of up on blocks of 2 x 8 tiles is the snake1 raster", order=of(2, RasterKind.HILBERT))
+    refused("hilbert of up on blocks of 1 x 8 tiles is the row raster", order=of(1, RasterKind.HILBERT))
+    check_schedule(PAIR, H200, Schedule(tiling=TILES, ordering=of(3, RasterKind.HILBERT)))
+
+
+def test_exact_paths_are_legal_on_small_grids_where_they_are_no_other_raster() -> None:
+    small = ffn_pair(m=192, d_in=64, d_hidden=192, d_out=192)
+    check_schedule(small, H200, Schedule(tiling=TILES, ordering=both(RasterKind.EXACT, 4)))
+    refused("exact6 of up on blocks of 3 x 3 tiles is the row raster", order=both(RasterKind.EXACT, 6), workload=small)
+
+
+def test_a_partition_has_one_name_and_idles_nobody() -> None:
+    gpu = replace(H200, num_sms=6)
+
+    def of(part: int) -> Ordering:
+        return ordering(partition=part, assignment=Assignment.STATIC)
+
+    check_schedule(PAIR, gpu, Schedule(tiling=TILES, ordering=of(1)))
+    refused("3 eighths of 6 CTAs are 2 for 64 tasks, 4 for 32, as 2 are: say 2", order=of(3), gpu=gpu)
+    narrow = ffn_pair(m=64, d_in=64, d_hidden=128, d_out=512)
+    refused("4 eighths of 6 CTAs are 3 for 2 tasks, 3 for 8: some would have nothing", order=of(4), gpu=gpu,
+            workload=narrow)  # fmt: skip
+    refused("so bands1 means nothing: say producer_first", order=replace(of(4), interleave=bands(1).interleave),
+            gpu=gpu)  # fmt: skip
+    equal = ffn_pair(m=64, d_in=64, d_hidden=256, d_out=256)
+    refused("the queues of shares: say shares", order=of(1), gpu=replace(H200, num_sms=2), workload=equal)
+
+
+def test_mixes_of_independent_ops_are_refused_where_they_are_plainer_orders() -> None:
+    pair = independent_pair((512, 256, 64), (64, 256, 512))
+    for kind in (InterleaveKind.PROPORTIONAL, InterleaveKind.LONGEST_FIRST):
+        check_schedule(pair, H200, Schedule(tiling=TILES, ordering=merge(kind)))
+    refused("these ops are independent: say proportional", order=merge(InterleaveKind.HALF_ROWS), workload=pair)
+    columns = independent_pair((128, 64, 64), (128, 64, 64))
+    refused("alternate one by one are the order of bands of 1 row", order=merge(InterleaveKind.PROPORTIONAL),
+            workload=columns)  # fmt: skip
+
+
+def test_half_rows_need_halves_that_come_between() -> None:
+    refused("no half row of one op comes between", order=merge(InterleaveKind.HALF_ROWS), workload=TINY_GRID,
+            tiles=tiling((16, 64), (16, 64)))  # fmt: skip
+    check_schedule(PAIR, H200, Schedule(tiling=TILES, ordering=merge(InterleaveKind.HALF_ROWS)))

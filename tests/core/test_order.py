@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 
 from tests.core.cases import chain_of_three, ordered_graphs, ordering, rasters, small_gpu, tiling
 from tuner.core.gpu import Gpu
-from tuner.core.order import global_order, make_plan, row_blocks, walk
+from tuner.core.merge import merge_blocks
+from tuner.core.order import global_order, make_plan
 from tuner.core.plan import STATIC
+from tuner.core.rasters import hilbert, walk
 from tuner.core.schedule import Assignment, Granularity, Interleave, InterleaveKind, Ordering, Raster, RasterKind
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.workload import ffn_pair, independent_pair
@@ -28,6 +30,17 @@ def spelled_out(raster: Raster, num_rows: int, num_cols: int) -> list[tuple[int,
         case RasterKind.PANEL:
             panels = [cols[i : i + raster.width] for i in range(0, num_cols, raster.width)]
             return [(row, col) for panel in panels for row in rows for col in panel]
+        case RasterKind.SNAKE:
+            panels = [cols[i : i + raster.width] for i in range(0, num_cols, raster.width)]
+            turns = [list(rows)[:: -1 if i % 2 else 1] for i in range(len(panels))]
+            return [(row, col) for panel, turn in zip(panels, turns, strict=True) for row in turn for col in panel]
+        case RasterKind.MORTON:
+            bits = {n: f"{n:08b}" for n in range(256)}
+            code = {(r, c): "".join(a + b for a, b in zip(bits[r], bits[c], strict=True)) for r in rows for c in cols}
+            return sorted(code, key=code.__getitem__)
+        case RasterKind.HILBERT:
+            return list(hilbert(num_rows, num_cols))
+    raise AssertionError(raster)
 
 
 @given(rasters, st.integers(1, 7), st.integers(1, 7))
@@ -44,7 +57,7 @@ def test_every_tile_is_in_the_global_order_once(case: tuple[TileGraph, Ordering,
 
 
 def blocks_of(graph: TileGraph, order: Ordering) -> list[tuple[int, int, int]]:
-    blocks = row_blocks(graph.workload, graph.tile_ms, graph.op_indices, order.interleave)
+    blocks = merge_blocks(graph.workload, graph.tiling.tiles, graph.op_indices, order.interleave)
     return [(block.op, block.row_begin, block.row_end) for block in blocks]
 
 
@@ -86,12 +99,13 @@ def test_static_queues_are_the_global_order_dealt_round_robin(case: tuple[TileGr
     plan = make_plan(graph, order, gpu)
     assert plan.num_ctas == min(graph.num_tasks, order.ctas_per_sm * gpu.num_sms)
     wanted = np.stack(global_order(graph, order), axis=1)
-    if order.assignment is Assignment.STATIC:
+    if order.assignment.is_static:
         assert plan.assignment == STATIC
+    if order.assignment is Assignment.STATIC and not order.partition:
         for cta in range(plan.num_ctas):
             queue = plan.tasks[plan.queues[cta] : plan.queues[cta + 1], :3]
             assert queue.tolist() == wanted[cta :: plan.num_ctas].tolist()
-    else:
+    if order.assignment is Assignment.TICKET:
         assert plan.tasks[:, :3].tolist() == wanted.tolist()
         assert plan.queues.size == 0
 

@@ -2,20 +2,33 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.cases import H200, orderings
-from tuner.core.schedule import Ordering, Schedule, Tile, Tiling, warp_grid
+from tuner.core.schedule import (
+    Granularity,
+    Interleave,
+    InterleaveKind,
+    Ordering,
+    Raster,
+    RasterKind,
+    Schedule,
+    Tile,
+    Tiling,
+    warp_grid,
+)
 from tuner.core.space import Space
 from tuner.core.workload import ffn_pair
 
+PAIR = ffn_pair(m=512, d_in=4096, d_hidden=4096, d_out=4096)
 edges = st.integers(1, 20).map(lambda i: 16 * i)
 
 
 def test_a_schedule_survives_json_with_its_digest() -> None:
-    space = Space(ffn_pair(m=512, d_in=4096, d_hidden=4096, d_out=4096), H200)
+    space = Space(PAIR, H200)
     digests = set()
     for schedule in space.sample(random.Random(0), 200):
         back = Schedule.from_json(json.loads(json.dumps(schedule.to_json())))
@@ -25,7 +38,7 @@ def test_a_schedule_survives_json_with_its_digest() -> None:
     assert len(digests) == 200
 
 
-@given(orderings(2), orderings(2))
+@given(orderings(PAIR), orderings(PAIR))
 def test_different_orderings_read_differently(a: Ordering, b: Ordering) -> None:
     assert (str(a) == str(b)) == (a == b)
 
@@ -53,3 +66,17 @@ def test_a_tiling_reads_like_a_log_line() -> None:
     tiling = Tiling(tiles=(Tile(m=16, n=64, k=128), Tile(m=16, n=32, k=128)), num_stages=3, num_warps=8)
     assert str(tiling) == "mma 16x64x128+16x32x128 s3 w8"
     assert tiling.num_threads == 256
+
+
+def test_a_digest_outlives_axes_that_came_later() -> None:
+    """Recorded before lag, chunks, sync widths and partitions existed."""
+    tile = Tile(m=16, n=64, k=128)
+    bands = Interleave(kind=InterleaveKind.BANDS, rows=2)
+    schedule = Schedule(
+        tiling=Tiling(tiles=(tile, tile), num_stages=3, num_warps=8),
+        ordering=Ordering(rasters=(Raster(), Raster(kind=RasterKind.PANEL, width=4)), interleave=bands),
+    )
+    assert schedule.digest == "331c611c04a6a3fe"
+    later = replace(schedule, ordering=replace(schedule.ordering, sync_width=2, granularity=Granularity.CHUNK))
+    assert "sync_width" in later.to_json()["ordering"]
+    assert "sync_width" not in schedule.to_json()["ordering"]

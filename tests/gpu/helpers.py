@@ -28,6 +28,7 @@ def schedule(
     rasters: tuple[Raster, ...] | None = None,
     interleave: Interleave | None = None,
     granularity: Granularity = Granularity.ROW,
+    sync_width: int = 1,
     assignment: Assignment = Assignment.TICKET,
     ctas_per_sm: int = 1,
 ) -> Schedule:
@@ -37,6 +38,7 @@ def schedule(
             rasters=rasters or tuple(Raster() for _ in tiles),
             interleave=interleave or Interleave(),
             granularity=granularity,
+            sync_width=sync_width,
             assignment=assignment,
             ctas_per_sm=ctas_per_sm,
         ),

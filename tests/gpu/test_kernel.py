@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from tests.covering import covering_sample
@@ -9,8 +11,8 @@ from tests.gpu.helpers import fused, problem, schedule
 from tuner.core.evaluator import Problem
 from tuner.core.gpu import CATALOGUE, Gpu, gpu_from_live
 from tuner.core.outcome import Candidate, Measured, PlanKind
-from tuner.core.schedule import Granularity, Interleave, InterleaveKind, Ordering, Schedule
-from tuner.core.space import Space
+from tuner.core.schedule import Interleave, InterleaveKind, Ordering, Schedule
+from tuner.core.space import SYNCS, Space
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 from workers.build import Builder
 from workers.candidates import prepare
@@ -88,10 +90,13 @@ def orderings() -> list[Schedule]:
     def axes(ordering: Ordering) -> list[str]:
         rasters = [str(raster) for raster in ordering.rasters]
         grid = f"{ordering.ctas_per_sm} {ordering.reserved_sms}"
-        return [*rasters, str(ordering.interleave), ordering.granularity, ordering.assignment, grid]
+        sync, deal = f"{ordering.granularity}{ordering.sync_width}", f"{ordering.assignment} {ordering.partition}"
+        return [*rasters, str(ordering.interleave), sync, deal, grid]
 
-    legal = list(Space(ORDERED, CATALOGUE["h200"]).orderings(tiling))
-    return [Schedule(tiling=tiling, ordering=ordering) for ordering in covering_sample(legal, axes)]
+    legal = Space(ORDERED, CATALOGUE["h200"]).orderings(tiling)
+    rng = random.Random(0)
+    drawn = [legal[legal.draw(rng)] for _ in range(3000)]
+    return [Schedule(tiling=tiling, ordering=ordering) for ordering in covering_sample(drawn, axes)]
 
 
 @pytest.mark.parametrize("chosen", orderings(), ids=str)
@@ -102,8 +107,9 @@ def test_every_ordering_is_right(session: Session, builder: Builder, gpu: Gpu, c
 def test_unequal_tile_heights_are_right(session: Session, builder: Builder, gpu: Gpu) -> None:
     asked = problem(ffn_pair(m=700, d_in=256, d_hidden=640, d_out=320))
     for up, down in ((128, 64), (64, 128)):
-        for granularity in Granularity:
-            chosen = schedule(((up, 64, 64), (down, 128, 32)), granularity=granularity, warps=8)
+        for granularity, width in SYNCS:
+            tiles = ((up, 64, 64), (down, 128, 32))
+            chosen = schedule(tiles, granularity=granularity, sync_width=width, warps=8)
             run(session, builder, gpu, asked, fused(chosen))
 
 

@@ -50,6 +50,23 @@ VARIANTS: dict[str, Tiling | Ordering] = {
     "bands": replace(ORDERING, interleave=BANDS),
     "wider bands": replace(ORDERING, interleave=replace(BANDS, rows=3)),
     "granularity": replace(ORDERING, granularity=Granularity.TILE),
+    "snake": replace(ORDERING, rasters=(Raster(kind=RasterKind.SNAKE, width=4), Raster())),
+    "morton": replace(ORDERING, rasters=(Raster(kind=RasterKind.MORTON), Raster())),
+    "hilbert": replace(ORDERING, rasters=(Raster(kind=RasterKind.HILBERT), Raster())),
+    "exact": replace(ORDERING, rasters=(Raster(kind=RasterKind.EXACT, width=4), Raster())),
+    "lag": replace(ORDERING, interleave=replace(BANDS, lag=1)),
+    "chunks": replace(ORDERING, interleave=replace(BANDS, chunks=2)),
+    **{
+        str(kind): replace(ORDERING, interleave=Interleave(kind=kind))
+        for kind in (InterleaveKind.HALF_ROWS, InterleaveKind.PROPORTIONAL, InterleaveKind.LONGEST_FIRST)
+    },
+    "chunk": replace(ORDERING, granularity=Granularity.CHUNK, sync_width=2),
+    "wider chunk": replace(ORDERING, granularity=Granularity.CHUNK, sync_width=4),
+    "strided": replace(ORDERING, granularity=Granularity.STRIDED, sync_width=2),
+    "batch": replace(ORDERING, granularity=Granularity.BATCH, sync_width=2),
+    "barrier": replace(ORDERING, granularity=Granularity.BARRIER),
+    "shares": replace(ORDERING, assignment=Assignment.SHARES),
+    "partition": replace(ORDERING, assignment=Assignment.STATIC, partition=2),
     "assignment": replace(ORDERING, assignment=Assignment.STATIC),
     "CTAs": replace(ORDERING, ctas_per_sm=2),
     "reserve": replace(ORDERING, reserved_sms=4),

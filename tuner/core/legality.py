@@ -8,20 +8,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from tuner.core.axes import deal_problem, interleave_problem, raster_problem, sync_problem
 from tuner.core.gpu import Gpu
-from tuner.core.order import row_blocks, tallest_block
-from tuner.core.schedule import (
-    Granularity,
-    Interleave,
-    InterleaveKind,
-    Raster,
-    RasterKind,
-    Schedule,
-    Tile,
-    Tiling,
-    warp_grid,
-)
-from tuner.core.tiles import TileGraph, tile_graph
+from tuner.core.merge import block_shapes, merge_blocks
+from tuner.core.order import grid_size
+from tuner.core.schedule import Schedule, Tile, Tiling, warp_grid
+from tuner.core.tiles import tile_graph
 from tuner.core.verify import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
 from tuner.core.workload import Workload
 from tuner.errors import IllegalSchedule
@@ -31,8 +23,6 @@ STAGE_DEPTHS = (32, 64, 128)
 MAX_STAGES = 8
 NUM_WARPS = (4, 8)
 MAX_CTAS_PER_SM = 2
-#: Each band is a block of its own to plan: millions of tile rows take wider ones.
-MAX_BANDS = 1024
 #: Addresses, loop counters, epilogue and what the compiler adds, by depth of a stage: 19 of 20 kernels of the whole
 #: space take no more. Near the limit of a thread the compiler does with less.
 _OTHER_REGISTERS = {32: 58, 64: 76, 128: 90}
@@ -133,55 +123,6 @@ def residency_problem(resources: Resources, gpu: Gpu, ctas_per_sm: int) -> str |
     return None
 
 
-def raster_problem(raster: Raster, block_rows: int, tile_cols: int, op_name: str) -> str | None:
-    """Why the raster is no walk, or not the plain name of its walk, over blocks of this size."""
-    single = raster.kind in (RasterKind.ROW, RasterKind.COLUMN)
-    if raster.width < 1 or single != (raster.width == 1):
-        return f"raster {raster.kind} of {op_name}: width {raster.width} must be " + ("1" if single else "at least 2")
-    if raster.kind is RasterKind.ROW:
-        return None
-    where = f"raster {raster} of {op_name} on blocks of {block_rows} x {tile_cols} tiles is the"
-    if block_rows == 1 or tile_cols == 1 or (raster.kind is RasterKind.PANEL and raster.width >= tile_cols):
-        return f"{where} row raster: say row"
-    if raster.kind is RasterKind.GROUPED and raster.width >= block_rows:
-        return f"{where} column raster: say column"
-    return None
-
-
-@lru_cache(maxsize=65536)
-def interleave_problem(workload: Workload, tile_ms: tuple[int, ...], interleave: Interleave) -> str | None:
-    """Why the merge is none, or not the plain name of itself, for tiles of these heights."""
-    if interleave.kind is InterleaveKind.PRODUCER_FIRST:
-        return None if interleave.rows == 0 else f"producer_first has no bands: rows must be 0, not {interleave.rows}"
-    if interleave.rows < 1:
-        return f"bands of {interleave.rows} rows: use at least 1"
-    ops = tuple(range(len(workload.ops)))
-    num_rows = -(-workload.ops[0].m // tile_ms[0])
-    first = Interleave()
-    if interleave.rows >= num_rows or len(ops) == 1:
-        return f"{interleave} over {num_rows} tile rows is the same order as {first}: say {first}"
-    fewest_rows = -(-num_rows // MAX_BANDS)
-    if interleave.rows < fewest_rows:
-        return f"{interleave} over {num_rows} tile rows makes over {MAX_BANDS} bands: use at least {fewest_rows} rows"
-    blocks = row_blocks(workload, tile_ms, ops, interleave)
-    narrower = (Interleave(kind=InterleaveKind.BANDS, rows=rows) for rows in range(fewest_rows, interleave.rows))
-    for plain in (first, *narrower):
-        if row_blocks(workload, tile_ms, ops, plain) == blocks:
-            return f"{interleave} over {num_rows} tile rows is the same order as {plain}: say {plain}"
-    return None
-
-
-def granularity_problem(graph: TileGraph, granularity: Granularity) -> str | None:
-    """Why the signals would be the same as one per row."""
-    if granularity is Granularity.ROW:
-        return None
-    if not graph.posting_ops:
-        return "no tile waits for another one, so there are no signals: say row"
-    if all(graph.grids[op][1] == 1 for op in graph.posting_ops):
-        return "each producer tile row is one tile, so a signal per tile is a signal per row: say row"
-    return None
-
-
 def grid_problem(num_tasks: int, resources: Resources, gpu: Gpu, ctas_per_sm: int, reserved_sms: int) -> str | None:
     """Why there is no such grid, or which plainer numbers give it."""
     if not 1 <= ctas_per_sm <= MAX_CTAS_PER_SM:
@@ -215,20 +156,24 @@ def check_schedule(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:
 
 
 def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
-    ordering, graph = schedule.ordering, tile_graph(workload, schedule.tiling)
+    ordering, tiles, graph = schedule.ordering, schedule.tiling.tiles, tile_graph(workload, schedule.tiling)
     if len(ordering.rasters) != len(workload.ops):
         return f"{len(ordering.rasters)} rasters for {len(workload.ops)} ops: give one raster per op"
-    if problem := interleave_problem(workload, graph.tile_ms, ordering.interleave):
+    if problem := interleave_problem(workload, tiles, ordering.interleave):
         return problem
-    blocks = row_blocks(workload, graph.tile_ms, graph.op_indices, ordering.interleave)
+    blocks = merge_blocks(workload, tiles, graph.op_indices, ordering.interleave)
     for op, raster in enumerate(ordering.rasters):
-        height, name = tallest_block(blocks, op), workload.ops[op].name
-        if problem := raster_problem(raster, height, graph.grids[op][1], name):
+        if problem := raster_problem(raster, block_shapes(blocks, op), workload.ops[op].name):
             return problem
-    return granularity_problem(graph, ordering.granularity) or grid_problem(
-        graph.num_tasks,
-        estimated_resources(workload, schedule.tiling),
-        gpu,
-        ordering.ctas_per_sm,
-        ordering.reserved_sms,
+    resources = estimated_resources(workload, schedule.tiling)
+    return (
+        sync_problem(graph, ordering.interleave, ordering.granularity, ordering.sync_width)
+        or grid_problem(graph.num_tasks, resources, gpu, ordering.ctas_per_sm, ordering.reserved_sms)
+        or deal_problem(
+            graph,
+            ordering.interleave,
+            ordering.assignment,
+            ordering.partition,
+            grid_size(graph.num_tasks, ordering, gpu),
+        )
     )

@@ -65,6 +65,18 @@ class RasterKind(StrEnum):
     GROUPED = "grouped"
     #: Panels of `width` tile columns; inside a panel, row by row.
     PANEL = "panel"
+    #: Panels of `width` tile columns, walked down and up in turns (boustrophedon); inside a panel, row by row.
+    SNAKE = "snake"
+    #: Z order: the bits of row and column interleaved.
+    MORTON = "morton"
+    #: A Hilbert curve generalised to any rectangle; each step leads to an adjacent tile.
+    HILBERT = "hilbert"
+    #: The path of least traffic through a cache of `width` operand panels; up to 4 x 4 tiles.
+    EXACT = "exact"
+
+
+#: Rasters whose width says nothing, and is 1.
+WIDTHLESS = (RasterKind.ROW, RasterKind.COLUMN, RasterKind.MORTON, RasterKind.HILBERT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +85,11 @@ class Raster:
 
     #: The curve.
     kind: RasterKind = RasterKind.ROW
-    #: Tile rows of a group, or tile columns of a panel; 1 for row and column.
+    #: Tile rows of a group, tile columns of a panel, or panels of the cache that an exact path is for; else 1.
     width: int = 1
 
     def __str__(self) -> str:
-        return str(self.kind) if self.kind in (RasterKind.ROW, RasterKind.COLUMN) else f"{self.kind}{self.width}"
+        return str(self.kind) if self.kind in WIDTHLESS else f"{self.kind}{self.width}"
 
 
 class InterleaveKind(StrEnum):
@@ -87,6 +99,12 @@ class InterleaveKind(StrEnum):
     PRODUCER_FIRST = "producer_first"
     #: `rows` tile rows of the producer, then the consumer rows that these complete, and so on.
     BANDS = "bands"
+    #: Half a producer tile row, then half of what the row before completed, and so on.
+    HALF_ROWS = "half_rows"
+    #: Tiles of independent ops mixed in proportion to their numbers.
+    PROPORTIONAL = "proportional"
+    #: Op by op, the one with the longest way to the end first (longest processing time).
+    LONGEST_FIRST = "longest_first"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +113,18 @@ class Interleave:
 
     #: The rule.
     kind: InterleaveKind = InterleaveKind.PRODUCER_FIRST
-    #: Producer tile rows per band; 0 for producer_first.
+    #: Producer tile rows per band; 0 where there are no bands.
     rows: int = 0
+    #: Bands by which a consumer stays behind its producer; 0 where there are no bands.
+    lag: int = 0
+    #: Parts of the consumer's tile columns: the first is computed band by band, the others after the producer's end.
+    chunks: int = 1
 
     def __str__(self) -> str:
-        return str(self.kind) if self.kind is InterleaveKind.PRODUCER_FIRST else f"bands{self.rows}"
+        if self.kind is not InterleaveKind.BANDS:
+            return str(self.kind)
+        lag = f"-lag{self.lag}" if self.lag else ""
+        return f"bands{self.rows}{lag}" + (f"-chunks{self.chunks}" if self.chunks > 1 else "")
 
 
 class Granularity(StrEnum):
@@ -109,15 +134,30 @@ class Granularity(StrEnum):
     ROW = "row"
     #: One producer tile.
     TILE = "tile"
+    #: `sync_width` neighbouring tiles of a producer tile row: a chunk of the consumer's K.
+    CHUNK = "chunk"
+    #: Every `sync_width`-th tile of a producer tile row.
+    STRIDED = "strided"
+    #: `sync_width` producer tile rows.
+    BATCH = "batch"
+    #: All of the producer.
+    BARRIER = "barrier"
 
 
 class Assignment(StrEnum):
     """How tasks reach CTAs."""
 
-    #: A queue per CTA, dealt round-robin from the global order; needs every CTA co-resident.
+    #: A queue per CTA, dealt round-robin from the global order (a static stride); needs every CTA co-resident.
     STATIC = "static"
+    #: A queue per CTA, each a contiguous share of the global order; needs every CTA co-resident.
+    SHARES = "shares"
     #: CTAs draw the next task of the global order from an atomic counter.
     TICKET = "ticket"
+
+    @property
+    def is_static(self) -> bool:
+        """Whether each CTA has a queue of its own."""
+        return self is not Assignment.TICKET
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,11 +176,22 @@ class Ordering:
     ctas_per_sm: int = 1
     #: SMs left free for others.
     reserved_sms: int = 0
+    #: Tiles of a chunk, the stride, or tile rows of a batch; 1 for the other granularities.
+    sync_width: int = 1
+    #: Eighths of the CTAs that run the first op's tiles only, the others running the rest; 0 for no partition.
+    partition: int = 0
 
     def __str__(self) -> str:
         rasters = "+".join(str(raster) for raster in self.rasters)
         grid = f"{self.ctas_per_sm}/SM" + (f" less {self.reserved_sms} SMs" if self.reserved_sms else "")
-        return f"{rasters} {self.interleave} {self.granularity}-sync {self.assignment} {grid}"
+        sync = f"{self.granularity}{self.sync_width if self.sync_width > 1 else ''}-sync"
+        deal = f"{self.assignment} {self.partition}/8" if self.partition else str(self.assignment)
+        return f"{rasters} {self.interleave} {sync} {deal} {grid}"
+
+
+#: Fields that are in the JSON form only where they differ from these.
+_LATER_ORDERING = {"sync_width": 1, "partition": 0}
+_LATER_INTERLEAVE = {"lag": 0, "chunks": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,13 +205,25 @@ class Schedule:
         return f"{self.tiling} | {self.ordering}"
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of plain JSON values; `from_json` is its inverse."""
-        return asdict(self)
+        """A dict of plain JSON values; `from_json` is its inverse.
+
+        What came later is left out while it has its default, so that digests outlive new axes.
+        """
+        data = asdict(self)
+        for part, defaults in (
+            (data["ordering"], _LATER_ORDERING),
+            (data["ordering"]["interleave"], _LATER_INTERLEAVE),
+        ):
+            for name, default in defaults.items():
+                if part[name] == default:
+                    del part[name]
+        return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Inverse of `to_json`."""
         tiling, ordering = data["tiling"], data["ordering"]
+        interleave = ordering["interleave"]
         return cls(
             tiling=Tiling(
                 engine=Engine(tiling["engine"]),
@@ -170,13 +233,12 @@ class Schedule:
             ),
             ordering=Ordering(
                 rasters=tuple(Raster(kind=RasterKind(r["kind"]), width=r["width"]) for r in ordering["rasters"]),
-                interleave=Interleave(
-                    kind=InterleaveKind(ordering["interleave"]["kind"]), rows=ordering["interleave"]["rows"]
-                ),
+                interleave=Interleave(**{**interleave, "kind": InterleaveKind(interleave["kind"])}),
                 granularity=Granularity(ordering["granularity"]),
                 assignment=Assignment(ordering["assignment"]),
                 ctas_per_sm=ordering["ctas_per_sm"],
                 reserved_sms=ordering["reserved_sms"],
+                **{name: ordering[name] for name in _LATER_ORDERING if name in ordering},
             ),
         )
 

@@ -14,6 +14,7 @@ from itertools import product
 from math import prod
 from typing import overload
 
+from tuner.core.axes import deal_problem, interleave_problem, raster_problem, sync_problem
 from tuner.core.gpu import Gpu
 from tuner.core.legality import (
     STAGE_DEPTHS,
@@ -21,13 +22,10 @@ from tuner.core.legality import (
     dynamic_smem_bytes,
     estimated_resources,
     gpu_problem,
-    granularity_problem,
     grid_problem,
-    interleave_problem,
-    raster_problem,
     tiling_problem,
 )
-from tuner.core.order import row_blocks, tallest_block
+from tuner.core.merge import block_shapes, longest_first, merge_blocks
 from tuner.core.schedule import (
     Assignment,
     Granularity,
@@ -40,7 +38,7 @@ from tuner.core.schedule import (
     Tile,
     Tiling,
 )
-from tuner.core.tiles import tile_graph
+from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.workload import Workload
 from tuner.errors import IllegalSchedule
 
@@ -55,8 +53,30 @@ RASTERS = (
     Raster(kind=RasterKind.COLUMN),
     *(Raster(kind=RasterKind.GROUPED, width=width) for width in (2, 4, 8)),
     *(Raster(kind=RasterKind.PANEL, width=width) for width in (2, 4, 8, 16)),
+    *(Raster(kind=RasterKind.SNAKE, width=width) for width in (1, 2, 4, 8)),
+    Raster(kind=RasterKind.MORTON),
+    Raster(kind=RasterKind.HILBERT),
 )
-INTERLEAVES = (Interleave(), *(Interleave(kind=InterleaveKind.BANDS, rows=rows) for rows in (1, 2, 4, 8, 16)))
+INTERLEAVES = (
+    Interleave(),
+    *(Interleave(kind=InterleaveKind.BANDS, rows=rows) for rows in (1, 2, 4, 8, 16)),
+    *(Interleave(kind=InterleaveKind.BANDS, rows=rows, lag=lag) for rows, lag in ((1, 1), (1, 2), (2, 1), (4, 1))),
+    *(Interleave(kind=InterleaveKind.BANDS, rows=rows, chunks=chunks) for rows in (1, 4) for chunks in (2, 4)),
+    Interleave(kind=InterleaveKind.HALF_ROWS),
+    Interleave(kind=InterleaveKind.PROPORTIONAL),
+    Interleave(kind=InterleaveKind.LONGEST_FIRST),
+)
+#: (granularity, sync width).
+SYNCS = (
+    (Granularity.ROW, 1),
+    (Granularity.TILE, 1),
+    *((Granularity.CHUNK, width) for width in (2, 4, 8)),
+    *((Granularity.STRIDED, width) for width in (2, 4)),
+    *((Granularity.BATCH, width) for width in (2, 4)),
+    (Granularity.BARRIER, 1),
+)
+#: (assignment, eighths of a partition).
+DEALS = (*((assignment, 0) for assignment in Assignment), *((Assignment.STATIC, part) for part in (2, 4, 6)))
 #: (CTAs per SM, reserved SMs).
 GRIDS = tuple(product((1, 2), (0, 4)))
 #: More tile rows than this are not offered where a taller tile gives fewer.
@@ -69,32 +89,46 @@ def _useful(values: Sequence[int], size: int) -> tuple[int, ...]:
     return tuple(values[: enough + 1])
 
 
+#: (assignment, eighths of a partition, CTAs per SM, reserved SMs).
+_Deal = tuple[Assignment, int, int, int]
+
+
 @dataclass(frozen=True, kw_only=True)
-class _Choices:
-    """Legal values per axis of the orderings that share an interleave; any combination is legal."""
+class _Merge:
+    """A legal interleave for tiles of some size, and the legal values of the axes that hang on it alone."""
 
     interleave: Interleave
     #: Per op.
     rasters: tuple[tuple[Raster, ...], ...]
-    granularities: tuple[Granularity, ...]
-    grids: tuple[tuple[int, int], ...]
+    syncs: tuple[tuple[Granularity, int], ...]
 
-    @cached_property
+
+@dataclass(frozen=True, kw_only=True)
+class _Choices:
+    """Legal values per axis of the orderings that share an interleave; any combination is legal."""
+
+    merge: _Merge
+    deals: tuple[_Deal, ...]
+
+    @property
     def sizes(self) -> tuple[int, ...]:
-        return (*map(len, self.rasters), len(self.granularities), len(Assignment), len(self.grids))
+        return (*map(len, self.merge.rasters), len(self.merge.syncs), len(self.deals))
 
     def ordering(self, index: int) -> Ordering:
         digits = []
         for size in reversed(self.sizes):
             index, digit = divmod(index, size)
             digits.append(digit)
-        *rasters, granularity, assignment, grid = reversed(digits)
-        ctas_per_sm, reserved_sms = self.grids[grid]
+        *rasters, sync, deal = reversed(digits)
+        granularity, sync_width = self.merge.syncs[sync]
+        assignment, partition, ctas_per_sm, reserved_sms = self.deals[deal]
         return Ordering(
-            rasters=tuple(values[digit] for values, digit in zip(self.rasters, rasters, strict=True)),
-            interleave=self.interleave,
-            granularity=self.granularities[granularity],
-            assignment=tuple(Assignment)[assignment],
+            rasters=tuple(values[digit] for values, digit in zip(self.merge.rasters, rasters, strict=True)),
+            interleave=self.merge.interleave,
+            granularity=granularity,
+            sync_width=sync_width,
+            assignment=assignment,
+            partition=partition,
             ctas_per_sm=ctas_per_sm,
             reserved_sms=reserved_sms,
         )
@@ -125,6 +159,11 @@ class Orderings(Sequence[Ordering]):
             index -= count
         raise IndexError(index)
 
+    def draw(self, rng: random.Random) -> int:
+        """A random index: each interleave as likely as another, though some leave the rasters little choice."""
+        chosen = rng.randrange(len(self._counts))
+        return sum(self._counts[:chosen]) + rng.randrange(self._counts[chosen])
+
 
 class Space:
     """Every legal schedule made of the offered values.
@@ -138,7 +177,8 @@ class Space:
             raise IllegalSchedule(problem)
         self.workload = workload
         self.gpu = gpu
-        self._merges: dict[tuple[int, ...], list[tuple[Interleave, tuple[int, ...]]]] = {}
+        self._merges: dict[object, tuple[_Merge, ...]] = {}
+        self._deals: dict[object, tuple[_Deal, ...]] = {}
 
     @cached_property
     def tile_ms(self) -> tuple[int, ...]:
@@ -170,30 +210,41 @@ class Space:
         """All legal orderings of a tiling, from the offered values."""
         graph = tile_graph(self.workload, tiling)
         resources = estimated_resources(self.workload, tiling)
-        granularities = tuple(value for value in Granularity if granularity_problem(graph, value) is None)
         grids = tuple(grid for grid in GRIDS if grid_problem(graph.num_tasks, resources, self.gpu, *grid) is None)
-        choices = tuple(
-            _Choices(
-                interleave=interleave,
-                rasters=tuple(_rasters(heights[op], cols) for op, (_, cols) in graph.grids.items()),
-                granularities=granularities,
-                grids=grids,
+        sizes = tuple(graph.grids.values())
+        if (sizes, grids) not in self._deals:
+            self._deals[sizes, grids] = tuple(self._legal_deals(graph, grids))
+        whole = self._deals[sizes, grids]
+        plain = tuple(deal for deal in whole if not deal[1])
+        return Orderings(
+            tuple(
+                _Choices(merge=merge, deals=whole if merge.interleave == Interleave() else plain)
+                for merge in self._merges_of(graph)
             )
-            for interleave, heights in self._interleaves(graph.tile_ms)
         )
-        return Orderings(choices)
 
-    def _interleaves(self, tile_ms: tuple[int, ...]) -> list[tuple[Interleave, tuple[int, ...]]]:
-        """The legal interleaves for tiles of these heights, each with the tile rows of every op's tallest block."""
-        if tile_ms not in self._merges:
-            ops = tuple(range(len(self.workload.ops)))
-            legal = [i for i in INTERLEAVES if interleave_problem(self.workload, tile_ms, i) is None]
-            blocks = [row_blocks(self.workload, tile_ms, ops, interleave) for interleave in legal]
-            self._merges[tile_ms] = [
-                (interleave, tuple(tallest_block(merged, op) for op in ops))
-                for interleave, merged in zip(legal, blocks, strict=True)
-            ]
-        return self._merges[tile_ms]
+    def _legal_deals(self, graph: TileGraph, grids: tuple[tuple[int, int], ...]) -> Iterator[_Deal]:
+        """Deals for producer first, the one interleave that may be partitioned."""
+        for (assignment, partition), (ctas, reserved) in product(DEALS, grids):
+            num_ctas = min(graph.num_tasks, ctas * (self.gpu.num_sms - reserved))
+            if deal_problem(graph, Interleave(), assignment, partition, num_ctas) is None:
+                yield assignment, partition, ctas, reserved
+
+    def _merges_of(self, graph: TileGraph) -> tuple[_Merge, ...]:
+        """The legal interleaves for tiles of these sizes."""
+        tiles, ops = graph.tiling.tiles, graph.op_indices
+        key = (tuple((tile.m, tile.n) for tile in tiles), longest_first(self.workload, tiles, ops))
+        if key not in self._merges:
+            merges = []
+            for interleave in INTERLEAVES:
+                if interleave_problem(self.workload, tiles, interleave) is not None:
+                    continue
+                blocks = merge_blocks(self.workload, tiles, ops, interleave)
+                rasters = tuple(_rasters(block_shapes(blocks, op)) for op in ops)
+                syncs = tuple(sync for sync in SYNCS if sync_problem(graph, interleave, *sync) is None)
+                merges.append(_Merge(interleave=interleave, rasters=rasters, syncs=syncs))
+            self._merges[key] = tuple(merges)
+        return self._merges[key]
 
     @cached_property
     def num_schedules(self) -> int:
@@ -216,7 +267,7 @@ class Space:
             spent = set()
             for tiling in tilings[: count - len(drawn)]:
                 orderings, seen = self.orderings(tiling), taken.setdefault(tiling, set())
-                index = _unseen(rng, len(orderings), seen)
+                index = _unseen(rng, orderings, seen)
                 drawn.append(Schedule(tiling=tiling, ordering=orderings[index]))
                 if len(seen) == len(orderings):
                     spent.add(tiling)
@@ -256,23 +307,23 @@ class Space:
             rasters = (*ordering.rasters[:op], raster, *ordering.rasters[op + 1 :])
             yield replace(ordering, rasters=rasters)
         yield from (replace(ordering, interleave=interleave) for interleave in INTERLEAVES)
-        yield from (replace(ordering, granularity=granularity) for granularity in Granularity)
-        yield from (replace(ordering, assignment=assignment) for assignment in Assignment)
+        yield from (replace(ordering, granularity=sync, sync_width=width) for sync, width in SYNCS)
+        yield from (replace(ordering, assignment=assignment, partition=part) for assignment, part in DEALS)
         ctas, reserved = zip(*GRIDS, strict=True)
         yield from (replace(ordering, ctas_per_sm=value) for value in sorted(set(ctas)))
         yield from (replace(ordering, reserved_sms=value) for value in sorted(set(reserved)))
 
 
 @lru_cache(maxsize=4096)
-def _rasters(block_rows: int, tile_cols: int) -> tuple[Raster, ...]:
-    """The offered rasters that are legal on blocks of this size."""
-    return tuple(raster for raster in RASTERS if raster_problem(raster, block_rows, tile_cols, "") is None)
+def _rasters(shapes: frozenset[tuple[int, int]]) -> tuple[Raster, ...]:
+    """The offered rasters that are legal on blocks of these shapes."""
+    return tuple(raster for raster in RASTERS if raster_problem(raster, shapes, "") is None)
 
 
-def _unseen(rng: random.Random, size: int, seen: set[int]) -> int:
-    """A random index below `size` that is not in `seen`, which it joins."""
-    index = rng.randrange(size)
+def _unseen(rng: random.Random, orderings: Orderings, seen: set[int]) -> int:
+    """A random index of the orderings that is not in `seen`, which it joins."""
+    index = orderings.draw(rng)
     while index in seen:
-        index = (index + 1) % size
+        index = (index + 1) % len(orderings)
     seen.add(index)
     return index

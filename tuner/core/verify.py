@@ -143,7 +143,7 @@ def check_coverage(plan: Plan, graph: TileGraph) -> None:
 
 
 def check_resources(plan: Plan, resources: Resources, gpu: Gpu) -> None:
-    """One CTA fits an SM; with static queues, all CTAs are resident at once.
+    """One CTA fits an SM; with static queues that wait for each other, all CTAs are resident at once.
 
     Raises:
         ResourceError: names what is short.
@@ -158,7 +158,7 @@ def check_resources(plan: Plan, resources: Resources, gpu: Gpu) -> None:
     )
     if fewest < 1:
         raise ResourceError("a CTA does not fit", needs)
-    if plan.assignment == STATIC and plan.num_ctas > gpu.num_sms * fewest:
+    if plan.assignment == STATIC and plan.num_signals and plan.num_ctas > gpu.num_sms * fewest:
         raise ResourceError(
             "static queues need every CTA resident",
             f"the grid has {plan.num_ctas} CTAs, {gpu.num_sms} SMs hold {gpu.num_sms * fewest}; {needs}",

@@ -40,10 +40,14 @@ def distributions(num_ops: int) -> dict[str, BaseDistribution]:
         "num_warps": IntDistribution(1, 32),
         "interleave": _choices(InterleaveKind),
         "band_rows": IntDistribution(0, 2**31),
+        "band_lag": IntDistribution(0, 2**31),
+        "column_chunks": IntDistribution(1, 2**31),
         "granularity": _choices(Granularity),
         "assignment": _choices(Assignment),
         "ctas_per_sm": IntDistribution(1, 32),
         "reserved_sms": IntDistribution(0, 1024),
+        "sync_width": IntDistribution(1, 2**31),
+        "partition": IntDistribution(0, 7),
     }
     for op in range(num_ops):
         axes |= {f"tile_{axis}_{op}": IntDistribution(16, 4096) for axis in "mnk"}
@@ -60,10 +64,14 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
         "num_warps": tiling.num_warps,
         "interleave": str(ordering.interleave.kind),
         "band_rows": ordering.interleave.rows,
+        "band_lag": ordering.interleave.lag,
+        "column_chunks": ordering.interleave.chunks,
         "granularity": str(ordering.granularity),
         "assignment": str(ordering.assignment),
         "ctas_per_sm": ordering.ctas_per_sm,
         "reserved_sms": ordering.reserved_sms,
+        "sync_width": ordering.sync_width,
+        "partition": ordering.partition,
     }
     for op, (tile, raster) in enumerate(zip(tiling.tiles, ordering.rasters, strict=True)):
         params |= {f"tile_m_{op}": tile.m, f"tile_n_{op}": tile.n, f"tile_k_{op}": tile.k}
@@ -85,11 +93,18 @@ def from_params(params: dict[str, Any]) -> Schedule:
         ),
         ordering=Ordering(
             rasters=rasters,
-            interleave=Interleave(kind=InterleaveKind(params["interleave"]), rows=params["band_rows"]),
+            interleave=Interleave(
+                kind=InterleaveKind(params["interleave"]),
+                rows=params["band_rows"],
+                lag=params["band_lag"],
+                chunks=params["column_chunks"],
+            ),
             granularity=Granularity(params["granularity"]),
             assignment=Assignment(params["assignment"]),
             ctas_per_sm=params["ctas_per_sm"],
             reserved_sms=params["reserved_sms"],
+            sync_width=params["sync_width"],
+            partition=params["partition"],
         ),
     )
 
@@ -107,15 +122,14 @@ def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]
 
 def ordering_features(ordering: Ordering) -> list[float]:
     """One number per choice, on scales that make one step of each axis about as far as another's."""
-    is_bands = ordering.interleave.kind is InterleaveKind.BANDS
-    features = [
-        float(is_bands),
-        0.3 * math.log2(1 + ordering.interleave.rows),
-        float(ordering.granularity is Granularity.TILE),
-        float(ordering.assignment is Assignment.STATIC),
-        float(ordering.ctas_per_sm),
-        math.log2(1 + ordering.reserved_sms),
-    ]
+    interleave = ordering.interleave
+    features = [float(interleave.kind is kind) for kind in InterleaveKind if kind is not InterleaveKind.PRODUCER_FIRST]
+    features += [0.3 * math.log2(1 + interleave.rows), 0.5 * math.log2(1 + interleave.lag)]
+    features.append(0.5 * math.log2(interleave.chunks))
+    features += [float(ordering.granularity is kind) for kind in Granularity if kind is not Granularity.ROW]
+    features.append(0.3 * math.log2(ordering.sync_width))
+    features += [float(ordering.assignment is kind) for kind in Assignment if kind is not Assignment.TICKET]
+    features += [ordering.partition / 4, float(ordering.ctas_per_sm), math.log2(1 + ordering.reserved_sms)]
     for raster in ordering.rasters:
         features += [0.7 * (raster.kind is kind) for kind in RasterKind]
         features.append(0.3 * math.log2(raster.width))

@@ -24,7 +24,9 @@ def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
     """The schedule without the choices that mean nothing to `kind`: separate launches neither interleave nor wait."""
     if kind is PlanKind.FUSED:
         return schedule
-    ordering = replace(schedule.ordering, interleave=Interleave(), granularity=Granularity.ROW)
+    ordering = replace(
+        schedule.ordering, interleave=Interleave(), granularity=Granularity.ROW, sync_width=1, partition=0
+    )
     return replace(schedule, ordering=ordering)
 
 

@@ -13,11 +13,16 @@ _KINDS = {
 }
 _ASSIGNMENTS = {
     Assignment.STATIC: "each CTA works through a queue of its own, dealt before the launch",
+    Assignment.SHARES: "each CTA works through a contiguous share of the order, dealt before the launch",
     Assignment.TICKET: "each CTA draws the next tile from one shared counter",
 }
 _SIGNALS = {
     Granularity.ROW: "a tile waits until the whole row of producer tiles that it reads is stored",
     Granularity.TILE: "a tile waits for just the producer tiles that it reads",
+    Granularity.CHUNK: "a producer row signals in chunks of {} neighbouring tiles",
+    Granularity.STRIDED: "a producer row has {} signals, which its tiles post to in turn",
+    Granularity.BATCH: "a tile waits for batches of {} producer rows",
+    Granularity.BARRIER: "every tile waits until all of the producer is stored",
 }
 
 
@@ -38,14 +43,17 @@ def _schedule_words(schedule: Schedule, workload: Workload, *, fused: bool) -> l
     walks = ", ".join(f"{name} {_walk(raster)}" for name, raster in zip(names, ordering.rasters, strict=True))
     ctas = "1 CTA" if ordering.ctas_per_sm == 1 else f"{ordering.ctas_per_sm} CTAs"
     left = f", {ordering.reserved_sms} SMs left free" if ordering.reserved_sms else ""
+    part = f", of which {ordering.partition} eighths run {names[0]} only" if ordering.partition else ""
     words = [
         f"Tiles: {tiles}.",
         f"Engine: {tiling.engine}, {tiling.num_stages} pipeline stages, {tiling.num_warps} warps.",
         f"Walk: {walks}.",
-        f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ctas} per SM{left}.",
+        f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ctas} per SM{left}{part}.",
     ]
     if fused:
-        words.insert(-1, f"Merge: {_merge(ordering.interleave)}; {_SIGNALS[ordering.granularity]}.")
+        words.insert(
+            -1, f"Merge: {_merge(ordering.interleave)}; {_SIGNALS[ordering.granularity].format(ordering.sync_width)}."
+        )
     return words
 
 
@@ -59,9 +67,28 @@ def _walk(raster: Raster) -> str:
             return f"in groups of {raster.width} tile rows, column by column inside a group"
         case RasterKind.PANEL:
             return f"in panels of {raster.width} tile columns, row by row inside a panel"
+        case RasterKind.SNAKE:
+            return f"in panels of {raster.width} tile columns, down and up in turns"
+        case RasterKind.MORTON:
+            return "in Z order"
+        case RasterKind.HILBERT:
+            return "along a Hilbert curve"
+        case RasterKind.EXACT:
+            return f"along the path of least traffic through a cache of {raster.width} panels"
 
 
 def _merge(interleave: Interleave) -> str:
-    if interleave.kind is InterleaveKind.PRODUCER_FIRST:
-        return "all of the first op, then all of the second"
-    return f"bands of {interleave.rows} tile rows of the first op, each followed by what it completes of the second"
+    match interleave.kind:
+        case InterleaveKind.PRODUCER_FIRST:
+            return "all of the first op, then all of the second"
+        case InterleaveKind.HALF_ROWS:
+            return "half a tile row of the first op, then half of what its row before completed"
+        case InterleaveKind.PROPORTIONAL:
+            return "tiles of both ops mixed in proportion to their numbers"
+        case InterleaveKind.LONGEST_FIRST:
+            return "op by op, the one with the longest way to the end first"
+        case InterleaveKind.BANDS:
+            lag = f" {interleave.lag} bands later" if interleave.lag else ""
+            chunks = f", in {interleave.chunks} column chunks, the later ones last" if interleave.chunks > 1 else ""
+            rows = f"bands of {interleave.rows} tile rows of the first op"
+            return f"{rows}, each followed{lag} by what it completes of the second{chunks}"

@@ -1,0 +1,214 @@
+"""Random small plans and their mutants, judged twice: by `verify`, and by the walk over every state in `oracle`.
+
+The label is the oracle's alone. That a mutation was made says nothing: some are harmless, and must be accepted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from tests.core import mutants, oracle
+from tests.core.cases import chain_of_three, fork, small_gpu, tiling
+from tuner.core.axes import interleave_problem, raster_problem, sync_problem
+from tuner.core.merge import block_shapes, merge_blocks
+from tuner.core.order import make_plan
+from tuner.core.plan import STATIC, Plan
+from tuner.core.schedule import Assignment, Ordering
+from tuner.core.space import INTERLEAVES, RASTERS, SYNCS
+from tuner.core.tiles import TileGraph, tile_graph
+from tuner.core.verify import Resources, verify
+from tuner.core.workload import ffn_pair, independent_pair
+from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError
+
+#: One CTA of these fits an SM of an H200.
+ROOMY = Resources(num_threads=128, smem_bytes=150_000, registers_per_thread=64)
+REASONS = {
+    CoverageError: "coverage",
+    SafetyError: "safety",
+    LivenessError: "liveness",
+    ResourceError: "residency",
+}
+#: At most nine tasks each, so that every state can be visited.
+GRAPHS = (
+    tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32))),
+    tile_graph(ffn_pair(m=32, d_in=32, d_hidden=96, d_out=32), tiling((16, 32), (16, 32))),
+    tile_graph(ffn_pair(m=48, d_in=32, d_hidden=64, d_out=32), tiling((16, 32), (16, 32))),
+    tile_graph(ffn_pair(m=48, d_in=32, d_hidden=32, d_out=64), tiling((16, 32), (32, 32))),
+    tile_graph(ffn_pair(m=48, d_in=32, d_hidden=64, d_out=32), tiling((32, 32), (16, 32))),
+    tile_graph(chain_of_three(32, (32, 32, 64, 32)), tiling((16, 32), (16, 32), (32, 32))),
+    tile_graph(fork(32, (32, 32, 32, 32)), tiling((16, 32), (32, 32), (16, 32))),
+    tile_graph(independent_pair((32, 64, 32), (32, 32, 32)), tiling((16, 32), (16, 32))),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """One plan, and what both judges say."""
+
+    #: What was done to it, or "none".
+    mutation: str
+    #: Of the oracle: any of coverage, safety, liveness, residency.
+    faults: frozenset[str]
+    #: Of `verify`: one of these, or None where it accepts.
+    refusal: str | None
+
+    @property
+    def verdict(self) -> str:
+        """The one word for the counts."""
+        return self.refusal or "accepted"
+
+    @property
+    def problem(self) -> str | None:
+        """How the judges disagree."""
+        if self.refusal is None:
+            return "false accept" if self.faults else None
+        if not self.faults:
+            return "false reject"
+        return None if self.refusal in self.faults else "wrong reason"
+
+
+def judged_plans(seed: int, count: int) -> Iterator[tuple[Judged, Plan, TileGraph, int]]:
+    """`count` plans with their verdicts, their graphs, and how many CTAs are resident at once."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        graph = rng.choice(GRAPHS)
+        num_ctas = rng.randint(1, 3)
+        plan = make_plan(graph, random_ordering(graph, rng), small_gpu(num_ctas))
+        resident, mutation = num_ctas, "none"
+        if rng.random() < 0.9:
+            drawn = rng.choice((*MUTATIONS, *["grid too large"] * 2))
+            mutant, resident = mutated(plan, drawn, num_ctas, rng)
+            if resident != num_ctas or mutant.words.tobytes() != plan.words.tobytes():
+                plan, mutation = mutant, drawn
+        faults = frozenset(oracle.faults(plan.words.tolist(), graph, resident))
+        yield Judged(mutation=mutation, faults=faults, refusal=refusal(plan, graph, resident)), plan, graph, resident
+
+
+def refusal(plan: Plan, graph: TileGraph, resident: int) -> str | None:
+    """The reason of `verify` on a GPU that holds so many CTAs."""
+    try:
+        verify(plan, graph, ROOMY, small_gpu(resident))
+    except PlanError as error:
+        return REASONS[type(error)] if error.witness else "a refusal without a witness"
+    return None
+
+
+def random_ordering(graph: TileGraph, rng: random.Random) -> Ordering:
+    """A legal combination of offered values; the deal is drawn on its own."""
+    workload, tiles = graph.workload, graph.tiling.tiles
+    interleave = rng.choice([value for value in INTERLEAVES if interleave_problem(workload, tiles, value) is None])
+    blocks = merge_blocks(workload, tiles, graph.op_indices, interleave)
+    sync = rng.choice([value for value in SYNCS if sync_problem(graph, interleave, *value) is None])
+    return Ordering(
+        rasters=tuple(
+            rng.choice([raster for raster in RASTERS if raster_problem(raster, block_shapes(blocks, op), "") is None])
+            for op in graph.op_indices
+        ),
+        interleave=interleave,
+        granularity=sync[0],
+        sync_width=sync[1],
+        assignment=rng.choice(tuple(Assignment)),
+        partition=rng.choice((0, 0, 4)),
+    )
+
+
+def mutated(plan: Plan, mutation: str, resident: int, rng: random.Random) -> tuple[Plan, int]:
+    """The plan after one mutation, and the CTAs that are resident then."""
+    if mutation == "grid too large":
+        return plan, max(1, resident - rng.randint(1, 2))
+    changed = MUTATIONS[mutation](plan, rng)
+    # Half of them with the posts per launch counted again, or that alone would refuse what moves posts.
+    return (mutants.with_true_steps(changed) if rng.random() < 0.5 else changed), resident
+
+
+def _waiting(plan: Plan, rng: random.Random) -> int:
+    """A task that waits, where there is one."""
+    waiting = [task for task in range(plan.num_tasks) if plan.tasks[task, 4] > plan.tasks[task, 3]]
+    return rng.choice(waiting or range(plan.num_tasks))
+
+
+def _wait_removed(plan: Plan, rng: random.Random) -> Plan:
+    task = _waiting(plan, rng)
+    return mutants.edit(plan, task, 4, max(int(plan.tasks[task, 3]), int(plan.tasks[task, 4]) - 1))
+
+
+def _threshold(step: int) -> Callable[[Plan, random.Random], Plan]:
+    def change(plan: Plan, rng: random.Random) -> Plan:
+        if not len(plan.waits):
+            return plan
+        wait = rng.randrange(len(plan.waits))
+        return mutants.edit_wait(plan, wait, 2, int(plan.waits[wait, 2]) + step)
+
+    return change
+
+
+def _wait_narrowed(plan: Plan, rng: random.Random) -> Plan:
+    wide = [wait for wait, (begin, end) in enumerate(plan.waits[:, :2].tolist()) if end - begin > 1]
+    if not wide:
+        return plan
+    wait, column = rng.choice(wide), rng.choice((0, 1))
+    return mutants.edit_wait(plan, wait, column, int(plan.waits[wait, column]) + (1, -1)[column])
+
+
+def _reordered(plan: Plan, rng: random.Random) -> Plan:
+    queue = rng.randrange(plan.queues.size - 1) if plan.assignment == STATIC else 0
+    begin, end = plan.queues[queue : queue + 2].tolist() if plan.assignment == STATIC else (0, plan.num_tasks)
+    return mutants.move(plan, rng.randrange(begin, end), queue, rng.randrange(end - begin)) if end > begin else plan
+
+
+def _dealt_again(plan: Plan, rng: random.Random) -> Plan:
+    queue = rng.randrange(max(1, plan.queues.size - 1))
+    return mutants.move(plan, rng.randrange(plan.num_tasks), queue, rng.randrange(3))
+
+
+def _overlapped(plan: Plan, rng: random.Random) -> Plan:
+    task, other = rng.randrange(plan.num_tasks), rng.randrange(plan.num_tasks)
+    for column in (1, 2):
+        plan = mutants.edit(plan, task, column, int(plan.tasks[other, column]))
+    return plan
+
+
+def _post_moved(plan: Plan, rng: random.Random) -> Plan:
+    return mutants.edit(plan, rng.randrange(plan.num_tasks), 5, rng.randint(-1, plan.num_signals - 1))
+
+
+def _step_changed(plan: Plan, rng: random.Random) -> Plan:
+    if not len(plan.waits):
+        return plan
+    wait = rng.randrange(len(plan.waits))
+    return mutants.edit_wait(plan, wait, 3, int(plan.waits[wait, 3]) + rng.choice((-1, 1)))
+
+
+MUTATIONS: dict[str, Callable[[Plan, random.Random], Plan]] = {
+    "wait removed": _wait_removed,
+    "wait narrowed": _wait_narrowed,
+    "threshold one lower": _threshold(-1),
+    "threshold one higher": _threshold(1),
+    "queue reordered": _reordered,
+    "task dealt elsewhere": _dealt_again,
+    "task lost": lambda plan, rng: mutants.drop(plan, rng.randrange(plan.num_tasks)),
+    "task doubled": lambda plan, rng: mutants.double(plan, rng.randrange(plan.num_tasks)),
+    "region overlapped": _overlapped,
+    "post moved": _post_moved,
+    "posts per launch changed": _step_changed,
+    "grid too large": lambda plan, rng: replace(plan),
+}
+
+
+def counts(judged: Iterator[Judged]) -> list[dict[str, str | int]]:
+    """A row per mutation, and one for all: plans by verdict, harmless mutants, and disagreements by kind."""
+    by_mutation: dict[str, Counter[str]] = {}
+    for one in judged:
+        for name in (one.mutation, "all"):
+            counter = by_mutation.setdefault(name, Counter())
+            counter.update(["plans", one.verdict])
+            counter["harmless"] += one.mutation != "none" and not one.faults
+            counter.update([one.problem] if one.problem else [])
+    columns = ("plans", "accepted", *REASONS.values(), "harmless", "false accept", "false reject", "wrong reason")
+    return [
+        {"mutation": name, **{column.replace(" ", "_"): counter[column] for column in columns}}
+        for name, counter in sorted(by_mutation.items())
+    ]
