@@ -19,6 +19,7 @@ from pathlib import Path
 from pebble import ProcessExpired, ProcessPool
 
 from tuner.errors import BuildError
+from workers.gpu.child import die_with_parent
 
 _OPTIONS = ("--std=c++17", "--ptxas-options=-v", "--ptxas-options=--warn-on-spills")
 
@@ -144,14 +145,6 @@ def _compile_timed(source: str, arch: str) -> tuple[bytes, str, float]:
     return cubin, log, time.perf_counter() - begin
 
 
-def _die_with_parent() -> None:
-    """A builder whose parent was killed ends too (Linux)."""
-    import ctypes
-    import signal
-
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
 class Builder:
     """Compiles in killable processes and keeps what came out under `cache_dir` (source, cubin, resources by key)."""
 
@@ -162,7 +155,9 @@ class Builder:
         self._compiler = nvrtc_version()
         cache_dir.mkdir(parents=True, exist_ok=True)
         context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPool(max_workers=num_processes, context=context, initializer=_die_with_parent)
+        self._pool = ProcessPool(
+            max_workers=num_processes, context=context, initializer=die_with_parent, initargs=(os.getpid(),)
+        )
 
     @property
     def compiler_version(self) -> str:
