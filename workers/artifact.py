@@ -10,11 +10,11 @@ from typing import Any
 from tuner.core.evaluator import ArtifactFiles, Environment, Problem
 from tuner.core.legality import dynamic_smem_bytes
 from tuner.core.outcome import Candidate
-from tuner.core.plan import STATIC
 from tuner.core.schedule import Schedule
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Workload
-from workers.render import KERNEL_NAME, SIGNALS_OFFSET_BYTES
+from workers.parameter import needs_co_residency, parameter_layout, workspace_bytes
+from workers.render import KERNEL_NAME
 
 #: Of the manifest; it grows when a field changes its meaning.
 MANIFEST_FORMAT = 1
@@ -22,25 +22,10 @@ MANIFEST_FORMAT = 1
 #: Source: CUDA Toolkit release notes, minor version compatibility.
 _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
 
-_HEAD_BYTES = 96
-_OP_BYTES = 48
-#: SM clock cycles that one wait may last, about half a second.
-DEFAULT_SPIN_LIMIT_CYCLES = 1_000_000_000
-
 _CONCURRENCY = (
     "One launch at a time per workspace. A cooperative launch needs all its CTAs resident: on one GPU, run one such "
     "kernel at a time outside of its own chain."
 )
-
-
-def workspace_bytes(num_signals: int) -> int:
-    """Of one stream and one plan: the counters' head and a word per signal, rounded up to 16 bytes."""
-    return -(-(SIGNALS_OFFSET_BYTES + 4 * num_signals) // 16) * 16
-
-
-def needs_co_residency(plan: VerifiedPlan) -> bool:
-    """Whether the plan's liveness rests on all CTAs being resident, so that the launch must be cooperative."""
-    return plan.plan.assignment == STATIC and plan.plan.num_signals > 0
 
 
 def assemble(
@@ -77,7 +62,7 @@ def assemble(
         "objective": asdict(problem.objective),
         "environment": asdict(environment),
         "kernel": _kernel(plans[0].gpu.arch, cubin is not None, environment),
-        "parameter": _parameter(workload),
+        "parameter": parameter_layout(workload),
         "tensors": _tensors(workload),
         "launches": [_launch(i, plan, workload, schedule) for i, plan in enumerate(plans)],
         "concurrency": _CONCURRENCY,
@@ -120,33 +105,6 @@ def _launch(index: int, plan: VerifiedPlan, workload: Workload, schedule: Schedu
             "abort_record": {"offset": 128, "fields": ["raised", "task", "signal", "seen", "expected", "cta"]},
         },
     }
-
-
-def _parameter(workload: Workload) -> dict[str, Any]:
-    """The one by-value struct that the kernel takes, field by field."""
-
-    def field(name: str, offset: int, kind: str, meaning: str) -> dict[str, Any]:
-        return {"name": name, "offset": offset, "type": kind, "meaning": meaning}
-
-    fields = [
-        field("words", 0, "pointer", "the plan on the device"),
-        field("workspace", 8, "pointer", "the launch's workspace"),
-        field("spin_limit_cycles", 16, "int64", "SM clock cycles that one wait may last"),
-        field("plan_header", 32, "int32[16]", "the first 16 words of the plan, by value"),
-    ]
-    for i, op in enumerate(workload.ops):
-        base = _HEAD_BYTES + i * _OP_BYTES
-        fields += [
-            field(f"{op.name}.a", base, "pointer", f"{op.source} [m, k]"),
-            field(f"{op.name}.w", base + 8, "pointer", "weight [n, k]"),
-            field(f"{op.name}.bias", base + 16, "pointer", "bias [n], or null"),
-            field(f"{op.name}.c", base + 24, "pointer", "output [m, n]"),
-            field(f"{op.name}.m", base + 32, "int32", str(op.m)),
-            field(f"{op.name}.n", base + 36, "int32", str(op.n)),
-            field(f"{op.name}.k", base + 40, "int32", str(op.k)),
-        ]
-    size = _HEAD_BYTES + len(workload.ops) * _OP_BYTES
-    return {"size_bytes": size, "spin_limit_cycles": DEFAULT_SPIN_LIMIT_CYCLES, "fields": fields}
 
 
 def _tensors(workload: Workload) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from tuner.core.gpu import LiveFacts
 from tuner.core.outcome import Outcome, PlanKind
 from tuner.core.schedule import Tiling
 from tuner.core.verify import VerifiedPlan
-from workers.artifact import DEFAULT_SPIN_LIMIT_CYCLES
+from workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 from importlib.util import find_spec
 
 import numpy as np
@@ -19,6 +20,7 @@ from tuner.core.schedule import Assignment, Ordering, Raster, Schedule, Tile, Ti
 from tuner.core.workload import Activation, Workload, ffn_pair
 from tuner.errors import WorkerError
 from workers.artifact import assemble
+from workers.parameter import OpBuffers, pack_args
 from workers.render import render
 from workers.supervisor import usable_gpus
 
@@ -90,6 +92,30 @@ def test_the_parameters_fields_fill_the_struct_without_overlap() -> None:
         end = field["offset"] + sizes[field["type"]]
     assert layout["size_bytes"] - end < 16
     assert layout["size_bytes"] == 96 + 2 * 48
+
+
+def test_the_manifests_offsets_find_every_field_of_a_packed_launch() -> None:
+    made = artifact(PlanKind.FUSED, Assignment.TICKET, REAL)
+    schedule = Schedule.from_json(made.manifest["schedule"])
+    (plan,) = plans_for(WORKLOAD, CATALOGUE["h200"], Candidate(plan_kind=PlanKind.FUSED, schedule=schedule))
+    buffers = tuple(
+        OpBuffers(a=10 * i + 1, w=10 * i + 2, bias=10 * i + 3, c=10 * i + 4, m=op.m, n=op.n, k=op.k)
+        for i, op in enumerate(WORKLOAD.ops)
+    )
+    packed = pack_args(77, 88, 99, plan, buffers)
+    layout = made.manifest["parameter"]
+    assert len(packed) == layout["size_bytes"]
+    formats = {"pointer": "<Q", "int64": "<q", "int32": "<i"}
+    found = {
+        field["name"]: struct.unpack_from(formats[field["type"]], packed, field["offset"])[0]
+        for field in layout["fields"]
+        if field["type"] in formats
+    }
+    assert (found["words"], found["workspace"], found["spin_limit_cycles"]) == (77, 88, 99)
+    assert [found[f"up.{part}"] for part in ("a", "w", "bias", "c", "m", "n", "k")] == [1, 2, 3, 4, 48, 128, 64]
+    assert [found[f"down.{part}"] for part in ("a", "w", "bias", "c", "m", "n", "k")] == [11, 12, 13, 14, 48, 96, 128]
+    header = next(field["offset"] for field in layout["fields"] if field["name"] == "plan_header")
+    assert packed[header : header + 64] == made.files["plan0.bin"][:64]
 
 
 def test_tensors_tell_every_operand_once() -> None:

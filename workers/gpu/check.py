@@ -9,8 +9,8 @@ import numpy as np
 
 from tuner.core.workload import Dtype
 from workers.gpu.data import NUM_CHECK_SEEDS, ProblemData, Reference, from_bits
-from workers.gpu.launch import OpBuffers
 from workers.messages import Work
+from workers.parameter import OpBuffers
 
 #: Largest ||out - reference|| / ||reference|| by dtype.
 MAX_REL_ERROR = {Dtype.FP16: 2e-3, Dtype.BF16: 1.6e-2}

@@ -15,7 +15,7 @@ from tuner.core.evaluator import Problem
 from tuner.core.job import CacheState
 from tuner.core.workload import Dtype, Workload
 from tuner.errors import WorkerError
-from workers.gpu.launch import OpBuffers
+from workers.parameter import OpBuffers
 
 Array = Any  # a cupy.ndarray; CuPy has no type hints
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +10,15 @@ import cupy
 import numpy as np
 from cuda.bindings import driver
 
-from tuner.core.plan import HEADER_WORDS
 from tuner.core.verify import VerifiedPlan
 from tuner.errors import WorkerError
-from workers.artifact import DEFAULT_SPIN_LIMIT_CYCLES, needs_co_residency, workspace_bytes
+from workers.parameter import (
+    DEFAULT_SPIN_LIMIT_CYCLES,
+    OpBuffers,
+    needs_co_residency,
+    pack_args,
+    workspace_bytes,
+)
 from workers.render import KERNEL_NAME, SIGNALS_OFFSET_BYTES
 
 
@@ -28,19 +32,6 @@ def check(result: tuple[Any, ...]) -> Any:
     if status != driver.CUresult.CUDA_SUCCESS:
         raise CudaError(f"{driver.CUresult(status).name}")
     return values[0] if len(values) == 1 else values
-
-
-@dataclass(frozen=True, kw_only=True)
-class OpBuffers:
-    """Device addresses of one op's operands; 0 where there is no bias."""
-
-    a: int
-    w: int
-    bias: int
-    c: int
-    m: int
-    n: int
-    k: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,15 +49,6 @@ class AbortRecord:
             f"CTA {self.cta}, task {self.task} waited for signal {self.signal}: "
             f"{self.seen} posts seen, {self.expected} expected"
         )
-
-
-def pack_args(
-    words_address: int, workspace_address: int, spin_limit_cycles: int, plan: VerifiedPlan, ops: tuple[OpBuffers, ...]
-) -> bytes:
-    """The kernel's parameter, `LaunchArgs` in launch_args.cuh, as bytes."""
-    head = struct.pack("<QQqq", words_address, workspace_address, spin_limit_cycles, 0)
-    tail = b"".join(struct.pack("<QQQQiiii", o.a, o.w, o.bias, o.c, o.m, o.n, o.k, 0) for o in ops)
-    return head + plan.words[:HEADER_WORDS].tobytes() + tail
 
 
 class Kernel:

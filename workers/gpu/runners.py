@@ -9,7 +9,8 @@ import cupy
 from tuner.core.workload import Activation, Dtype
 from workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from workers.gpu.data import ProblemData
-from workers.gpu.launch import Kernel, OpBuffers, PlanOnDevice
+from workers.gpu.launch import Kernel, PlanOnDevice
+from workers.parameter import OpBuffers
 
 
 class Runner(Protocol):

@@ -15,10 +15,12 @@ from tuner.core.outcome import Failed, FailureKind, Measured, Metric, PlanKind, 
 from workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
 from workers.gpu.cublaslt import CublasLt
 from workers.gpu.data import ProblemData
-from workers.gpu.launch import CudaError, Kernel, OpBuffers, PlanOnDevice
+from workers.gpu.launch import CudaError, Kernel, PlanOnDevice
 from workers.gpu.runners import ChainRunner, LibraryRunner, Runner
-from workers.gpu.timing import Timer, stop_rule
+from workers.gpu.timing import Timer
 from workers.messages import EvaluateAnswer, FinalsAnswer, Work
+from workers.parameter import OpBuffers
+from workers.stop_rules import stop_rule
 
 _CONTEXT_ERRORS = (CudaError, cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
 

@@ -1,0 +1,80 @@
+"""The kernel's one by-value parameter, and its workspace: packed for a launch, and described for a manifest.
+
+Both mirror `LaunchArgs` and `Workspace` in launch_args.cuh.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.core.plan import HEADER_WORDS, STATIC
+from tuner.core.verify import VerifiedPlan
+from tuner.core.workload import Workload
+from workers.render import SIGNALS_OFFSET_BYTES
+
+#: SM clock cycles that one wait may last, about half a second.
+DEFAULT_SPIN_LIMIT_CYCLES = 1_000_000_000
+
+_HEAD_BYTES = 96
+_OP_BYTES = 48
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpBuffers:
+    """Device addresses of one op's operands, and its shape; the bias is 0 where there is none."""
+
+    a: int
+    w: int
+    bias: int
+    c: int
+    m: int
+    n: int
+    k: int
+
+
+def pack_args(
+    words_address: int, workspace_address: int, spin_limit_cycles: int, plan: VerifiedPlan, ops: tuple[OpBuffers, ...]
+) -> bytes:
+    """The parameter of one launch."""
+    head = struct.pack("<QQqq", words_address, workspace_address, spin_limit_cycles, 0)
+    tail = b"".join(struct.pack("<QQQQiiii", o.a, o.w, o.bias, o.c, o.m, o.n, o.k, 0) for o in ops)
+    return head + plan.words[:HEADER_WORDS].tobytes() + tail
+
+
+def parameter_layout(workload: Workload) -> dict[str, Any]:
+    """The one by-value struct that the kernel takes, field by field."""
+
+    def field(name: str, offset: int, kind: str, meaning: str) -> dict[str, Any]:
+        return {"name": name, "offset": offset, "type": kind, "meaning": meaning}
+
+    fields = [
+        field("words", 0, "pointer", "the plan on the device"),
+        field("workspace", 8, "pointer", "the launch's workspace"),
+        field("spin_limit_cycles", 16, "int64", "SM clock cycles that one wait may last"),
+        field("plan_header", 32, "int32[16]", "the first 16 words of the plan, by value"),
+    ]
+    for i, op in enumerate(workload.ops):
+        base = _HEAD_BYTES + i * _OP_BYTES
+        fields += [
+            field(f"{op.name}.a", base, "pointer", f"{op.source} [m, k]"),
+            field(f"{op.name}.w", base + 8, "pointer", "weight [n, k]"),
+            field(f"{op.name}.bias", base + 16, "pointer", "bias [n], or null"),
+            field(f"{op.name}.c", base + 24, "pointer", "output [m, n]"),
+            field(f"{op.name}.m", base + 32, "int32", str(op.m)),
+            field(f"{op.name}.n", base + 36, "int32", str(op.n)),
+            field(f"{op.name}.k", base + 40, "int32", str(op.k)),
+        ]
+    size = _HEAD_BYTES + len(workload.ops) * _OP_BYTES
+    return {"size_bytes": size, "spin_limit_cycles": DEFAULT_SPIN_LIMIT_CYCLES, "fields": fields}
+
+
+def workspace_bytes(num_signals: int) -> int:
+    """Of one stream and one plan: the counters' head and a word per signal, rounded up to 16 bytes."""
+    return -(-(SIGNALS_OFFSET_BYTES + 4 * num_signals) // 16) * 16
+
+
+def needs_co_residency(plan: VerifiedPlan) -> bool:
+    """Whether the plan's liveness rests on all CTAs being resident, so that the launch must be cooperative."""
+    return plan.plan.assignment == STATIC and plan.plan.num_signals > 0
