@@ -33,6 +33,8 @@ L2_LATENCY_US = 0.25
 #: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
 SMEM_BYTES_PER_CLOCK = 128
 L2_BYTES_PER_CLOCK = 64
+#: Share of an SM's rates that the main loop attains: fitted to the trials of benchmarks/results/h200/first_trials.json.
+SM_EFFICIENCY = 0.65
 #: Start of a launch in a graph, until the first task is taken.
 LAUNCH_US = 2.0
 #: Per task: reading its words, addresses, epilogue, barriers.
@@ -178,7 +180,7 @@ def _op_costs(graph: TileGraph, op_index: int, gpu: Gpu, panels: _Panels) -> _Op
         out_panels=out_panels,
         rows=rows,
         cols=cols,
-        busy_us=max(1e6 * flops * gpu.num_sms / gpu.tensor_flops_per_s, clocks / gpu.clock_mhz),
+        busy_us=max(1e6 * flops * gpu.num_sms / gpu.tensor_flops_per_s, clocks / gpu.clock_mhz) / SM_EFFICIENCY,
         turns=depth / (graph.tiling.num_stages - 1),
     )
 

@@ -1,0 +1,43 @@
+"""The forecast against measured trials: it is there to rank schedules, so ranks are what is compared."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import correlation, median
+
+from tuner.core.gpu import CATALOGUE
+from tuner.core.launches import plans_for
+from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.schedule import Schedule
+from tuner.core.simulate import simulate
+from tuner.core.workload import Workload
+
+TRIALS = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "first_trials.json"
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """Each value's rank; equal values share theirs."""
+    return [sum(other < value for other in values) + sum(other == value for other in values) / 2 for value in values]
+
+
+def spearman_by_workload() -> dict[str, float]:
+    """Rank correlation of forecast and measured times of the fused schedules, by workload."""
+    times: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row in json.loads(TRIALS.read_text())["rows"]:
+        if row["plan_kind"] != PlanKind.FUSED:
+            continue
+        workload = Workload.from_json(row["workload"])
+        candidate = Candidate(plan_kind=PlanKind.FUSED, schedule=Schedule.from_json(row["schedule"]))
+        (plan,) = plans_for(workload, CATALOGUE["h200"], candidate)
+        times[workload.describe()].append((simulate(plan).makespan_us, row["time_us"]))
+    return {name: correlation(*map(ranks, zip(*pairs, strict=True))) for name, pairs in times.items()}
+
+
+def test_the_forecast_ranks_measured_schedules_of_an_h200() -> None:
+    found = spearman_by_workload()
+    assert len(found) == 5
+    assert median(found.values()) >= 0.8, found
+    assert min(found.values()) >= 0.65, found
