@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks.report import write_report
 from tuner.client import Client
+from tuner.core.workload import Activation, ffn_pair
 from tuner.demo import running_server
 
 #: (m, d_in, d_hidden, d_out) by row name.
@@ -32,8 +33,8 @@ ROWS = {
 _MACHINE = ("driver", "cuda", "clocks_mhz", "kernel_version")
 
 
-def run_row(client: Client, name: str, num_trials: int) -> dict[str, Any]:
-    """Submits one job, waits for its end, and tells what it found."""
+def run_row(client: Client, name: str, num_trials: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Submits one job and waits for its end: what it found, and what each measured schedule took."""
     dims = ROWS[name]
     m, d_in, d_hidden, d_out = dims
     pair = {"kind": "ffn", "m": m, "d_in": d_in, "d_hidden": d_hidden, "d_out": d_out, "activation": "relu"}
@@ -62,7 +63,25 @@ def run_row(client: Client, name: str, num_trials: int) -> dict[str, Any]:
     if job["state"] == "succeeded":
         row |= _result_figures(client.best(job["id"]), trials)
     print(row, flush=True)
-    return row
+    return row, _measured(dims, job["objective"]["regime"], trials)
+
+
+def _measured(dims: tuple[int, int, int, int], regime: str, trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every measured schedule of ours with its time: what a forecast is judged by."""
+    m, d_in, d_hidden, d_out = dims
+    workload = ffn_pair(m=m, d_in=d_in, d_hidden=d_hidden, d_out=d_out, activation=Activation.RELU).to_json()
+    return [
+        {
+            "workload": workload,
+            "regime": regime,
+            "number": trial["number"],
+            "plan_kind": trial["candidate"]["plan_kind"],
+            "schedule": trial["candidate"]["schedule"],
+            **{name: trial["outcome"][name] for name in ("time_us", "library_us", "spread")},
+        }
+        for trial in trials
+        if trial["outcome"]["kind"] == "measured" and trial["candidate"]["schedule"]
+    ]
 
 
 def _search_figures(trials: list[dict[str, Any]]) -> dict[str, Any]:
@@ -127,9 +146,13 @@ def main() -> None:
             machine = {"gpu": environment["gpu_name"], **{k: environment[k] for k in _MACHINE}}
             out = arguments.out or Path(f"benchmarks/results/{target['id'].replace(':', '-')}/first_jobs.json")
             rows: list[dict[str, Any]] = []
+            measured: list[dict[str, Any]] = []
             for name in arguments.row or ROWS:
-                rows.append(run_row(client, name, arguments.trials))
+                row, schedules = run_row(client, name, arguments.trials)
+                rows.append(row)
+                measured += schedules
                 write_report(out, rows, machine)  # after every row, so that an interrupted run leaves what it has
+                write_report(out.with_name("first_trials.json"), measured, machine)
 
 
 if __name__ == "__main__":
