@@ -115,8 +115,6 @@ def residency_problem(resources: Resources, gpu: Gpu, ctas_per_sm: int) -> str |
     """Why so many CTAs do not fit one SM."""
     if resources.smem_bytes > gpu.smem_per_cta_bytes:
         return f"the stages take {resources.smem_bytes} bytes; a CTA on {gpu.name} has {gpu.smem_per_cta_bytes}"
-    if resources.registers_per_thread > MAX_REGISTERS_PER_THREAD:
-        return f"about {resources.registers_per_thread} registers a thread; {MAX_REGISTERS_PER_THREAD} exist"
     what, fewest = min(occupancy_limits(resources, gpu).items(), key=lambda item: item[1])
     if fewest < ctas_per_sm:
         return f"{what} of {gpu.name} allow {fewest} such CTAs per SM, not {ctas_per_sm}"
