@@ -1,0 +1,86 @@
+"""What a closer look at one candidate shows: hardware counters, and a trace from inside the kernel.
+
+Neither is ever taken while a time is measured: counters replay the kernel under the profiler, a trace is another build.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counter:
+    """One hardware metric, or a figure derived from some."""
+
+    #: The vendor's name, e.g. ``dram__bytes_read.sum``, or ours for a derived figure, e.g. ``dram_read_over_floor``.
+    name: str
+    #: e.g. ``bytes``, ``%``; empty for a plain number.
+    unit: str
+    #: One sentence.
+    description: str
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CounterReport:
+    """What the profiler counted over one cold run of a candidate."""
+
+    #: Metrics as read, then derived figures.
+    counters: tuple[Counter, ...]
+    #: Times that the kernel was replayed.
+    num_passes: int
+    #: Metric -> why it could not be read on this GPU.
+    absent: dict[str, str] = field(default_factory=dict)
+    #: Why there are no counters at all (no permission, no library, a driver that is too old); empty where there are.
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSpan:
+    """One task's life, nanoseconds since the first task of the launch was taken."""
+
+    #: Launch of the candidate, and the task's place in that launch's plan.
+    launch: int
+    task: int
+    op: int
+    tile_m: int
+    tile_n: int
+    cta: int
+    sm: int
+    #: Drawn or read from its queue.
+    taken_ns: int
+    #: Its waits were over.
+    ready_ns: int
+    #: Its first operands were in shared memory.
+    loaded_ns: int
+    #: Its last product was done.
+    computed_ns: int
+    #: Its tile was stored and published.
+    stored_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpShares:
+    """Where the CTAs' time went that they spent on one op; the four add up to 1."""
+
+    op: str
+    wait: float
+    load: float
+    compute: float
+    store: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """A Gantt chart of one run of a candidate."""
+
+    spans: tuple[TaskSpan, ...]
+    op_names: tuple[str, ...]
+    #: From the first task taken to the last one stored.
+    makespan_ns: int
+    #: One entry per op.
+    shares: tuple[OpShares, ...]
+    #: Share of all CTAs' time, from their last task's end to the end of the launch.
+    tail: float
+    #: Whether the simulated twin drew it.
+    simulated: bool
