@@ -72,7 +72,7 @@ def _costs(workload: Workload, gpu: Gpu, plan: VerifiedPlan, timeline: Timeline)
         f"Waits: {timeline.waited_us / lanes_us:.1%} of the CTAs' time, on {plan.plan.num_signals} signals that stand "
         f"for {plan.graph.num_edges:,} edges."
     )
-    busy_us = sum(end - start for _, _, _, start, end in timeline.rows)
+    busy_us = sum(end - start for _, _, _, start, _, _, end in timeline.rows)
     shares = {
         "DRAM": 1e6 * timeline.dram_bytes / (gpu.dram_bytes_per_s * DRAM_EFFICIENCY) / timeline.makespan_us,
         "the tensor cores' whole tiles": wave_us(plan.graph, gpu) / timeline.makespan_us,

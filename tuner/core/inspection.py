@@ -37,7 +37,7 @@ class CounterReport:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSpan:
-    """One task's life, nanoseconds since the first task of the launch was taken."""
+    """One task's life, nanoseconds since the first task of the run was taken."""
 
     #: Launch of the candidate, and the task's place in that launch's plan.
     launch: int
@@ -47,13 +47,13 @@ class TaskSpan:
     tile_n: int
     cta: int
     sm: int
-    #: Drawn or read from its queue.
+    #: Its CTA turned to it; a ticket is drawn a little earlier, under the end of the task before.
     taken_ns: int
-    #: Its waits were over.
+    #: Its waits were over; the same as `taken_ns`, but for a few instructions, where it has none.
     ready_ns: int
     #: Its first operands were in shared memory.
     loaded_ns: int
-    #: Its last product was done.
+    #: Its last product was issued.
     computed_ns: int
     #: Its tile was stored and published.
     stored_ns: int
@@ -61,7 +61,7 @@ class TaskSpan:
 
 @dataclass(frozen=True, kw_only=True)
 class OpShares:
-    """Where the CTAs' time went that they spent on one op; the four add up to 1."""
+    """Where the CTAs' time went that they spent on one op; the four add up to 1 (all are 0 if no time was seen)."""
 
     op: str
     wait: float
@@ -74,13 +74,16 @@ class OpShares:
 class Trace:
     """A Gantt chart of one run of a candidate."""
 
+    #: By launch and task; empty where there is no trace.
     spans: tuple[TaskSpan, ...]
     op_names: tuple[str, ...]
     #: From the first task taken to the last one stored.
     makespan_ns: int
     #: One entry per op.
     shares: tuple[OpShares, ...]
-    #: Share of all CTAs' time, from their last task's end to the end of the launch.
+    #: Share of all CTAs' time, from their last task's end to the end of their launch.
     tail: float
     #: Whether the simulated twin drew it.
     simulated: bool
+    #: Why there is no trace (the library's kernels have none, the traced build failed); empty where there is.
+    reason: str = ""

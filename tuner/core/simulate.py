@@ -57,6 +57,10 @@ class Span:
     begin_us: float
     #: When its waits were over.
     wait_us: float
+    #: When its first operands had come.
+    loaded_us: float
+    #: When its last product was done.
+    computed_us: float
     #: When it was stored and posted.
     end_us: float
 
@@ -71,8 +75,8 @@ class Timeline:
     dram_bytes: int
     #: Operand bytes that the L2 had.
     l2_hit_bytes: int
-    #: (CTA, task, begin, wait over, end) of every task, in the order of their starts.
-    rows: tuple[tuple[int, int, float, float, float], ...]
+    #: (CTA, task, begin, wait over, loaded, computed, end) of every task, in the order of their starts.
+    rows: tuple[tuple[int, int, float, float, float, float, float], ...]
     #: CTAs that took part.
     num_ctas: int
 
@@ -80,14 +84,15 @@ class Timeline:
     def spans(self) -> tuple[tuple[Span, ...], ...]:
         """Per CTA, its tasks in order."""
         lanes: list[list[Span]] = [[] for _ in range(self.num_ctas)]
-        for cta, task, begin, wait, end in self.rows:
-            lanes[cta].append(Span(task=task, begin_us=begin, wait_us=wait, end_us=end))
+        for cta, task, begin, wait, loaded, computed, end in self.rows:
+            span = Span(task=task, begin_us=begin, wait_us=wait, loaded_us=loaded, computed_us=computed, end_us=end)
+            lanes[cta].append(span)
         return tuple(map(tuple, lanes))
 
     @property
     def waited_us(self) -> float:
         """Time that CTAs spent on signals, summed over CTAs."""
-        return sum(wait - begin for _, _, begin, wait, _ in self.rows)
+        return sum(row[3] - row[2] for row in self.rows)
 
 
 class L2:
@@ -211,8 +216,8 @@ class _Machine:
                 for panel, size in held:
                     self.l2.touch(panel, size)
 
-    def run(self, op: int, row: int, col: int, cta: int, start_us: float) -> float:
-        """When the tile is stored, if its CTA starts it now."""
+    def run(self, op: int, row: int, col: int, cta: int, start_us: float) -> tuple[float, float, float]:
+        """If its CTA starts it now: when the tile's first operands have come, when it is computed, when stored."""
         cost = self.costs[op]
         touch = self.l2.touch
         missed = read = 0
@@ -236,7 +241,8 @@ class _Machine:
         sm_us = max(self.sm_free_us[sm], start_us) + cost.busy_us
         self.sm_free_us[sm] = sm_us
         streamed_us = max(self.dram_free_us if missed else 0.0, sm_us, start_us + cost.turns * latency_us)
-        return streamed_us + latency_us + TASK_US
+        computed_us = streamed_us + latency_us
+        return start_us + latency_us, computed_us, computed_us + TASK_US
 
 
 def simulate(plan: VerifiedPlan) -> Timeline:
@@ -273,10 +279,10 @@ def simulate(plan: VerifiedPlan) -> Timeline:
         begin_us = begun[cta] + take_us
         start_us = max(now, begin_us) + poll_us[task]
         op, row, col = tiles[task]
-        end_us = machine.run(op, row, col, cta, start_us)
+        loaded_us, computed_us, end_us = machine.run(op, row, col, cta, start_us)
         if protocol.post_of[task] >= 0:
             end_us += POST_US
-        rows.append((cta, task, begin_us, start_us, end_us))
+        rows.append((cta, task, begin_us, start_us, loaded_us, computed_us, end_us))
         running[cta] = True
         heapq.heappush(events, (end_us, cta))
     return Timeline(
