@@ -17,10 +17,12 @@ from tuner import __version__
 from tuner.core.bounds import reference_us
 from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
 from tuner.core.gpu import Gpu, Target
+from tuner.core.inspection import Trace
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.simulate import LAUNCH_US, simulate
 from tuner.core.stats import median, relative_spread
+from tuner.core.tracing import make_trace, no_trace, spans_from_timelines
 from tuner.core.workload import GemmOp, Workload
 from tuner.errors import IllegalSchedule, PlanError
 from workers.artifact import assemble
@@ -200,6 +202,22 @@ class SimulatedEvaluator:
         plans = plans_for(problem.workload, self._target.gpu, candidate)
         source = render(problem.workload, candidate.schedule.tiling)
         return assemble(problem, candidate, plans, source, None, self.environment(), extra)
+
+    def trace(self, problem: Problem, candidate: Candidate) -> Trace:
+        """The forecast's timeline, stretched to the time that the twin measures."""
+        fault = self._fault(candidate, {})
+        if candidate.schedule is None or fault:
+            return no_trace(fault.reason if fault else "the library's kernels carry no stamps", simulated=True)
+        workload, gpu = problem.workload, self._target.gpu
+        try:
+            verified = plans_for(workload, gpu, candidate)
+        except (IllegalSchedule, PlanError) as error:
+            return no_trace(str(error), simulated=True)
+        timelines = [simulate(plan) for plan in verified]
+        plans = [plan.plan for plan in verified]
+        spans = spans_from_timelines(plans, timelines, gpu.num_sms, self.slowdown(candidate))
+        grids = [timeline.num_ctas for timeline in timelines]
+        return make_trace(spans, tuple(op.name for op in workload.ops), grids, simulated=True)
 
     def close(self) -> None:
         """Has no processes to end."""

@@ -20,7 +20,9 @@ from typing import Any
 from tuner import __version__
 from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
 from tuner.core.gpu import Target, gpu_from_live
+from tuner.core.inspection import Trace
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
+from tuner.core.tracing import no_trace
 from tuner.errors import BuildError, IllegalSchedule, PlanError, WorkerError
 from workers import messages
 from workers.build import Builder, BuildTimeout, Built
@@ -274,6 +276,10 @@ class GpuSupervisor:
         return assemble(
             problem, candidate, prepared.plans, prepared.source, prepared.built.cubin, self._environment, extra
         )
+
+    def trace(self, problem: Problem, candidate: Candidate) -> Trace:
+        """Always without spans: the kernels carry no stamps yet."""
+        return no_trace("this version's kernels carry no stamps", simulated=False)
 
     def close(self) -> None:
         """Kills the child and the compilers."""

@@ -10,6 +10,7 @@ from tuner.core.bounds import reference_us
 from tuner.core.evaluator import Problem
 from tuner.core.gpu import CATALOGUE, parse_target
 from tuner.core.job import Objective
+from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind, Rejected
 from tuner.core.schedule import Schedule
 from tuner.core.space import Space
@@ -143,3 +144,36 @@ def test_its_artifact_says_that_it_is_simulated_and_has_no_cubin() -> None:
 def test_latency_is_slept_in_every_trial() -> None:
     outcome = SimulatedEvaluator(TARGET, latency_s=0.05).evaluate(problem(), Candidate(plan_kind=PlanKind.LIBRARY))
     assert outcome.stage_s["simulate"] >= 0.05
+
+
+@pytest.mark.parametrize("kind", [PlanKind.FUSED, PlanKind.TWO_LAUNCHES])
+def test_its_trace_holds_every_task_in_order_and_says_that_it_is_simulated(kind: PlanKind) -> None:
+    twin = SimulatedEvaluator(TARGET, faults=HEALTHY)
+    asked = ffn_pair(m=256, d_in=1024, d_hidden=2048, d_out=1024)
+    candidate = replace(plain(candidates(asked, 20))[0], plan_kind=kind)
+    trace = twin.trace(problem(asked), candidate)
+    plans = plans_for(asked, TARGET.gpu, candidate)
+    assert trace.simulated
+    assert not trace.reason
+    assert [(s.launch, s.task) for s in trace.spans] == [
+        (launch, task) for launch, plan in enumerate(plans) for task in range(plan.plan.num_tasks)
+    ]
+    for s in trace.spans:
+        assert 0 <= s.taken_ns <= s.ready_ns <= s.loaded_ns <= s.computed_ns <= s.stored_ns <= trace.makespan_ns
+    assert [op.wait + op.load + op.compute + op.store for op in trace.shares] == [pytest.approx(1)] * 2
+    true_us = twin.true_us(problem(asked), candidate)
+    assert 0.8 * true_us < trace.makespan_ns / 1e3 < true_us
+    if kind is PlanKind.TWO_LAUNCHES:
+        last_up = max(s.stored_ns for s in trace.spans if s.launch == 0)
+        assert last_up < min(s.taken_ns for s in trace.spans if s.launch == 1)
+
+
+def test_a_trace_that_it_cannot_draw_has_a_reason() -> None:
+    twin = SimulatedEvaluator(TARGET, faults=Faults(hang=1, crash=0, wrong_numbers=0))
+    assert "never ended" in twin.trace(problem(), candidates(workload(), 1)[0]).reason
+    assert "library" in twin.trace(problem(), Candidate(plan_kind=PlanKind.LIBRARY)).reason
+    illegal = replace(schedule(), tiling=replace(schedule().tiling, num_warps=3))
+    healthy = SimulatedEvaluator(TARGET, faults=HEALTHY)
+    refused = healthy.trace(problem(), Candidate(plan_kind=PlanKind.FUSED, schedule=illegal))
+    assert "3 warps" in refused.reason
+    assert (refused.spans, refused.simulated) == ((), True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tuner.core.gpu import Target
+from tuner.core.inspection import Trace
 from tuner.core.job import Objective
 from tuner.core.outcome import Candidate, Outcome
 from tuner.core.workload import Workload
@@ -87,6 +88,10 @@ class Evaluator(Protocol):
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """The files of a candidate of ours; `extra` joins the manifest (times, verdict, environment)."""
+        ...
+
+    def trace(self, problem: Problem, candidate: Candidate) -> Trace:
+        """A Gantt chart of one run of a candidate of ours; where there is none, its `reason` says why."""
         ...
 
     def close(self) -> None:
