@@ -18,7 +18,27 @@ from typing import Any
 import cupy
 
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
 MAX_REL_ERROR = {"fp16": 2e-3, "bf16": 1.6e-2}
+
+
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute: an id and a union of 64 bytes, of which a switch takes the first four."""
+
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int), ("rest", ctypes.c_byte * 60))
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("dynamic_smem_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(LaunchAttribute)),
+        ("num_attributes", ctypes.c_uint),
+    )
 
 
 class Artifact:
@@ -59,17 +79,24 @@ class Artifact:
         launch = self.manifest["launches"][index]
         parameter = ctypes.create_string_buffer(self._parameter(index, tensors))
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(parameter))
-        shape = (*launch["grid"], *launch["block"], launch["dynamic_smem_bytes"])
-        handle = ctypes.c_void_p(stream.ptr)
-        if launch["cooperative"]:
-            status = self._cuda.cuLaunchCooperativeKernel(self._function, *shape, handle, pointers)
-        else:
-            status = self._cuda.cuLaunchKernel(self._function, *shape, handle, pointers, None)
-        self._check(status)
+        switches = {
+            COOPERATIVE: launch["cooperative"],
+            PROGRAMMATIC_STREAM_SERIALIZATION: launch["programmatic_dependent_launch"],
+        }
+        attributes = [LaunchAttribute(id=switch, value=1) for switch, is_on in switches.items() if is_on]
+        config = LaunchConfig(
+            grid=tuple(launch["grid"]),
+            block=tuple(launch["block"]),
+            dynamic_smem_bytes=launch["dynamic_smem_bytes"],
+            stream=stream.ptr,
+            attributes=(LaunchAttribute * len(attributes))(*attributes),
+            num_attributes=len(attributes),
+        )
+        self._check(self._cuda.cuLaunchKernelEx(ctypes.byref(config), self._function, pointers, None))
 
     def _parameter(self, index: int, tensors: dict[str, cupy.ndarray]) -> bytes:
         """The kernel's one by-value struct, field by field as the manifest lays it out."""
-        layout = self.manifest["parameter"]
+        layout, launch = self.manifest["parameter"], self.manifest["launches"][index]
         buffer = bytearray(layout["size_bytes"])
         sources = {op["name"]: op["source"] for op in self.manifest["workload"]["ops"]}
         sizes = {op["name"]: op for op in self.manifest["workload"]["ops"]}
@@ -82,6 +109,8 @@ class Artifact:
                 struct.pack_into("<Q", buffer, offset, self._workspaces[index].data.ptr)
             elif name == "spin_limit_cycles":
                 struct.pack_into("<q", buffer, offset, layout["spin_limit_cycles"])
+            elif name == "is_dependent":
+                struct.pack_into("<i", buffer, offset, launch["programmatic_dependent_launch"])
             elif name == "plan_header":
                 buffer[offset : offset + 64] = self._headers[index]
             elif field["type"] == "int32":

@@ -156,7 +156,6 @@ def _from_file(path: Path) -> tuple[Workload, Gpu, Schedule]:
 def _from_job(job_id: str, data: Path | None) -> tuple[Workload, Gpu, Schedule]:
     """What a job asked, and the fused schedule of its result."""
     from tuner.core.gpu import CATALOGUE
-    from tuner.core.outcome import PlanKind
     from tuner.store import Store, bests, jobs
 
     settings = _settings({"data": data})
@@ -166,7 +165,7 @@ def _from_job(job_id: str, data: Path | None) -> tuple[Workload, Gpu, Schedule]:
             spec, best = jobs.get(session, job_id).spec, bests.find(session, job_id)
     finally:
         store.close()
-    fused = [row.candidate for row in best.finals if row.candidate.plan_kind is PlanKind.FUSED] if best else []
+    fused = [row.candidate for row in best.finals if row.candidate.plan_kind.is_fused] if best else []
     gpu = CATALOGUE.get(spec.target_id.split(":")[-1])
     if gpu is None or not fused or fused[0].schedule is None:
         raise click.ClickException(f"{job_id} has no result with a fused schedule on a GPU of the catalogue")

@@ -10,7 +10,6 @@ from typing import Any
 from tuner.core.evaluator import ArtifactFiles, Environment, Problem
 from tuner.core.legality import dynamic_smem_bytes
 from tuner.core.outcome import Candidate
-from tuner.core.schedule import Schedule
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Workload
 from workers.parameter import needs_co_residency, parameter_layout, workspace_bytes
@@ -24,7 +23,8 @@ _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
 
 _CONCURRENCY = (
     "One launch at a time per workspace. A cooperative launch needs all its CTAs resident: on one GPU, run one such "
-    "kernel at a time outside of its own chain."
+    "kernel at a time outside of its own chain. The same holds for a programmatic launch whose plan has static queues "
+    "and signals; what runs before it in the stream must end without waiting for it."
 )
 
 
@@ -64,7 +64,7 @@ def assemble(
         "kernel": _kernel(plans[0].gpu.arch, cubin is not None, environment),
         "parameter": parameter_layout(workload),
         "tensors": _tensors(workload),
-        "launches": [_launch(i, plan, workload, schedule) for i, plan in enumerate(plans)],
+        "launches": [_launch(i, plan, workload, candidate) for i, plan in enumerate(plans)],
         "concurrency": _CONCURRENCY,
         "files": {
             name: {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)} for name, data in files.items()
@@ -86,15 +86,17 @@ def _kernel(arch: str, has_cubin: bool, environment: Environment) -> dict[str, A
     }
 
 
-def _launch(index: int, plan: VerifiedPlan, workload: Workload, schedule: Schedule) -> dict[str, Any]:
+def _launch(index: int, plan: VerifiedPlan, workload: Workload, candidate: Candidate) -> dict[str, Any]:
+    schedule, programmatic = candidate.schedule, candidate.plan_kind.is_programmatic
+    assert schedule is not None
     return {
         "ops": [workload.ops[op].name for op in plan.graph.op_indices],
         "plan": f"plan{index}.bin",
         "grid": [plan.plan.num_ctas, 1, 1],
         "block": [schedule.tiling.num_threads, 1, 1],
         "cluster": [1, 1, 1],
-        "cooperative": needs_co_residency(plan),
-        "programmatic_dependent_launch": False,
+        "cooperative": needs_co_residency(plan) and not programmatic,
+        "programmatic_dependent_launch": programmatic,
         "dynamic_smem_bytes": dynamic_smem_bytes(workload, schedule.tiling),
         "tensor_maps": [],
         "workspace": {

@@ -35,10 +35,16 @@ class OpBuffers:
 
 
 def pack_args(
-    words_address: int, workspace_address: int, spin_limit_cycles: int, plan: VerifiedPlan, ops: tuple[OpBuffers, ...]
+    words_address: int,
+    workspace_address: int,
+    spin_limit_cycles: int,
+    plan: VerifiedPlan,
+    ops: tuple[OpBuffers, ...],
+    *,
+    is_dependent: bool = False,
 ) -> bytes:
-    """The parameter of one launch."""
-    head = struct.pack("<QQqq", words_address, workspace_address, spin_limit_cycles, 0)
+    """The parameter of one launch; `is_dependent` where it is launched programmatically."""
+    head = struct.pack("<QQqii", words_address, workspace_address, spin_limit_cycles, is_dependent, 0)
     tail = b"".join(struct.pack("<QQQQiiii", o.a, o.w, o.bias, o.c, o.m, o.n, o.k, 0) for o in ops)
     return head + plan.words[:HEADER_WORDS].tobytes() + tail
 
@@ -53,6 +59,7 @@ def parameter_layout(workload: Workload) -> dict[str, Any]:
         field("words", 0, "pointer", "the plan on the device"),
         field("workspace", 8, "pointer", "the launch's workspace"),
         field("spin_limit_cycles", 16, "int64", "SM clock cycles that one wait may last"),
+        field("is_dependent", 24, "int32", "1 for a programmatic dependent launch, else 0"),
         field("plan_header", 32, "int32[16]", "the first 16 words of the plan, by value"),
     ]
     for i, op in enumerate(workload.ops):

@@ -18,6 +18,7 @@ DEVICE_FILES = (
     "config.cuh",
     "ptx.cuh",
     "launch_args.cuh",
+    "dependent_launch.cuh",
     "sync.cuh",
     "scheduler.cuh",
     "copy.cuh",

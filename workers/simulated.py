@@ -10,17 +10,18 @@ from __future__ import annotations
 import math
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner import __version__
 from tuner.core.bounds import reference_us
 from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
+from tuner.core.forecast import forecast_us
 from tuner.core.gpu import Gpu, Target
 from tuner.core.inspection import Trace
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
-from tuner.core.simulate import LAUNCH_US, simulate
+from tuner.core.simulate import LAUNCH_US
 from tuner.core.stats import median, relative_spread
 from tuner.core.tracing import make_trace, no_trace, spans_from_timelines
 from tuner.core.workload import GemmOp, Workload
@@ -111,7 +112,7 @@ class SimulatedEvaluator:
     def slowdown(self, candidate: Candidate) -> float:
         """Factor >= 1 between the forecast and the truth: of the tiling, times that of the schedule."""
         tiling = self._random("tiling", candidate.schedule and candidate.schedule.tiling)
-        schedule = self._random("schedule", candidate)
+        schedule = self._random("schedule", replace(candidate, plan_kind=candidate.plan_kind.launched_plainly))
         return math.exp(abs(tiling.gauss(0, self._tiling_error)) + abs(schedule.gauss(0, self._schedule_error)))
 
     def true_us(self, problem: Problem, candidate: Candidate) -> float:
@@ -123,8 +124,7 @@ class SimulatedEvaluator:
         workload, gpu = problem.workload, self._target.gpu
         if candidate.schedule is None:
             return library_us(workload, gpu)
-        forecast_us = sum(simulate(plan).makespan_us for plan in plans_for(workload, gpu, candidate))
-        return max(forecast_us * self.slowdown(candidate), reference_us(workload, gpu))
+        return max(forecast_us(workload, gpu, candidate) * self.slowdown(candidate), reference_us(workload, gpu))
 
     def has_fault(self, candidate: Candidate) -> bool:
         """Whether this candidate hangs, crashes or computes wrong numbers."""

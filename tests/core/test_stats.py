@@ -10,6 +10,7 @@ from tuner.core.outcome import PlanKind
 from tuner.core.records import Verdict
 from tuner.core.stats import (
     MIN_TIE_BAND,
+    SIMPLEST_FIRST,
     compare,
     decide,
     median,
@@ -90,6 +91,25 @@ def test_a_tie_goes_to_the_simpler_kind() -> None:
     noisier = decide({PlanKind.LIBRARY: [80.0, 124.0] * 15, PlanKind.FUSED: noisy(100)})
     assert (noisier.verdict, noisier.winner) == (Verdict.TIE, PlanKind.LIBRARY)
     assert noisier.tie_band > MIN_TIE_BAND
+
+
+def test_the_best_fused_kind_wins_and_ties_among_the_fused_go_to_the_plain_one() -> None:
+    others = {PlanKind.LIBRARY: noisy(120), PlanKind.TWO_LAUNCHES_PDL: noisy(110)}
+    faster = decide({**others, PlanKind.FUSED: noisy(105), PlanKind.FUSED_PDL: noisy(100)})
+    assert (faster.verdict, faster.winner) == (Verdict.FUSED_WINS, PlanKind.FUSED_PDL)
+    equal = decide({**others, PlanKind.FUSED: noisy(100.3), PlanKind.FUSED_PDL: noisy(100)})
+    assert (equal.verdict, equal.winner) == (Verdict.FUSED_WINS, PlanKind.FUSED)
+
+
+def test_a_fused_kind_that_does_not_beat_the_others_itself_is_no_winner() -> None:
+    """Plain ties with programmatic, and with two launches; programmatic is ahead of these."""
+    times = {PlanKind.TWO_LAUNCHES: noisy(101.2), PlanKind.FUSED: noisy(100.7), PlanKind.FUSED_PDL: noisy(100)}
+    decision = decide(times)
+    assert (decision.verdict, decision.winner) == (Verdict.FUSED_WINS, PlanKind.FUSED_PDL)
+
+
+def test_every_kind_has_its_place_in_the_order_of_simplicity() -> None:
+    assert sorted(SIMPLEST_FIRST) == sorted(PlanKind)
 
 
 def test_fused_must_beat_every_other_kind() -> None:

@@ -29,9 +29,9 @@ from workers.supervisor import Card, Deadlines, GpuSupervisor
 pytest.importorskip("cupy")
 
 
+from workers.gpu.baselines import ChainRunner
 from workers.gpu.child import live_facts, lock_path
 from workers.gpu.launch import Kernel, PlanOnDevice
-from workers.gpu.runners import ChainRunner
 from workers.gpu.session import Session
 
 WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import pytest
 
-from tuner.core.gpu import CATALOGUE
+from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.job import Trial
 from tuner.core.legality import check_schedule
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Outcome, PlanKind, Stage
@@ -15,8 +15,10 @@ from tuner.core.space import Space
 from tuner.core.workload import ffn_pair
 from tuner.search import Searcher
 from tuner.search.pool import canonical
+from tuner.search.searcher import VARIATIONS
 
 GPU = CATALOGUE["a40"]
+H200 = CATALOGUE["h200"]
 Judge = Callable[[Candidate], Outcome]
 
 
@@ -30,8 +32,8 @@ class FewTilings(Space):
         return super().tilings[: self.num_kept]
 
 
-def space(m: int = 128) -> Space:
-    return Space(ffn_pair(m=m, d_in=256, d_hidden=512, d_out=256), GPU)
+def space(m: int = 128, gpu: Gpu = GPU) -> Space:
+    return Space(ffn_pair(m=m, d_in=256, d_hidden=512, d_out=256), gpu)
 
 
 def time_of(candidate: Candidate) -> Outcome:
@@ -81,15 +83,32 @@ def test_every_candidate_is_legal_and_tried_once_and_most_are_fused() -> None:
     assert (kinds.count(PlanKind.LIBRARY), kinds.count(PlanKind.TWO_LAUNCHES)) == (1, 24)
 
 
+def test_each_kind_of_the_card_has_its_turn_and_variations_try_the_best_of_what_they_vary() -> None:
+    trials = take(Searcher(space(gpu=H200), seed=0), time_of, 60)
+    assert {trial.candidate.plan_kind for trial in trials[:15]} == set(PlanKind)
+    for kind, base in VARIATIONS:
+        for number, trial in enumerate(trials):
+            if trial.candidate.plan_kind is not kind:
+                continue
+            before = [
+                (one.outcome.time_us, one.candidate.schedule)
+                for one in trials[:number]
+                if one.candidate.plan_kind is base and isinstance(one.outcome, Measured)
+            ]
+            seen = {one.candidate.schedule for one in trials[:number] if one.candidate.plan_kind is kind}
+            left = [schedule for _, schedule in sorted(before, key=lambda one: one[0]) if schedule not in seen]
+            assert trial.candidate.schedule == left[0]
+
+
 @pytest.fixture(scope="module")
 def whole() -> list[Trial]:
     """An uninterrupted search."""
-    return take(Searcher(space(), seed=7), time_of, 60)
+    return take(Searcher(space(gpu=H200), seed=7), time_of, 60)
 
 
 @pytest.mark.parametrize("cut", [1, 2, 9, 13, 40])
 def test_a_search_goes_on_after_a_restart_as_if_nothing_had_happened(cut: int, whole: list[Trial]) -> None:
-    searcher = Searcher(space(), seed=7, history=whole[:cut])
+    searcher = Searcher(space(gpu=H200), seed=7, history=whole[:cut])
     rest = [trial for trial, _ in zip(search(searcher, time_of, cut), range(60 - cut), strict=False)]
     assert whole[:cut] + rest == whole
 

@@ -55,7 +55,10 @@ def test_every_file_is_named_with_its_digest_and_the_manifest_reads_back() -> No
     assert (manifest["kernel"]["arch"], manifest["kernel"]["arch_suffix"]) == ("sm_90a", "a")
 
 
-@pytest.mark.parametrize(("kind", "num_launches"), [(PlanKind.FUSED, 1), (PlanKind.TWO_LAUNCHES, 2)])
+@pytest.mark.parametrize(
+    ("kind", "num_launches"),
+    [(PlanKind.FUSED, 1), (PlanKind.TWO_LAUNCHES, 2), (PlanKind.FUSED_PDL, 1), (PlanKind.TWO_LAUNCHES_PDL, 2)],
+)
 def test_a_launch_tells_grid_block_memory_and_its_plan(kind: PlanKind, num_launches: int) -> None:
     made = artifact(kind, Assignment.TICKET, REAL)
     assert len(made.manifest["launches"]) == num_launches
@@ -68,7 +71,7 @@ def test_a_launch_tells_grid_block_memory_and_its_plan(kind: PlanKind, num_launc
         assert launch["workspace"]["bytes"] % 16 == 0
         assert (launch["cluster"], launch["programmatic_dependent_launch"], launch["tensor_maps"]) == (
             [1, 1, 1],
-            False,
+            kind.is_programmatic,
             [],
         )
 
@@ -79,6 +82,7 @@ def test_a_launch_is_cooperative_where_its_plan_needs_co_residency() -> None:
 
     assert cooperative(PlanKind.FUSED, Assignment.STATIC) == [True]
     assert cooperative(PlanKind.FUSED, Assignment.TICKET) == [False]
+    assert cooperative(PlanKind.FUSED_PDL, Assignment.STATIC) == [False]
     assert cooperative(PlanKind.TWO_LAUNCHES, Assignment.STATIC) == [False, False]
 
 
@@ -102,7 +106,7 @@ def test_the_manifests_offsets_find_every_field_of_a_packed_launch() -> None:
         OpBuffers(a=10 * i + 1, w=10 * i + 2, bias=10 * i + 3, c=10 * i + 4, m=op.m, n=op.n, k=op.k)
         for i, op in enumerate(WORKLOAD.ops)
     )
-    packed = pack_args(77, 88, 99, plan, buffers)
+    packed = pack_args(77, 88, 99, plan, buffers, is_dependent=True)
     layout = made.manifest["parameter"]
     assert len(packed) == layout["size_bytes"]
     formats = {"pointer": "<Q", "int64": "<q", "int32": "<i"}
@@ -112,6 +116,7 @@ def test_the_manifests_offsets_find_every_field_of_a_packed_launch() -> None:
         if field["type"] in formats
     }
     assert (found["words"], found["workspace"], found["spin_limit_cycles"]) == (77, 88, 99)
+    assert found["is_dependent"] == 1
     assert [found[f"up.{part}"] for part in ("a", "w", "bias", "c", "m", "n", "k")] == [1, 2, 3, 4, 48, 128, 64]
     assert [found[f"down.{part}"] for part in ("a", "w", "bias", "c", "m", "n", "k")] == [11, 12, 13, 14, 48, 96, 128]
     header = next(field["offset"] for field in layout["fields"] if field["name"] == "plan_header")

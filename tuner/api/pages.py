@@ -81,8 +81,8 @@ def _page_routes(service: Service) -> APIRouter:
 def _job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFilterView) -> JobPage:
     job = service.job(job_id)
     trials = service.trials(job_id, cursor=cursor, limit=_TRIALS_PER_PAGE, **chosen.model_dump())
-    fused, two_launches = (_fastest(service, job, kind) for kind in (PlanKind.FUSED, PlanKind.TWO_LAUNCHES))
-    ours = [trial for trial in (fused, two_launches) if trial is not None]
+    ours = [trial for kind in PlanKind if kind.is_ours and (trial := _fastest(service, job, kind))]
+    apart = [_time_us(trial) for trial in ours if not trial.candidate.plan_kind.is_fused]
     return JobPage(
         job=JobView.of(job),
         outcome_counts=service.outcome_counts(job_id),
@@ -90,7 +90,7 @@ def _job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFi
             CurvePoint(trial_number=number, best_us=best_us, library_us=library_us)
             for number, best_us, library_us in service.best_so_far(job_id)
         ],
-        two_launches_us=None if two_launches is None else _time_us(two_launches),
+        two_launches_us=min(apart, default=None),
         reference_us=_reference_us(service, job),
         fastest=min(ours, key=_time_us, default=None),
         best=BestView.of(service.best(job_id), job) if job.state is JobState.SUCCEEDED else None,

@@ -21,6 +21,9 @@ from tuner.client.options import pair_body, pair_options, take_pair
 #: Width of tables that nobody looks at in a terminal.
 _PIPE_WIDTH = 240
 
+#: As the service names them.
+PLAN_KINDS = ("library", "two_launches", "two_launches_pdl", "fused", "fused_pdl")
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, one document a line.")
 match = click.option(
     "--match",
@@ -107,7 +110,7 @@ def jobs(client: Client, state: str | None, as_json: bool) -> None:
 @main.command()
 @click.argument("job_id")
 @click.option("--outcome", type=click.Choice(["measured", "rejected", "failed"]))
-@click.option("--plan-kind", type=click.Choice(["library", "two_launches", "fused"]))
+@click.option("--plan-kind", type=click.Choice(PLAN_KINDS))
 @click.option("--reason", help="Only trials that failed for this reason, e.g. hang.")
 @click.option("--sort", type=click.Choice(["number", "time", "speedup"]), default="number", show_default=True)
 @as_json

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from tuner.core.gpu import Gpu
-from tuner.core.legality import check_schedule, estimated_resources
+from tuner.core.legality import check_kind, check_schedule, estimated_resources
 from tuner.core.order import make_plan
-from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.outcome import Candidate
 from tuner.core.tiles import tile_graph
 from tuner.core.verify import VerifiedPlan, verify
 from tuner.core.workload import Workload
 
 
 def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[VerifiedPlan, ...]:
-    """The plans of a candidate's launches, in stream order: none for the library, one per op for two_launches, one
-    for fused.
+    """The plans of a candidate's launches, in stream order: none for the library, one for a fused kind, one per op for
+    the others.
 
     Raises:
-        IllegalSchedule: the schedule is outside the legal space.
+        IllegalSchedule: the plan kind is not for this GPU, or the schedule is outside the legal space.
         PlanError: a plan is refused.
         ValueError: a plan of ours came without a schedule.
     """
@@ -25,9 +25,10 @@ def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Verif
     schedule = candidate.schedule
     if schedule is None:
         raise ValueError(f"a {candidate.plan_kind} candidate needs a schedule")
+    check_kind(workload, gpu, candidate.plan_kind)
     check_schedule(workload, gpu, schedule)
     ops = tuple(range(len(workload.ops)))
-    launches = [ops] if candidate.plan_kind is PlanKind.FUSED else [(op,) for op in ops]
+    launches = [ops] if candidate.plan_kind.is_fused else [(op,) for op in ops]
     resources = estimated_resources(workload, schedule.tiling)
     graphs = [tile_graph(workload, schedule.tiling, launch) for launch in launches]
     return tuple(verify(make_plan(graph, schedule.ordering, gpu), graph, resources, gpu) for graph in graphs)

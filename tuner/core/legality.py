@@ -12,6 +12,7 @@ from tuner.core.axes import deal_problem, interleave_problem, raster_problem, sy
 from tuner.core.gpu import Gpu
 from tuner.core.merge import block_shapes, merge_blocks
 from tuner.core.order import grid_size
+from tuner.core.outcome import PlanKind
 from tuner.core.schedule import Schedule, Tile, Tiling, warp_grid
 from tuner.core.tiles import tile_graph
 from tuner.core.verify import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
@@ -138,6 +139,24 @@ def grid_problem(num_tasks: int, resources: Resources, gpu: Gpu, ctas_per_sm: in
         given = f"{ctas_per_sm} CTAs per SM less {reserved_sms} SMs is a grid of {size} CTAs for {num_tasks} tasks"
         return f"{given}: say {plain[0]} per SM less {plain[1]}"
     return residency_problem(resources, gpu, ctas_per_sm)
+
+
+def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
+    """Why the workload cannot be launched this way on the GPU."""
+    if kind.is_programmatic and gpu.compute_capability < (9, 0):
+        major, minor = gpu.compute_capability
+        return f"{gpu.name} has compute capability {major}.{minor}: programmatic dependent launch needs 9.0"
+    return None
+
+
+def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind) -> None:
+    """Whether the workload can be launched this way on the GPU.
+
+    Raises:
+        IllegalSchedule: it cannot, as a sentence.
+    """
+    if problem := kind_problem(workload, gpu, kind):
+        raise IllegalSchedule(f"{kind}: {problem}")
 
 
 def check_schedule(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:

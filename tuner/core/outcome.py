@@ -15,13 +15,32 @@ class PlanKind(StrEnum):
     LIBRARY = "library"
     #: Our kernel, one launch per op, in a graph.
     TWO_LAUNCHES = "two_launches"
+    #: The same, by programmatic dependent launch: each begins while the one before it ends.
+    TWO_LAUNCHES_PDL = "two_launches_pdl"
     #: One persistent launch for all ops.
     FUSED = "fused"
+    #: The same, by programmatic dependent launch behind its neighbour.
+    FUSED_PDL = "fused_pdl"
 
     @property
     def is_ours(self) -> bool:
         """Whether it runs a generated kernel, and so needs a schedule."""
         return self is not PlanKind.LIBRARY
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether one launch computes every op."""
+        return self in (PlanKind.FUSED, PlanKind.FUSED_PDL)
+
+    @property
+    def is_programmatic(self) -> bool:
+        """Whether its launches overlap with their neighbours, by programmatic dependent launch."""
+        return self in (PlanKind.TWO_LAUNCHES_PDL, PlanKind.FUSED_PDL)
+
+    @property
+    def launched_plainly(self) -> PlanKind:
+        """The kind that differs only in that its launches do not overlap with their neighbours."""
+        return PlanKind(self.removesuffix("_pdl"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,7 @@ class Best:
 
     job_id: str
     verdict: Verdict
-    #: The kind that won, ties broken towards the simpler: library, two_launches, fused.
+    #: The kind that won, ties broken towards the simpler: library, then our launches, then the fused ones.
     winner: PlanKind
     #: Relative distance below which two times are a tie.
     tie_band: float

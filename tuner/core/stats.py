@@ -13,7 +13,13 @@ from tuner.core.records import Verdict
 #: Below this relative distance two times are a tie, however narrow the interval is.
 MIN_TIE_BAND = 0.01
 #: Ties go to the simpler kind.
-SIMPLEST_FIRST = (PlanKind.LIBRARY, PlanKind.TWO_LAUNCHES, PlanKind.FUSED)
+SIMPLEST_FIRST = (
+    PlanKind.LIBRARY,
+    PlanKind.TWO_LAUNCHES,
+    PlanKind.TWO_LAUNCHES_PDL,
+    PlanKind.FUSED,
+    PlanKind.FUSED_PDL,
+)
 
 
 def median(values: Sequence[float]) -> float:
@@ -98,7 +104,7 @@ class Decision:
     verdict: Verdict
     #: The kind to use: the fastest, or the simplest of those that tie with it.
     winner: PlanKind
-    #: Of fused against the best other kind.
+    #: Of the fastest fused kind against the fastest other one.
     tie_band: float
 
 
@@ -110,17 +116,21 @@ def decide(times_us: Mapping[PlanKind, Sequence[float]], process_of_round: Seque
     """
     if not times_us:
         raise ValueError("no plan kind has times")
-    others: dict[PlanKind, Sequence[float]] = dict(times_us)
-    fused_us = others.pop(PlanKind.FUSED, None)
-    if fused_us is None:
+    fused, others = ({k: t for k, t in times_us.items() if k.is_fused is wanted} for wanted in (True, False))
+    if not fused:
         return Decision(verdict=Verdict.DO_NOT_FUSE, winner=_simplest(others, process_of_round), tie_band=MIN_TIE_BAND)
     if not others:
-        return Decision(verdict=Verdict.FUSED_WINS, winner=PlanKind.FUSED, tie_band=MIN_TIE_BAND)
-    fused = {kind: compare(fused_us, times, process_of_round) for kind, times in others.items()}
-    band = fused[_fastest(others)].tie_band
-    if all(comparison.is_faster for comparison in fused.values()):
-        return Decision(verdict=Verdict.FUSED_WINS, winner=PlanKind.FUSED, tie_band=band)
-    if any(comparison.is_slower for comparison in fused.values()):
+        return Decision(verdict=Verdict.FUSED_WINS, winner=_simplest(fused, process_of_round), tie_band=MIN_TIE_BAND)
+    against = {
+        kind: {other: compare(times, others[other], process_of_round) for other in others}
+        for kind, times in fused.items()
+    }
+    best = against[_fastest(fused)]
+    band = best[_fastest(others)].tie_band
+    if all(comparison.is_faster for comparison in best.values()):
+        ahead = {k: t for k, t in fused.items() if all(comparison.is_faster for comparison in against[k].values())}
+        return Decision(verdict=Verdict.FUSED_WINS, winner=_simplest(ahead, process_of_round), tie_band=band)
+    if any(comparison.is_slower for comparison in best.values()):
         return Decision(verdict=Verdict.DO_NOT_FUSE, winner=_simplest(others, process_of_round), tie_band=band)
     return Decision(verdict=Verdict.TIE, winner=_simplest(times_us, process_of_round), tie_band=band)
 

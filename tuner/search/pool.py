@@ -22,7 +22,7 @@ NUM_NEAR = 400
 
 def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
     """The schedule without the choices that mean nothing to `kind`: separate launches neither interleave nor wait."""
-    if kind is PlanKind.FUSED:
+    if kind.is_fused:
         return schedule
     ordering = replace(
         schedule.ordering, interleave=Interleave(), granularity=Granularity.ROW, sync_width=1, partition=0

@@ -1,4 +1,8 @@
-"""The search of one job: the library first, then both plan kinds of ours, each by guesses and then by its model."""
+"""The search of one job: the library first, then our plan kinds.
+
+Fused and two launches are searched, each by guesses and then by its model. The other kinds launch the same kernels in
+another way, so they have no model: their turn tries the best schedule of the kind that they vary.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import optuna
 from optuna.trial import TrialState, create_trial
 
 from tuner.core.job import Trial
+from tuner.core.legality import kind_problem
 from tuner.core.outcome import Candidate, Measured, PlanKind
 from tuner.core.schedule import Schedule
 from tuner.core.space import Space
@@ -22,6 +27,14 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study per job and kind
 
 #: One trial in so many tries two launches; the others a fused one.
 TWO_LAUNCHES_EVERY = 5
+#: One trial in so many tries a variation.
+VARIATION_EVERY = 5
+#: Variations in the order of their turns, and the kind whose best schedules they try.
+VARIATIONS = (
+    (PlanKind.FUSED_PDL, PlanKind.FUSED),
+    (PlanKind.TWO_LAUNCHES_PDL, PlanKind.TWO_LAUNCHES),
+    (PlanKind.FUSED_PDL, PlanKind.FUSED),
+)
 
 
 class _KindSearch:
@@ -66,7 +79,9 @@ class Searcher:
     def __init__(self, space: Space, *, seed: int, history: Iterable[Trial] = ()) -> None:
         self._space = space
         self._seed = seed
-        self._kinds = {kind: _KindSearch(space, kind, seed) for kind in PlanKind if kind.is_ours}
+        self._kinds = {kind: _KindSearch(space, kind, seed) for kind in (PlanKind.FUSED, PlanKind.TWO_LAUNCHES)}
+        self._varied = {kind: set[Schedule]() for kind, _ in VARIATIONS}
+        self._variations = [pair for pair in VARIATIONS if kind_problem(space.workload, space.gpu, pair[0]) is None]
         self._num_told = 0
         for trial in history:
             self.tell(trial)
@@ -79,10 +94,22 @@ class Searcher:
         """The next candidate; None where nothing legal is left untried."""
         if self._num_told == 0:
             return Candidate(plan_kind=PlanKind.LIBRARY)
-        turn = self._num_told % TWO_LAUNCHES_EVERY == 2
-        kinds = (PlanKind.TWO_LAUNCHES, PlanKind.FUSED) if turn else (PlanKind.FUSED, PlanKind.TWO_LAUNCHES)
-        for kind in kinds:
+        turn, past = self._num_told % VARIATION_EVERY, self._num_told // VARIATION_EVERY
+        if turn == VARIATION_EVERY - 1 and (candidate := self._vary(past)):
+            return candidate
+        apart = self._num_told % TWO_LAUNCHES_EVERY == 2
+        for kind in (PlanKind.TWO_LAUNCHES, PlanKind.FUSED) if apart else (PlanKind.FUSED, PlanKind.TWO_LAUNCHES):
             schedule = self._guess(kind) or self._kinds[kind].ask()
+            if schedule is not None:
+                return Candidate(plan_kind=kind, schedule=schedule)
+        return self._vary(past)
+
+    def _vary(self, first: int) -> Candidate | None:
+        """The best schedule that a variation has not tried, of the variation whose turn is `first` or a later one."""
+        for index in range(len(self._variations)):
+            kind, base = self._variations[(first + index) % len(self._variations)]
+            best = (canonical(kind, schedule) for schedule in self._kinds[base].best())
+            schedule = next((schedule for schedule in best if schedule not in self._varied[kind]), None)
             if schedule is not None:
                 return Candidate(plan_kind=kind, schedule=schedule)
         return None
@@ -101,7 +128,10 @@ class Searcher:
     def tell(self, trial: Trial) -> None:
         """Adds a recorded trial; a candidate that failed counts as slow, not as unknown."""
         self._num_told += 1
-        schedule, outcome = trial.candidate.schedule, trial.outcome
-        if schedule is not None:
-            value = 1 / outcome.speedup if isinstance(outcome, Measured) else None
-            self._kinds[trial.candidate.plan_kind].tell(schedule, value)
+        kind, schedule, outcome = trial.candidate.plan_kind, trial.candidate.schedule, trial.outcome
+        if schedule is None:
+            return
+        if kind in self._varied:
+            self._varied[kind].add(schedule)
+        else:
+            self._kinds[kind].tell(schedule, 1 / outcome.speedup if isinstance(outcome, Measured) else None)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import random
 
-from tuner.core.launches import plans_for
+from tuner.core import forecast
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import Schedule
-from tuner.core.simulate import simulate
 from tuner.core.space import Space
 from tuner.errors import IllegalSchedule, PlanError
 
@@ -24,10 +23,9 @@ NUM_SEEDS = 6
 def forecast_us(space: Space, candidate: Candidate) -> float:
     """The simulator's time, microseconds; inf for what is refused, which then comes last."""
     try:
-        plans = plans_for(space.workload, space.gpu, candidate)
+        return forecast.forecast_us(space.workload, space.gpu, candidate)
     except (IllegalSchedule, PlanError):
         return float("inf")
-    return sum(simulate(plan).makespan_us for plan in plans)
 
 
 def seed_schedules(space: Space, rng: random.Random) -> list[Schedule]:

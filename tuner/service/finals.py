@@ -13,7 +13,13 @@ from tuner.core.records import FinalRow, Verdict
 from tuner.core.stats import compare, decide, median, relative_spread
 
 #: Finalists of each kind. The best of a search is often the luckiest and not the fastest, so several fused ones.
-NUM_FINALISTS = {PlanKind.LIBRARY: 1, PlanKind.TWO_LAUNCHES: 1, PlanKind.FUSED: 3}
+NUM_FINALISTS = {
+    PlanKind.LIBRARY: 1,
+    PlanKind.TWO_LAUNCHES: 1,
+    PlanKind.TWO_LAUNCHES_PDL: 1,
+    PlanKind.FUSED: 3,
+    PlanKind.FUSED_PDL: 2,
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,9 @@ from tuner.core.workload import Workload
 _KINDS = {
     PlanKind.LIBRARY: "The vendor library's calls, one per op, in a CUDA graph.",
     PlanKind.TWO_LAUNCHES: "Our kernel launched once per op, in a CUDA graph.",
+    PlanKind.TWO_LAUNCHES_PDL: "Our kernel launched once per op; each launch begins while the one before it ends.",
     PlanKind.FUSED: "One persistent launch computes every op.",
+    PlanKind.FUSED_PDL: "One persistent launch computes every op, and begins while the launch before it ends.",
 }
 _ASSIGNMENTS = {
     Assignment.STATIC: "each CTA works through a queue of its own, dealt before the launch",
@@ -30,7 +32,7 @@ def candidate_words(candidate: Candidate, workload: Workload) -> list[str]:
     """Sentences that say what `candidate` does with `workload`."""
     words = [_KINDS[candidate.plan_kind]]
     if candidate.schedule is not None:
-        words += _schedule_words(candidate.schedule, workload, fused=candidate.plan_kind is PlanKind.FUSED)
+        words += _schedule_words(candidate.schedule, workload, fused=candidate.plan_kind.is_fused)
     return words
 
 

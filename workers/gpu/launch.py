@@ -1,4 +1,8 @@
-"""Launches a compiled chain kernel: parameters, workspace, cooperative launch where the plan needs co-residency."""
+"""Launches a compiled chain kernel: parameters, workspace, cooperative launch where the plan needs co-residency.
+
+A programmatic dependent launch is never cooperative: the driver does not promise the two together. Where the plan needs
+co-residency the occupancy that the driver tells stands in for it; why that is enough is argued in dependent_launch.cuh.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,10 @@ from workers.render import KERNEL_NAME, SIGNALS_OFFSET_BYTES
 
 class CudaError(WorkerError):
     """A driver call failed; the CUDA context may be unusable afterwards."""
+
+
+class LaunchRefused(Exception):
+    """The card cannot hold what the plan needs; the message says what."""
 
 
 def check(result: tuple[Any, ...]) -> Any:
@@ -70,8 +78,21 @@ class Kernel:
             check(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self._function, self.num_threads, self.smem_bytes))
         )
 
-    def launch(self, args: bytes, *, num_ctas: int, cooperative: bool, stream: int) -> None:
-        """Enqueues one launch; `args` is copied."""
+    def check_fits(self, num_ctas: int) -> None:
+        """Whether the card holds so many CTAs at once.
+
+        Raises:
+            LaunchRefused: it does not.
+        """
+        per_sm, num_sms = self.ctas_per_sm(), int(cupy.cuda.Device().attributes["MultiProcessorCount"])
+        if num_ctas > per_sm * num_sms:
+            raise LaunchRefused(
+                f"static queues need every CTA resident: the grid has {num_ctas} CTAs, and the driver says that "
+                f"{num_sms} SMs hold {per_sm} each"
+            )
+
+    def launch(self, args: bytes, *, num_ctas: int, cooperative: bool, programmatic: bool, stream: int) -> None:
+        """Enqueues one launch; `args` is copied. `programmatic` lets it begin while the launch before it ends."""
         buffer = ctypes.create_string_buffer(args, len(args))
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(buffer))
         config = driver.CUlaunchConfig()
@@ -79,7 +100,7 @@ class Kernel:
         config.blockDimX, config.blockDimY, config.blockDimZ = self.num_threads, 1, 1
         config.sharedMemBytes = self.smem_bytes
         config.hStream = stream
-        config.attrs = [_cooperative()] if cooperative else []
+        config.attrs = [_programmatic()] if programmatic else [_cooperative()] if cooperative else []
         config.numAttrs = len(config.attrs)
         check(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))
 
@@ -97,19 +118,49 @@ def _cooperative() -> Any:
     return attribute
 
 
+def _programmatic() -> Any:
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    value = driver.CUlaunchAttributeValue()
+    value.programmaticStreamSerializationAllowed = 1
+    attribute.value = value
+    return attribute
+
+
 class PlanOnDevice:
     """A plan's words and its workspace, which belongs to one stream at a time."""
 
-    def __init__(self, plan: VerifiedPlan, *, spin_limit_cycles: int = DEFAULT_SPIN_LIMIT_CYCLES) -> None:
+    def __init__(
+        self,
+        plan: VerifiedPlan,
+        *,
+        spin_limit_cycles: int = DEFAULT_SPIN_LIMIT_CYCLES,
+        programmatic: bool = False,
+    ) -> None:
+        """`programmatic`: its launches are programmatic dependent launches."""
         self.plan = plan
+        self.programmatic = programmatic
         self.spin_limit_cycles = spin_limit_cycles
         self._words = cupy.asarray(plan.words)
         self._workspace = cupy.zeros(workspace_bytes(plan.plan.num_signals) // 4, dtype=cupy.uint32)
 
     def launch(self, kernel: Kernel, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues one launch of the plan over `ops`."""
-        args = pack_args(self._words.data.ptr, self._workspace.data.ptr, self.spin_limit_cycles, self.plan, ops)
-        kernel.launch(args, num_ctas=self.plan.plan.num_ctas, cooperative=needs_co_residency(self.plan), stream=stream)
+        args = pack_args(
+            self._words.data.ptr,
+            self._workspace.data.ptr,
+            self.spin_limit_cycles,
+            self.plan,
+            ops,
+            is_dependent=self.programmatic,
+        )
+        kernel.launch(
+            args,
+            num_ctas=self.plan.plan.num_ctas,
+            cooperative=needs_co_residency(self.plan),
+            programmatic=self.programmatic,
+            stream=stream,
+        )
 
     def abort_record(self) -> AbortRecord | None:
         """What the first waiter to give up left behind; None if no launch was aborted."""

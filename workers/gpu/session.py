@@ -11,12 +11,12 @@ import cupy
 
 from tuner.core import stats
 from tuner.core.evaluator import Problem
-from tuner.core.outcome import Failed, FailureKind, Measured, Metric, PlanKind, Stage
+from tuner.core.outcome import Failed, FailureKind, Measured, Metric, PlanKind, Rejected, Stage
+from workers.gpu.baselines import LibraryRunner, Runner, runner_of
 from workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
 from workers.gpu.cublaslt import CublasLt
 from workers.gpu.data import ProblemData
-from workers.gpu.launch import CudaError, Kernel, PlanOnDevice
-from workers.gpu.runners import ChainRunner, LibraryRunner, Runner
+from workers.gpu.launch import CudaError, Kernel, LaunchRefused
 from workers.gpu.timing import Timer
 from workers.messages import EvaluateAnswer, FinalsAnswer, Work
 from workers.parameter import OpBuffers
@@ -95,6 +95,8 @@ class Session:
             last = check_after_timing(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
             finish(Stage.CHECK, "check_after")
             kernels.unload()
+        except LaunchRefused as error:
+            return EvaluateAnswer(outcome=Rejected(stage=Stage.LAUNCH, reason=str(error), stage_s=stage_s))
         except WrongNumbers as error:
             return failed(FailureKind.WRONG_NUMBERS, str(error))
         except Aborted as error:
@@ -114,7 +116,11 @@ class Session:
         runners: list[Runner] = []
         reasons: list[str] = []
         for work in works:
-            runner = _runner(prepared, work, kernels)
+            try:
+                runner = _runner(prepared, work, kernels)
+            except LaunchRefused as error:
+                reasons.append(str(error))
+                continue
             reasons.append(_fault(prepared, runner, work))
             if not reasons[-1]:
                 runners.append(runner)
@@ -162,8 +168,7 @@ class Kernels:
 def _runner(prepared: Prepared, work: Work, kernels: Kernels) -> Runner:
     if work.plan_kind is PlanKind.LIBRARY:
         return prepared.library
-    plans = tuple(PlanOnDevice(plan, spin_limit_cycles=work.spin_limit_cycles) for plan in work.plans)
-    return ChainRunner(kernels.load(work), plans)
+    return runner_of(work, kernels.load(work))
 
 
 def _fault(prepared: Prepared, runner: Runner, work: Work) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 import cupy
 
 from tuner.core.job import Regime
+from workers.gpu.baselines import Runner
 from workers.gpu.data import ProblemData
-from workers.gpu.runners import Runner
 
 #: SM clock cycles of the delay in front of a sample: about 50 us, more than a graph launch takes the host.
 _DELAY_CYCLES = 90_000

@@ -1,5 +1,6 @@
 // The persistent kernel: runs any verified plan of a chain of ops. One op's plan alone makes the unfused launch.
 #pragma once
+#include "dependent_launch.cuh"
 #include "epilogue.cuh"
 #include "mainloop_mma.cuh"
 #include "scheduler.cuh"
@@ -46,6 +47,7 @@ extern "C" __global__ void __launch_bounds__(kNumThreads, 1) tuner_chain(const _
   extern __shared__ __align__(128) unsigned char ring_memory[];
   __shared__ Scheduler::Shared shared;
   const u32 ring = shared_address(ring_memory);
+  begin_launch(args);
   Scheduler scheduler(args, shared);
   float accumulators[kMaxAccumulators];
   while (scheduler.has_task()) {

@@ -57,7 +57,8 @@ struct LaunchArgs {
   const int* words;            // the plan
   Workspace* workspace;
   long long spin_limit_cycles;  // of the SM clock, for one wait
-  long long zero;
+  int is_dependent;             // 1: launched programmatically, so it may run beside the launch before it
+  int zero;
   PlanHeader plan;
   OpArgs ops[kNumOps];
 };

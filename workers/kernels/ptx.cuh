@@ -105,6 +105,27 @@ __device__ __forceinline__ u32 compare_and_swap_relaxed_gpu(u32* address, u32 ex
   return before;
 }
 
+// Programmatic dependent launch; both do nothing in a launch without that attribute, and before sm_90.
+
+// Lets the next launch of the stream start, once every CTA of this one has said so or has ended.
+__device__ __forceinline__ void launch_dependents() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Until the launches before have ended and all that they wrote is visible.
+__device__ __forceinline__ void wait_for_prerequisites() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Requests the L2 line that holds `address`; reads nothing.
+__device__ __forceinline__ void prefetch_l2(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
 __device__ __forceinline__ void fence_acq_rel_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 __device__ __forceinline__ void fence_sc_gpu() { asm volatile("fence.sc.gpu;" ::: "memory"); }

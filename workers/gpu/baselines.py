@@ -10,7 +10,8 @@ from tuner.core.workload import Activation, Dtype
 from workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from workers.gpu.data import ProblemData
 from workers.gpu.launch import Kernel, PlanOnDevice
-from workers.parameter import OpBuffers
+from workers.messages import Work
+from workers.parameter import OpBuffers, needs_co_residency
 
 
 class Runner(Protocol):
@@ -25,10 +26,31 @@ class Runner(Protocol):
         ...
 
 
+def runner_of(work: Work, kernel: Kernel) -> Runner:
+    """A candidate of ours, without a launch.
+
+    Raises:
+        LaunchRefused: the card does not hold what its plan needs.
+    """
+    programmatic = work.plan_kind.is_programmatic
+    plans = tuple(
+        PlanOnDevice(plan, spin_limit_cycles=work.spin_limit_cycles, programmatic=programmatic) for plan in work.plans
+    )
+    return ChainRunner(kernel, plans)
+
+
 class ChainRunner:
-    """Our kernel: one launch (fused) or one per op (two_launches), by the plans that it is given."""
+    """Our kernel on one stream: one launch (fused) or one per op (two_launches), by the plans that it is given."""
 
     def __init__(self, kernel: Kernel, plans: tuple[PlanOnDevice, ...]) -> None:
+        """Without a launch.
+
+        Raises:
+            LaunchRefused: a programmatic launch whose CTAs need each other is larger than the card holds.
+        """
+        for plan in plans:
+            if plan.programmatic and needs_co_residency(plan.plan):
+                kernel.check_fits(plan.plan.plan.num_ctas)
         self._kernel = kernel
         self._plans = plans
 

@@ -1,0 +1,108 @@
+"""Every plan kind on a card: right one launch at a time, and right in a chain that a graph repeats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import pytest
+
+from tests.gpu.helpers import problem, schedule
+from tuner.core.evaluator import Problem
+from tuner.core.gpu import Gpu, gpu_from_live
+from tuner.core.legality import kind_problem
+from tuner.core.outcome import Candidate, Measured, PlanKind
+from tuner.core.schedule import Assignment, Schedule
+from tuner.core.workload import Activation, Workload, ffn_pair
+from workers.build import Builder
+from workers.candidates import prepare
+
+pytest.importorskip("cupy")
+
+
+from workers.gpu.baselines import runner_of
+from workers.gpu.child import live_facts
+from workers.gpu.launch import Kernel, LaunchRefused
+from workers.gpu.session import Prepared, Session
+from workers.messages import Work
+from workers.supervisor import Card
+
+#: A weight-bound pair, a ragged one, and one with several waves of tiles.
+SHAPES = [(16, 512, 1024, 256), (37, 129, 31, 257), (640, 512, 1024, 768)]
+OURS = [kind for kind in PlanKind if kind.is_ours]
+
+
+@pytest.fixture(scope="module")
+def gpu(card: Card) -> Gpu:
+    return gpu_from_live(live_facts(card.uuid))
+
+
+@pytest.fixture(scope="module")
+def session(builder: Builder, gpu: Gpu) -> Session:
+    from workers.render import device_text
+
+    return Session(builder.build(device_text("tools.cu"), gpu.arch).cubin)
+
+
+def chosen_for(workload: Workload, assignment: Assignment) -> Schedule:
+    tile_m = 16 if workload.ops[0].m <= 16 else 64
+    return schedule(((tile_m, 64, 64), (tile_m, 64, 64)), assignment=assignment)
+
+
+def ready(gpu: Gpu, builder: Builder, asked: Problem, kind: PlanKind, chosen: Schedule) -> Work:
+    if kind_problem(asked.workload, gpu, kind):
+        pytest.skip(f"{kind} is not for {gpu.name}")
+    prepared = prepare(asked.workload, gpu, Candidate(plan_kind=kind, schedule=chosen), builder, {})
+    assert not prepared.refusal
+    return prepared.work
+
+
+def replayed(prepared: Prepared, work: Work, num_replays: int) -> list[Any]:
+    """The final outputs of every slot after a chain that one graph repeats, NaN where nothing was stored."""
+    kernel = Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes)
+    runner = runner_of(work, kernel)
+    graph = prepared.timer.capture(runner)
+    for outputs in prepared.data.outputs:
+        for output in outputs.values():
+            output.poison()
+    cupy.cuda.Device().synchronize()
+    for _ in range(num_replays):
+        graph.launch(prepared.stream)
+    prepared.stream.synchronize()
+    assert runner.abort_record() is None
+    return [outputs[max(outputs)].bits.copy() for outputs in prepared.data.outputs]
+
+
+@pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("kind", OURS)
+def test_every_kind_is_right_alone_and_in_a_chain_that_is_repeated(
+    session: Session,
+    builder: Builder,
+    gpu: Gpu,
+    kind: PlanKind,
+    shape: tuple[int, int, int, int],
+    assignment: Assignment,
+) -> None:
+    m, d_in, d_hidden, d_out = shape
+    asked = problem(ffn_pair(m=m, d_in=d_in, d_hidden=d_hidden, d_out=d_out, activation=Activation.SILU))
+    chosen = chosen_for(asked.workload, assignment)
+    work = ready(gpu, builder, asked, kind, chosen)
+    outcome = session.evaluate(asked, work).outcome
+    assert isinstance(outcome, Measured), outcome
+    prepared = session._prepare(asked)
+    assert prepared.data.chain_length >= 8
+    plain = ready(gpu, builder, asked, PlanKind.TWO_LAUNCHES, chosen)
+    wanted = replayed(prepared, plain, 1)
+    found = replayed(prepared, work, 20)
+    assert all(bool((a == b).all()) for a, b in zip(wanted, found, strict=True))
+
+
+def test_a_programmatic_grid_that_does_not_fit_is_refused_with_a_sentence(
+    session: Session, builder: Builder, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = problem(ffn_pair(m=640, d_in=512, d_hidden=1024, d_out=768))
+    work = ready(gpu, builder, asked, PlanKind.FUSED_PDL, chosen_for(asked.workload, Assignment.STATIC))
+    monkeypatch.setattr(Kernel, "ctas_per_sm", lambda _: 0)
+    with pytest.raises(LaunchRefused, match=r"the grid has \d+ CTAs, and the driver says"):
+        runner_of(work, Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes))

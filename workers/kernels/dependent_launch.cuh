@@ -1,0 +1,65 @@
+// Programmatic dependent launch: a launch begins while the one before it in the stream ends. Every kernel calls
+// `begin_launch` before all else; in a plain launch it does nothing.
+//
+// Who waits for whom. Each thread executes griddepcontrol.wait before it touches anything that an earlier launch writes
+// or still reads: draw counter and signals (a draw among the draws of the launch before would tell a wrong epoch),
+// inputs and intermediates, its own outputs. The wait ends when the launch before has ended, and that one ended after
+// its own wait, so by induction all earlier launches of the stream have: no launch overwrites an intermediate that an
+// earlier one reads, and all of their stores are visible, however many launches the hardware has let in.
+//
+// Before the wait a CTA reads only the plan, which no launch writes, and prefetches weights into the L2. A prefetch
+// brings nothing into registers or shared memory, and the L2 is where writes become visible, so even weights that the
+// launch before writes are read right afterwards. The first task of a static queue is known. Which ticket a CTA will
+// draw is not; it prefetches for the ticket of its own number: draws go to CTAs in about that order, and a wrong guess
+// only brings another CTA's weights.
+//
+// Liveness. A launch lets its successor in once all of its CTAs have started or ended, so no CTA of the successor takes
+// an SM from one that has still to start: a grid that fits the GPU is as co-resident as in a cooperative launch, as
+// soon as the launches before, which wait for no later one, have left. A successor's CTA that is resident meanwhile
+// sleeps in griddepcontrol.wait, holds no ticket and no lock, and is waited for by nobody.
+#pragma once
+#include "launch_args.cuh"
+
+constexpr int kLineElements = 64;  // of an L2 line of 128 bytes
+
+// The columns of the ring's first filling, of all rows that the tile column reads.
+template <int kOp>
+__device__ void prefetch_weights(const OpArgs& op, int tile_n) {
+  constexpr OpConfig kConfig = kOps[kOp];
+  const int row0 = tile_n * kConfig.tile_n;
+  const int num_rows = min(kConfig.tile_n, op.n - row0);
+  const int num_columns = min((kNumStages - 1) * kConfig.tile_k, op.k);
+  const int num_lines = (num_columns + kLineElements - 1) / kLineElements;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < num_rows * num_lines; i += kNumThreads) {
+    const int row = row0 + i / num_lines, column = i % num_lines * kLineElements;
+    prefetch_l2(op.w + static_cast<long long>(row) * op.k + column);
+  }
+}
+
+template <int kOp = 0>
+__device__ void prefetch_weights_of(const LaunchArgs& args, int op, int tile_n) {
+  if constexpr (kOp < kNumOps) {
+    if (op == kOp) {
+      prefetch_weights<kOp>(args.ops[kOp], tile_n);
+    } else {
+      prefetch_weights_of<kOp + 1>(args, op, tile_n);
+    }
+  }
+}
+
+// The kernel's first act.
+__device__ inline void begin_launch(const LaunchArgs& args) {
+  launch_dependents();
+  if (args.is_dependent != 0) {
+    const bool is_static = args.plan.assignment == kStaticQueues;
+    const int* queue = args.words + args.plan.queue_offset + blockIdx.x;
+    const int first = is_static ? __ldg(queue) : static_cast<int>(blockIdx.x);
+    const int end = is_static ? __ldg(queue + 1) : args.plan.num_tasks;
+    if (first < end) {
+      const int4 task = __ldg(reinterpret_cast<const int4*>(args.words + args.plan.task_offset) + 2 * first);
+      prefetch_weights_of(args, task.x, task.z);
+    }
+  }
+  wait_for_prerequisites();
+}
