@@ -21,7 +21,7 @@ from tuner.core.gpu import Gpu, Target
 from tuner.core.inspection import Trace
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
-from tuner.core.simulate import LAUNCH_US
+from tuner.core.simulate import LAUNCH_US, simulate
 from tuner.core.stats import median, relative_spread
 from tuner.core.tracing import make_trace, no_trace, spans_from_timelines
 from tuner.core.workload import GemmOp, Workload
