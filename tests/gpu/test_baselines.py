@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import cupy
@@ -20,6 +21,7 @@ from workers.candidates import prepare
 pytest.importorskip("cupy")
 
 
+from workers.gpu.algorithms import pick_algorithms
 from workers.gpu.baselines import runner_of
 from workers.gpu.child import live_facts
 from workers.gpu.launch import Kernel, LaunchRefused
@@ -96,6 +98,24 @@ def test_every_kind_is_right_alone_and_in_a_chain_that_is_repeated(
     wanted = replayed(prepared, plain, 1)
     found = replayed(prepared, work, 20)
     assert all(bool((a == b).all()) for a, b in zip(wanted, found, strict=True))
+
+
+def test_the_librarys_best_algorithms_are_never_slower_than_its_first(
+    session: Session, builder: Builder, gpu: Gpu
+) -> None:
+    asked = problem(ffn_pair(m=64, d_in=1024, d_hidden=4096, d_out=1024, activation=Activation.RELU))
+    library = prepare(asked.workload, gpu, Candidate(plan_kind=PlanKind.LIBRARY), builder, {})
+    prepared = session._prepare(asked)
+    begin = time.perf_counter()
+    again = pick_algorithms(prepared.library, prepared.timer)
+    assert time.perf_counter() - begin < 1.5
+    outcome = session.evaluate(asked, library.work).outcome
+    assert isinstance(outcome, Measured), outcome
+    figures = {metric.tag: metric.value for metric in outcome.metrics}
+    assert figures["library_best_us"] <= 1.01 * figures["library_first_us"]
+    assert all(count >= 1 for count in prepared.library.num_algorithms)
+    assert {f"library_algorithm_{op.name}" for op in asked.workload.ops} <= set(figures)
+    assert again.best_us <= 1.01 * again.first_us
 
 
 def test_a_programmatic_grid_that_does_not_fit_is_refused_with_a_sentence(

@@ -77,11 +77,18 @@ class LibraryRunner:
             LibraryGemm(lt, op, self._dtype, buffer.bias) for op, buffer in zip(self._ops, buffers, strict=True)
         ]
         self._workspace = cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8)
+        #: Per op, which of the heuristic's algorithms.
+        self.choices = (0,) * len(self._gemms)
+
+    @property
+    def num_algorithms(self) -> tuple[int, ...]:
+        """Per op, how many the heuristic offers."""
+        return tuple(gemm.num_algorithms for gemm in self._gemms)
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues one product per op."""
-        for op, gemm, buffer in zip(self._ops, self._gemms, ops, strict=True):
-            gemm.launch(buffer.a, buffer.w, buffer.c, self._workspace.data.ptr, stream)
+        for op, gemm, choice, buffer in zip(self._ops, self._gemms, self.choices, ops, strict=True):
+            gemm.launch(buffer.a, buffer.w, buffer.c, self._workspace.data.ptr, stream, algorithm=choice)
             if op.activation is Activation.SILU:
                 size = op.m * op.n
                 args = (cupy.uint64(buffer.c), cupy.int64(size), cupy.int32(self._dtype is Dtype.BF16))

@@ -31,6 +31,8 @@ _EPILOGUES = {
 }
 #: What PyTorch gives cuBLASLt on Hopper, bytes.
 WORKSPACE_BYTES = 32 * 2**20
+#: Algorithms that the heuristic is asked for.
+NUM_ALGORITHMS = 8
 
 
 class _Heuristic(ctypes.Structure):
@@ -78,11 +80,11 @@ class CublasLt:
 class LibraryGemm:
     """C = activation(A W^T + bias) by the library, to which our row-major C[m, n] is a column-major D[n, m]."""
 
-    def __init__(self, lt: CublasLt, op: GemmOp, dtype: Dtype, bias_address: int, *, choice: int = 0) -> None:
-        """Takes the heuristic's `choice`-th algorithm, 0 being its first.
+    def __init__(self, lt: CublasLt, op: GemmOp, dtype: Dtype, bias_address: int) -> None:
+        """Asks the heuristic for its algorithms.
 
         Raises:
-            WorkerError: the library offers no such algorithm.
+            WorkerError: the library offers none.
         """
         self._lt = lt
         data_type = _DATA_TYPES[dtype]
@@ -97,7 +99,7 @@ class LibraryGemm:
         self._w = self._layout(data_type, op.k, op.n)
         self._a = self._layout(data_type, op.k, op.m)
         self._c = self._layout(data_type, op.n, op.m)
-        self._algo = self._choose(choice)
+        self._algorithms = self._offered()
 
     def _set(self, attribute: int, value: Any) -> None:
         self._lt.call(
@@ -120,7 +122,12 @@ class LibraryGemm:
         )
         return layout
 
-    def _choose(self, choice: int) -> _Heuristic:
+    @property
+    def num_algorithms(self) -> int:
+        """How many the heuristic offers, the likeliest first."""
+        return len(self._algorithms)
+
+    def _offered(self) -> list[_Heuristic]:
         preference = c_void_p()
         self._lt.call("cublasLtMatmulPreferenceCreate", byref(preference))
         limit = c_size_t(WORKSPACE_BYTES)
@@ -132,21 +139,27 @@ class LibraryGemm:
             c_size_t(ctypes.sizeof(limit)),
         )
         found = c_int(0)
-        results = (_Heuristic * (choice + 1))()
+        results = (_Heuristic * NUM_ALGORITHMS)()
         status = self._lt.raw("cublasLtMatmulAlgoGetHeuristic")(
             self._lt.handle, self._descriptor, self._w, self._a, self._c, self._c, preference,
-            c_int(choice + 1), results, byref(found),
+            c_int(NUM_ALGORITHMS), results, byref(found),
         )  # fmt: skip
         self._lt.call("cublasLtMatmulPreferenceDestroy", preference)
-        if status != 0 or found.value <= choice:
-            raise WorkerError(f"cuBLASLt offers {found.value} algorithms for this GEMM, no number {choice}")
-        return results[choice]
+        offered = [results[i] for i in range(found.value) if results[i].state == 0] if status == 0 else []
+        if not offered:
+            raise WorkerError(f"cuBLASLt offers no algorithm for this GEMM (cublasStatus {status})")
+        return offered
 
-    def launch(self, a: int, w: int, c: int, workspace: int, stream: int) -> None:
-        """Enqueues the product; addresses on the device, `workspace` of WORKSPACE_BYTES."""
+    def launch(self, a: int, w: int, c: int, workspace: int, stream: int, *, algorithm: int = 0) -> None:
+        """Enqueues the product by the heuristic's `algorithm`-th choice; addresses on the device, `workspace` of
+        WORKSPACE_BYTES.
+
+        Raises:
+            WorkerError: the library refuses the algorithm after all.
+        """
         one, zero = c_float(1.0), c_float(0.0)
         self._lt.call(
             "cublasLtMatmul", self._lt.handle, self._descriptor, byref(one), c_void_p(w), self._w, c_void_p(a),
-            self._a, byref(zero), c_void_p(c), self._c, c_void_p(c), self._c, byref(self._algo.algo),
+            self._a, byref(zero), c_void_p(c), self._c, c_void_p(c), self._c, byref(self._algorithms[algorithm].algo),
             c_void_p(workspace), c_size_t(WORKSPACE_BYTES), c_void_p(stream),
         )  # fmt: skip

@@ -12,6 +12,7 @@ import cupy
 from tuner.core import stats
 from tuner.core.evaluator import Problem
 from tuner.core.outcome import Failed, FailureKind, Measured, Metric, PlanKind, Rejected, Stage
+from workers.gpu.algorithms import pick_algorithms
 from workers.gpu.baselines import LibraryRunner, Runner, runner_of
 from workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
 from workers.gpu.cublaslt import CublasLt
@@ -35,6 +36,7 @@ class Prepared:
         self.timer = Timer(self.data, tools)
         self.library = LibraryRunner(lt, self.data, tools.get_function("tuner_silu"))
         self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.picked = pick_algorithms(self.library, self.timer)
         self.library_graph = self.timer.capture(self.library)
 
     def run_once(self, runner: Runner, ops: tuple[OpBuffers, ...]) -> str | None:
@@ -209,7 +211,7 @@ def _measure(prepared: Prepared, runner: Runner, work: Work) -> Measured:
 def _metrics(prepared: Prepared, work: Work) -> tuple[Metric, ...]:
     length = Metric(tag="chain_length", unit="", value=prepared.data.chain_length)
     if work.plan_kind is PlanKind.LIBRARY:
-        return (length,)
+        return (length, *prepared.picked.metrics([op.name for op in prepared.data.workload.ops]))
     return (
         length,
         Metric(tag="num_tasks", unit="", value=sum(plan.plan.num_tasks for plan in work.plans)),

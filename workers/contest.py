@@ -1,0 +1,94 @@
+"""Which of the vendor library's algorithms: its heuristic's first, or the best of those that it offers, by measurement.
+
+A sample is one of the whole chain, cold as any other, with one op's algorithm changed and the others at their first:
+what differs between two samples is that op. The best of each op are then put together and timed against the first
+again, since the least of several noisy figures is too low: they are kept only where they are ahead by a margin.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tuner.core.outcome import Metric
+from tuner.core.stats import median, paired_ratios
+
+#: Rounds over all algorithms: at least, and at most.
+MIN_ROUNDS, MAX_ROUNDS = 2, 6
+#: Seconds after which no further round begins.
+ROUNDS_S = 0.5
+#: Rounds of the best against the first.
+CONTEST_ROUNDS = 9
+#: The best is taken where it is faster by more than this.
+MARGIN = 0.005
+
+#: One index per op, 0 being the heuristic's first.
+Choices = tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picked:
+    """The library's algorithms, and what the choice brought."""
+
+    #: To be used.
+    choices: Choices
+    #: Time of one run with the heuristic's first algorithms, microseconds.
+    first_us: float
+    #: The same with the best of those offered; `first_us` where none was found to be faster.
+    best_us: float
+
+    def metrics(self, names: Sequence[str]) -> tuple[Metric, ...]:
+        """Both times, and the index of each op's algorithm; `names` are the ops'."""
+        return (
+            Metric(tag="library_first_us", unit="us", value=self.first_us),
+            Metric(tag="library_best_us", unit="us", value=self.best_us),
+            *(
+                Metric(tag=f"library_algorithm_{name}", unit="", value=choice)
+                for name, choice in zip(names, self.choices, strict=True)
+            ),
+        )
+
+
+def pick(
+    offered: Sequence[Sequence[int]],
+    sample_us: Callable[[Choices], float],
+    clock: Callable[[], float] = time.perf_counter,
+) -> Picked:
+    """Chooses by samples; `offered` are the algorithms of each op that run, the heuristic's first (0) among them."""
+    first = first_of(offered)
+    variants = {first: list[float]()}
+    for op, algorithms in enumerate(offered):
+        variants |= {with_one(first, op, algorithm): [] for algorithm in algorithms}
+    begin = clock()
+    for done in range(MAX_ROUNDS):
+        if done >= MIN_ROUNDS and clock() - begin > ROUNDS_S:
+            break
+        order = list(variants)
+        for choices in order[done % len(order) :] + order[: done % len(order)]:
+            variants[choices].append(sample_us(choices))
+    best = tuple(
+        min(algorithms, key=lambda algorithm, op=op: median(variants[with_one(first, op, algorithm)]))  # type: ignore[misc]
+        for op, algorithms in enumerate(offered)
+    )
+    if best == first:
+        alone_us = median(variants[first])
+        return Picked(choices=first, first_us=alone_us, best_us=alone_us)
+    times = [(sample_us(first), sample_us(best)) for _ in range(CONTEST_ROUNDS)]
+    first_us, best_us = ([pair[side] for pair in times] for side in (0, 1))
+    is_ahead = median(paired_ratios(first_us, best_us)) > 1 + MARGIN
+    return Picked(
+        choices=best if is_ahead else first,
+        first_us=median(first_us),
+        best_us=median(best_us if is_ahead else first_us),
+    )
+
+
+def first_of(ops: Sequence[object]) -> Choices:
+    """The heuristic's first for each of the ops."""
+    return (0,) * len(ops)
+
+
+def with_one(choices: Choices, op: int, algorithm: int) -> Choices:
+    """`choices` with another algorithm for one op."""
+    return (*choices[:op], algorithm, *choices[op + 1 :])

@@ -1,0 +1,36 @@
+"""Times the vendor library's algorithms in the chain, and has the baseline use the best."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.errors import WorkerError
+from workers.contest import Choices, Picked, first_of, pick, with_one
+from workers.gpu.baselines import LibraryRunner
+from workers.gpu.timing import Timer
+
+
+def pick_algorithms(library: LibraryRunner, timer: Timer) -> Picked:
+    """What `workers.contest` picks; `library` uses it afterwards."""
+    graphs: dict[Choices, Any] = {}
+
+    def sample_us(choices: Choices) -> float:
+        if choices not in graphs:
+            library.choices = choices
+            graphs[choices] = timer.capture(library)
+            timer.sample_us(graphs[choices])  # loads what is loaded lazily; not counted
+        return timer.sample_us(graphs[choices])
+
+    def runs(choices: Choices) -> bool:
+        try:
+            sample_us(choices)
+        except WorkerError:  # offered, and refused
+            return False
+        return True
+
+    counts = library.num_algorithms
+    first = first_of(counts)
+    offered = [[0, *(i for i in range(1, n) if runs(with_one(first, op, i)))] for op, n in enumerate(counts)]
+    picked = pick(offered, sample_us)
+    library.choices = picked.choices
+    return picked
