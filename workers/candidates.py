@@ -33,9 +33,17 @@ class Prepared:
 
 
 def prepare(
-    workload: Workload, gpu: Gpu, candidate: Candidate, builder: Builder, stage_s: dict[str, float]
+    workload: Workload,
+    gpu: Gpu,
+    candidate: Candidate,
+    builder: Builder,
+    stage_s: dict[str, float],
+    *,
+    traced: bool = False,
 ) -> Prepared:
     """Proves, renders, builds, and proves again; seconds by stage go into `stage_s`.
+
+    A `traced` build stamps its tasks. It needs a few registers more, so it may spill where the timed one does not.
 
     Raises:
         IllegalSchedule: the schedule is outside of the legal space.
@@ -49,7 +57,7 @@ def prepare(
     with _timed(stage_s, Stage.VERIFY):
         plans = plans_for(workload, gpu, candidate)
     with _timed(stage_s, Stage.RENDER):
-        source = render(workload, schedule.tiling)
+        source = render(workload, schedule.tiling, traced=traced)
     with _timed(stage_s, Stage.BUILD):
         built = builder.build(source, gpu.arch)
     ring_bytes = dynamic_smem_bytes(workload, schedule.tiling)

@@ -8,6 +8,7 @@ from tuner.core.evaluator import Problem
 from tuner.core.gpu import LiveFacts
 from tuner.core.outcome import Outcome, PlanKind
 from tuner.core.schedule import Tiling
+from tuner.core.tracing import Stamps
 from tuner.core.verify import VerifiedPlan
 from workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES
 
@@ -71,6 +72,22 @@ class FinalsAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TraceRequest:
+    """Run this once, cold, and stamp every task; its cubin is a traced build."""
+
+    problem: Problem
+    work: Work
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceAnswer:
+    """The stamps of each launch in order, or why there are none."""
+
+    stamps: tuple[Stamps, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProbeRequest:
     """Run the known-good kernel."""
 
@@ -93,5 +110,5 @@ class ProbeAnswer:
     ok: bool
 
 
-Request = EvaluateRequest | FinalsRequest | ProbeRequest
-Answer = Hello | Refusal | EvaluateAnswer | FinalsAnswer | ProbeAnswer
+Request = EvaluateRequest | FinalsRequest | TraceRequest | ProbeRequest
+Answer = Hello | Refusal | EvaluateAnswer | FinalsAnswer | TraceAnswer | ProbeAnswer

@@ -17,7 +17,7 @@ from workers.render import SIGNALS_OFFSET_BYTES
 #: SM clock cycles that one wait may last, about half a second.
 DEFAULT_SPIN_LIMIT_CYCLES = 1_000_000_000
 
-_HEAD_BYTES = 96
+_HEAD_BYTES = 104
 _OP_BYTES = 48
 
 
@@ -42,9 +42,11 @@ def pack_args(
     ops: tuple[OpBuffers, ...],
     *,
     is_dependent: bool = False,
+    trace_address: int = 0,
 ) -> bytes:
-    """The parameter of one launch; `is_dependent` where it is launched programmatically."""
-    head = struct.pack("<QQqii", words_address, workspace_address, spin_limit_cycles, is_dependent, 0)
+    """The parameter of one launch; `is_dependent` where it is launched programmatically, `trace_address` of its stamps
+    where the build is traced."""
+    head = struct.pack("<QQqiiQ", words_address, workspace_address, spin_limit_cycles, is_dependent, 0, trace_address)
     tail = b"".join(struct.pack("<QQQQiiii", o.a, o.w, o.bias, o.c, o.m, o.n, o.k, 0) for o in ops)
     return head + plan.words[:HEADER_WORDS].tobytes() + tail
 
@@ -60,7 +62,8 @@ def parameter_layout(workload: Workload) -> dict[str, Any]:
         field("workspace", 8, "pointer", "the launch's workspace"),
         field("spin_limit_cycles", 16, "int64", "SM clock cycles that one wait may last"),
         field("is_dependent", 24, "int32", "1 for a programmatic dependent launch, else 0"),
-        field("plan_header", 32, "int32[16]", "the first 16 words of the plan, by value"),
+        field("trace", 32, "pointer", "null: only a traced build writes there"),
+        field("plan_header", 40, "int32[16]", "the first 16 words of the plan, by value"),
     ]
     for i, op in enumerate(workload.ops):
         base = _HEAD_BYTES + i * _OP_BYTES

@@ -19,6 +19,7 @@ DEVICE_FILES = (
     "ptx.cuh",
     "launch_args.cuh",
     "dependent_launch.cuh",
+    "trace.cuh",
     "sync.cuh",
     "scheduler.cuh",
     "copy.cuh",
@@ -59,8 +60,10 @@ def copy_bytes(op: GemmOp) -> int:
     return next(width for width in (16, 8, 4, 2) if op.k * 2 % width == 0)
 
 
-def render(workload: Workload, tiling: Tiling) -> str:
+def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
     """The source of one tiling of `workload`, the same for every GPU, shape (up to alignment) and ordering.
+
+    A `traced` kernel stamps its tasks (trace.cuh) and is never timed.
 
     Raises:
         IllegalSchedule: no warp grid fits a tile.
@@ -70,6 +73,7 @@ def render(workload: Workload, tiling: Tiling) -> str:
         num_stages=tiling.num_stages,
         num_warps=tiling.num_warps,
         num_ops=len(workload.ops),
+        traced=str(traced).lower(),
         ops="\n".join(
             _op_config(op, tile, tiling.num_warps) for op, tile in zip(workload.ops, tiling.tiles, strict=True)
         ),

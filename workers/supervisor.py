@@ -22,7 +22,7 @@ from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Proble
 from tuner.core.gpu import Target, gpu_from_live
 from tuner.core.inspection import Trace
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
-from tuner.core.tracing import no_trace
+from tuner.core.tracing import no_trace, trace_from_stamps
 from tuner.errors import BuildError, IllegalSchedule, PlanError, WorkerError
 from workers import messages
 from workers.build import Builder, BuildTimeout, Built
@@ -278,8 +278,22 @@ class GpuSupervisor:
         )
 
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
-        """Always without spans: the kernels carry no stamps yet."""
-        return no_trace("this version's kernels carry no stamps", simulated=False)
+        """Runs a traced build once; whatever stands in the way is the trace's reason.
+
+        Raises:
+            WorkerError: the card itself does not work any more.
+        """
+        if candidate.schedule is None:
+            return no_trace("the library's kernels carry no stamps", simulated=False)
+        try:
+            prepared = prepare(problem.workload, self._target.gpu, candidate, self._builder, {}, traced=True)
+            request = messages.TraceRequest(problem=problem, work=prepared.work)
+            answer = self._ask(problem, request, self._deadlines.evaluate_s)
+            if not isinstance(answer, messages.TraceAnswer):
+                raise self._lost(answer, "the trace")
+        except (IllegalSchedule, PlanError, BuildError, ChildLost) as error:
+            return no_trace(str(error), simulated=False)
+        return trace_from_stamps(prepared.plans, answer.stamps, answer.reason)
 
     def close(self) -> None:
         """Kills the child and the compilers."""
@@ -325,10 +339,14 @@ class GpuSupervisor:
         answer = self._ask(problem, request, self._deadlines.finals_s)
         if isinstance(answer, messages.FinalsAnswer):
             return answer
+        raise self._lost(answer, "the finals")
+
+    def _lost(self, answer: messages.Answer, what: str) -> ChildLost:
+        """Ends a child that answered something else; the error to raise."""
         self._drop_child()
         told = answer.outcome if isinstance(answer, messages.EvaluateAnswer) else None
         reason = told.reason if isinstance(told, Failed) else "an answer out of turn"
-        raise ChildLost(FailureKind.CRASH, f"the finals failed: {reason}")
+        return ChildLost(FailureKind.CRASH, f"{what} failed: {reason}")
 
     def _ask(self, problem: Problem, request: messages.Request, own_s: float) -> messages.Answer:
         """The child's answer; a child that is lost or poisoned is gone afterwards.

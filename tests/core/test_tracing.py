@@ -5,14 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.core.cases import ordering, tiling
+from tests.core.cases import SMALL, ordering, tiling
 from tuner.core.gpu import CATALOGUE
 from tuner.core.inspection import TaskSpan
 from tuner.core.order import make_plan
 from tuner.core.plan import Plan
 from tuner.core.schedule import Assignment
 from tuner.core.tiles import tile_graph
-from tuner.core.tracing import Stamps, make_trace, no_trace, spans_from_stamps, trace_metrics
+from tuner.core.tracing import Stamps, make_trace, no_trace, spans_from_stamps, trace_from_stamps, trace_metrics
+from tuner.core.verify import VerifiedPlan, verify
 from tuner.core.workload import ffn_pair
 
 OPS = ("up", "down")
@@ -74,10 +75,14 @@ def test_the_figures_of_a_trial_are_the_shares_the_tail_and_the_makespan() -> No
     assert trace_metrics(no_trace("no card", simulated=False)) == ()
 
 
-def a_plan() -> Plan:
+def verified_plan() -> VerifiedPlan:
     graph = tile_graph(ffn_pair(m=64, d_in=64, d_hidden=128, d_out=64), tiling((16, 32), (16, 32), k=32))
     gpu = replace(CATALOGUE["h200"], num_sms=5)
-    return make_plan(graph, ordering(assignment=Assignment.STATIC), gpu)
+    return verify(make_plan(graph, ordering(assignment=Assignment.STATIC), gpu), graph, SMALL, gpu)
+
+
+def a_plan() -> Plan:
+    return verified_plan().plan
 
 
 def stamped(plan: Plan, truth_ns: np.ndarray, begin_ns: int, life_ns: int, tick_ns: int) -> Stamps:
@@ -178,3 +183,15 @@ def test_clocks_that_stand_still_are_refused() -> None:
     table[: plan.num_tasks, 5] = 0
     with pytest.raises(ValueError, match="do not run"):
         spans_from_stamps([plan], [table])
+
+
+def test_stamps_that_tell_no_times_are_a_reason_and_others_a_trace() -> None:
+    verified = verified_plan()
+    plan = verified.plan
+    table = stamped(plan, lives(plan), EPOCH_NS + 100, 300_000, 32)
+    trace = trace_from_stamps([verified], [table])
+    assert (trace.op_names, trace.reason, trace.simulated) == (("up", "down"), "", False)
+    assert len(trace.spans) == plan.num_tasks
+    table[2, 0] = -1
+    assert "task 2" in trace_from_stamps([verified], [table]).reason
+    assert trace_from_stamps([verified], [], "it hung").reason == "it hung"

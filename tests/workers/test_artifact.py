@@ -95,7 +95,7 @@ def test_the_parameters_fields_fill_the_struct_without_overlap() -> None:
         assert field["offset"] % min(8, sizes[field["type"]]) == 0
         end = field["offset"] + sizes[field["type"]]
     assert layout["size_bytes"] - end < 16
-    assert layout["size_bytes"] == 96 + 2 * 48
+    assert layout["size_bytes"] == 104 + 2 * 48
 
 
 def test_the_manifests_offsets_find_every_field_of_a_packed_launch() -> None:

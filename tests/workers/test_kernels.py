@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from benchmarks.compile_space import pair
@@ -122,3 +124,17 @@ def test_every_tiling_axis_changes_the_source(pair_workload: Workload) -> None:
 @pytest.fixture
 def pair_workload() -> Workload:
     return ffn_pair(m=48, d_in=64, d_hidden=128, d_out=96, activation=Activation.SILU, bias=True)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_a_traced_build_compiles_and_an_untraced_one_is_the_code_without_stamps(arch: str) -> None:
+    widest = Tiling(tiles=(Tile(m=128, n=256, k=64), Tile(m=128, n=128, k=64)), num_stages=3, num_warps=8)
+    for tiling in (SMALL, widest):
+        untraced = render(pair(), tiling)
+        without, num_stamps = re.subn(r"^ *if \(.*\) trace_\w+\(args.*\);\n", "", untraced, flags=re.MULTILINE)
+        assert num_stamps >= 8
+        traced, log = compile_source(render(pair(), tiling, traced=True), arch)
+        assert compile_source(untraced, arch)[0] == compile_source(without, arch)[0]
+        assert traced != compile_source(untraced, arch)[0]
+        assert parse_log(log).spill_bytes == 0
+        assert parse_log(log).warnings == ()

@@ -17,6 +17,7 @@ from tuner.core.inspection import OpShares, TaskSpan, Trace
 from tuner.core.outcome import Metric
 from tuner.core.plan import Plan
 from tuner.core.simulate import Timeline
+from tuner.core.verify import VerifiedPlan
 
 #: [num_tasks + num_ctas, 6] of one launch, -1 where nothing was written; `TaskStamps` and `CtaStamps` in trace.cuh.
 #: Task: cycles at which it was taken, ready, loaded, computed, stored; its CTA.
@@ -154,6 +155,19 @@ def make_trace(
         tail=_tail(shifted, num_ctas),
         simulated=simulated,
     )
+
+
+def trace_from_stamps(verified: Sequence[VerifiedPlan], stamps: Sequence[Stamps], reason: str = "") -> Trace:
+    """The trace of a run on a card; one without spans where there is a `reason`, or the stamps tell no times."""
+    if reason:
+        return no_trace(reason, simulated=False)
+    plans = [plan.plan for plan in verified]
+    try:
+        spans = spans_from_stamps(plans, stamps)
+    except ValueError as error:
+        return no_trace(str(error), simulated=False)
+    names = tuple(op.name for op in verified[0].graph.workload.ops)
+    return make_trace(spans, names, [plan.num_ctas for plan in plans], simulated=False)
 
 
 def no_trace(reason: str, *, simulated: bool) -> Trace:

@@ -26,15 +26,16 @@ class Runner(Protocol):
         ...
 
 
-def runner_of(work: Work, kernel: Kernel) -> Runner:
-    """A candidate of ours, without a launch.
+def runner_of(work: Work, kernel: Kernel, *, traced: bool = False) -> ChainRunner:
+    """A candidate of ours, without a launch; `traced` where its kernel leaves stamps.
 
     Raises:
         LaunchRefused: the card does not hold what its plan needs.
     """
     programmatic = work.plan_kind.is_programmatic
     plans = tuple(
-        PlanOnDevice(plan, spin_limit_cycles=work.spin_limit_cycles, programmatic=programmatic) for plan in work.plans
+        PlanOnDevice(plan, spin_limit_cycles=work.spin_limit_cycles, programmatic=programmatic, traced=traced)
+        for plan in work.plans
     )
     return ChainRunner(kernel, plans)
 
@@ -52,16 +53,16 @@ class ChainRunner:
             if plan.programmatic and needs_co_residency(plan.plan):
                 kernel.check_fits(plan.plan.plan.num_ctas)
         self._kernel = kernel
-        self._plans = plans
+        self.plans = plans
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues the launches in order."""
-        for plan in self._plans:
+        for plan in self.plans:
             plan.launch(self._kernel, ops, stream)
 
     def abort_record(self) -> str | None:
         """The first record of any of its launches."""
-        return next((str(record) for plan in self._plans if (record := plan.abort_record())), None)
+        return next((str(record) for plan in self.plans if (record := plan.abort_record())), None)
 
 
 class LibraryRunner:

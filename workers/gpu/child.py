@@ -25,6 +25,7 @@ from workers.messages import (
     ProbeRequest,
     Refusal,
     Request,
+    TraceRequest,
 )
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ def _answer(session: Session, request: Request) -> Answer:
                 return session.evaluate(problem, work)
             case FinalsRequest(problem=problem, works=works, num_rounds=num_rounds):
                 return session.finals(problem, works, num_rounds)
+            case TraceRequest(problem=problem, work=work):
+                return session.trace(problem, work)
     except Exception as error:  # a fault of this program: told, and the child replaced
         reason = f"{type(error).__name__}: {error}"
         outcome = Failed(stage=Stage.LAUNCH, kind=FailureKind.INTERNAL, reason=reason)

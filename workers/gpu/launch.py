@@ -14,6 +14,7 @@ import cupy
 import numpy as np
 from cuda.bindings import driver
 
+from tuner.core.tracing import STAMP_WORDS, Stamps
 from tuner.core.verify import VerifiedPlan
 from tuner.errors import WorkerError
 from workers.parameter import (
@@ -136,13 +137,16 @@ class PlanOnDevice:
         *,
         spin_limit_cycles: int = DEFAULT_SPIN_LIMIT_CYCLES,
         programmatic: bool = False,
+        traced: bool = False,
     ) -> None:
-        """`programmatic`: its launches are programmatic dependent launches."""
+        """`programmatic`: its launches are programmatic dependent launches; `traced`: its kernel leaves stamps."""
         self.plan = plan
         self.programmatic = programmatic
         self.spin_limit_cycles = spin_limit_cycles
         self._words = cupy.asarray(plan.words)
         self._workspace = cupy.zeros(workspace_bytes(plan.plan.num_signals) // 4, dtype=cupy.uint32)
+        num_rows = plan.plan.num_tasks + plan.plan.num_ctas if traced else 0
+        self._stamps = cupy.full((num_rows, STAMP_WORDS), -1, dtype=cupy.int64)
 
     def launch(self, kernel: Kernel, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues one launch of the plan over `ops`."""
@@ -153,6 +157,7 @@ class PlanOnDevice:
             self.plan,
             ops,
             is_dependent=self.programmatic,
+            trace_address=self._stamps.data.ptr,
         )
         kernel.launch(
             args,
@@ -168,6 +173,14 @@ class PlanOnDevice:
         if not raised:
             return None
         return AbortRecord(task=task, signal=signal, seen=seen, expected=expected, cta=cta)
+
+    def clear_stamps(self) -> None:
+        """Forgets what earlier launches stamped; on the current stream."""
+        self._stamps.fill(-1)
+
+    def stamps(self) -> Stamps:
+        """What the last launch of a traced build stamped."""
+        return self._stamps.get()  # type: ignore[no-any-return]
 
     def signals(self) -> np.ndarray[Any, np.dtype[np.uint32]]:
         """The signals' present values."""

@@ -19,7 +19,8 @@ from workers.gpu.cublaslt import CublasLt
 from workers.gpu.data import ProblemData
 from workers.gpu.launch import CudaError, Kernel, LaunchRefused
 from workers.gpu.timing import Timer
-from workers.messages import EvaluateAnswer, FinalsAnswer, Work
+from workers.gpu.trace import trace_once
+from workers.messages import EvaluateAnswer, FinalsAnswer, TraceAnswer, Work
 from workers.parameter import OpBuffers
 from workers.stop_rules import stop_rule
 
@@ -138,6 +139,14 @@ class Session:
         del graphs
         kernels.unload()
         return FinalsAnswer(times_us=tuple(answer), reasons=tuple(reasons))
+
+    def trace(self, problem: Problem, work: Work) -> TraceAnswer:
+        """The stamps of one checked run; a candidate's fault is the answer's reason."""
+        prepared = self._prepare(problem)
+        kernels = Kernels()
+        answer = trace_once(prepared, kernels.load(work), work)
+        kernels.unload()
+        return answer
 
     def _prepare(self, problem: Problem) -> Prepared:
         if self._prepared is None or self._prepared.problem != problem:

@@ -48,14 +48,18 @@ class Timer:
                 graph = self._stream.end_capture()
         return graph
 
+    def lead_in(self, *, flush: bool) -> None:
+        """Enqueues on the current stream what stands in front of a sample: a read of three times the L2, where
+        `flush`, and the delay."""
+        if flush:
+            vectors = self._data.flush_buffer.nbytes // 16
+            self._flush((_FLUSH_CTAS,), (256,), (self._data.flush_buffer, cupy.int64(vectors), self._sink))
+        self._delay((1,), (1,), (cupy.int64(_DELAY_CYCLES),))
+
     def sample_us(self, graph: Any) -> float:
         """Time of one run of the chain's, microseconds."""
         with self._stream:
-            if self._data.needs_flush:
-                vectors = self._data.flush_buffer.nbytes // 16
-                args = (self._data.flush_buffer, cupy.int64(vectors), self._sink)
-                self._flush((_FLUSH_CTAS,), (256,), args)
-            self._delay((1,), (1,), (cupy.int64(_DELAY_CYCLES),))
+            self.lead_in(flush=self._data.needs_flush)
             self._begin.record(self._stream)
             graph.launch(self._stream)
             self._end.record(self._stream)

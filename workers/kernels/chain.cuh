@@ -5,6 +5,7 @@
 #include "mainloop_mma.cuh"
 #include "scheduler.cuh"
 #include "sync.cuh"
+#include "trace.cuh"
 
 // Ops of equal configuration share one instance of the code.
 __device__ constexpr bool same_config(const OpConfig& a, const OpConfig& b) {
@@ -35,6 +36,7 @@ __device__ __forceinline__ bool run_task(const LaunchArgs& args, const Task& tas
         store_tile<kOp>(tile, args, task);
         __syncthreads();
         post(args, task);
+        if (threadIdx.x == 0) trace_stamp(args, scheduler.next, kStored);
         return true;
       }
     }
@@ -48,12 +50,15 @@ extern "C" __global__ void __launch_bounds__(kNumThreads, 1) tuner_chain(const _
   __shared__ Scheduler::Shared shared;
   const u32 ring = shared_address(ring_memory);
   begin_launch(args);
+  if (threadIdx.x == 0) trace_begin(args);
   Scheduler scheduler(args, shared);
   float accumulators[kMaxAccumulators];
   while (scheduler.has_task()) {
+    if (threadIdx.x == 0) trace_stamp(args, scheduler.next, kTaken);
     const Task task = scheduler.task();
     if (!run_task(args, task, scheduler, ring, accumulators)) break;
     scheduler.advance();
   }
+  if (threadIdx.x == 0) trace_end(args);
   poison_if_aborted(args);
 }

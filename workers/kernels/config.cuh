@@ -19,6 +19,7 @@ constexpr bool kBf16 = false;
 constexpr int kNumStages = 3;
 constexpr int kNumWarps = 4;
 constexpr int kNumOps = 2;
+constexpr bool kTrace = false;  // whether tasks are stamped, as in trace.cuh
 constexpr OpConfig kOps[kNumOps] = {
     {64, 64, 64, 2, 2, 16, kSilu, true},
     {16, 32, 64, 1, 4, 16, kIdentity, false},

@@ -59,6 +59,7 @@ struct LaunchArgs {
   long long spin_limit_cycles;  // of the SM clock, for one wait
   int is_dependent;             // 1: launched programmatically, so it may run beside the launch before it
   int zero;
+  void* trace;  // the table of trace.cuh; null unless the build is traced
   PlanHeader plan;
   OpArgs ops[kNumOps];
 };

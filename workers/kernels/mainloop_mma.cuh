@@ -11,6 +11,7 @@
 #include "launch_args.cuh"
 #include "scheduler.cuh"
 #include "sync.cuh"
+#include "trace.cuh"
 
 template <int kOp>
 struct MmaTile {
@@ -88,6 +89,8 @@ struct MmaTile {
   // Computes the tile into `acc`; false, for all threads alike, if the launch was aborted while it waited.
   __device__ bool compute(const LaunchArgs& args, const Task& task, Scheduler& scheduler, u32 ring) {
     const OpArgs& op = args.ops[task.op];
+    const bool waits = task.wait_begin != task.wait_end;
+    if (threadIdx.x == 0 && !waits) trace_stamp(args, scheduler.next, kReady);
     const int num_steps = (op.k + kTileK - 1) / kTileK;
     TileCopy<kTileM, kTileK, kConfig.copy_bytes> copy_a(op.a, task.tile_m * kTileM, op.m, op.k);
     TileCopy<kTileN, kTileK, kConfig.copy_bytes> copy_w(op.w, task.tile_n * kTileN, op.n, op.k);
@@ -97,6 +100,7 @@ struct MmaTile {
       cp_async_wait<0>();
       return false;
     }
+    if (threadIdx.x == 0 && waits) trace_stamp(args, scheduler.next, kReady);
     for (int step = 0; step < kNumStages - 1; ++step) {
       if (step < num_steps) copy_a.copy(ring + step * kStageBytes, step * kTileK, op.k);
       cp_async_commit();
@@ -109,6 +113,7 @@ struct MmaTile {
     const u32 ring_end = ring + kNumStages * kStageBytes;
     cp_async_wait<kNumStages - 2>();
     __syncthreads();
+    if (threadIdx.x == 0) trace_stamp(args, scheduler.next, kLoaded);
     load_fragments(frags[0], lane, read_stage, 0);
 #pragma unroll 1
     for (int step = 0; step < num_steps; ++step) {
@@ -138,6 +143,7 @@ struct MmaTile {
       }
     }
     cp_async_wait<0>();
+    if (threadIdx.x == 0) trace_stamp(args, scheduler.next, kComputed);
     return true;
   }
 };

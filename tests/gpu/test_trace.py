@@ -1,0 +1,134 @@
+"""Stamps of a real card: every task once, in order on its CTA, ready after its producers, about as long as timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.helpers import fused, problem, schedule
+from tuner.core.evaluator import Problem
+from tuner.core.gpu import Gpu
+from tuner.core.inspection import TaskSpan, Trace
+from tuner.core.launches import plans_for
+from tuner.core.outcome import Candidate, Measured, PlanKind
+from tuner.core.schedule import Assignment
+from tuner.core.tiles import TileGraph
+from tuner.core.verify import VerifiedPlan
+from tuner.core.workload import Activation, ffn_pair
+from workers.supervisor import Card, GpuSupervisor
+
+pytest.importorskip("cupy")
+
+WORKLOAD = ffn_pair(m=512, d_in=4096, d_hidden=8192, d_out=4096, activation=Activation.SILU)
+#: How far off the times of two SMs may be: the edge that a CTA catches, and clocks that change within a launch.
+TOLERANCE_NS = 500
+
+
+@pytest.fixture(scope="module")
+def supervisor(card: Card, build_cache: Path) -> Iterator[GpuSupervisor]:
+    supervisor = GpuSupervisor(card, build_cache)
+    yield supervisor
+    supervisor.close()
+
+
+def candidate(kind: PlanKind, assignment: Assignment = Assignment.TICKET) -> Candidate:
+    chosen = schedule(((128, 128, 64), (128, 128, 64)), stages=4, warps=8, assignment=assignment)
+    return Candidate(plan_kind=kind, schedule=chosen)
+
+
+def traced(supervisor: GpuSupervisor, asked: Problem, chosen: Candidate) -> tuple[Trace, tuple[VerifiedPlan, ...]]:
+    trace = supervisor.trace(asked, chosen)
+    assert not trace.reason
+    assert not trace.simulated
+    return trace, plans_for(asked.workload, supervisor.target.gpu, chosen)
+
+
+KINDS = [
+    (PlanKind.FUSED, Assignment.TICKET),
+    (PlanKind.FUSED, Assignment.STATIC),
+    (PlanKind.TWO_LAUNCHES, Assignment.TICKET),
+]
+
+
+@pytest.mark.parametrize(("kind", "assignment"), KINDS, ids=str)
+def test_every_task_is_there_once_and_its_times_are_in_order(
+    supervisor: GpuSupervisor, kind: PlanKind, assignment: Assignment
+) -> None:
+    trace, plans = traced(supervisor, problem(WORKLOAD), candidate(kind, assignment))
+    assert [(s.launch, s.task) for s in trace.spans] == [
+        (launch, task) for launch, plan in enumerate(plans) for task in range(plan.plan.num_tasks)
+    ]
+    for s in trace.spans:
+        assert 0 <= s.taken_ns <= s.ready_ns < s.loaded_ns < s.computed_ns < s.stored_ns <= trace.makespan_ns
+        assert [s.op, s.tile_m, s.tile_n] == plans[s.launch].plan.tasks[s.task, :3].tolist()
+    check_ctas(trace, plans)
+    for op in trace.shares:
+        assert op.wait + op.load + op.compute + op.store == pytest.approx(1)
+        assert op.compute > 0.2
+    assert 0 <= trace.tail < 1
+
+
+def check_ctas(trace: Trace, plans: tuple[VerifiedPlan, ...]) -> None:
+    """A CTA stays on its SM and runs one task after the other; a static one, those of its queue."""
+    for launch, plan in enumerate(plans):
+        spans = [s for s in trace.spans if s.launch == launch]
+        for cta in range(plan.plan.num_ctas):
+            own = sorted((s for s in spans if s.cta == cta), key=lambda s: s.taken_ns)
+            assert len({s.sm for s in own}) <= 1
+            assert [s.task for s in own] == sorted(s.task for s in own)
+            assert all(before.stored_ns <= after.taken_ns for before, after in pairwise(own))
+            if plan.plan.queues.size:
+                assert [s.task for s in own] == list(range(plan.plan.queues[cta], plan.plan.queues[cta + 1]))
+
+
+@pytest.mark.parametrize("assignment", [Assignment.TICKET, Assignment.STATIC])
+def test_no_task_is_ready_before_its_producers_are_stored(supervisor: GpuSupervisor, assignment: Assignment) -> None:
+    trace, (plan,) = traced(supervisor, problem(WORKLOAD), candidate(PlanKind.FUSED, assignment))
+    stored = {(s.op, s.tile_m, s.tile_n): s.stored_ns for s in trace.spans}
+    early = [last_producer_ns(plan.graph, s, stored) - s.ready_ns for s in trace.spans if s.op == 1]
+    assert max(early) < TOLERANCE_NS
+
+
+def last_producer_ns(graph: TileGraph, span: TaskSpan, stored: dict[tuple[int, int, int], int]) -> int:
+    edge = graph.edges_into(span.op)
+    assert edge is not None
+    rows, columns = range(edge.first[span.tile_m], edge.last[span.tile_m]), range(graph.grids[edge.producer][1])
+    return max(stored[edge.producer, row, column] for row in rows for column in columns)
+
+
+def test_the_second_launch_begins_after_the_first_one_ended(supervisor: GpuSupervisor) -> None:
+    trace, _ = traced(supervisor, problem(WORKLOAD), candidate(PlanKind.TWO_LAUNCHES))
+    ends = [s.stored_ns for s in trace.spans if s.launch == 0]
+    begins = [s.taken_ns for s in trace.spans if s.launch == 1]
+    assert min(begins) > max(ends) - TOLERANCE_NS
+    assert min(begins) - max(ends) < 50_000, "the host came between the launches"
+
+
+@pytest.mark.parametrize("kind", [PlanKind.FUSED, PlanKind.TWO_LAUNCHES])
+def test_a_traced_run_takes_about_as_long_as_a_timed_one_and_uses_every_sm(
+    supervisor: GpuSupervisor, kind: PlanKind
+) -> None:
+    asked = problem(WORKLOAD)
+    timed = supervisor.evaluate(asked, candidate(kind))
+    assert isinstance(timed, Measured), timed
+    trace, _ = traced(supervisor, asked, candidate(kind))
+    assert 0.5 * timed.time_us < trace.makespan_ns / 1e3 < 2 * timed.time_us
+    gpu: Gpu = supervisor.target.gpu
+    assert {s.sm for s in trace.spans} == set(range(gpu.num_sms))
+
+
+def test_a_ragged_one_row_problem_has_its_trace_too(supervisor: GpuSupervisor) -> None:
+    asked = problem(ffn_pair(m=1, d_in=100, d_hidden=203, d_out=77))
+    trace, (plan,) = traced(supervisor, asked, fused(schedule(((16, 64, 64), (16, 64, 64)))))
+    assert len(trace.spans) == plan.plan.num_tasks
+    assert trace.makespan_ns > 0
+
+
+def test_what_cannot_be_traced_has_a_reason_and_the_next_one_works(supervisor: GpuSupervisor) -> None:
+    asked = problem(WORKLOAD)
+    assert "library" in supervisor.trace(asked, Candidate(plan_kind=PlanKind.LIBRARY)).reason
+    assert "warps" in supervisor.trace(asked, fused(schedule(((128, 128, 64), (128, 128, 64)), warps=3))).reason
+    traced(supervisor, asked, candidate(PlanKind.FUSED))

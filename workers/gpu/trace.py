@@ -1,0 +1,40 @@
+"""One run of a traced build: its numbers checked like every candidate's, its stamps brought to the host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import cupy
+
+from tuner.core.job import CacheState
+from workers.gpu.baselines import ChainRunner, runner_of
+from workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
+from workers.gpu.launch import Kernel, LaunchRefused
+from workers.messages import TraceAnswer, Work
+from workers.parameter import OpBuffers
+
+if TYPE_CHECKING:
+    from workers.gpu.session import Prepared
+
+
+def trace_once(prepared: Prepared, kernel: Kernel, work: Work) -> TraceAnswer:
+    """Checks the numbers, which also warms up; then traces a run in the objective's state of the L2, checked too."""
+    cold = prepared.problem.objective.l2 is CacheState.COLD
+
+    def traced_run(runner: ChainRunner, ops: tuple[OpBuffers, ...]) -> str | None:
+        cupy.cuda.Device().synchronize()  # the poison is on another stream
+        with prepared.stream:
+            for plan in runner.plans:
+                plan.clear_stamps()
+            prepared.timer.lead_in(flush=cold)
+            runner.enqueue(ops, prepared.stream.ptr)
+        prepared.stream.synchronize()
+        return runner.abort_record()
+
+    try:
+        runner = runner_of(work, kernel, traced=True)
+        check_numbers(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
+        check_after_timing(prepared.data, lambda ops: traced_run(runner, ops), work)
+    except (WrongNumbers, Aborted, LaunchRefused) as error:
+        return TraceAnswer(stamps=(), reason=str(error))
+    return TraceAnswer(stamps=tuple(plan.stamps() for plan in runner.plans))
