@@ -82,7 +82,15 @@ class FailureKind(StrEnum):
     WRONG_NUMBERS = "wrong_numbers"
     #: The bounded spin expired, or the deadline passed.
     HANG = "hang"
-    #: The child died, or its CUDA context was poisoned.
+    #: The kernel touched memory that is not there.
+    ILLEGAL_ADDRESS = "illegal_address"
+    #: The kernel read or wrote an address that is not aligned to what it moved.
+    MISALIGNED_ADDRESS = "misaligned_address"
+    #: An assertion in the kernel failed.
+    DEVICE_ASSERT = "device_assert"
+    #: The kernel wrote where it must not: behind a buffer, or into its inputs.
+    OVERWRITE = "overwrite"
+    #: The child died, or its CUDA context was poisoned in another way.
     CRASH = "crash"
     OUT_OF_MEMORY = "out_of_memory"
     #: A fault of this program, not of the candidate.
