@@ -12,7 +12,8 @@ TunerError
 │   └── ResourceError   more than the GPU has
 ├── StoreError          the database cannot be used
 └── WorkerError         a worker could not be started, or is gone
-    └── BuildError      a kernel did not compile
+    ├── BuildError      a kernel did not compile
+    └── Quarantined     a card is not fit to measure on; it is probed again
 """
 
 from __future__ import annotations
@@ -91,3 +92,7 @@ class WorkerError(TunerError):
 
 class BuildError(WorkerError):
     """A kernel did not compile; the message carries the compiler's log."""
+
+
+class Quarantined(WorkerError):
+    """A card is not fit to measure on, or another process keeps it: what waits for it goes on waiting."""

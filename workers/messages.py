@@ -14,6 +14,14 @@ from workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartRequest:
+    """Take the card: lock, context, probe. Until then the child is a spare."""
+
+    #: tools.cu, compiled for the card.
+    tools_cubin: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
 class Hello:
     """The child's first word: the card that it holds."""
 
@@ -28,6 +36,18 @@ class Refusal:
     """The child cannot work at all; it ends after saying so."""
 
     reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareRequest:
+    """Make a problem's inputs, references and baseline, before its first candidate comes."""
+
+    problem: Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareAnswer:
+    """They are made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,13 +108,6 @@ class TraceAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeRequest:
-    """Run the known-good kernel."""
-
-    seed: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class EvaluateAnswer:
     """What became of it."""
 
@@ -103,12 +116,5 @@ class EvaluateAnswer:
     poisoned: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProbeAnswer:
-    """Whether the known-good kernel gave the right numbers."""
-
-    ok: bool
-
-
-Request = EvaluateRequest | FinalsRequest | TraceRequest | ProbeRequest
-Answer = Hello | Refusal | EvaluateAnswer | FinalsAnswer | TraceAnswer | ProbeAnswer
+Request = StartRequest | PrepareRequest | EvaluateRequest | FinalsRequest | TraceRequest
+Answer = Hello | Refusal | PrepareAnswer | EvaluateAnswer | FinalsAnswer | TraceAnswer

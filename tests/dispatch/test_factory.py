@@ -22,7 +22,7 @@ def test_auto_falls_back_to_a_simulated_h200_and_says_why(tmp_path: Path, monkey
     def refuse() -> list[object]:
         raise WorkerError("no NVIDIA driver answers")
 
-    monkeypatch.setattr("workers.supervisor.usable_gpus", refuse)
+    monkeypatch.setattr("workers.cards.usable_gpus", refuse)
     (evaluator,), why = make_evaluators("auto", build_cache=tmp_path)
     assert (evaluator.target.id, evaluator.environment().simulated) == ("simulated:h200", True)
     assert why == "Simulating an H200 (simulated:h200), since no NVIDIA driver answers."

@@ -11,7 +11,7 @@ import pytest
 
 from tuner.errors import WorkerError
 from workers.build import Builder
-from workers.supervisor import Card, usable_gpus
+from workers.cards import Card, usable_gpus
 
 GPU_REQUIRED = bool(os.environ.get("TUNER_REQUIRE_GPU"))
 if importlib.util.find_spec("cupy") is None and not GPU_REQUIRED:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,8 @@ from tuner.core.workload import Activation, ffn_pair
 from workers import supervisor as supervisor_module
 from workers.build import Builder
 from workers.candidates import Prepared, prepare
-from workers.supervisor import Card, Deadlines, GpuSupervisor
+from workers.cards import Card
+from workers.supervisor import Deadlines, GpuSupervisor
 
 pytest.importorskip("cupy")
 
@@ -129,16 +131,20 @@ def gpu_supervisor(card: Card, build_cache: Path) -> GpuSupervisor:  # type: ign
     supervisor.close()
 
 
-def test_a_child_killed_in_flight_is_a_failed_trial_and_the_next_one_is_right(gpu_supervisor: GpuSupervisor) -> None:
+def test_a_child_killed_while_idle_costs_no_trial_and_one_killed_in_flight_costs_its_own(
+    gpu_supervisor: GpuSupervisor,
+) -> None:
     chosen = schedule(((16, 64, 64), (16, 64, 64)))
     asked = problem(WORKLOAD)
-    library = gpu_supervisor.evaluate(asked, Candidate(plan_kind=PlanKind.LIBRARY))
-    assert isinstance(library, Measured), library
-    assert gpu_supervisor.child_pid is not None
-    os.kill(gpu_supervisor.child_pid, signal.SIGKILL)
+    assert isinstance(gpu_supervisor.evaluate(asked, Candidate(plan_kind=PlanKind.LIBRARY)), Measured)
+    os.kill(gpu_supervisor.child_pid or 0, signal.SIGKILL)
+    time.sleep(0.5)
+    assert isinstance(gpu_supervisor.evaluate(asked, fused(chosen)), Measured)
+    killer = threading.Timer(0.1, os.kill, (gpu_supervisor.child_pid, signal.SIGKILL))
+    killer.start()
     lost = gpu_supervisor.evaluate(asked, fused(chosen))
     assert isinstance(lost, Failed)
-    assert lost.kind is FailureKind.CRASH
+    assert (lost.kind, lost.reason) == (FailureKind.CRASH, "the GPU process died (signal 9)")
     assert isinstance(gpu_supervisor.evaluate(asked, fused(chosen)), Measured)
 
 
@@ -189,6 +195,7 @@ HANGING_PARENT = """
 import sys, time, threading
 from pathlib import Path
 import workers.supervisor as s
+from workers.cards import usable_gpus
 from tests.gpu.helpers import fused, problem, schedule
 from tests.gpu.test_faults import WORKLOAD, with_raised_threshold
 import workers.gpu.launch
@@ -196,7 +203,7 @@ import workers.gpu.launch
 if __name__ == "__main__":
     real = s.prepare
     s.prepare = lambda *a, **k: with_raised_threshold(real(*a, **k), 10**13)
-    card = s.usable_gpus()[0]
+    card = usable_gpus()[0]
     sup = s.GpuSupervisor(card, Path(sys.argv[1]))
     print("CHILD", sup.child_pid, card.uuid, flush=True)
     sup.evaluate(problem(WORKLOAD), fused(schedule(((16, 64, 64), (16, 64, 64)))))

@@ -19,9 +19,9 @@ from workers.candidates import prepare
 
 pytest.importorskip("cupy")
 
+from workers.cards import Card
 from workers.gpu.child import live_facts
 from workers.gpu.session import Session
-from workers.supervisor import Card
 
 SHAPES = [
     (1, 1, 1, 1),

@@ -14,7 +14,7 @@ import pytest
 from tests.serving import body
 from tuner.client import Client
 from tuner.demo import running_server
-from workers.supervisor import Card
+from workers.cards import Card
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "run_artifact.py"
 

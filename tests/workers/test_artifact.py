@@ -20,9 +20,9 @@ from tuner.core.schedule import Assignment, Ordering, Raster, Schedule, Tile, Ti
 from tuner.core.workload import Activation, Workload, ffn_pair
 from tuner.errors import WorkerError
 from workers.artifact import assemble
+from workers.cards import usable_gpus
 from workers.parameter import OpBuffers, pack_args
 from workers.render import render
-from workers.supervisor import usable_gpus
 
 WORKLOAD = ffn_pair(m=48, d_in=64, d_hidden=128, d_out=96, activation=Activation.RELU, bias=True)
 REAL = Environment(gpu_name="NVIDIA H200", simulated=False, driver="580.1", cuda="13.0")

@@ -41,7 +41,8 @@ def _simulated(target_id: str, latency_s: float) -> Evaluator:
 
 def _real(build_cache: Path) -> tuple[list[Evaluator], str]:
     """An evaluator per model of usable card, or none; and why."""
-    from workers.supervisor import GpuSupervisor, usable_gpus
+    from workers.cards import usable_gpus
+    from workers.supervisor import GpuSupervisor
 
     by_name: dict[str, Evaluator] = {}
     try:

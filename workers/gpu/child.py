@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from tuner.core.gpu import LiveFacts
-from tuner.core.outcome import Failed, FailureKind, Stage
 from tuner.errors import WorkerError
 from workers.messages import (
     Answer,
@@ -21,10 +20,10 @@ from workers.messages import (
     EvaluateRequest,
     FinalsRequest,
     Hello,
-    ProbeAnswer,
-    ProbeRequest,
+    PrepareRequest,
     Refusal,
     Request,
+    StartRequest,
     TraceRequest,
 )
 
@@ -66,55 +65,84 @@ def lock_card(uuid: str) -> IO[str] | None:
             return file
 
 
-def main(connection: Connection, uuid: str, tools_cubin: bytes, parent_pid: int) -> None:
-    """Serves requests until the pipe closes or the context is poisoned; `tools_cubin` is tools.cu for the card."""
+def main(connection: Connection, uuid: str, parent_pid: int) -> None:
+    """Imports, waits for the word to start, takes the card, and serves requests until the pipe closes or the context
+    is poisoned."""
     die_with_parent(parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+    os.environ["CUDA_VISIBLE_DEVICES"] = uuid
+    missing = _import_all()
+    start = _next_request(connection)
+    if not isinstance(start, StartRequest):
+        return
     lock = lock_card(uuid)
     if lock is None:
         connection.send(Refusal(reason=f"the GPU {uuid} is in use by another tuner (lock {lock_path(uuid)})"))
         return
-    os.environ["CUDA_VISIBLE_DEVICES"] = uuid
     try:
-        session, hello = _open(tools_cubin, uuid)
+        if missing is not None:
+            raise missing
+        session, hello = _open(start.tools_cubin, uuid)
     except Exception as error:  # whatever it is, the supervisor must hear it
-        connection.send(Refusal(reason=f"{type(error).__name__}: {error}"))
+        told = str(error) if isinstance(error, WorkerError) else f"{type(error).__name__}: {error}"
+        connection.send(Refusal(reason=told))
         return
     connection.send(hello)
-    while True:
-        try:
-            request: Request = connection.recv()
-        except EOFError:
-            return
+    while (request := _next_request(connection)) is not None:
         answer = _answer(session, request)
         connection.send(answer)
         if isinstance(answer, EvaluateAnswer) and answer.poisoned:
             return
 
 
+def _import_all() -> Exception | None:
+    """Loads what takes long to load, without a context; the error of what is not installed is told later."""
+    try:
+        import workers.gpu.session  # noqa: F401
+    except Exception as error:
+        return error
+    return None
+
+
+def _next_request(connection: Connection) -> Request | None:
+    try:
+        request: Request = connection.recv()
+    except EOFError:
+        return None
+    return request
+
+
 def _answer(session: Session, request: Request) -> Answer:
     try:
         match request:
-            case ProbeRequest(seed=seed):
-                return ProbeAnswer(ok=session.probe(seed))
+            case PrepareRequest(problem=problem):
+                return session.prepare(problem)
             case EvaluateRequest(problem=problem, work=work):
                 return session.evaluate(problem, work)
             case FinalsRequest(problem=problem, works=works, num_rounds=num_rounds):
                 return session.finals(problem, works, num_rounds)
             case TraceRequest(problem=problem, work=work):
                 return session.trace(problem, work)
-    except Exception as error:  # a fault of this program: told, and the child replaced
-        reason = f"{type(error).__name__}: {error}"
-        outcome = Failed(stage=Stage.LAUNCH, kind=FailureKind.INTERNAL, reason=reason)
-        return EvaluateAnswer(outcome=outcome, poisoned=True)
+            case StartRequest():
+                raise WorkerError("it has started already")
+    except Exception as error:  # of a finalist's kernel, or of this program: told, and the child replaced
+        return EvaluateAnswer(outcome=session.failure(error), poisoned=True)
 
 
 def _open(tools_cubin: bytes, uuid: str) -> tuple[Session, Hello]:
+    """Makes the context and checks that the card is fit.
+
+    Raises:
+        WorkerError: it is not; the message says why.
+    """
+    from workers.gpu.card import CardView
     from workers.gpu.session import Session
 
-    session = Session(tools_cubin)
-    if not session.probe(seed=os.getpid()):
-        raise WorkerError("the known-good kernel gave wrong numbers")
+    view = CardView(uuid)
+    session = Session(tools_cubin, view)
+    view.remember_own()
+    if trouble := session.trouble():
+        raise WorkerError(trouble)
     return session, Hello(facts=live_facts(uuid), driver=_driver_version(), clocks_mhz=_clocks(uuid))
 
 

@@ -14,7 +14,6 @@ import cupy
 from tuner.core.evaluator import Problem
 from tuner.core.job import CacheState
 from tuner.core.workload import Dtype, Workload
-from tuner.errors import WorkerError
 from workers.parameter import OpBuffers
 
 Array = Any  # a cupy.ndarray; CuPy has no type hints
@@ -49,6 +48,10 @@ def from_bits(bits: Array, dtype: Dtype, *, as_type: Any = None) -> Array:
     is_fp16 = dtype is Dtype.FP16
     values = bits.view(cupy.float16) if is_fp16 else (bits.astype(cupy.uint32) << 16).view(cupy.float32)
     return values.astype(as_type or cupy.float32)
+
+
+class DoesNotFit(Exception):
+    """The card's free memory does not hold one copy of the problem."""
 
 
 class GuardedOutput:
@@ -105,7 +108,7 @@ class ProblemData:
         """Allocates and fills; about 2 GB for an FFN of an 8-billion-parameter model.
 
         Raises:
-            WorkerError: the card's free memory does not hold one copy.
+            DoesNotFit: the card's free memory does not hold one copy.
         """
         self.problem = problem
         self.workload: Workload = problem.workload
@@ -178,7 +181,7 @@ class ProblemData:
         free_bytes, _ = cupy.cuda.runtime.memGetInfo()
         fits = int(0.6 * free_bytes) // (workload.weight_bytes + others)
         if fits < 1:
-            raise WorkerError(
+            raise DoesNotFit(
                 f"one copy of the problem needs {(workload.weight_bytes + others) / 2**30:.1f} GiB and its references "
                 f"more, but {free_bytes / 2**30:.1f} GiB of the card are free"
             )

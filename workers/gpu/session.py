@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from dataclasses import replace
@@ -12,19 +13,19 @@ import cupy
 from tuner.core import stats
 from tuner.core.evaluator import Problem
 from tuner.core.outcome import Failed, FailureKind, Measured, Metric, PlanKind, Rejected, Stage
+from workers.cuda_errors import classify
 from workers.gpu.algorithms import pick_algorithms
 from workers.gpu.baselines import LibraryRunner, Runner, runner_of
+from workers.gpu.card import CardView, card_trouble
 from workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
 from workers.gpu.cublaslt import CublasLt
-from workers.gpu.data import ProblemData
-from workers.gpu.launch import CudaError, Kernel, LaunchRefused
+from workers.gpu.data import DoesNotFit, ProblemData
+from workers.gpu.launch import Kernel, LaunchRefused
 from workers.gpu.timing import Timer
 from workers.gpu.trace import trace_once
-from workers.messages import EvaluateAnswer, FinalsAnswer, TraceAnswer, Work
+from workers.messages import EvaluateAnswer, FinalsAnswer, PrepareAnswer, TraceAnswer, Work
 from workers.parameter import OpBuffers
 from workers.stop_rules import stop_rule
-
-_CONTEXT_ERRORS = (CudaError, cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
 
 
 class Prepared:
@@ -52,23 +53,43 @@ class Prepared:
 class Session:
     """One card, one problem at a time."""
 
-    def __init__(self, tools_cubin: bytes) -> None:
-        """`tools_cubin` is tools.cu compiled for this card."""
+    def __init__(self, tools_cubin: bytes, view: CardView | None = None) -> None:
+        """`tools_cubin` is tools.cu compiled for this card; `view` tells of its other users."""
         self._tools = cupy.cuda.function.Module()
         self._tools.load(tools_cubin)
         self._lt = CublasLt()
+        self._view = view
         self._prepared: Prepared | None = None
 
-    def probe(self, seed: int) -> bool:
-        """Whether the known-good kernel gives the right numbers."""
-        count = 1 << 16
-        out = cupy.empty(count, dtype=cupy.uint32)
-        args = (out, cupy.uint32(count), cupy.uint32(seed))
-        self._tools.get_function("tuner_probe")((count // 256,), (256,), args)
-        return bool((out == 3 * cupy.arange(count, dtype=cupy.uint32) + cupy.uint32(seed)).all())
+    def trouble(self) -> str:
+        """Why the card is not fit to measure on; empty where it is, or where nobody looks."""
+        return card_trouble(self._view, self._tools, seed=os.getpid()) if self._view else ""
+
+    def prepare(self, problem: Problem) -> PrepareAnswer | EvaluateAnswer:
+        """Makes the problem's inputs, references and baseline, unless they are there."""
+        try:
+            self._prepare(problem)
+        except Exception as error:  # told by what CUDA says of it
+            return EvaluateAnswer(outcome=self.failure(error), poisoned=True)
+        return PrepareAnswer()
+
+    def failure(self, error: Exception) -> Failed:
+        """What a request that ended with `error` has come to."""
+        return _failure(Stage.LAUNCH, error, {})
 
     def evaluate(self, problem: Problem, work: Work) -> EvaluateAnswer:
         """Numbers, then time. Every fault of the candidate is an outcome."""
+        kernels = Kernels()
+        answer = self._evaluate(problem, work, kernels)
+        if answer.poisoned:
+            return answer
+        try:  # only now: until its frames were gone, a failure kept what it was working with
+            kernels.unload()
+        except Exception as error:
+            return EvaluateAnswer(outcome=_failure(Stage.TIME, error, answer.outcome.stage_s), poisoned=True)
+        return answer
+
+    def _evaluate(self, problem: Problem, work: Work, kernels: Kernels) -> EvaluateAnswer:
         stage_s: dict[str, float] = {}
         stage = Stage.LAUNCH
         begin = time.perf_counter()
@@ -79,13 +100,6 @@ class Session:
             stage_s[name] = now - begin
             stage, begin = next_stage, now
 
-        def failed(kind: FailureKind, reason: str, *, poisoned: bool = False) -> EvaluateAnswer:
-            stage_s[str(stage)] = time.perf_counter() - begin
-            return EvaluateAnswer(
-                outcome=Failed(stage=stage, kind=kind, reason=reason, stage_s=stage_s), poisoned=poisoned
-            )
-
-        kernels = Kernels()
         try:
             prepared = self._prepare(problem)
             finish(Stage.LAUNCH, "prepare")
@@ -93,24 +107,25 @@ class Session:
             finish(Stage.CHECK, "load")
             rel_error = check_numbers(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
             finish(Stage.TIME, "check")
+            num_foreign = self._num_foreign()
             measured = _measure(prepared, runner, work)
+            foreign = _foreign_metric(num_foreign, self._num_foreign())
             finish(Stage.CHECK, "time")
             last = check_after_timing(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
             finish(Stage.CHECK, "check_after")
-            kernels.unload()
         except LaunchRefused as error:
             return EvaluateAnswer(outcome=Rejected(stage=Stage.LAUNCH, reason=str(error), stage_s=stage_s))
-        except WrongNumbers as error:
-            return failed(FailureKind.WRONG_NUMBERS, str(error))
-        except Aborted as error:
-            return failed(FailureKind.HANG, str(error))
-        except cupy.cuda.memory.OutOfMemoryError as error:
-            self._prepared = None
-            return failed(FailureKind.OUT_OF_MEMORY, str(error))
-        except _CONTEXT_ERRORS as error:
-            return failed(FailureKind.CRASH, str(error), poisoned=True)
-        outcome = replace(measured, rel_error=max(rel_error, last), stage_s=stage_s)
+        except Exception as error:  # told by what it is, or by what CUDA says of it
+            stage_s[str(stage)] = time.perf_counter() - begin
+            failed = _failure(stage, error, stage_s)
+            return EvaluateAnswer(outcome=failed, poisoned=failed.kind not in _HARMLESS)
+        outcome = replace(
+            measured, rel_error=max(rel_error, last), metrics=(*measured.metrics, *foreign), stage_s=stage_s
+        )
         return EvaluateAnswer(outcome=outcome)
+
+    def _num_foreign(self) -> int | None:
+        return None if self._view is None else self._view.num_foreign()
 
     def finals(self, problem: Problem, works: tuple[Work, ...], num_rounds: int) -> FinalsAnswer:
         """All works in the same rounds; each is checked first, and one that fails has a reason instead of times."""
@@ -154,6 +169,42 @@ class Session:
             cupy.get_default_memory_pool().free_all_blocks()
             self._prepared = Prepared(problem, self._tools, self._lt)
         return self._prepared
+
+
+#: Failures after which the process can be used on.
+_HARMLESS = (FailureKind.WRONG_NUMBERS, FailureKind.HANG)
+
+
+def _failure(stage: Stage, error: Exception, stage_s: dict[str, float]) -> Failed:
+    """What `error` says of the candidate."""
+    match error:
+        case WrongNumbers():
+            kind, reason = FailureKind.WRONG_NUMBERS, str(error)
+        case Aborted():
+            kind, reason = FailureKind.HANG, str(error)
+        case cupy.cuda.memory.OutOfMemoryError() | DoesNotFit():
+            kind, reason = FailureKind.OUT_OF_MEMORY, str(error)
+        case _:
+            kind, reason = classify(_cuda_message(error))
+    return Failed(stage=stage, kind=kind, reason=reason, stage_s=stage_s)
+
+
+def _cuda_message(error: Exception) -> str:
+    """What the runtime says where a fault of a kernel came up first in another call, such as a library's; else the
+    error itself."""
+    told = f"{type(error).__name__}: {error}"
+    try:
+        cupy.cuda.Device().synchronize()
+    except Exception as sticky:
+        return f"{sticky}; first seen as {told}"
+    return told
+
+
+def _foreign_metric(before: int | None, after: int | None) -> tuple[Metric, ...]:
+    """The most compute processes seen on the card beside ours while it was timed."""
+    if before is None or after is None:
+        return ()
+    return (Metric(tag="foreign_processes", unit="", value=max(before, after)),)
 
 
 class Kernels:
