@@ -49,7 +49,7 @@ class TaskSpan:
     sm: int
     #: Its CTA turned to it; a ticket is drawn a little earlier, under the end of the task before.
     taken_ns: int
-    #: Its waits were over; the same as `taken_ns`, but for a few instructions, where it has none.
+    #: Its waits were over; where it has none, its words were read.
     ready_ns: int
     #: Its first operands were in shared memory.
     loaded_ns: int
