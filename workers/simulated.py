@@ -21,12 +21,13 @@ from tuner.core.gpu import Gpu, Target
 from tuner.core.inspection import Trace
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
-from tuner.core.simulate import LAUNCH_US, simulate
+from tuner.core.simulate import L2_BYTES_PER_CLOCK, LAUNCH_US, simulate
 from tuner.core.stats import median, relative_spread
 from tuner.core.tracing import make_trace, no_trace, spans_from_timelines
 from tuner.core.workload import GemmOp, Workload
 from tuner.errors import IllegalSchedule, PlanError
 from workers.artifact import assemble
+from workers.library import split_epilogue
 from workers.render import kernel_version, render
 
 #: Share of a data sheet's rates that a vendor library reaches on large GEMMs.
@@ -51,19 +52,28 @@ class Faults:
 
 def library_us(workload: Workload, gpu: Gpu) -> float:
     """A vendor library's time for the ops, one after the other: a roofline with an efficiency that falls where its
-    tiles do not fill the last wave."""
-    ops_us = [_library_op_us(op, workload, gpu) for op in workload.ops]
-    return max(sum(ops_us) + LAUNCH_US * len(ops_us), reference_us(workload, gpu))
+    tiles do not fill the last wave, and a launch more for what its epilogue cannot do."""
+    launches_us = [_library_op_us(op, workload, gpu) for op in workload.ops]
+    launches_us += [_elementwise_us(op, workload, gpu) for op in workload.ops if split_epilogue(op)[1]]
+    return max(sum(launches_us) + LAUNCH_US * len(launches_us), reference_us(workload, gpu))
 
 
 def _library_op_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
-    num_bytes = (op.n * op.k + op.m * op.k + op.m * op.n) * workload.dtype.size_bytes
-    num_tiles = math.ceil(op.m / LIBRARY_TILE) * math.ceil(op.n / LIBRARY_TILE)
+    num_bytes = (op.weight_rows * op.k + op.m * op.k + op.m * op.weight_rows) * workload.dtype.size_bytes
+    num_tiles = math.ceil(op.m / LIBRARY_TILE) * math.ceil(op.weight_rows / LIBRARY_TILE)
     waves = num_tiles / gpu.num_sms
     wave_loss = min(math.ceil(waves) / waves, LIBRARY_WORST_WAVE)
     dram_s = num_bytes / (gpu.dram_bytes_per_s * LIBRARY_DRAM_EFFICIENCY)
     tensor_s = op.num_flops / (gpu.tensor_flops_per_s * LIBRARY_TENSOR_EFFICIENCY)
     return max(dram_s, tensor_s) * wave_loss * 1e6
+
+
+def _elementwise_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
+    """One pass over the sums and the output, which the L2 holds where they fit."""
+    num_bytes = op.m * (op.weight_rows + op.n) * workload.dtype.size_bytes + op.epilogue_bytes(workload.dtype)
+    l2_bytes_per_s = gpu.num_sms * L2_BYTES_PER_CLOCK * gpu.clock_mhz * 1e6
+    rate = l2_bytes_per_s if num_bytes <= gpu.l2_bytes // 2 else gpu.dram_bytes_per_s * LIBRARY_DRAM_EFFICIENCY
+    return 1e6 * num_bytes / rate
 
 
 class SimulatedEvaluator:

@@ -16,7 +16,11 @@ def test_a_new_job_is_accepted_and_says_where_it_is(slow_api: Api) -> None:
     response = slow_api.http.post("/jobs", json=body())
     assert response.status_code == 202
     assert response.headers["location"] == f"/jobs/{response.json()['id']}"
-    assert slow_api.get(response.headers["location"])["pair"] == {**SMALL_PAIR, "activation": "identity", "bias": False}
+    assert slow_api.get(response.headers["location"])["pair"] == {
+        **SMALL_PAIR,
+        "activation": "identity",
+        **dict.fromkeys(("bias", "gated", "residual", "row_scale"), False),
+    }
 
 
 def test_an_open_problem_posted_again_answers_the_job_that_exists(slow_api: Api) -> None:

@@ -36,10 +36,18 @@ def test_submit_prints_the_id_alone_on_stdout(run: Run, job_id: str) -> None:
 
 
 def test_every_option_of_submit_reaches_the_server(run: Run) -> None:
-    options = "--activation gelu --bias --dtype bf16 --target simulated:h200 --l2 warm --regime sustained --trials 3"
+    options = (
+        "--activation gelu --bias --gated --residual --row-scale --dtype bf16 --target simulated:h200 --l2 warm "
+        "--regime sustained --trials 3"
+    )
     result = run("submit", *PAIR, *options.split(), "--seconds", "7", "--seed", "5", "--idempotency-key", "k", "--json")
     job = json.loads(result.stdout)
-    assert job["pair"] == {**SMALL_PAIR, "activation": "gelu", "bias": True, "dtype": "bf16"}
+    assert job["pair"] == {
+        **SMALL_PAIR,
+        "activation": "gelu",
+        **dict.fromkeys(("bias", "gated", "residual", "row_scale"), True),
+        "dtype": "bf16",
+    }
     assert job["objective"] == {"l2": "warm", "regime": "sustained"}
     assert (job["budget"], job["seed"]) == ({"trials": 3, "seconds": 7}, 5)
     other = run("submit", *PAIR, "--seed", "6", "--idempotency-key", "k")

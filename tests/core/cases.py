@@ -72,8 +72,9 @@ def workloads(draw: st.DrawFn) -> Workload:
     m, dims = draw(sizes), (draw(sizes), draw(sizes), draw(sizes), draw(sizes))
     match draw(st.sampled_from(("ffn", "independent", "chain", "fork"))):
         case "ffn":
-            activation, bias = draw(st.sampled_from(Activation)), draw(st.booleans())
-            return ffn_pair(m=m, d_in=dims[0], d_hidden=dims[1], d_out=dims[2], activation=activation, bias=bias)
+            options = {name: draw(st.booleans()) for name in ("bias", "gated", "residual", "row_scale")}
+            activation = draw(st.sampled_from(Activation))
+            return ffn_pair(m=m, d_in=dims[0], d_hidden=dims[1], d_out=dims[2], activation=activation, **options)
         case "independent":
             return independent_pair((m, dims[0], dims[1]), (draw(sizes), dims[2], dims[3]))
         case "chain":

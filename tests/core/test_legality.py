@@ -168,12 +168,24 @@ def test_two_ctas_per_sm_must_both_fit() -> None:
     refused("registers of H200 allow 1 such CTAs per SM, not 2", tiles=fat, order=order, workload=wide)
 
 
+def test_a_gated_op_takes_the_shared_memory_and_registers_of_twice_the_columns() -> None:
+    gated = ffn_pair(m=512, d_in=256, d_hidden=512, d_out=256, gated=True)
+    narrow, wide = tiling((64, 64), (64, 64), num_warps=8), tiling((64, 128), (64, 64), num_warps=8)
+    assert dynamic_smem_bytes(gated, narrow) == dynamic_smem_bytes(PAIR, wide)
+    assert estimated_registers(gated, narrow) == estimated_registers(PAIR, wide)
+    check_schedule(gated, H200, Schedule(tiling=narrow, ordering=ordering()))
+    refused("up to 64 x 32, a gate and an up projection wide", workload=gated, tiles=tiling((64, 160), (64, 64)))
+    check_schedule(PAIR, H200, Schedule(tiling=tiling((64, 160), (64, 64)), ordering=ordering()))
+    full = tiling((128, 64), (128, 128), k=128, num_stages=2)
+    refused("warp tiles of 64 x 64 and 32 copies", workload=gated, tiles=full)
+
+
 def test_a_gpu_before_ampere_is_refused() -> None:
     refused("Tesla has compute capability 7.5", gpu=replace(H200, name="Tesla", compute_capability=(7, 5)))
 
 
 def test_the_largest_warp_tile_is_estimated_to_fit_and_estimates_grow_with_it() -> None:
-    sizes = [estimated_registers(tiling((m, n), (m, n))) for m, n in ((16, 32), (64, 64), (128, 64), (128, 128))]
+    sizes = [estimated_registers(PAIR, tiling((m, n), (m, n))) for m, n in ((16, 32), (64, 64), (128, 64), (128, 128))]
     assert sizes == sorted(sizes)
     assert 200 < sizes[-1] <= 255
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -82,3 +84,15 @@ def test_a_graph_needs_a_tile_per_op_and_ops_that_exist() -> None:
     for ops in ((), (2,), (1, 0)):
         with pytest.raises(ValueError, match="not ascending"):
             tile_graph(pair, tiling((16, 32), (16, 32)), ops)
+
+
+def test_a_gated_tile_reads_the_rows_of_both_halves_and_its_residual() -> None:
+    pair = ffn_pair(m=40, d_in=24, d_hidden=50, d_out=20, gated=True, residual=True)
+    graph = tile_graph(pair, tiling((16, 32), (16, 32)))
+    x, gate, up = graph.reads(0, 2, 1)
+    assert (x.tensor, gate.tensor, up.tensor) == ("x", "up.weight", "up.weight")
+    assert (gate.row_begin, gate.row_end) == (32, 50)
+    assert (up.row_begin, up.row_end) == (82, 100)
+    assert graph.writes(0, 2, 1).num_elements == 8 * 18
+    *_, residual = graph.reads(1, 2, 0)
+    assert residual == replace(graph.writes(1, 2, 0), tensor="down.residual")

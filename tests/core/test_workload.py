@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 
 from tests.core.cases import chain_of_three, fork, workloads
-from tuner.core.workload import Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
+from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 from tuner.errors import InvalidInput
 
 
@@ -63,7 +64,38 @@ def test_compulsory_bytes_leave_the_intermediate_out() -> None:
     )
 
 
+def test_a_gated_op_has_twice_the_weights_products_and_biases() -> None:
+    plain, gated = (ffn_pair(m=2, d_in=3, d_hidden=5, d_out=7, bias=True, gated=gated) for gated in (False, True))
+    assert gated.weight_bytes - plain.weight_bytes == 2 * 5 * 3
+    assert gated.num_flops - plain.num_flops == 2 * 2 * 5 * 3
+    assert gated.compulsory_bytes - plain.compulsory_bytes == 2 * (5 * 3 + 5)
+
+
+def test_a_residual_and_a_row_scale_are_read_once() -> None:
+    sizes = {"m": 2, "d_in": 3, "d_hidden": 5, "d_out": 7}
+    plain = ffn_pair(**sizes)
+    assert ffn_pair(**sizes, residual=True).compulsory_bytes == plain.compulsory_bytes + 2 * 2 * 7
+    assert ffn_pair(**sizes, row_scale=True).compulsory_bytes == plain.compulsory_bytes + 4 * 2
+
+
+def test_a_gates_rows_count_towards_the_largest_matrix() -> None:
+    sizes = {"m": 1, "d_in": 32768, "d_hidden": 32768, "d_out": 1}
+    ffn_pair(**sizes)
+    with pytest.raises(InvalidInput, match=r"up\.W: 65536 x 32768 elements overflow"):
+        ffn_pair(**sizes, gated=True)
+
+
+def test_workloads_of_before_gates_read_back_and_keep_their_digests() -> None:
+    pair = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096, activation=Activation.SILU)
+    assert pair.digest == "3dfee6b810739a97"
+    for name in ("gated", "residual", "row_scale"):
+        assert not any(name in op for op in pair.to_json()["ops"])
+        assert replace(pair, ops=(replace(pair.ops[0], **{name: True}), pair.ops[1])).digest != pair.digest
+
+
 def test_a_workload_describes_itself() -> None:
     pair = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096, dtype=Dtype.BF16)
     assert pair.describe() == "ffn bf16 M=16 4096 -> 14336 -> 4096"
+    gated = replace(pair, ops=(replace(pair.ops[0], gated=True, row_scale=True), replace(pair.ops[1], residual=True)))
+    assert gated.describe() == f"{pair.describe()} gated residual row_scale"
     assert independent_pair((1, 2, 3), (4, 5, 6)).describe() == "independent fp16 [1, 2, 3] beside [4, 5, 6]"

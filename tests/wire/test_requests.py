@@ -14,7 +14,7 @@ from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independe
 from tuner.errors import InvalidInput
 from tuner.wire.requests import EXAMPLES, BestQuery, TuneRequest, pair_of, workload_of
 
-size = st.integers(1, 40_000)
+size = st.integers(1, 32_000)
 mnk = st.tuples(size, size, size)
 WORKLOADS = st.builds(
     ffn_pair,
@@ -24,7 +24,7 @@ WORKLOADS = st.builds(
     d_out=size,
     dtype=st.sampled_from(Dtype),
     activation=st.sampled_from(Activation),
-    bias=st.booleans(),
+    **{name: st.booleans() for name in ("bias", "gated", "residual", "row_scale")},
 ) | st.builds(independent_pair, mnk, mnk, dtype=st.sampled_from(Dtype))
 
 

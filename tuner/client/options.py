@@ -9,7 +9,9 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_PAIR = ("m", "d_in", "d_hidden", "d_out", "activation", "bias", "first", "second", "dtype")
+_FFN_SIZES = ("m", "d_in", "d_hidden", "d_out")
+_FFN_OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")
+_PAIR = (*_FFN_SIZES, *_FFN_OPTIONS, "first", "second", "dtype")
 _SIZE = click.IntRange(min=1)
 
 
@@ -35,6 +37,9 @@ def pair_options(command: F) -> F:
             click.option("--d-out", type=_SIZE, help="Columns of Y."),
             click.option("--activation", type=click.Choice(["identity", "relu", "gelu", "silu"])),
             click.option("--bias/--no-bias", default=None, help="Whether both products add a bias vector."),
+            click.option("--gated/--no-gated", default=None, help="Whether the intermediate is act(gate) * up."),
+            click.option("--residual/--no-residual", default=None, help="Whether a residual is added to Y."),
+            click.option("--row-scale/--no-row-scale", default=None, help="Whether rows are scaled, as RMSNorm does."),
             click.option("--first", metavar="M,N,K", callback=check_gemm, help="An independent pair's first GEMM."),
             click.option("--second", metavar="M,N,K", callback=check_gemm, help="An independent pair's second GEMM."),
             click.option("--dtype", type=click.Choice(["fp16", "bf16"]), default="fp16", show_default=True),
@@ -53,8 +58,8 @@ def take_pair(options: dict[str, Any]) -> dict[str, Any]:
     """
     given = {name: value for name in _PAIR if (value := options.pop(name)) is not None}
     independent = "first" in given or "second" in given
-    needed = {"first", "second"} if independent else {"m", "d_in", "d_hidden", "d_out"}
-    allowed = needed | {"dtype"} if independent else needed | {"dtype", "activation", "bias"}
+    needed = {"first", "second"} if independent else {*_FFN_SIZES}
+    allowed = needed | {"dtype"} if independent else needed | {"dtype", *_FFN_OPTIONS}
     if missing := sorted(needed - given.keys()):
         raise click.UsageError(f"a pair needs {', '.join(_flag(name) for name in missing)} as well")
     if stray := sorted(given.keys() - allowed):

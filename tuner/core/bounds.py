@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from tuner.core.gpu import Gpu
-from tuner.core.tiles import TileGraph
+from tuner.core.tiles import TileGraph, product_tile
 from tuner.core.workload import Workload
 from tuner.errors import InvalidInput
 
@@ -73,7 +73,8 @@ def wave_us(graph: TileGraph, gpu: Gpu) -> float:
 
 
 def _tile_flops(graph: TileGraph, op_index: int) -> int:
-    op, tile = graph.workload.ops[op_index], graph.tiling.tiles[op_index]
+    op = graph.workload.ops[op_index]
+    tile = product_tile(op, graph.tiling.tiles[op_index])
     return 2 * tile.m * tile.n * tile.k * -(-op.k // tile.k)
 
 
@@ -95,9 +96,10 @@ def io_bytes(workload: Workload, cache_bytes: int) -> int:
     if cache_bytes < 3 * size:
         raise InvalidInput("cache", f"{cache_bytes} bytes hold no three elements", f"give at least {3 * size}")
     side, seen, elements = sqrt(cache_bytes / size), set[str](), 0.0
+    epilogues = sum(op.epilogue_bytes(workload.dtype) for op in workload.ops)
     for index, op in enumerate(workload.ops):
-        weights = op.n * op.k
-        streamed = 2 * op.m * op.n * op.k / side
+        weights = op.weight_rows * op.k
+        streamed = 2 * op.m * op.weight_rows * op.k / side
         if op.source in seen:
             elements += weights
         elif workload.producer_of(index) is not None:
@@ -105,8 +107,8 @@ def io_bytes(workload: Workload, cache_bytes: int) -> int:
         else:
             elements += max(weights + op.m * op.k, streamed)
         seen.add(op.source)
-        elements += op.n * op.bias + (0 if workload.consumers_of(index) else op.m * op.n)
-    return int(elements) * size
+        elements += 0 if workload.consumers_of(index) else op.m * op.n
+    return int(elements) * size + epilogues
 
 
 def io_us(workload: Workload, gpu: Gpu) -> float:

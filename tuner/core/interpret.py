@@ -36,15 +36,19 @@ ACTIVATIONS: dict[Activation, Callable[[Matrix], Matrix]] = {
 
 
 def random_tensors(workload: Workload, seed: int) -> dict[str, Matrix]:
-    """Inputs, weights [n, k] and biases [n] of a workload, by tensor name."""
+    """Inputs, weights, biases, residuals and row scales of a workload, by tensor name."""
     rng = np.random.default_rng(seed)
     tensors: dict[str, Matrix] = {}
     for index, op in enumerate(workload.ops):
         if workload.producer_of(index) is None and op.source not in tensors:
             tensors[op.source] = rng.standard_normal((op.m, op.k))
-        tensors[f"{op.name}.weight"] = rng.standard_normal((op.n, op.k)) / np.sqrt(op.k)
+        tensors[f"{op.name}.weight"] = rng.standard_normal((op.weight_rows, op.k)) / np.sqrt(op.k)
         if op.bias:
-            tensors[f"{op.name}.bias"] = rng.standard_normal(op.n)
+            tensors[f"{op.name}.bias"] = rng.standard_normal(op.weight_rows)
+        if op.residual:
+            tensors[f"{op.name}.residual"] = rng.standard_normal((op.m, op.n))
+        if op.row_scale:
+            tensors[f"{op.name}.row_scale"] = rng.uniform(0.5, 2.0, op.m)
     return tensors
 
 
@@ -52,8 +56,16 @@ def plain_product(workload: Workload, tensors: Mapping[str, Matrix]) -> dict[str
     """Every op's output, by name, computed whole and in order."""
     known = dict(tensors)
     for op in workload.ops:
-        out = known[op.source] @ known[f"{op.name}.weight"].T + known.get(f"{op.name}.bias", 0.0)
-        known[op.name] = ACTIVATIONS[op.activation](out)
+        out = known[op.source] @ known[f"{op.name}.weight"].T
+        if op.row_scale:
+            out = out * known[f"{op.name}.row_scale"][:, None]
+        out = out + known.get(f"{op.name}.bias", 0.0)
+        if op.gated:
+            gate, up = np.hsplit(out, 2)
+            out = ACTIVATIONS[op.activation](gate) * up
+        else:
+            out = ACTIVATIONS[op.activation](out)
+        known[op.name] = out + known.get(f"{op.name}.residual", 0.0)
     return {op.name: known[op.name] for op in workload.ops}
 
 
@@ -126,11 +138,18 @@ def _compute(plan: Plan, graph: TileGraph, memory: dict[str, Matrix], task: int)
     """Computes one tile on what is in memory now."""
     index, tile_m, tile_n = plan.tasks[task, :3].tolist()
     op, out = graph.workload.ops[index], graph.writes(index, tile_m, tile_n)
-    rows, weights = (_part(memory, region) for region in graph.reads(index, tile_m, tile_n))
-    product = rows @ weights.T
-    if op.bias:
-        product = product + memory[f"{op.name}.bias"][out.col_begin : out.col_end]
-    _part(memory, out)[...] = ACTIVATIONS[op.activation](product)
+    rows, *others = graph.reads(index, tile_m, tile_n)
+    scale = memory[f"{op.name}.row_scale"][out.row_begin : out.row_end, None] if op.row_scale else 1.0
+    sums = []
+    for region in others[: op.rows_per_column]:
+        bias = memory[f"{op.name}.bias"][region.row_begin : region.row_end] if op.bias else 0.0
+        sums.append(scale * (_part(memory, rows) @ _part(memory, region).T) + bias)
+    tile = ACTIVATIONS[op.activation](sums[0])
+    if op.gated:
+        tile = tile * sums[1]
+    if op.residual:
+        tile = tile + _part(memory, others[-1])
+    _part(memory, out)[...] = tile
 
 
 def _part(memory: Mapping[str, Matrix], region: Region) -> Matrix:

@@ -14,9 +14,9 @@ from tuner.core.merge import block_shapes, merge_blocks
 from tuner.core.order import grid_size
 from tuner.core.outcome import PlanKind
 from tuner.core.schedule import Schedule, Tile, Tiling, warp_grid
-from tuner.core.tiles import tile_graph
+from tuner.core.tiles import product_tile, tile_graph
 from tuner.core.verify import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
-from tuner.core.workload import Workload
+from tuner.core.workload import GemmOp, Workload
 from tuner.errors import IllegalSchedule
 
 #: Depths of a stage: 64, 128 and 256 bytes a row, which the shared-memory swizzle is made for.
@@ -37,24 +37,31 @@ _warp_grid = lru_cache(maxsize=4096)(warp_grid)
 
 def dynamic_smem_bytes(workload: Workload, tiling: Tiling) -> int:
     """Shared memory that the kernel asks for: a ring of stages that hold the larger op's A and W slices, bytes."""
-    slice_elements = max((tile.m + tile.n) * tile.k for tile in tiling.tiles)
+    slice_elements = max((tile.m + tile.n) * tile.k for tile in product_tiles(workload, tiling))
     return tiling.num_stages * slice_elements * workload.dtype.size_bytes
 
 
-def estimated_registers(tiling: Tiling) -> int:
+def product_tiles(workload: Workload, tiling: Tiling) -> tuple[Tile, ...]:
+    """The product that a task of each op computes."""
+    return tuple(product_tile(op, tile) for op, tile in zip(workload.ops, tiling.tiles, strict=True))
+
+
+def estimated_registers(workload: Workload, tiling: Tiling) -> int:
     """Registers of a thread: fp32 accumulators, double-buffered fragments, and the rest.
 
     Source: fragment sizes of mma.sync.m16n8k16, PTX ISA, "Matrix fragments for mma.m16n8k16".
     """
-    most = max(_fragment_registers(tile, tiling.num_warps) for tile in tiling.tiles)
+    most = max(
+        _fragment_registers(op, tile, tiling.num_warps) for op, tile in zip(workload.ops, tiling.tiles, strict=True)
+    )
     others = max(_OTHER_REGISTERS[tile.k] for tile in tiling.tiles)
     return min(most + others, MAX_REGISTERS_PER_THREAD)
 
 
-def _fragment_registers(tile: Tile, num_warps: int) -> int:
+def _fragment_registers(op: GemmOp, tile: Tile, num_warps: int) -> int:
     """Accumulators and double-buffered operand fragments of a thread."""
-    warps_m, warps_n = _warp_grid(tile, num_warps) or (1, 1)
-    warp_m, warp_n = tile.m // warps_m, tile.n // warps_n
+    warps_m, warps_n = _warp_grid(tile, num_warps, op.rows_per_column) or (1, 1)
+    warp_m, warp_n = tile.m // warps_m, tile.n // warps_n * op.rows_per_column
     return warp_m * warp_n // 32 + 2 * (warp_m // 16 * 4 + warp_n // 8 * 2)
 
 
@@ -63,7 +70,7 @@ def estimated_resources(workload: Workload, tiling: Tiling) -> Resources:
     return Resources(
         num_threads=tiling.num_threads,
         smem_bytes=dynamic_smem_bytes(workload, tiling),
-        registers_per_thread=estimated_registers(tiling),
+        registers_per_thread=estimated_registers(workload, tiling),
     )
 
 
@@ -75,16 +82,17 @@ def gpu_problem(gpu: Gpu) -> str | None:
     return None
 
 
-def tile_problem(tile: Tile, num_warps: int) -> str | None:
-    """Why these warps cannot compute this tile."""
+def tile_problem(op: GemmOp, tile: Tile, num_warps: int) -> str | None:
+    """Why these warps cannot compute this tile of an op."""
     if num_warps not in NUM_WARPS:
         return f"{num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
     if min(tile.m, tile.n) < 16 or tile.m % 16 or tile.n % 16:
         return f"tile {tile}: m and n must be positive multiples of 16, one mma.sync fragment"
     if tile.k not in STAGE_DEPTHS:
         return f"tile {tile}: k must be one of {', '.join(map(str, STAGE_DEPTHS))}, which the swizzle is made for"
-    if _warp_grid(tile, num_warps) is None:
-        return f"tile {tile}: no grid of {num_warps} warps gives warp tiles of 16 x 8 multiples up to 64 x 64"
+    if _warp_grid(tile, num_warps, op.rows_per_column) is None:
+        widest = f"64 x {64 // op.rows_per_column}" + (", a gate and an up projection wide" if op.gated else "")
+        return f"tile {tile}: no grid of {num_warps} warps gives warp tiles of 16 x 8 multiples up to {widest}"
     return None
 
 
@@ -92,18 +100,19 @@ def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
     """Why the tiling cannot be compiled, or would not fit the GPU."""
     if len(tiling.tiles) != len(workload.ops):
         return f"{len(tiling.tiles)} tiles for {len(workload.ops)} ops: give one tile per op"
-    for tile in tiling.tiles:
-        if problem := tile_problem(tile, tiling.num_warps):
+    for op, tile in zip(workload.ops, tiling.tiles, strict=True):
+        if problem := tile_problem(op, tile, tiling.num_warps):
             return problem
     if not 2 <= tiling.num_stages <= MAX_STAGES:
         return f"{tiling.num_stages} stages: use 2 to {MAX_STAGES}"
-    return spill_problem(tiling) or residency_problem(estimated_resources(workload, tiling), gpu, 1)
+    return spill_problem(workload, tiling) or residency_problem(estimated_resources(workload, tiling), gpu, 1)
 
 
-def spill_problem(tiling: Tiling) -> str | None:
+def spill_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why the compiler would spill registers."""
-    num_accumulators = max(tile.m * tile.n for tile in tiling.tiles) // tiling.num_threads
-    num_copies = max((tile.m + tile.n) * tile.k for tile in tiling.tiles) // (8 * tiling.num_threads)
+    tiles = product_tiles(workload, tiling)
+    num_accumulators = max(tile.m * tile.n for tile in tiles) // tiling.num_threads
+    num_copies = max((tile.m + tile.n) * tile.k for tile in tiles) // (8 * tiling.num_threads)
     if num_accumulators >= _FULL_ACCUMULATORS and num_copies > _MAX_COPIES_BESIDE_FULL_ACCUMULATORS:
         most = _MAX_COPIES_BESIDE_FULL_ACCUMULATORS
         return (

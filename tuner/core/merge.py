@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tuner.core.schedule import Interleave, InterleaveKind, Tile
-from tuner.core.tiles import row_edges
+from tuner.core.tiles import product_tile, row_edges
 from tuner.core.workload import Workload
 
 
@@ -129,7 +129,8 @@ def longest_first(workload: Workload, tiles: tuple[Tile, ...], op_indices: tuple
     """
     length: dict[int, int] = {}
     for op in reversed(op_indices):
-        tile, depth = tiles[op], -(-workload.ops[op].k // tiles[op].k) * tiles[op].k
+        tile = product_tile(workload.ops[op], tiles[op])
+        depth = -(-workload.ops[op].k // tile.k) * tile.k
         after = max((length[reader] for reader in workload.consumers_of(op) if reader in length), default=0)
         length[op] = tile.m * tile.n * depth + after
     return tuple(sorted(op_indices, key=lambda op: -length[op]))

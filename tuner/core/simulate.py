@@ -22,8 +22,9 @@ from tuner.core.gpu import Gpu
 from tuner.core.plan import STATIC
 from tuner.core.progress import Board, Protocol
 from tuner.core.schedule import warp_grid
-from tuner.core.tiles import TileGraph
+from tuner.core.tiles import TileGraph, product_tile
 from tuner.core.verify import VerifiedPlan, occupancy
+from tuner.core.workload import ROW_SCALE_BYTES
 
 #: Share of the data sheet's DRAM rate that a stream of reads attains.
 DRAM_EFFICIENCY = 0.92
@@ -126,6 +127,10 @@ class _OpCosts:
     #: [tile row], [tile col]: clipped extents.
     rows: list[int]
     cols: list[int]
+    #: Bytes that pass through DRAM once and are of no use after: the output where it leaves, and the residual, per
+    #: element of the tile; the row scale, per row.
+    once_bytes: int
+    once_row_bytes: int
     #: Time on the SM's own units.
     busy_us: float
     #: Stages of the main loop over stages in flight.
@@ -154,6 +159,7 @@ def _extents(size: int, tile: int) -> list[int]:
 
 def _op_costs(graph: TileGraph, op_index: int, gpu: Gpu, panels: _Panels) -> _OpCosts:
     op, tile = graph.workload.ops[op_index], graph.tiling.tiles[op_index]
+    product = product_tile(op, tile)
     size = graph.workload.dtype.size_bytes
     rows, cols = _extents(op.m, tile.m), _extents(op.n, tile.n)
     edge = graph.edges_into(op_index)
@@ -167,17 +173,17 @@ def _op_costs(graph: TileGraph, op_index: int, gpu: Gpu, panels: _Panels) -> _Op
         whole = [(first + row, extent * op.k * size) for row, extent in enumerate(heights)]
         a_panels = [whole[a:b] for a, b in zip(edge.first.tolist(), edge.last.tolist(), strict=True)]
     first = panels.first(f"{op.name}.weight", tile.n, len(cols))
-    w_panels = [(first + col, extent * (op.k + op.bias) * size) for col, extent in enumerate(cols)]
+    w_panels = [(first + col, extent * op.rows_per_column * (op.k + op.bias) * size) for col, extent in enumerate(cols)]
     out_panels = None
     if graph.workload.consumers_of(op_index):
         first = panels.first(op.name, tile.m, len(rows))
         out_panels = [(first + row, extent * op.n * size) for row, extent in enumerate(rows)]
     depth = -(-op.k // tile.k)
-    warps_m, warps_n = warp_grid(tile, graph.tiling.num_warps) or (1, 1)
-    flops = 2 * tile.m * tile.n * depth * tile.k
+    warps_m, warps_n = warp_grid(tile, graph.tiling.num_warps, op.rows_per_column) or (1, 1)
+    flops = 2 * product.m * product.n * depth * product.k
     # Each warp reads its own fragments: warp_m + warp_n rows, over all warps of the CTA.
-    smem_bytes = (tile.m * warps_n + tile.n * warps_m) * depth * tile.k * size
-    l2_bytes = (tile.m + tile.n) * depth * tile.k * size
+    smem_bytes = (product.m * warps_n + product.n * warps_m) * depth * product.k * size
+    l2_bytes = (product.m + product.n) * depth * product.k * size
     clocks = max(smem_bytes / SMEM_BYTES_PER_CLOCK, l2_bytes / L2_BYTES_PER_CLOCK)
     return _OpCosts(
         a_panels=a_panels,
@@ -185,6 +191,8 @@ def _op_costs(graph: TileGraph, op_index: int, gpu: Gpu, panels: _Panels) -> _Op
         out_panels=out_panels,
         rows=rows,
         cols=cols,
+        once_bytes=((out_panels is None) + op.residual) * size,
+        once_row_bytes=op.row_scale * ROW_SCALE_BYTES,
         busy_us=max(1e6 * flops * gpu.num_sms / gpu.tensor_flops_per_s, clocks / gpu.clock_mhz) / SM_EFFICIENCY,
         turns=depth / (graph.tiling.num_stages - 1),
     )
@@ -195,7 +203,6 @@ class _Machine:
 
     def __init__(self, graph: TileGraph, gpu: Gpu) -> None:
         panels = _Panels()
-        self.size_bytes = graph.workload.dtype.size_bytes
         self.costs = {op: _op_costs(graph, op, gpu, panels) for op in graph.op_indices}
         self.num_sms = gpu.num_sms
         self.us_per_byte = 1e6 / (gpu.dram_bytes_per_s * DRAM_EFFICIENCY)
@@ -229,9 +236,8 @@ class _Machine:
         missed += touch(panel, size)
         self.l2_hit_bytes += read - missed
         latency_us = DRAM_LATENCY_US if missed else L2_LATENCY_US
-        if cost.out_panels is None:
-            missed += cost.rows[row] * cost.cols[col] * self.size_bytes
-        else:
+        missed += cost.rows[row] * (cost.cols[col] * cost.once_bytes + cost.once_row_bytes)
+        if cost.out_panels is not None:
             touch(*cost.out_panels[row])
         self.dram_bytes += missed
         if self.dram_free_us < start_us:

@@ -188,8 +188,9 @@ class Space:
         return tuple(value for value in useful if -(-rows // value) <= MAX_TILE_ROWS) or useful[-1:]
 
     def tile_ns(self, op: int) -> tuple[int, ...]:
-        """Offered tile widths of an op."""
-        return _useful(TILE_NS, self.workload.ops[op].n)
+        """Offered tile widths of an op: those whose slice of W has the offered rows."""
+        gemm = self.workload.ops[op]
+        return _useful(tuple(rows // gemm.rows_per_column for rows in TILE_NS), gemm.n)
 
     @cached_property
     def tile_ks(self) -> tuple[int, ...]:

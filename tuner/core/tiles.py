@@ -6,14 +6,14 @@ What kind of op a tile belongs to ends here: orders, proofs and simulations see 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.schedule import Tiling
-from tuner.core.workload import Workload
+from tuner.core.schedule import Tile, Tiling
+from tuner.core.workload import GemmOp, Workload
 
 Ints = npt.NDArray[np.int64]
 
@@ -33,6 +33,11 @@ class Region:
     def num_elements(self) -> int:
         """Elements of the rectangle."""
         return (self.row_end - self.row_begin) * (self.col_end - self.col_begin)
+
+
+def product_tile(op: GemmOp, tile: Tile) -> Tile:
+    """The product that a task computes: as wide as its slice of W, which has two rows a column where it is gated."""
+    return replace(tile, n=tile.n * op.rows_per_column)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -128,13 +133,23 @@ class TileGraph:
             col_end=min((tile_n + 1) * tile.n, op.n),
         )
 
-    def reads(self, op_index: int, tile_m: int, tile_n: int) -> tuple[Region, Region]:
-        """The regions of A [m, k] and of the weights [n, k] that a tile reads."""
+    def reads(self, op_index: int, tile_m: int, tile_n: int) -> tuple[Region, ...]:
+        """The regions of A [m, k] and of the weights [n, k] that a tile reads: of gate and up where it is gated; and
+        of the residual [m, n], where there is one."""
         op, out = self.workload.ops[op_index], self.writes(op_index, tile_m, tile_n)
         rows = Region(tensor=op.source, row_begin=out.row_begin, row_end=out.row_end, col_begin=0, col_end=op.k)
-        weight = f"{op.name}.weight"
-        columns = Region(tensor=weight, row_begin=out.col_begin, row_end=out.col_end, col_begin=0, col_end=op.k)
-        return rows, columns
+        weights = tuple(
+            Region(
+                tensor=f"{op.name}.weight",
+                row_begin=half * op.n + out.col_begin,
+                row_end=half * op.n + out.col_end,
+                col_begin=0,
+                col_end=op.k,
+            )
+            for half in range(op.rows_per_column)
+        )
+        residual = (replace(out, tensor=f"{op.name}.residual"),) if op.residual else ()
+        return rows, *weights, *residual
 
 
 def tile_graph(workload: Workload, tiling: Tiling, op_indices: tuple[int, ...] | None = None) -> TileGraph:

@@ -13,6 +13,9 @@ from tuner.errors import InvalidInput
 #: Element indices are int32 on the device.
 MAX_ELEMENTS = 2**31 - 1
 
+#: Of one element of a row scale, which is fp32 whatever the element type.
+ROW_SCALE_BYTES = 4
+
 
 class Dtype(StrEnum):
     """Element type of every tensor; accumulation is always fp32."""
@@ -51,13 +54,24 @@ class WorkloadKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class GemmOp:
-    """C[m, n] = activation(A[m, k] W[n, k]^T + bias[n]), nn.Linear layout: every operand row-major, k contiguous."""
+    """C[m, n] = activation(s[m] A[m, k] W[n, k]^T + bias[n]) + R[m, n], nn.Linear layout: row-major, k contiguous.
+
+    Scale s, bias and residual R are there where the op says so. A gated op has the gate's rows of W and bias above the
+    up projection's, W[2n, k] and bias[2n], and C = activation(gate) * up + R, where each of gate and up is s A W^T +
+    bias on its half. With SiLU that is SwiGLU, with GELU GeGLU.
+
+    RMSNorm of A's rows commutes with the product but for one factor per row: fold its weight g[k] into W beforehand,
+    W[n, k] g[k], and give s[i] = 1 / sqrt(mean(A_i^2) + eps).
+
+    Source: Shazeer, "GLU Variants Improve Transformer", 2020; Zhang, Sennrich, "Root Mean Square Layer Normalization",
+    NeurIPS 2019.
+    """
 
     #: Unique name of the op, and of the tensor that it writes.
     name: str
     #: Rows of A and C, >= 1.
     m: int
-    #: Rows of W, columns of C, >= 1.
+    #: Columns of C, rows of W (half of them where gated), >= 1.
     n: int
     #: Columns of A and W, >= 1.
     k: int
@@ -65,15 +79,21 @@ class GemmOp:
     source: str = "x"
     #: Applied in the epilogue.
     activation: Activation = Activation.IDENTITY
-    #: Whether a bias vector [n] is added before the activation.
+    #: Whether a bias vector [n] is added before the activation, [2n] where gated.
     bias: bool = False
+    #: Whether W holds a gate above an up projection, and C is the activated gate times the other.
+    gated: bool = False
+    #: Whether an input tensor ``<op>.residual`` [m, n] is added after the activation, before rounding.
+    residual: bool = False
+    #: Whether row i of the product is multiplied by element i of an fp32 input ``<op>.row_scale`` [m].
+    row_scale: bool = False
 
     def __post_init__(self) -> None:
         for field in ("m", "n", "k"):
             value = getattr(self, field)
             if value < 1:
                 raise InvalidInput(f"{self.name}.{field}", f"must be at least 1, got {value}", "give a positive size")
-        for what, rows, columns in (("A", self.m, self.k), ("W", self.n, self.k), ("C", self.m, self.n)):
+        for what, rows, columns in (("A", self.m, self.k), ("W", self.weight_rows, self.k), ("C", self.m, self.n)):
             if rows * columns > MAX_ELEMENTS:
                 raise InvalidInput(
                     f"{self.name}.{what}",
@@ -82,9 +102,28 @@ class GemmOp:
                 )
 
     @property
+    def rows_per_column(self) -> int:
+        """Rows of W behind one column of C: a gate's and an up projection's, or one."""
+        return 2 if self.gated else 1
+
+    @property
+    def weight_rows(self) -> int:
+        """Rows of W, and elements of the bias."""
+        return self.n * self.rows_per_column
+
+    @property
     def num_flops(self) -> int:
         """Multiplications and additions of the product."""
-        return 2 * self.m * self.n * self.k
+        return 2 * self.m * self.weight_rows * self.k
+
+    def epilogue_bytes(self, dtype: Dtype) -> int:
+        """Bytes of bias, residual and row scale."""
+        in_dtype = self.bias * self.weight_rows + self.residual * self.m * self.n
+        return in_dtype * dtype.size_bytes + self.row_scale * self.m * ROW_SCALE_BYTES
+
+
+#: Options of an op that are in the JSON form only where they are set.
+_LATER_OP = ("gated", "residual", "row_scale")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +174,7 @@ class Workload:
     @property
     def weight_bytes(self) -> int:
         """Bytes of all weight matrices."""
-        return sum(op.n * op.k for op in self.ops) * self.dtype.size_bytes
+        return sum(op.weight_rows * op.k for op in self.ops) * self.dtype.size_bytes
 
     @property
     def compulsory_bytes(self) -> int:
@@ -144,12 +183,20 @@ class Workload:
         size = self.dtype.size_bytes
         inputs = {op.source: op.m * op.k for i, op in enumerate(self.ops) if self.producer_of(i) is None}
         outputs = sum(op.m * op.n for i, op in enumerate(self.ops) if not self.consumers_of(i))
-        biases = sum(op.n for op in self.ops if op.bias)
-        return (sum(inputs.values()) + outputs + biases) * size + self.weight_bytes
+        epilogues = sum(op.epilogue_bytes(self.dtype) for op in self.ops)
+        return (sum(inputs.values()) + outputs) * size + epilogues + self.weight_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of plain JSON values; `from_json` is its inverse."""
-        return asdict(self)
+        """A dict of plain JSON values; `from_json` is its inverse.
+
+        What came later is left out while it has its default, so that digests outlive new options.
+        """
+        data = asdict(self)
+        for op in data["ops"]:
+            for name in _LATER_OP:
+                if not op[name]:
+                    del op[name]
+        return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
@@ -174,7 +221,7 @@ class Workload:
             return f"{self.kind} {self.dtype} {shapes}"
         dims = " -> ".join(str(d) for d in (self.ops[0].k, *(op.n for op in self.ops)))
         extras = [str(op.activation) for op in self.ops if op.activation is not Activation.IDENTITY]
-        extras += ["bias"] if any(op.bias for op in self.ops) else []
+        extras += [name for name in ("bias", *_LATER_OP) if any(getattr(op, name) for op in self.ops)]
         return " ".join([str(self.kind), str(self.dtype), f"M={self.ops[0].m}", dims, *extras])
 
 
@@ -187,10 +234,16 @@ def ffn_pair(
     dtype: Dtype = Dtype.FP16,
     activation: Activation = Activation.IDENTITY,
     bias: bool = False,
+    gated: bool = False,
+    residual: bool = False,
+    row_scale: bool = False,
 ) -> Workload:
-    """Y[m, d_out] = activation(X[m, d_in] W1[d_hidden, d_in]^T + b1) W2[d_out, d_hidden]^T + b2."""
-    up = GemmOp(name="up", m=m, n=d_hidden, k=d_in, source="x", activation=activation, bias=bias)
-    down = GemmOp(name="down", m=m, n=d_out, k=d_hidden, source="up", bias=bias)
+    """Y[m, d_out] = activation(s X[m, d_in] W1[d_hidden, d_in]^T + b1) W2[d_out, d_hidden]^T + b2 + R[m, d_out].
+
+    Where `gated`, W1 is [2 d_hidden, d_in] and b1 [2 d_hidden], gate first; `residual` adds R, `row_scale` is s.
+    """
+    up = GemmOp(name="up", m=m, n=d_hidden, k=d_in, activation=activation, bias=bias, gated=gated, row_scale=row_scale)
+    down = GemmOp(name="down", m=m, n=d_out, k=d_hidden, source="up", bias=bias, residual=residual)
     return Workload(kind=WorkloadKind.FFN, ops=(up, down), dtype=dtype)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from tuner.core.evaluator import Environment
 from tuner.core.gpu import SIMULATED_PREFIX
@@ -22,7 +22,7 @@ def _kin(one: Workload, other: Workload) -> bool:
     """Whether they differ in sizes alone."""
 
     def form(workload: Workload) -> object:
-        return workload.kind, workload.dtype, [(op.activation, op.bias) for op in workload.ops]
+        return workload.kind, workload.dtype, [replace(op, m=1, n=1, k=1) for op in workload.ops]
 
     return form(one) == form(other)
 

@@ -31,6 +31,11 @@ TargetId = Annotated[
 ]
 
 
+#: Fields of an ffn pair beside its kind and dtype: those that must be given, and those with a default.
+_FFN_SIZES = ("m", "d_in", "d_hidden", "d_out")
+_FFN_OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")
+
+
 class Strict(BaseModel):
     """Refuses unknown fields and values that only look right."""
 
@@ -38,7 +43,10 @@ class Strict(BaseModel):
 
 
 class FfnPair(Strict):
-    """Y[m, d_out] = act(X[m, d_in] W1[d_hidden, d_in]^T + b1) W2[d_out, d_hidden]^T + b2."""
+    """Y[m, d_out] = act(s[m] X[m, d_in] W1[d_hidden, d_in]^T + b1) W2[d_out, d_hidden]^T + b2 + R[m, d_out].
+
+    Gated, W1 is [2 d_hidden, d_in], a gate above an up projection, and the intermediate is act(gate) * up.
+    """
 
     kind: Literal["ffn"] = Field(description="two GEMMs, the second reads the first one's output")
     m: Size = Field(description="rows of X and Y")
@@ -48,6 +56,16 @@ class FfnPair(Strict):
     dtype: DtypeName = Dtype.FP16
     activation: ActivationName = Activation.IDENTITY
     bias: bool = Field(default=False, description="whether both products add a bias vector")
+    gated: bool = Field(
+        default=False,
+        description="whether W1 holds a gate above an up projection and the intermediate is act(gate) * up: "
+        "SwiGLU with silu, GeGLU with gelu",
+    )
+    residual: bool = Field(default=False, description="whether R [m, d_out] is added to the second product")
+    row_scale: bool = Field(
+        default=False,
+        description="whether row i of the first product is multiplied by s[i], fp32: RMSNorm, its weight in W1",
+    )
 
     def to_workload(self) -> Workload:
         """The two ops."""
@@ -66,6 +84,9 @@ class FfnPair(Strict):
             dtype=workload.dtype,
             activation=up.activation,
             bias=up.bias,
+            gated=up.gated,
+            residual=down.residual,
+            row_scale=up.row_scale,
         )
 
 
@@ -137,13 +158,17 @@ EXAMPLES: dict[str, Any] = {
     "all_fields": {
         "summary": "A feed-forward block with SiLU, every field given",
         "value": {
-            "pair": {**LLAMA_FFN, "activation": "silu", "bias": False},
+            "pair": {**LLAMA_FFN, **dict.fromkeys(_FFN_OPTIONS, False), "activation": "silu"},
             "target": "simulated:h200",
             "objective": {"l2": "cold", "regime": "burst"},
             "budget": {"trials": 60, "seconds": 600},
             "seed": 0,
             "reuse": True,
         },
+    },
+    "gated": {
+        "summary": "A SwiGLU feed-forward block behind RMSNorm, with its residual",
+        "value": {"pair": {**LLAMA_FFN, "activation": "silu", "gated": True, "residual": True, "row_scale": True}},
     },
     "independent": {
         "summary": "Two GEMMs that share nothing",
@@ -214,6 +239,9 @@ class BestQuery(BaseModel):
     d_out: Size | None = Field(default=None, description="ffn: columns of Y")
     activation: Activation | None = Field(default=None, description="ffn: identity unless given")
     bias: bool | None = Field(default=None, description="ffn: false unless given")
+    gated: bool | None = Field(default=None, description="ffn: false unless given")
+    residual: bool | None = Field(default=None, description="ffn: false unless given")
+    row_scale: bool | None = Field(default=None, description="ffn: false unless given")
     first: Sizes | None = None
     second: Sizes | None = None
     dtype: Dtype = Field(default=Dtype.FP16, description="element type of every tensor")
@@ -226,11 +254,11 @@ class BestQuery(BaseModel):
         Raises:
             InvalidInput: a parameter of the pair is missing, or belongs to the other kind.
         """
-        ffn = {name: getattr(self, name) for name in ("m", "d_in", "d_hidden", "d_out", "activation", "bias")}
+        ffn = {name: getattr(self, name) for name in (*_FFN_SIZES, *_FFN_OPTIONS)}
         independent = {"first": self.first, "second": self.second}
         mine, others = (ffn, independent) if self.kind == "ffn" else (independent, ffn)
         for name, value in mine.items():
-            if value is None and name not in ("activation", "bias"):
+            if value is None and name not in _FFN_OPTIONS:
                 raise InvalidInput(name, f"is missing: a pair of kind {self.kind} needs it", f"add `{name}=…`")
         for name, value in others.items():
             if value is not None:
