@@ -137,7 +137,9 @@ def to_bits(values: cupy.ndarray, dtype: str) -> cupy.ndarray:
 
 
 def to_float64(bits: cupy.ndarray, dtype: str) -> cupy.ndarray:
-    """The inverse of `to_bits`."""
+    """The inverse of `to_bits`; fp32 is held as it is."""
+    if dtype == "fp32":
+        return bits.astype(cupy.float64)
     values = bits.view(cupy.float16) if dtype == "fp16" else (bits.astype(cupy.uint32) << 16).view(cupy.float32)
     return values.astype(cupy.float64)
 
@@ -152,12 +154,14 @@ def activate(z: cupy.ndarray, activation: str) -> cupy.ndarray:
 
 
 def random_tensors(manifest: dict[str, Any]) -> dict[str, cupy.ndarray]:
-    """Random inputs, and NaN where the kernel will write."""
+    """Random inputs, row scales in [0.5, 2), and NaN where the kernel will write."""
     random = cupy.random.default_rng(7)
     tensors = {}
     for tensor in manifest["tensors"]:
         if tensor["role"] in ("intermediate", "output"):
             tensors[tensor["name"]] = cupy.full(tensor["shape"], 0x7FFF, cupy.uint16)
+        elif tensor["role"] == "row_scale":
+            tensors[tensor["name"]] = 0.5 + 1.5 * random.random(tensor["shape"], dtype=cupy.float32)
         else:
             scale = tensor["shape"][-1] ** -0.5 if tensor["role"] == "weight" else 1.0
             values = random.standard_normal(tensor["shape"], dtype=cupy.float32) * cupy.float32(scale)
@@ -165,16 +169,28 @@ def random_tensors(manifest: dict[str, Any]) -> dict[str, cupy.ndarray]:
     return tensors
 
 
+def expected(op: dict[str, Any], values: dict[str, cupy.ndarray]) -> cupy.ndarray:
+    """C = act(s A W^T + bias) + R; gated, W's upper half goes through the activation and multiplies the lower one."""
+    name = op["name"]
+    z = values[op["source"]] @ values[f"{name}.w"].T
+    if op.get("row_scale"):
+        z *= values[f"{name}.row_scale"][:, None]
+    if op["bias"]:
+        z += values[f"{name}.bias"]
+    if op.get("gated"):
+        z = activate(z[:, : op["n"]], op["activation"]) * z[:, op["n"] :]
+    else:
+        z = activate(z, op["activation"])
+    return z + values[f"{name}.residual"] if op.get("residual") else z
+
+
 def rel_error(manifest: dict[str, Any], tensors: dict[str, cupy.ndarray]) -> float:
     """The worst ||out - reference|| / ||reference|| of all ops, against float64."""
-    dtype = manifest["workload"]["dtype"]
-    values = {name: to_float64(bits, dtype) for name, bits in tensors.items()}
+    dtypes = {tensor["name"]: tensor["dtype"] for tensor in manifest["tensors"]}
+    values = {name: to_float64(data, dtypes[name]) for name, data in tensors.items()}
     worst = 0.0
     for op in manifest["workload"]["ops"]:
-        z = values[op["source"]] @ values[f"{op['name']}.w"].T
-        if op["bias"]:
-            z += values[f"{op['name']}.bias"]
-        want = activate(z, op["activation"])
+        want = expected(op, values)
         error = float(cupy.linalg.norm(values[op["name"]] - want) / cupy.linalg.norm(want))
         worst = error if not error <= worst else worst  # NaN stays
     return worst

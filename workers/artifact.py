@@ -110,19 +110,25 @@ def _launch(index: int, plan: VerifiedPlan, workload: Workload, candidate: Candi
 
 
 def _tensors(workload: Workload) -> list[dict[str, Any]]:
-    """Every tensor by name, with its role and shape; all row-major, contiguous, 16-byte aligned."""
-    dtype = str(workload.dtype)
+    """Every tensor by name, with its role and shape; all row-major, contiguous, 16-byte aligned.
+
+    A gated op's weight and bias have the gate's rows first, then the up projection's.
+    """
     tensors: list[dict[str, Any]] = []
 
-    def add(name: str, role: str, shape: list[int]) -> None:
+    def add(name: str, role: str, shape: list[int], dtype: str = str(workload.dtype)) -> None:
         if all(tensor["name"] != name for tensor in tensors):
             tensors.append({"name": name, "role": role, "shape": shape, "dtype": dtype})
 
     for i, op in enumerate(workload.ops):
         if workload.producer_of(i) is None:
             add(op.source, "input", [op.m, op.k])
-        add(f"{op.name}.w", "weight", [op.n, op.k])
+        add(f"{op.name}.w", "weight", [op.weight_rows, op.k])
         if op.bias:
-            add(f"{op.name}.bias", "bias", [op.n])
+            add(f"{op.name}.bias", "bias", [op.weight_rows])
+        if op.residual:
+            add(f"{op.name}.residual", "residual", [op.m, op.n])
+        if op.row_scale:
+            add(f"{op.name}.row_scale", "row_scale", [op.m], "fp32")
         add(op.name, "intermediate" if workload.consumers_of(i) else "output", [op.m, op.n])
     return tensors

@@ -18,17 +18,19 @@ from workers.render import SIGNALS_OFFSET_BYTES
 DEFAULT_SPIN_LIMIT_CYCLES = 1_000_000_000
 
 _HEAD_BYTES = 104
-_OP_BYTES = 48
+_OP_BYTES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpBuffers:
-    """Device addresses of one op's operands, and its shape; the bias is 0 where there is none."""
+    """Device addresses of one op's operands, and its shape; 0 for an operand that it has not."""
 
     a: int
     w: int
     bias: int
     c: int
+    residual: int = 0
+    row_scale: int = 0
     m: int
     n: int
     k: int
@@ -47,7 +49,9 @@ def pack_args(
     """The parameter of one launch; `is_dependent` where it is launched programmatically, `trace_address` of its stamps
     where the build is traced."""
     head = struct.pack("<QQqiiQ", words_address, workspace_address, spin_limit_cycles, is_dependent, 0, trace_address)
-    tail = b"".join(struct.pack("<QQQQiiii", o.a, o.w, o.bias, o.c, o.m, o.n, o.k, 0) for o in ops)
+    tail = b"".join(
+        struct.pack("<QQQQQQiiii", o.a, o.w, o.bias, o.c, o.residual, o.row_scale, o.m, o.n, o.k, 0) for o in ops
+    )
     return head + plan.words[:HEADER_WORDS].tobytes() + tail
 
 
@@ -66,15 +70,17 @@ def parameter_layout(workload: Workload) -> dict[str, Any]:
         field("plan_header", 40, "int32[16]", "the first 16 words of the plan, by value"),
     ]
     for i, op in enumerate(workload.ops):
-        base = _HEAD_BYTES + i * _OP_BYTES
+        base, rows = _HEAD_BYTES + i * _OP_BYTES, "2n" if op.gated else "n"
         fields += [
             field(f"{op.name}.a", base, "pointer", f"{op.source} [m, k]"),
-            field(f"{op.name}.w", base + 8, "pointer", "weight [n, k]"),
-            field(f"{op.name}.bias", base + 16, "pointer", "bias [n], or null"),
+            field(f"{op.name}.w", base + 8, "pointer", f"weight [{rows}, k]"),
+            field(f"{op.name}.bias", base + 16, "pointer", f"bias [{rows}], or null"),
             field(f"{op.name}.c", base + 24, "pointer", "output [m, n]"),
-            field(f"{op.name}.m", base + 32, "int32", str(op.m)),
-            field(f"{op.name}.n", base + 36, "int32", str(op.n)),
-            field(f"{op.name}.k", base + 40, "int32", str(op.k)),
+            field(f"{op.name}.residual", base + 32, "pointer", "residual [m, n], or null"),
+            field(f"{op.name}.row_scale", base + 40, "pointer", "fp32 row scale [m], or null"),
+            field(f"{op.name}.m", base + 48, "int32", str(op.m)),
+            field(f"{op.name}.n", base + 52, "int32", str(op.n)),
+            field(f"{op.name}.k", base + 56, "int32", str(op.k)),
         ]
     size = _HEAD_BYTES + len(workload.ops) * _OP_BYTES
     return {"size_bytes": size, "spin_limit_cycles": DEFAULT_SPIN_LIMIT_CYCLES, "fields": fields}

@@ -90,10 +90,11 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
 
 
 def _op_config(op: GemmOp, tile: Tile, num_warps: int) -> str:
-    grid = warp_grid(tile, num_warps)
+    grid = warp_grid(tile, num_warps, op.rows_per_column)
     if grid is None:
         raise IllegalSchedule(f"no grid of {num_warps} warps fits the tile {tile} of {op.name}")
-    fields = (tile.m, tile.n, tile.k, *grid, copy_bytes(op), _ACTIVATIONS[op.activation], str(op.bias).lower())
+    options = (str(option).lower() for option in (op.bias, op.gated, op.residual, op.row_scale))
+    fields = (tile.m, tile.n, tile.k, *grid, copy_bytes(op), _ACTIVATIONS[op.activation], *options)
     return f"    {{{', '.join(map(str, fields))}}},  // {op.name}"
 
 

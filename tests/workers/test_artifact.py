@@ -25,6 +25,7 @@ from workers.parameter import OpBuffers, pack_args
 from workers.render import render
 
 WORKLOAD = ffn_pair(m=48, d_in=64, d_hidden=128, d_out=96, activation=Activation.RELU, bias=True)
+POINTERS = ("a", "w", "bias", "c", "residual", "row_scale")
 REAL = Environment(gpu_name="NVIDIA H200", simulated=False, driver="580.1", cuda="13.0")
 TWIN = Environment(gpu_name="simulated NVIDIA H200", simulated=True)
 
@@ -95,7 +96,7 @@ def test_the_parameters_fields_fill_the_struct_without_overlap() -> None:
         assert field["offset"] % min(8, sizes[field["type"]]) == 0
         end = field["offset"] + sizes[field["type"]]
     assert layout["size_bytes"] - end < 16
-    assert layout["size_bytes"] == 104 + 2 * 48
+    assert layout["size_bytes"] == 104 + 2 * 64
 
 
 def test_the_manifests_offsets_find_every_field_of_a_packed_launch() -> None:
@@ -103,7 +104,7 @@ def test_the_manifests_offsets_find_every_field_of_a_packed_launch() -> None:
     schedule = Schedule.from_json(made.manifest["schedule"])
     (plan,) = plans_for(WORKLOAD, CATALOGUE["h200"], Candidate(plan_kind=PlanKind.FUSED, schedule=schedule))
     buffers = tuple(
-        OpBuffers(a=10 * i + 1, w=10 * i + 2, bias=10 * i + 3, c=10 * i + 4, m=op.m, n=op.n, k=op.k)
+        OpBuffers(**{part: 10 * i + j for j, part in enumerate(POINTERS)}, m=op.m, n=op.n, k=op.k)
         for i, op in enumerate(WORKLOAD.ops)
     )
     packed = pack_args(77, 88, 99, plan, buffers, is_dependent=True)
@@ -117,8 +118,9 @@ def test_the_manifests_offsets_find_every_field_of_a_packed_launch() -> None:
     }
     assert (found["words"], found["workspace"], found["spin_limit_cycles"]) == (77, 88, 99)
     assert found["is_dependent"] == 1
-    assert [found[f"up.{part}"] for part in ("a", "w", "bias", "c", "m", "n", "k")] == [1, 2, 3, 4, 48, 128, 64]
-    assert [found[f"down.{part}"] for part in ("a", "w", "bias", "c", "m", "n", "k")] == [11, 12, 13, 14, 48, 96, 128]
+    parts = (*POINTERS, "m", "n", "k")
+    assert [found[f"up.{part}"] for part in parts] == [0, 1, 2, 3, 4, 5, 48, 128, 64]
+    assert [found[f"down.{part}"] for part in parts] == [10, 11, 12, 13, 14, 15, 48, 96, 128]
     header = next(field["offset"] for field in layout["fields"] if field["name"] == "plan_header")
     assert packed[header : header + 64] == made.files["plan0.bin"][:64]
 
@@ -137,6 +139,23 @@ def test_tensors_tell_every_operand_once() -> None:
         "down.bias": ("bias", [96]),
         "down": ("output", [48, 96]),
     }
+
+
+def test_a_gated_launch_lists_its_operands_and_where_they_go() -> None:
+    options = dict.fromkeys(("bias", "gated", "residual", "row_scale"), True)
+    workload = ffn_pair(m=48, d_in=64, d_hidden=128, d_out=96, activation=Activation.SILU, **options)
+    manifest = artifact(PlanKind.FUSED, Assignment.TICKET, REAL, workload).manifest
+    tensors = {t["name"]: (t["role"], t["shape"], t["dtype"]) for t in manifest["tensors"]}
+    assert tensors["up.w"] == ("weight", [256, 64], "fp16")
+    assert tensors["up.bias"] == ("bias", [256], "fp16")
+    assert tensors["up.row_scale"] == ("row_scale", [48], "fp32")
+    assert tensors["up"] == ("intermediate", [48, 128], "fp16")
+    assert tensors["down.residual"] == ("residual", [48, 96], "fp16")
+    fields = {field["name"]: field for field in manifest["parameter"]["fields"]}
+    assert fields["up.w"]["meaning"] == "weight [2n, k]"
+    assert fields["down.w"]["meaning"] == "weight [n, k]"
+    assert {f"{op}.{part}" for op in ("up", "down") for part in ("residual", "row_scale")} <= fields.keys()
+    assert manifest["launches"][0]["dynamic_smem_bytes"] == 3 * (16 + 2 * 32) * 32 * 2
 
 
 def test_a_simulated_artifact_says_so_and_has_no_cubin() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -37,15 +38,40 @@ def axes(tiling: Tiling) -> tuple[int, ...]:
     )
 
 
-def sample(arch: str) -> list[Tiling]:
+#: Every option at once: the most registers that an epilogue takes.
+GATED = ffn_pair(
+    m=2048,
+    d_in=4096,
+    d_hidden=14336,
+    d_out=4096,
+    activation=Activation.SILU,
+    bias=True,
+    gated=True,
+    residual=True,
+    row_scale=True,
+)
+
+
+def sample(arch: str, workload: Workload | None = None) -> list[Tiling]:
     """A pairwise covering sample of the space of one architecture."""
-    return covering_sample(Space(pair(), CATALOGUE[GPU_OF_ARCH[arch]]).tilings, axes)
+    return covering_sample(Space(workload or pair(), CATALOGUE[GPU_OF_ARCH[arch]]).tilings, axes)
 
 
 @pytest.mark.parametrize(("arch", "tiling"), [(arch, t) for arch in GPU_OF_ARCH for t in sample(arch)], ids=str)
 def test_a_tiling_compiles_without_spills_or_warnings(arch: str, tiling: Tiling) -> None:
     assert CATALOGUE[GPU_OF_ARCH[arch]].arch == arch
-    cubin, log = compile_source(render(pair(), tiling), arch)
+    compile_cleanly(pair(), tiling, arch)
+
+
+@pytest.mark.parametrize(
+    ("arch", "tiling"), [(arch, t) for arch in ("sm_80", "sm_90a") for t in sample(arch, GATED)], ids=str
+)
+def test_a_gated_tiling_compiles_without_spills_or_warnings(arch: str, tiling: Tiling) -> None:
+    compile_cleanly(GATED, tiling, arch)
+
+
+def compile_cleanly(workload: Workload, tiling: Tiling, arch: str) -> None:
+    cubin, log = compile_source(render(workload, tiling), arch)
     resources = parse_log(log)
     assert cubin[:4] == b"\x7fELF"
     assert resources.spill_bytes == 0
@@ -71,8 +97,11 @@ def test_every_epilogue_and_alignment_compiles(activation: Activation, dtype: Dt
     workload = ffn_pair(
         m=7, d_in=32 + k, d_hidden=64 + k, d_out=5, dtype=dtype, activation=activation, bias=dtype is Dtype.BF16
     )
-    _, log = compile_source(render(workload, SMALL), "sm_80")
-    assert parse_log(log).spill_bytes == 0
+    options = dict.fromkeys(("gated", "residual", "row_scale"), True)
+    gated = ffn_pair(m=7, d_in=32 + k, d_hidden=64 + k, d_out=5, dtype=dtype, activation=activation, **options)
+    for asked in (workload, gated):
+        _, log = compile_source(render(asked, SMALL), "sm_80")
+        assert parse_log(log).spill_bytes == 0
 
 
 @pytest.mark.parametrize("name", DEVICE_FILES)
@@ -103,13 +132,22 @@ def test_the_source_is_self_contained_and_names_what_it_is(pair_workload: Worklo
     assert "#include" not in source
     assert f"{KERNEL_NAME}(" in source
     assert pair_workload.describe() in source
-    assert "{32, 64, 32, 1, 4, 16, kSilu, true},  // up" in source
-    assert "{16, 32, 64, 1, 4, 16, kIdentity, true},  // down" in source
+    assert "{32, 64, 32, 1, 4, 16, kSilu, true, false, false, false},  // up" in source
+    assert "{16, 32, 64, 1, 4, 16, kIdentity, true, false, false, false},  // down" in source
+
+
+def test_every_option_of_an_op_changes_the_source(pair_workload: Workload) -> None:
+    up, down = pair_workload.ops
+    variants = [
+        replace(pair_workload, ops=ops)
+        for option in ("gated", "residual", "row_scale")
+        for ops in ((replace(up, **{option: True}), down), (up, replace(down, **{option: True})))
+    ]
+    sources = {render(workload, SMALL) for workload in (pair_workload, *variants)}
+    assert len(sources) == 1 + len(variants)
 
 
 def test_every_tiling_axis_changes_the_source(pair_workload: Workload) -> None:
-    from dataclasses import replace
-
     variants = [
         SMALL,
         replace(SMALL, num_stages=4),

@@ -4,13 +4,17 @@
 
 enum Activation : int { kIdentity = 0, kRelu = 1, kGelu = 2, kSilu = 3 };
 
-// One op of the chain: C[m, n] = activation(A[m, k] W[n, k]^T + bias[n]).
+// One op of the chain: C[m, n] = activation(s[m] A[m, k] W[n, k]^T + bias[n]) + R[m, n]; where it is gated, W is [2n, k]
+// and the bias [2n], the gate's rows first, and C = activation(gate) * up + R.
 struct OpConfig {
-  int tile_m, tile_n, tile_k;  // one task's tile; k is the depth of one pipeline stage
+  int tile_m, tile_n, tile_k;  // one task's tile of C; k is the depth of one pipeline stage
   int warps_m, warps_n;        // the CTA's warps as a grid over the tile
   int copy_bytes;              // global -> shared copy width: 16, 8, 4, or 2 where rows of k elements are only that aligned
   Activation activation;
-  bool bias;
+  bool bias, gated, residual, row_scale;
+
+  // Rows of W that a tile multiplies.
+  __device__ constexpr int weight_rows() const { return gated ? 2 * tile_n : tile_n; }
 };
 
 #ifndef TUNER_CONFIG
@@ -21,18 +25,18 @@ constexpr int kNumWarps = 4;
 constexpr int kNumOps = 2;
 constexpr bool kTrace = false;  // whether tasks are stamped, as in trace.cuh
 constexpr OpConfig kOps[kNumOps] = {
-    {64, 64, 64, 2, 2, 16, kSilu, true},
-    {16, 32, 64, 1, 4, 16, kIdentity, false},
+    {64, 32, 64, 2, 2, 16, kSilu, true, true, false, true},
+    {16, 32, 64, 1, 4, 16, kIdentity, false, false, true, false},
 };
 #endif
 
 constexpr int kNumThreads = 32 * kNumWarps;
 
-// Bytes of one pipeline stage: the A tile, then the W tile, of the widest op.
+// Bytes of one pipeline stage: the A tile, then the W slice, of the widest op.
 __device__ constexpr int max_stage_bytes() {
   int widest = 0;
   for (const OpConfig& op : kOps) {
-    const int bytes = (op.tile_m + op.tile_n) * op.tile_k * 2;
+    const int bytes = (op.tile_m + op.weight_rows()) * op.tile_k * 2;
     widest = bytes > widest ? bytes : widest;
   }
   return widest;
@@ -43,7 +47,7 @@ constexpr int kStageBytes = max_stage_bytes();
 __device__ constexpr int max_accumulators() {
   int widest = 0;
   for (const OpConfig& op : kOps) {
-    const int accumulators = op.tile_m * op.tile_n / kNumThreads;
+    const int accumulators = op.tile_m * op.weight_rows() / kNumThreads;
     widest = accumulators > widest ? accumulators : widest;
   }
   return widest;

@@ -1,4 +1,4 @@
-// Bias, activation, rounding and the store of a finished tile, straight from the accumulators.
+// Row scale, bias, activation, gate, residual, rounding and the store of a finished tile, straight from the accumulators.
 //
 // Layout of one 16 x 8 fragment: lane l holds columns 2 (l % 4) and the next of rows l / 4 and l / 4 + 8.
 #pragma once
@@ -18,22 +18,40 @@ __device__ __forceinline__ float activate(float x) {
   return x;
 }
 
+// Two columns from `column` on; those outside the matrix are zero.
+__device__ __forceinline__ void load_two(float (&values)[2], const u16* row, int column, int n) {
+  values[0] = column < n ? unpack_one<kBf16>(row[column]) : 0.0f;
+  values[1] = column + 1 < n ? unpack_one<kBf16>(row[column + 1]) : 0.0f;
+}
+
+// Columns come in pairs of neighbours, of which one may be outside. A residual is read by who writes the same element.
 template <int kOp>
 __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, const Task& task) {
   using Tile = MmaTile<kOp>;
   constexpr OpConfig kConfig = Tile::kConfig;
+  constexpr int kFragsPerColumn = kConfig.gated ? 2 : 1;
   const OpArgs& op = args.ops[task.op];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int row0 = task.tile_m * Tile::kTileM + warp / kConfig.warps_n * Tile::kWarpM + lane / 4;
   const int column0 = task.tile_n * Tile::kTileN + warp % kConfig.warps_n * Tile::kWarpN + lane % 4 * 2;
   const bool pairs = op.n % 2 == 0;  // then a pair of columns is 4-byte aligned, and never half outside
+  float scale[Tile::kFragsM][2];
 #pragma unroll
-  for (int j = 0; j < Tile::kFragsN; ++j) {
-    const int column = column0 + j * 8;
-    float bias[2] = {0.0f, 0.0f};
+  for (int i = 0; i < Tile::kFragsM; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = row0 + i * 16 + half * 8;
+      scale[i][half] = 1.0f;
+      if constexpr (kConfig.row_scale) scale[i][half] = row < op.m ? __ldg(op.row_scale + row) : 0.0f;
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < Tile::kFragsN; j += kFragsPerColumn) {
+    const int column = column0 + j / kFragsPerColumn * 8;
+    float bias[kFragsPerColumn][2] = {};
     if constexpr (kConfig.bias) {
-      if (column < op.n) bias[0] = unpack_one<kBf16>(__ldg(op.bias + column));
-      if (column + 1 < op.n) bias[1] = unpack_one<kBf16>(__ldg(op.bias + column + 1));
+#pragma unroll
+      for (int part = 0; part < kFragsPerColumn; ++part) load_two(bias[part], op.bias + part * op.n, column, op.n);
     }
 #pragma unroll
     for (int i = 0; i < Tile::kFragsM; ++i) {
@@ -41,9 +59,19 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
       for (int half = 0; half < 2; ++half) {
         const int row = row0 + i * 16 + half * 8;
         if (row >= op.m || column >= op.n) continue;
-        const u32 packed = pack_two<kBf16>(activate<kConfig.activation>(tile.acc[Tile::index(i, j) + 2 * half] + bias[0]),
-                                           activate<kConfig.activation>(tile.acc[Tile::index(i, j) + 2 * half + 1] + bias[1]));
-        u16* target = op.c + static_cast<long long>(row) * op.n + column;
+        const long long first = static_cast<long long>(row) * op.n + column;
+        const float* sums = tile.acc + Tile::index(i, j) + 2 * half;
+        float residual[2] = {0.0f, 0.0f};
+        if constexpr (kConfig.residual) load_two(residual, op.residual + (first - column), column, op.n);
+        float out[2];
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          out[c] = activate<kConfig.activation>(scale[i][half] * sums[c] + bias[0][c]);
+          if constexpr (kConfig.gated) out[c] *= scale[i][half] * sums[Tile::index(0, 1) + c] + bias[1][c];
+          if constexpr (kConfig.residual) out[c] += residual[c];
+        }
+        const u32 packed = pack_two<kBf16>(out[0], out[1]);
+        u16* target = op.c + first;
         if (pairs) {
           *reinterpret_cast<u32*>(target) = packed;
         } else {

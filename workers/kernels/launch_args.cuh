@@ -23,15 +23,18 @@ struct Wait {
 };
 static_assert(sizeof(Wait) == 16, "a wait is 4 words");
 
-// Row-major, contiguous operands of one op: a [m, k], w [n, k], bias [n] or null, c [m, n].
+// Row-major, contiguous operands of one op: a [m, k], w [n, k], bias [n], c [m, n], residual [m, n], row_scale [m]. Where
+// the op is gated, w is [2n, k] and bias [2n], the gate's half first. Null where the op has none.
 struct OpArgs {
   const u16* a;
   const u16* w;
   const u16* bias;
   u16* c;
+  const u16* residual;
+  const float* row_scale;
   int m, n, k, zero;
 };
-static_assert(sizeof(OpArgs) == 48, "the host lays OpArgs out in 48 bytes");
+static_assert(sizeof(OpArgs) == 64, "the host lays OpArgs out in 64 bytes");
 
 // Who gave up waiting, for what: written once per abort, by the first.
 struct AbortRecord {

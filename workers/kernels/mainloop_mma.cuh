@@ -1,5 +1,9 @@
 // The mma.sync main loop: C tile = A tile W tile^T over all of k, through a ring of kNumStages stages in shared memory.
-// A stage holds the A tile [tile_m][tile_k] and then the W tile [tile_n][tile_k], laid out as in copy.cuh.
+// A stage holds the A tile [tile_m][tile_k] and then the W tile [tile_n][tile_k], laid out as in copy.cuh. Of a gated op
+// a stage holds two W tiles, the gate's and the up projection's for the same columns of C.
+//
+// Fragments. Where an op is gated, fragment 2 j holds the gate of a warp's columns 8 j and on, and 2 j + 1 their up
+// projection, so both end in the same accumulators' owner, and only their product leaves.
 //
 // Order. All threads copy, all threads compute. Step t requests stage t + kNumStages - 1 into the slot of stage t - 1,
 // which every warp has left: they all passed the barrier in step t - 1 after their last read of it. Before its last
@@ -17,14 +21,33 @@ template <int kOp>
 struct MmaTile {
   static constexpr OpConfig kConfig = kOps[kOp];
   static constexpr int kTileM = kConfig.tile_m, kTileN = kConfig.tile_n, kTileK = kConfig.tile_k;
-  static constexpr int kWarpM = kTileM / kConfig.warps_m, kWarpN = kTileN / kConfig.warps_n;
-  static constexpr int kFragsM = kWarpM / 16, kFragsN = kWarpN / 8;
+  static constexpr bool kGated = kConfig.gated;
+  static constexpr int kWarpM = kTileM / kConfig.warps_m, kWarpN = kTileN / kConfig.warps_n;  // of C
+  static constexpr int kFragsM = kWarpM / 16, kFragsN = kWarpN / 8 * (kGated ? 2 : 1);
   static constexpr int kSlices = kTileK / 16;
   using Layout = RowLayout<kTileK>;
   static constexpr int kWOffset = kTileM * Layout::kRowBytes;
+  static constexpr int kUpOffset = kWOffset + kTileN * Layout::kRowBytes;
+  // From the rows of one pair of W fragments to the next.
+  static constexpr int kPairBytes = (kGated ? 8 : 16) * Layout::kRowBytes;
   static_assert(kConfig.warps_m * kConfig.warps_n == kNumWarps, "the warp grid must hold all warps");
   static_assert(kWarpM % 16 == 0 && kWarpN % 8 == 0, "a warp tile is made of 16 x 8 fragments");
   static_assert(kNumStages >= 2 && kSlices % 2 == 0, "two fragment buffers alternate within a stage");
+
+  // Copies the W slice of a stage: the rows of the task's columns, and of the up projection's n rows below.
+  struct WeightCopy {
+    using Copy = TileCopy<kTileN, kTileK, kConfig.copy_bytes>;
+    Copy w, up;
+
+    __device__ WeightCopy(const OpArgs& op, const Task& task)
+        : w(op.w, task.tile_n * kTileN, op.n, op.k),
+          up(kGated ? op.w + static_cast<long long>(op.n) * op.k : op.w, task.tile_n * kTileN, op.n, op.k) {}
+
+    __device__ __forceinline__ void copy(u32 stage, int k0, int k) {
+      w.copy(stage + kWOffset, k0, k);
+      if constexpr (kGated) up.copy(stage + kUpOffset, k0, k);
+    }
+  };
 
   // Operand fragments of one slice, 16 columns of k.
   struct Fragments {
@@ -48,7 +71,8 @@ struct MmaTile {
     __device__ Lane() {
       const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
       const int a = warp / kConfig.warps_n * kWarpM + (lane & 15);
-      const int w = warp % kConfig.warps_n * kWarpN + (lane & 7) + ((lane >> 4) << 3);
+      // Half the lanes point at the pair's second fragment: the next eight rows, or the up projection's.
+      const int w = warp % kConfig.warps_n * kWarpN + (lane & 7) + (lane >> 4) * (kGated ? kTileN : 8);
       a_row = a * Layout::kRowBytes;
       a_swizzled = Layout::offset(a, lane >> 4) - a_row;
       w_row = kWOffset + w * Layout::kRowBytes;
@@ -64,7 +88,7 @@ struct MmaTile {
 #pragma unroll
     for (int j = 0; j + 1 < kFragsN; j += 2) {
       u32 two[4];
-      ldmatrix_x4(two, w + j * 8 * Layout::kRowBytes);
+      ldmatrix_x4(two, w + j / 2 * kPairBytes);
       frags.b[j][0] = two[0], frags.b[j][1] = two[1], frags.b[j + 1][0] = two[2], frags.b[j + 1][1] = two[3];
     }
     if constexpr (kFragsN % 2 == 1) ldmatrix_x2(frags.b[kFragsN - 1], w + (kFragsN - 1) * 8 * Layout::kRowBytes);
@@ -93,9 +117,9 @@ struct MmaTile {
     if (threadIdx.x == 0 && !waits) trace_stamp(args, scheduler.next, kReady);
     const int num_steps = (op.k + kTileK - 1) / kTileK;
     TileCopy<kTileM, kTileK, kConfig.copy_bytes> copy_a(op.a, task.tile_m * kTileM, op.m, op.k);
-    TileCopy<kTileN, kTileK, kConfig.copy_bytes> copy_w(op.w, task.tile_n * kTileN, op.n, op.k);
+    WeightCopy copy_w(op, task);
 
-    for (int step = 0; step < kNumStages - 1 && step < num_steps; ++step) copy_w.copy(ring + step * kStageBytes + kWOffset, step * kTileK, op.k);
+    for (int step = 0; step < kNumStages - 1 && step < num_steps; ++step) copy_w.copy(ring + step * kStageBytes, step * kTileK, op.k);
     if (!wait_for(args, task, scheduler.next, scheduler.epoch)) {
       cp_async_wait<0>();
       return false;
@@ -133,7 +157,7 @@ struct MmaTile {
         if (slice == 0) {
           if (ahead < num_steps) {
             copy_a.copy(write_stage, ahead * kTileK, op.k);
-            copy_w.copy(write_stage + kWOffset, ahead * kTileK, op.k);
+            copy_w.copy(write_stage, ahead * kTileK, op.k);
           }
           cp_async_commit();
           write_stage += kStageBytes;
