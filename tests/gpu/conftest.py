@@ -6,12 +6,18 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tuner.core.gpu import Gpu, gpu_from_live
 from tuner.errors import WorkerError
 from workers.build import Builder
 from workers.cards import Card, usable_gpus
+from workers.render import device_text
+
+if TYPE_CHECKING:
+    from workers.gpu.session import Session
 
 GPU_REQUIRED = bool(os.environ.get("TUNER_REQUIRE_GPU"))
 if importlib.util.find_spec("cupy") is None and not GPU_REQUIRED:
@@ -39,3 +45,19 @@ def builder(card: Card, build_cache: Path) -> Iterator[Builder]:
     builder = Builder(build_cache, num_processes=4)
     yield builder
     builder.close()
+
+
+@pytest.fixture(scope="module")
+def gpu(card: Card) -> Gpu:
+    """The card in the domain's terms."""
+    from workers.gpu.child import live_facts
+
+    return gpu_from_live(live_facts(card.uuid))
+
+
+@pytest.fixture(scope="module")
+def session(builder: Builder, gpu: Gpu) -> Session:
+    """What the child does, in this process."""
+    from workers.gpu.session import Session
+
+    return Session(builder.build(device_text("tools.cu"), gpu.arch).cubin)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tuner.core.evaluator import Problem
+from tuner.core.gpu import Gpu
 from tuner.core.job import Objective
-from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.outcome import Candidate, Measured, PlanKind
 from tuner.core.plan import Plan
 from tuner.core.schedule import Assignment, Granularity, Interleave, Ordering, Raster, Schedule, Tile, Tiling
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Workload
+from workers.build import Builder
+from workers.candidates import prepare
+
+if TYPE_CHECKING:
+    from workers.gpu.session import Session
 
 
 def problem(workload: Workload, seed: int = 1) -> Problem:
@@ -54,3 +60,12 @@ def forged(verified: VerifiedPlan, words: np.ndarray[Any, np.dtype[np.int32]]) -
     copy: VerifiedPlan = pickle.loads(pickle.dumps(verified))
     object.__setattr__(copy, "plan", Plan.from_words(words))
     return copy
+
+
+def run(session: Session, builder: Builder, gpu: Gpu, asked: Problem, candidate: Candidate) -> Measured:
+    """Builds, checks and times one candidate, which must succeed."""
+    prepared = prepare(asked.workload, gpu, candidate, builder, {})
+    assert not prepared.refusal
+    outcome = session.evaluate(asked, prepared.work).outcome
+    assert isinstance(outcome, Measured), outcome
+    return outcome

@@ -10,7 +10,7 @@ import pytest
 
 from tests.gpu.helpers import problem, schedule
 from tuner.core.evaluator import Problem
-from tuner.core.gpu import Gpu, gpu_from_live
+from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
 from tuner.core.outcome import Candidate, Measured, PlanKind
 from tuner.core.schedule import Assignment, Schedule
@@ -23,27 +23,13 @@ pytest.importorskip("cupy")
 
 from workers.gpu.algorithms import pick_algorithms
 from workers.gpu.baselines import runner_of
-from workers.gpu.child import live_facts
 from workers.gpu.launch import Kernel, LaunchRefused
 from workers.gpu.session import Prepared, Session
 from workers.messages import Work
-from workers.supervisor import Card
 
 #: A weight-bound pair, a ragged one, and one with several waves of tiles.
 SHAPES = [(16, 512, 1024, 256), (37, 129, 31, 257), (640, 512, 1024, 768)]
 OURS = [kind for kind in PlanKind if kind.is_ours]
-
-
-@pytest.fixture(scope="module")
-def gpu(card: Card) -> Gpu:
-    return gpu_from_live(live_facts(card.uuid))
-
-
-@pytest.fixture(scope="module")
-def session(builder: Builder, gpu: Gpu) -> Session:
-    from workers.render import device_text
-
-    return Session(builder.build(device_text("tools.cu"), gpu.arch).cubin)
 
 
 def chosen_for(workload: Workload, assignment: Assignment) -> Schedule:

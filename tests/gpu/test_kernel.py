@@ -7,20 +7,16 @@ import random
 import pytest
 
 from tests.covering import covering_sample
-from tests.gpu.helpers import fused, problem, schedule
-from tuner.core.evaluator import Problem
-from tuner.core.gpu import CATALOGUE, Gpu, gpu_from_live
-from tuner.core.outcome import Candidate, Measured, PlanKind
+from tests.gpu.helpers import fused, problem, run, schedule
+from tuner.core.gpu import CATALOGUE, Gpu
+from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import Interleave, InterleaveKind, Ordering, Schedule
 from tuner.core.space import SYNCS, Space
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 from workers.build import Builder
-from workers.candidates import prepare
 
 pytest.importorskip("cupy")
 
-from workers.cards import Card
-from workers.gpu.child import live_facts
 from workers.gpu.session import Session
 
 SHAPES = [
@@ -33,26 +29,6 @@ SHAPES = [
     (200, 256, 384, 320),
     (333, 36, 500, 44),
 ]
-
-
-@pytest.fixture(scope="module")
-def gpu(card: Card) -> Gpu:
-    return gpu_from_live(live_facts(card.uuid))
-
-
-@pytest.fixture(scope="module")
-def session(builder: Builder, gpu: Gpu) -> Session:
-    from workers.render import device_text
-
-    return Session(builder.build(device_text("tools.cu"), gpu.arch).cubin)
-
-
-def run(session: Session, builder: Builder, gpu: Gpu, asked: Problem, candidate: Candidate) -> Measured:
-    prepared = prepare(asked.workload, gpu, candidate, builder, {})
-    assert not prepared.refusal
-    outcome = session.evaluate(asked, prepared.work).outcome
-    assert isinstance(outcome, Measured), outcome
-    return outcome
 
 
 @pytest.mark.parametrize("dtype", list(Dtype))

@@ -6,12 +6,16 @@ from typing import Any, Protocol
 
 import cupy
 
-from tuner.core.workload import Activation, Dtype
+from tuner.core.workload import Activation, Dtype, GemmOp
 from workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from workers.gpu.data import ProblemData
 from workers.gpu.launch import Kernel, PlanOnDevice
+from workers.library import Epilogue, split_epilogue
 from workers.messages import Work
 from workers.parameter import OpBuffers, needs_co_residency
+
+#: Columns that a thread of `tuner_epilogue` takes at a time, where n is a multiple of it.
+EPILOGUE_WIDTH = 8
 
 
 class Runner(Protocol):
@@ -66,13 +70,15 @@ class ChainRunner:
 
 
 class LibraryRunner:
-    """The vendor library's calls, with its own fused epilogue where it has one and one elementwise kernel where not."""
+    """The vendor library's calls, with its own fused epilogue, and one elementwise kernel for what that cannot do."""
 
-    def __init__(self, lt: CublasLt, data: ProblemData, silu: Any) -> None:
-        """`silu` is the elementwise kernel `tuner_silu`."""
+    def __init__(self, lt: CublasLt, data: ProblemData, epilogue: Any) -> None:
+        """`epilogue` is the elementwise kernel `tuner_epilogue`."""
         self._dtype = data.workload.dtype
         self._ops = data.workload.ops
-        self._silu = silu
+        self._epilogue = epilogue
+        #: Gate and up projection of each gated op, [m, 2n].
+        self._sums = [cupy.empty((op.m, op.weight_rows), cupy.uint16) if op.gated else None for op in self._ops]
         buffers = data.slot_ops(0)
         self._gemms = [
             LibraryGemm(lt, op, self._dtype, buffer.bias) for op, buffer in zip(self._ops, buffers, strict=True)
@@ -88,12 +94,29 @@ class LibraryRunner:
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues one product per op."""
-        for op, gemm, choice, buffer in zip(self._ops, self._gemms, self.choices, ops, strict=True):
-            gemm.launch(buffer.a, buffer.w, buffer.c, self._workspace.data.ptr, stream, algorithm=choice)
-            if op.activation is Activation.SILU:
-                size = op.m * op.n
-                args = (cupy.uint64(buffer.c), cupy.int64(size), cupy.int32(self._dtype is Dtype.BF16))
-                self._silu((min(-(-size // 256), 4096),), (256,), args)
+        for op, gemm, choice, sums, buffer in zip(self._ops, self._gemms, self.choices, self._sums, ops, strict=True):
+            out = buffer.c if sums is None else int(sums.data.ptr)
+            workspace = self._workspace.data.ptr
+            gemm.launch(buffer.a, buffer.w, out, buffer.residual, workspace, stream, algorithm=choice)
+            if rest := split_epilogue(op)[1]:
+                self._finish(rest, op, out, buffer)
+
+    def _finish(self, rest: Epilogue, op: GemmOp, sums: int, buffer: OpBuffers) -> None:
+        """One pass over the sums, on the current stream."""
+        num_vectors = op.m * op.n // (EPILOGUE_WIDTH if op.n % EPILOGUE_WIDTH == 0 else 1)
+        args = (
+            cupy.uint64(sums),
+            cupy.uint64(buffer.c),
+            cupy.uint64(buffer.bias if rest.bias else 0),
+            cupy.uint64(buffer.residual if rest.residual else 0),
+            cupy.uint64(buffer.row_scale if rest.row_scale else 0),
+            cupy.uint32(op.m),
+            cupy.uint32(op.n),
+            cupy.int32(list(Activation).index(rest.activation)),
+            cupy.int32(rest.gated),
+            cupy.int32(self._dtype is Dtype.BF16),
+        )
+        self._epilogue((min(-(-num_vectors // 256), 4096),), (256,), args)
 
     def abort_record(self) -> str | None:
         """The library never waits."""

@@ -8,7 +8,8 @@ import cupy
 import numpy as np
 
 from tuner.core.workload import Dtype
-from workers.gpu.data import NUM_CHECK_SEEDS, ProblemData, Reference, from_bits
+from workers.gpu.data import NUM_CHECK_SEEDS, ProblemData, from_bits
+from workers.gpu.reference import Reference
 from workers.messages import Work
 from workers.parameter import OpBuffers
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from tuner.core.workload import Activation, Dtype, GemmOp
 from tuner.errors import WorkerError
+from workers.library import split_epilogue
 
 _COMPUTE_32F = 68
 _R_32F = 0
@@ -18,7 +19,7 @@ _DATA_TYPES = {Dtype.FP16: 2, Dtype.BF16: 14}
 _DESC_TRANSA, _DESC_TRANSB, _DESC_EPILOGUE, _DESC_BIAS_POINTER, _DESC_BIAS_DATA_TYPE = 3, 4, 7, 8, 26
 _PREFERENCE_MAX_WORKSPACE_BYTES = 1
 _OP_N, _OP_T = 0, 1
-#: Epilogue by (activation, bias); SiLU has none and is done by a kernel of its own.
+#: Epilogue by (activation, bias).
 _EPILOGUES = {
     (Activation.IDENTITY, False): 1,
     (Activation.RELU, False): 2,
@@ -26,8 +27,6 @@ _EPILOGUES = {
     (Activation.RELU, True): 6,
     (Activation.GELU, False): 32,
     (Activation.GELU, True): 36,
-    (Activation.SILU, False): 1,
-    (Activation.SILU, True): 4,
 }
 #: What PyTorch gives cuBLASLt on Hopper, bytes.
 WORKSPACE_BYTES = 32 * 2**20
@@ -78,7 +77,10 @@ class CublasLt:
 
 
 class LibraryGemm:
-    """C = activation(A W^T + bias) by the library, to which our row-major C[m, n] is a column-major D[n, m]."""
+    """C = activation(A W^T + bias) + R by the library, to which our row-major C[m, n] is a column-major D[n, m].
+
+    It does what `split_epilogue` leaves to it; n is the rows of W, two for each column of a gated op.
+    """
 
     def __init__(self, lt: CublasLt, op: GemmOp, dtype: Dtype, bias_address: int) -> None:
         """Asks the heuristic for its algorithms.
@@ -87,18 +89,19 @@ class LibraryGemm:
             WorkerError: the library offers none.
         """
         self._lt = lt
+        self._epilogue, _ = split_epilogue(op)
         data_type = _DATA_TYPES[dtype]
         self._descriptor = c_void_p()
         lt.call("cublasLtMatmulDescCreate", byref(self._descriptor), _COMPUTE_32F, _R_32F)
         self._set(_DESC_TRANSA, c_int32(_OP_T))
         self._set(_DESC_TRANSB, c_int32(_OP_N))
-        self._set(_DESC_EPILOGUE, c_uint32(_EPILOGUES[op.activation, op.bias]))
-        if op.bias:
+        self._set(_DESC_EPILOGUE, c_uint32(_EPILOGUES[self._epilogue.activation, self._epilogue.bias]))
+        if self._epilogue.bias:
             self._set(_DESC_BIAS_POINTER, c_void_p(bias_address))
             self._set(_DESC_BIAS_DATA_TYPE, c_int32(data_type))
-        self._w = self._layout(data_type, op.k, op.n)
+        self._w = self._layout(data_type, op.k, op.weight_rows)
         self._a = self._layout(data_type, op.k, op.m)
-        self._c = self._layout(data_type, op.n, op.m)
+        self._c = self._layout(data_type, op.weight_rows, op.m)
         self._algorithms = self._offered()
 
     def _set(self, attribute: int, value: Any) -> None:
@@ -150,16 +153,17 @@ class LibraryGemm:
             raise WorkerError(f"cuBLASLt offers no algorithm for this GEMM (cublasStatus {status})")
         return offered
 
-    def launch(self, a: int, w: int, c: int, workspace: int, stream: int, *, algorithm: int = 0) -> None:
+    def launch(self, a: int, w: int, c: int, residual: int, workspace: int, stream: int, *, algorithm: int = 0) -> None:
         """Enqueues the product by the heuristic's `algorithm`-th choice; addresses on the device, `workspace` of
         WORKSPACE_BYTES.
 
         Raises:
             WorkerError: the library refuses the algorithm after all.
         """
-        one, zero = c_float(1.0), c_float(0.0)
+        one, beta = c_float(1.0), c_float(float(self._epilogue.residual))
+        added = residual if self._epilogue.residual else c
         self._lt.call(
-            "cublasLtMatmul", self._lt.handle, self._descriptor, byref(one), c_void_p(w), self._w, c_void_p(a),
-            self._a, byref(zero), c_void_p(c), self._c, c_void_p(c), self._c, byref(self._algorithms[algorithm].algo),
+            "cublasLtMatmul", self._lt.handle, self._descriptor, byref(one), c_void_p(w), self._w, c_void_p(a), self._a,
+            byref(beta), c_void_p(added), self._c, c_void_p(c), self._c, byref(self._algorithms[algorithm].algo),
             c_void_p(workspace), c_size_t(WORKSPACE_BYTES), c_void_p(stream),
         )  # fmt: skip

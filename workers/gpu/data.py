@@ -6,7 +6,6 @@ allocator would have it. A chain of launches walks the slots, so every launch re
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cupy
@@ -14,6 +13,7 @@ import cupy
 from tuner.core.evaluator import Problem
 from tuner.core.job import CacheState
 from tuner.core.workload import Dtype, Workload
+from workers.gpu.reference import Operands, Reference, reference
 from workers.parameter import OpBuffers
 
 Array = Any  # a cupy.ndarray; CuPy has no type hints
@@ -28,11 +28,6 @@ NUM_CHECK_SEEDS = 3
 _NAN_BITS = 0x7FFF  # a NaN in fp16 and in bf16
 _CANARY_BITS = 0xA5C3
 _CANARY_ELEMENTS = 1024
-
-#: Unit roundoff of each dtype.
-ROUNDOFF = {Dtype.FP16: 2.0**-11, Dtype.BF16: 2.0**-8}
-_FP32_ROUNDOFF = 2.0**-24
-_SMALLEST_STEP = {Dtype.FP16: 2.0**-24, Dtype.BF16: 2.0**-133}
 
 
 def to_bits(values: Array, dtype: Dtype) -> Array:
@@ -80,25 +75,8 @@ class GuardedOutput:
         return bool((front == _CANARY_BITS).all() & (behind == _CANARY_BITS).all())
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reference:
-    """What one op's output must be for one check seed."""
-
-    #: [m, n] float64.
-    values: Array
-    #: [m, n] float32: the largest |output - values| that rounding can explain.
-    tolerance: Array
-
-
-def activate(z: Array, activation: str) -> Array:
-    """The activations in the array's own precision."""
-    if activation == "relu":
-        return cupy.maximum(z, 0)
-    if activation == "gelu":
-        return 0.5 * z * (1 + cupy.tanh(0.7978845608028654 * (z + 0.044715 * z**3)))
-    if activation == "silu":
-        return z / (1 + cupy.exp(-z))
-    return z
+def _address(array: Array | None) -> int:
+    return 0 if array is None else int(array.data.ptr)
 
 
 class ProblemData:
@@ -117,13 +95,10 @@ class ProblemData:
         self._random = cupy.random.default_rng(problem.seed)
         self.chain_length, num_slots = self._rotation()
         ops = self.workload.ops
-        self._bias = [self._draw((op.n,), 1.0) if op.bias else None for op in ops]
-        self._weights = [[self._draw((op.n, op.k), op.k**-0.5) for op in ops] for _ in range(num_slots)]
-        inputs = {op.source: (op.m, op.k) for i, op in enumerate(ops) if self.workload.producer_of(i) is None}
-        self._inputs = [{name: self._draw(shape, 1.0) for name, shape in inputs.items()} for _ in range(num_slots)]
-        self._check_inputs = [
-            {name: self._draw(shape, 1.0) for name, shape in inputs.items()} for _ in range(NUM_CHECK_SEEDS + 1)
-        ]
+        self._bias = [self._draw((op.weight_rows,), 1.0) if op.bias else None for op in ops]
+        self._weights = [[self._draw((op.weight_rows, op.k), op.k**-0.5) for op in ops] for _ in range(num_slots)]
+        self._inputs = [self._draw_inputs() for _ in range(num_slots)]
+        self._check_inputs = [self._draw_inputs() for _ in range(NUM_CHECK_SEEDS + 1)]
         shared = {i: GuardedOutput(op.m, op.n) for i, op in enumerate(ops) if self.workload.consumers_of(i)}
         self.outputs: list[dict[int, GuardedOutput]] = [
             {i: shared.get(i) or GuardedOutput(op.m, op.n) for i, op in enumerate(ops)} for _ in range(num_slots)
@@ -157,13 +132,14 @@ class ProblemData:
         for i, op in enumerate(self.workload.ops):
             producer = self.workload.producer_of(i)
             source = inputs[op.source].data.ptr if producer is None else self.outputs[slot][producer].address
-            bias = self._bias[i]
             buffers.append(
                 OpBuffers(
                     a=int(source),
                     w=int(self._weights[slot][i].data.ptr),
-                    bias=0 if bias is None else int(bias.data.ptr),
+                    bias=_address(self._bias[i]),
                     c=self.outputs[slot][i].address,
+                    residual=_address(inputs.get(f"{op.name}.residual")),
+                    row_scale=_address(inputs.get(f"{op.name}.row_scale")),
                     m=op.m,
                     n=op.n,
                     k=op.k,
@@ -177,7 +153,7 @@ class ProblemData:
             return MIN_CHAIN, 1
         workload = self.workload
         wanted = max(MIN_CHAIN, min(MAX_CHAIN, -(-3 * self.l2_bytes // workload.weight_bytes)))
-        others = sum(op.m * (op.n + op.k) for op in workload.ops) * workload.dtype.size_bytes
+        others = sum(op.m * (op.n * (1 + op.residual) + op.k) for op in workload.ops) * workload.dtype.size_bytes
         free_bytes, _ = cupy.cuda.runtime.memGetInfo()
         fits = int(0.6 * free_bytes) // (workload.weight_bytes + others)
         if fits < 1:
@@ -186,6 +162,21 @@ class ProblemData:
                 f"more, but {free_bytes / 2**30:.1f} GiB of the card are free"
             )
         return wanted, min(wanted, fits)
+
+    def _draw_inputs(self) -> dict[str, Array]:
+        """Inputs by tensor name, residuals and row scales among them.
+
+        Row scales are in [0.5, 2) and fp32: the rows' own would all be near 1, and a wrong row would not show.
+        """
+        inputs: dict[str, Array] = {}
+        for i, op in enumerate(self.workload.ops):
+            if self.workload.producer_of(i) is None and op.source not in inputs:
+                inputs[op.source] = self._draw((op.m, op.k), 1.0)
+            if op.residual:
+                inputs[f"{op.name}.residual"] = self._draw((op.m, op.n), 1.0)
+            if op.row_scale:
+                inputs[f"{op.name}.row_scale"] = 0.5 + 1.5 * self._random.random(op.m, dtype=cupy.float32)
+        return inputs
 
     def _draw(self, shape: tuple[int, ...], scale: float) -> Array:
         """Signed normal numbers as bits; large arrays in pieces, since the generator draws in float32."""
@@ -201,31 +192,22 @@ class ProblemData:
         return bits.reshape(shape)
 
     def _reference(self, inputs: dict[str, Array]) -> dict[int, Reference]:
-        """float64 products of the rounded inputs, and the error that rounding may add to each element.
-
-        The bound takes the roundings as independent: the error of a sum of k products is within 12 standard
-        deviations, 12 sqrt(sum (a w)^2) (u_in + sqrt(k) 2^-23), where u_in is the roundoff of an intermediate operand;
-        activations stretch it by at most 1.2, and the output's own rounding adds 2 u |y|.
-        Source: Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019 (probabilistic error bounds).
-        """
+        """The outputs of all ops for these inputs."""
         dtype = self.workload.dtype
-        roundoff = ROUNDOFF[dtype]
+
+        def widened(bits: Array | None) -> Array | None:
+            return None if bits is None else from_bits(bits, dtype, as_type=cupy.float64)
+
         references: dict[int, Reference] = {}
         for i, op in enumerate(self.workload.ops):
             producer = self.workload.producer_of(i)
-            if producer is None:
-                a = from_bits(inputs[op.source], dtype, as_type=cupy.float64)
-            else:
-                a = references[producer].values
-            w = from_bits(self._weights[0][i], dtype, as_type=cupy.float64)
-            z = a @ w.T
-            deviation = cupy.sqrt((a.astype(cupy.float32) ** 2) @ (w.astype(cupy.float32) ** 2).T)
-            bias = self._bias[i]
-            if bias is not None:
-                z += from_bits(bias, dtype, as_type=cupy.float64)
-            y = activate(z, op.activation)
-            u_in = 0.0 if producer is None else roundoff
-            summed = 12 * deviation * (u_in + op.k**0.5 * 2 * _FP32_ROUNDOFF) + 1e-6 * cupy.abs(z)
-            tolerance = 1.2 * summed + 2 * roundoff * cupy.abs(y) + 2 * _SMALLEST_STEP[dtype]
-            references[i] = Reference(values=y, tolerance=tolerance.astype(cupy.float32))
+            scale = inputs.get(f"{op.name}.row_scale")
+            operands = Operands(
+                a=widened(inputs[op.source]) if producer is None else references[producer].values,
+                w=widened(self._weights[0][i]),
+                bias=widened(self._bias[i]),
+                residual=widened(inputs.get(f"{op.name}.residual")),
+                row_scale=None if scale is None else scale.astype(cupy.float64),
+            )
+            references[i] = reference(op, operands, dtype, a_is_rounded=producer is not None)
         return references

@@ -36,7 +36,7 @@ class Prepared:
         self.problem = problem
         self.data = ProblemData(problem, int(properties["l2CacheSize"]))
         self.timer = Timer(self.data, tools)
-        self.library = LibraryRunner(lt, self.data, tools.get_function("tuner_silu"))
+        self.library = LibraryRunner(lt, self.data, tools.get_function("tuner_epilogue"))
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.picked = pick_algorithms(self.library, self.timer)
         self.library_graph = self.timer.capture(self.library)

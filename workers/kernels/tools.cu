@@ -1,5 +1,6 @@
 // Helpers of the measuring protocol; never part of a candidate.
 
+using u16 = unsigned short;
 using u32 = unsigned int;
 using u64 = unsigned long long;
 
@@ -27,23 +28,89 @@ extern "C" __global__ void tuner_probe(u32* out, u32 count, u32 seed) {
   if (i < count) out[i] = 3 * i + seed;
 }
 
-// The library's missing epilogue: x = silu(x), in place, `count` elements of fp16 or bf16.
-extern "C" __global__ void tuner_silu(unsigned short* x, long long count, int is_bf16) {
-  const long long stride = static_cast<long long>(gridDim.x) * blockDim.x;
-  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
-    float value;
-    unsigned short bits = x[i];
-    if (is_bf16) {
-      value = __uint_as_float(static_cast<u32>(bits) << 16);
-    } else {
-      asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+template <bool kBf16>
+__device__ __forceinline__ float widen(u16 bits) {
+  if constexpr (kBf16) return __uint_as_float(static_cast<u32>(bits) << 16);
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+
+template <bool kBf16>
+__device__ __forceinline__ u16 narrow(float value) {
+  u16 bits;
+  if constexpr (kBf16) {
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  } else {
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  }
+  return bits;
+}
+
+// Activations are numbered as in config.cuh: identity, relu, gelu (tanh form), silu.
+__device__ __forceinline__ float activate(float x, int activation) {
+  if (activation == 1) return x < 0.0f ? 0.0f : x;
+  if (activation == 2) return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+  if (activation == 3) return x / (1.0f + __expf(-x));
+  return x;
+}
+
+// sums [m, n], or [m, 2n] with the gate's half first where gated; out, residual [m, n]; bias as wide as the sums;
+// row_scale [m]. Null where there is none.
+struct Epilogue {
+  const u16* sums;
+  u16* out;
+  const u16* bias;
+  const u16* residual;
+  const float* row_scale;
+  u32 m, n;
+  int activation, gated;
+};
+
+// kWidth neighbouring elements, in one access.
+template <int kWidth>
+struct alignas(2 * kWidth) Elements {
+  u16 bits[kWidth];
+};
+
+template <int kWidth>
+__device__ __forceinline__ Elements<kWidth> load(const u16* address) {
+  return *reinterpret_cast<const Elements<kWidth>*>(address);
+}
+
+// Each thread takes kWidth columns of a row at a time; n is a multiple of kWidth.
+template <bool kBf16, int kWidth>
+__device__ void apply_epilogue(const Epilogue& e) {
+  using Vector = Elements<kWidth>;
+  const u32 per_row = e.n / kWidth, count = e.m * per_row;
+  for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
+    const u32 row = i / per_row, column = i % per_row * kWidth;
+    const long long at = static_cast<long long>(row) * e.n + column;
+    const u16* sums = e.sums + (e.gated ? at + static_cast<long long>(row) * e.n : at);
+    const Vector first = load<kWidth>(sums), second = e.gated ? load<kWidth>(sums + e.n) : Vector{};
+    const Vector first_bias = e.bias ? load<kWidth>(e.bias + column) : Vector{};
+    const Vector second_bias = e.bias && e.gated ? load<kWidth>(e.bias + e.n + column) : Vector{};
+    const Vector residual = e.residual ? load<kWidth>(e.residual + at) : Vector{};
+    const float scale = e.row_scale ? e.row_scale[row] : 1.0f;
+    Vector out;
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) {
+      float value = activate(scale * widen<kBf16>(first.bits[c]) + widen<kBf16>(first_bias.bits[c]), e.activation);
+      if (e.gated) value *= scale * widen<kBf16>(second.bits[c]) + widen<kBf16>(second_bias.bits[c]);
+      out.bits[c] = narrow<kBf16>(value + widen<kBf16>(residual.bits[c]));
     }
-    value = value / (1.0f + __expf(-value));
-    if (is_bf16) {
-      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-    } else {
-      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-    }
-    x[i] = bits;
+    *reinterpret_cast<Vector*>(e.out + at) = out;
+  }
+}
+
+// What the library's own epilogue cannot do, in one pass: C = activation(s sums + bias), times the other half where
+// gated, plus the residual. In place where it is not gated.
+extern "C" __global__ void tuner_epilogue(const u16* sums, u16* out, const u16* bias, const u16* residual,
+                                          const float* row_scale, u32 m, u32 n, int activation, int gated, int is_bf16) {
+  const Epilogue e{sums, out, bias, residual, row_scale, m, n, activation, gated};
+  if (n % 8 == 0) {
+    is_bf16 ? apply_epilogue<true, 8>(e) : apply_epilogue<false, 8>(e);
+  } else {
+    is_bf16 ? apply_epilogue<true, 1>(e) : apply_epilogue<false, 1>(e);
   }
 }

@@ -1,0 +1,103 @@
+"""What an op's output must be: a float64 product of the rounded operands, and the error that rounding may add."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cupy
+
+from tuner.core.workload import Dtype, GemmOp
+from workers.library import split_epilogue
+
+Array = Any  # a cupy.ndarray; CuPy has no type hints
+
+#: Unit roundoff of each dtype.
+ROUNDOFF = {Dtype.FP16: 2.0**-11, Dtype.BF16: 2.0**-8}
+_FP32_ROUNDOFF = 2.0**-24
+_SMALLEST_STEP = {Dtype.FP16: 2.0**-24, Dtype.BF16: 2.0**-133}
+#: Relative error of what is computed in fp32 after the sums.
+_EPILOGUE_ERROR = 1e-6
+#: No activation is steeper (gelu 1.13, silu 1.10).
+_STEEPEST = 1.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """What one op's output must be for one check seed."""
+
+    #: [m, n] float64.
+    values: Array
+    #: [m, n] float32: the largest |output - values| that rounding can explain.
+    tolerance: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operands:
+    """One op's operands in float64; None where the op has none."""
+
+    #: [m, k]
+    a: Array
+    #: [n, k], [2n, k] where gated
+    w: Array
+    #: [n], [2n] where gated
+    bias: Array | None
+    #: [m, n]
+    residual: Array | None
+    #: [m]
+    row_scale: Array | None
+
+
+def activate(z: Array, activation: str) -> Array:
+    """The activations in the array's own precision."""
+    if activation == "relu":
+        return cupy.maximum(z, 0)
+    if activation == "gelu":
+        return 0.5 * z * (1 + cupy.tanh(0.7978845608028654 * (z + 0.044715 * z**3)))
+    if activation == "silu":
+        return z / (1 + cupy.exp(-z))
+    return z
+
+
+def reference(op: GemmOp, operands: Operands, dtype: Dtype, *, a_is_rounded: bool) -> Reference:
+    """The op's output and its tolerance; `a_is_rounded` where A is an earlier op's output, rounded on its way.
+
+    Sums. The bound takes the roundings as independent: the error of a sum of k products is within 12 standard
+    deviations, 12 sqrt(sum (a w)^2) (u_in + sqrt(k) 2^-23), where u_in is the roundoff of an intermediate operand. A
+    row scale multiplies it. Where the vendor library needs a kernel after its GEMM, it rounds the sums z to the dtype,
+    which adds u |z|: one bound serves every plan kind.
+
+    Output. With errors e of the sums, an activation gives 1.2 e. A gated output is the product of two such,
+    (f + d)(z + e) - f z = d z + f e + d e with |d| <= 1.2 e of the gate. The output's own rounding, of the element
+    type, adds 2 u |y|; the fp32 arithmetic before a residual, which may cancel, 1e-6 of what it is added to.
+
+    Source: Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019 (probabilistic error bounds).
+    """
+    roundoff, step = ROUNDOFF[dtype], _SMALLEST_STEP[dtype]
+    a, w = operands.a, operands.w
+    z = a @ w.T
+    deviation = cupy.sqrt((a.astype(cupy.float32) ** 2) @ (w.astype(cupy.float32) ** 2).T)
+    error = 12 * deviation * ((roundoff if a_is_rounded else 0.0) + op.k**0.5 * 2 * _FP32_ROUNDOFF)
+    if operands.row_scale is not None:
+        z *= operands.row_scale[:, None]
+        error *= operands.row_scale[:, None]
+    held = cupy.abs(z)  # in 16 bits by the library, before it adds the bias ...
+    if operands.bias is not None:
+        z += operands.bias
+        held = cupy.maximum(held, cupy.abs(z))  # ... or after
+    error += _EPILOGUE_ERROR * cupy.abs(z)
+    if split_epilogue(op)[1] is not None:
+        error += roundoff * held + step
+    y, tolerance = _gated(z, error, op) if op.gated else (activate(z, op.activation), _STEEPEST * error)
+    if operands.residual is not None:
+        tolerance += _EPILOGUE_ERROR * cupy.abs(y)
+        y = y + operands.residual
+    tolerance = tolerance + 2 * roundoff * cupy.abs(y) + 2 * step
+    return Reference(values=y, tolerance=tolerance.astype(cupy.float32))
+
+
+def _gated(z: Array, error: Array, op: GemmOp) -> tuple[Array, Array]:
+    """activation(gate) * up and its error, of the sums' halves."""
+    gate, gate_error = activate(z[:, : op.n], op.activation), _STEEPEST * error[:, : op.n]
+    up, up_error = z[:, op.n :], error[:, op.n :]
+    return gate * up, gate_error * cupy.abs(up) + cupy.abs(gate) * up_error + gate_error * up_error
