@@ -22,7 +22,7 @@
 
 constexpr int kLineElements = 64;  // of an L2 line of 128 bytes
 
-// The columns of the ring's first filling, of all rows that the tile column reads.
+// The columns of the ring's first filling, of all rows that the tile column reads: of a gate and an up projection, both.
 template <int kOp>
 __device__ void prefetch_weights(const OpArgs& op, int tile_n) {
   constexpr OpConfig kConfig = kOps[kOp];
@@ -31,8 +31,9 @@ __device__ void prefetch_weights(const OpArgs& op, int tile_n) {
   const int num_columns = min((kNumStages - 1) * kConfig.tile_k, op.k);
   const int num_lines = (num_columns + kLineElements - 1) / kLineElements;
 #pragma unroll 1
-  for (int i = threadIdx.x; i < num_rows * num_lines; i += kNumThreads) {
-    const int row = row0 + i / num_lines, column = i % num_lines * kLineElements;
+  for (int i = threadIdx.x; i < (kConfig.gated ? 2 : 1) * num_rows * num_lines; i += kNumThreads) {
+    const int below = i / num_lines, column = i % num_lines * kLineElements;
+    const int row = row0 + (below < num_rows ? below : op.n + below - num_rows);
     prefetch_l2(op.w + static_cast<long long>(row) * op.k + column);
   }
 }

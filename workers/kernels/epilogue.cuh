@@ -24,7 +24,8 @@ __device__ __forceinline__ void load_two(float (&values)[2], const u16* row, int
   values[1] = column + 1 < n ? unpack_one<kBf16>(row[column + 1]) : 0.0f;
 }
 
-// Columns come in pairs of neighbours, of which one may be outside. A residual is read by who writes the same element.
+// Columns come in pairs of neighbours, of which one may be outside. A residual is read by who writes the same element. Plain
+// loads: residual and row scale may be what the launch before has just written.
 template <int kOp>
 __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, const Task& task) {
   using Tile = MmaTile<kOp>;
@@ -42,7 +43,7 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
     for (int half = 0; half < 2; ++half) {
       const int row = row0 + i * 16 + half * 8;
       scale[i][half] = 1.0f;
-      if constexpr (kConfig.row_scale) scale[i][half] = row < op.m ? __ldg(op.row_scale + row) : 0.0f;
+      if constexpr (kConfig.row_scale) scale[i][half] = row < op.m ? op.row_scale[row] : 0.0f;
     }
   }
 #pragma unroll
