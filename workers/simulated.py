@@ -18,7 +18,7 @@ from tuner.core.bounds import reference_us
 from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
 from tuner.core.forecast import forecast_us
 from tuner.core.gpu import Gpu, Target
-from tuner.core.inspection import Trace
+from tuner.core.inspection import CounterReport, Trace
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.simulate import L2_BYTES_PER_CLOCK, LAUNCH_US, simulate
@@ -29,6 +29,7 @@ from tuner.errors import IllegalSchedule, PlanError
 from workers.artifact import assemble
 from workers.library import split_epilogue
 from workers.render import kernel_version, render
+from workers.simulated_counters import check_metrics, count
 
 #: Share of a data sheet's rates that a vendor library reaches on large GEMMs.
 LIBRARY_DRAM_EFFICIENCY = 0.88
@@ -212,6 +213,19 @@ class SimulatedEvaluator:
         plans = plans_for(problem.workload, self._target.gpu, candidate)
         source = render(problem.workload, candidate.schedule.tiling)
         return assemble(problem, candidate, plans, source, None, self.environment(), extra)
+
+    def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
+        """What the model of the L2 and the DRAM says; nothing is counted."""
+        check_metrics(metrics or ())
+        fault = self._fault(candidate, {})
+        if fault:
+            return CounterReport(counters=(), num_passes=0, reason=fault.reason)
+        try:
+            time_us = self.true_us(problem, candidate)
+        except (IllegalSchedule, PlanError) as error:
+            return CounterReport(counters=(), num_passes=0, reason=str(error))
+        plans = plans_for(problem.workload, self._target.gpu, candidate) if candidate.schedule else ()
+        return count(problem.workload, plans, time_us, metrics)
 
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
         """The forecast's timeline, stretched to the time that the twin measures."""

@@ -13,7 +13,7 @@ from typing import Any
 from tuner import __version__
 from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
 from tuner.core.gpu import Target, gpu_from_live
-from tuner.core.inspection import Trace
+from tuner.core.inspection import CounterReport, Trace
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.tracing import no_trace, trace_from_stamps
 from tuner.errors import BuildError, IllegalSchedule, PlanError, WorkerError
@@ -145,6 +145,10 @@ class GpuSupervisor:
         return assemble(
             problem, candidate, prepared.plans, prepared.source, prepared.built.cubin, self._environment, extra
         )
+
+    def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
+        """Always without counters: nothing reads them yet."""
+        return CounterReport(counters=(), num_passes=0, reason="this version reads no hardware counters of a card")
 
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
         """Runs a traced build once; whatever stands in the way is the trace's reason.

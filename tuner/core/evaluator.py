@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tuner.core.gpu import Target
-from tuner.core.inspection import Trace
+from tuner.core.inspection import CounterReport, Trace
 from tuner.core.job import Objective
 from tuner.core.outcome import Candidate, Outcome
 from tuner.core.workload import Workload
@@ -88,6 +88,16 @@ class Evaluator(Protocol):
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """The files of a candidate of ours; `extra` joins the manifest (times, verdict, environment)."""
+        ...
+
+    def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
+        """Hardware counters over one cold run of a candidate, by name or (None) the base set.
+
+        Where there are none, the report's `reason` says why.
+
+        Raises:
+            InvalidInput: the GPU knows no such metric; the message names near ones.
+        """
         ...
 
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
