@@ -70,7 +70,10 @@ def migrate(data: Path | None) -> None:
 @data_option
 @click.option("--limit", "limit_bytes", type=int, help="Most bytes to keep.  [default: TUNER_DISK_LIMIT_BYTES, 8 GiB]")
 def gc(data: Path | None, limit_bytes: int | None) -> None:
-    """Deletes builds, artifacts and samples, the oldest first, until the rest fits. Results and trials stay."""
+    """Deletes builds, artifacts, samples, counters and traces, the oldest first, until the rest fits.
+
+    Results and trials stay.
+    """
     from tuner.store import Store
 
     settings = _settings({"data": data, "disk_limit_bytes": limit_bytes})
@@ -78,8 +81,8 @@ def gc(data: Path | None, limit_bytes: int | None) -> None:
     try:
         freed = store.collect_garbage(settings.disk_limit_bytes)
         click.echo(
-            f"deleted {freed.num_files} files and the samples of {freed.num_jobs} jobs, {freed.freed_bytes} bytes; "
-            f"{freed.kept_bytes} bytes are left"
+            f"deleted {freed.num_files} files, the samples of {freed.num_jobs} jobs, {freed.num_inspections} closer "
+            f"looks, {freed.freed_bytes} bytes; {freed.kept_bytes} bytes are left"
         )
     finally:
         store.close()

@@ -27,7 +27,9 @@ class Settings(BaseSettings):
         default=None, description="SQLAlchemy URL of the database; by default SQLite in the data folder"
     )
     disk_limit_bytes: int = Field(
-        default=8 * 2**30, gt=0, description="most bytes of build cache, artifacts and samples; the oldest go first"
+        default=8 * 2**30,
+        gt=0,
+        description="most bytes of builds, artifacts, samples, counters and traces; oldest go first",
     )
     simulated_latency_s: float = Field(
         default=0.0,

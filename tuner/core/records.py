@@ -8,8 +8,9 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from tuner.core.evaluator import Environment
+from tuner.core.inspection import CounterReport, Trace
 from tuner.core.job import JobSpec, JobState
-from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.outcome import Candidate, Metric, PlanKind
 
 T = TypeVar("T")
 
@@ -135,3 +136,52 @@ class BestMatch:
     match: MatchKind
     #: In words, what differs; empty for exact.
     differences: tuple[str, ...]
+
+
+class InspectionKind(StrEnum):
+    """What a closer look at a trial takes."""
+
+    #: Hardware counters of the candidate.
+    COUNTERS = "counters"
+    #: A trace from inside the kernel.
+    TRACE = "trace"
+
+
+class InspectionState(StrEnum):
+    """Where a closer look stands."""
+
+    #: Asked for; it is taken between two trials, or when the GPU is idle.
+    PENDING = "pending"
+    #: There is a result; counters may say in it why there are none.
+    DONE = "done"
+    #: What was asked cannot be: the record's `refusal` says what would be right.
+    REFUSED = "refused"
+    #: It could not be taken; the record's `reason` says why.
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """A closer look at a recorded trial: asked for, and later its result."""
+
+    #: Of the row.
+    seq: int
+    job_id: str
+    trial_number: int
+    kind: InspectionKind
+    #: Counters by name; None for the base set.
+    metrics: tuple[str, ...] | None
+    state: InspectionState
+    #: How often a worker has begun it.
+    num_attempts: int
+    #: Why it failed, why its result is empty, or what it waits for; empty otherwise.
+    reason: str
+    #: Field, what is wrong with it and what would be right, where it was refused.
+    refusal: tuple[str, str, str] | None
+    #: The result's figures: the counters, or the shares of a trace; empty where there is none.
+    figures: tuple[Metric, ...]
+    #: Seconds since the epoch.
+    asked_at: float
+    finished_at: float | None
+    #: Left out where a listing does not need it.
+    result: CounterReport | Trace | None = None

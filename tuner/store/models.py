@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, Boolean, Double, ForeignKey, Index, Integer, LargeBinary, String, Text, text
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Text,
+    text,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from tuner.core.job import JobState
@@ -126,3 +138,36 @@ class IdempotencyKeyRow(Base):
     body_digest: Mapped[str] = mapped_column(String(64))
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     created_at: Mapped[float]
+
+
+class InspectionRow(Base):
+    """A closer look at a trial: counters or a trace, asked for and then taken."""
+
+    __tablename__ = "inspections"
+    __table_args__ = (
+        ForeignKeyConstraint(["job_id", "trial_number"], ["trials.job_id", "trials.number"]),
+        Index("ix_inspections_trial", "job_id", "trial_number", "kind"),
+        Index("ix_inspections_state", "state"),
+    )
+
+    #: Order of asking.
+    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    trial_number: Mapped[int]
+    #: counters or trace.
+    kind: Mapped[str] = mapped_column(String(16))
+    #: Counters by name; null for the base set, and for a trace.
+    metrics: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
+    state: Mapped[str] = mapped_column(String(16))
+    #: A client asked, so it is taken between two trials; else when the GPU is idle.
+    is_urgent: Mapped[bool]
+    num_attempts: Mapped[int] = mapped_column(default=0)
+    reason: Mapped[str] = mapped_column(Text, default="")
+    #: Field, problem and remedy.
+    refusal: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
+    #: [name, unit, value] of what a table shows of the result.
+    figures: Mapped[list[list[Any]] | None] = mapped_column(JSON(none_as_null=True))
+    #: JSON under zlib; not loaded with the row, since a trace is large.
+    result: Mapped[bytes | None] = mapped_column(LargeBinary, deferred=True)
+    asked_at: Mapped[float]
+    finished_at: Mapped[float | None]

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from tuner.core.job import JobState, Trial
 from tuner.core.outcome import Failed, FailureKind, Measured, PlanKind
 from tuner.core.records import Page
-from tuner.errors import Conflict
+from tuner.errors import Conflict, NotFound
 from tuner.store import events
 from tuner.store.cursors import decode_cursor, encode_cursor
 from tuner.store.encoding import outcome_kind, row_to_trial, trial_to_row
@@ -89,6 +89,19 @@ def _summary(trial: Trial, job: JobRow) -> dict[str, Any]:
         "library_us": job.library_us,
         "search_s": job.search_s,
     }
+
+
+def get(session: Session, job_id: str, number: int) -> Trial:
+    """Raises:
+    NotFound: no such job, or no such trial of it.
+    """
+    job = row_of(session, job_id)
+    row = session.get(TrialRow, (job_id, number))
+    if row is None:
+        num_trials = job.num_measured + job.num_rejected + job.num_failed
+        there = f"it has 0 to {num_trials - 1}" if num_trials else "it has none yet"
+        raise NotFound(f"{job_id} has no trial {number}: {there}; GET /jobs/{job_id}/trials lists them")
+    return row_to_trial(row)
 
 
 def history(session: Session, job_id: str) -> list[Trial]:

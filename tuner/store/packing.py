@@ -1,0 +1,45 @@
+"""What a closer look found, as compressed JSON: a trace of ten thousand tasks takes some hundred kilobytes."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import asdict, fields
+from operator import attrgetter
+
+from tuner.core.inspection import Counter, CounterReport, OpShares, TaskSpan, Trace
+
+_SPAN_FIELDS = tuple(field.name for field in fields(TaskSpan))
+
+
+def pack(result: CounterReport | Trace) -> bytes:
+    """JSON under zlib; a trace's spans are rows under one header, since their names would be most of it."""
+    if isinstance(result, CounterReport):
+        data = asdict(result)
+    else:
+        row_of = attrgetter(*_SPAN_FIELDS)
+        data = {field.name: getattr(result, field.name) for field in fields(result)}
+        data["span_fields"] = _SPAN_FIELDS
+        data["spans"] = [row_of(span) for span in result.spans]
+        data["shares"] = [asdict(shares) for shares in result.shares]
+    return zlib.compress(json.dumps(data, separators=(",", ":")).encode())
+
+
+def unpack_counters(packed: bytes) -> CounterReport:
+    """Inverse of `pack` for counters."""
+    data = json.loads(zlib.decompress(packed))
+    return CounterReport(**data | {"counters": tuple(Counter(**one) for one in data["counters"])})
+
+
+def unpack_trace(packed: bytes) -> Trace:
+    """Inverse of `pack` for a trace; a field that was added to spans later has its default."""
+    data = json.loads(zlib.decompress(packed))
+    names = data.pop("span_fields")
+    return Trace(
+        **data
+        | {
+            "spans": tuple(TaskSpan(**dict(zip(names, row, strict=True))) for row in data["spans"]),
+            "op_names": tuple(data["op_names"]),
+            "shares": tuple(OpShares(**one) for one in data["shares"]),
+        }
+    )
