@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from tests.store.builders import TARGET
@@ -73,6 +76,12 @@ class Gate(SimulatedEvaluator):
 
     def close(self) -> None:
         self.is_open.set()
+
+
+def on_disk(directory: Path, query: str) -> object:
+    """The only value that `query` finds, read beside a living server."""
+    with closing(sqlite3.connect(f"file:{directory / 'tuner.db'}?mode=ro", uri=True)) as connection:
+        return connection.execute(query).fetchone()[0]
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.service.conftest import Serve
-from tests.service.helpers import finish, wait_until
+from tests.service.helpers import finish, on_disk, wait_until
 from tests.store.builders import spec
 from tuner.core.job import JobState, Trial
-from tuner.core.records import Event, JobRecord
+from tuner.core.records import Event, InspectionKind, InspectionState, JobRecord
 from tuner.store import Store, events, jobs, trials
 
 ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
-def killed_afterwards(directory: Path, trial_s: float, finals_s: float = 0.0) -> Iterator[None]:
+def killed_afterwards(
+    directory: Path, trial_s: float, finals_s: float = 0.0, counters_s: float = 0.0
+) -> Iterator[None]:
     """A server that runs inside the block; SIGKILL at its end."""
-    command = [sys.executable, "-m", "tests.service.victim", str(directory), str(trial_s), str(finals_s)]
+    command = [sys.executable, "-m", "tests.service.victim", str(directory)]
+    command += [str(seconds) for seconds in (trial_s, finals_s, counters_s)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as server:
         try:
             assert server.stdout is not None
@@ -52,9 +54,8 @@ def look(directory: Path, job_id: str) -> tuple[JobRecord, list[Trial], list[Eve
 
 
 def state_on_disk(directory: Path) -> str:
-    """The only job's state, read beside a living server."""
-    with closing(sqlite3.connect(f"file:{directory / 'tuner.db'}?mode=ro", uri=True)) as connection:
-        return str(connection.execute("select state from jobs").fetchone()[0])
+    """The only job's state."""
+    return str(on_disk(directory, "select state from jobs"))
 
 
 def numbers(told: list[Event]) -> list[int]:
@@ -98,3 +99,36 @@ def test_a_kill_in_the_finals_costs_the_finals_alone(tmp_path: Path, serve: Serv
     assert service.best(job.id).artifact_digest is not None
     states = [event.data["state"] for event in service.events(job.id) if event.kind == "state"]
     assert states == ["queued", "searching", "finals", "succeeded"]
+
+
+def test_a_look_that_a_kill_cut_off_is_taken_again_after_those_that_were_not(tmp_path: Path, serve: Serve) -> None:
+    directory = tmp_path / "data"
+    job = submit(directory, num_trials=3)
+    begun = "select coalesce(sum(num_attempts), 0) from inspections where kind = 'counters'"
+    with killed_afterwards(directory, trial_s=0.0, counters_s=600.0):
+        wait_until(lambda: state_on_disk(directory) == JobState.SUCCEEDED)
+        wait_until(lambda: on_disk(directory, begun) == 1)
+    left = "select count(*) from inspections where state = 'pending'"
+    num_left = on_disk(directory, left)
+    with killed_afterwards(directory, trial_s=0.0, counters_s=600.0):
+        wait_until(lambda: on_disk(directory, begun) == 2)
+    assert on_disk(directory, left) == num_left, "nothing may be lost"
+    service = serve()
+    wait_until(lambda: on_disk(directory, left) == 0)
+    looks = service.inspections(job.id, range(3))
+    assert {look.state for look in looks} == {InspectionState.DONE}
+    assert sorted(look.num_attempts for look in looks if look.kind is InspectionKind.COUNTERS) == [1, 2, 2]
+
+
+def test_a_look_that_outlives_no_process_ends_with_that_for_its_reason(tmp_path: Path, serve: Serve) -> None:
+    directory = tmp_path / "data"
+    job = submit(directory, num_trials=1)
+    for attempt in (1, 2):
+        with killed_afterwards(directory, trial_s=0.0, counters_s=600.0):
+            begun = "select coalesce(max(num_attempts), 0) from inspections"
+            wait_until(lambda: on_disk(directory, begun) == attempt)  # noqa: B023
+    service = serve()
+    wait_until(lambda: on_disk(directory, "select count(*) from inspections where state = 'pending'") == 0)
+    look = service.inspection(job.id, 0, InspectionKind.COUNTERS)
+    assert (look.state, look.reason) == (InspectionState.FAILED, "the service ended 2 times while it was taken")
+    assert service.job(job.id).state is JobState.SUCCEEDED

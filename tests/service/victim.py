@@ -1,6 +1,6 @@
 """A server without HTTP, to be killed: works off whatever is open in a data directory.
 
-Arguments: the directory, seconds per trial, seconds of the finals.
+Arguments: the directory, seconds per trial, seconds of the finals, seconds of a look at counters.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tuner.core.evaluator import FinalsTimes, Problem
 from tuner.core.gpu import parse_target
+from tuner.core.inspection import CounterReport
 from tuner.core.outcome import Candidate
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
@@ -18,16 +19,20 @@ from tuner.store import Store
 from workers.simulated import SimulatedEvaluator
 
 
-class SlowFinals(SimulatedEvaluator):
-    """The twin, taking its time over the finals."""
+class SlowTwin(SimulatedEvaluator):
+    """The twin, taking its time over finals and counters."""
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...]) -> FinalsTimes:
         time.sleep(float(sys.argv[3]))
         return super().finals(problem, candidates)
 
+    def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
+        time.sleep(float(sys.argv[4]))
+        return super().count(problem, candidate, metrics)
+
 
 if __name__ == "__main__":
-    twin = SlowFinals(parse_target("simulated:h200"), latency_s=float(sys.argv[2]))
+    twin = SlowTwin(parse_target("simulated:h200"), latency_s=float(sys.argv[2]))
     Service(Store.open(Path(sys.argv[1])), LocalDispatcher([twin])).start()
     print("started", flush=True)
     time.sleep(600)

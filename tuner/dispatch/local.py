@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner.core.evaluator import ArtifactFiles, Environment, Evaluator, FinalsTimes, Problem
 from tuner.core.gpu import Target
+from tuner.core.inspection import CounterReport, Trace
 from tuner.core.outcome import Candidate, Outcome
 from tuner.errors import NotFound
 
@@ -63,6 +64,18 @@ class LocalDispatcher:
         """Queues the finals."""
         lane = self._lane(target_id)
         return lane.thread.submit(lane.evaluator.finals, problem, candidates)
+
+    def count(
+        self, target_id: str, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None
+    ) -> Future[CounterReport]:
+        """Queues the counting of a candidate."""
+        lane = self._lane(target_id)
+        return lane.thread.submit(lane.evaluator.count, problem, candidate, metrics)
+
+    def trace(self, target_id: str, problem: Problem, candidate: Candidate) -> Future[Trace]:
+        """Queues the tracing of a candidate."""
+        lane = self._lane(target_id)
+        return lane.thread.submit(lane.evaluator.trace, problem, candidate)
 
     def artifact(
         self, target_id: str, problem: Problem, candidate: Candidate, extra: dict[str, Any]

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
 from tuner.core.gpu import Target
+from tuner.core.inspection import CounterReport, Trace
 from tuner.core.outcome import Candidate, Outcome
 
 
@@ -33,6 +34,16 @@ class Dispatcher(Protocol):
 
     def finals(self, target_id: str, problem: Problem, candidates: tuple[Candidate, ...]) -> Future[FinalsTimes]:
         """Sends the finalists to be timed against each other."""
+        ...
+
+    def count(
+        self, target_id: str, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None
+    ) -> Future[CounterReport]:
+        """Has a candidate's hardware counters read; ends in `InvalidInput` for a metric that the GPU does not know."""
+        ...
+
+    def trace(self, target_id: str, problem: Problem, candidate: Candidate) -> Future[Trace]:
+        """Has a candidate traced from inside the kernel."""
         ...
 
     def artifact(

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from tuner.core.evaluator import Environment
 from tuner.core.gpu import Target, parse_target
 from tuner.core.job import JobSpec, JobState, Trial
 from tuner.core.outcome import FailureKind, PlanKind
-from tuner.core.records import Best, BestMatch, Event, JobRecord, MatchKind, Page
+from tuner.core.records import (
+    Best,
+    BestMatch,
+    Event,
+    Inspection,
+    InspectionKind,
+    InspectionState,
+    JobRecord,
+    MatchKind,
+    Page,
+)
 from tuner.core.workload import Workload
 from tuner.dispatch import Dispatcher
-from tuner.errors import InvalidInput, NotFound, WorkerError
+from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
+from tuner.service.inspector import check_look
 from tuner.service.matching import choose_match
 from tuner.service.runner import Runner
-from tuner.store import Freed, Store, bests, events, jobs, keys, trials
+from tuner.store import Freed, Store, bests, events, inspections, jobs, keys, trials
 
 #: Rows of the largest page.
 MAX_PAGE = 500
@@ -76,7 +88,7 @@ class Service:
         with self._store.write() as session:
             known = keys.job_of(session, idempotency_key, body_digest) if idempotency_key else None
             if known is not None:
-                return jobs.get(session, known), False
+                return self._told(jobs.get(session, known)), False
             job = jobs.find_open(session, spec.problem_digest)
             if job is None and reuse:
                 job = jobs.find_succeeded(session, spec.problem_digest)
@@ -86,7 +98,7 @@ class Service:
                 job = jobs.insert(session, spec, self._clock())
             if idempotency_key:
                 keys.remember(session, idempotency_key, body_digest, job.id, self._clock())
-        return job, is_new
+        return self._told(job), is_new
 
     def _check_served(self, target_id: str) -> None:
         served = [target.id for target in self._dispatcher.targets]
@@ -96,12 +108,25 @@ class Service:
         remedy = f"use one of {', '.join(served)}" if served else "start one with --gpu"
         raise InvalidInput("target", f"no worker of this server measures on {target_id}", remedy)
 
+    def _waiting(self, target_id: str) -> str:
+        """Why nothing goes on with an open job of that target; empty where something does."""
+        if any(target.id == target_id for target in self._dispatcher.targets):
+            return ""
+        return f"it waits, since no worker of this server measures on {target_id}; start the server where one can"
+
+    def _told(self, job: JobRecord) -> JobRecord:
+        """The job with a reason if it is open and nothing goes on with it."""
+        waiting = "" if job.state.is_final else self._waiting(job.spec.target_id)
+        return replace(job, reason=waiting) if waiting else job
+
     def job(self, job_id: str) -> JobRecord:
-        """Raises:
-        NotFound: no such job.
+        """A job as it stands; an open one whose target nobody serves has that for its reason.
+
+        Raises:
+            NotFound: no such job.
         """
         with self._store.read() as session:
-            return jobs.get(session, job_id)
+            return self._told(jobs.get(session, job_id))
 
     def jobs(self, *, cursor: str | None = None, limit: int = 50, state: JobState | None = None) -> Page[JobRecord]:
         """Jobs, newest first.
@@ -111,7 +136,8 @@ class Service:
         """
         _check_limit(limit)
         with self._store.read() as session:
-            return jobs.page(session, cursor, limit, state)
+            page = jobs.page(session, cursor, limit, state)
+        return Page(items=[self._told(job) for job in page.items], next_cursor=page.next_cursor)
 
     def trials(
         self,
@@ -196,9 +222,60 @@ class Service:
         with self._store.read() as session:
             job, best = jobs.get(session, job_id), bests.find(session, job_id)
         if best is None:
-            why = _NO_RESULT_YET.get(job.state, f"it failed: {job.reason}")
+            waiting = "" if job.state.is_final else self._waiting(job.spec.target_id)
+            why = waiting or _NO_RESULT_YET.get(job.state, f"it failed: {job.reason}")
             raise NotFound(f"{job_id} has no result: {why}")
         return best
+
+    def ask_inspection(
+        self, job_id: str, number: int, kind: InspectionKind, metrics: tuple[str, ...] | None = None
+    ) -> tuple[Inspection, bool]:
+        """A closer look at a measured trial, and whether anything is left to do for it.
+
+        The same question asked again answers with the look that there is, unless that one failed.
+
+        Raises:
+            NotFound: no such job or trial.
+            InvalidInput: the trial was not measured, or has no kernel of ours to trace.
+            Conflict: no worker of this server measures on the job's target.
+        """
+        with self._store.write() as session:
+            job, trial = jobs.get(session, job_id), trials.get(session, job_id, number)
+            check_look(trial, kind)
+            if waiting := self._waiting(job.spec.target_id):
+                raise Conflict(f"{kind} of {job_id} cannot be taken: {waiting}")
+            return inspections.ask(session, job_id, number, kind, metrics, is_urgent=True, now=self._clock())
+
+    def inspection(self, job_id: str, number: int, kind: InspectionKind) -> Inspection:
+        """The look of a kind at a trial that was asked for last, with its result if there is one.
+
+        Raises:
+            NotFound: no such job or trial, or nobody asked.
+            InvalidInput: it was refused.
+        """
+        with self._store.read() as session:
+            job = jobs.get(session, job_id)
+            trials.get(session, job_id, number)
+            look = inspections.newest(session, job_id, number, kind)
+        if look is None:
+            raise NotFound(
+                f"there are no {kind} of trial {number} of {job_id}: nobody asked, or tuner gc removed what there was; "
+                f"POST /jobs/{job_id}/trials/{number}/{kind} asks"
+            )
+        if look.refusal is not None:
+            raise InvalidInput(*look.refusal)
+        return self._told_look(look, job)
+
+    def _told_look(self, look: Inspection, job: JobRecord) -> Inspection:
+        """The look with a reason if it is pending and nobody takes it."""
+        waiting = self._waiting(job.spec.target_id) if look.state is InspectionState.PENDING else ""
+        return replace(look, reason=waiting) if waiting else look
+
+    def inspections(self, job_id: str, numbers: Collection[int]) -> list[Inspection]:
+        """All looks at some trials of a job, without their results; where one was asked again, the newest is last."""
+        with self._store.read() as session:
+            job, looks = jobs.get(session, job_id), inspections.of_trials(session, job_id, numbers)
+        return [self._told_look(look, job) for look in looks]
 
     def find_best(
         self, workload: Workload, target_id: str, match: MatchKind, environment: Environment | None = None

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
@@ -21,8 +21,10 @@ from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, TunerError, WorkerError
 from tuner.search import Searcher
 from tuner.service.finals import Judgement, choose_finalists, judge
+from tuner.service.inspector import Inspector, looks_at, problem_of
 from tuner.service.packing import pack_zip
-from tuner.store import Store, bests, jobs, trials
+from tuner.service.waiting import result_of
+from tuner.store import Store, bests, inspections, jobs, trials
 from tuner.store.artifacts import register
 
 T = TypeVar("T")
@@ -32,10 +34,6 @@ _log = logging.getLogger(__name__)
 MAX_ATTEMPTS = 3
 #: Pause before the second and third attempt, seconds; a worker may be coming back.
 RETRY_PAUSES_S = (0.5, 2.0)
-
-
-class _Stopped(Exception):
-    """The service is closing: leave the job as it is."""
 
 
 class JobFailed(TunerError):
@@ -59,6 +57,7 @@ class Runner:
         self._disk_limit_bytes = disk_limit_bytes
         self._clock = clock
         self._stop = threading.Event()
+        self._inspector = Inspector(store, dispatcher, target, self._stop, clock)
         self._thread = threading.Thread(target=self._run, name=f"runner {target.id}", daemon=True)
 
     def start(self) -> None:
@@ -83,15 +82,17 @@ class Runner:
             seen = self._store.num_writes
             with self._store.read() as session:
                 job = jobs.next_open(session, self.target.id)
-            if job is None:
-                # A write wakes it at once; the limit only bounds how long `stop` waits.
-                self._store.wait_for_write(seen, 0.2)
-                continue
             try:
-                self._work(job)
+                if job is not None:
+                    self._work(job)
+                elif not self._inspector.take_one():
+                    # A write wakes it at once; the limit only bounds how long `stop` waits.
+                    self._store.wait_for_write(seen, 0.2)
             except Exception as error:
                 if self._stop.is_set():  # closing pulls the workers from under it: the job goes on at the next start
                     return
+                if job is None:
+                    raise
                 self._end(job.id, error)
 
     def _end(self, job_id: str, error: Exception) -> None:
@@ -127,16 +128,13 @@ class Runner:
             job = self._step(job.id, JobState.FINALS)
         self._finish(job)
 
-    def _problem(self, job: JobRecord) -> Problem:
-        return Problem(workload=job.spec.workload, objective=job.spec.objective, seed=job.spec.seed)
-
     def _history(self, job_id: str) -> list[Trial]:
         with self._store.read() as session:
             return trials.history(session, job_id)
 
     def _search(self, job: JobRecord) -> None:
         """Asks and records until the budget is spent or nothing legal is left to try."""
-        spec, problem = job.spec, self._problem(job)
+        spec, problem = job.spec, problem_of(job)
         past = self._history(job.id)
         searcher = Searcher(Space(spec.workload, self.target.gpu), seed=spec.seed, history=past)
         search_s, mark = job.search_s, time.monotonic()
@@ -152,8 +150,10 @@ class Runner:
             now = time.monotonic()
             with self._store.write() as session:
                 trials.record(session, job.id, trial, now - mark)
-            search_s, mark = search_s + now - mark, now
+            search_s += now - mark
             searcher.tell(trial)
+            self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on
+            mark = time.monotonic()
 
     def _await(self, submit: Callable[[], Future[T]]) -> T:
         """The result of what `submit` sends, sent again where the worker failed, a bounded number of times.
@@ -162,14 +162,8 @@ class Runner:
             JobFailed: the worker failed each time.
         """
         for pause_s in (*RETRY_PAUSES_S, None):
-            future = submit()
-            while not wait([future], timeout=0.2).done:
-                if self._stop.is_set():
-                    raise _Stopped
-            if self._stop.is_set():
-                raise _Stopped
             try:
-                return future.result()
+                return result_of(submit(), self._stop)
             except WorkerError as error:
                 if pause_s is None:
                     raise JobFailed(f"the worker of {self.target.id} failed {MAX_ATTEMPTS} times: {error}") from error
@@ -179,7 +173,7 @@ class Runner:
 
     def _finish(self, job: JobRecord) -> None:
         """Measures the finalists against each other, keeps the winner's files and the result."""
-        past, problem = self._history(job.id), self._problem(job)
+        past, problem = self._history(job.id), problem_of(job)
         finalists = choose_finalists(past)
         if not finalists or finalists[0].candidate.plan_kind is not PlanKind.LIBRARY:
             raise JobFailed(f"there is nothing to compare with: {_library_reason(past)}")
@@ -206,6 +200,8 @@ class Runner:
                 register(session, digest, len(content), self._clock())
             bests.insert(session, best)
             jobs.set_state(session, job.id, JobState.SUCCEEDED, self._clock())
+            for number, kind in looks_at(judgement.rows):
+                inspections.ask(session, job.id, number, kind, None, is_urgent=False, now=self._clock())
         self._store.collect_garbage(self._disk_limit_bytes)
 
     def _pack(self, job: JobRecord, problem: Problem, judgement: Judgement) -> bytes | None:
