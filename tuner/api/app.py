@@ -8,7 +8,9 @@ from tuner import __version__
 from tuner.api.errors import add_error_handlers
 from tuner.api.events import event_routes
 from tuner.api.guard import BodyGuard
+from tuner.api.head import HeadAsGet
 from tuner.api.health import health_routes
+from tuner.api.inspections import inspection_routes
 from tuner.api.jobs import job_routes
 from tuner.api.pages import add_pages
 from tuner.api.results import result_routes
@@ -26,9 +28,10 @@ wrong and what would be right. Figures with `simulated: true` come from a model 
 def create_app(service: Service) -> FastAPI:
     """The ASGI application around `service`, which the caller starts and closes."""
     app = FastAPI(title="tuner", version=__version__, description=_DESCRIPTION, redoc_url=None, docs_url=None)
-    for routes in (job_routes, event_routes, result_routes, health_routes):
+    for routes in (job_routes, inspection_routes, event_routes, result_routes, health_routes):
         app.include_router(routes(service))
     add_pages(app, service)
     add_error_handlers(app)
     app.add_middleware(BodyGuard)
+    app.add_middleware(HeadAsGet)
     return app

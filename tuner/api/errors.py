@@ -41,6 +41,7 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"description": description, "content": {MEDIA_TYPE: {"schema": _problem_schema()}}}
     for status, description in {
         404: "What was named does not exist",
+        409: "The state of a thing forbids what was asked",
         422: "A field is wrong: which, why, and what would be right",
         503: "The database or the worker cannot be used",
     }.items()

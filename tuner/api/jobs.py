@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Body, Header, Path, Query, Response
 
 from tuner.api.errors import PROBLEM_RESPONSES
-from tuner.core.job import JobState
-from tuner.core.outcome import FailureKind, PlanKind
+from tuner.core.job import JobState, Trial
+from tuner.core.outcome import FailureKind, Metric, PlanKind
+from tuner.core.records import JobRecord, Page
 from tuner.service import Service
 from tuner.wire.requests import EXAMPLES, TuneRequest
 from tuner.wire.responses import BestView, JobView, PageView, TrialView
@@ -25,6 +26,15 @@ Sort = Annotated[Literal["number", "time", "speedup"], Query(description="fastes
 def default_target_id(service: Service) -> str | None:
     """The server's own target, where it has one."""
     return next((target.id for target, _ in service.targets()), None)
+
+
+def trials_view(service: Service, job: JobRecord, page: Page[Trial]) -> PageView[TrialView]:
+    """A page of a job's trials, each with the figures of closer looks among its metrics."""
+    figures: dict[int, dict[str, Metric]] = {}
+    for look in service.inspections(job.id, {trial.number for trial in page.items}):
+        figures.setdefault(look.trial_number, {}).update({figure.tag: figure for figure in look.figures})
+    items = [TrialView.of(trial, job, figures.get(trial.number, {}).values()) for trial in page.items]
+    return PageView(items=items, next_cursor=page.next_cursor)
 
 
 def job_routes(service: Service) -> APIRouter:
@@ -75,7 +85,7 @@ def job_routes(service: Service) -> APIRouter:
         page = service.trials(
             job_id, cursor=cursor, limit=limit, outcome=outcome, plan_kind=plan_kind, reason=reason, sort=sort
         )
-        return PageView(items=[TrialView.of(trial, job) for trial in page.items], next_cursor=page.next_cursor)
+        return trials_view(service, job, page)
 
     @router.get("/jobs/{job_id}/best")
     def get_job_best(job_id: JobId) -> BestView:

@@ -7,7 +7,8 @@ from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
 from tuner.api.errors import PROBLEM_RESPONSES
-from tuner.api.jobs import Cursor, JobId, KindFilter, OutcomeFilter, ReasonFilter, Sort
+from tuner.api.jobs import Cursor, JobId, KindFilter, OutcomeFilter, ReasonFilter, Sort, trials_view
+from tuner.api.looks import look_table
 from tuner.api.plot import Plot, draw
 from tuner.api.rendering import STATIC_PATH, render
 from tuner.core.bounds import reference_us
@@ -17,6 +18,7 @@ from tuner.core.outcome import FailureKind, PlanKind
 from tuner.core.records import JobRecord
 from tuner.errors import InvalidInput
 from tuner.service import Service
+from tuner.wire.inspections import InspectedFinalist
 from tuner.wire.pages import CurvePoint, JobPage, JobsPage, TrialFilterView
 from tuner.wire.responses import BestView, JobView, PageView, TargetView, TrialView
 
@@ -73,7 +75,7 @@ def _page_routes(service: Service) -> APIRouter:
         """A job with plot, finals and trials; as JSON with `Accept: application/json` or `.json` behind the path."""
         chosen = TrialFilterView(outcome=outcome, plan_kind=plan_kind, reason=reason, sort=sort)
         page = _job_page(service, job_id, cursor, chosen)
-        return render(request, "job.html", page, plot=_plot(page), choices=_CHOICES)
+        return render(request, "job.html", page, plot=_plot(page), looks=look_table(page.inspected), choices=_CHOICES)
 
     return router
 
@@ -83,6 +85,8 @@ def _job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFi
     trials = service.trials(job_id, cursor=cursor, limit=_TRIALS_PER_PAGE, **chosen.model_dump())
     ours = [trial for kind in PlanKind if kind.is_ours and (trial := _fastest(service, job, kind))]
     apart = [_time_us(trial) for trial in ours if not trial.candidate.plan_kind.is_fused]
+    best = service.best(job_id) if job.state is JobState.SUCCEEDED else None
+    looks = service.inspections(job_id, {row.trial_number for row in best.finals}) if best else []
     return JobPage(
         job=JobView.of(job),
         outcome_counts=service.outcome_counts(job_id),
@@ -93,9 +97,10 @@ def _job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFi
         two_launches_us=min(apart, default=None),
         reference_us=_reference_us(service, job),
         fastest=min(ours, key=_time_us, default=None),
-        best=BestView.of(service.best(job_id), job) if job.state is JobState.SUCCEEDED else None,
+        best=BestView.of(best, job) if best else None,
+        inspected=InspectedFinalist.all_of(best, looks, job) if best else [],
         filter=chosen,
-        trials=PageView(items=[TrialView.of(trial, job) for trial in trials.items], next_cursor=trials.next_cursor),
+        trials=trials_view(service, job, trials),
     )
 
 

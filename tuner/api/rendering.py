@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from tuner.core.units import figure
 from tuner.wire.problems import Problem
 
 STATIC_PATH = Path(__file__).parent / "static"
@@ -36,7 +37,7 @@ def clock(value: datetime | None) -> str:
 _templates = Environment(
     loader=PackageLoader("tuner.api"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
-_templates.filters.update(us=microseconds, ratio=ratio, clock=clock)
+_templates.filters.update(us=microseconds, ratio=ratio, clock=clock, figure=figure)
 
 
 def wants_page(request: Request) -> bool:

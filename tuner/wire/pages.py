@@ -6,6 +6,7 @@ from pydantic import Field
 
 from tuner.core.job import JobState
 from tuner.core.outcome import FailureKind, PlanKind
+from tuner.wire.inspections import InspectedFinalist
 from tuner.wire.responses import BestView, JobView, PageView, TargetView, TrialView, View
 
 
@@ -44,5 +45,6 @@ class JobPage(View):
     reference_us: float | None = Field(description="the data sheet's bound, microseconds")
     fastest: TrialView | None = Field(description="the fastest trial of ours so far")
     best: BestView | None = Field(description="finals and verdict, once the job succeeded")
+    inspected: list[InspectedFinalist] = Field(description="closer looks at the best of each plan kind")
     filter: TrialFilterView
     trials: PageView[TrialView]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tuner.core.evaluator import Environment
 from tuner.core.gpu import SIMULATED_PREFIX, Target
 from tuner.core.job import CacheState, JobState, Regime, Trial
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Outcome, PlanKind, Rejected, Stage
+from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, PlanKind, Rejected, Stage
 from tuner.core.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict
 from tuner.core.workload import Workload
 from tuner.wire.requests import Pair, pair_of
@@ -71,7 +71,7 @@ class JobView(View):
 
     id: str
     state: JobState
-    reason: str = Field(description="why it failed; empty otherwise")
+    reason: str = Field(description="why it failed, or why an open job waits; empty otherwise")
     workload: str = Field(description="the pair in one line")
     pair: Pair
     target: str
@@ -153,7 +153,7 @@ class MeasuredView(View):
     spread: float = Field(description="half the interquartile range over the median")
     rel_error: float
     samples_us: list[float]
-    metrics: list[MetricView]
+    metrics: list[MetricView] = Field(description="resources, and what closer looks showed")
     stage_s: dict[str, float]
 
 
@@ -201,8 +201,11 @@ class TrialView(View):
     finished_at: datetime
 
     @classmethod
-    def of(cls, trial: Trial, job: JobRecord) -> Self:
-        """Copies `trial`, which belongs to `job`."""
+    def of(cls, trial: Trial, job: JobRecord, figures: Iterable[Metric] = ()) -> Self:
+        """Copies `trial`, which belongs to `job`; `figures` of closer looks join its metrics."""
+        if figures and isinstance(trial.outcome, Measured):
+            metrics = (*trial.outcome.metrics, *figures)
+            trial = replace(trial, outcome=replace(trial.outcome, metrics=metrics))
         return cls(
             number=trial.number,
             simulated=is_simulated(job.spec.target_id),

@@ -1,5 +1,5 @@
 // Keeps the page up to date: asks the server for the page again whenever the job's event stream says that something
-// happened, at most once a second, and replaces the parts whose id starts with "live".
+// happened, at most once a second, or as often as the page asks for, and replaces the parts whose id starts with "live".
 "use strict";
 
 const live = document.getElementById("live");
@@ -7,12 +7,24 @@ let timer = null;
 
 async function refresh() {
   timer = null;
-  const response = await fetch(location.href, { headers: { Accept: "text/html" } });
-  if (!response.ok) return;
-  const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+  try {
+    const response = await fetch(location.href, { headers: { Accept: "text/html" } });
+    if (response.ok) show(new DOMParser().parseFromString(await response.text(), "text/html"));
+  } finally {
+    poll();
+  }
+}
+
+function show(fresh) {
   for (const part of document.querySelectorAll("[id^=live]")) {
     part.replaceChildren(...fresh.getElementById(part.id).childNodes);
   }
+  live.dataset.everyMs = fresh.getElementById("live").dataset.everyMs ?? "";
+}
+
+// Where no stream tells of changes, the page says how often to ask for it again.
+function poll() {
+  if (live?.dataset.everyMs) timer ??= setTimeout(refresh, Number(live.dataset.everyMs));
 }
 
 if (live?.dataset.events) {
@@ -20,8 +32,8 @@ if (live?.dataset.events) {
   const soon = () => { timer ??= setTimeout(refresh, 1000); };
   for (const kind of ["state", "trial", "best"]) stream.addEventListener(kind, soon);
   stream.addEventListener("end", () => { stream.close(); soon(); });
-} else if (live?.dataset.everyMs) {
-  setInterval(refresh, Number(live.dataset.everyMs));
+} else {
+  poll();
 }
 
 // An empty field is no filter: keep it out of the address.
