@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,15 +15,13 @@ from tuner.client.errors import ClientError, WeakerMatch
 from tuner.client.exits import ExitCode
 from tuner.client.fetch import fetch
 from tuner.client.http import DEFAULT_URL, Client
+from tuner.client.inspect import counters, trace
 from tuner.client.options import pair_body, pair_options, take_pair
-
-#: Width of tables that nobody looks at in a terminal.
-_PIPE_WIDTH = 240
+from tuner.client.output import as_json, print_json, print_table
 
 #: As the service names them.
 PLAN_KINDS = ("library", "two_launches", "two_launches_pdl", "fused", "fused_pdl")
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, one document a line.")
 match = click.option(
     "--match",
     type=click.Choice(["exact", "nearest", "any"]),
@@ -95,7 +92,7 @@ def _watch(client: Client, job_id: str, timeout_s: float | None, as_json: bool) 
     job = client.job(job_id)
     render.progress(job, client.events(job_id, timeout_s=timeout_s), Console(stderr=True))
     best = client.best(job_id)
-    _print(best) if as_json else _console().print(render.results_table(best))
+    print_json(best) if as_json else print_table(render.results_table(best))
 
 
 @main.command()
@@ -141,32 +138,25 @@ def best(client: Client, /, job_id: str | None, match: str, as_json: bool, **opt
         found = {"match": "exact", "differences": [], "best": client.best(job_id)}
     else:
         found = client.find_best(**take_pair(options), target=options["target"], match=match)
-    _print(found["best"]) if as_json else _console().print(render.results_table(found["best"]))
+    print_json(found["best"]) if as_json else print_table(render.results_table(found["best"]))
     if found["match"] != "exact":
         raise WeakerMatch(f"the match is {found['match']}: {'; '.join(found['differences'])}")
 
 
-main.add_command(fetch)
+for command in (fetch, counters, trace):
+    main.add_command(command)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _console() -> Console:
-    return Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
-
-
-def _print(document: Mapping[str, Any]) -> None:
-    click.echo(json.dumps(document))
-
-
 def _list(items: Iterable[Mapping[str, Any]], as_json: bool, table: Any) -> None:
     if not as_json:
-        _console().print(table(items))
+        print_table(table(items))
         return
     for item in items:
-        _print(item)
+        print_json(item)
 
 
 if __name__ == "__main__":

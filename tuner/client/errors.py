@@ -49,6 +49,12 @@ class Simulated(ClientError):
 
 
 class TimedOut(ClientError):
-    """The job had not ended in the time given."""
+    """The job, or the closer look, had not ended in the time given."""
 
     exit_code = ExitCode.TIMEOUT
+
+
+class NothingSeen(ClientError):
+    """The counters or the trace of a trial could not be taken."""
+
+    exit_code = ExitCode.NOTHING_SEEN

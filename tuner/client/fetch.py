@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ import click
 
 from tuner.client.environment import Asker, detect, differences
 from tuner.client.errors import NoResult, Refused, WeakerMatch
-from tuner.client.files import write_atomically
 from tuner.client.http import Client
 from tuner.client.options import pair_options, take_pair
+from tuner.client.output import write_or_print
 
 FORMATS = ("json", "manifest", "cu", "cubin", "zip")
 
@@ -62,7 +61,7 @@ def fetch_best(
     weaker = f"the match is {found['match']}: {'; '.join(found['differences'])}" if found["differences"] else ""
     if weaker and strict:
         raise WeakerMatch(f"{weaker}; nothing is written")
-    _write(_content(client, found, format), output)
+    write_or_print(_content(client, found, format), output)
     if weaker:
         raise WeakerMatch(weaker)
 
@@ -89,15 +88,3 @@ def _content(client: Client, found: dict[str, Any], format: str) -> bytes:
     if artifact.simulated != best["simulated"]:
         raise Refused("result and artifact disagree on whether they are simulated")
     return artifact.part(format)
-
-
-def _write(content: bytes, output: Path | None) -> None:
-    if output is None:
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-        return
-    try:
-        written = write_atomically(output, content)
-    except OSError as error:
-        raise click.UsageError(f"{output} cannot be written: {error.strerror}") from error
-    click.echo(f"tuner-client: {output} {'written' if written else 'is unchanged'}", err=True)

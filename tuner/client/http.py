@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote
 
 import httpx
 
 from tuner.client.artifact import Artifact, open_artifact
-from tuner.client.errors import ClientError, JobFailed, NoResult, Refused, TimedOut, Unreachable
+from tuner.client.errors import ClientError, JobFailed, NoResult, NothingSeen, Refused, TimedOut, Unreachable
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -21,6 +21,8 @@ _TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 #: The server sends a comment every 15 s; a stream silent for longer is dead.
 _STREAM_SILENCE_S = 40.0
 _RETRY_S = 1.0
+#: How soon a closer look is asked about first; then ever less often, up to every `_RETRY_S`.
+_FIRST_LOOK_S = 0.1
 #: How long a stream looks for a server that went away: long enough for a restart.
 _PATIENCE_S = 60.0
 
@@ -89,6 +91,46 @@ class Client:
     def find_best(self, **query: Any) -> Json:
         """The best result for a pair on a target: `GET /best`, with its `match` and `differences`."""
         return self._json("GET", "/best", params=_given(query))
+
+    def counters(
+        self, job_id: str, number: int, metrics: Sequence[str] = (), *, timeout_s: float | None = None
+    ) -> Json:
+        """The hardware counters of a measured trial: the base set, or `metrics` by name. Asks, and waits.
+
+        Raises:
+            NothingSeen: they could not be taken.
+            Refused: the trial was not measured, or no metric is called so.
+            TimedOut: `timeout_s` passed first.
+        """
+        body = {"metrics": list(metrics)} if metrics else {}
+        return self._inspect(job_id, number, "counters", body, {}, timeout_s)
+
+    def trace(self, job_id: str, number: int, *, format: str = "json", timeout_s: float | None = None) -> Json:
+        """The in-kernel trace of a measured trial of ours; `perfetto` gives a document for ui.perfetto.dev.
+
+        Raises:
+            NothingSeen: it could not be taken.
+            Refused: the trial was not measured, or is not of ours.
+            TimedOut: `timeout_s` passed first.
+        """
+        return self._inspect(job_id, number, "trace", {}, {"format": format}, timeout_s)
+
+    def _inspect(self, job_id: str, number: int, kind: str, body: Json, query: Json, timeout_s: float | None) -> Json:
+        """Asks for a closer look and waits for its result."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        path = f"{_job_path(job_id)}/trials/{number}/{kind}"
+        response = self._request("POST", path, json=body)
+        pause_s = _FIRST_LOOK_S
+        while response.status_code == httpx.codes.ACCEPTED:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimedOut(f"the {kind} of trial {number} of {job_id} are still to come; ask again")
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _RETRY_S)
+            response = self._request("GET", path)
+        found: Json = response.json()
+        if found["reason"]:
+            raise NothingSeen(f"the {kind} of trial {number} of {job_id} could not be taken: {found['reason']}")
+        return self._json("GET", path, params=query) if query else found
 
     def artifact(self, digest: str) -> Artifact:
         """A kernel, every byte of it checked."""

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
+from tuner.core.units import figure
+
 Json = Mapping[str, Any]
 
 #: Seconds of search between two plain lines.
@@ -178,4 +180,21 @@ def trials_table(trials: Iterable[Json]) -> Table:
             ratio(outcome.get("speedup")),
             outcome.get("reason") or candidate["text"],
         )
+    return table
+
+
+def counters_table(found: Json) -> Table:
+    """One row per counter.
+
+    Args:
+        found: as `GET /jobs/{id}/trials/{number}/counters` answers it.
+    """
+    title = f"Counters of trial {found['trial_number']} of {found['job_id']}{mark(found['simulated'])}"
+    table = Table("counter", "value", "meaning", title=title)
+    table.columns[1].justify = "right"
+    for counter in found["counters"]:
+        value = figure(counter["value"], counter["unit"])
+        table.add_row(counter["name"], value + mark(found["simulated"]), counter["description"])
+    for name, reason in found["absent"].items():
+        table.add_row(name, "–", reason)
     return table

@@ -1,0 +1,48 @@
+"""Where the command line puts what it found: data on stdout or in a file, all else on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tuner.client.files import write_atomically
+
+#: Width of tables that nobody looks at in a terminal.
+_PIPE_WIDTH = 240
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, one document a line.")
+
+
+def print_table(table: Table) -> None:
+    """A table, whole where nobody looks at it in a terminal."""
+    console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
+    console.print(table)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """One line."""
+    click.echo(json.dumps(document))
+
+
+def write_or_print(content: bytes, output: Path | None) -> None:
+    """Puts `content` at `output`, whole or not at all; without a path on stdout.
+
+    Raises:
+        click.UsageError: the path cannot be written.
+    """
+    if output is None:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        written = write_atomically(output, content)
+    except OSError as error:
+        raise click.UsageError(f"{output} cannot be written: {error.strerror}") from error
+    click.echo(f"tuner-client: {output} {'written' if written else 'is unchanged'}", err=True)
