@@ -57,23 +57,51 @@ class Artifact:
         self._function = self._load(kernel["name"])
         self._plans = [cupy.asarray(bytearray(files[launch["plan"]])) for launch in self.manifest["launches"]]
         self._headers = [files[launch["plan"]][:64] for launch in self.manifest["launches"]]
-        # Zeroed once; the counters in them only grow.
-        self._workspaces = [
-            cupy.zeros(launch["workspace"]["bytes"], cupy.uint8) for launch in self.manifest["launches"]
-        ]
+        # Zeroed once; the counters in them only grow. Launches that name the same one share it.
+        spaces = {launch["workspace"]["index"]: launch["workspace"]["bytes"] for launch in self.manifest["launches"]}
+        self._workspaces = {index: cupy.zeros(size, cupy.uint8) for index, size in spaces.items()}
+        self._side = cupy.cuda.Stream(non_blocking=True)
 
     def run(self, tensors: dict[str, cupy.ndarray], stream: cupy.cuda.Stream) -> None:
         """Enqueues the launches in order; `tensors` holds every tensor that the manifest names."""
-        for index in range(len(self._plans)):
-            self._launch(index, tensors, stream)
+        launches = self.manifest["launches"]
+        forks = any(launch["stream"] for launch in launches)
+        if forks:
+            self._side.wait_event(stream.record())
+        for index, launch in enumerate(launches):
+            on = self._side if launch["stream"] else stream
+            if launch["gate"]:
+                self._launch_gate(index, launch["gate"], on)
+            self._launch(index, tensors, on)
+        if forks:
+            stream.wait_event(self._side.record())
 
     def _load(self, name: str) -> ctypes.c_void_p:
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        module = ctypes.c_void_p()
         self._check(self._cuda.cuModuleLoadData(ctypes.byref(module), self._cubin))
-        self._check(self._cuda.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
+        self._module = module
+        function = self._named(name)
         smem_bytes = max(launch["dynamic_smem_bytes"] for launch in self.manifest["launches"])
         self._check(self._cuda.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_SIZE_BYTES, smem_bytes))
         return function
+
+    def _named(self, name: str) -> ctypes.c_void_p:
+        function = ctypes.c_void_p()
+        self._check(self._cuda.cuModuleGetFunction(ctypes.byref(function), self._module, name.encode()))
+        return function
+
+    def _launch_gate(self, index: int, gate: dict[str, Any], stream: cupy.cuda.Stream) -> None:
+        values = (
+            ctypes.c_void_p(self._workspace(index).data.ptr),
+            ctypes.c_int(gate["num_ctas"]),
+            ctypes.c_longlong(self.manifest["parameter"]["spin_limit_cycles"]),
+        )
+        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+        config = LaunchConfig(grid=tuple(gate["grid"]), block=tuple(gate["block"]), stream=stream.ptr)
+        self._check(self._cuda.cuLaunchKernelEx(ctypes.byref(config), self._named(gate["kernel"]), pointers, None))
+
+    def _workspace(self, index: int) -> cupy.ndarray:
+        return self._workspaces[self.manifest["launches"][index]["workspace"]["index"]]
 
     def _launch(self, index: int, tensors: dict[str, cupy.ndarray], stream: cupy.cuda.Stream) -> None:
         launch = self.manifest["launches"][index]
@@ -106,11 +134,13 @@ class Artifact:
             if name == "words":
                 struct.pack_into("<Q", buffer, offset, self._plans[index].data.ptr)
             elif name == "workspace":
-                struct.pack_into("<Q", buffer, offset, self._workspaces[index].data.ptr)
+                struct.pack_into("<Q", buffer, offset, self._workspace(index).data.ptr)
             elif name == "spin_limit_cycles":
                 struct.pack_into("<q", buffer, offset, layout["spin_limit_cycles"])
             elif name == "is_dependent":
                 struct.pack_into("<i", buffer, offset, launch["programmatic_dependent_launch"])
+            elif name == "is_second":
+                struct.pack_into("<i", buffer, offset, launch["workspace"]["is_second"])
             elif name == "plan_header":
                 buffer[offset : offset + 64] = self._headers[index]
             elif field["type"] == "int32":

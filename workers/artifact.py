@@ -13,7 +13,7 @@ from tuner.core.outcome import Candidate
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Workload
 from workers.parameter import needs_co_residency, parameter_layout, workspace_bytes
-from workers.render import KERNEL_NAME
+from workers.render import GATE_NAME, KERNEL_NAME
 
 #: Of the manifest; it grows when a field changes its meaning.
 MANIFEST_FORMAT = 1
@@ -24,7 +24,8 @@ _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
 _CONCURRENCY = (
     "One launch at a time per workspace. A cooperative launch needs all its CTAs resident: on one GPU, run one such "
     "kernel at a time outside of its own chain. The same holds for a programmatic launch whose plan has static queues "
-    "and signals; what runs before it in the stream must end without waiting for it."
+    "and signals; what runs before it in the stream must end without waiting for it. A launch on "
+    "stream 1 begins after what precedes the run, and what follows the run follows all of its launches."
 )
 
 
@@ -64,7 +65,7 @@ def assemble(
         "kernel": _kernel(plans[0].gpu.arch, cubin is not None, environment),
         "parameter": parameter_layout(workload),
         "tensors": _tensors(workload),
-        "launches": [_launch(i, plan, workload, candidate) for i, plan in enumerate(plans)],
+        "launches": [_launch(i, plans, workload, candidate) for i in range(len(plans))],
         "concurrency": _CONCURRENCY,
         "files": {
             name: {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)} for name, data in files.items()
@@ -86,8 +87,8 @@ def _kernel(arch: str, has_cubin: bool, environment: Environment) -> dict[str, A
     }
 
 
-def _launch(index: int, plan: VerifiedPlan, workload: Workload, candidate: Candidate) -> dict[str, Any]:
-    schedule, programmatic = candidate.schedule, candidate.plan_kind.is_programmatic
+def _launch(index: int, plans: tuple[VerifiedPlan, ...], workload: Workload, candidate: Candidate) -> dict[str, Any]:
+    plan, schedule, programmatic = plans[index], candidate.schedule, candidate.plan_kind.is_programmatic
     assert schedule is not None
     return {
         "ops": [workload.ops[op].name for op in plan.graph.op_indices],
@@ -99,13 +100,31 @@ def _launch(index: int, plan: VerifiedPlan, workload: Workload, candidate: Candi
         "programmatic_dependent_launch": programmatic,
         "dynamic_smem_bytes": dynamic_smem_bytes(workload, schedule.tiling),
         "tensor_maps": [],
+        "stream": index if plan.is_part else 0,
+        "gate": _gate(plans[0]) if plan.is_part and index == 1 else None,
         "workspace": {
+            "index": 0 if plan.is_part else index,
+            "is_second": plan.is_part and index == 1,
             "bytes": workspace_bytes(plan.plan.num_signals),
-            "per": "stream and plan",
+            "per": "stream and plan; the launches of one run that name the same index share it",
             "zero": "once, when it is allocated, and again after an abort",
             "counters": "epoch: they only grow, no launch resets them",
             "abort_record": {"offset": 128, "fields": ["raised", "task", "signal", "seen", "expected", "cta"]},
         },
+    }
+
+
+def _gate(first: VerifiedPlan) -> dict[str, Any] | None:
+    """The kernel in front of the second of two launches on two streams; None where it waits for nothing."""
+    if first.plan.num_signals == 0:
+        return None
+    return {
+        "kernel": GATE_NAME,
+        "grid": [1, 1, 1],
+        "block": [1, 1, 1],
+        "num_ctas": first.plan.num_ctas,
+        "parameters": ["pointer: the workspace", "int32: num_ctas", "int64: spin_limit_cycles"],
+        "meaning": "on the launch's stream, in front of it: ends when all CTAs of the first launch have started",
     }
 
 

@@ -44,11 +44,16 @@ def pack_args(
     ops: tuple[OpBuffers, ...],
     *,
     is_dependent: bool = False,
+    is_second: bool = False,
     trace_address: int = 0,
 ) -> bytes:
-    """The parameter of one launch; `is_dependent` where it is launched programmatically, `trace_address` of its stamps
-    where the build is traced."""
-    head = struct.pack("<QQqiiQ", words_address, workspace_address, spin_limit_cycles, is_dependent, 0, trace_address)
+    """The parameter of one launch.
+
+    `is_dependent` where it is launched programmatically, `is_second` where it is the second of two launches that share
+    a workspace, `trace_address` of its stamps where the build is traced.
+    """
+    flags = (is_dependent, is_second)
+    head = struct.pack("<QQqiiQ", words_address, workspace_address, spin_limit_cycles, *flags, trace_address)
     tail = b"".join(
         struct.pack("<QQQQQQiiii", o.a, o.w, o.bias, o.c, o.residual, o.row_scale, o.m, o.n, o.k, 0) for o in ops
     )
@@ -66,6 +71,7 @@ def parameter_layout(workload: Workload) -> dict[str, Any]:
         field("workspace", 8, "pointer", "the launch's workspace"),
         field("spin_limit_cycles", 16, "int64", "SM clock cycles that one wait may last"),
         field("is_dependent", 24, "int32", "1 for a programmatic dependent launch, else 0"),
+        field("is_second", 28, "int32", "1 for the second of two launches that share a workspace, else 0"),
         field("trace", 32, "pointer", "null: only a traced build writes there"),
         field("plan_header", 40, "int32[16]", "the first 16 words of the plan, by value"),
     ]
@@ -93,4 +99,4 @@ def workspace_bytes(num_signals: int) -> int:
 
 def needs_co_residency(plan: VerifiedPlan) -> bool:
     """Whether the plan's liveness rests on all CTAs being resident, so that the launch must be cooperative."""
-    return plan.plan.assignment == STATIC and plan.plan.num_signals > 0
+    return plan.plan.assignment == STATIC and plan.plan.num_signals > 0 and not plan.is_part

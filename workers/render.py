@@ -26,10 +26,14 @@ DEVICE_FILES = (
     "mainloop_mma.cuh",
     "epilogue.cuh",
     "chain.cuh",
+    "gate.cuh",
 )
 
 #: Name of the kernel in every generated source.
 KERNEL_NAME = "tuner_chain"
+
+#: Name of the kernel that stands in front of the second of two launches on two streams.
+GATE_NAME = "tuner_gate"
 
 #: Bytes of the workspace before its signals; `kSignalsOffset` in launch_args.cuh.
 SIGNALS_OFFSET_BYTES = 256

@@ -13,8 +13,8 @@ from tuner.core.evaluator import Problem
 from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
 from tuner.core.outcome import Candidate, Measured, PlanKind
-from tuner.core.schedule import Assignment, Schedule
-from tuner.core.workload import Activation, Workload, ffn_pair
+from tuner.core.schedule import Assignment, Granularity, Schedule
+from tuner.core.workload import Activation, Workload, ffn_pair, independent_pair
 from workers.build import Builder
 from workers.candidates import prepare
 
@@ -23,7 +23,7 @@ pytest.importorskip("cupy")
 
 from workers.gpu.algorithms import pick_algorithms
 from workers.gpu.baselines import runner_of
-from workers.gpu.launch import Kernel, LaunchRefused
+from workers.gpu.launch import Kernel, LaunchRefused, PlanOnDevice
 from workers.gpu.session import Prepared, Session
 from workers.messages import Work
 
@@ -40,6 +40,8 @@ def chosen_for(workload: Workload, assignment: Assignment) -> Schedule:
 def ready(gpu: Gpu, builder: Builder, asked: Problem, kind: PlanKind, chosen: Schedule) -> Work:
     if kind_problem(asked.workload, gpu, kind):
         pytest.skip(f"{kind} is not for {gpu.name}")
+    if kind is PlanKind.TWO_STREAMS and not chosen.ordering.assignment.is_static:
+        pytest.skip("two streams need queues")
     prepared = prepare(asked.workload, gpu, Candidate(plan_kind=kind, schedule=chosen), builder, {})
     assert not prepared.refusal
     return prepared.work
@@ -84,6 +86,44 @@ def test_every_kind_is_right_alone_and_in_a_chain_that_is_repeated(
     wanted = replayed(prepared, plain, 1)
     found = replayed(prepared, work, 20)
     assert all(bool((a == b).all()) for a, b in zip(wanted, found, strict=True))
+
+
+@pytest.mark.parametrize("granularity", [Granularity.ROW, Granularity.TILE, Granularity.BARRIER])
+def test_two_streams_are_right_over_many_launches(
+    session: Session, builder: Builder, gpu: Gpu, granularity: Granularity
+) -> None:
+    asked = problem(ffn_pair(m=640, d_in=512, d_hidden=1024, d_out=768, activation=Activation.RELU))
+    tiles = ((64, 64, 64), (64, 64, 64))
+    chosen = schedule(tiles, assignment=Assignment.SHARES, granularity=granularity, ctas_per_sm=2)
+    prepared = session._prepare(asked)
+    plain = ready(gpu, builder, asked, PlanKind.TWO_LAUNCHES, schedule(tiles))
+    wanted = replayed(prepared, plain, 1)
+    found = replayed(prepared, ready(gpu, builder, asked, PlanKind.TWO_STREAMS, chosen), 300)
+    assert all(bool((a == b).all()) for a, b in zip(wanted, found, strict=True))
+
+
+def test_independent_ops_run_on_two_streams_without_a_gate(session: Session, builder: Builder, gpu: Gpu) -> None:
+    asked = problem(independent_pair((64, 512, 512), (64, 128, 512)))
+    chosen = schedule(((64, 64, 64), (32, 64, 64)), assignment=Assignment.STATIC)
+    outcome = session.evaluate(asked, ready(gpu, builder, asked, PlanKind.TWO_STREAMS, chosen)).outcome
+    assert isinstance(outcome, Measured), outcome
+
+
+def test_a_gate_that_waits_in_vain_is_told_and_poisons_the_output(session: Session, builder: Builder, gpu: Gpu) -> None:
+    asked = problem(ffn_pair(m=640, d_in=512, d_hidden=1024, d_out=768))
+    work = ready(gpu, builder, asked, PlanKind.TWO_STREAMS, chosen_for(asked.workload, Assignment.STATIC))
+    prepared = session._prepare(asked)
+    kernel = Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes)
+    first = PlanOnDevice(work.plans[0], spin_limit_cycles=10**6)
+    second = PlanOnDevice(work.plans[1], spin_limit_cycles=10**6, first=first)
+    cupy.cuda.Device().synchronize()
+    first.launch_gate(kernel, prepared.stream.ptr)  # and no first launch
+    second.launch(kernel, prepared.data.slot_ops(0), prepared.stream.ptr)
+    prepared.stream.synchronize()
+    record = second.abort_record()
+    assert str(record) == f"the gate saw 0 of the first launch's {work.plans[0].plan.num_ctas} CTAs start"
+    for output in prepared.data.outputs[0].values():
+        assert bool(cupy.isnan(output.bits.view(cupy.float16)).all())
 
 
 def test_the_librarys_best_algorithms_are_never_slower_than_its_first(

@@ -8,6 +8,7 @@ import pytest
 
 from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.job import Trial
+from tuner.core.launches import plans_for
 from tuner.core.legality import check_schedule
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Outcome, PlanKind, Stage
 from tuner.core.schedule import Granularity, InterleaveKind, Tiling
@@ -85,7 +86,7 @@ def test_every_candidate_is_legal_and_tried_once_and_most_are_fused() -> None:
 
 def test_each_kind_of_the_card_has_its_turn_and_variations_try_the_best_of_what_they_vary() -> None:
     trials = take(Searcher(space(gpu=H200), seed=0), time_of, 60)
-    assert {trial.candidate.plan_kind for trial in trials[:15]} == set(PlanKind)
+    assert {trial.candidate.plan_kind for trial in trials[:20]} == set(PlanKind)
     for kind, base in VARIATIONS:
         for number, trial in enumerate(trials):
             if trial.candidate.plan_kind is not kind:
@@ -96,8 +97,8 @@ def test_each_kind_of_the_card_has_its_turn_and_variations_try_the_best_of_what_
                 if one.candidate.plan_kind is base and isinstance(one.outcome, Measured)
             ]
             seen = {one.candidate.schedule for one in trials[:number] if one.candidate.plan_kind is kind}
-            left = [schedule for _, schedule in sorted(before, key=lambda one: one[0]) if schedule not in seen]
-            assert trial.candidate.schedule == left[0]
+            best = [canonical(kind, schedule) for _, schedule in sorted(before, key=lambda one: one[0]) if schedule]
+            assert trial.candidate.schedule == next(schedule for schedule in best if schedule not in seen)
 
 
 @pytest.fixture(scope="module")
@@ -125,9 +126,15 @@ def test_a_small_space_is_tried_as_a_whole_and_then_the_search_ends() -> None:
         Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=canonical(PlanKind.TWO_LAUNCHES, schedule))
         for schedule in here
     }
-    tried = [trial.candidate for trial in search(Searcher(here, seed=0), time_of)]
+    trials = list(search(Searcher(here, seed=0), time_of))
+    beside = {
+        Candidate(plan_kind=PlanKind.TWO_STREAMS, schedule=canonical(PlanKind.TWO_STREAMS, trial.candidate.schedule))
+        for trial in trials
+        if trial.candidate in fused and trial.candidate.schedule and isinstance(trial.outcome, Measured)
+    }
+    tried = [trial.candidate for trial in trials]
     assert len(tried) == len(set(tried))
-    assert set(tried) == fused | apart | {Candidate(plan_kind=PlanKind.LIBRARY)}
+    assert set(tried) == fused | apart | beside | {Candidate(plan_kind=PlanKind.LIBRARY)}
 
 
 def test_a_search_in_which_all_of_ours_fails_goes_on() -> None:
@@ -155,3 +162,12 @@ def test_separate_launches_neither_interleave_nor_wait_and_stay_legal() -> None:
         assert plain.ordering.granularity is Granularity.ROW
         check_schedule(here.workload, here.gpu, plain)
         assert canonical(PlanKind.FUSED, schedule) == schedule
+
+
+def test_two_streams_keep_the_signals_and_take_queues_and_stay_legal() -> None:
+    here = space(512)
+    for schedule in here.sample(random.Random(0), 100):
+        beside = canonical(PlanKind.TWO_STREAMS, schedule)
+        assert beside.ordering.granularity is schedule.ordering.granularity
+        assert beside.ordering.assignment.is_static
+        plans_for(here.workload, here.gpu, Candidate(plan_kind=PlanKind.TWO_STREAMS, schedule=beside))

@@ -17,7 +17,7 @@ from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.plan import HEADER_WORDS, Plan
 from tuner.core.schedule import Assignment, Ordering, Raster, Schedule, Tile, Tiling
-from tuner.core.workload import Activation, Workload, ffn_pair
+from tuner.core.workload import Activation, Workload, ffn_pair, independent_pair
 from tuner.errors import WorkerError
 from workers.artifact import assemble
 from workers.cards import usable_gpus
@@ -56,13 +56,10 @@ def test_every_file_is_named_with_its_digest_and_the_manifest_reads_back() -> No
     assert (manifest["kernel"]["arch"], manifest["kernel"]["arch_suffix"]) == ("sm_90a", "a")
 
 
-@pytest.mark.parametrize(
-    ("kind", "num_launches"),
-    [(PlanKind.FUSED, 1), (PlanKind.TWO_LAUNCHES, 2), (PlanKind.FUSED_PDL, 1), (PlanKind.TWO_LAUNCHES_PDL, 2)],
-)
-def test_a_launch_tells_grid_block_memory_and_its_plan(kind: PlanKind, num_launches: int) -> None:
-    made = artifact(kind, Assignment.TICKET, REAL)
-    assert len(made.manifest["launches"]) == num_launches
+@pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind.is_ours])
+def test_a_launch_tells_grid_block_memory_and_its_plan(kind: PlanKind) -> None:
+    made = artifact(kind, Assignment.STATIC, REAL)
+    assert len(made.manifest["launches"]) == (1 if kind.is_fused else 2)
     for launch in made.manifest["launches"]:
         plan = Plan.from_words(np.frombuffer(made.files[launch["plan"]], dtype="<i4"))
         assert launch["grid"] == [plan.num_ctas, 1, 1]
@@ -84,7 +81,23 @@ def test_a_launch_is_cooperative_where_its_plan_needs_co_residency() -> None:
     assert cooperative(PlanKind.FUSED, Assignment.STATIC) == [True]
     assert cooperative(PlanKind.FUSED, Assignment.TICKET) == [False]
     assert cooperative(PlanKind.FUSED_PDL, Assignment.STATIC) == [False]
+    assert cooperative(PlanKind.TWO_STREAMS, Assignment.STATIC) == [False, False]
     assert cooperative(PlanKind.TWO_LAUNCHES, Assignment.STATIC) == [False, False]
+
+
+def test_two_streams_share_a_workspace_and_a_gate_stands_before_the_second() -> None:
+    made = artifact(PlanKind.TWO_STREAMS, Assignment.STATIC, REAL)
+    first, second = made.manifest["launches"]
+    assert (first["stream"], second["stream"], first["gate"]) == (0, 1, None)
+    assert [launch["workspace"]["index"] for launch in (first, second)] == [0, 0]
+    assert [launch["workspace"]["is_second"] for launch in (first, second)] == [False, True]
+    assert first["workspace"]["bytes"] == second["workspace"]["bytes"]
+    assert second["gate"]["num_ctas"] == first["grid"][0]
+    assert f"{second['gate']['kernel']}(Workspace* workspace, int num_ctas" in made.files["kernel.cu"].decode()
+    apart = independent_pair((32, 64, 32), (64, 32, 32))
+    assert artifact(PlanKind.TWO_STREAMS, Assignment.STATIC, REAL, apart).manifest["launches"][1]["gate"] is None
+    for launch in artifact(PlanKind.TWO_LAUNCHES, Assignment.STATIC, REAL).manifest["launches"]:
+        assert (launch["stream"], launch["gate"]) == (0, None)
 
 
 def test_the_parameters_fields_fill_the_struct_without_overlap() -> None:
@@ -107,7 +120,7 @@ def test_the_manifests_offsets_find_every_field_of_a_packed_launch() -> None:
         OpBuffers(**{part: 10 * i + j for j, part in enumerate(POINTERS)}, m=op.m, n=op.n, k=op.k)
         for i, op in enumerate(WORKLOAD.ops)
     )
-    packed = pack_args(77, 88, 99, plan, buffers, is_dependent=True)
+    packed = pack_args(77, 88, 99, plan, buffers, is_dependent=True, is_second=True)
     layout = made.manifest["parameter"]
     assert len(packed) == layout["size_bytes"]
     formats = {"pointer": "<Q", "int64": "<q", "int32": "<i"}
@@ -117,7 +130,7 @@ def test_the_manifests_offsets_find_every_field_of_a_packed_launch() -> None:
         if field["type"] in formats
     }
     assert (found["words"], found["workspace"], found["spin_limit_cycles"]) == (77, 88, 99)
-    assert found["is_dependent"] == 1
+    assert (found["is_dependent"], found["is_second"]) == (1, 1)
     parts = (*POINTERS, "m", "n", "k")
     assert [found[f"up.{part}"] for part in parts] == [0, 1, 2, 3, 4, 5, 48, 128, 64]
     assert [found[f"down.{part}"] for part in parts] == [10, 11, 12, 13, 14, 15, 48, 96, 128]

@@ -20,7 +20,7 @@ from tuner.client.options import pair_body, pair_options, take_pair
 from tuner.client.output import as_json, print_json, print_table
 
 #: As the service names them.
-PLAN_KINDS = ("library", "two_launches", "two_launches_pdl", "fused", "fused_pdl")
+PLAN_KINDS = ("library", "two_launches", "two_launches_pdl", "two_streams", "fused", "fused_pdl")
 
 match = click.option(
     "--match",

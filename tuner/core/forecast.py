@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tuner.core.gpu import Gpu
 from tuner.core.launches import plans_for
-from tuner.core.outcome import Candidate
-from tuner.core.simulate import LAUNCH_US, simulate
+from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.simulate import LAUNCH_US, Timeline, simulate
 from tuner.core.workload import Workload
 
 #: What is left of a launch's start where it begins while the launch before it ends.
@@ -19,6 +19,16 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> float:
         IllegalSchedule: the plan kind is not for this GPU, or the schedule is outside the legal space.
         PlanError: a plan is refused.
     """
-    times_us = [simulate(plan).makespan_us for plan in plans_for(workload, gpu, candidate)]
-    saved_us = LAUNCH_US - PROGRAMMATIC_LAUNCH_US if candidate.plan_kind.is_programmatic else 0.0
-    return sum(times_us) - saved_us * len(times_us)
+    timelines = [simulate(plan) for plan in plans_for(workload, gpu, candidate)]
+    total_us = sum(timeline.makespan_us for timeline in timelines)
+    if candidate.plan_kind.is_programmatic:
+        return total_us - len(timelines) * (LAUNCH_US - PROGRAMMATIC_LAUNCH_US)
+    if candidate.plan_kind is PlanKind.TWO_STREAMS:
+        return total_us - LAUNCH_US - _idle_us(timelines[0])
+    return total_us
+
+
+def _idle_us(timeline: Timeline) -> float:
+    """How long a CTA is done before the launch is, on the average: time for the CTAs of a launch beside it."""
+    ends_us = [spans[-1].end_us if spans else 0.0 for spans in timeline.spans]
+    return timeline.makespan_us - sum(ends_us) / len(ends_us)

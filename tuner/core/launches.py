@@ -5,15 +5,16 @@ from __future__ import annotations
 from tuner.core.gpu import Gpu
 from tuner.core.legality import check_kind, check_schedule, estimated_resources
 from tuner.core.order import make_plan
-from tuner.core.outcome import Candidate
+from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.streams import make_parts
 from tuner.core.tiles import tile_graph
-from tuner.core.verify import VerifiedPlan, verify
+from tuner.core.verify import VerifiedPlan, verify, verify_parts
 from tuner.core.workload import Workload
 
 
 def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[VerifiedPlan, ...]:
-    """The plans of a candidate's launches, in stream order: none for the library, one for a fused kind, one per op for
-    the others.
+    """The plans of a candidate's launches, in the order in which they are enqueued: none for the library, one for a
+    fused kind, one per op for the others.
 
     Raises:
         IllegalSchedule: the plan kind is not for this GPU, or the schedule is outside the legal space.
@@ -25,10 +26,13 @@ def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Verif
     schedule = candidate.schedule
     if schedule is None:
         raise ValueError(f"a {candidate.plan_kind} candidate needs a schedule")
-    check_kind(workload, gpu, candidate.plan_kind)
+    check_kind(workload, gpu, candidate.plan_kind, schedule)
     check_schedule(workload, gpu, schedule)
     ops = tuple(range(len(workload.ops)))
-    launches = [ops] if candidate.plan_kind.is_fused else [(op,) for op in ops]
     resources = estimated_resources(workload, schedule.tiling)
+    if candidate.plan_kind is PlanKind.TWO_STREAMS:
+        graph = tile_graph(workload, schedule.tiling)
+        return verify_parts(*make_parts(graph, schedule.ordering, gpu), graph, resources, gpu)
+    launches = [ops] if candidate.plan_kind.is_fused else [(op,) for op in ops]
     graphs = [tile_graph(workload, schedule.tiling, launch) for launch in launches]
     return tuple(verify(make_plan(graph, schedule.ordering, gpu), graph, resources, gpu) for graph in graphs)

@@ -155,16 +155,21 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
     if kind.is_programmatic and gpu.compute_capability < (9, 0):
         major, minor = gpu.compute_capability
         return f"{gpu.name} has compute capability {major}.{minor}: programmatic dependent launch needs 9.0"
+    if kind is PlanKind.TWO_STREAMS and len(workload.ops) != 2:
+        return f"{len(workload.ops)} ops: two streams are for a pair"
     return None
 
 
-def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind) -> None:
-    """Whether the workload can be launched this way on the GPU.
+def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule) -> None:
+    """Whether the workload can be launched this way on the GPU, with this schedule.
 
     Raises:
         IllegalSchedule: it cannot, as a sentence.
     """
-    if problem := kind_problem(workload, gpu, kind):
+    problem = kind_problem(workload, gpu, kind)
+    if kind is PlanKind.TWO_STREAMS and not schedule.ordering.assignment.is_static:
+        problem = "tickets drawn do not tell how many CTAs have started: say static"
+    if problem:
         raise IllegalSchedule(f"{kind}: {problem}")
 
 

@@ -17,6 +17,9 @@ class PlanKind(StrEnum):
     TWO_LAUNCHES = "two_launches"
     #: The same, by programmatic dependent launch: each begins while the one before it ends.
     TWO_LAUNCHES_PDL = "two_launches_pdl"
+    #: Our kernel, one launch per op of a pair, side by side on two streams; tiles of the second wait for tiles of the
+    #: first by signals that the launches share.
+    TWO_STREAMS = "two_streams"
     #: One persistent launch for all ops.
     FUSED = "fused"
     #: The same, by programmatic dependent launch behind its neighbour.

@@ -252,8 +252,11 @@ class _Machine:
 
 
 def simulate(plan: VerifiedPlan) -> Timeline:
-    """The timeline of one launch, cold but for what an earlier launch of the same workload wrote."""
-    words, gpu = plan.plan, plan.gpu
+    """The timeline of one launch, cold but for what an earlier launch of the same workload wrote.
+
+    One of two launches that share their signals is drawn as if the other one had ended.
+    """
+    words, gpu = plan.plan.without_waits() if plan.is_part else plan.plan, plan.gpu
     machine, protocol = _Machine(plan.graph, gpu), Protocol(words)
     board = Board(protocol)
     static = words.assignment == STATIC

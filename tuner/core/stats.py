@@ -17,6 +17,7 @@ SIMPLEST_FIRST = (
     PlanKind.LIBRARY,
     PlanKind.TWO_LAUNCHES,
     PlanKind.TWO_LAUNCHES_PDL,
+    PlanKind.TWO_STREAMS,
     PlanKind.FUSED,
     PlanKind.FUSED_PDL,
 )

@@ -5,7 +5,7 @@ Nothing else can make a `VerifiedPlan`, and neither a launch nor the simulator t
 
 from __future__ import annotations
 
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, replace
 
 import numpy as np
 
@@ -13,8 +13,9 @@ from tuner.core.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
 from tuner.core.liveness import check_epochs, check_liveness, task_name
 from tuner.core.plan import STATIC, Plan, Words
 from tuner.core.safety import check_safety
-from tuner.core.tiles import TileGraph
-from tuner.errors import CoverageError, ResourceError
+from tuner.core.streams import joined
+from tuner.core.tiles import TileGraph, tile_graph
+from tuner.errors import CoverageError, LivenessError, ResourceError
 
 #: Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
 MAX_THREADS_PER_CTA = 1024
@@ -73,6 +74,8 @@ class VerifiedPlan:
     resources: Resources
     gpu: Gpu
     token: InitVar[object]
+    #: One of two launches that share their signals: what it waits for, if anything, the other one posts.
+    is_part: bool = False
 
     def __post_init__(self, token: object) -> None:
         if token is not _TOKEN:
@@ -103,14 +106,51 @@ def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> Veri
     return VerifiedPlan(plan=judged, graph=graph, resources=resources, gpu=gpu, token=_TOKEN)
 
 
+def verify_parts(
+    first: Plan, second: Plan, graph: TileGraph, resources: Resources, gpu: Gpu
+) -> tuple[VerifiedPlan, VerifiedPlan]:
+    """Proves two launches that share their signals, as one protocol; the second starts when the first has.
+
+    Neither needs its CTAs resident at once: those of the first wait for nobody, and all of them have started before one
+    of the second does, so every post comes, whoever is resident.
+
+    Raises:
+        PlanError: as `verify`, of both together; or the first waits, or the second posts.
+    """
+    parts = Plan.from_words(first.words), Plan.from_words(second.words)
+    both = joined(*parts)
+    check_coverage(both, graph)
+    waiting = np.flatnonzero(both.tasks[: parts[0].num_tasks, 4] > both.tasks[: parts[0].num_tasks, 3])
+    if waiting.size:
+        who = task_name(both, graph, int(waiting[0]))
+        raise LivenessError("the first launch waits", f"{who}: the second one, which may post, starts after it")
+    posting = np.flatnonzero(parts[1].tasks[:, 5] >= 0)
+    if posting.size:
+        who = task_name(both, graph, parts[0].num_tasks + int(posting[0]))
+        raise LivenessError("the second launch posts", f"{who}: its own CTAs need not be resident at once")
+    for part in parts:
+        check_resources(part, resources, gpu, is_part=True)
+    check_epochs(both, graph)
+    check_liveness(both, graph)
+    check_safety(both, graph)
+    graphs = (tile_graph(graph.workload, graph.tiling, (op,)) for op in graph.op_indices)
+    one, other = (
+        VerifiedPlan(plan=part, graph=own, resources=resources, gpu=gpu, token=_TOKEN, is_part=True)
+        for part, own in zip(parts, graphs, strict=True)
+    )
+    check_coverage(one.plan, one.graph)
+    check_coverage(other.plan, other.graph)
+    return one, other
+
+
 def recheck(verified: VerifiedPlan, resources: Resources) -> VerifiedPlan:
     """The same plan with the resources that the compiler told.
 
     Raises:
         ResourceError: with these, the grid does not fit any more.
     """
-    check_resources(verified.plan, resources, verified.gpu)
-    return VerifiedPlan(plan=verified.plan, graph=verified.graph, resources=resources, gpu=verified.gpu, token=_TOKEN)
+    check_resources(verified.plan, resources, verified.gpu, is_part=verified.is_part)
+    return replace(verified, resources=resources, token=_TOKEN)
 
 
 def check_coverage(plan: Plan, graph: TileGraph) -> None:
@@ -142,8 +182,9 @@ def check_coverage(plan: Plan, graph: TileGraph) -> None:
                 raise CoverageError(problem, f"{name} tile {tile // cols},{tile % cols}: {how}")
 
 
-def check_resources(plan: Plan, resources: Resources, gpu: Gpu) -> None:
-    """One CTA fits an SM; with static queues that wait for each other, all CTAs are resident at once.
+def check_resources(plan: Plan, resources: Resources, gpu: Gpu, *, is_part: bool = False) -> None:
+    """One CTA fits an SM; with static queues that wait for each other, all CTAs are resident at once. The CTAs of a
+    part wait for those of another launch.
 
     Raises:
         ResourceError: names what is short.
@@ -158,7 +199,7 @@ def check_resources(plan: Plan, resources: Resources, gpu: Gpu) -> None:
     )
     if fewest < 1:
         raise ResourceError("a CTA does not fit", needs)
-    if plan.assignment == STATIC and plan.num_signals and plan.num_ctas > gpu.num_sms * fewest:
+    if plan.assignment == STATIC and plan.num_signals and not is_part and plan.num_ctas > gpu.num_sms * fewest:
         raise ResourceError(
             "static queues need every CTA resident",
             f"the grid has {plan.num_ctas} CTAs, {gpu.num_sms} SMs hold {gpu.num_sms * fewest}; {needs}",

@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 
 from tuner.core.outcome import PlanKind
-from tuner.core.schedule import Granularity, Interleave, Schedule, Tiling
+from tuner.core.schedule import Assignment, Granularity, Interleave, Schedule, Tiling
 from tuner.core.space import Space
 from tuner.search.axes import Features, ordering_features, tiling_features
 
@@ -21,12 +21,15 @@ NUM_NEAR = 400
 
 
 def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
-    """The schedule without the choices that mean nothing to `kind`: separate launches neither interleave nor wait."""
+    """The schedule without the choices that mean nothing to `kind`: separate launches do not interleave, and wait for
+    each other's tiles on two streams only, from queues."""
     if kind.is_fused:
         return schedule
-    ordering = replace(
-        schedule.ordering, interleave=Interleave(), granularity=Granularity.ROW, sync_width=1, partition=0
-    )
+    ordering = replace(schedule.ordering, interleave=Interleave(), partition=0)
+    if kind is not PlanKind.TWO_STREAMS:
+        ordering = replace(ordering, granularity=Granularity.ROW, sync_width=1)
+    elif not ordering.assignment.is_static:
+        ordering = replace(ordering, assignment=Assignment.STATIC)
     return replace(schedule, ordering=ordering)
 
 

@@ -33,6 +33,7 @@ VARIATION_EVERY = 5
 VARIATIONS = (
     (PlanKind.FUSED_PDL, PlanKind.FUSED),
     (PlanKind.TWO_LAUNCHES_PDL, PlanKind.TWO_LAUNCHES),
+    (PlanKind.TWO_STREAMS, PlanKind.FUSED),
     (PlanKind.FUSED_PDL, PlanKind.FUSED),
 )
 

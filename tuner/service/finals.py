@@ -17,6 +17,7 @@ NUM_FINALISTS = {
     PlanKind.LIBRARY: 1,
     PlanKind.TWO_LAUNCHES: 1,
     PlanKind.TWO_LAUNCHES_PDL: 1,
+    PlanKind.TWO_STREAMS: 1,
     PlanKind.FUSED: 3,
     PlanKind.FUSED_PDL: 2,
 }

@@ -10,6 +10,7 @@ _KINDS = {
     PlanKind.LIBRARY: "The vendor library's calls, one per op, in a CUDA graph.",
     PlanKind.TWO_LAUNCHES: "Our kernel launched once per op, in a CUDA graph.",
     PlanKind.TWO_LAUNCHES_PDL: "Our kernel launched once per op; each launch begins while the one before it ends.",
+    PlanKind.TWO_STREAMS: "Our kernel launched once per op on two streams, so that the launches run side by side.",
     PlanKind.FUSED: "One persistent launch computes every op.",
     PlanKind.FUSED_PDL: "One persistent launch computes every op, and begins while the launch before it ends.",
 }
@@ -32,11 +33,11 @@ def candidate_words(candidate: Candidate, workload: Workload) -> list[str]:
     """Sentences that say what `candidate` does with `workload`."""
     words = [_KINDS[candidate.plan_kind]]
     if candidate.schedule is not None:
-        words += _schedule_words(candidate.schedule, workload, fused=candidate.plan_kind.is_fused)
+        words += _schedule_words(candidate.schedule, workload, candidate.plan_kind)
     return words
 
 
-def _schedule_words(schedule: Schedule, workload: Workload, *, fused: bool) -> list[str]:
+def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> list[str]:
     tiling, ordering = schedule.tiling, schedule.ordering
     names = [op.name for op in workload.ops]
     tiles = ", ".join(
@@ -52,10 +53,11 @@ def _schedule_words(schedule: Schedule, workload: Workload, *, fused: bool) -> l
         f"Walk: {walks}.",
         f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ctas} per SM{left}{part}.",
     ]
-    if fused:
-        words.insert(
-            -1, f"Merge: {_merge(ordering.interleave)}; {_SIGNALS[ordering.granularity].format(ordering.sync_width)}."
-        )
+    signals = _SIGNALS[ordering.granularity].format(ordering.sync_width)
+    if kind.is_fused:
+        words.insert(-1, f"Merge: {_merge(ordering.interleave)}; {signals}.")
+    if kind is PlanKind.TWO_STREAMS:
+        words.insert(-1, f"Signals: {signals}.")
     return words
 
 

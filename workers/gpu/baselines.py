@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Protocol
 
 import cupy
 
+from tuner.core.outcome import PlanKind
 from tuner.core.workload import Activation, Dtype, GemmOp
 from workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from workers.gpu.data import ProblemData
@@ -36,12 +38,17 @@ def runner_of(work: Work, kernel: Kernel, *, traced: bool = False) -> ChainRunne
     Raises:
         LaunchRefused: the card does not hold what its plan needs.
     """
-    programmatic = work.plan_kind.is_programmatic
-    plans = tuple(
-        PlanOnDevice(plan, spin_limit_cycles=work.spin_limit_cycles, programmatic=programmatic, traced=traced)
-        for plan in work.plans
+    load = partial(
+        PlanOnDevice,
+        spin_limit_cycles=work.spin_limit_cycles,
+        programmatic=work.plan_kind.is_programmatic,
+        traced=traced,
     )
-    return ChainRunner(kernel, plans)
+    if work.plan_kind is PlanKind.TWO_STREAMS:
+        one, other = work.plans
+        first = load(one)
+        return StreamsRunner(kernel, (first, load(other, first=first)))
+    return ChainRunner(kernel, tuple(load(plan) for plan in work.plans))
 
 
 class ChainRunner:
@@ -67,6 +74,30 @@ class ChainRunner:
     def abort_record(self) -> str | None:
         """The first record of any of its launches."""
         return next((str(record) for plan in self.plans if (record := plan.abort_record())), None)
+
+
+class StreamsRunner(ChainRunner):
+    """Our kernel on two streams: the second launch runs beside the first, behind a gate, and waits tile by tile."""
+
+    def __init__(self, kernel: Kernel, plans: tuple[PlanOnDevice, PlanOnDevice]) -> None:
+        super().__init__(kernel, plans)
+        self._has_signals = plans[0].plan.plan.num_signals > 0
+        self._side = cupy.cuda.Stream(non_blocking=True)
+        self._forked, self._done = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
+
+    def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
+        """Forks, and joins again: what follows on `stream` follows both launches. In a capture the side stream joins
+        the graph by its wait for the fork."""
+        first, second = self.plans
+        main = cupy.cuda.ExternalStream(stream)
+        self._forked.record(main)
+        self._side.wait_event(self._forked)
+        first.launch(self._kernel, ops, stream)
+        if self._has_signals:
+            first.launch_gate(self._kernel, self._side.ptr)
+        second.launch(self._kernel, ops, self._side.ptr)
+        self._done.record(self._side)
+        main.wait_event(self._done)
 
 
 class LibraryRunner:

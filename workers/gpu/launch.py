@@ -24,7 +24,7 @@ from workers.parameter import (
     pack_args,
     workspace_bytes,
 )
-from workers.render import KERNEL_NAME, SIGNALS_OFFSET_BYTES
+from workers.render import GATE_NAME, KERNEL_NAME, SIGNALS_OFFSET_BYTES
 
 
 class CudaError(WorkerError):
@@ -54,6 +54,8 @@ class AbortRecord:
     cta: int
 
     def __str__(self) -> str:
+        if self.task < 0:
+            return f"the gate saw {self.seen} of the first launch's {self.expected} CTAs start"
         return (
             f"CTA {self.cta}, task {self.task} waited for signal {self.signal}: "
             f"{self.seen} posts seen, {self.expected} expected"
@@ -68,6 +70,7 @@ class Kernel:
         self._cubin = cubin  # the driver may read it until it is unloaded
         self._module = check(driver.cuModuleLoadData(cubin))
         self._function = check(driver.cuModuleGetFunction(self._module, KERNEL_NAME.encode()))
+        self._gate = check(driver.cuModuleGetFunction(self._module, GATE_NAME.encode()))
         self.num_threads = num_threads
         self.smem_bytes = smem_bytes
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -96,18 +99,29 @@ class Kernel:
         """Enqueues one launch; `args` is copied. `programmatic` lets it begin while the launch before it ends."""
         buffer = ctypes.create_string_buffer(args, len(args))
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(buffer))
-        config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = num_ctas, 1, 1
-        config.blockDimX, config.blockDimY, config.blockDimZ = self.num_threads, 1, 1
-        config.sharedMemBytes = self.smem_bytes
-        config.hStream = stream
+        config = _config(num_ctas, self.num_threads, self.smem_bytes, stream)
         config.attrs = [_programmatic()] if programmatic else [_cooperative()] if cooperative else []
         config.numAttrs = len(config.attrs)
         check(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))
 
+    def launch_gate(self, workspace_address: int, num_ctas: int, spin_limit_cycles: int, stream: int) -> None:
+        """Enqueues the gate: it ends when `num_ctas` CTAs of the first launch on the workspace have started."""
+        values = (ctypes.c_void_p(workspace_address), ctypes.c_int(num_ctas), ctypes.c_longlong(spin_limit_cycles))
+        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+        check(driver.cuLaunchKernelEx(_config(1, 1, 0, stream), self._gate, ctypes.addressof(pointers), 0))
+
     def unload(self) -> None:
         """Frees the module; no launch may be under way."""
         check(driver.cuModuleUnload(self._module))
+
+
+def _config(num_ctas: int, num_threads: int, smem_bytes: int, stream: int) -> Any:
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = num_ctas, 1, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = num_threads, 1, 1
+    config.sharedMemBytes = smem_bytes
+    config.hStream = stream
+    return config
 
 
 def _cooperative() -> Any:
@@ -129,7 +143,7 @@ def _programmatic() -> Any:
 
 
 class PlanOnDevice:
-    """A plan's words and its workspace, which belongs to one stream at a time."""
+    """A plan's words and its workspace, which belongs to one stream at a time, or to the two launches of a pair."""
 
     def __init__(
         self,
@@ -138,13 +152,17 @@ class PlanOnDevice:
         spin_limit_cycles: int = DEFAULT_SPIN_LIMIT_CYCLES,
         programmatic: bool = False,
         traced: bool = False,
+        first: PlanOnDevice | None = None,
     ) -> None:
-        """`programmatic`: its launches are programmatic dependent launches; `traced`: its kernel leaves stamps."""
+        """`programmatic`: its launches are programmatic dependent launches; `traced`: its kernel leaves stamps;
+        `first`: the launch whose workspace it shares, as the second of two."""
         self.plan = plan
         self.programmatic = programmatic
         self.spin_limit_cycles = spin_limit_cycles
         self._words = cupy.asarray(plan.words)
-        self._workspace = cupy.zeros(workspace_bytes(plan.plan.num_signals) // 4, dtype=cupy.uint32)
+        num_words = workspace_bytes(plan.plan.num_signals) // 4
+        self._is_second = first is not None
+        self._workspace: Any = cupy.zeros(num_words, dtype=cupy.uint32) if first is None else first._workspace
         num_rows = plan.plan.num_tasks + plan.plan.num_ctas if traced else 0
         self._stamps = cupy.full((num_rows, STAMP_WORDS), -1, dtype=cupy.int64)
 
@@ -157,6 +175,7 @@ class PlanOnDevice:
             self.plan,
             ops,
             is_dependent=self.programmatic,
+            is_second=self._is_second,
             trace_address=self._stamps.data.ptr,
         )
         kernel.launch(
@@ -166,6 +185,10 @@ class PlanOnDevice:
             programmatic=self.programmatic,
             stream=stream,
         )
+
+    def launch_gate(self, kernel: Kernel, stream: int) -> None:
+        """Holds what follows on `stream` until the launch of this plan last enqueued has started as a whole."""
+        kernel.launch_gate(self._workspace.data.ptr, self.plan.plan.num_ctas, self.spin_limit_cycles, stream)
 
     def abort_record(self) -> AbortRecord | None:
         """What the first waiter to give up left behind; None if no launch was aborted."""

@@ -45,10 +45,14 @@ struct AbortRecord {
 };
 
 // The workspace of one stream: zeroed once when it is allocated and again after an abort, never between launches.
-// Counters only grow; a launch knows its epoch from `drawn`. No two of the three share a cache line.
+// Counters only grow; a launch knows its epoch from `drawn`. What is polled, what is drawn from, and the signals lie in
+// cache lines of their own. Two launches on two streams share a workspace: the second draws from `drawn_second`.
 struct Workspace {
   u64 drawn;  // tickets drawn, or (static queues) CTAs started, over all launches
-  char pad0[120];
+  char pad0[56];
+  u64 drawn_second;
+  u64 gates;  // gates opened, over all launches
+  char pad2[48];
   AbortRecord abort;
   char pad1[128 - sizeof(AbortRecord)];
   u32 signals[1];  // num_signals of them
@@ -61,7 +65,7 @@ struct LaunchArgs {
   Workspace* workspace;
   long long spin_limit_cycles;  // of the SM clock, for one wait
   int is_dependent;             // 1: launched programmatically, so it may run beside the launch before it
-  int zero;
+  int is_second;                // 1: the second of two launches that share the workspace
   void* trace;  // the table of trace.cuh; null unless the build is traced
   PlanHeader plan;
   OpArgs ops[kNumOps];

@@ -86,6 +86,12 @@ __device__ __forceinline__ u32 load_relaxed_gpu(const u32* address) {
   return value;
 }
 
+__device__ __forceinline__ u64 load_relaxed_gpu(const u64* address) {
+  u64 value;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+  return value;
+}
+
 __device__ __forceinline__ void add_release_gpu(u32* address, u32 value) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }

@@ -6,7 +6,8 @@
 // ticket is held by a CTA that has nothing lower left to do and waits for nothing unfinished.
 //
 // One launch draws exactly num_tasks + num_ctas tickets (each CTA stops at its first one beyond the end), and static
-// queues add exactly num_ctas, so `drawn` divided by that number is the epoch.
+// queues add exactly num_ctas, so `drawn` divided by that number is the epoch. Of two launches that share a workspace
+// each has a counter of its own; they are launched equally often, so their epochs agree.
 #pragma once
 #include "launch_args.cuh"
 
@@ -29,7 +30,7 @@ struct Scheduler {
     const bool is_static = args.plan.assignment == kStaticQueues;
     if (threadIdx.x == 0) {
       const u64 per_launch = is_static ? args.plan.num_ctas : args.plan.num_tasks + args.plan.num_ctas;
-      const u64 drawn = fetch_add_relaxed_gpu(&args.workspace->drawn, 1);
+      const u64 drawn = fetch_add_relaxed_gpu(counter(), 1);
       const u64 launch = drawn / per_launch;
       shared.first_ticket = launch * per_launch;
       shared.epoch = static_cast<u32>(launch);
@@ -40,6 +41,10 @@ struct Scheduler {
     const int* queues = args.words + args.plan.queue_offset;
     next = is_static ? queues[blockIdx.x] : shared.next;
     end = is_static ? queues[blockIdx.x + 1] : args.plan.num_tasks;
+  }
+
+  __device__ u64* counter() const {
+    return args.is_second != 0 ? &args.workspace->drawn_second : &args.workspace->drawn;
   }
 
   __device__ bool has_task() const { return next < end; }
@@ -53,7 +58,7 @@ struct Scheduler {
   // Draws the ticket of the next round, once per tile; its latency hides behind the tile's last steps.
   __device__ void draw_ahead() {
     if (threadIdx.x == 0 && args.plan.assignment != kStaticQueues)
-      drawn_ahead = fetch_add_relaxed_gpu(&args.workspace->drawn, 1);
+      drawn_ahead = fetch_add_relaxed_gpu(counter(), 1);
   }
 
   // Ends the round for the whole CTA: a barrier, after which shared memory may be reused.

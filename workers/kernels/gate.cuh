@@ -1,0 +1,37 @@
+// Two launches side by side on two streams: the gate in front of the second.
+//
+// The second launch waits for posts of the first, tile by tile. Nothing promises that the first launch's CTAs are placed
+// before the second's, and a GPU full of waiting CTAs would leave no room for those that they wait for. So one thread
+// stands in front of the second launch until a counter shows that every CTA of the first has started: with static
+// queues a CTA draws once, when it starts. From there on:
+//
+// Liveness. The CTAs of the first launch wait for nobody (proven of its plan), so each of them, once started, runs to
+// its end and makes all of its posts. The second launch's CTAs wait for these posts alone, so whichever of them are
+// resident end too, and make room for the others. Neither launch needs its CTAs resident at once. While the gate itself
+// waits it takes one warp of one SM; if that leaves no room for a CTA of the first launch there, that CTA starts when
+// another one ends.
+//
+// What is not promised by anybody is that two streams, or two branches of a graph, make progress at once. The first
+// launch is enqueued before the gate, and the gate's wait is bounded like any other: it raises the abort flag, the
+// second launch sees that and fills all outputs with NaN (sync.cuh argues why no store of the first launch comes later).
+//
+// Memory order. None: the gate only counts. What the second launch reads it reads behind waits of its own.
+#pragma once
+#include "launch_args.cuh"
+#include "sync.cuh"
+
+extern "C" __global__ void __launch_bounds__(1) tuner_gate(Workspace* workspace, int num_ctas,
+                                                           long long spin_limit_cycles) {
+  const u64 launch = workspace->gates;  // launches on one workspace follow each other, so there is one gate at a time
+  workspace->gates = launch + 1;
+  const u64 before = launch * num_ctas, target = before + num_ctas;
+  const long long start = clock64();
+  for (;;) {
+    const u64 started = load_relaxed_gpu(&workspace->drawn);
+    if (started >= target || load_relaxed_gpu(&workspace->abort.raised) != 0) return;
+    if (clock64() - start > spin_limit_cycles) {
+      raise_abort(workspace, -1, -1, static_cast<u32>(started - before), static_cast<u32>(num_ctas));
+      return;
+    }
+  }
+}
