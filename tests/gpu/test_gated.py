@@ -14,6 +14,7 @@ import pytest
 from tests.gpu.helpers import fused, problem, run, schedule
 from tuner.core.evaluator import Environment
 from tuner.core.gpu import Gpu
+from tuner.core.legality import kind_problem
 from tuner.core.outcome import Candidate, Failed, FailureKind, PlanKind
 from tuner.core.space import Space
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
@@ -38,10 +39,10 @@ SHAPES = [(1, 1, 1, 1), (16, 512, 1024, 256), (17, 100, 203, 77), (37, 129, 31, 
 ALL = dict.fromkeys(("bias", "gated", "residual", "row_scale"), True)
 
 
-def candidates(m: int) -> list[Candidate]:
+def candidates(m: int, *kinds: PlanKind) -> list[Candidate]:
+    """The library, and our kernel in these plan kinds."""
     tile_m = 16 if m <= 16 else 64
     chosen = schedule(((tile_m, 32, 64), (tile_m, 64, 64)))
-    kinds = (PlanKind.FUSED, PlanKind.TWO_LAUNCHES)
     return [Candidate(plan_kind=PlanKind.LIBRARY), *(Candidate(plan_kind=kind, schedule=chosen) for kind in kinds)]
 
 
@@ -52,17 +53,26 @@ def test_every_option_is_right(
 ) -> None:
     for activation in (Activation.SILU, Activation.GELU) if "gated" in options else (Activation.RELU,):
         pair = ffn_pair(m=50, d_in=136, d_hidden=264, d_out=72, dtype=dtype, activation=activation, **options)
-        for candidate in candidates(50):
+        for candidate in candidates(50, PlanKind.FUSED):
             run(session, builder, gpu, problem(pair), candidate)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_every_shape_is_right(session: Session, builder: Builder, gpu: Gpu, shape: tuple[int, int, int, int]) -> None:
     m, d_in, d_hidden, d_out = shape
-    for dtype in Dtype:
-        pair = ffn_pair(m=m, d_in=d_in, d_hidden=d_hidden, d_out=d_out, dtype=dtype, activation=Activation.SILU, **ALL)
-        for candidate in candidates(m):
-            run(session, builder, gpu, problem(pair), candidate)
+    pair = ffn_pair(m=m, d_in=d_in, d_hidden=d_hidden, d_out=d_out, activation=Activation.SILU, **ALL)
+    for candidate in candidates(m, PlanKind.FUSED, PlanKind.TWO_LAUNCHES):
+        run(session, builder, gpu, problem(pair), candidate)
+
+
+def test_both_halves_of_the_weights_are_prefetched_into_a_right_result(
+    session: Session, builder: Builder, gpu: Gpu
+) -> None:
+    pair = ffn_pair(m=16, d_in=512, d_hidden=1000, d_out=256, activation=Activation.SILU, gated=True)
+    if problem_of_kind := kind_problem(pair, gpu, PlanKind.FUSED_PDL):
+        pytest.skip(problem_of_kind)
+    for candidate in candidates(16, PlanKind.FUSED_PDL, PlanKind.TWO_LAUNCHES_PDL)[1:]:
+        run(session, builder, gpu, problem(pair), candidate)
 
 
 def test_schedules_of_the_gated_space_are_right(session: Session, builder: Builder, gpu: Gpu) -> None:

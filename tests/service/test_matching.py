@@ -96,3 +96,10 @@ def test_another_dtype_is_no_match_at_all() -> None:
     other = ffn_pair(m=16, d_in=256, d_hidden=512, d_out=256, dtype=Dtype.BF16)
     with pytest.raises(NotFound):
         choose_match([result("job", 16)], other, "h200", HERE, MatchKind.ANY)
+
+
+@pytest.mark.parametrize("option", ["gated", "residual", "row_scale"])
+def test_another_epilogue_is_no_match_at_all(option: str) -> None:
+    other = ffn_pair(m=16, d_in=256, d_hidden=512, d_out=256, **{option: True})
+    with pytest.raises(NotFound):
+        choose_match([result("job", 16)], other, "h200", HERE, MatchKind.ANY)

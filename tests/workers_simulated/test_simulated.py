@@ -13,8 +13,9 @@ from tuner.core.job import Objective
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind, Rejected
 from tuner.core.schedule import Schedule
+from tuner.core.simulate import LAUNCH_US
 from tuner.core.space import Space
-from tuner.core.workload import Workload, ffn_pair, independent_pair
+from tuner.core.workload import Activation, Workload, ffn_pair, independent_pair
 from workers.simulated import Faults, SimulatedEvaluator, library_us
 
 TARGET = parse_target("simulated:h200")
@@ -24,6 +25,14 @@ WORKLOADS = [
     ffn_pair(m=1024, d_in=4096, d_hidden=14336, d_out=4096),
     independent_pair((512, 2048, 4096), (64, 128, 512)),
     ffn_pair(m=1, d_in=1, d_hidden=1, d_out=1),
+    ffn_pair(
+        m=16,
+        d_in=4096,
+        d_hidden=14336,
+        d_out=4096,
+        activation=Activation.SILU,
+        **dict.fromkeys(("gated", "residual", "row_scale"), True),
+    ),
 ]
 
 
@@ -177,3 +186,18 @@ def test_a_trace_that_it_cannot_draw_has_a_reason() -> None:
     refused = healthy.trace(problem(), Candidate(plan_kind=PlanKind.FUSED, schedule=illegal))
     assert "3 warps" in refused.reason
     assert (refused.spans, refused.simulated) == ((), True)
+
+
+def test_the_library_pays_a_launch_more_for_what_its_epilogue_cannot_do() -> None:
+    sizes = {"m": 64, "d_in": 512, "d_hidden": 1024, "d_out": 512}
+    plain, relu, silu, gated = (
+        library_us(ffn_pair(**sizes, **options), TARGET.gpu)
+        for options in (
+            {},
+            {"activation": Activation.RELU},
+            {"activation": Activation.SILU},
+            {"activation": Activation.SILU, "gated": True},
+        )
+    )
+    assert plain == relu
+    assert relu + LAUNCH_US < silu < gated
