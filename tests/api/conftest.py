@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.serving import body, listening, running_service, wait_until_final
+from tests.serving import body, listening, running_service, wait_until_final, wait_until_looked_at
 from tuner.service import Service
 
 
@@ -48,6 +48,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with serving(tmp_path_factory.mktemp("api") / "data") as api:
         job_id = api.http.post("/jobs", json=body()).json()["id"]
         assert wait_until_final(api.service, job_id) == "succeeded"
+        wait_until_looked_at(api.service, job_id)
         yield replace(api, job_id=job_id)
 
 
