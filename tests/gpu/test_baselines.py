@@ -14,7 +14,7 @@ from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
 from tuner.core.outcome import Candidate, Measured, PlanKind
 from tuner.core.schedule import Assignment, Granularity, Schedule
-from tuner.core.workload import Activation, Workload, ffn_pair, independent_pair
+from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from workers.build import Builder
 from workers.candidates import prepare
 
@@ -23,6 +23,8 @@ pytest.importorskip("cupy")
 
 from workers.gpu.algorithms import pick_algorithms
 from workers.gpu.baselines import runner_of
+from workers.gpu.check import MAX_REL_ERROR
+from workers.gpu.data import from_bits
 from workers.gpu.launch import Kernel, LaunchRefused, PlanOnDevice
 from workers.gpu.session import Prepared, Session
 from workers.messages import Work
@@ -142,6 +144,27 @@ def test_the_librarys_best_algorithms_are_never_slower_than_its_first(
     assert all(count >= 1 for count in prepared.library.num_algorithms)
     assert {f"library_algorithm_{op.name}" for op in asked.workload.ops} <= set(figures)
     assert again.best_us <= 1.01 * again.first_us
+
+
+@pytest.mark.parametrize("dtype", list(Dtype))
+@pytest.mark.parametrize("activation", [Activation.RELU, Activation.SILU])
+def test_pytorch_computes_the_same_numbers_on_the_same_buffers(
+    session: Session, activation: Activation, dtype: Dtype
+) -> None:
+    pytest.importorskip("torch")
+    from workers.gpu.torch_baseline import torch_runner
+
+    pair = ffn_pair(m=64, d_in=1024, d_hidden=2048, d_out=1024, activation=activation, bias=True, dtype=dtype)
+    prepared = session._prepare(problem(pair))
+    chain = torch_runner(prepared.data)
+    for graph in (prepared.library_graph, chain):
+        graph.launch(prepared.stream)
+    prepared.stream.synchronize()
+    for slot, outputs in enumerate(prepared.data.outputs):
+        library, torch = (from_bits(bits, dtype) for bits in (outputs[1].bits, chain.output(slot)))
+        assert float(cupy.linalg.norm(library - torch)) <= 2 * MAX_REL_ERROR[dtype] * float(cupy.linalg.norm(library))
+    library_us, torch_us = prepared.timer.sample_us(prepared.library_graph), prepared.timer.sample_us(chain)
+    assert 0.5 < torch_us / library_us < 4
 
 
 def test_a_programmatic_grid_that_does_not_fit_is_refused_with_a_sentence(

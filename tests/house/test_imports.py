@@ -30,7 +30,7 @@ LIBRARIES: dict[str, set[str]] = {
     "workers": {"numpy", "pebble"},
     "workers/build.py": {"cuda", "pebble"},  # NVRTC needs no GPU
     "workers/cards.py": {"pynvml"},  # NVML makes no CUDA context
-    "workers/gpu": {"numpy", "cupy", "cupyx", "cuda", "pynvml", "pebble"},
+    "workers/gpu": {"numpy", "cupy", "cupyx", "cuda", "pynvml", "pebble", "torch"},
     "migrations": {"alembic", "sqlalchemy"},
 }
 OURS = {"tuner", "workers"}

@@ -1,0 +1,109 @@
+"""PyTorch's own calls on the same buffers: a cross-check of the library baseline, for benchmarks; never a plan kind.
+
+What a model written in PyTorch does: `linear` and an activation per op, eager, captured in PyTorch's own CUDA graph,
+whose outputs come from a memory pool of its own. Inputs, weights and biases are those of the problem's slots, in the
+order of the chain, so a sample reads from DRAM what a sample of any plan kind reads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+
+from tuner.core.workload import Activation, Dtype, GemmOp
+from tuner.errors import WorkerError
+from workers.gpu.data import ProblemData
+from workers.parameter import OpBuffers
+
+
+def torch_runner(data: ProblemData) -> TorchChain:
+    """The problem's chain by PyTorch.
+
+    Raises:
+        WorkerError: PyTorch is not installed, or has no call for an op.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise WorkerError(f"PyTorch cannot be imported ({error}): pip install torch") from error
+    if any(op.row_scale for op in data.workload.ops):
+        raise WorkerError("PyTorch has no call that scales the rows of a product: compare without a row scale")
+    return TorchChain(torch, data)
+
+
+class TorchChain:
+    """A captured chain; `launch` is that of a CuPy graph, so that a timer takes both in the same rounds."""
+
+    def __init__(self, torch: Any, data: ProblemData) -> None:
+        """Warms up and captures; `torch` is the module."""
+        self._torch = torch
+        self._data = data  # the graph reads its buffers
+        self._dtype = torch.float16 if data.workload.dtype is Dtype.FP16 else torch.bfloat16
+        operands = [
+            [self._operands(op, buffer) for op, buffer in zip(data.workload.ops, data.slot_ops(slot), strict=True)]
+            for slot in range(data.chain_length)
+        ]
+        side = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.no_grad():
+            with torch.cuda.stream(side):  # libraries make their handles and workspaces outside of a capture
+                self._run(operands[0])
+            torch.cuda.synchronize()
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph, stream=side):
+                self._outputs = [self._run(of_slot) for of_slot in operands]
+        self._operands_of_slots = operands  # the graph reads them
+
+    def launch(self, stream: Any) -> None:
+        """Enqueues the chain on a CuPy stream."""
+        with self._torch.cuda.stream(self._torch.cuda.ExternalStream(stream.ptr)):
+            self._graph.replay()
+
+    def output(self, slot: int) -> Any:
+        """The last op's output [m, n] of one run of the last chain, as the bits of its elements in a CuPy array."""
+        return cupy.from_dlpack(self._outputs[slot].view(self._torch.int16)).view(cupy.uint16)
+
+    def _operands(self, op: GemmOp, buffer: OpBuffers) -> dict[str, Any]:
+        """The op's tensors, on the problem's own memory; None where it has none."""
+        rows = op.weight_rows
+        shapes = {
+            "a": (buffer.a, (op.m, op.k)),
+            "w": (buffer.w, (rows, op.k)),
+            "bias": (buffer.bias, (rows,)),
+            "residual": (buffer.residual, (op.m, op.n)),
+        }
+        return {name: self._tensor(address, shape) if address else None for name, (address, shape) in shapes.items()}
+
+    def _tensor(self, address: int, shape: tuple[int, ...]) -> Any:
+        size_bytes = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        memory = cupy.cuda.UnownedMemory(address, size_bytes, self._data)
+        bits = cupy.ndarray(shape, cupy.int16, cupy.cuda.MemoryPointer(memory, 0))
+        return self._torch.from_dlpack(bits).view(self._dtype)
+
+    def _run(self, operands: list[dict[str, Any]]) -> Any:
+        """One run of the workload; the last op's output."""
+        workload, outputs = self._data.workload, list[Any]()
+        for index, (op, tensors) in enumerate(zip(workload.ops, operands, strict=True)):
+            producer = workload.producer_of(index)
+            a = tensors["a"] if producer is None else outputs[producer]
+            z = self._torch.nn.functional.linear(a, tensors["w"], tensors["bias"])
+            if op.gated:
+                gate, up = z.chunk(2, dim=-1)
+                y = self._activate(gate, op.activation) * up
+            else:
+                y = self._activate(z, op.activation)
+            outputs.append(y if tensors["residual"] is None else y + tensors["residual"])
+        return outputs[-1]
+
+    def _activate(self, z: Any, activation: Activation) -> Any:
+        functional = self._torch.nn.functional
+        match activation:
+            case Activation.RELU:
+                return functional.relu(z)
+            case Activation.GELU:
+                return functional.gelu(z, approximate="tanh")
+            case Activation.SILU:
+                return functional.silu(z)
+            case Activation.IDENTITY:
+                return z
