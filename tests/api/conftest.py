@@ -14,6 +14,9 @@ import pytest
 from tests.serving import body, listening, running_service, wait_until_final, wait_until_looked_at
 from tuner.service import Service
 
+#: Of the finished job: enough for a turn of every plan kind.
+NUM_TRIALS = 16
+
 
 @dataclass(frozen=True, kw_only=True)
 class Api:
@@ -46,7 +49,7 @@ def serving(path: Path, **options: Any) -> Iterator[Api]:
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """A service that has measured something."""
     with serving(tmp_path_factory.mktemp("api") / "data") as api:
-        job_id = api.http.post("/jobs", json=body()).json()["id"]
+        job_id = api.http.post("/jobs", json=body(budget={"trials": NUM_TRIALS})).json()["id"]
         assert wait_until_final(api.service, job_id) == "succeeded"
         wait_until_looked_at(api.service, job_id)
         yield replace(api, job_id=job_id)

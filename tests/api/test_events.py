@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from tests.api.conftest import Api
+from tests.api.conftest import NUM_TRIALS, Api
 from tests.serving import body
 from tuner.client.http import parse_events
 
@@ -26,7 +26,7 @@ def test_a_stream_tells_the_whole_story_and_ends(api: Api) -> None:
     assert ids == sorted(set(ids))
     states = [event["data"]["state"] for event in story if event["kind"] == "state"]
     assert states == ["queued", "searching", "finals", "succeeded"]
-    assert [event["data"]["number"] for event in story if event["kind"] == "trial"] == list(range(12))
+    assert [event["data"]["number"] for event in story if event["kind"] == "trial"] == list(range(NUM_TRIALS))
 
 
 def test_a_stream_resumes_behind_the_last_event_that_was_seen(api: Api) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.api.conftest import Api
+from tests.api.conftest import NUM_TRIALS, Api
 from tests.serving import SMALL_PAIR, body, wait_until_final
 from tuner.core.job import Regime
 from tuner.core.workload import MAX_ELEMENTS
@@ -98,7 +98,7 @@ def test_jobs_are_filtered_by_state(api: Api) -> None:
 def test_trials_are_filtered_and_sorted(api: Api) -> None:
     path = f"/jobs/{api.job_id}/trials"
     every = api.get(path)["items"]
-    assert [trial["number"] for trial in every] == list(range(12))
+    assert [trial["number"] for trial in every] == list(range(NUM_TRIALS))
     assert all(trial["simulated"] for trial in every)
     fused = api.get(path, params={"outcome": "measured", "plan_kind": "fused", "sort": "time"})["items"]
     times = [trial["outcome"]["time_us"] for trial in fused]
