@@ -31,6 +31,10 @@ class Runner(Protocol):
         """Why a run gave up waiting, or None."""
         ...
 
+    def overwritten(self) -> str:
+        """Which memory of its own it wrote that it must not, in words; empty where it did not."""
+        ...
+
 
 def runner_of(work: Work, kernel: Kernel, *, traced: bool = False) -> ChainRunner:
     """A candidate of ours, without a launch; `traced` where its kernel leaves stamps.
@@ -74,6 +78,10 @@ class ChainRunner:
     def abort_record(self) -> str | None:
         """The first record of any of its launches."""
         return next((str(record) for plan in self.plans if (record := plan.abort_record())), None)
+
+    def overwritten(self) -> str:
+        """The first that any of its launches wrote."""
+        return next((found for plan in self.plans if (found := plan.overwritten())), "")
 
 
 class StreamsRunner(ChainRunner):
@@ -152,3 +160,7 @@ class LibraryRunner:
     def abort_record(self) -> str | None:
         """The library never waits."""
         return None
+
+    def overwritten(self) -> str:
+        """The library has no memory that it must not write but the problem's."""
+        return ""

@@ -32,7 +32,7 @@ def check_numbers(data: ProblemData, run: Run, work: Work) -> float:
     """Checks all seeds but the last, each launched twice; the worst relative error.
 
     Raises:
-        WrongNumbers: an element is out of its bound, a canary is gone, or a second launch differs.
+        WrongNumbers: an element is out of its bound, or a second launch differs.
         Aborted: a wait expired.
     """
     worst = 0.0
@@ -65,10 +65,7 @@ def _check_seed(data: ProblemData, run: Run, work: Work, seed_index: int) -> flo
     worst = 0.0
     for op_index, reference in data.references[seed_index].items():
         output = data.outputs[0][op_index]
-        error = _compare(data, work, op_index, output.bits, reference)
-        worst = max(worst, error)
-        if not output.canaries_intact():
-            raise WrongNumbers(f"{data.workload.ops[op_index].name}: something was written outside of the output")
+        worst = max(worst, _compare(data, work, op_index, output.bits, reference))
     return worst
 
 

@@ -13,6 +13,7 @@ import cupy
 from tuner.core.evaluator import Problem
 from tuner.core.job import CacheState
 from tuner.core.workload import Dtype, Workload
+from workers.gpu.integrity import Region, region
 from workers.gpu.reference import Operands, Reference, reference
 from workers.parameter import OpBuffers
 
@@ -67,12 +68,11 @@ class GuardedOutput:
         """Every element becomes NaN."""
         self.bits.fill(_NAN_BITS)
 
-    def canaries_intact(self) -> bool:
-        """Whether nothing was written outside."""
+    def surroundings(self, name: str) -> list[Region]:
+        """What lies before and behind it."""
         m, n = self.shape
-        front = self._buffer[:_CANARY_ELEMENTS]
-        behind = self._buffer[_CANARY_ELEMENTS + m * n :]
-        return bool((front == _CANARY_BITS).all() & (behind == _CANARY_BITS).all())
+        front, behind = self._buffer[:_CANARY_ELEMENTS], self._buffer[_CANARY_ELEMENTS + m * n :]
+        return [region(f"what lies before {name}", front), region(f"what lies behind {name}", behind)]
 
 
 def _address(array: Array | None) -> int:
@@ -126,6 +126,23 @@ class ProblemData:
     def check_ops(self, seed_index: int) -> tuple[OpBuffers, ...]:
         """Operand addresses of a checked launch: slot 0 on the inputs of one check seed."""
         return self._op_buffers(0, self._check_inputs[seed_index])
+
+    def regions(self) -> list[Region]:
+        """All that no launch may write: operands, references, and what lies around the outputs."""
+        ops = self.workload.ops
+        found = [region(f"the bias of {op.name}", b) for op, b in zip(ops, self._bias, strict=True) if b is not None]
+        for slot, (weights, inputs) in enumerate(zip(self._weights, self._inputs, strict=True)):
+            found += [region(f"the weights of {op.name} in slot {slot}", w) for op, w in zip(ops, weights, strict=True)]
+            found += [region(f"the input {name} of slot {slot}", array) for name, array in inputs.items()]
+        for seed, (inputs, references) in enumerate(zip(self._check_inputs, self.references, strict=True)):
+            found += [region(f"the input {name} of check {seed}", array) for name, array in inputs.items()]
+            for i, wanted in references.items():
+                found.append(region(f"the reference of {ops[i].name} in check {seed}", wanted.values))
+                found.append(region(f"the tolerance of {ops[i].name} in check {seed}", wanted.tolerance))
+        for slot, outputs in enumerate(self.outputs):
+            for i, output in outputs.items():
+                found += output.surroundings(f"the output {ops[i].name} of slot {slot}")
+        return found
 
     def _op_buffers(self, slot: int, inputs: dict[str, Array]) -> tuple[OpBuffers, ...]:
         buffers = []

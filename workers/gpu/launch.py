@@ -142,6 +142,31 @@ def _programmatic() -> Any:
     return attribute
 
 
+class Guarded:
+    """32-bit words on the device between canaries."""
+
+    def __init__(self, words: np.ndarray[Any, Any]) -> None:
+        """Copies `words`."""
+        whole = np.full(words.size + 2 * _GUARD_WORDS, _GUARD, dtype=np.uint32)
+        whole[_GUARD_WORDS:-_GUARD_WORDS] = words.view(np.uint32)
+        self._whole = cupy.asarray(whole)
+        self.words = self._whole[_GUARD_WORDS:-_GUARD_WORDS].view(words.dtype)
+
+    @property
+    def address(self) -> int:
+        """Device address of the first word, 256-byte aligned."""
+        return int(self.words.data.ptr)
+
+    def is_guarded(self) -> bool:
+        """Whether both canaries are as they were."""
+        return bool((self._whole[:_GUARD_WORDS] == _GUARD).all() & (self._whole[-_GUARD_WORDS:] == _GUARD).all())
+
+
+#: Words of one canary, and what each holds.
+_GUARD_WORDS = 256
+_GUARD = 0xA5C3A5C3
+
+
 class PlanOnDevice:
     """A plan's words and its workspace, which belongs to one stream at a time, or to the two launches of a pair."""
 
@@ -159,18 +184,19 @@ class PlanOnDevice:
         self.plan = plan
         self.programmatic = programmatic
         self.spin_limit_cycles = spin_limit_cycles
-        self._words = cupy.asarray(plan.words)
+        self._words = Guarded(plan.words)
         num_words = workspace_bytes(plan.plan.num_signals) // 4
         self._is_second = first is not None
-        self._workspace: Any = cupy.zeros(num_words, dtype=cupy.uint32) if first is None else first._workspace
+        zeros = np.zeros(num_words, dtype=np.uint32)
+        self._workspace: Guarded = Guarded(zeros) if first is None else first._workspace
         num_rows = plan.plan.num_tasks + plan.plan.num_ctas if traced else 0
         self._stamps = cupy.full((num_rows, STAMP_WORDS), -1, dtype=cupy.int64)
 
     def launch(self, kernel: Kernel, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues one launch of the plan over `ops`."""
         args = pack_args(
-            self._words.data.ptr,
-            self._workspace.data.ptr,
+            self._words.address,
+            self._workspace.address,
             self.spin_limit_cycles,
             self.plan,
             ops,
@@ -188,11 +214,19 @@ class PlanOnDevice:
 
     def launch_gate(self, kernel: Kernel, stream: int) -> None:
         """Holds what follows on `stream` until the launch of this plan last enqueued has started as a whole."""
-        kernel.launch_gate(self._workspace.data.ptr, self.plan.plan.num_ctas, self.spin_limit_cycles, stream)
+        kernel.launch_gate(self._workspace.address, self.plan.plan.num_ctas, self.spin_limit_cycles, stream)
+
+    def overwritten(self) -> str:
+        """What a launch wrote that it must not, in words; empty where it did not."""
+        if not np.array_equal(self._words.words.get(), self.plan.words):
+            return "the plan"
+        if not self._words.is_guarded():
+            return "what lies around the plan"
+        return "" if self._workspace.is_guarded() else "what lies around the workspace"
 
     def abort_record(self) -> AbortRecord | None:
         """What the first waiter to give up left behind; None if no launch was aborted."""
-        raised, task, signal, seen, expected, cta = self._workspace[32:38].get().tolist()
+        raised, task, signal, seen, expected, cta = self._workspace.words[32:38].get().tolist()
         if not raised:
             return None
         return AbortRecord(task=task, signal=signal, seen=seen, expected=expected, cta=cta)
@@ -208,4 +242,4 @@ class PlanOnDevice:
     def signals(self) -> np.ndarray[Any, np.dtype[np.uint32]]:
         """The signals' present values."""
         first = SIGNALS_OFFSET_BYTES // 4
-        return self._workspace[first : first + self.plan.plan.num_signals].get()  # type: ignore[no-any-return]
+        return self._workspace.words[first : first + self.plan.plan.num_signals].get()  # type: ignore[no-any-return]

@@ -20,6 +20,7 @@ from workers.gpu.card import CardView, card_trouble
 from workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
 from workers.gpu.cublaslt import CublasLt
 from workers.gpu.data import DoesNotFit, ProblemData
+from workers.gpu.integrity import Integrity, Overwritten
 from workers.gpu.launch import Kernel, LaunchRefused
 from workers.gpu.timing import Timer
 from workers.gpu.trace import trace_once
@@ -40,6 +41,7 @@ class Prepared:
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.picked = pick_algorithms(self.library, self.timer)
         self.library_graph = self.timer.capture(self.library)
+        self._integrity = Integrity(tools, self.data.regions())
 
     def run_once(self, runner: Runner, ops: tuple[OpBuffers, ...]) -> str | None:
         """One run to its end; why it gave up waiting, or None."""
@@ -48,6 +50,15 @@ class Prepared:
             runner.enqueue(ops, self.stream.ptr)
         self.stream.synchronize()
         return runner.abort_record()
+
+    def check_intact(self, runner: Runner) -> None:
+        """That nothing was written by what ran since the problem was made but what may be.
+
+        Raises:
+            Overwritten: something was, so nothing here can be used any more.
+        """
+        if found := runner.overwritten() or self._integrity.overwritten():
+            raise Overwritten(f"the kernel wrote where it must not: {found}")
 
 
 class Session:
@@ -93,6 +104,8 @@ class Session:
         stage_s: dict[str, float] = {}
         stage = Stage.LAUNCH
         begin = time.perf_counter()
+        prepared: Prepared | None = None
+        runner: Runner | None = None
 
         def finish(next_stage: Stage, name: str) -> None:
             nonlocal stage, begin
@@ -112,12 +125,13 @@ class Session:
             foreign = _foreign_metric(num_foreign, self._num_foreign())
             finish(Stage.CHECK, "time")
             last = check_after_timing(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
+            prepared.check_intact(runner)
             finish(Stage.CHECK, "check_after")
         except LaunchRefused as error:
             return EvaluateAnswer(outcome=Rejected(stage=Stage.LAUNCH, reason=str(error), stage_s=stage_s))
         except Exception as error:  # told by what it is, or by what CUDA says of it
             stage_s[str(stage)] = time.perf_counter() - begin
-            failed = _failure(stage, error, stage_s)
+            failed = _failure(stage, _worst(error, prepared, runner), stage_s)
             return EvaluateAnswer(outcome=failed, poisoned=failed.kind not in _HARMLESS)
         outcome = replace(
             measured, rel_error=max(rel_error, last), metrics=(*measured.metrics, *foreign), stage_s=stage_s
@@ -145,6 +159,8 @@ class Session:
         graphs = [prepared.timer.capture(runner) for runner in runners]
         times = prepared.timer.rounds(graphs, lambda times, _: len(times[0]) >= num_rounds) if graphs else []
         late = [runner.abort_record() or "" for runner in runners]
+        for runner in runners:
+            prepared.check_intact(runner)
         rows = iter(zip(times, late, strict=True))
         answer: list[tuple[float, ...] | None] = []
         for i, reason in enumerate(reasons):
@@ -175,6 +191,17 @@ class Session:
 _HARMLESS = (FailureKind.WRONG_NUMBERS, FailureKind.HANG)
 
 
+def _worst(error: Exception, prepared: Prepared | None, runner: Runner | None) -> Exception:
+    """`error`; or, where that alone leaves the process usable, that something was overwritten too."""
+    if prepared is None or runner is None or not isinstance(error, (WrongNumbers, Aborted)):
+        return error
+    try:
+        prepared.check_intact(runner)
+    except Exception as worse:
+        return worse
+    return error
+
+
 def _failure(stage: Stage, error: Exception, stage_s: dict[str, float]) -> Failed:
     """What `error` says of the candidate."""
     match error:
@@ -182,6 +209,8 @@ def _failure(stage: Stage, error: Exception, stage_s: dict[str, float]) -> Faile
             kind, reason = FailureKind.WRONG_NUMBERS, str(error)
         case Aborted():
             kind, reason = FailureKind.HANG, str(error)
+        case Overwritten():
+            kind, reason = FailureKind.OVERWRITE, str(error)
         case cupy.cuda.memory.OutOfMemoryError() | DoesNotFit():
             kind, reason = FailureKind.OUT_OF_MEMORY, str(error)
         case _:
@@ -234,12 +263,18 @@ def _runner(prepared: Prepared, work: Work, kernels: Kernels) -> Runner:
 
 
 def _fault(prepared: Prepared, runner: Runner, work: Work) -> str:
-    """What is wrong with its numbers; empty where nothing is."""
+    """What is wrong with its numbers; empty where nothing is.
+
+    Raises:
+        Overwritten: it wrote where it must not.
+    """
+    reason = ""
     try:
         check_numbers(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
     except (WrongNumbers, Aborted) as error:
-        return str(error)
-    return ""
+        reason = str(error)
+    prepared.check_intact(runner)
+    return reason
 
 
 def _measure(prepared: Prepared, runner: Runner, work: Work) -> Measured:

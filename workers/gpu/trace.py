@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 def trace_once(prepared: Prepared, kernel: Kernel, work: Work) -> TraceAnswer:
-    """Checks the numbers, which also warms up; then traces a run in the objective's state of the L2, checked too."""
+    """Checks the numbers, which also warms up; then traces a run in the objective's state of the L2, checked too.
+
+    Raises:
+        Overwritten: it wrote where it must not.
+    """
     cold = prepared.problem.objective.l2 is CacheState.COLD
 
     def traced_run(runner: ChainRunner, ops: tuple[OpBuffers, ...]) -> str | None:
@@ -33,8 +37,13 @@ def trace_once(prepared: Prepared, kernel: Kernel, work: Work) -> TraceAnswer:
 
     try:
         runner = runner_of(work, kernel, traced=True)
+    except LaunchRefused as error:
+        return TraceAnswer(stamps=(), reason=str(error))
+    reason = ""
+    try:
         check_numbers(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
         check_after_timing(prepared.data, lambda ops: traced_run(runner, ops), work)
-    except (WrongNumbers, Aborted, LaunchRefused) as error:
-        return TraceAnswer(stamps=(), reason=str(error))
-    return TraceAnswer(stamps=tuple(plan.stamps() for plan in runner.plans))
+    except (WrongNumbers, Aborted) as error:
+        reason = str(error)
+    prepared.check_intact(runner)
+    return TraceAnswer(stamps=() if reason else tuple(plan.stamps() for plan in runner.plans), reason=reason)

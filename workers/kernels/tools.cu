@@ -114,3 +114,31 @@ extern "C" __global__ void tuner_epilogue(const u16* sums, u16* out, const u16* 
     is_bf16 ? apply_epilogue<true, 1>(e) : apply_epilogue<false, 1>(e);
   }
 }
+
+__device__ __forceinline__ u64 mix(u64 value, u64 place) {
+  u64 x = value + (place + 1) * 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 29)) * 0xBF58476D1CE4E5B9ull;
+  return x ^ (x >> 32);
+}
+
+// One fingerprint per region of memory: sums[blockIdx.y] += the mix of each of its 8-byte words with the word's place.
+// The table has address and size in bytes of each region; bytes in front of the first aligned word and behind the last
+// one count by themselves. `sums` begins as zeros.
+extern "C" __global__ void tuner_fingerprint(const u64* table, u64* sums) {
+  const u64 address = table[2 * blockIdx.y], size = table[2 * blockIdx.y + 1];
+  const u64 to_aligned = (8 - address % 8) % 8, head = to_aligned < size ? to_aligned : size;
+  const u64 num_words = (size - head) / 8, tail = head + 8 * num_words;
+  const unsigned char* bytes = reinterpret_cast<const unsigned char*>(address);
+  const u64* words = reinterpret_cast<const u64*>(address + head);
+  const u64 stride = static_cast<u64>(gridDim.x) * blockDim.x;
+  u64 sum = 0;
+  for (u64 i = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; i < num_words; i += stride) {
+    sum += mix(words[i], i);
+  }
+  if (blockIdx.x == 0 && threadIdx.x < head) sum += mix(bytes[threadIdx.x], ~static_cast<u64>(threadIdx.x));
+  if (blockIdx.x == 0 && threadIdx.x < size - tail) {
+    sum += mix(bytes[tail + threadIdx.x], ~(tail + threadIdx.x));
+  }
+  for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, offset);
+  if (threadIdx.x % 32 == 0) atomicAdd(sums + blockIdx.y, sum);
+}
