@@ -27,10 +27,12 @@ from workers.render import device_text, kernel_version
 
 @dataclass(frozen=True, kw_only=True)
 class Deadlines:
-    """Seconds after which the child is killed."""
+    """Seconds after which the child, or the compiler, is killed."""
 
     #: From the word to start to its first word: imports, context, probe.
     start_s: float = 60.0
+    #: One compile.
+    build_s: float = 60.0
     #: Inputs, references and baseline of a new problem.
     prepare_s: float = 90.0
     #: One candidate.
@@ -50,7 +52,7 @@ class GpuSupervisor:
         """
         self._card = card
         self._deadlines = deadlines or Deadlines()
-        self._builder = Builder(build_cache)
+        self._builder = Builder(build_cache, deadline_s=self._deadlines.build_s)
         major, minor = card.compute_capability
         tools_cubin = self._builder.build(device_text("tools.cu"), f"sm_{major}{minor}").cubin
         self._processes = GpuProcesses(

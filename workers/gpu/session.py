@@ -119,6 +119,7 @@ class Session:
             runner = _runner(prepared, work, kernels)
             finish(Stage.CHECK, "load")
             rel_error = check_numbers(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
+            prepared.check_intact(runner)
             finish(Stage.TIME, "check")
             num_foreign = self._num_foreign()
             measured = _measure(prepared, runner, work)

@@ -1,0 +1,168 @@
+"""Whatever a candidate does on a card ends as its own trial, with its reason, and the next trial is as good as ever."""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import cupy
+import pynvml
+import pytest
+
+from tests.gpu.helpers import fused, problem, schedule
+from tests.gpu.planted import (
+    HANG,
+    KERNEL_FAULTS,
+    PROCESS_FAULTS,
+    KernelFault,
+    ProcessFault,
+    with_deed,
+    with_fault,
+)
+from tests.workers.test_build import ENDLESS
+from tuner.core.gpu import Gpu
+from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Outcome, PlanKind, Stage
+from tuner.core.workload import ffn_pair
+from tuner.errors import Quarantined
+from workers.build import Builder
+from workers.candidates import Prepared, prepare
+from workers.cards import Card
+from workers.supervisor import Deadlines, GpuSupervisor
+
+pytest.importorskip("cupy")
+
+from workers.gpu.child import lock_path
+
+WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
+PROBLEM = problem(WORKLOAD)
+GOOD = fused(schedule(((16, 64, 64), (16, 64, 64))))
+#: More than any good trial here takes.
+EVALUATE_S = 3.0
+BUILD_S = 6.0
+
+
+@pytest.fixture(scope="module")
+def supervisor(card: Card, build_cache: Path) -> Iterator[GpuSupervisor]:
+    supervisor = GpuSupervisor(card, build_cache, Deadlines(evaluate_s=EVALUATE_S, build_s=BUILD_S))
+    yield supervisor
+    supervisor.close()
+
+
+@pytest.fixture(scope="module")
+def gpu(supervisor: GpuSupervisor) -> Gpu:
+    return supervisor.target.gpu
+
+
+@pytest.fixture(scope="module")
+def good(supervisor: GpuSupervisor, gpu: Gpu, builder: Builder) -> Prepared:
+    return prepare(WORKLOAD, gpu, GOOD, builder, {})
+
+
+@pytest.fixture(scope="module")
+def usual(supervisor: GpuSupervisor, good: Prepared) -> Measured:
+    """The good candidate before anything went wrong: the one of median speed-up of three."""
+    return sorted((measured(supervisor.measure(PROBLEM, good)) for _ in range(3)), key=lambda m: m.speedup)[1]
+
+
+def measured(outcome: Outcome) -> Measured:
+    assert isinstance(outcome, Measured), outcome
+    return outcome
+
+
+def expect_failure(outcome: Outcome, kind: FailureKind, reason: str) -> None:
+    assert isinstance(outcome, Failed), outcome
+    assert outcome.kind is kind, outcome
+    assert re.search(reason, outcome.reason), outcome
+
+
+def expect_as_usual(outcome: Outcome, usual: Measured) -> None:
+    """Right numbers, the same ones, and a time as before."""
+    again = measured(outcome)
+    assert again.rel_error == usual.rel_error
+    assert again.speedup == pytest.approx(usual.speedup, rel=0.15)
+
+
+def used_bytes(card: Card) -> int:
+    pynvml.nvmlInit()
+    return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(card.uuid)).used)
+
+
+@pytest.mark.parametrize("fault", KERNEL_FAULTS, ids=lambda fault: fault.name)
+def test_a_kernels_fault_is_named_and_the_next_trial_is_as_usual(
+    supervisor: GpuSupervisor, builder: Builder, gpu: Gpu, good: Prepared, usual: Measured, fault: KernelFault
+) -> None:
+    outcome = supervisor.measure(PROBLEM, with_fault(fault, good, builder, gpu.arch))
+    expect_failure(outcome, fault.kind, fault.reason)
+    expect_as_usual(supervisor.measure(PROBLEM, good), usual)
+
+
+@pytest.mark.parametrize("fault", PROCESS_FAULTS, ids=lambda fault: fault.name)
+def test_a_childs_end_is_named_and_the_next_trial_is_as_usual(
+    supervisor: GpuSupervisor, good: Prepared, usual: Measured, fault: ProcessFault
+) -> None:
+    expect_failure(supervisor.measure(PROBLEM, with_deed(fault, good)), FailureKind.CRASH, fault.reason)
+    expect_as_usual(supervisor.measure(PROBLEM, good), usual)
+
+
+def test_hangs_cost_their_deadline_and_little_more_and_the_memory_comes_back(
+    card: Card, supervisor: GpuSupervisor, builder: Builder, gpu: Gpu, good: Prepared, usual: Measured
+) -> None:
+    bad = with_fault(HANG, good, builder, gpu.arch)
+    before_bytes = used_bytes(card)
+    lost_s, told = [], []
+    for _ in range(3):
+        begin = time.monotonic()
+        expect_failure(supervisor.measure(PROBLEM, bad), HANG.kind, HANG.reason)
+        beyond_s = time.monotonic() - begin - EVALUATE_S
+        after = measured(supervisor.measure(PROBLEM, good))
+        expect_as_usual(after, usual)
+        lost_s.append(beyond_s + after.stage_s["start"])
+        told.append({"kill": round(beyond_s, 3), "start": round(after.stage_s["start"], 3)})
+    assert max(lost_s) < 4, told
+    assert statistics.median(lost_s) < 2.5, told
+    assert abs(used_bytes(card) - before_bytes) < 256 * 2**20
+
+
+def test_a_compile_that_takes_for_ever_is_killed_at_its_deadline(
+    supervisor: GpuSupervisor, good: Prepared, usual: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("workers.candidates.render", lambda *_, **__: ENDLESS)
+        outcome = supervisor.evaluate(PROBLEM, GOOD)
+    expect_failure(outcome, FailureKind.COMPILE_TIMEOUT, f"killed after {BUILD_S:g} s")
+    assert outcome.stage is Stage.BUILD  # type: ignore[union-attr]
+    expect_as_usual(supervisor.measure(PROBLEM, good), usual)
+
+
+def test_a_neighbour_is_noticed_and_a_problem_that_does_not_fit_beside_it_is_a_trial(
+    supervisor: GpuSupervisor, good: Prepared, usual: Measured
+) -> None:
+    measured(supervisor.measure(PROBLEM, good))
+    free_bytes, _ = cupy.cuda.runtime.memGetInfo()
+    ballast = cupy.cuda.Memory(free_bytes - 2**31)
+    try:
+        told = {metric.tag: metric.value for metric in measured(supervisor.measure(PROBLEM, good)).metrics}
+        assert told["foreign_processes"] >= 1
+        large = problem(ffn_pair(m=16, d_in=20_000, d_hidden=20_000, d_out=20_000))
+        outcome = supervisor.evaluate(large, Candidate(plan_kind=PlanKind.LIBRARY))
+        expect_failure(outcome, FailureKind.OUT_OF_MEMORY, "of the card are free")
+    finally:
+        del ballast
+    expect_as_usual(supervisor.measure(PROBLEM, good), usual)
+
+
+def test_a_card_that_another_tuner_keeps_is_quarantined_until_it_lets_go(
+    card: Card, supervisor: GpuSupervisor, good: Prepared, usual: Measured
+) -> None:
+    measured(supervisor.measure(PROBLEM, good))
+    with lock_path(card.uuid).open("a+") as theirs:
+        supervisor._processes.drop()
+        fcntl.flock(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(Quarantined, match="in use by another tuner"):
+            supervisor.measure(PROBLEM, good)
+    supervisor.probe()
+    expect_as_usual(supervisor.measure(PROBLEM, good), usual)
