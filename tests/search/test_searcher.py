@@ -81,12 +81,13 @@ def test_every_candidate_is_legal_and_tried_once_and_most_are_fused() -> None:
         assert candidate.schedule is not None
         check_schedule(here.workload, here.gpu, candidate.schedule)
     kinds = [candidate.plan_kind for candidate in candidates]
-    assert (kinds.count(PlanKind.LIBRARY), kinds.count(PlanKind.TWO_LAUNCHES)) == (1, 24)
+    assert (kinds.count(PlanKind.LIBRARY), kinds.count(PlanKind.TWO_LAUNCHES)) == (1, 12)
+    assert kinds.count(PlanKind.FUSED) >= 0.75 * len(kinds)
 
 
 def test_each_kind_of_the_card_has_its_turn_and_variations_try_the_best_of_what_they_vary() -> None:
     trials = take(Searcher(space(gpu=H200), seed=0), time_of, 60)
-    assert {trial.candidate.plan_kind for trial in trials[:20]} == set(PlanKind)
+    assert {trial.candidate.plan_kind for trial in trials[:15]} == set(PlanKind)
     for kind, base in VARIATIONS:
         for number, trial in enumerate(trials):
             if trial.candidate.plan_kind is not kind:

@@ -8,6 +8,7 @@ import pytest
 from tests.store.builders import schedule, workload
 from tuner.core.bounds import reference_us
 from tuner.core.evaluator import Problem
+from tuner.core.forecast import forecast_us
 from tuner.core.gpu import CATALOGUE, parse_target
 from tuner.core.job import Objective
 from tuner.core.launches import plans_for
@@ -16,6 +17,7 @@ from tuner.core.schedule import Schedule
 from tuner.core.simulate import LAUNCH_US
 from tuner.core.space import Space
 from tuner.core.workload import Activation, Workload, ffn_pair, independent_pair
+from tuner.search.pool import canonical
 from workers.simulated import Faults, SimulatedEvaluator, library_us
 
 TARGET = parse_target("simulated:h200")
@@ -201,3 +203,24 @@ def test_the_library_pays_a_launch_more_for_what_its_epilogue_cannot_do() -> Non
     )
     assert plain == relu
     assert relu + LAUNCH_US < silu < gated
+
+
+def test_every_kind_has_its_forecast_programmatic_launches_save_a_gap_and_two_streams_the_tail() -> None:
+    asked = ffn_pair(m=512, d_in=1024, d_hidden=4096, d_out=1024)
+    chosen = canonical(PlanKind.TWO_STREAMS, Space(asked, TARGET.gpu).sample(random.Random(3), 1)[0])
+    us = {
+        kind: forecast_us(asked, TARGET.gpu, Candidate(plan_kind=kind, schedule=chosen))
+        for kind in PlanKind
+        if kind.is_ours
+    }
+    assert us[PlanKind.FUSED] - us[PlanKind.FUSED_PDL] == pytest.approx(1.5)
+    assert us[PlanKind.TWO_LAUNCHES] - us[PlanKind.TWO_LAUNCHES_PDL] == pytest.approx(3.0)
+    assert us[PlanKind.TWO_LAUNCHES] - 10 < us[PlanKind.TWO_STREAMS] < us[PlanKind.TWO_LAUNCHES] - 2
+    twin = SimulatedEvaluator(TARGET, faults=HEALTHY)
+    for kind in us:
+        outcome = twin.evaluate(problem(asked), Candidate(plan_kind=kind, schedule=chosen))
+        assert isinstance(outcome, Measured)
+    plain, pdl = (
+        twin.slowdown(Candidate(plan_kind=kind, schedule=chosen)) for kind in (PlanKind.FUSED, PlanKind.FUSED_PDL)
+    )
+    assert plain == pdl

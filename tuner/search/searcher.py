@@ -25,10 +25,10 @@ from tuner.search.seeds import NUM_SEEDS, seed_schedules
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study per job and kind is no news
 
-#: One trial in so many tries two launches; the others a fused one.
-TWO_LAUNCHES_EVERY = 5
-#: One trial in so many tries a variation.
-VARIATION_EVERY = 5
+#: One trial in so many is not a fused one: two launches, and in turn with these a variation.
+APART_EVERY = 5
+#: From this trial on every other one is a variation, until each has had a turn: small budgets try them, too.
+FIRST_VARIATION = 4
 #: Variations in the order of their turns, and the kind whose best schedules they try.
 VARIATIONS = (
     (PlanKind.FUSED_PDL, PlanKind.FUSED),
@@ -95,20 +95,28 @@ class Searcher:
         """The next candidate; None where nothing legal is left untried."""
         if self._num_told == 0:
             return Candidate(plan_kind=PlanKind.LIBRARY)
-        turn, past = self._num_told % VARIATION_EVERY, self._num_told // VARIATION_EVERY
-        if turn == VARIATION_EVERY - 1 and (candidate := self._vary(past)):
+        apart = self._num_told % APART_EVERY == 2
+        if candidate := self._variation(apart):
             return candidate
-        apart = self._num_told % TWO_LAUNCHES_EVERY == 2
         for kind in (PlanKind.TWO_LAUNCHES, PlanKind.FUSED) if apart else (PlanKind.FUSED, PlanKind.TWO_LAUNCHES):
             schedule = self._guess(kind) or self._kinds[kind].ask()
             if schedule is not None:
                 return Candidate(plan_kind=kind, schedule=schedule)
-        return self._vary(past)
+        return self._vary(self._variations)
 
-    def _vary(self, first: int) -> Candidate | None:
-        """The best schedule that a variation has not tried, of the variation whose turn is `first` or a later one."""
-        for index in range(len(self._variations)):
-            kind, base = self._variations[(first + index) % len(self._variations)]
+    def _variation(self, apart: bool) -> Candidate | None:
+        """A variation where it is one's turn: early, one that was never tried; later, in turn."""
+        untried = [pair for pair in self._variations if not self._varied[pair[0]]]
+        if self._num_told >= FIRST_VARIATION and self._num_told % 2 == 0 and (candidate := self._vary(untried)):
+            return candidate
+        if not apart or self._num_told // APART_EVERY % 2 == 0:
+            return None
+        turn = sum(map(len, self._varied.values())) % max(1, len(self._variations))
+        return self._vary([*self._variations[turn:], *self._variations[:turn]])
+
+    def _vary(self, variations: list[tuple[PlanKind, PlanKind]]) -> Candidate | None:
+        """The best schedule that a variation has not tried, of the first of these that has one."""
+        for kind, base in variations:
             best = (canonical(kind, schedule) for schedule in self._kinds[base].best())
             schedule = next((schedule for schedule in best if schedule not in self._varied[kind]), None)
             if schedule is not None:
