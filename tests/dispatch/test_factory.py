@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from tuner.core.gpu import parse_target
 from tuner.dispatch import make_evaluators
 from tuner.errors import InvalidInput, WorkerError
+from workers.cards import Card
+from workers.simulated import SimulatedEvaluator
 
 
 def test_a_simulated_gpu_is_taken_at_its_word(tmp_path: Path) -> None:
@@ -32,3 +35,34 @@ def test_auto_falls_back_to_a_simulated_h200_and_says_why(tmp_path: Path, monkey
 def test_any_other_word_is_refused(tmp_path: Path, gpu: str) -> None:
     with pytest.raises(InvalidInput):
         make_evaluators(gpu, build_cache=tmp_path)
+
+
+class Twin(SimulatedEvaluator):
+    """Stands where a card's supervisor would; the card ``GPU-broken`` does not come up."""
+
+    def __init__(self, card: Card, build_cache: Path) -> None:
+        if card.uuid == "GPU-broken":
+            raise WorkerError("the probe failed")
+        super().__init__(parse_target("simulated:h200"))
+
+
+def card(uuid: str) -> Card:
+    return Card(uuid=uuid, name="NVIDIA H200", compute_capability=(9, 0), driver="580")
+
+
+@pytest.mark.parametrize(
+    ("uuids", "count", "why"),
+    [
+        (["GPU-1"], 1, "Measuring on NVIDIA H200."),
+        (["GPU-1", "GPU-2"], 2, "Measuring on 2 x NVIDIA H200."),
+        (["GPU-broken", "GPU-2"], 1, "Measuring on NVIDIA H200; not on GPU-broken: the probe failed."),
+        (["GPU-broken"], 1, "Simulating an H200 (simulated:h200), since not on GPU-broken: the probe failed."),
+    ],
+)
+def test_every_card_that_works_gets_an_evaluator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uuids: list[str], count: int, why: str
+) -> None:
+    monkeypatch.setattr("workers.cards.usable_gpus", lambda: [card(uuid) for uuid in uuids])
+    monkeypatch.setattr("workers.supervisor.GpuSupervisor", Twin)
+    evaluators, told = make_evaluators("auto", build_cache=tmp_path)
+    assert (len(evaluators), told) == (count, why)

@@ -101,6 +101,19 @@ def test_targets_work_side_by_side() -> None:
     dispatcher.close()
 
 
+def test_two_evaluators_of_one_target_work_side_by_side_and_are_one_target() -> None:
+    one, other = Watched(), Watched()
+    dispatcher = LocalDispatcher([one, other])
+    assert [target.id for target in dispatcher.targets] == ["simulated:h200"]
+    assert (dispatcher.num_workers("simulated:h200"), dispatcher.num_workers("h200")) == (2, 0)
+    stuck = dispatcher.evaluate("simulated:h200", PROBLEM, LIBRARY)
+    other.may_go.set()
+    assert isinstance(dispatcher.evaluate("simulated:h200", PROBLEM, LIBRARY, worker=1).result(10), Measured)
+    assert not stuck.done()
+    dispatcher.close()
+    assert (one.is_closed, other.is_closed) == (True, True)
+
+
 def test_a_target_that_nobody_serves_is_not_found(dispatcher: LocalDispatcher) -> None:
     with pytest.raises(NotFound, match="no worker serves h200; here are: simulated:h200"):
         dispatcher.evaluate("h200", PROBLEM, LIBRARY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from tuner.core.evaluator import Evaluator
@@ -40,17 +41,22 @@ def _simulated(target_id: str, latency_s: float) -> Evaluator:
 
 
 def _real(build_cache: Path) -> tuple[list[Evaluator], str]:
-    """An evaluator per model of usable card, or none; and why."""
+    """An evaluator per usable card, or none; and why. A card that does not work keeps no other from working."""
     from workers.cards import usable_gpus
     from workers.supervisor import GpuSupervisor
 
-    by_name: dict[str, Evaluator] = {}
+    evaluators: list[Evaluator] = []
+    names, faults = Counter[str](), []
     try:
         for card in usable_gpus():
-            if card.name not in by_name:
-                by_name[card.name] = GpuSupervisor(card, build_cache)
+            try:
+                evaluators.append(GpuSupervisor(card, build_cache))
+                names[card.name] += 1
+            except WorkerError as error:
+                faults.append(f"not on {card.uuid}: {error}")
     except WorkerError as error:
-        for evaluator in by_name.values():
-            evaluator.close()
         return [], str(error)
-    return list(by_name.values()), f"Measuring on {', '.join(by_name)}."
+    if not evaluators:
+        return [], "; ".join(faults)
+    cards = ", ".join(f"{count} x {name}" if count > 1 else name for name, count in names.items())
+    return evaluators, "; ".join([f"Measuring on {cards}", *faults]) + "."

@@ -1,4 +1,4 @@
-"""One machine: each target's evaluator in a thread of its own."""
+"""One machine: each evaluator in a thread of its own; cards of one model serve one target side by side."""
 
 from __future__ import annotations
 
@@ -33,61 +33,70 @@ class LocalDispatcher:
     """A `Dispatcher` over evaluators of this process."""
 
     def __init__(self, evaluators: Iterable[Evaluator]) -> None:
-        self._lanes = {evaluator.target.id: _Lane(evaluator) for evaluator in evaluators}
+        self._lanes: dict[str, list[_Lane]] = {}
+        for evaluator in evaluators:
+            self._lanes.setdefault(evaluator.target.id, []).append(_Lane(evaluator))
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """What can be measured on."""
-        return tuple(lane.target for lane in self._lanes.values())
+        """What can be measured on, each once."""
+        return tuple(lanes[0].target for lanes in self._lanes.values())
 
-    def _lane(self, target_id: str) -> _Lane:
+    def num_workers(self, target_id: str) -> int:
+        """How many evaluators serve a target; 0 where none does."""
+        return len(self._lanes.get(target_id, ()))
+
+    def _lane(self, target_id: str, worker: int) -> _Lane:
         try:
-            return self._lanes[target_id]
+            return self._lanes[target_id][worker]
         except KeyError:
             raise NotFound(f"no worker serves {target_id}; here are: {', '.join(self._lanes) or 'none'}") from None
 
-    def environment(self, target_id: str) -> Environment:
+    def environment(self, target_id: str, worker: int = 0) -> Environment:
         """Where the figures of a target come from.
 
         Raises:
             NotFound: nobody serves that target.
             WorkerError: its evaluator cannot say.
         """
-        return self._lane(target_id).environment()
+        return self._lane(target_id, worker).environment()
 
-    def evaluate(self, target_id: str, problem: Problem, candidate: Candidate) -> Future[Outcome]:
+    def evaluate(self, target_id: str, problem: Problem, candidate: Candidate, worker: int = 0) -> Future[Outcome]:
         """Queues one candidate."""
-        lane = self._lane(target_id)
+        lane = self._lane(target_id, worker)
         return lane.thread.submit(lane.evaluator.evaluate, problem, candidate)
 
-    def finals(self, target_id: str, problem: Problem, candidates: tuple[Candidate, ...]) -> Future[FinalsTimes]:
+    def finals(
+        self, target_id: str, problem: Problem, candidates: tuple[Candidate, ...], worker: int = 0
+    ) -> Future[FinalsTimes]:
         """Queues the finals."""
-        lane = self._lane(target_id)
+        lane = self._lane(target_id, worker)
         return lane.thread.submit(lane.evaluator.finals, problem, candidates)
 
     def count(
-        self, target_id: str, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None
+        self, target_id: str, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None, worker: int = 0
     ) -> Future[CounterReport]:
         """Queues the counting of a candidate."""
-        lane = self._lane(target_id)
+        lane = self._lane(target_id, worker)
         return lane.thread.submit(lane.evaluator.count, problem, candidate, metrics)
 
-    def trace(self, target_id: str, problem: Problem, candidate: Candidate) -> Future[Trace]:
+    def trace(self, target_id: str, problem: Problem, candidate: Candidate, worker: int = 0) -> Future[Trace]:
         """Queues the tracing of a candidate."""
-        lane = self._lane(target_id)
+        lane = self._lane(target_id, worker)
         return lane.thread.submit(lane.evaluator.trace, problem, candidate)
 
     def artifact(
-        self, target_id: str, problem: Problem, candidate: Candidate, extra: dict[str, Any]
+        self, target_id: str, problem: Problem, candidate: Candidate, extra: dict[str, Any], worker: int = 0
     ) -> Future[ArtifactFiles]:
         """Queues the making of a candidate's files."""
-        lane = self._lane(target_id)
+        lane = self._lane(target_id, worker)
         return lane.thread.submit(lane.evaluator.artifact, problem, candidate, extra)
 
     def close(self) -> None:
         """Ends the evaluators, then their threads."""
-        for lane in self._lanes.values():
+        every = [lane for lanes in self._lanes.values() for lane in lanes]
+        for lane in every:
             lane.thread.shutdown(wait=False, cancel_futures=True)
             lane.evaluator.close()
-        for lane in self._lanes.values():
+        for lane in every:
             lane.thread.shutdown(wait=True)

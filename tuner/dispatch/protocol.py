@@ -12,14 +12,21 @@ from tuner.core.outcome import Candidate, Outcome
 
 
 class Dispatcher(Protocol):
-    """Thread-safe. A future that ends in `WorkerError` says nothing about its candidate: submit it again."""
+    """Thread-safe. A future that ends in `WorkerError` says nothing about its candidate: submit it again.
+
+    A target may have several workers, cards of one model, counted from 0; a job stays with one of them.
+    """
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """What can be measured on."""
+        """What can be measured on, each once."""
         ...
 
-    def environment(self, target_id: str) -> Environment:
+    def num_workers(self, target_id: str) -> int:
+        """How many workers serve a target; 0 where nobody does."""
+        ...
+
+    def environment(self, target_id: str, worker: int = 0) -> Environment:
         """Where the figures of a target come from.
 
         Raises:
@@ -28,26 +35,28 @@ class Dispatcher(Protocol):
         """
         ...
 
-    def evaluate(self, target_id: str, problem: Problem, candidate: Candidate) -> Future[Outcome]:
+    def evaluate(self, target_id: str, problem: Problem, candidate: Candidate, worker: int = 0) -> Future[Outcome]:
         """Sends one candidate to be proven, built, checked and timed."""
         ...
 
-    def finals(self, target_id: str, problem: Problem, candidates: tuple[Candidate, ...]) -> Future[FinalsTimes]:
+    def finals(
+        self, target_id: str, problem: Problem, candidates: tuple[Candidate, ...], worker: int = 0
+    ) -> Future[FinalsTimes]:
         """Sends the finalists to be timed against each other."""
         ...
 
     def count(
-        self, target_id: str, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None
+        self, target_id: str, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None, worker: int = 0
     ) -> Future[CounterReport]:
         """Has a candidate's hardware counters read; ends in `InvalidInput` for a metric that the GPU does not know."""
         ...
 
-    def trace(self, target_id: str, problem: Problem, candidate: Candidate) -> Future[Trace]:
+    def trace(self, target_id: str, problem: Problem, candidate: Candidate, worker: int = 0) -> Future[Trace]:
         """Has a candidate traced from inside the kernel."""
         ...
 
     def artifact(
-        self, target_id: str, problem: Problem, candidate: Candidate, extra: dict[str, Any]
+        self, target_id: str, problem: Problem, candidate: Candidate, extra: dict[str, Any], worker: int = 0
     ) -> Future[ArtifactFiles]:
         """Has the files of a candidate made."""
         ...

@@ -24,6 +24,7 @@ from tuner.core.records import (
 from tuner.core.workload import Workload
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
+from tuner.service.claims import Claims
 from tuner.service.inspector import check_look
 from tuner.service.matching import choose_match
 from tuner.service.runner import Runner
@@ -58,10 +59,15 @@ class Service:
         self._dispatcher = dispatcher
         self._clock = clock
         self._disk_limit_bytes = disk_limit_bytes
-        self._runners = [Runner(store, dispatcher, target, disk_limit_bytes, clock) for target in dispatcher.targets]
+        claims = Claims()
+        self._runners = [
+            Runner(store, dispatcher, target, worker, claims, disk_limit_bytes, clock)
+            for target in dispatcher.targets
+            for worker in range(dispatcher.num_workers(target.id))
+        ]
 
     def start(self) -> None:
-        """Starts one runner per target."""
+        """Starts one runner per worker."""
         for runner in self._runners:
             runner.start()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from tuner.core.evaluator import Problem
 from tuner.core.gpu import Target
@@ -16,6 +16,7 @@ from tuner.core.records import FinalRow, Inspection, InspectionKind, JobRecord
 from tuner.core.tracing import trace_metrics
 from tuner.dispatch import Dispatcher
 from tuner.errors import InvalidInput, TunerError, WorkerError
+from tuner.service.claims import Claims
 from tuner.service.waiting import Stopped, result_of
 from tuner.store import Store, inspections, jobs, trials
 
@@ -72,12 +73,16 @@ class Inspector:
         store: Store,
         dispatcher: Dispatcher,
         target: Target,
+        worker: int,
+        claims: Claims,
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._dispatcher = dispatcher
         self._target = target
+        self._worker = worker
+        self._claims = claims
         self._stop = stop
         self._clock = clock
 
@@ -87,18 +92,25 @@ class Inspector:
         Raises:
             Stopped: the service is closing; the look stays pending.
         """
-        with self._store.read() as session:
-            look = inspections.next_pending(session, self._target.id, urgent_only=urgent_only)
-            if look is None:
-                return False
-            job, trial = jobs.get(session, look.job_id), trials.get(session, look.job_id, look.trial_number)
+
+        def choose(taken: Collection[int]) -> Inspection | None:
+            with self._store.read() as session:
+                return inspections.next_pending(session, self._target.id, urgent_only=urgent_only, besides=taken)
+
+        with self._claims.looks.take(choose) as look:
+            if look is not None:
+                self._take(look)
+            return look is not None
+
+    def _take(self, look: Inspection) -> None:
         if look.num_attempts >= inspections.MAX_ATTEMPTS:
             self._fail(look, f"the service ended {look.num_attempts} times while it was taken")
-            return True
+            return
         with self._store.write() as session:
             inspections.begin(session, look.seq)
+            job, trial = jobs.get(session, look.job_id), trials.get(session, look.job_id, look.trial_number)
         try:
-            result = self._take(look, problem_of(job), trial.candidate)
+            result = self._look(look, problem_of(job), trial.candidate)
         except Stopped:
             with self._store.write() as session:
                 inspections.put_back(session, look.seq)
@@ -108,12 +120,12 @@ class Inspector:
         else:
             with self._store.write() as session:
                 inspections.finish(session, look.seq, result, figures_of(result), self._clock())
-        return True
 
-    def _take(self, look: Inspection, problem: Problem, candidate: Candidate) -> CounterReport | Trace:
+    def _look(self, look: Inspection, problem: Problem, candidate: Candidate) -> CounterReport | Trace:
+        at = self._target.id, problem, candidate
         if look.kind is InspectionKind.COUNTERS:
-            return result_of(self._dispatcher.count(self._target.id, problem, candidate, look.metrics), self._stop)
-        return result_of(self._dispatcher.trace(self._target.id, problem, candidate), self._stop)
+            return result_of(self._dispatcher.count(*at, look.metrics, worker=self._worker), self._stop)
+        return result_of(self._dispatcher.trace(*at, worker=self._worker), self._stop)
 
     def _end(self, look: Inspection, error: Exception) -> None:
         """Ends a look at which `error` was raised, or leaves it for another attempt."""

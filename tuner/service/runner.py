@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
@@ -20,6 +20,7 @@ from tuner.core.space import Space
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, TunerError, WorkerError
 from tuner.search import Searcher
+from tuner.service.claims import Claims
 from tuner.service.finals import Judgement, choose_finalists, judge
 from tuner.service.inspector import Inspector, looks_at, problem_of
 from tuner.service.packing import pack_zip
@@ -41,24 +42,29 @@ class JobFailed(TunerError):
 
 
 class Runner:
-    """Works off the open jobs of one target, the oldest first, in a thread of its own."""
+    """Works off the open jobs of one target, the oldest first, with one worker and in a thread of its own."""
 
     def __init__(
         self,
         store: Store,
         dispatcher: Dispatcher,
         target: Target,
+        worker: int,
+        claims: Claims,
         disk_limit_bytes: int,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`claims` is shared by the runners of a service."""
         self.target = target
+        self._worker = worker
+        self._claims = claims
         self._store = store
         self._dispatcher = dispatcher
         self._disk_limit_bytes = disk_limit_bytes
         self._clock = clock
         self._stop = threading.Event()
-        self._inspector = Inspector(store, dispatcher, target, self._stop, clock)
-        self._thread = threading.Thread(target=self._run, name=f"runner {target.id}", daemon=True)
+        self._inspector = Inspector(store, dispatcher, target, worker, claims, self._stop, clock)
+        self._thread = threading.Thread(target=self._run, name=f"runner {target.id} {worker}", daemon=True)
 
     def start(self) -> None:
         """Starts the thread."""
@@ -80,20 +86,32 @@ class Runner:
     def _run(self) -> None:
         while not self._stop.is_set():
             seen = self._store.num_writes
-            with self._store.read() as session:
-                job = jobs.next_open(session, self.target.id)
             try:
-                if job is not None:
-                    self._work(job)
-                elif not self._inspector.take_one():
-                    # A write wakes it at once; the limit only bounds how long `stop` waits.
-                    self._store.wait_for_write(seen, 0.2)
-            except Exception as error:
-                if self._stop.is_set():  # closing pulls the workers from under it: the job goes on at the next start
+                is_busy = self._work_on_next() or self._inspector.take_one()
+            except Exception:
+                if self._stop.is_set():  # closing pulls the workers from under it: all goes on at the next start
                     return
-                if job is None:
+                raise
+            if not is_busy:
+                # A write wakes it at once; the limit only bounds how long `stop` waits.
+                self._store.wait_for_write(seen, 0.2)
+
+    def _work_on_next(self) -> bool:
+        """Works off one open job; whether there was one that no other runner has."""
+        with self._claims.jobs.take(self._next_job) as job:
+            if job is None:
+                return False
+            try:
+                self._work(job)
+            except Exception as error:
+                if self._stop.is_set():
                     raise
                 self._end(job.id, error)
+            return True
+
+    def _next_job(self, taken: Collection[str]) -> JobRecord | None:
+        with self._store.read() as session:
+            return jobs.next_open(session, self.target.id, besides=taken)
 
     def _end(self, job_id: str, error: Exception) -> None:
         """Ends a job that `error` stopped; the other jobs go on."""
@@ -143,7 +161,7 @@ class Runner:
             if candidate is None:
                 return
             started_at = self._clock()
-            outcome = self._await(partial(self._dispatcher.evaluate, self.target.id, problem, candidate))
+            outcome = self._await(self._at(self._dispatcher.evaluate, problem, candidate))
             trial = Trial(
                 number=number, candidate=candidate, outcome=outcome, started_at=started_at, finished_at=self._clock()
             )
@@ -154,6 +172,10 @@ class Runner:
             searcher.tell(trial)
             self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on
             mark = time.monotonic()
+
+    def _at(self, submit: Callable[..., Future[T]], *arguments: object) -> Callable[[], Future[T]]:
+        """`submit` bound to this runner's worker."""
+        return partial(submit, self.target.id, *arguments, worker=self._worker)
 
     def _await(self, submit: Callable[[], Future[T]]) -> T:
         """The result of what `submit` sends, sent again where the worker failed, a bounded number of times.
@@ -178,11 +200,11 @@ class Runner:
         if not finalists or finalists[0].candidate.plan_kind is not PlanKind.LIBRARY:
             raise JobFailed(f"there is nothing to compare with: {_library_reason(past)}")
         candidates = tuple(trial.candidate for trial in finalists)
-        times = self._await(partial(self._dispatcher.finals, self.target.id, problem, candidates))
+        times = self._await(self._at(self._dispatcher.finals, problem, candidates))
         if times.times_us[0] is None:
             raise JobFailed(f"the library failed in the finals: {times.reasons[0]}")
         judgement = judge(finalists, times)
-        environment = self._dispatcher.environment(self.target.id)
+        environment = self._dispatcher.environment(self.target.id, self._worker)
         content = self._pack(job, problem, judgement)
         digest = self._store.artifacts.put(content) if content else None
         best = Best(
@@ -210,7 +232,7 @@ class Runner:
         if row is None:
             return None
         extra = {"job_id": job.id, "result": judgement.to_json(), "spec": job.spec.to_json()}
-        files = self._await(partial(self._dispatcher.artifact, self.target.id, problem, row.candidate, extra))
+        files = self._await(self._at(self._dispatcher.artifact, problem, row.candidate, extra))
         return pack_zip(files.files)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Collection
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -83,9 +84,11 @@ def find_succeeded(session: Session, problem_digest: str) -> JobRecord | None:
     return to_record(row) if row else None
 
 
-def next_open(session: Session, target_id: str) -> JobRecord | None:
-    """The job that the runner of a target should take: one that was begun, else the oldest queued."""
-    query = select(JobRow).where(JobRow.target_id == target_id, JobRow.state.in_(_OPEN_STATES))
+def next_open(session: Session, target_id: str, besides: Collection[str] = ()) -> JobRecord | None:
+    """The job that a runner of a target should take: one that was begun, else the oldest queued; none of `besides`."""
+    query = select(JobRow).where(
+        JobRow.target_id == target_id, JobRow.state.in_(_OPEN_STATES), JobRow.id.not_in(besides)
+    )
     row = session.scalar(query.order_by(JobRow.state == str(JobState.QUEUED), JobRow.seq).limit(1))
     return to_record(row) if row else None
 

@@ -1,0 +1,48 @@
+"""Who has what in hand: runners of one target draw from one queue, and no two may hold the same thing.
+
+In memory, since one process owns the database: what a process had in hand is free when it has gone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tuner.core.records import Inspection, JobRecord
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+
+class Held(Generic[K, T]):
+    """What is in hand of things of type T, known by their keys."""
+
+    def __init__(self, key_of: Callable[[T], K]) -> None:
+        self._key_of = key_of
+        self._lock = threading.Lock()
+        self._taken: set[K] = set()
+
+    @contextmanager
+    def take(self, choose: Callable[[Collection[K]], T | None]) -> Iterator[T | None]:
+        """Holds what `choose` finds besides the keys that are taken, for the length of the block."""
+        with self._lock:
+            found = choose(frozenset(self._taken))
+            if found is not None:
+                self._taken.add(self._key_of(found))
+        try:
+            yield found
+        finally:
+            if found is not None:
+                with self._lock:
+                    self._taken.discard(self._key_of(found))
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What all runners of a service have in hand."""
+
+    jobs: Held[str, JobRecord] = field(default_factory=lambda: Held(lambda job: job.id))
+    looks: Held[int, Inspection] = field(default_factory=lambda: Held(lambda look: look.seq))
