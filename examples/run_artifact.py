@@ -19,6 +19,8 @@ import cupy
 
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
+#: CUtensorMapDataType.
+DATA_TYPES = {"CU_TENSOR_MAP_DATA_TYPE_FLOAT16": 6, "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16": 9}
 MAX_REL_ERROR = {"fp16": 2e-3, "bf16": 1.6e-2}
 
 
@@ -141,6 +143,13 @@ class Artifact:
                 struct.pack_into("<i", buffer, offset, launch["programmatic_dependent_launch"])
             elif name == "is_second":
                 struct.pack_into("<i", buffer, offset, launch["workspace"]["is_second"])
+            elif name == "trace":
+                continue  # null in a build without stamps
+            elif name == "first_tasks":
+                first = bytes.fromhex(launch["first_tasks"])
+                buffer[offset : offset + len(first)] = first
+            elif part.endswith("_map"):
+                buffer[offset : offset + 128] = self._tensor_map(launch, name, tensors)
             elif name == "plan_header":
                 buffer[offset : offset + 64] = self._headers[index]
             elif field["type"] == "int32":
@@ -150,6 +159,29 @@ class Artifact:
                 address = tensors[tensor].data.ptr if tensor in tensors else 0
                 struct.pack_into("<Q", buffer, offset, address)
         return bytes(buffer)
+
+    def _tensor_map(self, launch: dict[str, Any], name: str, tensors: dict[str, cupy.ndarray]) -> bytes:
+        """The encoded map of a matrix for the copy engine: 128 bytes, made at an address that is a multiple of 64."""
+        recipe = next(recipe for recipe in launch["tensor_maps"] if recipe["name"] == name)
+        rank = len(recipe["dims"])
+        buffer = ctypes.create_string_buffer(192)
+        aligned = -(-ctypes.addressof(buffer) // 64) * 64
+        status = self._cuda.cuTensorMapEncodeTiled(
+            ctypes.c_void_p(aligned),
+            DATA_TYPES[recipe["data_type"]],
+            rank,
+            ctypes.c_void_p(tensors[recipe["tensor"]].data.ptr),
+            (ctypes.c_uint64 * rank)(*recipe["dims"]),
+            (ctypes.c_uint64 * (rank - 1))(*recipe["strides_bytes"]),
+            (ctypes.c_uint32 * rank)(*recipe["box"]),
+            (ctypes.c_uint32 * rank)(*recipe["element_strides"]),
+            0,  # CU_TENSOR_MAP_INTERLEAVE_NONE
+            3,  # CU_TENSOR_MAP_SWIZZLE_128B
+            2,  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+            0,  # CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
+        )
+        self._check(status)
+        return ctypes.string_at(aligned, 128)
 
     def _check(self, status: int) -> None:
         if status != 0:
