@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.core.cases import H200, orderings
 from tuner.core.schedule import (
+    Engine,
     Granularity,
     Interleave,
     InterleaveKind,
@@ -80,3 +81,15 @@ def test_a_digest_outlives_axes_that_came_later() -> None:
     later = replace(schedule, ordering=replace(schedule.ordering, sync_width=2, granularity=Granularity.CHUNK))
     assert "sync_width" in later.to_json()["ordering"]
     assert "sync_width" not in schedule.to_json()["ordering"]
+
+
+def test_a_wgmma_tiling_tells_its_rings_and_counts_the_warps_that_copy() -> None:
+    tile = Tile(m=16, n=112, k=128)
+    tiling = Tiling(engine=Engine.WGMMA, tiles=(tile, tile), num_stages=6, num_warps=4, input_stages=3, window=4)
+    assert str(tiling) == "wgmma 16x112x128+16x112x128 s6 i3 window4 w4"
+    assert tiling.num_threads == 256
+    schedule = Schedule(tiling=tiling, ordering=Ordering(rasters=(Raster(), Raster())))
+    assert Schedule.from_json(json.loads(json.dumps(schedule.to_json()))) == schedule
+    plain = replace(schedule, tiling=replace(tiling, window=0, input_stages=0))
+    assert {"input_stages", "window"} & plain.to_json()["tiling"].keys() == set()
+    assert Schedule.from_json(plain.to_json()) == plain

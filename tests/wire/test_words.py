@@ -9,6 +9,7 @@ import pytest
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import (
     Assignment,
+    Engine,
     Granularity,
     Interleave,
     InterleaveKind,
@@ -24,6 +25,7 @@ from tuner.wire.words import candidate_words
 
 PAIR = ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64)
 TILING = Tiling(tiles=(Tile(m=16, n=32, k=64), Tile(m=16, n=64, k=32)), num_stages=3, num_warps=4)
+WGMMA = replace(TILING, engine=Engine.WGMMA, input_stages=2)
 ORDERING = Ordering(rasters=(Raster(), Raster()))
 BANDS = Interleave(kind=InterleaveKind.BANDS, rows=2)
 
@@ -43,6 +45,9 @@ VARIANTS: dict[str, Tiling | Ordering] = {
     "tile": replace(TILING, tiles=(Tile(m=16, n=32, k=128), Tile(m=16, n=64, k=32))),
     "stages": replace(TILING, num_stages=4),
     "warps": replace(TILING, num_warps=8),
+    "engine": WGMMA,
+    "input stages": replace(WGMMA, input_stages=3),
+    "window": replace(WGMMA, window=2),
     "column": replace(ORDERING, rasters=(Raster(kind=RasterKind.COLUMN), Raster())),
     "grouped": replace(ORDERING, rasters=(Raster(kind=RasterKind.GROUPED, width=4), Raster())),
     "panel": replace(ORDERING, rasters=(Raster(kind=RasterKind.PANEL, width=4), Raster())),

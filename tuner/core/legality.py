@@ -6,63 +6,43 @@ same plan is refused with the name to use, so two legal schedules never mean the
 
 from __future__ import annotations
 
-from functools import lru_cache
+from typing import Protocol
 
+from tuner.core import engine_mma, engine_wgmma
 from tuner.core.axes import deal_problem, interleave_problem, raster_problem, sync_problem
 from tuner.core.gpu import Gpu
 from tuner.core.merge import block_shapes, merge_blocks
 from tuner.core.order import grid_size
 from tuner.core.outcome import PlanKind
-from tuner.core.schedule import Schedule, Tile, Tiling, warp_grid
-from tuner.core.tiles import product_tile, tile_graph
-from tuner.core.verify import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
-from tuner.core.workload import GemmOp, Workload
+from tuner.core.schedule import Engine, Schedule, Tiling
+from tuner.core.tiles import tile_graph
+from tuner.core.verify import Resources, occupancy_limits
+from tuner.core.workload import Workload
 from tuner.errors import IllegalSchedule
 
-#: Depths of a stage: 64, 128 and 256 bytes a row, which the shared-memory swizzle is made for.
-STAGE_DEPTHS = (32, 64, 128)
-MAX_STAGES = 8
-NUM_WARPS = (4, 8)
 MAX_CTAS_PER_SM = 2
-#: Addresses, loop counters, epilogue and what the compiler adds, by depth of a stage: 19 of 20 kernels of the whole
-#: space take no more. Near the limit of a thread the compiler does with less.
-_OTHER_REGISTERS = {32: 58, 64: 76, 128: 90}
-#: The largest warp tile, 64 x 64, leaves registers for so many 16-byte copies a thread and stage; with more, ptxas
-#: spilled in most kernels of the whole space, for sm_80 and sm_90a.
-_FULL_ACCUMULATORS = 128
-_MAX_COPIES_BESIDE_FULL_ACCUMULATORS = 16
 
-_warp_grid = lru_cache(maxsize=4096)(warp_grid)
+
+class _Rules(Protocol):
+    """What each engine says of its tilings, in a module of its own."""
+
+    def workload_problem(self, workload: Workload, gpu: Gpu) -> str | None: ...
+    def tiling_problem(self, workload: Workload, tiling: Tiling) -> str | None: ...
+    def smem_bytes(self, workload: Workload, tiling: Tiling) -> int: ...
+    def registers(self, workload: Workload, tiling: Tiling) -> int: ...
+
+
+_RULES: dict[Engine, _Rules] = {Engine.MMA: engine_mma, Engine.WGMMA: engine_wgmma}
 
 
 def dynamic_smem_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Shared memory that the kernel asks for: a ring of stages that hold the larger op's A and W slices, bytes."""
-    slice_elements = max((tile.m + tile.n) * tile.k for tile in product_tiles(workload, tiling))
-    return tiling.num_stages * slice_elements * workload.dtype.size_bytes
-
-
-def product_tiles(workload: Workload, tiling: Tiling) -> tuple[Tile, ...]:
-    """The product that a task of each op computes."""
-    return tuple(product_tile(op, tile) for op, tile in zip(workload.ops, tiling.tiles, strict=True))
+    """Shared memory that the kernel asks for and is launched with, bytes."""
+    return _RULES[tiling.engine].smem_bytes(workload, tiling)
 
 
 def estimated_registers(workload: Workload, tiling: Tiling) -> int:
-    """Registers of a thread: fp32 accumulators, double-buffered fragments, and the rest.
-
-    Source: fragment sizes of mma.sync.m16n8k16, PTX ISA, "Matrix fragments for mma.m16n8k16".
-    """
-    most = max(
-        _fragment_registers(op, tile, tiling.num_warps) for op, tile in zip(workload.ops, tiling.tiles, strict=True)
-    )
-    others = max(_OTHER_REGISTERS[tile.k] for tile in tiling.tiles)
-    return min(most + others, MAX_REGISTERS_PER_THREAD)
-
-
-def _fragment_registers(op: GemmOp, tile: Tile, num_warps: int) -> int:
-    """Accumulators and double-buffered operand fragments of a thread."""
-    warps_m, warps_n = _warp_grid(tile, num_warps, op.rows_per_column) or (1, 1)
-    warp_m, warp_n = tile.m // warps_m, tile.n // warps_n * op.rows_per_column
-    return warp_m * warp_n // 32 + 2 * (warp_m // 16 * 4 + warp_n // 8 * 2)
+    """Registers of a thread, before the compiler has spoken."""
+    return _RULES[tiling.engine].registers(workload, tiling)
 
 
 def estimated_resources(workload: Workload, tiling: Tiling) -> Resources:
@@ -82,43 +62,20 @@ def gpu_problem(gpu: Gpu) -> str | None:
     return None
 
 
-def tile_problem(op: GemmOp, tile: Tile, num_warps: int) -> str | None:
-    """Why these warps cannot compute this tile of an op."""
-    if num_warps not in NUM_WARPS:
-        return f"{num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
-    if min(tile.m, tile.n) < 16 or tile.m % 16 or tile.n % 16:
-        return f"tile {tile}: m and n must be positive multiples of 16, one mma.sync fragment"
-    if tile.k not in STAGE_DEPTHS:
-        return f"tile {tile}: k must be one of {', '.join(map(str, STAGE_DEPTHS))}, which the swizzle is made for"
-    if _warp_grid(tile, num_warps, op.rows_per_column) is None:
-        widest = f"64 x {64 // op.rows_per_column}" + (", a gate and an up projection wide" if op.gated else "")
-        return f"tile {tile}: no grid of {num_warps} warps gives warp tiles of 16 x 8 multiples up to {widest}"
-    return None
+def engine_problem(workload: Workload, gpu: Gpu, engine: Engine) -> str | None:
+    """Why the engine cannot run this workload on this GPU, whatever the tiles."""
+    return _RULES[engine].workload_problem(workload, gpu)
 
 
 def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
     """Why the tiling cannot be compiled, or would not fit the GPU."""
     if len(tiling.tiles) != len(workload.ops):
         return f"{len(tiling.tiles)} tiles for {len(workload.ops)} ops: give one tile per op"
-    for op, tile in zip(workload.ops, tiling.tiles, strict=True):
-        if problem := tile_problem(op, tile, tiling.num_warps):
-            return problem
-    if not 2 <= tiling.num_stages <= MAX_STAGES:
-        return f"{tiling.num_stages} stages: use 2 to {MAX_STAGES}"
-    return spill_problem(workload, tiling) or residency_problem(estimated_resources(workload, tiling), gpu, 1)
-
-
-def spill_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why the compiler would spill registers."""
-    tiles = product_tiles(workload, tiling)
-    num_accumulators = max(tile.m * tile.n for tile in tiles) // tiling.num_threads
-    num_copies = max((tile.m + tile.n) * tile.k for tile in tiles) // (8 * tiling.num_threads)
-    if num_accumulators >= _FULL_ACCUMULATORS and num_copies > _MAX_COPIES_BESIDE_FULL_ACCUMULATORS:
-        most = _MAX_COPIES_BESIDE_FULL_ACCUMULATORS
-        return (
-            f"warp tiles of 64 x 64 and {num_copies} copies a thread and stage spill: use at most {most}, or more warps"
-        )
-    return None
+    return (
+        engine_problem(workload, gpu, tiling.engine)
+        or _RULES[tiling.engine].tiling_problem(workload, tiling)
+        or residency_problem(estimated_resources(workload, tiling), gpu, 1)
+    )
 
 
 def residency_problem(resources: Resources, gpu: Gpu, ctas_per_sm: int) -> str | None:

@@ -14,6 +14,12 @@ class Engine(StrEnum):
 
     #: mma.sync fed by multi-stage cp.async; sm_80 and up.
     MMA = "mma"
+    #: wgmma fed by the copy engine (TMA), with warpgroups that copy and warpgroups that multiply; sm_90a.
+    WGMMA = "wgmma"
+
+
+#: One warpgroup, which only feeds the others.
+COPYING_THREADS = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,19 +45,25 @@ class Tiling:
     engine: Engine = Engine.MMA
     #: One tile per op, in the workload's order.
     tiles: tuple[Tile, ...]
-    #: Depth of the shared-memory ring, >= 2.
+    #: Depth of the shared-memory ring, >= 2: of all operands for mma, of the weights for wgmma.
     num_stages: int
-    #: Warps per CTA; 4 or 8.
+    #: Warps per CTA that multiply; 4 or 8.
     num_warps: int
+    #: Depth of the inputs' own ring, >= 2, for wgmma; 0 for mma, which has one ring.
+    input_stages: int = 0
+    #: Most stages of weights that are requested but have not arrived; 0 for no limit but the ring's. For wgmma.
+    window: int = 0
 
     @property
     def num_threads(self) -> int:
-        """Threads per CTA."""
-        return 32 * self.num_warps
+        """Threads per CTA: those that multiply, and for wgmma the warpgroup that copies."""
+        return 32 * self.num_warps + (COPYING_THREADS if self.engine is Engine.WGMMA else 0)
 
     def __str__(self) -> str:
         tiles = "+".join(str(tile) for tile in self.tiles)
-        return f"{self.engine} {tiles} s{self.num_stages} w{self.num_warps}"
+        inputs = f" i{self.input_stages}" if self.input_stages else ""
+        window = f" window{self.window}" if self.window else ""
+        return f"{self.engine} {tiles} s{self.num_stages}{inputs}{window} w{self.num_warps}"
 
 
 class RasterKind(StrEnum):
@@ -190,6 +202,7 @@ class Ordering:
 
 
 #: Fields that are in the JSON form only where they differ from these.
+_LATER_TILING = {"input_stages": 0, "window": 0}
 _LATER_ORDERING = {"sync_width": 1, "partition": 0}
 _LATER_INTERLEAVE = {"lag": 0, "chunks": 1}
 
@@ -211,6 +224,7 @@ class Schedule:
         """
         data = asdict(self)
         for part, defaults in (
+            (data["tiling"], _LATER_TILING),
             (data["ordering"], _LATER_ORDERING),
             (data["ordering"]["interleave"], _LATER_INTERLEAVE),
         ):
@@ -230,6 +244,7 @@ class Schedule:
                 tiles=tuple(Tile(**tile) for tile in tiling["tiles"]),
                 num_stages=tiling["num_stages"],
                 num_warps=tiling["num_warps"],
+                **{name: tiling[name] for name in _LATER_TILING if name in tiling},
             ),
             ordering=Ordering(
                 rasters=tuple(Raster(kind=RasterKind(r["kind"]), width=r["width"]) for r in ordering["rasters"]),

@@ -15,9 +15,9 @@ from math import prod
 from typing import overload
 
 from tuner.core.axes import deal_problem, interleave_problem, raster_problem, sync_problem
+from tuner.core.engine_mma import STAGE_DEPTHS
 from tuner.core.gpu import Gpu
 from tuner.core.legality import (
-    STAGE_DEPTHS,
     check_schedule,
     dynamic_smem_bytes,
     estimated_resources,

@@ -40,6 +40,11 @@ def product_tile(op: GemmOp, tile: Tile) -> Tile:
     return replace(tile, n=tile.n * op.rows_per_column)
 
 
+def product_tiles(workload: Workload, tiling: Tiling) -> tuple[Tile, ...]:
+    """The product that a task of each op computes."""
+    return tuple(product_tile(op, tile) for op, tile in zip(workload.ops, tiling.tiles, strict=True))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Edges:
     """Who reads whom between two ops, aggregated: every tile of a consumer tile row reads the same producer tiles."""

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Assignment, Granularity, Interleave, InterleaveKind, Raster, RasterKind, Schedule
+from tuner.core.schedule import (
+    Assignment,
+    Engine,
+    Granularity,
+    Interleave,
+    InterleaveKind,
+    Raster,
+    RasterKind,
+    Schedule,
+    Tiling,
+)
 from tuner.core.workload import Workload
 
 _KINDS = {
@@ -49,7 +59,7 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     part = f", of which {ordering.partition} eighths run {names[0]} only" if ordering.partition else ""
     words = [
         f"Tiles: {tiles}.",
-        f"Engine: {tiling.engine}, {tiling.num_stages} pipeline stages, {tiling.num_warps} warps.",
+        f"Engine: {_engine(tiling)}.",
         f"Walk: {walks}.",
         f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ctas} per SM{left}{part}.",
     ]
@@ -59,6 +69,14 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     if kind is PlanKind.TWO_STREAMS:
         words.insert(-1, f"Signals: {signals}.")
     return words
+
+
+def _engine(tiling: Tiling) -> str:
+    if tiling.engine is Engine.MMA:
+        return f"{tiling.engine}, {tiling.num_stages} pipeline stages, {tiling.num_warps} warps"
+    window = f", of which {tiling.window} may be under way" if tiling.window else ""
+    stages = f"{tiling.num_stages} stages of weights{window}, {tiling.input_stages} of inputs"
+    return f"{tiling.engine}, {stages}, {tiling.num_warps} warps that multiply and 4 that copy"
 
 
 def _walk(raster: Raster) -> str:

@@ -1,0 +1,117 @@
+"""Rules of the wgmma engine: TMA brings operands, warpgroups of 4 warps multiply; two rings, of inputs and of weights.
+
+A warpgroup holds blocks of 64 tile rows, tile n wide, in registers; W and A are read from shared memory.
+"""
+
+from __future__ import annotations
+
+from tuner.core.gpu import Gpu
+from tuner.core.schedule import Tile, Tiling
+from tuner.core.tiles import product_tile, product_tiles
+from tuner.core.workload import GemmOp, Workload
+
+#: Not the next architecture's: the instructions are those of sm_90a alone.
+COMPUTE_CAPABILITY = (9, 0)
+#: TMA reads rows that begin and end at multiples of 16 bytes.
+ROW_ELEMENTS = 8
+#: Rows of A of one instruction (PTX ISA, wgmma.mma_async); lower tiles are padded in registers.
+BLOCK_ROWS = 64
+LOW_TILE_MS = (16, 32, 64)
+MAX_TILE_M = 256
+#: Columns of one instruction.
+MAX_PRODUCT_COLUMNS = 256
+#: Whole rows of the 128-byte swizzle.
+STAGE_DEPTHS = (64, 128, 256, 512)
+NUM_WARPS = (4, 8)
+WARPS_PER_GROUP = 4
+MAX_STAGES = 16
+MAX_INPUT_STAGES = 12
+#: fp32 sums of one thread; with more there are too few registers for the rest.
+MAX_ACCUMULATORS = 128
+#: CTAs of a launch that each have a line of their own in its workspace; one per SM.
+MAX_SMS = 160
+#: What a launch of 384 threads leaves each of them (65,536 registers, in units of 8).
+REGISTERS = 168
+#: Beside the stages: what comes next, a barrier pair for each stage and slot of that, alignment.
+FEED_SLOTS = 4
+FEED_SLOT_BYTES = 64
+BARRIER_PAIR_BYTES = 16
+ALIGNMENT_BYTES = 64
+
+
+def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
+    """Why no tiling of this engine runs the workload on the GPU."""
+    if gpu.compute_capability != COMPUTE_CAPABILITY:
+        major, minor = gpu.compute_capability
+        return f"{gpu.name} has compute capability {major}.{minor}: the wgmma engine is for 9.0 alone, say mma"
+    if gpu.num_sms > MAX_SMS:
+        return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_SMS} CTAs, say mma"
+    for op in workload.ops:
+        if op.n % ROW_ELEMENTS or op.k % ROW_ELEMENTS:
+            return f"{op.name} has n {op.n} and k {op.k}: TMA needs multiples of {ROW_ELEMENTS}, say mma"
+    return None
+
+
+def stage_bytes(workload: Workload, tiling: Tiling) -> tuple[int, int]:
+    """A stage of the inputs' ring and one of the weights', bytes: each as large as the op that needs most."""
+    tiles, size = product_tiles(workload, tiling), workload.dtype.size_bytes
+    return max(tile.m * tile.k for tile in tiles) * size, max(tile.n * tile.k for tile in tiles) * size
+
+
+def smem_bytes(workload: Workload, tiling: Tiling) -> int:
+    """Both rings, the tasks that come next, and the barriers, bytes: the kernel is launched with exactly that."""
+    input_bytes, weight_bytes = stage_bytes(workload, tiling)
+    num_barrier_pairs = tiling.input_stages + tiling.num_stages + FEED_SLOTS
+    rings = tiling.input_stages * input_bytes + tiling.num_stages * weight_bytes
+    return rings + FEED_SLOTS * FEED_SLOT_BYTES + num_barrier_pairs * BARRIER_PAIR_BYTES + ALIGNMENT_BYTES
+
+
+def registers(workload: Workload, tiling: Tiling) -> int:
+    """What it is compiled for: 168 for 384 threads, where the warpgroups then redistribute them. With fewer threads the
+    compiler may take more; one CTA fits an SM either way."""
+    del workload, tiling
+    return REGISTERS
+
+
+def num_groups(tiling: Tiling) -> int:
+    """Warpgroups that multiply."""
+    return tiling.num_warps // WARPS_PER_GROUP
+
+
+def num_accumulators(op: GemmOp, tile: Tile, groups: int) -> int:
+    """fp32 sums of a thread: 128 threads share each block of 64 rows."""
+    return -(-tile.m // (BLOCK_ROWS * groups)) * product_tile(op, tile).n // 2
+
+
+def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why the tiling cannot be compiled."""
+    if tiling.num_warps not in NUM_WARPS:
+        return f"{tiling.num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
+    for op, tile in zip(workload.ops, tiling.tiles, strict=True):
+        if problem := _tile_problem(op, tile, num_groups(tiling)):
+            return problem
+    if not 2 <= tiling.num_stages <= MAX_STAGES:
+        return f"{tiling.num_stages} stages of weights: use 2 to {MAX_STAGES}"
+    if not 2 <= tiling.input_stages <= MAX_INPUT_STAGES:
+        return f"{tiling.input_stages} stages of inputs: use 2 to {MAX_INPUT_STAGES}"
+    if not 0 <= tiling.window < tiling.num_stages:
+        return f"window {tiling.window} of {tiling.num_stages} stages: use 1 to {tiling.num_stages - 1}, 0 for no limit"
+    return None
+
+
+def _tile_problem(op: GemmOp, tile: Tile, groups: int) -> str | None:
+    """Why these warpgroups cannot compute this tile of an op."""
+    high = tile.m > 0 and tile.m % (BLOCK_ROWS * groups) == 0 and tile.m <= MAX_TILE_M
+    if not high and (groups > 1 or tile.m not in LOW_TILE_MS):
+        low = "" if groups > 1 else f"{', '.join(map(str, LOW_TILE_MS))} or "
+        return f"tile {tile}: m must be {low}a multiple of {BLOCK_ROWS * groups} up to {MAX_TILE_M}"
+    if tile.n < 16 or tile.n % 16:
+        return f"tile {tile}: n must be a positive multiple of 16"
+    if (columns := product_tile(op, tile).n) > MAX_PRODUCT_COLUMNS:
+        what = f"{columns} rows of W, of gate and up" if op.gated else f"{columns} rows of W"
+        return f"tile {tile}: {what}; one instruction takes up to {MAX_PRODUCT_COLUMNS}"
+    if tile.k not in STAGE_DEPTHS:
+        return f"tile {tile}: k must be one of {', '.join(map(str, STAGE_DEPTHS))}, which the swizzle is made for"
+    if (held := num_accumulators(op, tile, groups)) > MAX_ACCUMULATORS:
+        return f"tile {tile}: {held} sums a thread: use at most {MAX_ACCUMULATORS}, or more warps"
+    return None
