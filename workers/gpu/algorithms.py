@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from cupy.cuda.runtime import CUDARuntimeError
+
 from tuner.errors import WorkerError
 from workers.contest import Choices, Picked, first_of, pick, with_one
 from workers.gpu.baselines import LibraryRunner
@@ -24,7 +26,7 @@ def pick_algorithms(library: LibraryRunner, timer: Timer) -> Picked:
     def runs(choices: Choices) -> bool:
         try:
             sample_us(choices)
-        except WorkerError:  # offered, and refused
+        except (WorkerError, CUDARuntimeError):  # offered, and refused, which can end a capture too
             return False
         return True
 

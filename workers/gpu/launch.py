@@ -70,7 +70,6 @@ class Kernel:
         self._cubin = cubin  # the driver may read it until it is unloaded
         self._module = check(driver.cuModuleLoadData(cubin))
         self._function = check(driver.cuModuleGetFunction(self._module, KERNEL_NAME.encode()))
-        self._gate = check(driver.cuModuleGetFunction(self._module, GATE_NAME.encode()))
         self.num_threads = num_threads
         self.smem_bytes = smem_bytes
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -108,7 +107,8 @@ class Kernel:
         """Enqueues the gate: it ends when `num_ctas` CTAs of the first launch on the workspace have started."""
         values = (ctypes.c_void_p(workspace_address), ctypes.c_int(num_ctas), ctypes.c_longlong(spin_limit_cycles))
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        check(driver.cuLaunchKernelEx(_config(1, 1, 0, stream), self._gate, ctypes.addressof(pointers), 0))
+        gate = check(driver.cuModuleGetFunction(self._module, GATE_NAME.encode()))
+        check(driver.cuLaunchKernelEx(_config(1, 1, 0, stream), gate, ctypes.addressof(pointers), 0))
 
     def unload(self) -> None:
         """Frees the module; no launch may be under way."""
