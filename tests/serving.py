@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import uvicorn
 
 from tuner.api.app import create_app
 from tuner.app import listen
+from tuner.core.evaluator import Evaluator
 from tuner.core.gpu import parse_target
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
@@ -33,9 +34,16 @@ def body(**changes: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def running_service(path: Path, *, latency_s: float = 0.0, target: str | None = "simulated:h200") -> Iterator[Service]:
+def running_service(
+    path: Path,
+    *,
+    latency_s: float = 0.0,
+    target: str | None = "simulated:h200",
+    evaluators: Sequence[Evaluator] | None = None,
+) -> Iterator[Service]:
     """A started service; without a target it measures nothing, and its jobs stay as they are."""
-    evaluators = [] if target is None else [SimulatedEvaluator(parse_target(target), latency_s=latency_s)]
+    if evaluators is None:
+        evaluators = [] if target is None else [SimulatedEvaluator(parse_target(target), latency_s=latency_s)]
     service = Service(Store.open(path), LocalDispatcher(evaluators))
     service.start()
     try:

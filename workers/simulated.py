@@ -141,6 +141,9 @@ class SimulatedEvaluator:
         """Whether this candidate hangs, crashes or computes wrong numbers."""
         return self._fault(candidate, {}) is not None
 
+    def probe(self) -> None:
+        """A model is always fit."""
+
     def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
         """Proves one candidate and times it on the simulator, beside the library."""
         begin_s = time.perf_counter()

@@ -76,7 +76,8 @@ def test_targets_say_what_they_are_and_that_they_are_simulated(api: Api) -> None
 
 def test_probes_answer(api: Api, idle_api: Api) -> None:
     for one in (api, idle_api):
-        assert one.get("/livez") == one.get("/readyz") == {"status": "ok"}
+        assert one.get("/livez") == {"status": "ok"}
+        assert one.get("/readyz") == {"status": "ok", "quarantined": {}}
 
 
 def test_examples_of_the_api_description_are_accepted(api: Api) -> None:

@@ -7,15 +7,16 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.store.builders import TARGET
 from tuner.core.evaluator import FinalsTimes, Problem
 from tuner.core.gpu import parse_target
-from tuner.core.outcome import Candidate, Failed, FailureKind, Outcome, PlanKind, Stage
+from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, PlanKind, Stage
 from tuner.core.records import JobRecord
-from tuner.errors import WorkerError
+from tuner.errors import Quarantined, WorkerError
 from tuner.service import Service
 from workers.simulated import Faults, SimulatedEvaluator
 
@@ -59,6 +60,41 @@ class FailingWorker(SimulatedEvaluator):
             self.num_failures -= 1
             raise WorkerError("the card does not answer")
         return super().evaluate(problem, candidate)
+
+
+class SickCard(SimulatedEvaluator):
+    """Falls into quarantine when a given number of trials is done, until it is `fit` again."""
+
+    def __init__(self, num_trials: int) -> None:
+        super().__init__(parse_target(TARGET))
+        self.num_trials = num_trials
+        self.is_fit = threading.Event()
+        self.num_probes = 0
+
+    def probe(self) -> None:
+        self.num_probes += 1
+        if not self.is_fit.is_set():
+            raise Quarantined("its SMs run at 345 of 1980 MHz under load")
+
+    def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
+        if self.num_trials == 0 and not self.is_fit.is_set():
+            raise Quarantined("the known-good kernel gave wrong numbers")
+        self.num_trials -= 1
+        return super().evaluate(problem, candidate)
+
+
+class SharedCard(SimulatedEvaluator):
+    """Another process computes on the card while the library is timed."""
+
+    def __init__(self) -> None:
+        super().__init__(parse_target(TARGET))
+
+    def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
+        outcome = super().evaluate(problem, candidate)
+        if not isinstance(outcome, Measured):
+            return outcome
+        seen = Metric(tag="foreign_processes", unit="", value=not candidate.plan_kind.is_ours)
+        return replace(outcome, metrics=(*outcome.metrics, seen))
 
 
 class Gate(SimulatedEvaluator):

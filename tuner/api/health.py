@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.service import Service
-from tuner.wire.responses import Health
+from tuner.wire.responses import Health, Readiness
 
 
 def health_routes(service: Service) -> APIRouter:
@@ -19,9 +19,8 @@ def health_routes(service: Service) -> APIRouter:
         return Health()
 
     @router.get("/readyz", responses={503: PROBLEM_RESPONSES[503]})
-    def get_readiness() -> Health:
-        """Whether the database answers and jobs are being run."""
-        service.ready()
-        return Health()
+    def get_readiness() -> Readiness:
+        """Whether the database answers, jobs are being run, and a GPU is fit to measure on."""
+        return Readiness(quarantined=service.ready())
 
     return router

@@ -11,6 +11,7 @@ from tuner.api.jobs import Cursor, JobId, KindFilter, OutcomeFilter, ReasonFilte
 from tuner.api.looks import look_table
 from tuner.api.plot import Plot, draw
 from tuner.api.rendering import STATIC_PATH, render
+from tuner.api.results import target_views
 from tuner.core.bounds import reference_us
 from tuner.core.gpu import parse_target
 from tuner.core.job import JobState
@@ -20,7 +21,7 @@ from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.inspections import InspectedFinalist
 from tuner.wire.pages import CurvePoint, JobPage, JobsPage, TrialFilterView
-from tuner.wire.responses import BestView, JobView, PageView, TargetView, TrialView
+from tuner.wire.responses import BestView, JobView, PageView, TrialView
 
 _JOBS_PER_PAGE = 50
 _TRIALS_PER_PAGE = 100
@@ -54,7 +55,7 @@ def _page_routes(service: Service) -> APIRouter:
         """Targets and jobs, the newest first; as JSON with `Accept: application/json` or at `/.json`."""
         found = service.jobs(cursor=cursor, limit=_JOBS_PER_PAGE, state=state)
         page = JobsPage(
-            targets=[TargetView.of(target, environment) for target, environment in service.targets()],
+            targets=target_views(service),
             state=state,
             jobs=PageView(items=[JobView.of(job) for job in found.items], next_cursor=found.next_cursor),
         )

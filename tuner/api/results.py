@@ -17,6 +17,13 @@ from tuner.wire.responses import BestMatchView, TargetView
 Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="sha256 of the zip, 64 hex digits")]
 
 
+def target_views(service: Service) -> list[TargetView]:
+    """What the server measures on, and whether it does now."""
+    return [
+        TargetView.of(target, environment, service.quarantine(target.id)) for target, environment in service.targets()
+    ]
+
+
 def result_routes(service: Service) -> APIRouter:
     """What pipelines ask."""
     router = APIRouter(tags=["results"], responses=PROBLEM_RESPONSES)
@@ -48,6 +55,6 @@ def result_routes(service: Service) -> APIRouter:
     @router.get("/targets")
     def list_targets() -> list[TargetView]:
         """GPUs that this server measures on; the first is the default."""
-        return [TargetView.of(target, environment) for target, environment in service.targets()]
+        return target_views(service)
 
     return router

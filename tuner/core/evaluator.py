@@ -63,10 +63,21 @@ class ArtifactFiles:
     manifest: dict[str, Any]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Quarantine:
+    """A card that nothing is measured on until a probe finds it fit again."""
+
+    #: A sentence.
+    reason: str
+    #: Seconds since the epoch.
+    since: float
+
+
 class Evaluator(Protocol):
     """Blocking and single-threaded: a dispatcher runs it in a thread of its own, one call at a time.
 
-    No candidate's fault raises: it is an `Outcome`. `WorkerError` means that the evaluator itself is unusable.
+    No candidate's fault raises: it is an `Outcome`. `WorkerError` means that the evaluator itself is unusable, and
+    `Quarantined` that its card is not fit now: `probe` tells when it is again.
     """
 
     @property
@@ -76,6 +87,14 @@ class Evaluator(Protocol):
 
     def environment(self) -> Environment:
         """Where its figures come from."""
+        ...
+
+    def probe(self) -> None:
+        """Looks whether the card is fit to measure on.
+
+        Raises:
+            Quarantined: it is not; the message says why.
+        """
         ...
 
     def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:

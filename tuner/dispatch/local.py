@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
-from tuner.core.evaluator import ArtifactFiles, Environment, Evaluator, FinalsTimes, Problem
+from tuner.core.evaluator import ArtifactFiles, Environment, Evaluator, FinalsTimes, Problem, Quarantine
 from tuner.core.gpu import Target
 from tuner.core.inspection import CounterReport, Trace
 from tuner.core.outcome import Candidate, Outcome
-from tuner.errors import NotFound
+from tuner.errors import NotFound, Quarantined
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class _Lane:
@@ -20,8 +25,26 @@ class _Lane:
         self.evaluator = evaluator
         self.target = evaluator.target
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"evaluate {self.target.id}")
+        #: Set by the lane's thread, read by any.
+        self.quarantine: Quarantine | None = None
         # Asked once, so that nobody waits behind a trial to learn it.
         self._environment = self.thread.submit(evaluator.environment)
+
+    def submit(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queues a call that needs the card."""
+        return self.thread.submit(self._watched, partial(call, *args, **kwargs))
+
+    def _watched(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except Quarantined as error:
+            since = self.quarantine.since if self.quarantine else time.time()
+            self.quarantine = Quarantine(reason=str(error), since=since)
+            raise
+
+    def probe(self) -> None:
+        self.evaluator.probe()
+        self.quarantine = None
 
     def environment(self) -> Environment:
         if self._environment.done() and self._environment.exception() is not None:
@@ -61,29 +84,41 @@ class LocalDispatcher:
         """
         return self._lane(target_id, worker).environment()
 
+    def quarantine(self, target_id: str, worker: int | None = None) -> Quarantine | None:
+        """Why nothing is measured now, on a worker or on all of a target's; None where something is, or nobody serves
+        the target."""
+        lanes = self._lanes.get(target_id, [])
+        found = [lane.quarantine for lane in (lanes if worker is None else lanes[worker : worker + 1])]
+        return found[0] if found and all(found) else None
+
+    def probe(self, target_id: str, worker: int = 0) -> Future[None]:
+        """Queues a look at the card."""
+        lane = self._lane(target_id, worker)
+        return lane.submit(lane.probe)
+
     def evaluate(self, target_id: str, problem: Problem, candidate: Candidate, worker: int = 0) -> Future[Outcome]:
         """Queues one candidate."""
         lane = self._lane(target_id, worker)
-        return lane.thread.submit(lane.evaluator.evaluate, problem, candidate)
+        return lane.submit(lane.evaluator.evaluate, problem, candidate)
 
     def finals(
         self, target_id: str, problem: Problem, candidates: tuple[Candidate, ...], worker: int = 0
     ) -> Future[FinalsTimes]:
         """Queues the finals."""
         lane = self._lane(target_id, worker)
-        return lane.thread.submit(lane.evaluator.finals, problem, candidates)
+        return lane.submit(lane.evaluator.finals, problem, candidates)
 
     def count(
         self, target_id: str, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None, worker: int = 0
     ) -> Future[CounterReport]:
         """Queues the counting of a candidate."""
         lane = self._lane(target_id, worker)
-        return lane.thread.submit(lane.evaluator.count, problem, candidate, metrics)
+        return lane.submit(lane.evaluator.count, problem, candidate, metrics)
 
     def trace(self, target_id: str, problem: Problem, candidate: Candidate, worker: int = 0) -> Future[Trace]:
         """Queues the tracing of a candidate."""
         lane = self._lane(target_id, worker)
-        return lane.thread.submit(lane.evaluator.trace, problem, candidate)
+        return lane.submit(lane.evaluator.trace, problem, candidate)
 
     def artifact(
         self, target_id: str, problem: Problem, candidate: Candidate, extra: dict[str, Any], worker: int = 0

@@ -5,14 +5,15 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
+from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem, Quarantine
 from tuner.core.gpu import Target
 from tuner.core.inspection import CounterReport, Trace
 from tuner.core.outcome import Candidate, Outcome
 
 
 class Dispatcher(Protocol):
-    """Thread-safe. A future that ends in `WorkerError` says nothing about its candidate: submit it again.
+    """Thread-safe. A future that ends in `WorkerError` says nothing about its candidate: submit it again; one
+    that ends in `Quarantined`, when a probe has found the card fit.
 
     A target may have several workers, cards of one model, counted from 0; a job stays with one of them.
     """
@@ -33,6 +34,15 @@ class Dispatcher(Protocol):
             NotFound: nobody serves that target.
             WorkerError: its evaluator cannot say.
         """
+        ...
+
+    def quarantine(self, target_id: str, worker: int | None = None) -> Quarantine | None:
+        """Why nothing is measured now, on a worker or on a target, all of whose workers then are in quarantine; None
+        where something is. Never waits."""
+        ...
+
+    def probe(self, target_id: str, worker: int = 0) -> Future[None]:
+        """Has the card looked at; ends in `Quarantined` where it is not fit, and ends its quarantine where it is."""
         ...
 
     def evaluate(self, target_id: str, problem: Problem, candidate: Candidate, worker: int = 0) -> Future[Outcome]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from tuner.core.evaluator import Environment
+from tuner.core.evaluator import Environment, Quarantine
 from tuner.core.gpu import Target, parse_target
 from tuner.core.job import JobSpec, JobState, Trial
 from tuner.core.outcome import FailureKind, PlanKind
@@ -114,11 +114,18 @@ class Service:
         remedy = f"use one of {', '.join(served)}" if served else "start one with --gpu"
         raise InvalidInput("target", f"no worker of this server measures on {target_id}", remedy)
 
-    def _waiting(self, target_id: str) -> str:
-        """Why nothing goes on with an open job of that target; empty where something does."""
+    def _unserved(self, target_id: str) -> str:
+        """Why nobody will ever go on with an open job of that target here; empty where somebody may."""
         if any(target.id == target_id for target in self._dispatcher.targets):
             return ""
         return f"it waits, since no worker of this server measures on {target_id}; start the server where one can"
+
+    def _waiting(self, target_id: str) -> str:
+        """Why nothing goes on with an open job of that target; empty where something does."""
+        quarantine = self._dispatcher.quarantine(target_id)
+        if quarantine is None:
+            return self._unserved(target_id)
+        return f"it waits, since {target_id} is in quarantine and probed again from time to time: {quarantine.reason}"
 
     def _told(self, job: JobRecord) -> JobRecord:
         """The job with a reason if it is open and nothing goes on with it."""
@@ -248,7 +255,7 @@ class Service:
         with self._store.write() as session:
             job, trial = jobs.get(session, job_id), trials.get(session, job_id, number)
             check_look(trial, kind)
-            if waiting := self._waiting(job.spec.target_id):
+            if waiting := self._unserved(job.spec.target_id):
                 raise Conflict(f"{kind} of {job_id} cannot be taken: {waiting}")
             return inspections.ask(session, job_id, number, kind, metrics, is_urgent=True, now=self._clock())
 
@@ -319,15 +326,27 @@ class Service:
         except WorkerError:
             return None
 
-    def ready(self) -> None:
-        """Raises:
-        StoreError: the database does not answer.
-        WorkerError: a runner has ended.
+    def quarantine(self, target_id: str) -> Quarantine | None:
+        """Why nothing is measured on a target now; None where it is."""
+        return self._dispatcher.quarantine(target_id)
+
+    def ready(self) -> dict[str, str]:
+        """Why targets are in quarantine, by id; while one is left that is not, the service is ready.
+
+        Raises:
+            StoreError: the database does not answer.
+            WorkerError: a runner has ended, or every target is in quarantine.
         """
         self._store.ping()
         for runner in self._runners:
             if not runner.is_alive():
                 raise WorkerError(f"the runner of {runner.target.id} is not running; restart the server")
+        ids = [target.id for target in self._dispatcher.targets]
+        reasons = {id: quarantine.reason for id in ids if (quarantine := self._dispatcher.quarantine(id))}
+        if ids and len(reasons) == len(ids):
+            told = "; ".join(f"{id} is in quarantine: {reason}" for id, reason in reasons.items())
+            raise WorkerError(f"nothing can be measured on now: {told}")
+        return reasons
 
 
 def _check_limit(limit: int) -> None:

@@ -15,7 +15,7 @@ from tuner.core.outcome import Candidate, Measured, Metric, PlanKind
 from tuner.core.records import FinalRow, Inspection, InspectionKind, JobRecord
 from tuner.core.tracing import trace_metrics
 from tuner.dispatch import Dispatcher
-from tuner.errors import InvalidInput, TunerError, WorkerError
+from tuner.errors import InvalidInput, Quarantined, TunerError, WorkerError
 from tuner.service.claims import Claims
 from tuner.service.waiting import Stopped, result_of
 from tuner.store import Store, inspections, jobs, trials
@@ -91,6 +91,7 @@ class Inspector:
 
         Raises:
             Stopped: the service is closing; the look stays pending.
+            Quarantined: the card is not fit; the look stays pending too.
         """
 
         def choose(taken: Collection[int]) -> Inspection | None:
@@ -111,7 +112,7 @@ class Inspector:
             job, trial = jobs.get(session, look.job_id), trials.get(session, look.job_id, look.trial_number)
         try:
             result = self._look(look, problem_of(job), trial.candidate)
-        except Stopped:
+        except (Stopped, Quarantined):
             with self._store.write() as session:
                 inspections.put_back(session, look.seq)
             raise

@@ -18,13 +18,13 @@ from tuner.core.outcome import PlanKind
 from tuner.core.records import Best, JobRecord
 from tuner.core.space import Space
 from tuner.dispatch import Dispatcher
-from tuner.errors import Conflict, TunerError, WorkerError
+from tuner.errors import Conflict, Quarantined, TunerError, WorkerError
 from tuner.search import Searcher
 from tuner.service.claims import Claims
 from tuner.service.finals import Judgement, choose_finalists, judge
 from tuner.service.inspector import Inspector, looks_at, problem_of
 from tuner.service.packing import pack_zip
-from tuner.service.waiting import result_of
+from tuner.service.waiting import Stopped, result_of
 from tuner.store import Store, bests, inspections, jobs, trials
 from tuner.store.artifacts import register
 
@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 MAX_ATTEMPTS = 3
 #: Pause before the second and third attempt, seconds; a worker may be coming back.
 RETRY_PAUSES_S = (0.5, 2.0)
+#: Pauses before the probes of a card in quarantine, seconds; the last one again and again.
+PROBE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
 class JobFailed(TunerError):
@@ -62,6 +64,7 @@ class Runner:
         self._dispatcher = dispatcher
         self._disk_limit_bytes = disk_limit_bytes
         self._clock = clock
+        self._num_probes = 0
         self._stop = threading.Event()
         self._inspector = Inspector(store, dispatcher, target, worker, claims, self._stop, clock)
         self._thread = threading.Thread(target=self._run, name=f"runner {target.id} {worker}", daemon=True)
@@ -85,9 +88,14 @@ class Runner:
 
     def _run(self) -> None:
         while not self._stop.is_set():
+            if not self._is_fit():
+                continue
             seen = self._store.num_writes
             try:
                 is_busy = self._work_on_next() or self._inspector.take_one()
+            except Quarantined as error:  # what was begun stays open, and goes on from its recorded trials
+                _log.warning("%s is in quarantine: %s", self.target.id, error)
+                continue
             except Exception:
                 if self._stop.is_set():  # closing pulls the workers from under it: all goes on at the next start
                     return
@@ -95,6 +103,23 @@ class Runner:
             if not is_busy:
                 # A write wakes it at once; the limit only bounds how long `stop` waits.
                 self._store.wait_for_write(seen, 0.2)
+
+    def _is_fit(self) -> bool:
+        """Whether the card may be measured on; one in quarantine is probed, after a pause that grows."""
+        if self._dispatcher.quarantine(self.target.id, self._worker) is None:
+            self._num_probes = 0
+            return True
+        pause_s = PROBE_PAUSES_S[min(self._num_probes, len(PROBE_PAUSES_S) - 1)]
+        self._num_probes += 1
+        if self._stop.wait(pause_s):
+            return False
+        try:
+            result_of(self._dispatcher.probe(self.target.id, self._worker), self._stop)
+        except (Stopped, WorkerError) as error:
+            _log.info("%s stays in quarantine: %s", self.target.id, error)
+            return False
+        _log.warning("%s is fit again", self.target.id)
+        return True
 
     def _work_on_next(self) -> bool:
         """Works off one open job; whether there was one that no other runner has."""
@@ -104,7 +129,7 @@ class Runner:
             try:
                 self._work(job)
             except Exception as error:
-                if self._stop.is_set():
+                if self._stop.is_set() or isinstance(error, Quarantined):
                     raise
                 self._end(job.id, error)
             return True
@@ -182,10 +207,13 @@ class Runner:
 
         Raises:
             JobFailed: the worker failed each time.
+            Quarantined: the card is not fit; the job goes on when it is.
         """
         for pause_s in (*RETRY_PAUSES_S, None):
             try:
                 return result_of(submit(), self._stop)
+            except Quarantined:
+                raise
             except WorkerError as error:
                 if pause_s is None:
                     raise JobFailed(f"the worker of {self.target.id} failed {MAX_ATTEMPTS} times: {error}") from error

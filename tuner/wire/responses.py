@@ -9,7 +9,7 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tuner.core.evaluator import Environment
+from tuner.core.evaluator import Environment, Quarantine
 from tuner.core.gpu import SIMULATED_PREFIX, Target
 from tuner.core.job import CacheState, JobState, Regime, Trial
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, PlanKind, Rejected, Stage
@@ -329,6 +329,18 @@ class BestMatchView(View):
         )
 
 
+class QuarantineView(View):
+    """Why nothing is measured on a target until a probe finds its card fit again."""
+
+    reason: str
+    since: datetime
+
+    @classmethod
+    def of(cls, quarantine: Quarantine) -> Self:
+        """Copies `quarantine`."""
+        return cls(reason=quarantine.reason, since=moment(quarantine.since))
+
+
 class TargetView(View):
     """A GPU that one can tune for on this server."""
 
@@ -336,15 +348,17 @@ class TargetView(View):
     simulated: bool
     gpu: dict[str, Any] = Field(description="facts of the GPU: sizes in bytes, rates per second")
     environment: EnvironmentView | None
+    quarantine: QuarantineView | None = Field(description="why nothing is measured on it now; null where it is")
 
     @classmethod
-    def of(cls, target: Target, environment: Environment | None) -> Self:
-        """Copies both."""
+    def of(cls, target: Target, environment: Environment | None, quarantine: Quarantine | None) -> Self:
+        """Copies all three."""
         return cls(
             id=target.id,
             simulated=target.simulated,
             gpu=asdict(target.gpu),
             environment=None if environment is None else EnvironmentView.model_validate(environment),
+            quarantine=None if quarantine is None else QuarantineView.of(quarantine),
         )
 
 
@@ -359,3 +373,9 @@ class Health(View):
     """The answer of a probe."""
 
     status: Literal["ok"] = "ok"
+
+
+class Readiness(Health):
+    """Ready, if perhaps not on every target."""
+
+    quarantined: dict[str, str] = Field(description="target -> why nothing is measured on it now")
