@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from tuner.core.evaluator import Problem
 from tuner.core.gpu import LiveFacts
+from tuner.core.inspection import CounterReport
 from tuner.core.outcome import Outcome, PlanKind
 from tuner.core.schedule import Tiling
 from tuner.core.tracing import Stamps
 from tuner.core.verify import VerifiedPlan
+from tuner.errors import InvalidInput
 from workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES
 
 
@@ -92,6 +94,23 @@ class FinalsAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CountRequest:
+    """Read hardware counters over cold runs of this; afterwards no time that this process measures is right."""
+
+    problem: Problem
+    work: Work
+    #: By the vendor's names; None for the base set.
+    metrics: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountAnswer:
+    """What was counted, or why a metric is refused."""
+
+    report: CounterReport | InvalidInput
+
+
+@dataclass(frozen=True, kw_only=True)
 class TraceRequest:
     """Run this once, cold, and stamp every task; its cubin is a traced build."""
 
@@ -116,5 +135,5 @@ class EvaluateAnswer:
     poisoned: bool = False
 
 
-Request = StartRequest | PrepareRequest | EvaluateRequest | FinalsRequest | TraceRequest
-Answer = Hello | Refusal | PrepareAnswer | EvaluateAnswer | FinalsAnswer | TraceAnswer
+Request = StartRequest | PrepareRequest | EvaluateRequest | FinalsRequest | CountRequest | TraceRequest
+Answer = Hello | Refusal | PrepareAnswer | EvaluateAnswer | FinalsAnswer | CountAnswer | TraceAnswer

@@ -18,7 +18,7 @@ from tuner.core.bounds import reference_us
 from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
 from tuner.core.forecast import forecast_us
 from tuner.core.gpu import Gpu, Target
-from tuner.core.inspection import CounterReport, Trace
+from tuner.core.inspection import CounterReport, Trace, no_counters
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.simulate import L2_BYTES_PER_CLOCK, LAUNCH_US, simulate
@@ -222,13 +222,13 @@ class SimulatedEvaluator:
         check_metrics(metrics or ())
         fault = self._fault(candidate, {})
         if fault:
-            return CounterReport(counters=(), num_passes=0, reason=fault.reason)
+            return no_counters(fault.reason)
         try:
             time_us = self.true_us(problem, candidate)
         except (IllegalSchedule, PlanError) as error:
-            return CounterReport(counters=(), num_passes=0, reason=str(error))
+            return no_counters(str(error))
         plans = plans_for(problem.workload, self._target.gpu, candidate) if candidate.schedule else ()
-        return count(problem.workload, plans, time_us, metrics)
+        return count(problem.workload, self._target.gpu, plans, time_us, metrics)
 
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
         """The forecast's timeline, stretched to the time that the twin measures."""

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 
+from tuner.core.counting import DRAM_READ_BYTES, DRAM_WRITE_BYTES, DURATION_NS, SIMULATED_MARK, with_derived
+from tuner.core.gpu import Gpu
 from tuner.core.inspection import Counter, CounterReport
 from tuner.core.simulate import simulate
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Workload
 from tuner.errors import InvalidInput
+from workers.cupti.metrics import CATALOGUE
 
-#: Metric -> unit and meaning.
-METRICS: Mapping[str, tuple[str, str]] = {
-    "gpu__time_duration.sum": ("ns", "Time of the run."),
-    "dram__bytes_read.sum": ("bytes", "Bytes read from DRAM."),
-    "dram__bytes_write.sum": ("bytes", "Bytes written to DRAM."),
-    "lts__t_sector_hit_rate.pct": ("%", "Share of the operands' bytes that the L2 had."),
-}
+#: What the model can speak of, as the profiler calls it.
+METRICS = (DURATION_NS, DRAM_READ_BYTES, DRAM_WRITE_BYTES, "lts__t_sector_hit_rate.pct")
 
 
 def check_metrics(metrics: Sequence[str]) -> None:
@@ -33,7 +31,7 @@ def check_metrics(metrics: Sequence[str]) -> None:
 
 
 def count(
-    workload: Workload, plans: Sequence[VerifiedPlan], time_us: float, metrics: Sequence[str] | None
+    workload: Workload, gpu: Gpu, plans: Sequence[VerifiedPlan], time_us: float, metrics: Sequence[str] | None
 ) -> CounterReport:
     """A report over one cold run that takes `time_us`; the library has no plans, and reads what must be read.
 
@@ -42,19 +40,19 @@ def count(
     """
     check_metrics(metrics or ())
     timelines = [simulate(plan) for plan in plans]
-    outputs = [op for index, op in enumerate(workload.ops) if not workload.consumers_of(index)]
-    written_bytes = sum(op.m * op.n for op in outputs) * workload.dtype.size_bytes
+    written_bytes = workload.compulsory_bytes - workload.compulsory_read_bytes
     read_bytes = (sum(timeline.dram_bytes for timeline in timelines) or workload.compulsory_bytes) - written_bytes
     hit_bytes = sum(timeline.l2_hit_bytes for timeline in timelines)
-    values = {
-        "gpu__time_duration.sum": 1e3 * time_us,
-        "dram__bytes_read.sum": float(read_bytes),
-        "dram__bytes_write.sum": float(written_bytes),
-        "lts__t_sector_hit_rate.pct": 100 * hit_bytes / (hit_bytes + read_bytes),
-    }
-    asked = METRICS if metrics is None else metrics
-    counters = [
-        Counter(name=name, unit=METRICS[name][0], description=f"Simulated: {METRICS[name][1]}", value=values[name])
-        for name in asked
-    ]
-    return CounterReport(counters=tuple(counters), num_passes=1)
+    values = (1e3 * time_us, read_bytes, written_bytes, 100 * hit_bytes / (hit_bytes + read_bytes))
+    by_name = dict(zip(METRICS, values, strict=True))
+    counters = tuple(
+        Counter(
+            name=name,
+            unit=CATALOGUE[name].unit,
+            description=SIMULATED_MARK + CATALOGUE[name].description,
+            value=float(by_name[name]),
+        )
+        for name in metrics or METRICS
+    )
+    report = CounterReport(counters=counters, num_passes=1)
+    return report if metrics else with_derived(report, workload, gpu, simulated=True)

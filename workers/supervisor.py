@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from tuner import __version__
+from tuner.core.counting import with_derived
 from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
 from tuner.core.gpu import Target, gpu_from_live
-from tuner.core.inspection import CounterReport, Trace
+from tuner.core.inspection import CounterReport, Trace, no_counters
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.tracing import no_trace, trace_from_stamps
-from tuner.errors import BuildError, IllegalSchedule, PlanError, WorkerError
+from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
 from workers import messages
 from workers.build import Builder, BuildTimeout, Built
 from workers.candidates import Prepared, prepare
@@ -39,6 +40,8 @@ class Deadlines:
     evaluate_s: float = 20.0
     #: All finalists.
     finals_s: float = 90.0
+    #: All passes of the profiler.
+    count_s: float = 60.0
 
 
 class GpuSupervisor:
@@ -149,8 +152,28 @@ class GpuSupervisor:
         )
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
-        """Always without counters: nothing reads them yet."""
-        return CounterReport(counters=(), num_passes=0, reason="this version reads no hardware counters of a card")
+        """Replays the candidate under the profiler, in a process that ends with it; whatever stands in the way is the
+        report's reason.
+
+        Raises:
+            InvalidInput: the GPU knows no such metric; the message names near ones.
+            WorkerError: the card itself does not work any more.
+        """
+        workload, gpu = problem.workload, self._target.gpu
+        try:
+            prepared = prepare(workload, gpu, candidate, self._builder, {})
+            if prepared.refusal:
+                return no_counters(prepared.refusal)
+            request = messages.CountRequest(problem=problem, work=prepared.work, metrics=metrics)
+            answer = self._ask(problem, request, self._deadlines.count_s)
+            if not isinstance(answer, messages.CountAnswer):
+                raise self._lost(problem, answer, "the counting")
+        except (IllegalSchedule, PlanError, BuildError, ChildLost) as error:
+            return no_counters(str(error))
+        self._processes.replace(problem)  # the profiler stays in a process, and whatever that times is wrong
+        if isinstance(answer.report, InvalidInput):
+            raise answer.report
+        return answer.report if metrics else with_derived(answer.report, workload, gpu)
 
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
         """Runs a traced build once; whatever stands in the way is the trace's reason.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 class Counter:
     """One hardware metric, or a figure derived from some."""
 
-    #: The vendor's name, e.g. ``dram__bytes_read.sum``, or ours for a derived figure, e.g. ``dram_read_over_floor``.
+    #: The vendor's, e.g. ``dram__bytes_read.sum``, or ours for a derived figure, e.g. ``dram_read_over_floor``.
     name: str
     #: e.g. ``bytes``, ``%``; empty for a plain number.
     unit: str
@@ -33,6 +33,11 @@ class CounterReport:
     absent: dict[str, str] = field(default_factory=dict)
     #: Why there are no counters at all (no permission, no library, a driver that is too old); empty where there are.
     reason: str = ""
+
+
+def no_counters(reason: str) -> CounterReport:
+    """A report without counters."""
+    return CounterReport(counters=(), num_passes=0, reason=reason)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -180,11 +180,15 @@ class Workload:
     def compulsory_bytes(self) -> int:
         """Fewest bytes through DRAM with cold caches: each input and weight read once, each final output written
         once; intermediates stay in the cache."""
-        size = self.dtype.size_bytes
-        inputs = {op.source: op.m * op.k for i, op in enumerate(self.ops) if self.producer_of(i) is None}
         outputs = sum(op.m * op.n for i, op in enumerate(self.ops) if not self.consumers_of(i))
+        return self.compulsory_read_bytes + outputs * self.dtype.size_bytes
+
+    @property
+    def compulsory_read_bytes(self) -> int:
+        """The part of `compulsory_bytes` that is read."""
+        inputs = {op.source: op.m * op.k for i, op in enumerate(self.ops) if self.producer_of(i) is None}
         epilogues = sum(op.epilogue_bytes(self.dtype) for op in self.ops)
-        return (sum(inputs.values()) + outputs) * size + epilogues + self.weight_bytes
+        return sum(inputs.values()) * self.dtype.size_bytes + epilogues + self.weight_bytes
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse.

@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 
+from tuner.core.counting import with_derived
 from tuner.core.evaluator import Problem
 from tuner.core.gpu import Target
 from tuner.core.inspection import CounterReport, Trace
 from tuner.core.job import Trial
-from tuner.core.outcome import Candidate, Measured, Metric, PlanKind
+from tuner.core.outcome import Measured, Metric, PlanKind
 from tuner.core.records import FinalRow, Inspection, InspectionKind, JobRecord
 from tuner.core.tracing import trace_metrics
 from tuner.dispatch import Dispatcher
@@ -111,7 +112,7 @@ class Inspector:
             inspections.begin(session, look.seq)
             job, trial = jobs.get(session, look.job_id), trials.get(session, look.job_id, look.trial_number)
         try:
-            result = self._look(look, problem_of(job), trial.candidate)
+            result = self._look(look, problem_of(job), trial)
         except (Stopped, Quarantined):
             with self._store.write() as session:
                 inspections.put_back(session, look.seq)
@@ -122,11 +123,16 @@ class Inspector:
             with self._store.write() as session:
                 inspections.finish(session, look.seq, result, figures_of(result), self._clock())
 
-    def _look(self, look: Inspection, problem: Problem, candidate: Candidate) -> CounterReport | Trace:
-        at = self._target.id, problem, candidate
-        if look.kind is InspectionKind.COUNTERS:
-            return result_of(self._dispatcher.count(*at, look.metrics, worker=self._worker), self._stop)
-        return result_of(self._dispatcher.trace(*at, worker=self._worker), self._stop)
+    def _look(self, look: Inspection, problem: Problem, trial: Trial) -> CounterReport | Trace:
+        """The result; figures that take a time in take the trial's own, measured without a profiler."""
+        at = self._target.id, problem, trial.candidate
+        if look.kind is InspectionKind.TRACE:
+            return result_of(self._dispatcher.trace(*at, worker=self._worker), self._stop)
+        report = result_of(self._dispatcher.count(*at, look.metrics, worker=self._worker), self._stop)
+        if look.metrics or report.reason or not isinstance(trial.outcome, Measured):
+            return report
+        target, time_us = self._target, trial.outcome.time_us
+        return with_derived(report, problem.workload, target.gpu, time_us=time_us, simulated=target.simulated)
 
     def _end(self, look: Inspection, error: Exception) -> None:
         """Ends a look at which `error` was raised, or leaves it for another attempt."""

@@ -16,6 +16,7 @@ from tuner.core.gpu import LiveFacts
 from tuner.errors import WorkerError
 from workers.messages import (
     Answer,
+    CountRequest,
     EvaluateAnswer,
     EvaluateRequest,
     FinalsRequest,
@@ -121,6 +122,8 @@ def _answer(session: Session, request: Request) -> Answer:
                 return session.evaluate(problem, work)
             case FinalsRequest(problem=problem, works=works, num_rounds=num_rounds):
                 return session.finals(problem, works, num_rounds)
+            case CountRequest(problem=problem, work=work, metrics=metrics):
+                return session.count(problem, work, metrics)
             case TraceRequest(problem=problem, work=work):
                 return session.trace(problem, work)
             case StartRequest():

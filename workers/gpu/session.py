@@ -12,19 +12,22 @@ import cupy
 
 from tuner.core import stats
 from tuner.core.evaluator import Problem
+from tuner.core.inspection import no_counters
 from tuner.core.outcome import Failed, FailureKind, Measured, Metric, PlanKind, Rejected, Stage
+from tuner.errors import InvalidInput
 from workers.cuda_errors import classify
 from workers.gpu.algorithms import pick_algorithms
 from workers.gpu.baselines import LibraryRunner, Runner, runner_of
 from workers.gpu.card import CardView, card_trouble
 from workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
+from workers.gpu.counters import count_once
 from workers.gpu.cublaslt import CublasLt
 from workers.gpu.data import DoesNotFit, ProblemData
 from workers.gpu.integrity import Integrity, Overwritten
 from workers.gpu.launch import Kernel, LaunchRefused
 from workers.gpu.timing import Timer
 from workers.gpu.trace import trace_once
-from workers.messages import EvaluateAnswer, FinalsAnswer, PrepareAnswer, TraceAnswer, Work
+from workers.messages import CountAnswer, EvaluateAnswer, FinalsAnswer, PrepareAnswer, TraceAnswer, Work
 from workers.parameter import OpBuffers
 from workers.stop_rules import stop_rule
 
@@ -171,6 +174,19 @@ class Session:
         del graphs
         kernels.unload()
         return FinalsAnswer(times_us=tuple(answer), reasons=tuple(reasons))
+
+    def count(self, problem: Problem, work: Work, metrics: tuple[str, ...] | None) -> CountAnswer:
+        """Counters over cold runs; a candidate's fault is the report's reason."""
+        prepared = self._prepare(problem)
+        kernels = Kernels()
+        try:
+            answer = CountAnswer(report=count_once(prepared, _runner(prepared, work, kernels), metrics))
+        except LaunchRefused as error:
+            answer = CountAnswer(report=no_counters(str(error)))
+        except InvalidInput as refusal:
+            answer = CountAnswer(report=refusal)
+        kernels.unload()
+        return answer
 
     def trace(self, problem: Problem, work: Work) -> TraceAnswer:
         """The stamps of one checked run; a candidate's fault is the answer's reason."""

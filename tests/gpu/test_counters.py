@@ -1,0 +1,143 @@
+"""Hardware counters of a card: exact where the answer is known, refused by name, and never in the way of a trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import cupy
+import pytest
+
+from tests.gpu.counting import apart, count_copy, count_works
+from tests.gpu.helpers import fused, problem, schedule
+from tuner.core.counting import DERIVED, DRAM_READ_BYTES, DRAM_WRITE_BYTES
+from tuner.core.gpu import Gpu
+from tuner.core.inspection import CounterReport
+from tuner.core.legality import kind_problem
+from tuner.core.outcome import Candidate, Measured, PlanKind
+from tuner.core.schedule import Assignment
+from tuner.core.tiles import TileGraph, product_tile
+from tuner.core.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
+from tuner.errors import InvalidInput
+from workers.build import Builder
+from workers.candidates import prepare
+from workers.cards import Card
+from workers.cupti.metrics import BASE_SET
+from workers.render import device_text
+from workers.supervisor import GpuSupervisor
+
+pytest.importorskip("cupy")
+
+#: 134 MB of weights, which no L2 holds.
+WORKLOAD = ffn_pair(m=256, d_in=4096, d_hidden=8192, d_out=4096, activation=Activation.RELU)
+#: Ragged in every direction, one op gated.
+RAGGED = Workload(
+    kind=WorkloadKind.FFN,
+    ops=(
+        GemmOp(name="up", m=200, n=1000, k=520, activation=Activation.SILU, gated=True),
+        GemmOp(name="down", m=200, n=328, k=1000, source="up"),
+    ),
+)
+CHOSEN = schedule(((128, 128, 64), (128, 128, 64)), stages=3, warps=8, assignment=Assignment.STATIC)
+HIT_RATE, TENSOR = "lts__t_sector_hit_rate.pct", "sm__inst_executed_pipe_tensor.sum"
+WGMMA = "sm__inst_executed_pipe_tensor_op_gmma.sum"
+
+
+@pytest.fixture(scope="module")
+def supervisor(card: Card, build_cache: Path) -> Iterator[GpuSupervisor]:
+    supervisor = GpuSupervisor(card, build_cache)
+    yield supervisor
+    supervisor.close()
+
+
+def values(report: CounterReport) -> dict[str, float]:
+    assert not report.reason, report.reason
+    return {counter.name: counter.value for counter in report.counters}
+
+
+def test_a_copy_reads_what_it_must_and_misses_every_read() -> None:
+    report = apart(count_copy, 2**28, (DRAM_READ_BYTES, DRAM_WRITE_BYTES, HIT_RATE))
+    counted = values(report)
+    assert counted[DRAM_READ_BYTES] == pytest.approx(2**28, rel=0.01)
+    assert counted[DRAM_WRITE_BYTES] < 1.01 * 2**28  # the rest stays in the L2
+    assert 40 < counted[HIT_RATE] < 60  # writes hit, reads do not
+    assert report.num_passes >= 2
+    assert report.absent == {}
+
+
+def test_a_copy_larger_than_many_caches_also_writes_what_it_must() -> None:
+    num_bytes = 2**33
+    if cupy.cuda.runtime.memGetInfo()[0] < 2.5 * num_bytes:
+        pytest.skip("the card's free memory does not hold such a copy")
+    counted = values(apart(count_copy, num_bytes, (DRAM_READ_BYTES, DRAM_WRITE_BYTES)))
+    assert counted[DRAM_WRITE_BYTES] == pytest.approx(num_bytes, rel=0.01)
+    assert counted[DRAM_READ_BYTES] == pytest.approx(num_bytes, rel=0.01)
+
+
+def num_mma_instructions(graph: TileGraph) -> int:
+    """Warp instructions m16n8k16 of one launch of the `mma` engine: tiles count whole, and so do stages.
+
+    A task computes tile_m x tile_n x (k rounded up to tile_k); one instruction, 16 x 8 x 16 of it.
+    """
+    total = 0
+    for index, (rows, columns) in graph.grids.items():
+        tile, depth = product_tile(graph.workload.ops[index], graph.tiling.tiles[index]), graph.workload.ops[index].k
+        per_stage = (tile.m // 16) * (tile.n // 8) * (tile.k // 16)
+        total += rows * columns * -(-depth // tile.k) * per_stage
+    return total
+
+
+@pytest.mark.parametrize(
+    ("workload", "tiles"),
+    [(WORKLOAD, ((128, 128, 64), (128, 128, 64))), (RAGGED, ((64, 64, 32), (64, 64, 64)))],
+    ids=["even", "ragged"],
+)
+def test_every_kind_of_ours_issues_the_tensor_instructions_of_its_tiles(
+    builder: Builder, gpu: Gpu, workload: Workload, tiles: tuple[tuple[int, int, int], ...]
+) -> None:
+    kinds = [kind for kind in PlanKind if kind.is_ours and not kind_problem(workload, gpu, kind)]
+    chosen = schedule(tiles, stages=3, warps=4 if tiles[0][0] == 64 else 8, assignment=Assignment.STATIC)
+    ready = [prepare(workload, gpu, Candidate(plan_kind=kind, schedule=chosen), builder, {}) for kind in kinds]
+    tools = builder.build(device_text("tools.cu"), gpu.arch).cubin
+    answers = apart(count_works, tools, problem(workload), [one.work for one in ready], (TENSOR,))
+    for kind, one, answer in zip(kinds, ready, answers, strict=True):
+        assert isinstance(answer.report, CounterReport)
+        expected = sum(num_mma_instructions(plan.graph) for plan in one.plans)
+        assert values(answer.report)[TENSOR] == expected, kind
+
+
+def test_a_candidate_is_counted_beside_its_trials_which_go_on(supervisor: GpuSupervisor) -> None:
+    asked, candidate = problem(WORKLOAD), fused(CHOSEN)
+    before = supervisor.evaluate(asked, candidate)
+    assert isinstance(before, Measured), before
+    pid = supervisor.child_pid
+    report = supervisor.count(asked, candidate, None)
+    counted = values(report)
+    assert set(counted) >= {name for name in BASE_SET if name not in report.absent}
+    assert set(report.absent) == set() or supervisor.target.gpu.compute_capability != (9, 0)
+    assert 0.9 < counted[DERIVED[0]] < 3  # weights are read once, activations by several CTAs
+    assert 0 < counted[HIT_RATE] < 100
+    assert 0.5 < counted["gpu__time_duration.sum"] / 1e3 / before.time_us < 6
+    assert {f"{name}_profiled" for name in DERIVED[1:]} <= set(counted)
+    assert supervisor.child_pid != pid, "a process that has counted would time wrongly"
+    after = supervisor.evaluate(asked, candidate)
+    assert isinstance(after, Measured), after
+    assert after.time_us == pytest.approx(before.time_us, rel=0.1)
+
+
+def test_the_library_is_counted_too_and_on_hopper_uses_warpgroup_products(supervisor: GpuSupervisor) -> None:
+    asked = problem(WORKLOAD)
+    metrics = (DRAM_READ_BYTES, TENSOR, *((WGMMA,) if supervisor.target.gpu.compute_capability == (9, 0) else ()))
+    counted = values(supervisor.count(asked, Candidate(plan_kind=PlanKind.LIBRARY), metrics))
+    assert set(counted) == set(metrics)
+    assert counted[DRAM_READ_BYTES] > 0.9 * WORKLOAD.compulsory_read_bytes
+    assert 0 < counted.get(WGMMA, 1) <= counted[TENSOR]
+
+
+def test_what_cannot_be_counted_is_refused_or_has_a_reason_and_trials_go_on(supervisor: GpuSupervisor) -> None:
+    asked = problem(WORKLOAD)
+    with pytest.raises(InvalidInput, match=r"'dram__bytes_reed\.sum'; use e\.g\. dram__bytes_read\.sum"):
+        supervisor.count(asked, fused(CHOSEN), ("dram__bytes_reed.sum",))
+    illegal = fused(schedule(((128, 128, 64), (128, 128, 64)), warps=3))
+    assert "warps" in supervisor.count(asked, illegal, None).reason
+    assert isinstance(supervisor.evaluate(asked, fused(CHOSEN)), Measured)

@@ -1,0 +1,81 @@
+"""The metrics that we know by name: unit, one sentence, and the base set. Any other of the GPU's can be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tuner.core.counting import DRAM_READ_BYTES, DRAM_WRITE_BYTES, DURATION_NS
+
+_OF_ELAPSED = "avg.pct_of_peak_sustained_elapsed"
+_OF_ACTIVE = "avg.pct_of_peak_sustained_active"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricInfo:
+    """What a metric says."""
+
+    #: e.g. ``bytes``, ``%``; empty for a plain number.
+    unit: str
+    #: One sentence.
+    description: str
+
+
+#: Why a warp that could issue nothing had to wait. Source: the descriptions that CUPTI itself gives.
+_STALLS = {
+    "long_scoreboard": "data from global memory or the L2",
+    "short_scoreboard": "data from shared memory",
+    "barrier": "other warps at a barrier of the CTA",
+    "membar": "a memory fence",
+    "sleeping": "the end of a sleep between two polls of a signal",
+    "math_pipe_throttle": "a busy arithmetic pipe, e.g. the tensor cores",
+    "gmma": "warpgroup products under way",
+    "mio_throttle": "room in the queue of shared-memory instructions",
+    "lg_throttle": "room in the queue of global-memory instructions",
+    "wait": "a fixed latency of an instruction before",
+}
+
+#: Metric -> what it says; all of them are the base set.
+CATALOGUE: Mapping[str, MetricInfo] = {
+    DURATION_NS: MetricInfo(unit="ns", description="Time of the run under the profiler, which slows it down."),
+    DRAM_READ_BYTES: MetricInfo(unit="bytes", description="Bytes read from DRAM."),
+    DRAM_WRITE_BYTES: MetricInfo(
+        unit="bytes", description="Bytes written to DRAM; what stays in the L2 when the run ends is not among them."
+    ),
+    f"dram__throughput.{_OF_ELAPSED}": MetricInfo(
+        unit="%", description="DRAM traffic over the most that the memory sustains."
+    ),
+    "lts__t_bytes.sum": MetricInfo(unit="bytes", description="Bytes that passed through the L2."),
+    "lts__t_sector_hit_rate.pct": MetricInfo(
+        unit="%", description="Share of the 32-byte sectors asked of the L2 that it had."
+    ),
+    f"sm__throughput.{_OF_ELAPSED}": MetricInfo(
+        unit="%", description="Use of the busiest unit of the SMs over what that sustains."
+    ),
+    f"sm__pipe_tensor_cycles_active.{_OF_ELAPSED}": MetricInfo(
+        unit="%", description="Share of the time in which the tensor cores computed."
+    ),
+    "sm__inst_executed.sum": MetricInfo(unit="", description="Warp instructions executed."),
+    "sm__inst_executed_pipe_tensor.sum": MetricInfo(
+        unit="", description="Warp instructions executed by the tensor cores."
+    ),
+    "sm__inst_executed_pipe_tensor_op_gmma.sum": MetricInfo(
+        unit="", description="Those of them that belong to products of a warpgroup (wgmma)."
+    ),
+    f"sm__warps_active.{_OF_ACTIVE}": MetricInfo(
+        unit="%", description="Warps in flight over the most that the SMs hold, while they work."
+    ),
+    f"smsp__issue_active.{_OF_ACTIVE}": MetricInfo(
+        unit="%", description="Share of the issue slots that were used, while the SMs work."
+    ),
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum": MetricInfo(
+        unit="", description="Accesses to shared memory repeated since two lanes met in one bank."
+    ),
+    **{
+        f"smsp__warp_issue_stalled_{reason}_per_warp_active.pct": MetricInfo(
+            unit="%", description=f"Share of the warps' time spent waiting for {what}."
+        )
+        for reason, what in _STALLS.items()
+    },
+}
+BASE_SET = tuple(CATALOGUE)

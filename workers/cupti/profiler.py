@@ -1,0 +1,133 @@
+"""The device half of the profiler: reads the counters of the current context around a callable.
+
+One range, replayed by us: the callable is run once a pass, and whatever works on the device within it is counted.
+Times measured in a process that does this are wrong from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from workers.cupti.host import Config
+from workers.cupti.library import Cupti, CuptiError
+from workers.cupti.structs import SUPPORTED, USER_RANGE, USER_REPLAY, byte_array, names_array
+
+#: A pass more than the host half foretold would be a fault of CUPTI's; without a limit it would last for ever.
+_MAX_EXTRA_PASSES = 8
+#: Field of the answer -> what it stands for, where the device cannot be profiled.
+_OBSTACLES = {
+    "architecture": "the GPU is too old",
+    "sli": "GPUs are linked (SLI)",
+    "vGpu": "it is a virtual GPU",
+    "confidentialCompute": "confidential computing is on",
+    "cmp": "the GPU is made without it",
+    "wsl": "WSL is in the way",
+}
+
+
+def chip_name(cupti: Cupti, device: int) -> str:
+    """What the host half calls the chip of device `device`, e.g. ``GH100``.
+
+    Raises:
+        CuptiError: the device cannot be profiled; the message says why.
+    """
+    cupti.initialize()
+    told = cupti.call("cuptiProfilerDeviceSupported", cuDevice=device)
+    if told.isSupported != SUPPORTED:
+        why = [sentence for field, sentence in _OBSTACLES.items() if getattr(told, field) != SUPPORTED]
+        raise CuptiError(f"the GPU cannot be profiled: {', '.join(why) or 'CUPTI does not say why'}")
+    return str(cupti.call("cuptiDeviceGetChipName", deviceIndex=device).pChipName.decode())
+
+
+def counter_availability(cupti: Cupti, context: int) -> Any:
+    """The image of the counters that may be read in a context, a C array.
+
+    Raises:
+        CuptiError: none may be read; here it shows whether the driver permits it at all.
+    """
+    call = "cuptiProfilerGetCounterAvailability"
+    size = cupti.call(call, ctx=context).counterAvailabilityImageSize
+    image = byte_array(size)
+    cupti.call(call, ctx=context, counterAvailabilityImageSize=size, pCounterAvailabilityImage=image)
+    return image
+
+
+def collect(
+    cupti: Cupti, context: int, config: Config, run: Callable[[], None], before: Callable[[], None]
+) -> tuple[Any, int]:
+    """The decoded counter data of one range, a C array, and how often `run` was run.
+
+    `before` precedes each run and is not counted. Both return only when the device is done.
+
+    Raises:
+        CuptiError: the profiler failed.
+    """
+    with _enabled(cupti, context) as profiler:
+        data = _counter_data(cupti, profiler, config.metrics)
+        cupti.call(
+            "cuptiRangeProfilerSetConfig",
+            pRangeProfilerObject=profiler,
+            configSize=len(config.image),
+            pConfig=config.image,
+            counterDataImageSize=len(data),
+            pCounterDataImage=data,
+            range=USER_RANGE,
+            replayMode=USER_REPLAY,
+            maxRangesPerPass=1,
+            numNestingLevels=1,
+            minNestingLevel=1,
+            targetNestingLevel=1,
+        )
+        num_runs, is_done = 0, False
+        while not is_done:
+            if num_runs == config.num_passes + _MAX_EXTRA_PASSES:
+                raise CuptiError(f"the profiler wants more than the {config.num_passes} passes that it asked for")
+            before()
+            cupti.call("cuptiRangeProfilerStart", pRangeProfilerObject=profiler)
+            cupti.call("cuptiRangeProfilerPushRange", pRangeProfilerObject=profiler, pRangeName=b"run")
+            run()
+            cupti.call("cuptiRangeProfilerPopRange", pRangeProfilerObject=profiler)
+            stopped = cupti.call("cuptiRangeProfilerStop", pRangeProfilerObject=profiler)
+            num_runs, is_done = num_runs + 1, bool(stopped.isAllPassSubmitted)
+        dropped = cupti.call("cuptiRangeProfilerDecodeData", pRangeProfilerObject=profiler).numOfRangeDropped
+        ranges = cupti.call(
+            "cuptiRangeProfilerGetCounterDataInfo", pCounterDataImage=data, counterDataImageSize=len(data)
+        ).numTotalRanges
+        if dropped or ranges != 1:
+            raise CuptiError(f"the profiler kept {ranges} ranges and dropped {dropped}, where one was run")
+    return data, num_runs
+
+
+@contextmanager
+def _enabled(cupti: Cupti, context: int) -> Iterator[int]:
+    """A range profiler on the context."""
+    profiler = int(cupti.call("cuptiRangeProfilerEnable", ctx=context).pRangeProfilerObject)
+    try:
+        yield profiler
+    except BaseException:
+        with suppress(CuptiError):  # what broke first is what counts
+            cupti.call("cuptiRangeProfilerDisable", pRangeProfilerObject=profiler)
+        raise
+    cupti.call("cuptiRangeProfilerDisable", pRangeProfilerObject=profiler)
+
+
+def _counter_data(cupti: Cupti, profiler: int, metrics: tuple[str, ...]) -> Any:
+    """An initialized image for one range of these metrics."""
+    size = cupti.call(
+        "cuptiRangeProfilerGetCounterDataSize",
+        pRangeProfilerObject=profiler,
+        pMetricNames=names_array(metrics),
+        numMetrics=len(metrics),
+        maxNumOfRanges=1,
+        maxNumRangeTreeNodes=1,
+    ).counterDataSize
+    data = byte_array(size)
+    cupti.call(
+        "cuptiRangeProfilerCounterDataImageInitialize",
+        pRangeProfilerObject=profiler,
+        counterDataSize=size,
+        pCounterData=data,
+    )
+    return data
