@@ -13,10 +13,11 @@ import pytest
 
 import tuner.cli
 import tuner.client.cli
-from tuner.core import job, outcome, records, schedule
+from tuner.core import counting, job, outcome, records, schedule
 from tuner.core.gpu import CATALOGUE
 from tuner.core.space import Space
 from tuner.core.workload import ffn_pair
+from workers.cupti.metrics import BASE_SET
 
 AXES = (schedule.Tile, schedule.Tiling, schedule.Raster, schedule.Interleave, schedule.Ordering)
 #: Parts that the page describes by their own fields.
@@ -64,6 +65,12 @@ def test_every_state_and_answer_is_in_a_document(enum: type[StrEnum], root: Path
     pages = ("glossary.md", "measuring.md", "schedule-space.md")
     named = set(re.findall(r"`([^`]+)`", " ".join((root / "docs" / page).read_text() for page in pages)))
     assert {value.value for value in enum} - named == set()
+
+
+def test_every_metric_of_the_base_set_and_every_derived_figure_is_explained(root: Path) -> None:
+    words = {word for row in table_rows(root / "docs/measuring.md") for word in code_words(row)}
+    stalls = {f"smsp__warp_issue_stalled_{word}_per_warp_active.pct" for word in words}
+    assert {*BASE_SET, *counting.DERIVED} - words - stalls == set()
 
 
 def test_the_glossary_has_each_term_once_and_in_order(root: Path) -> None:

@@ -15,7 +15,7 @@ from tuner.core.evaluator import Problem
 from tuner.core.gpu import parse_target
 from tuner.core.inspection import CounterReport, Trace
 from tuner.core.job import JobState
-from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.outcome import Candidate, Measured, PlanKind
 from tuner.core.records import Inspection, InspectionKind, InspectionState
 from tuner.dispatch import LocalDispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, PlanError, WorkerError
@@ -94,6 +94,18 @@ def test_the_finalists_of_a_job_are_looked_at_after_its_verdict(serve: Serve) ->
         if isinstance(look.result, Trace):
             assert look.result.simulated
             assert {figure.tag for figure in look.figures} >= {"wait_share.up", "compute_share.down", "tail_share"}
+
+
+def test_figures_that_take_a_time_take_the_trials_own(serve: Serve) -> None:
+    service = serve()
+    job_id = succeeded(service)
+    trial = next(trial for trial in service.trials(job_id).items if isinstance(trial.outcome, Measured))
+    assert isinstance(trial.outcome, Measured)
+    service.ask_inspection(job_id, trial.number, COUNTERS)
+    figures = {figure.tag: figure.value for figure in ended(service, job_id, trial.number, COUNTERS).figures}
+    workload = service.job(job_id).spec.workload
+    assert figures["tensor_rate"] == pytest.approx(workload.num_flops / trial.outcome.time_us / 1e6)
+    assert not any(name.endswith("_profiled") for name in figures)
 
 
 def test_a_job_under_way_is_looked_at_between_two_trials_and_no_trial_is_lost(serve: Serve) -> None:
