@@ -35,8 +35,8 @@ def chip_name(cupti: Cupti, device: int) -> str:
     """
     cupti.initialize()
     told = cupti.call("cuptiProfilerDeviceSupported", cuDevice=device)
-    if told.isSupported != SUPPORTED:
-        why = [sentence for field, sentence in _OBSTACLES.items() if getattr(told, field) != SUPPORTED]
+    if told.isSupported < SUPPORTED:
+        why = [sentence for field, sentence in _OBSTACLES.items() if getattr(told, field) < SUPPORTED]
         raise CuptiError(f"the GPU cannot be profiled: {', '.join(why) or 'CUPTI does not say why'}")
     return str(cupti.call("cuptiDeviceGetChipName", deviceIndex=device).pChipName.decode())
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 #: Of CUpti_ProfilerType, CUpti_ProfilerRange and CUpti_ProfilerReplayMode, what we choose.
 RANGE_PROFILER, USER_RANGE, USER_REPLAY = 0, 2, 3
-#: Of CUpti_Profiler_Support_Level.
+#: Of CUpti_Profiler_Support_Level: from here on, profiling works.
 SUPPORTED = 3
 #: CUpti_MetricType: counter, ratio, throughput.
 METRIC_TYPES = (0, 1, 2)
