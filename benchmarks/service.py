@@ -43,10 +43,17 @@ class TimedEvaluator(SimulatedEvaluator):
         super().__init__(parse_target(TARGET))
         self.evaluate_s: list[float] = []
 
-    def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
+    def evaluate(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        incumbent_speedup: float | None = None,
+        *,
+        energy: bool = False,
+    ) -> Outcome:
         """The twin's."""
         begin_s = time.perf_counter()
-        outcome = super().evaluate(problem, candidate)
+        outcome = super().evaluate(problem, candidate, incumbent_speedup, energy=energy)
         self.evaluate_s.append(time.perf_counter() - begin_s)
         return outcome
 

@@ -74,6 +74,10 @@ class EvaluateRequest:
 
     problem: Problem
     work: Work
+    #: The best so far against the library; a candidate that is certainly far worse is truncated.
+    incumbent_speedup: float | None = None
+    #: Whether to measure the energy of a run too, which takes more than a second.
+    energy: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +87,8 @@ class FinalsRequest:
     problem: Problem
     works: tuple[Work, ...]
     num_rounds: int
+    #: Whether to measure the energy of a run of each.
+    energy: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +97,10 @@ class FinalsAnswer:
 
     times_us: tuple[tuple[float, ...] | None, ...]
     reasons: tuple[str, ...]
+    #: Rounds that were taken and do not count.
+    num_dropped: int
+    #: [work] millijoules of one run; None where it was not measured.
+    energy_mj: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,15 +21,19 @@ from tuner.core.gpu import Gpu, Target
 from tuner.core.inspection import CounterReport, Trace, no_counters
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
+from tuner.core.procedure import Procedure
+from tuner.core.samples import Round
 from tuner.core.simulate import L2_BYTES_PER_CLOCK, LAUNCH_US, simulate
-from tuner.core.stats import median, relative_spread
 from tuner.core.tracing import make_trace, no_trace, spans_from_timelines
 from tuner.core.workload import GemmOp, Workload
 from tuner.errors import IllegalSchedule, PlanError
 from workers.artifact import assemble
+from workers.clocks import Sample
 from workers.library import split_epilogue
 from workers.render import kernel_version, render
+from workers.rounds import Ending, summary, to_rounds
 from workers.simulated_counters import check_metrics, count
+from workers.stop_rules import HopelessRule, StopRule
 
 #: Share of a data sheet's rates that a vendor library reaches on large GEMMs.
 LIBRARY_DRAM_EFFICIENCY = 0.88
@@ -144,8 +148,15 @@ class SimulatedEvaluator:
     def probe(self) -> None:
         """A model is always fit."""
 
-    def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
-        """Proves one candidate and times it on the simulator, beside the library."""
+    def evaluate(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        incumbent_speedup: float | None = None,
+        *,
+        energy: bool = False,
+    ) -> Outcome:
+        """Proves one candidate and times it on the simulator, beside the library; energy has no model here."""
         begin_s = time.perf_counter()
         time.sleep(self._latency_s)
         try:
@@ -153,7 +164,8 @@ class SimulatedEvaluator:
         except (IllegalSchedule, PlanError) as error:
             return Rejected(stage=Stage.VERIFY, reason=str(error), stage_s={"verify": time.perf_counter() - begin_s})
         stage_s = {"simulate": time.perf_counter() - begin_s}
-        return self._fault(candidate, stage_s) or self._measure(problem, candidate, true_us, stage_s)
+        fault = self._fault(candidate, stage_s)
+        return fault or replace(self._measure(problem, candidate, true_us, incumbent_speedup), stage_s=stage_s)
 
     def _fault(self, candidate: Candidate, stage_s: dict[str, float]) -> Failed | None:
         """The fault that this schedule has, if any."""
@@ -170,28 +182,34 @@ class SimulatedEvaluator:
             draw -= rate
         return None
 
-    def _measure(self, problem: Problem, candidate: Candidate, true_us: float, stage_s: dict[str, float]) -> Measured:
+    def _measure(
+        self, problem: Problem, candidate: Candidate, true_us: float, incumbent_speedup: float | None
+    ) -> Measured:
         """Rounds of noisy samples of the candidate and the library; the round's drift is common to both."""
         floor_us = reference_us(problem.workload, self._target.gpu)
         draw = self._random("noise", problem.seed, candidate)
         base_us = library_us(problem.workload, self._target.gpu)
-        samples, ratios, library = [], [], []
-        for _ in range(NUM_ROUNDS):
-            drift = draw.gauss(0, self._noise)
-            samples.append(max(true_us * math.exp(drift + draw.gauss(0, self._noise)), floor_us))
-            library.append(max(base_us * math.exp(drift + draw.gauss(0, self._noise)), floor_us))
-            ratios.append(library[-1] / samples[-1])
         is_library = candidate.schedule is None
-        return Measured(
-            time_us=median(samples),
-            library_us=median(samples if is_library else library),
-            speedup=1.0 if is_library else median(ratios),
-            spread=relative_spread(samples),
-            samples_us=tuple(samples),
-            rel_error=0.0,
-            metrics=(Metric(tag="noise_free_time", unit="us", value=true_us),),
-            stage_s=stage_s,
+        ending = Ending(
+            stop=StopRule(min_rounds=NUM_ROUNDS, max_rounds=NUM_ROUNDS),
+            hopeless=HopelessRule(),
+            incumbent_speedup=None if is_library else incumbent_speedup,
         )
+        samples, library, rounds = list[Sample](), list[Sample](), tuple[Round, ...]()
+        while not (ending.is_enough(rounds, 0.0) or ending.is_truncation(rounds)):
+            drift = draw.gauss(0, self._noise)
+            for track, mean_us in ((samples, true_us), (library, base_us)):
+                time_us = max(mean_us * math.exp(drift + draw.gauss(0, self._noise)), floor_us)
+                track.append(Sample(time_us=time_us, clock_mhz=self._target.gpu.clock_mhz))
+            rounds = to_rounds(samples, None if is_library else library, problem.objective.regime)
+        procedure = Procedure(
+            l2=problem.objective.l2,
+            regime=problem.objective.regime,
+            launch=candidate.plan_kind.launch_style,
+            chain_length=1,
+        )
+        measured = summary(rounds, procedure, truncated=not ending.is_enough(rounds, 0.0))
+        return replace(measured, metrics=(*measured.metrics, Metric(tag="noise_free_time", unit="us", value=true_us)))
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...]) -> FinalsTimes:
         """Interleaved rounds; the second half stands for a fresh process, a little off as a whole."""

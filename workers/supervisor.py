@@ -91,7 +91,14 @@ class GpuSupervisor:
         """Card, driver, compiler and versions."""
         return self._environment
 
-    def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
+    def evaluate(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        incumbent_speedup: float | None = None,
+        *,
+        energy: bool = False,
+    ) -> Outcome:
         """Prove, build, check, time; every fault of the candidate is an outcome.
 
         Raises:
@@ -109,7 +116,7 @@ class GpuSupervisor:
             return Failed(stage=Stage.BUILD, kind=FailureKind.COMPILE_ERROR, reason=str(error), stage_s=stage_s)
         if prepared.refusal:
             return Rejected(stage=Stage.BUILD, reason=prepared.refusal, stage_s=stage_s)
-        outcome = self.measure(problem, prepared)
+        outcome = self.measure(problem, prepared, incumbent_speedup, energy=energy)
         if isinstance(outcome, Measured):
             outcome = replace(outcome, metrics=(*outcome.metrics, *_build_metrics(prepared.built)))
         return replace(outcome, stage_s={**stage_s, **outcome.stage_s})
@@ -132,12 +139,13 @@ class GpuSupervisor:
                 raise
             innocent = tuple(work for work, fault in zip(works, faults, strict=True) if not fault)
             answer = self._finals_twice(problem, innocent)
-        rows = iter(zip(answer.times_us, answer.reasons, strict=True))
-        told = [(None, fault) if fault else next(rows) for fault in faults]
-        return FinalsTimes(
-            times_us=tuple(times for times, _ in told),
-            reasons=tuple(reason for _, reason in told),
-            process_of_round=(0,) * _FINAL_ROUNDS + (1,) * _FINAL_ROUNDS,
+        rows = iter(zip(answer.times_us, answer.reasons, answer.energy_mj, strict=True))
+        told = [(None, fault, None) if fault else next(rows) for fault in faults]
+        return replace(
+            answer,
+            times_us=tuple(times for times, _, _ in told),
+            reasons=tuple(reason for _, reason, _ in told),
+            energy_mj=tuple(energy_mj for _, _, energy_mj in told),
         )
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
@@ -198,7 +206,9 @@ class GpuSupervisor:
         self._processes.close()
         self._builder.close()
 
-    def measure(self, problem: Problem, prepared: Prepared) -> Outcome:
+    def measure(
+        self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None, *, energy: bool = False
+    ) -> Outcome:
         """Checks and times what is built already.
 
         Raises:
@@ -208,7 +218,9 @@ class GpuSupervisor:
         begin = time.perf_counter()
         answer: messages.Answer | None = self._processes.ready(problem)
         stage_s = {"start": time.perf_counter() - begin}
-        request = messages.EvaluateRequest(problem=problem, work=prepared.work)
+        request = messages.EvaluateRequest(
+            problem=problem, work=prepared.work, incumbent_speedup=incumbent_speedup, energy=energy
+        )
         try:
             answer = answer or self._processes.ask(request, self._deadlines.evaluate_s)
         except ChildLost as lost:
@@ -230,16 +242,22 @@ class GpuSupervisor:
         """
         self._processes.hello()
 
-    def _finals_twice(self, problem: Problem, works: tuple[messages.Work, ...]) -> messages.FinalsAnswer:
-        """Warm, then fresh; the rounds of both, one after the other."""
-        warm = self._finals_once(problem, works, _FINAL_ROUNDS)
+    def _finals_twice(self, problem: Problem, works: tuple[messages.Work, ...]) -> FinalsTimes:
+        """Warm, energy too, then fresh; the rounds of both, one after the other."""
+        warm = self._finals_once(problem, works, _FINAL_ROUNDS, energy=True)
         self._processes.replace(problem)
         fresh = self._finals_once(problem, works, _FINAL_ROUNDS)
         times = tuple(
             None if a is None or b is None else a + b for a, b in zip(warm.times_us, fresh.times_us, strict=True)
         )
-        reasons = tuple(a or b for a, b in zip(warm.reasons, fresh.reasons, strict=True))
-        return messages.FinalsAnswer(times_us=times, reasons=reasons)
+        num_kept = [max((len(row) for row in once.times_us if row), default=0) for once in (warm, fresh)]
+        return FinalsTimes(
+            times_us=times,
+            reasons=tuple(a or b for a, b in zip(warm.reasons, fresh.reasons, strict=True)),
+            process_of_round=(0,) * num_kept[0] + (1,) * num_kept[1],
+            num_dropped=warm.num_dropped + fresh.num_dropped,
+            energy_mj=warm.energy_mj,
+        )
 
     def _fault_alone(self, problem: Problem, work: messages.Work) -> str:
         """Why a finalist cannot be timed even alone; empty where it can."""
@@ -249,9 +267,9 @@ class GpuSupervisor:
             return str(lost)
 
     def _finals_once(
-        self, problem: Problem, works: tuple[messages.Work, ...], num_rounds: int
+        self, problem: Problem, works: tuple[messages.Work, ...], num_rounds: int, *, energy: bool = False
     ) -> messages.FinalsAnswer:
-        request = messages.FinalsRequest(problem=problem, works=works, num_rounds=num_rounds)
+        request = messages.FinalsRequest(problem=problem, works=works, num_rounds=num_rounds, energy=energy)
         answer = self._ask(problem, request, self._deadlines.finals_s)
         if isinstance(answer, messages.FinalsAnswer):
             return answer

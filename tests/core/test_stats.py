@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -14,6 +15,7 @@ from tuner.core.stats import (
     compare,
     decide,
     median,
+    median_upper_bound,
     paired_ratios,
     ratio_ci95,
     relative_spread,
@@ -135,3 +137,20 @@ def test_a_kind_that_failed_is_absent() -> None:
     assert decide({PlanKind.FUSED: noisy(100)}).verdict is Verdict.FUSED_WINS
     with pytest.raises(ValueError, match="no plan kind"):
         decide({})
+
+
+@pytest.mark.parametrize(("num", "index"), [(5, 4), (6, 5), (7, 6), (8, 6), (12, 9), (20, 14)])
+def test_the_upper_bound_of_a_median_is_the_order_statistic_of_the_sign_test(num: int, index: int) -> None:
+    values = [float(i) for i in range(num)]
+    random.Random(0).shuffle(values)
+    assert median_upper_bound(values) == index
+
+
+def test_fewer_than_five_values_bound_no_median() -> None:
+    assert median_upper_bound([1.0] * 4) == math.inf
+
+
+def test_the_true_median_is_above_its_upper_bound_at_most_as_often_as_allowed() -> None:
+    rng = random.Random(3)
+    misses = sum(median_upper_bound([rng.gauss(1.0, 0.1) for _ in range(9)]) < 1.0 for _ in range(2000))
+    assert 0 < misses < 0.055 * 2000

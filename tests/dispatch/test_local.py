@@ -39,13 +39,13 @@ class Watched(SimulatedEvaluator):
         self.threads.add(threading.get_ident())
         return super().environment()
 
-    def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
+    def evaluate(self, problem: Problem, candidate: Candidate, *incumbent: float | None, **asked: bool) -> Outcome:
         self.num_inside += 1
         assert self.num_inside == 1, "two calls at a time"
         self.threads.add(threading.get_ident())
         self.may_go.wait(10)
         self.num_inside -= 1
-        return super().evaluate(problem, candidate)
+        return super().evaluate(problem, candidate, *incumbent, **asked)
 
     def close(self) -> None:
         self.is_closed = True

@@ -13,7 +13,7 @@ import pytest
 
 import tuner.cli
 import tuner.client.cli
-from tuner.core import counting, job, outcome, records, schedule
+from tuner.core import counting, job, outcome, procedure, records, samples, schedule
 from tuner.core.gpu import CATALOGUE
 from tuner.core.space import Space
 from tuner.core.workload import ffn_pair
@@ -60,7 +60,7 @@ def test_every_value_of_an_axis_has_its_meaning(enum: type[StrEnum], root: Path)
     assert {value.value for value in enum} - named == set()
 
 
-@pytest.mark.parametrize("enum", enums_of(job, outcome, records), ids=lambda enum: enum.__name__)
+@pytest.mark.parametrize("enum", enums_of(job, outcome, procedure, records, samples), ids=lambda enum: enum.__name__)
 def test_every_state_and_answer_is_in_a_document(enum: type[StrEnum], root: Path) -> None:
     pages = ("glossary.md", "measuring.md", "schedule-space.md")
     named = set(re.findall(r"`([^`]+)`", " ".join((root / "docs" / page).read_text() for page in pages)))

@@ -41,12 +41,12 @@ def time_of(candidate: Candidate) -> Outcome:
     """Fast where the tiles are large and the kind is fused; some candidates always fail."""
     schedule = candidate.schedule
     if schedule is None:
-        return Measured(time_us=50, library_us=50, speedup=1, spread=0, samples_us=(), rel_error=0)
+        return Measured(time_us=50, library_us=50, speedup=1, spread=0, rounds=(), rel_error=0)
     if int(schedule.digest, 16) % 10 == 0:
         return hang(candidate)
     tiles = schedule.tiling.tiles
     time_us = 100 / sum(tile.m + tile.n for tile in tiles) + (candidate.plan_kind is PlanKind.TWO_LAUNCHES)
-    return Measured(time_us=time_us, library_us=50, speedup=50 / time_us, spread=0, samples_us=(), rel_error=0)
+    return Measured(time_us=time_us, library_us=50, speedup=50 / time_us, spread=0, rounds=(), rel_error=0)
 
 
 def hang(candidate: Candidate) -> Outcome:

@@ -33,10 +33,10 @@ class FailingKinds(SimulatedEvaluator):
         self.kinds = kinds
         self.in_finals = in_finals
 
-    def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
+    def evaluate(self, problem: Problem, candidate: Candidate, *incumbent: float | None, **asked: bool) -> Outcome:
         if candidate.plan_kind in self.kinds and not self.in_finals:
             return Failed(stage=Stage.CHECK, kind=FailureKind.WRONG_NUMBERS, reason="element (0, 0) is wrong")
-        return super().evaluate(problem, candidate)
+        return super().evaluate(problem, candidate, *incumbent, **asked)
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...]) -> FinalsTimes:
         times = super().finals(problem, candidates)
@@ -55,11 +55,11 @@ class FailingWorker(SimulatedEvaluator):
         super().__init__(parse_target(TARGET))
         self.num_failures = num_failures
 
-    def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
+    def evaluate(self, problem: Problem, candidate: Candidate, *incumbent: float | None, **asked: bool) -> Outcome:
         if self.num_failures > 0:
             self.num_failures -= 1
             raise WorkerError("the card does not answer")
-        return super().evaluate(problem, candidate)
+        return super().evaluate(problem, candidate, *incumbent, **asked)
 
 
 class SickCard(SimulatedEvaluator):
@@ -76,11 +76,11 @@ class SickCard(SimulatedEvaluator):
         if not self.is_fit.is_set():
             raise Quarantined("its SMs run at 345 of 1980 MHz under load")
 
-    def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
+    def evaluate(self, problem: Problem, candidate: Candidate, *incumbent: float | None, **asked: bool) -> Outcome:
         if self.num_trials == 0 and not self.is_fit.is_set():
             raise Quarantined("the known-good kernel gave wrong numbers")
         self.num_trials -= 1
-        return super().evaluate(problem, candidate)
+        return super().evaluate(problem, candidate, *incumbent, **asked)
 
 
 class SharedCard(SimulatedEvaluator):
@@ -89,8 +89,8 @@ class SharedCard(SimulatedEvaluator):
     def __init__(self) -> None:
         super().__init__(parse_target(TARGET))
 
-    def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
-        outcome = super().evaluate(problem, candidate)
+    def evaluate(self, problem: Problem, candidate: Candidate, *incumbent: float | None, **asked: bool) -> Outcome:
+        outcome = super().evaluate(problem, candidate, *incumbent, **asked)
         if not isinstance(outcome, Measured):
             return outcome
         seen = Metric(tag="foreign_processes", unit="", value=not candidate.plan_kind.is_ours)
@@ -105,10 +105,10 @@ class Gate(SimulatedEvaluator):
         self.is_open = threading.Event()
         self.is_reached = threading.Event()
 
-    def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
+    def evaluate(self, problem: Problem, candidate: Candidate, *incumbent: float | None, **asked: bool) -> Outcome:
         self.is_reached.set()
         self.is_open.wait(20)
-        return super().evaluate(problem, candidate)
+        return super().evaluate(problem, candidate, *incumbent, **asked)
 
     def close(self) -> None:
         self.is_open.set()

@@ -12,7 +12,7 @@ from tests.store.builders import spec
 from tuner.core.bounds import reference_us
 from tuner.core.gpu import parse_target
 from tuner.core.job import JobState
-from tuner.core.outcome import PlanKind
+from tuner.core.outcome import Measured, PlanKind
 from tuner.core.records import Verdict
 from tuner.errors import Conflict, NotFound
 from tuner.service.finals import NUM_FINALISTS
@@ -26,7 +26,10 @@ def test_a_job_ends_with_a_verdict_finals_of_each_kind_and_an_artifact(serve: Se
     kinds = [row.candidate.plan_kind for row in best.finals]
     assert list(dict.fromkeys(kinds)) == [kind for kind in NUM_FINALISTS if kind in kinds]
     assert set(kinds) == set(PlanKind)
-    assert kinds.count(PlanKind.FUSED) == 3
+    tried = service.trials(job.id, limit=25, outcome="measured", plan_kind=PlanKind.FUSED).items
+    whole = [trial for trial in tried if isinstance(trial.outcome, Measured) and not trial.outcome.truncated]
+    assert kinds.count(PlanKind.FUSED) == min(3, len(whole))
+    assert len(tried) > len(whole) > 0
     assert best.environment.simulated
     assert best.reference_us == reference_us(job.spec.workload, parse_target(job.spec.target_id).gpu)
     for row in best.finals[1:]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from tuner.core.job import Budget, JobSpec, Objective, Trial
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Outcome, PlanKind, Rejected, Stage
+from tuner.core.samples import Round
 from tuner.core.schedule import Ordering, Raster, Schedule, Tile, Tiling
 from tuner.core.workload import Workload, ffn_pair
 
@@ -37,7 +38,7 @@ def measured(time_us: float, **changes: Any) -> Measured:
         "library_us": 100.0,
         "speedup": 100.0 / time_us,
         "spread": 0.01,
-        "samples_us": (time_us, time_us + 0.1),
+        "rounds": (Round(time_us=time_us, library_us=100.0), Round(time_us=time_us + 0.1, library_us=100.0)),
         "rel_error": 0.0,
     }
     return Measured(**{**values, **changes})

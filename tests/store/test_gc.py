@@ -69,10 +69,10 @@ def test_an_artifact_that_a_result_names_stays_and_another_goes(store: Store) ->
 def test_raw_samples_go_but_their_trials_stay(store: Store) -> None:
     job_id = finished_job(store, None)
     freed = store.collect_garbage(0)
-    assert (freed.num_jobs, freed.freed_bytes, freed.kept_bytes) == (1, 16, 0)
+    assert (freed.num_jobs, freed.freed_bytes, freed.kept_bytes) == (1, 4 + 2 * 24, 0)
     with store.read() as session:
         kept = trials.history(session, job_id)
-    assert kept == [trial(0, measured(5.0, samples_us=()))]
+    assert kept == [trial(0, measured(5.0, rounds=()))]
 
 
 def test_samples_of_an_open_job_stay(store: Store) -> None:
@@ -80,7 +80,7 @@ def test_samples_of_an_open_job_stay(store: Store) -> None:
         job = jobs.insert(session, spec(), 1.0)
         jobs.set_state(session, job.id, JobState.SEARCHING, 2.0)
         trials.record(session, job.id, trial(0, measured(5.0)), 1.0)
-    assert store.collect_garbage(0).kept_bytes == 16
+    assert store.collect_garbage(0).kept_bytes == 4 + 2 * 24
 
 
 def test_the_same_content_is_kept_once_and_nothing_half_written_remains(store: Store) -> None:

@@ -43,7 +43,7 @@ def job_id(store: Store) -> str:
         job = jobs.insert(session, spec(), 1.0)
         jobs.set_state(session, job.id, JobState.SEARCHING, 2.0)
         for number in range(3):
-            trials.record(session, job.id, trial(number, measured(5.0, samples_us=())), 1.0)
+            trials.record(session, job.id, trial(number, measured(5.0, rounds=())), 1.0)
     return job.id
 
 

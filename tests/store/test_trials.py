@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.store.builders import failed, measured, rejected, schedule, spec, trial
+from tests.store.test_rounds import ROUNDS
 from tuner.core.job import JobState, Trial
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, PlanKind, Rejected, Stage
+from tuner.core.procedure import CacheState, LaunchStyle, Procedure, Regime
 from tuner.errors import Conflict, InvalidInput, NotFound
 from tuner.store import Store, events, jobs, trials
 from tuner.store.encoding import row_to_trial, trial_to_row
@@ -28,10 +30,20 @@ OUTCOMES: st.SearchStrategy[Outcome] = st.one_of(
         library_us=POSITIVE,
         speedup=POSITIVE,
         spread=POSITIVE,
-        samples_us=st.lists(POSITIVE).map(tuple),
+        rounds=ROUNDS,
         rel_error=st.floats(0, 1),
         metrics=st.lists(st.builds(Metric, tag=st.text(), unit=st.text(), value=POSITIVE)).map(tuple),
         stage_s=STAGE_S,
+        procedure=st.none()
+        | st.builds(
+            Procedure,
+            l2=st.sampled_from(CacheState),
+            regime=st.sampled_from(Regime),
+            launch=st.sampled_from(LaunchStyle),
+            chain_length=st.integers(1, 256),
+        ),
+        truncated=st.booleans(),
+        remark=st.text(),
     ),
 )
 

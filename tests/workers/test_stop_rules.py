@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tuner.core.job import Regime
+from tuner.core.procedure import Regime
 from workers.stop_rules import StopRule, stop_rule
 
 RULE = StopRule(min_rounds=5, max_rounds=50, rel_error=0.002, seconds=1.0)
@@ -38,3 +38,10 @@ def test_the_standard_error_decides_and_falls_with_the_rounds() -> None:
 
 def test_sustained_takes_fewer_rounds_since_each_costs_its_load() -> None:
     assert stop_rule(Regime.SUSTAINED).max_rounds < stop_rule(Regime.BURST).min_rounds
+
+
+def test_dropped_rounds_count_towards_the_limits_but_not_towards_the_error() -> None:
+    assert not RULE.is_over([1.0] * 4, elapsed_s=0.0, num_taken=49)
+    assert RULE.is_over([1.0] * 4, elapsed_s=0.0, num_taken=50)
+    assert RULE.is_over([], elapsed_s=1.1, num_taken=5)
+    assert not RULE.is_over([], elapsed_s=1.1, num_taken=4)

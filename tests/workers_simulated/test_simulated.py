@@ -13,6 +13,7 @@ from tuner.core.gpu import CATALOGUE, parse_target
 from tuner.core.job import Objective
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind, Rejected
+from tuner.core.procedure import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.schedule import Schedule
 from tuner.core.simulate import LAUNCH_US
 from tuner.core.space import Space
@@ -224,3 +225,28 @@ def test_every_kind_has_its_forecast_programmatic_launches_save_a_gap_and_two_st
         twin.slowdown(Candidate(plan_kind=kind, schedule=chosen)) for kind in (PlanKind.FUSED, PlanKind.FUSED_PDL)
     )
     assert plain == pdl
+
+
+def test_what_is_far_worse_than_the_incumbent_is_truncated_and_all_else_is_not() -> None:
+    twin, candidate = SimulatedEvaluator(TARGET, faults=HEALTHY), candidates(workload(), 1)[0]
+    alone = twin.evaluate(problem(), candidate)
+    assert isinstance(alone, Measured)
+    beaten = twin.evaluate(problem(), candidate, 2 * alone.speedup)
+    matched = twin.evaluate(problem(), candidate, alone.speedup)
+    assert isinstance(beaten, Measured)
+    assert replace(matched, stage_s={}) == replace(alone, stage_s={})
+    assert (alone.truncated, beaten.truncated, len(beaten.rounds)) == (False, True, 5)
+    assert beaten.time_us == pytest.approx(alone.time_us, rel=0.05)
+    library = twin.evaluate(problem(), Candidate(plan_kind=PlanKind.LIBRARY), 100.0)
+    assert isinstance(library, Measured)
+    assert not library.truncated
+
+
+def test_a_figure_names_its_procedure() -> None:
+    objective = Objective(l2=CacheState.WARM, regime=Regime.SUSTAINED)
+    asked = replace(problem(), objective=objective)
+    outcome = SimulatedEvaluator(TARGET).evaluate(asked, Candidate(plan_kind=PlanKind.LIBRARY))
+    assert isinstance(outcome, Measured)
+    assert outcome.procedure == Procedure(
+        l2=CacheState.WARM, regime=Regime.SUSTAINED, launch=LaunchStyle.PLAIN, chain_length=1
+    )

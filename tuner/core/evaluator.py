@@ -32,6 +32,10 @@ class FinalsTimes:
     reasons: tuple[str, ...]
     #: Index of the process that took round r: 0 the warm child, 1 a fresh one.
     process_of_round: tuple[int, ...]
+    #: Rounds that were taken and do not count, for the clocks of one of their samples.
+    num_dropped: int = 0
+    #: [num_candidates] millijoules of one run under continuous load; None, or empty, where it was not measured.
+    energy_mj: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,12 +101,24 @@ class Evaluator(Protocol):
         """
         ...
 
-    def evaluate(self, problem: Problem, candidate: Candidate) -> Outcome:
-        """Proves, builds, checks and times one candidate, interleaved with the library."""
+    def evaluate(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        incumbent_speedup: float | None = None,
+        *,
+        energy: bool = False,
+    ) -> Outcome:
+        """Proves, builds, checks and times one candidate, interleaved with the library.
+
+        Where `incumbent_speedup` (the best so far against the library) is given, a candidate that is certainly far
+        worse is truncated. `energy` measures the energy of a run too, if the evaluator can; it takes over a second.
+        """
         ...
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...]) -> FinalsTimes:
-        """Times all candidates in interleaved rounds, in a warm process and again in a fresh one."""
+        """Times all candidates in interleaved rounds, in a warm process and again in a fresh one, and measures the
+        energy of a run, if the evaluator can."""
         ...
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:

@@ -9,26 +9,10 @@ from enum import StrEnum
 from typing import Any, Self
 
 from tuner.core.outcome import Candidate, Outcome
+from tuner.core.procedure import CacheState as CacheState
+from tuner.core.procedure import Regime as Regime
 from tuner.core.workload import Workload
 from tuner.errors import Conflict, InvalidInput
-
-
-class CacheState(StrEnum):
-    """What the L2 holds when a sample starts."""
-
-    #: Weights rotate over at least three times the L2, so they come from DRAM.
-    COLD = "cold"
-    #: The same buffers again and again.
-    WARM = "warm"
-
-
-class Regime(StrEnum):
-    """The card's power state while it is timed."""
-
-    #: After an idle pause, clocks high.
-    BURST = "burst"
-    #: After at least 80 ms of load, the card at its power limit.
-    SUSTAINED = "sustained"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tuner.core.procedure import LaunchStyle, Procedure
+from tuner.core.samples import Round, kept
 from tuner.core.schedule import Schedule
 
 
@@ -39,6 +41,11 @@ class PlanKind(StrEnum):
     def is_programmatic(self) -> bool:
         """Whether its launches overlap with their neighbours, by programmatic dependent launch."""
         return self in (PlanKind.TWO_LAUNCHES_PDL, PlanKind.FUSED_PDL)
+
+    @property
+    def launch_style(self) -> LaunchStyle:
+        """The same, by name."""
+        return LaunchStyle.PDL if self.is_programmatic else LaunchStyle.PLAIN
 
     @property
     def launched_plainly(self) -> PlanKind:
@@ -104,7 +111,7 @@ class FailureKind(StrEnum):
 class Measured:
     """Its numbers were right, and this is how long it took."""
 
-    #: Median time of one workload (a chain's time over its length), microseconds.
+    #: Median over the rounds that count of the time of one run (a chain's over its length), microseconds.
     time_us: float
     #: Median time of the library in the same rounds, microseconds; equals time_us for the library itself.
     library_us: float
@@ -112,14 +119,25 @@ class Measured:
     speedup: float
     #: Half the interquartile range over the median of the samples.
     spread: float
-    #: Time of each round, microseconds.
-    samples_us: tuple[float, ...]
+    #: Raw samples of every round, dropped ones too; empty once they were removed from the disk.
+    rounds: tuple[Round, ...]
     #: ||out - reference|| / ||reference|| of the final outputs, the worst of the seeds.
     rel_error: float
     #: Resources and other figures.
     metrics: tuple[Metric, ...] = ()
     #: Seconds spent by stage: verify, render, build, check, time, ...
     stage_s: dict[str, float] = field(default_factory=dict)
+    #: How the time was taken; None in trials of versions that did not tell.
+    procedure: Procedure | None = None
+    #: Whether its rounds ended early, since it was certainly worse than the best so far: its time is a rough one.
+    truncated: bool = False
+    #: What weakens the figures, e.g. too many rounds dropped; empty where nothing does.
+    remark: str = ""
+
+    @property
+    def samples_us(self) -> tuple[float, ...]:
+        """The candidate's times in the rounds that count, microseconds."""
+        return tuple(one.time_us for one in kept(self.rounds))
 
 
 @dataclass(frozen=True, kw_only=True)

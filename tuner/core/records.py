@@ -43,6 +43,11 @@ class FinalRow:
     speedup_ci95: tuple[float, float] | None
     #: Why there is no time; empty otherwise.
     reason: str = ""
+    #: Millijoules of one run under continuous load, the whole card's; None where it was not measured.
+    energy_mj: float | None = None
+    #: Rounds that count, over both processes, and those that were dropped for their clocks.
+    num_rounds: int = 0
+    num_dropped: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -59,6 +60,20 @@ def ratio_ci95(ratios: Sequence[float], *, seed: int = 0, num_resamples: int = 2
     draws = rng.integers(0, values.size, size=(num_resamples, values.size))
     low, high = np.percentile(np.median(values[draws], axis=1), [2.5, 97.5])
     return float(low), float(high)
+
+
+def median_upper_bound(values: Sequence[float], *, confidence: float = 0.95) -> float:
+    """A bound that the true median exceeds with a probability of at most 1 - `confidence`; infinity where there are too
+    few values to say (below 5 for 95 %).
+
+    It is the least order statistic that the sign test allows: at least j of n values lie below the true median with the
+    binomial probability P(B(n, 1/2) >= j). Source: Conover, "Practical Nonparametric Statistics", 3rd ed., section 3.2.
+    """
+    n = len(values)
+    for j in range(n // 2 + 1, n + 1):
+        if sum(math.comb(n, i) for i in range(j, n + 1)) / 2**n <= 1 - confidence:
+            return sorted(values)[j - 1]
+    return math.inf
 
 
 def tie_band(ci95: tuple[float, float]) -> float:

@@ -96,10 +96,17 @@ class LocalDispatcher:
         lane = self._lane(target_id, worker)
         return lane.submit(lane.probe)
 
-    def evaluate(self, target_id: str, problem: Problem, candidate: Candidate, worker: int = 0) -> Future[Outcome]:
+    def evaluate(
+        self,
+        target_id: str,
+        problem: Problem,
+        candidate: Candidate,
+        incumbent_speedup: float | None = None,
+        worker: int = 0,
+    ) -> Future[Outcome]:
         """Queues one candidate."""
         lane = self._lane(target_id, worker)
-        return lane.submit(lane.evaluator.evaluate, problem, candidate)
+        return lane.submit(lane.evaluator.evaluate, problem, candidate, incumbent_speedup)
 
     def finals(
         self, target_id: str, problem: Problem, candidates: tuple[Candidate, ...], worker: int = 0

@@ -45,8 +45,16 @@ class Dispatcher(Protocol):
         """Has the card looked at; ends in `Quarantined` where it is not fit, and ends its quarantine where it is."""
         ...
 
-    def evaluate(self, target_id: str, problem: Problem, candidate: Candidate, worker: int = 0) -> Future[Outcome]:
-        """Sends one candidate to be proven, built, checked and timed."""
+    def evaluate(
+        self,
+        target_id: str,
+        problem: Problem,
+        candidate: Candidate,
+        incumbent_speedup: float | None = None,
+        worker: int = 0,
+    ) -> Future[Outcome]:
+        """Sends one candidate to be proven, built, checked and timed; truncated where it is certainly far worse than
+        `incumbent_speedup`, the best so far against the library."""
         ...
 
     def finals(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tuner.core.evaluator import FinalsTimes
@@ -43,7 +43,7 @@ class Judgement:
     def to_json(self) -> dict[str, Any]:
         """For the manifest of `kernel`: the verdict, and the kernel's own figures beside the library's."""
         kernel = asdict(self.kernel) if self.kernel else {}
-        figures = ("trial_number", "time_us", "spread", "speedup", "speedup_ci95")
+        figures = ("trial_number", "time_us", "spread", "speedup", "speedup_ci95", "energy_mj")
         return {
             "verdict": str(self.verdict),
             "winner": str(self.winner),
@@ -53,15 +53,34 @@ class Judgement:
         }
 
 
+def best_speedup(trials: Iterable[Trial], before: float | None = None) -> float | None:
+    """Of ours against the library, `before` included: what others must come near to; None before the first.
+
+    A truncated trial's figure is too rough to be the measure of others.
+    """
+    found = [
+        trial.outcome.speedup
+        for trial in trials
+        if trial.candidate.plan_kind.is_ours and isinstance(trial.outcome, Measured) and not trial.outcome.truncated
+    ]
+    return max(found if before is None else [*found, before], default=None)
+
+
 def choose_finalists(history: Iterable[Trial]) -> tuple[Trial, ...]:
-    """The best measured trials of each kind, library first."""
-    measured = [(trial.outcome.time_us, trial) for trial in history if isinstance(trial.outcome, Measured)]
-    ranked = [trial for _, trial in sorted(measured, key=lambda item: (item[0], item[1].number))]
+    """The best measured trials of each kind, library first; a truncated one only where its kind has no other."""
+    measured = [(trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured)]
+    measured.sort(key=lambda item: (item[0].truncated, item[0].time_us, item[1].number))
     return tuple(
         trial
         for kind, count in NUM_FINALISTS.items()
-        for trial in [trial for trial in ranked if trial.candidate.plan_kind is kind][:count]
+        for trial in _first([item for item in measured if item[1].candidate.plan_kind is kind], count)
     )
+
+
+def _first(ranked: Sequence[tuple[Measured, Trial]], count: int) -> list[Trial]:
+    """The first few whose rounds did not end early, or the first alone."""
+    whole = [trial for outcome, trial in ranked if not outcome.truncated]
+    return whole[:count] or [trial for _, trial in ranked[:1]]
 
 
 def judge(finalists: Sequence[Trial], times: FinalsTimes) -> Judgement:
@@ -69,8 +88,11 @@ def judge(finalists: Sequence[Trial], times: FinalsTimes) -> Judgement:
     rows, by_kind = [], dict[PlanKind, tuple[float, ...]]()
     library_us = times.times_us[0]
     assert library_us is not None
-    for trial, times_us, reason in zip(finalists, times.times_us, times.reasons, strict=True):
-        rows.append(_row(trial, times_us, library_us, reason, times.process_of_round))
+    energies_mj = times.energy_mj or (None,) * len(finalists)
+    told = zip(finalists, times.times_us, times.reasons, energies_mj, strict=True)
+    for trial, times_us, reason, energy_mj in told:
+        row = _row(trial, times_us, library_us, reason, times.process_of_round)
+        rows.append(replace(row, energy_mj=energy_mj, num_dropped=times.num_dropped))
         kind = trial.candidate.plan_kind
         if times_us and (kind not in by_kind or median(times_us) < median(by_kind[kind])):
             by_kind[kind] = times_us
@@ -94,4 +116,5 @@ def _row(
         speedup=against.speedup if against else None,
         speedup_ci95=against.ci95 if against else None,
         reason=reason,
+        num_rounds=len(times_us) if times_us else 0,
     )

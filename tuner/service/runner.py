@@ -21,7 +21,7 @@ from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Quarantined, TunerError, WorkerError
 from tuner.search import Searcher
 from tuner.service.claims import Claims
-from tuner.service.finals import Judgement, choose_finalists, judge
+from tuner.service.finals import Judgement, best_speedup, choose_finalists, judge
 from tuner.service.inspector import Inspector, looks_at, problem_of
 from tuner.service.packing import pack_zip
 from tuner.service.waiting import Stopped, result_of
@@ -181,12 +181,13 @@ class Runner:
         past = self._history(job.id)
         searcher = Searcher(Space(spec.workload, self.target.gpu), seed=spec.seed, history=past)
         search_s, mark = job.search_s, time.monotonic()
+        incumbent = best_speedup(past)
         for number in range(len(past), spec.budget.trials):
             candidate = searcher.ask() if search_s < spec.budget.seconds else None
             if candidate is None:
                 return
             started_at = self._clock()
-            outcome = self._await(self._at(self._dispatcher.evaluate, problem, candidate))
+            outcome = self._await(self._at(self._dispatcher.evaluate, problem, candidate, incumbent))
             trial = Trial(
                 number=number, candidate=candidate, outcome=outcome, started_at=started_at, finished_at=self._clock()
             )
@@ -195,6 +196,7 @@ class Runner:
                 trials.record(session, job.id, trial, now - mark)
             search_s += now - mark
             searcher.tell(trial)
+            incumbent = best_speedup([trial], incumbent)
             self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on
             mark = time.monotonic()
 

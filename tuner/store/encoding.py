@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import struct
+from dataclasses import asdict
 from typing import Any
 
 from tuner.core.job import Trial
@@ -17,23 +17,15 @@ from tuner.core.outcome import (
     Rejected,
     Stage,
 )
+from tuner.core.procedure import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.schedule import Schedule
 from tuner.store.models import TrialRow
+from tuner.store.rounds import pack_rounds, unpack_rounds
 
 
 def outcome_kind(outcome: Outcome) -> str:
     """``measured``, ``rejected`` or ``failed``."""
     return type(outcome).__name__.lower()
-
-
-def pack_samples(samples_us: tuple[float, ...]) -> bytes:
-    """Little-endian float64, 8 bytes a sample."""
-    return struct.pack(f"<{len(samples_us)}d", *samples_us)
-
-
-def unpack_samples(packed: bytes | None) -> tuple[float, ...]:
-    """Inverse of `pack_samples`; samples that were dropped are no samples."""
-    return struct.unpack(f"<{len(packed) // 8}d", packed) if packed else ()
 
 
 def candidate_to_json(candidate: Candidate) -> dict[str, Any]:
@@ -57,8 +49,11 @@ def _outcome_columns(outcome: Outcome) -> dict[str, Any]:
                 "speedup": outcome.speedup,
                 "spread": outcome.spread,
                 "rel_error": outcome.rel_error,
-                "samples": pack_samples(outcome.samples_us),
+                "samples": pack_rounds(outcome.rounds) if outcome.rounds else None,
                 "metrics": [[metric.tag, metric.unit, metric.value] for metric in outcome.metrics],
+                "procedure": asdict(outcome.procedure) if outcome.procedure else None,
+                "truncated": outcome.truncated,
+                "reason": outcome.remark or None,
             }
         case Rejected():
             return {"stage": str(outcome.stage), "reason": outcome.reason}
@@ -94,9 +89,23 @@ def _outcome_from_row(row: TrialRow) -> Outcome:
         speedup=speedup,
         spread=spread,
         rel_error=rel_error,
-        samples_us=unpack_samples(row.samples),
+        rounds=unpack_rounds(row.samples),
         metrics=tuple(Metric(tag=tag, unit=unit, value=value) for tag, unit, value in row.metrics or ()),
         stage_s=row.stage_s,
+        procedure=_procedure(row.procedure),
+        truncated=bool(row.truncated),
+        remark=row.reason or "",
+    )
+
+
+def _procedure(data: dict[str, Any] | None) -> Procedure | None:
+    if data is None:
+        return None
+    return Procedure(
+        l2=CacheState(data["l2"]),
+        regime=Regime(data["regime"]),
+        launch=LaunchStyle(data["launch"]),
+        chain_length=data["chain_length"],
     )
 
 

@@ -75,18 +75,23 @@ class TrialRow(Base):
     #: Where it ended; null for measured.
     stage: Mapped[str | None] = mapped_column(String(16))
     failure_kind: Mapped[str | None] = mapped_column(String(32))
+    #: Why it ended; of a measured trial, what weakens its figures.
     reason: Mapped[str | None] = mapped_column(Text)
     time_us: Mapped[float | None]
     library_us: Mapped[float | None]
     speedup: Mapped[float | None]
     spread: Mapped[float | None]
     rel_error: Mapped[float | None]
-    #: Time of each round as little-endian float64; null once `gc` has dropped them.
+    #: The rounds, packed; null once `gc` has dropped them.
     samples: Mapped[bytes | None] = mapped_column(LargeBinary)
     metrics: Mapped[list[list[Any]] | None] = mapped_column(JSON(none_as_null=True))
     stage_s: Mapped[dict[str, Any]] = mapped_column(JSON)
     started_at: Mapped[float]
     finished_at: Mapped[float]
+    #: How the time was taken; null for what was not measured, and in rows of older versions.
+    procedure: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    #: Whether its rounds ended early; null as above.
+    truncated: Mapped[bool | None]
 
 
 class EventRow(Base):

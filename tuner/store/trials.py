@@ -75,7 +75,7 @@ def _improve(job: JobRow, trial: Trial) -> bool:
 def _summary(trial: Trial, job: JobRow) -> dict[str, Any]:
     schedule, outcome = trial.candidate.schedule, trial.outcome
     if isinstance(outcome, Measured):
-        figures = {"time_us": outcome.time_us, "speedup": outcome.speedup, "reason": ""}
+        figures = {"time_us": outcome.time_us, "speedup": outcome.speedup, "reason": outcome.remark}
     else:
         figures = {"time_us": None, "speedup": None, "reason": outcome.reason}
     return {

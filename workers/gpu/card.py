@@ -67,6 +67,13 @@ class CardView:
         except pynvml.NVMLError:
             return 0
 
+    def energy_mj(self) -> float | None:
+        """Energy that the card has taken since the driver was loaded; None where the driver does not say."""
+        try:
+            return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handle))
+        except pynvml.NVMLError:
+            return None
+
     def _pids(self) -> frozenset[int]:
         try:
             return frozenset(int(p.pid) for p in pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle))

@@ -118,10 +118,10 @@ def _answer(session: Session, request: Request) -> Answer:
         match request:
             case PrepareRequest(problem=problem):
                 return session.prepare(problem)
-            case EvaluateRequest(problem=problem, work=work):
-                return session.evaluate(problem, work)
-            case FinalsRequest(problem=problem, works=works, num_rounds=num_rounds):
-                return session.finals(problem, works, num_rounds)
+            case EvaluateRequest():
+                return session.evaluate(request.problem, request.work, request.incumbent_speedup, energy=request.energy)
+            case FinalsRequest():
+                return session.finals(request.problem, request.works, request.num_rounds, energy=request.energy)
             case CountRequest(problem=problem, work=work, metrics=metrics):
                 return session.count(problem, work, metrics)
             case TraceRequest(problem=problem, work=work):

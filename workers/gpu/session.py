@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import statistics
 import time
 from dataclasses import replace
 from typing import Any
 
 import cupy
 
-from tuner.core import stats
 from tuner.core.evaluator import Problem
 from tuner.core.inspection import no_counters
-from tuner.core.outcome import Failed, FailureKind, Measured, Metric, PlanKind, Rejected, Stage
+from tuner.core.outcome import Failed, FailureKind, Metric, PlanKind, Rejected, Stage
 from tuner.errors import InvalidInput
 from workers.cuda_errors import classify
 from workers.gpu.algorithms import pick_algorithms
@@ -25,21 +23,21 @@ from workers.gpu.cublaslt import CublasLt
 from workers.gpu.data import DoesNotFit, ProblemData
 from workers.gpu.integrity import Integrity, Overwritten
 from workers.gpu.launch import Kernel, LaunchRefused
+from workers.gpu.measure import measure, measure_run_energy, measure_together
 from workers.gpu.timing import Timer
 from workers.gpu.trace import trace_once
 from workers.messages import CountAnswer, EvaluateAnswer, FinalsAnswer, PrepareAnswer, TraceAnswer, Work
 from workers.parameter import OpBuffers
-from workers.stop_rules import stop_rule
 
 
 class Prepared:
     """A problem on the card, with its library baseline."""
 
-    def __init__(self, problem: Problem, tools: Any, lt: CublasLt) -> None:
+    def __init__(self, problem: Problem, tools: Any, lt: CublasLt, view: CardView | None) -> None:
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         self.problem = problem
         self.data = ProblemData(problem, int(properties["l2CacheSize"]))
-        self.timer = Timer(self.data, tools)
+        self.timer = Timer(self.data, tools, view)
         self.library = LibraryRunner(lt, self.data, tools.get_function("tuner_epilogue"))
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.picked = pick_algorithms(self.library, self.timer)
@@ -91,10 +89,12 @@ class Session:
         """What a request that ended with `error` has come to."""
         return _failure(Stage.LAUNCH, error, {})
 
-    def evaluate(self, problem: Problem, work: Work) -> EvaluateAnswer:
-        """Numbers, then time. Every fault of the candidate is an outcome."""
+    def evaluate(
+        self, problem: Problem, work: Work, incumbent_speedup: float | None = None, *, energy: bool = False
+    ) -> EvaluateAnswer:
+        """Numbers, then time, then energy where it is asked for. Every fault of the candidate is an outcome."""
         kernels = Kernels()
-        answer = self._evaluate(problem, work, kernels)
+        answer = self._evaluate(problem, work, kernels, incumbent_speedup, energy)
         if answer.poisoned:
             return answer
         try:  # only now: until its frames were gone, a failure kept what it was working with
@@ -103,7 +103,9 @@ class Session:
             return EvaluateAnswer(outcome=_failure(Stage.TIME, error, answer.outcome.stage_s), poisoned=True)
         return answer
 
-    def _evaluate(self, problem: Problem, work: Work, kernels: Kernels) -> EvaluateAnswer:
+    def _evaluate(
+        self, problem: Problem, work: Work, kernels: Kernels, incumbent_speedup: float | None, energy: bool
+    ) -> EvaluateAnswer:
         stage_s: dict[str, float] = {}
         stage = Stage.LAUNCH
         begin = time.perf_counter()
@@ -125,9 +127,13 @@ class Session:
             prepared.check_intact(runner)
             finish(Stage.TIME, "check")
             num_foreign = self._num_foreign()
-            measured = _measure(prepared, runner, work)
+            measured = measure(prepared, runner, work, incumbent_speedup)
             foreign = _foreign_metric(num_foreign, self._num_foreign())
-            finish(Stage.CHECK, "time")
+            finish(Stage.TIME if energy else Stage.CHECK, "time")
+            joules: tuple[Metric, ...] = ()
+            if energy:
+                joules = measure_run_energy(prepared, runner)
+                finish(Stage.CHECK, "energy")
             last = check_after_timing(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
             prepared.check_intact(runner)
             finish(Stage.CHECK, "check_after")
@@ -138,14 +144,16 @@ class Session:
             failed = _failure(stage, _worst(error, prepared, runner), stage_s)
             return EvaluateAnswer(outcome=failed, poisoned=failed.kind not in _HARMLESS)
         outcome = replace(
-            measured, rel_error=max(rel_error, last), metrics=(*measured.metrics, *foreign), stage_s=stage_s
+            measured, rel_error=max(rel_error, last), metrics=(*measured.metrics, *foreign, *joules), stage_s=stage_s
         )
         return EvaluateAnswer(outcome=outcome)
 
     def _num_foreign(self) -> int | None:
         return None if self._view is None else self._view.num_foreign()
 
-    def finals(self, problem: Problem, works: tuple[Work, ...], num_rounds: int) -> FinalsAnswer:
+    def finals(
+        self, problem: Problem, works: tuple[Work, ...], num_rounds: int, *, energy: bool = False
+    ) -> FinalsAnswer:
         """All works in the same rounds; each is checked first, and one that fails has a reason instead of times."""
         prepared = self._prepare(problem)
         kernels = Kernels()
@@ -160,20 +168,22 @@ class Session:
             reasons.append(_fault(prepared, runner, work))
             if not reasons[-1]:
                 runners.append(runner)
-        graphs = [prepared.timer.capture(runner) for runner in runners]
-        times = prepared.timer.rounds(graphs, lambda times, _: len(times[0]) >= num_rounds) if graphs else []
+        times, num_dropped, energies = measure_together(prepared, runners, num_rounds, energy=energy)
         late = [runner.abort_record() or "" for runner in runners]
         for runner in runners:
             prepared.check_intact(runner)
-        rows = iter(zip(times, late, strict=True))
-        answer: list[tuple[float, ...] | None] = []
+        rows = iter(zip(times, energies, late, strict=True))
+        times_us: list[tuple[float, ...] | None] = []
+        energy_mj: list[float | None] = []
         for i, reason in enumerate(reasons):
-            row, record = next(rows) if not reason else ([], "")
+            row, run_mj, record = next(rows) if not reason else ([], None, "")
             reasons[i] = reason or record
-            answer.append(None if reasons[i] else tuple(row))
-        del graphs
+            times_us.append(None if reasons[i] else tuple(row))
+            energy_mj.append(None if reasons[i] else run_mj)
         kernels.unload()
-        return FinalsAnswer(times_us=tuple(answer), reasons=tuple(reasons))
+        return FinalsAnswer(
+            times_us=tuple(times_us), reasons=tuple(reasons), num_dropped=num_dropped, energy_mj=tuple(energy_mj)
+        )
 
     def count(self, problem: Problem, work: Work, metrics: tuple[str, ...] | None) -> CountAnswer:
         """Counters over cold runs; a candidate's fault is the report's reason."""
@@ -200,7 +210,7 @@ class Session:
         if self._prepared is None or self._prepared.problem != problem:
             self._prepared = None
             cupy.get_default_memory_pool().free_all_blocks()
-            self._prepared = Prepared(problem, self._tools, self._lt)
+            self._prepared = Prepared(problem, self._tools, self._lt, self._view)
         return self._prepared
 
 
@@ -292,41 +302,3 @@ def _fault(prepared: Prepared, runner: Runner, work: Work) -> str:
         reason = str(error)
     prepared.check_intact(runner)
     return reason
-
-
-def _measure(prepared: Prepared, runner: Runner, work: Work) -> Measured:
-    """Rounds with the library until the ratio is known well enough; `rel_error` and `stage_s` are not filled in."""
-    rule = stop_rule(prepared.problem.objective.regime)
-    graph = prepared.timer.capture(runner)
-    if work.plan_kind is PlanKind.LIBRARY:
-        (times,) = prepared.timer.rounds([graph], lambda t, s: rule.is_over(t[0], s))
-        library = times
-    else:
-        library, times = prepared.timer.rounds(
-            [prepared.library_graph, graph],
-            lambda t, s: rule.is_over([x / y for x, y in zip(*t, strict=True)], s),
-        )
-    record = runner.abort_record()
-    if record:
-        raise Aborted(record)
-    return Measured(
-        time_us=statistics.median(times),
-        library_us=statistics.median(library),
-        speedup=statistics.median([x / y for x, y in zip(library, times, strict=True)]),
-        spread=stats.relative_spread(times),
-        samples_us=tuple(times),
-        rel_error=0.0,
-        metrics=_metrics(prepared, work),
-    )
-
-
-def _metrics(prepared: Prepared, work: Work) -> tuple[Metric, ...]:
-    length = Metric(tag="chain_length", unit="", value=prepared.data.chain_length)
-    if work.plan_kind is PlanKind.LIBRARY:
-        return (length, *prepared.picked.metrics([op.name for op in prepared.data.workload.ops]))
-    return (
-        length,
-        Metric(tag="num_tasks", unit="", value=sum(plan.plan.num_tasks for plan in work.plans)),
-        Metric(tag="num_ctas", unit="", value=max(plan.plan.num_ctas for plan in work.plans)),
-        Metric(tag="dynamic_smem", unit="bytes", value=work.smem_bytes),
-    )

@@ -1,19 +1,26 @@
-"""How long: chains of launches in graphs, interleaved with the library round by round, cold by rotation.
+"""How long: chains of launches in graphs, interleaved with the library round by round.
 
 A sample is one graph launch of `chain_length` runs on distinct weights, between two events; a delay kernel in front of
-the first event keeps the host's launch latency out. Its time over the chain's length is the time of one run.
+the first event keeps the host's launch latency out. Its time over the chain's length is the time of one run. Every SM's
+cycle counter and the global timer are read in front of the delay and behind the second event: the clock of the sample.
+
+What the L2 holds (`Cold`, `Warm`) and which power state the card is in (`Burst`, `Sustained`) are objects that a timer
+is given; nothing else knows how they are brought about.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import cupy
 
-from tuner.core.job import Regime
+from tuner.core.outcome import PlanKind
+from tuner.core.procedure import CacheState, Procedure, Regime
+from workers.clocks import Sample, mean_clock_mhz
 from workers.gpu.baselines import Runner
+from workers.gpu.card import CardView
 from workers.gpu.data import ProblemData
 
 #: SM clock cycles of the delay in front of a sample: about 50 us, more than a graph launch takes the host.
@@ -23,75 +30,202 @@ _BURST_PAUSE_S = 0.002
 #: Load of the same kind in front of every sample in sustained, seconds: the card settles at its power limit.
 _SUSTAINED_LOAD_S = 0.08
 _FLUSH_CTAS = 1024
+#: SMs that a reading has room for; `%smid` of a larger card's others is left out.
+_MAX_SMS = 256
+
+
+class L2State(Protocol):
+    """Brings the L2 into its state in front of a sample."""
+
+    def enqueue(self, timer: Timer, graph: Any) -> None:
+        """Enqueues what does it on the current stream; `graph` is what will be sampled."""
+        ...
+
+
+class Cold:
+    """Nothing of use: the chain's weights rotate; where they are less than three times the L2, that much is read."""
+
+    def enqueue(self, timer: Timer, graph: Any) -> None:
+        """Enqueues the read, where it is needed."""
+        if timer.data.needs_flush:
+            timer.enqueue_flush()
+
+
+class Warm:
+    """What the same chain left there."""
+
+    def enqueue(self, timer: Timer, graph: Any) -> None:
+        """Enqueues the chain once, not timed."""
+        graph.launch(timer.stream)
+
+
+class PowerState(Protocol):
+    """Brings the card into its power state."""
+
+    def before_round(self, timer: Timer, first: Any) -> None:
+        """Once a round; `first` is the first graph of all rounds."""
+        ...
+
+    def before_sample(self, timer: Timer, graph: Any) -> None:
+        """Before each sample, which is of `graph`."""
+        ...
+
+    def event_bits(self, timer: Timer) -> int:
+        """The driver's reasons for the clocks, asked while a sample runs; 0 where they do not matter."""
+        ...
+
+
+class Burst:
+    """After an idle pause, clocks high."""
+
+    def before_round(self, timer: Timer, first: Any) -> None:
+        """Pauses; then one sample, not counted, wakes the clocks."""
+        time.sleep(_BURST_PAUSE_S)
+        timer.sample_us(first)
+
+    def before_sample(self, timer: Timer, graph: Any) -> None:
+        """Nothing: the round's samples follow each other at once."""
+
+    def event_bits(self, timer: Timer) -> int:
+        """The clock itself says enough."""
+        return 0
+
+
+class Sustained:
+    """Under load by the same graph, at the power limit: each meets it by its own doing."""
+
+    def before_round(self, timer: Timer, first: Any) -> None:
+        """Nothing: every sample has its load."""
+
+    def before_sample(self, timer: Timer, graph: Any) -> None:
+        """Loads the card."""
+        end = time.perf_counter() + _SUSTAINED_LOAD_S
+        for _ in timer.keep_busy(graph):
+            if time.perf_counter() > end:
+                return
+
+    def event_bits(self, timer: Timer) -> int:
+        """A slowdown for heat spoils a sample; the power cap does not."""
+        return timer.card.clock_event_bits() if timer.card else 0
+
+
+L2_STATES: dict[CacheState, L2State] = {CacheState.COLD: Cold(), CacheState.WARM: Warm()}
+POWER_STATES: dict[Regime, PowerState] = {Regime.BURST: Burst(), Regime.SUSTAINED: Sustained()}
 
 
 class Timer:
-    """Times runners over one problem's slots."""
+    """Times runners over one problem's slots, by the procedure of its objective."""
 
-    def __init__(self, data: ProblemData, tools: Any) -> None:
-        """`tools` is the module of tools.cu."""
-        self._data = data
+    def __init__(self, data: ProblemData, tools: Any, card: CardView | None = None) -> None:
+        """`tools` is the module of tools.cu; `card` tells why clocks are low, where somebody looks."""
+        self.data = data
+        self.card = card
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        objective = data.problem.objective
+        self._l2, self._power = L2_STATES[objective.l2], POWER_STATES[objective.regime]
         self._delay = tools.get_function("tuner_delay")
         self._flush = tools.get_function("tuner_flush")
+        self._read_clocks = tools.get_function("tuner_read_clocks")
+        self._num_sms = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["multiProcessorCount"])
+        #: [front or behind][SM][sample, cycles, ns]
+        self._readings = cupy.zeros((2, _MAX_SMS, 3), dtype=cupy.uint64)
+        self._num_samples = 0
         self._sink = cupy.zeros(1, dtype=cupy.uint32)
-        self._stream = cupy.cuda.Stream(non_blocking=True)
         self._begin, self._end = cupy.cuda.Event(), cupy.cuda.Event()
+        cupy.cuda.Device().synchronize()  # the zeros are on another stream
+
+    def procedure(self, kind: PlanKind) -> Procedure:
+        """What the times of a plan kind are times of."""
+        objective = self.data.problem.objective
+        return Procedure(
+            l2=objective.l2,
+            regime=objective.regime,
+            launch=kind.launch_style,
+            chain_length=self.data.chain_length,
+        )
 
     def capture(self, runner: Runner) -> Any:
         """The chain of `runner` as a graph."""
-        with self._stream:
-            self._stream.begin_capture()
+        with self.stream:
+            self.stream.begin_capture()
             try:
-                for slot in range(self._data.chain_length):
-                    runner.enqueue(self._data.slot_ops(slot), self._stream.ptr)
+                for slot in range(self.data.chain_length):
+                    runner.enqueue(self.data.slot_ops(slot), self.stream.ptr)
             finally:
-                graph = self._stream.end_capture()
+                graph = self.stream.end_capture()
         return graph
 
     def lead_in(self, *, flush: bool) -> None:
         """Enqueues on the current stream what stands in front of a sample: a read of three times the L2, where
         `flush`, and the delay."""
         if flush:
-            vectors = self._data.flush_buffer.nbytes // 16
-            self._flush((_FLUSH_CTAS,), (256,), (self._data.flush_buffer, cupy.int64(vectors), self._sink))
+            self.enqueue_flush()
         self._delay((1,), (1,), (cupy.int64(_DELAY_CYCLES),))
+
+    def enqueue_flush(self) -> None:
+        """Enqueues a read of three times the L2 on the current stream."""
+        vectors = self.data.flush_buffer.nbytes // 16
+        self._flush((_FLUSH_CTAS,), (256,), (self.data.flush_buffer, cupy.int64(vectors), self._sink))
+
+    def sample(self, graph: Any, power: PowerState | None = None) -> Sample:
+        """One sample; `power` is asked for the driver's reasons while it runs."""
+        self._num_samples += 1
+        with self.stream:
+            self._l2.enqueue(self, graph)
+            self._enqueue_reading(0)
+            self.lead_in(flush=False)
+            self._begin.record(self.stream)
+            graph.launch(self.stream)
+            self._end.record(self.stream)
+            self._enqueue_reading(1)
+            event_bits = power.event_bits(self) if power else 0
+            front, behind = self._readings.get()
+        self._end.synchronize()
+        chain_us = 1e3 * float(cupy.cuda.get_elapsed_time(self._begin, self._end))
+        return Sample(
+            time_us=chain_us / self.data.chain_length,
+            clock_mhz=mean_clock_mhz(front, behind, self._num_samples),
+            event_bits=event_bits,
+        )
+
+    def _enqueue_reading(self, side: int) -> None:
+        args = (self._readings[side], cupy.uint32(_MAX_SMS), cupy.uint64(self._num_samples))
+        self._read_clocks((self._num_sms,), (32,), args)
 
     def sample_us(self, graph: Any) -> float:
         """Time of one run of the chain's, microseconds."""
-        with self._stream:
-            self.lead_in(flush=self._data.needs_flush)
-            self._begin.record(self._stream)
-            graph.launch(self._stream)
-            self._end.record(self._stream)
-        self._end.synchronize()
-        return 1e3 * cupy.cuda.get_elapsed_time(self._begin, self._end) / self._data.chain_length  # type: ignore[no-any-return]
+        return self.sample(graph).time_us
 
-    def rounds(self, graphs: Sequence[Any], is_over: Callable[[list[list[float]], float], bool]) -> list[list[float]]:
-        """[graph][round] times in microseconds, every graph once a round, the order turned every round.
+    def rounds(self, graphs: Sequence[Any], is_over: Callable[[list[list[Sample]], float], bool]) -> list[list[Sample]]:
+        """[graph][round] samples, every graph once a round, the order turned every round.
 
-        `is_over` sees the times so far and the seconds since the start.
+        `is_over` sees the samples so far and the seconds since the start.
         """
-        sustained = self._data.problem.objective.regime is Regime.SUSTAINED
         for graph in graphs:
-            self.sample_us(graph)  # loads what is loaded lazily; not counted
-        times: list[list[float]] = [[] for _ in graphs]
+            self.sample(graph)  # loads what is loaded lazily; not counted
+        tracks: list[list[Sample]] = [[] for _ in graphs]
         start = time.perf_counter()
-        while not is_over(times, time.perf_counter() - start):
-            if not sustained:
-                time.sleep(_BURST_PAUSE_S)
-                self.sample_us(graphs[0])  # wakes the clocks; not counted
-            first = len(times[0]) % len(graphs)
+        while not is_over(tracks, time.perf_counter() - start):
+            self._power.before_round(self, graphs[0])
+            first = len(tracks[0]) % len(graphs)
             for i in [*range(first, len(graphs)), *range(first)]:
-                if sustained:
-                    self._load(graphs[i])
-                times[i].append(self.sample_us(graphs[i]))
-        return times
+                self._power.before_sample(self, graphs[i])
+                tracks[i].append(self.sample(graphs[i], self._power))
+        return tracks
 
-    def _load(self, graph: Any) -> None:
-        """Keeps the card busy with `graph`, two launches queued at a time so that it never idles."""
-        end = time.perf_counter() + _SUSTAINED_LOAD_S
-        graph.launch(self._stream)
-        while time.perf_counter() < end:
-            self._begin.record(self._stream)
-            graph.launch(self._stream)
-            self._begin.synchronize()
+    def keep_busy(self, graph: Any, launches_a_turn: int = 1) -> Iterator[int]:
+        """Launches finished so far, again and again, as long as it is asked; the next turn's are queued already, so
+        that the card never idles. What is queued when the caller stops asking is left to run."""
+        done = cupy.cuda.Event(), cupy.cuda.Event()
+        turn = 0
+        self._enqueue_turn(graph, launches_a_turn, done[0])
+        while True:
+            self._enqueue_turn(graph, launches_a_turn, done[(turn + 1) % 2])
+            done[turn % 2].synchronize()
+            turn += 1
+            yield turn * launches_a_turn
+
+    def _enqueue_turn(self, graph: Any, num_launches: int, done: Any) -> None:
+        for _ in range(num_launches):
+            graph.launch(self.stream)
+        done.record(self.stream)

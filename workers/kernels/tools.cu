@@ -11,6 +11,21 @@ extern "C" __global__ void tuner_delay(long long cycles) {
   }
 }
 
+// Each SM's cycle counter beside the global timer: out[smid] = {sample, cycles, ns}. One CTA per SM on an idle card;
+// an SM that got none keeps an older sample's number, by which the host leaves it out. Two readings of one SM give its
+// mean clock between them: the counter runs on from kernel to kernel.
+extern "C" __global__ void tuner_read_clocks(u64* out, u32 num_slots, u64 sample) {
+  u32 sm;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+  if (threadIdx.x != 0 || sm >= num_slots) return;
+  u64 cycles, ns;
+  asm volatile("mov.u64 %0, %%clock64;" : "=l"(cycles)::"memory");
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns)::"memory");
+  out[3 * sm] = sample;
+  out[3 * sm + 1] = cycles;
+  out[3 * sm + 2] = ns;
+}
+
 // Reads `count` 16-byte vectors, so that what lay in the L2 before is gone; the sum keeps the loads alive.
 extern "C" __global__ void tuner_flush(const uint4* buffer, long long count, u32* sink) {
   u32 sum = 0;

@@ -1,0 +1,136 @@
+"""The stopwatch on a card: clocks, repeatability, energy, and an early end for the hopeless."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.gpu.helpers import fused, problem, run, schedule
+from tuner.core.evaluator import Problem
+from tuner.core.gpu import Gpu
+from tuner.core.outcome import Candidate, Measured, PlanKind
+from tuner.core.procedure import CacheState, LaunchStyle, Procedure, Regime
+from tuner.core.workload import ffn_pair
+from workers.build import Builder
+from workers.candidates import Prepared, prepare
+from workers.cards import Card
+from workers.render import device_text
+
+pytest.importorskip("cupy")
+
+
+from workers.gpu.card import CardView
+from workers.gpu.session import Session
+
+#: 64 rows of a layer of an 8-billion-parameter model, halved: its chain alone is cold.
+WORKLOAD = ffn_pair(m=64, d_in=2048, d_hidden=7168, d_out=2048)
+GOOD = schedule(((64, 64, 64), (64, 64, 64)), stages=4)
+#: The same in tiles so small that each weight is read four times.
+TINY = schedule(((16, 32, 32), (16, 32, 32)), stages=2)
+
+
+@pytest.fixture(scope="module")
+def watched(card: Card, builder: Builder, gpu: Gpu) -> Session:
+    """What the child does, in this process, with a view of the card."""
+    view = CardView(card.uuid)
+    session = Session(builder.build(device_text("tools.cu"), gpu.arch).cubin, view)
+    view.remember_own()
+    return session
+
+
+def asked_in(regime: Regime, l2: CacheState = CacheState.COLD) -> Problem:
+    asked = problem(WORKLOAD)
+    return replace(asked, objective=replace(asked.objective, regime=regime, l2=l2))
+
+
+def ready(builder: Builder, gpu: Gpu, candidate: Candidate) -> Prepared:
+    prepared = prepare(WORKLOAD, gpu, candidate, builder, {})
+    assert not prepared.refusal
+    return prepared
+
+
+@pytest.mark.parametrize("regime", list(Regime))
+def test_every_sample_has_a_clock_that_the_card_can_run_at(
+    watched: Session, builder: Builder, gpu: Gpu, regime: Regime
+) -> None:
+    measured = run(watched, builder, gpu, asked_in(regime), fused(GOOD))
+    clocks = [mhz for one in measured.rounds for mhz in (one.clock_mhz, one.library_clock_mhz)]
+    assert all(1000 <= mhz <= 2100 for mhz in clocks), clocks
+    assert measured.procedure == Procedure(l2=CacheState.COLD, regime=regime, launch=LaunchStyle.PLAIN, chain_length=8)
+    figures = {metric.tag: metric.value for metric in measured.metrics}
+    assert figures["num_rounds"] == len(measured.rounds)
+    assert measured.remark == "", (measured.remark, clocks)
+
+
+def test_a_reading_in_front_and_behind_covers_every_sm(watched: Session) -> None:
+    prepared = watched._prepare(asked_in(Regime.BURST))
+    timer = prepared.timer
+    timer.sample(prepared.library_graph)
+    readings = timer._readings.get()[:, : timer._num_sms]
+    covered = (readings[:, :, 0] == timer._num_samples).all(axis=0)
+    assert covered.sum() >= 0.9 * timer._num_sms
+
+
+@pytest.mark.parametrize("regime", list(Regime))
+def test_the_same_candidate_twice_takes_the_same_time(
+    watched: Session, builder: Builder, gpu: Gpu, regime: Regime
+) -> None:
+    first, again = (run(watched, builder, gpu, asked_in(regime), fused(GOOD)) for _ in range(2))
+    assert again.speedup == pytest.approx(first.speedup, rel=0.03)
+    assert again.time_us == pytest.approx(first.time_us, rel=0.03)
+
+
+def test_a_trial_in_burst_is_timed_within_half_a_second(watched: Session, builder: Builder, gpu: Gpu) -> None:
+    run(watched, builder, gpu, asked_in(Regime.BURST), fused(GOOD))
+    measured = run(watched, builder, gpu, asked_in(Regime.BURST), fused(GOOD))
+    assert measured.stage_s["time"] < 0.5
+    assert list(measured.stage_s) == ["prepare", "load", "check", "time", "check_after"]
+
+
+def test_warm_is_not_slower_than_cold(watched: Session, builder: Builder, gpu: Gpu) -> None:
+    small = problem(ffn_pair(m=64, d_in=512, d_hidden=2048, d_out=512))
+    warm_asked = replace(small, objective=replace(small.objective, l2=CacheState.WARM))
+    cold, warm = (run(watched, builder, gpu, asked, fused(GOOD)) for asked in (small, warm_asked))
+    assert warm.time_us < 1.02 * cold.time_us
+    assert (cold.procedure.l2, warm.procedure.l2) == (CacheState.COLD, CacheState.WARM)  # type: ignore[union-attr]
+
+
+def test_what_is_certainly_worse_ends_early_and_keeps_its_time(watched: Session, builder: Builder, gpu: Gpu) -> None:
+    asked = asked_in(Regime.BURST)
+    good = run(watched, builder, gpu, asked, fused(GOOD))
+    work = ready(builder, gpu, fused(TINY)).work
+    whole = watched.evaluate(asked, work).outcome
+    early = watched.evaluate(asked, work, good.speedup).outcome
+    assert isinstance(whole, Measured)
+    assert isinstance(early, Measured)
+    assert whole.speedup < 0.7 * good.speedup, "the planted candidate is not slow"
+    assert (whole.truncated, early.truncated) == (False, True)
+    assert 5 <= len(early.rounds) <= 8 < len(whole.rounds)
+    assert early.time_us == pytest.approx(whole.time_us, rel=0.05)
+    library = Candidate(plan_kind=PlanKind.LIBRARY)
+    unhurt = watched.evaluate(asked, ready(builder, gpu, library).work, 100.0).outcome
+    assert isinstance(unhurt, Measured)
+    assert not unhurt.truncated
+
+
+def test_the_energy_of_a_run_is_its_time_at_a_plausible_power(watched: Session, builder: Builder, gpu: Gpu) -> None:
+    asked = asked_in(Regime.SUSTAINED)
+    outcome = watched.evaluate(asked, ready(builder, gpu, fused(GOOD)).work, energy=True).outcome
+    assert isinstance(outcome, Measured)
+    figures = {metric.tag: metric.value for metric in outcome.metrics}
+    assert 100 < figures["power"] < 800
+    assert figures["energy_per_run"] == pytest.approx(1e-3 * figures["power"] * outcome.time_us, rel=0.1)
+    assert 1.0 < outcome.stage_s["energy"] < 3.0
+
+
+def test_finalists_are_paired_round_by_round_and_told_their_energy(
+    watched: Session, builder: Builder, gpu: Gpu
+) -> None:
+    works = tuple(ready(builder, gpu, c).work for c in (Candidate(plan_kind=PlanKind.LIBRARY), fused(GOOD)))
+    answer = watched.finals(asked_in(Regime.BURST), works, 6, energy=True)
+    lengths = {len(row) for row in answer.times_us if row}
+    assert lengths == {6 - answer.num_dropped}
+    assert all(run_mj and run_mj > 0 for run_mj in answer.energy_mj)
+    untold = watched.finals(asked_in(Regime.BURST), works, 3)
+    assert untold.energy_mj == (None, None)

@@ -1,0 +1,49 @@
+"""Raw samples: what each round of a trial gave, and why some rounds do not count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class DropReason(StrEnum):
+    """Why a round does not count; both of its samples go, so that ratios stay paired."""
+
+    #: Burst: a sample ran at less than 95 % of the highest SM clock of the trial.
+    SLOW_CLOCK = "slow_clock"
+    #: Sustained: a sample ran at more than 5 % off the median SM clock of its kind in the trial.
+    OFF_CLOCK = "off_clock"
+    #: Sustained: the driver reported a thermal or hardware slowdown.
+    SLOWDOWN = "slowdown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """One interleaved sample of the candidate and of the library."""
+
+    #: Time of one run of the candidate, microseconds.
+    time_us: float
+    #: The library's in the same round; None for the library itself.
+    library_us: float | None = None
+    #: Mean SM clock of each sample, MHz; 0 where it is not known.
+    clock_mhz: int = 0
+    library_clock_mhz: int = 0
+    #: None where it counts.
+    dropped: DropReason | None = None
+
+
+def kept(rounds: Sequence[Round]) -> list[Round]:
+    """The rounds that count."""
+    return [one for one in rounds if one.dropped is None]
+
+
+def num_dropped(rounds: Sequence[Round]) -> Counter[DropReason]:
+    """Dropped rounds by reason."""
+    return Counter(one.dropped for one in rounds if one.dropped is not None)
+
+
+def speedups(rounds: Sequence[Round]) -> list[float]:
+    """Library time / this time of each round; 1 for the library itself."""
+    return [1.0 if one.library_us is None else one.library_us / one.time_us for one in rounds]

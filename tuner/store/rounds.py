@@ -1,0 +1,43 @@
+"""Raw samples as bytes, and back: a mark of four bytes, then 24 bytes a round."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from tuner.core.samples import DropReason, Round
+
+#: Its four bytes make the length no multiple of eight, which the first form's (float64 times alone) always was.
+_MARK = b"rnd2"
+#: Times of candidate and library, microseconds (0 where there is no library); their clocks, MHz; reason; padding.
+_ROUND = struct.Struct("<ddHHB3x")
+#: A reason's place is its code; a new one goes to the end.
+_REASONS = (None, DropReason.SLOW_CLOCK, DropReason.OFF_CLOCK, DropReason.SLOWDOWN)
+
+
+def pack_rounds(rounds: Sequence[Round]) -> bytes:
+    """Inverse of `unpack_rounds`."""
+    return _MARK + b"".join(
+        _ROUND.pack(
+            one.time_us, one.library_us or 0.0, one.clock_mhz, one.library_clock_mhz, _REASONS.index(one.dropped)
+        )
+        for one in rounds
+    )
+
+
+def unpack_rounds(packed: bytes | None) -> tuple[Round, ...]:
+    """The rounds; none where they were removed from the disk. The first form has the candidate's times alone."""
+    if not packed:
+        return ()
+    if len(packed) % 8 == 0:
+        return tuple(Round(time_us=time_us) for (time_us,) in struct.iter_unpack("<d", packed))
+    return tuple(
+        Round(
+            time_us=time_us,
+            library_us=library_us or None,
+            clock_mhz=clock_mhz,
+            library_clock_mhz=library_clock_mhz,
+            dropped=_REASONS[code],
+        )
+        for time_us, library_us, clock_mhz, library_clock_mhz, code in _ROUND.iter_unpack(packed[len(_MARK) :])
+    )

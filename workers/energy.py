@@ -1,0 +1,62 @@
+"""Energy of a run, from a counter that ticks too rarely to be read twice. Pure.
+
+The driver's counter of a card's energy moves in steps of tens of milliseconds. So the card works without a pause, the
+counter is read every few milliseconds, and only readings at which it has just moved count: between two of them energy
+and time are both known. Runs are finished at an even rate under such a load, so energy per run is power over rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+#: Seconds between the first step that counts and the last one, at least.
+WINDOW_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """The counter, while the card works."""
+
+    #: Seconds on any clock.
+    at_s: float
+    #: Millijoules since any beginning.
+    total_mj: float
+    #: Runs finished since any beginning.
+    num_runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Energy:
+    """What one run takes, the whole card's: what it would draw idle is not subtracted."""
+
+    #: Millijoules of one run.
+    run_mj: float
+    #: Mean power over the window, watts.
+    power_w: float
+    #: Seconds between the steps that it was taken from.
+    window_s: float
+
+
+def steps(readings: Sequence[Reading]) -> list[Reading]:
+    """The readings at which the counter had just moved."""
+    return [now for before, now in pairwise(readings) if now.total_mj != before.total_mj]
+
+
+def is_enough(readings: Sequence[Reading]) -> bool:
+    """Whether the steps span the window."""
+    moved = steps(readings)
+    return len(moved) >= 2 and moved[-1].at_s - moved[0].at_s >= WINDOW_S
+
+
+def energy_of(readings: Sequence[Reading]) -> Energy | None:
+    """Energy and power between the first step and the last; None where the steps do not span the window."""
+    if not is_enough(readings):
+        return None
+    moved = steps(readings)
+    begin, end = moved[0], moved[-1]
+    window_s = end.at_s - begin.at_s
+    power_w = (end.total_mj - begin.total_mj) / 1e3 / window_s
+    runs_per_s = (readings[-1].num_runs - readings[0].num_runs) / (readings[-1].at_s - readings[0].at_s)
+    return Energy(run_mj=1e3 * power_w / runs_per_s, power_w=power_w, window_s=window_s)

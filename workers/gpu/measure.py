@@ -1,0 +1,106 @@
+"""One candidate beside the library, and finalists beside each other: rounds in, figures out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tuner.core.outcome import Measured, Metric, PlanKind
+from tuner.core.samples import Round
+from workers.clocks import Sample, drop_reasons
+from workers.gpu.baselines import Runner
+from workers.gpu.check import Aborted
+from workers.gpu.energy import measure_energy
+from workers.messages import Work
+from workers.rounds import MIN_KEPT, Ending, summary, to_rounds
+from workers.stop_rules import HopelessRule, stop_rule
+
+if TYPE_CHECKING:
+    from workers.gpu.session import Prepared
+
+
+def measure(prepared: Prepared, runner: Runner, work: Work, incumbent_speedup: float | None) -> Measured:
+    """Rounds with the library until the ratio is known well enough, or is certainly hopeless; `rel_error` and
+    `stage_s` are not filled in.
+
+    Raises:
+        Aborted: a run gave up waiting.
+    """
+    regime = prepared.problem.objective.regime
+    is_library = work.plan_kind is PlanKind.LIBRARY
+    ending = Ending(
+        stop=stop_rule(regime),
+        hopeless=HopelessRule(),
+        incumbent_speedup=None if is_library else incumbent_speedup,
+    )
+    enough = False
+
+    def rounds_of(tracks: Sequence[Sequence[Sample]]) -> tuple[Round, ...]:
+        """`tracks` are the candidate's samples, and behind them, where there are any, the library's."""
+        return to_rounds(tracks[-1], None if is_library else tracks[0], regime)
+
+    def is_over(tracks: Sequence[Sequence[Sample]], elapsed_s: float) -> bool:
+        nonlocal enough
+        rounds = rounds_of(tracks)
+        enough = ending.is_enough(rounds, elapsed_s)
+        return enough or ending.is_truncation(rounds)
+
+    graph = prepared.timer.capture(runner)
+    graphs = [graph] if is_library else [prepared.library_graph, graph]
+    rounds = rounds_of(prepared.timer.rounds(graphs, is_over))
+    _check_abort(runner)
+    measured = summary(rounds, prepared.timer.procedure(work.plan_kind), truncated=not enough)
+    return replace(measured, metrics=(*measured.metrics, *_work_metrics(prepared, work)))
+
+
+def measure_run_energy(prepared: Prepared, runner: Runner) -> tuple[Metric, ...]:
+    """Energy and power as metrics; none where the driver does not tell.
+
+    Raises:
+        Aborted: a run gave up waiting.
+    """
+    energy = measure_energy(prepared.timer, prepared.timer.capture(runner))
+    _check_abort(runner)
+    if energy is None:
+        return ()
+    return (
+        Metric(tag="energy_per_run", unit="mJ", value=energy.run_mj),
+        Metric(tag="power", unit="W", value=energy.power_w),
+    )
+
+
+def measure_together(
+    prepared: Prepared, runners: Sequence[Runner], num_rounds: int, *, energy: bool
+) -> tuple[list[list[float]], int, list[float | None]]:
+    """[runner][round] microseconds of the rounds that count, how many do not, and millijoules of a run where `energy`.
+
+    A round counts for all or for none, so that any two stay paired; where too few count, all do.
+    """
+    if not runners:
+        return [], 0, []
+    graphs = [prepared.timer.capture(runner) for runner in runners]
+    tracks = prepared.timer.rounds(graphs, lambda tracks, _: len(tracks[0]) >= num_rounds)
+    reasons = drop_reasons(tracks, prepared.problem.objective.regime)
+    kept = [i for i, reason in enumerate(reasons) if reason is None]
+    if len(kept) < min(MIN_KEPT, num_rounds):
+        kept = list(range(len(reasons)))
+    times_us = [[track[i].time_us for i in kept] for track in tracks]
+    energies = [measure_energy(prepared.timer, graph) if energy else None for graph in graphs]
+    return times_us, len(reasons) - len(kept), [one.run_mj if one else None for one in energies]
+
+
+def _check_abort(runner: Runner) -> None:
+    record = runner.abort_record()
+    if record:
+        raise Aborted(record)
+
+
+def _work_metrics(prepared: Prepared, work: Work) -> tuple[Metric, ...]:
+    if work.plan_kind is PlanKind.LIBRARY:
+        return prepared.picked.metrics([op.name for op in prepared.data.workload.ops])
+    return (
+        Metric(tag="num_tasks", unit="", value=sum(plan.plan.num_tasks for plan in work.plans)),
+        Metric(tag="num_ctas", unit="", value=max(plan.plan.num_ctas for plan in work.plans)),
+        Metric(tag="dynamic_smem", unit="bytes", value=work.smem_bytes),
+    )
