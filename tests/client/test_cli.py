@@ -149,3 +149,10 @@ def test_every_exit_code_and_command_is_documented() -> None:
     for option in fetch_best.params:
         if option.name not in ("m", "d_in", "d_hidden", "d_out", "output"):
             assert option.opts[0] in page, option.name
+
+
+def test_samples_are_printed_as_json(run: Run, job_id: str) -> None:
+    found = json.loads(run("samples", job_id, "0").stdout)
+    assert (found["job_id"], found["number"], found["simulated"]) == (job_id, 0, True)
+    assert all(one["library_us"] is None and one["kept"] for one in found["rounds"])
+    assert run("samples", job_id, "999").exit_code == ExitCode.NO_RESULT

@@ -63,3 +63,25 @@ def test_a_finalist_that_failed_shows_why(client: Client, job_id: str) -> None:
     file = io.StringIO()
     Console(file=file, width=200).print(render.results_table({**best, "finals": [*best["finals"][:-1], lost]}))
     assert "it hung" in file.getvalue()
+
+
+def test_energy_is_shown_where_it_was_measured(client: Client, job_id: str) -> None:
+    best = client.best(job_id)
+    file = io.StringIO()
+    rows = [{**row, "energy_mj": 31.44 if i == 0 else None} for i, row in enumerate(best["finals"])]
+    Console(file=file, width=250).print(render.results_table({**best, "finals": rows}))
+    assert file.getvalue().count(" mJ") == 1
+    assert "31.4 mJ" in file.getvalue()
+
+
+def test_a_truncated_trial_and_a_remark_are_told() -> None:
+    trial = {
+        "number": 3,
+        "simulated": False,
+        "candidate": {"plan_kind": "fused", "text": "a schedule"},
+        "outcome": {"kind": "measured", "time_us": 9.0, "speedup": 0.5, "truncated": True, "remark": "too noisy"},
+    }
+    file = io.StringIO()
+    Console(file=file, width=200).print(render.trials_table([trial]))
+    assert "measured (truncated)" in file.getvalue()
+    assert "a schedule (too noisy)" in file.getvalue()

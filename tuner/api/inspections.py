@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, Path, Query, Response
+from fastapi import APIRouter, Body, Query, Response
 from pydantic import BaseModel
 
 from tuner.api.errors import PROBLEM_RESPONSES
-from tuner.api.jobs import JobId
+from tuner.api.jobs import JobId, TrialNumber
 from tuner.core.inspection import Trace
 from tuner.core.records import Inspection, InspectionKind, InspectionState
 from tuner.core.trace_events import trace_events
@@ -17,7 +17,6 @@ from tuner.errors import Conflict
 from tuner.service import Service
 from tuner.wire.inspections import COUNTERS_EXAMPLES, CountersRequest, CountersView, TraceView
 
-TrialNumber = Annotated[int, Path(ge=0, le=2**31 - 1, description="a trial's number within its job")]
 TraceFormat = Annotated[
     Literal["json", "perfetto"],
     Query(description="`json`: spans and shares; `perfetto`: a file in the Trace Event Format, for ui.perfetto.dev"),

@@ -13,7 +13,9 @@ from tuner.core.records import JobRecord, Page
 from tuner.service import Service
 from tuner.wire.requests import EXAMPLES, TuneRequest
 from tuner.wire.responses import BestView, JobView, PageView, TrialView
+from tuner.wire.samples import SamplesView
 
+TrialNumber = Annotated[int, Path(ge=0, le=2**31 - 1, description="a trial's number within its job")]
 JobId = Annotated[str, Path(max_length=100, description="a job's id, e.g. `job-0123456789ab`")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before")]
 Limit = Annotated[int, Query(ge=1, le=500, description="most items of the page")]
@@ -86,6 +88,12 @@ def job_routes(service: Service) -> APIRouter:
             job_id, cursor=cursor, limit=limit, outcome=outcome, plan_kind=plan_kind, reason=reason, sort=sort
         )
         return trials_view(service, job, page)
+
+    @router.get("/jobs/{job_id}/trials/{number}/samples")
+    def get_samples(job_id: JobId, number: TrialNumber) -> SamplesView:
+        """The raw samples of a measured trial, round by round; 404 where there are none (any more)."""
+        trial, measured = service.samples(job_id, number)
+        return SamplesView.of(trial, measured, service.job(job_id))
 
     @router.get("/jobs/{job_id}/best")
     def get_job_best(job_id: JobId) -> BestView:

@@ -18,6 +18,7 @@ from tuner.client.http import DEFAULT_URL, Client
 from tuner.client.inspect import counters, trace
 from tuner.client.options import pair_body, pair_options, take_pair
 from tuner.client.output import as_json, print_json, print_table
+from tuner.client.samples import samples
 
 #: As the service names them.
 PLAN_KINDS = ("library", "two_launches", "two_launches_pdl", "two_streams", "fused", "fused_pdl")
@@ -143,7 +144,7 @@ def best(client: Client, /, job_id: str | None, match: str, as_json: bool, **opt
         raise WeakerMatch(f"the match is {found['match']}: {'; '.join(found['differences'])}")
 
 
-for command in (fetch, counters, trace):
+for command in (fetch, samples, counters, trace):
     main.add_command(command)
 
 

@@ -71,6 +71,14 @@ class Client:
         """All trials of a job."""
         return self._items(f"{_job_path(job_id)}/trials", filters)
 
+    def samples(self, job_id: str, number: int) -> Json:
+        """The raw samples of a measured trial, round by round.
+
+        Raises:
+            NoResult: there is no such trial, or it has no samples (any more).
+        """
+        return self._json("GET", f"{_job_path(job_id)}/trials/{number}/samples")
+
     def targets(self) -> list[Json]:
         """GPUs that the server measures on, the default first."""
         found: list[Json] = self._request("GET", "/targets").json()

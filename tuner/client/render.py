@@ -22,6 +22,11 @@ def microseconds(value: float | None) -> str:
     return "–" if value is None else f"{value:,.1f} µs" if value < 1000 else f"{value / 1000:,.2f} ms"
 
 
+def millijoules(value: float | None) -> str:
+    """`31.4 mJ`, or a dash."""
+    return "–" if value is None else f"{value:,.1f} mJ"
+
+
 def ratio(value: float | None) -> str:
     """`1.18x`, or a dash."""
     return "–" if value is None else f"{value:.2f}x"
@@ -126,7 +131,7 @@ def results_table(best: Json) -> Table:
         caption_justify="left",
         caption_style="bold",
     )
-    for header in ("plan kind", "time", "speed-up", "95 % interval", "of the bound", "schedule"):
+    for header in ("plan kind", "time", "speed-up", "95 % interval", "of the bound", "energy", "schedule"):
         table.add_column(header, justify="left" if header in ("plan kind", "schedule") else "right")
     for index, row in enumerate(best["finals"]):
         kind, interval, time_us = row["candidate"]["plan_kind"], row["speedup_ci95"], row["time_us"]
@@ -136,6 +141,7 @@ def results_table(best: Json) -> Table:
             ratio(row["speedup"]),
             "–" if interval is None else f"{interval[0]:.3f}–{interval[1]:.3f}",
             "–" if time_us is None else f"{100 * best['reference_us'] / time_us:.0f} %",
+            millijoules(row["energy_mj"]),
             row["reason"] or row["candidate"]["text"] or "the vendor's own",
             style="bold green" if index == best["winner_row"] else None,
         )
@@ -171,14 +177,16 @@ def trials_table(trials: Iterable[Json]) -> Table:
     table = Table("trial", "plan kind", "outcome", "time", "speed-up", "schedule, or reason")
     for trial in trials:
         outcome, candidate = trial["outcome"], trial["candidate"]
+        remark = f" ({outcome['remark']})" if outcome.get("remark") else ""
+        early = " (truncated)" if outcome.get("truncated") else ""
         failure = f": {words(outcome['failure'])}" if outcome["kind"] == "failed" else ""
         table.add_row(
             str(trial["number"]),
             words(candidate["plan_kind"]) + mark(trial["simulated"]),
-            outcome["kind"] + failure,
+            outcome["kind"] + failure + early,
             microseconds(outcome.get("time_us")),
             ratio(outcome.get("speedup")),
-            outcome.get("reason") or candidate["text"],
+            outcome.get("reason") or candidate["text"] + remark,
         )
     return table
 

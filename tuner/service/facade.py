@@ -9,7 +9,7 @@ from dataclasses import replace
 from tuner.core.evaluator import Environment, Quarantine
 from tuner.core.gpu import Target, parse_target
 from tuner.core.job import JobSpec, JobState, Trial
-from tuner.core.outcome import FailureKind, PlanKind
+from tuner.core.outcome import FailureKind, Measured, PlanKind
 from tuner.core.records import (
     Best,
     BestMatch,
@@ -173,6 +173,20 @@ class Service:
         chosen = trials.TrialFilter(outcome=outcome, plan_kind=plan_kind, reason=reason, sort=sort)
         with self._store.read() as session:
             return trials.page(session, job_id, chosen, cursor, limit)
+
+    def samples(self, job_id: str, number: int) -> tuple[Trial, Measured]:
+        """A trial and its outcome, whose rounds are still there.
+
+        Raises:
+            NotFound: no such job or trial, or it has no raw samples; the message says why.
+        """
+        with self._store.read() as session:
+            trial = trials.get(session, job_id, number)
+        if not isinstance(trial.outcome, Measured):
+            raise NotFound(f"trial {number} of {job_id} was not measured: {trial.outcome.reason}")
+        if not trial.outcome.rounds:
+            raise NotFound(f"the samples of trial {number} of {job_id} are gone: tuner gc removed them")
+        return trial, trial.outcome
 
     def outcome_counts(self, job_id: str) -> dict[str, int]:
         """Trials by outcome: measured, rejected, and each kind of failure that happened.

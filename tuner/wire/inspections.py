@@ -12,7 +12,8 @@ from tuner.core.inspection import CounterReport, Trace
 from tuner.core.outcome import PlanKind
 from tuner.core.records import Best, Inspection, InspectionKind, InspectionState, JobRecord
 from tuner.wire.requests import Strict
-from tuner.wire.responses import MetricView, View, is_simulated, moment
+from tuner.wire.responses import MetricView
+from tuner.wire.view import View, is_simulated, moment
 
 MAX_METRICS = 64
 

@@ -7,7 +7,8 @@ from pydantic import Field
 from tuner.core.job import JobState
 from tuner.core.outcome import FailureKind, PlanKind
 from tuner.wire.inspections import InspectedFinalist
-from tuner.wire.responses import BestView, JobView, PageView, TargetView, TrialView, View
+from tuner.wire.responses import BestView, JobView, PageView, TargetView, TrialView
+from tuner.wire.view import View
 
 
 class JobsPage(View):

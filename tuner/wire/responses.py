@@ -4,37 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from tuner.core.evaluator import Environment, Quarantine
-from tuner.core.gpu import SIMULATED_PREFIX, Target
+from tuner.core.gpu import Target
 from tuner.core.job import CacheState, JobState, Regime, Trial
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, PlanKind, Rejected, Stage
 from tuner.core.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict
 from tuner.core.workload import Workload
 from tuner.wire.requests import Pair, pair_of
+from tuner.wire.samples import ProcedureView
+from tuner.wire.view import View, is_simulated, moment
 from tuner.wire.words import candidate_words
 
 T = TypeVar("T")
-
-
-def is_simulated(target_id: str) -> bool:
-    """Whether figures for that target come from the twin."""
-    return target_id.startswith(SIMULATED_PREFIX)
-
-
-def moment(seconds: float) -> datetime:
-    """Seconds since the epoch as a UTC time."""
-    return datetime.fromtimestamp(seconds, UTC)
-
-
-class View(BaseModel):
-    """A read-only copy of a domain value."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True)
 
 
 class ObjectiveView(View):
@@ -152,9 +138,12 @@ class MeasuredView(View):
     speedup: float = Field(description="library time over this time, the median of the rounds")
     spread: float = Field(description="half the interquartile range over the median")
     rel_error: float
-    samples_us: list[float]
+    samples_us: list[float] = Field(description="times of the rounds that count; `samples` has all, with their clocks")
     metrics: list[MetricView] = Field(description="resources, and what closer looks showed")
     stage_s: dict[str, float]
+    procedure: ProcedureView | None = Field(description="how the time was taken; null in trials of older versions")
+    truncated: bool = Field(description="rounds ended early, since it was certainly far worse than the best so far")
+    remark: str = Field(description="what weakens the figures; empty where nothing does")
 
 
 class RejectedView(View):
@@ -247,6 +236,9 @@ class FinalRowView(View):
     spread: float | None
     speedup: float | None = Field(description="library time over this time, the median of the rounds")
     speedup_ci95: tuple[float, float] | None
+    energy_mj: float | None = Field(description="millijoules of one run under continuous load, the whole card's")
+    num_rounds: int = Field(description="rounds that count, over both processes")
+    num_dropped: int = Field(description="rounds that do not, for the clocks of one of their samples")
     reason: str = Field(description="why there is no time; empty otherwise")
 
     @classmethod
