@@ -21,6 +21,7 @@ from tuner.core.evaluator import Problem
 from tuner.core.outcome import FailureKind
 from tuner.errors import Quarantined, WorkerError
 from workers import messages
+from workers.contest import Picked
 from workers.gpu import child
 
 #: Enough to read an answer that lies there already, and for a process to end after its pipe, seconds.
@@ -140,6 +141,8 @@ class GpuProcesses:
         #: The problem that it holds, or was sent.
         self._problem: Problem | None = None
         self._is_preparing = False
+        #: What was picked for the last problem.
+        self._picked: tuple[Problem, Picked] | None = None
         self._start_by = 0.0
 
     @property
@@ -174,6 +177,8 @@ class GpuProcesses:
             self.drop()
             raise WorkerError(f"while it prepared the problem: {lost}") from lost
         if isinstance(answer, messages.PrepareAnswer):
+            if answer.picked:
+                self._picked = problem, answer.picked
             return None
         self.replace(None)
         return answer
@@ -227,7 +232,8 @@ class GpuProcesses:
         self._spare = GpuProcess(self._uuid, self._main)
 
     def _send_problem(self, process: GpuProcess, problem: Problem) -> None:
-        process.send(messages.PrepareRequest(problem=problem), self._prepare_s)
+        picked = self._picked[1] if self._picked and self._picked[0] == problem else None
+        process.send(messages.PrepareRequest(problem=problem, picked=picked), self._prepare_s)
         self._problem, self._is_preparing = problem, True
 
     def _started(self) -> GpuProcess:

@@ -12,6 +12,7 @@ from tuner.core.schedule import Tiling
 from tuner.core.tracing import Stamps
 from tuner.core.verify import VerifiedPlan
 from tuner.errors import InvalidInput
+from workers.contest import Picked
 from workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES
 
 
@@ -45,11 +46,16 @@ class PrepareRequest:
     """Make a problem's inputs, references and baseline, before its first candidate comes."""
 
     problem: Problem
+    #: What an earlier process picked for the problem: the baseline is chosen once, and a fresh process is ready soon.
+    picked: Picked | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareAnswer:
     """They are made."""
+
+    #: The library's algorithms for the problem.
+    picked: Picked | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import struct
 import time
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
 from tuner.core.gpu import LiveFacts
 from tuner.core.outcome import Failed, FailureKind, Stage
 from workers import messages
+from workers.contest import Picked
 from workers.gpu.child import die_with_parent
 
 HELLO = messages.Hello(
@@ -48,8 +50,12 @@ def rogue(connection: Connection, uuid: str, parent_pid: int) -> None:
             case messages.PrepareRequest(), "cannot prepare":
                 failed = Failed(stage=Stage.LAUNCH, kind=FailureKind.OUT_OF_MEMORY, reason="it does not fit")
                 connection.send(messages.EvaluateAnswer(outcome=failed, poisoned=True))
-            case messages.PrepareRequest(), _:
-                connection.send(messages.PrepareAnswer())
+            case messages.PrepareRequest(picked=None), _:
+                connection.send(messages.PrepareAnswer(picked=Picked(choices=(3, 1), first_us=2.0, best_us=1.0)))
+            case messages.PrepareRequest(picked=picked), "keeps what was picked":
+                connection.send(messages.PrepareAnswer(picked=replace(picked, first_us=picked.first_us + 1)))
+            case messages.PrepareRequest(picked=picked), _:
+                connection.send(messages.PrepareAnswer(picked=picked))
             case _, "hangs":
                 time.sleep(60)
             case _, "exits":

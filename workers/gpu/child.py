@@ -116,8 +116,8 @@ def _next_request(connection: Connection) -> Request | None:
 def _answer(session: Session, request: Request) -> Answer:
     try:
         match request:
-            case PrepareRequest(problem=problem):
-                return session.prepare(problem)
+            case PrepareRequest(problem=problem, picked=picked):
+                return session.prepare(problem, picked)
             case EvaluateRequest():
                 return session.evaluate(request.problem, request.work, request.incumbent_speedup, energy=request.energy)
             case FinalsRequest():

@@ -13,6 +13,7 @@ from tuner.core.evaluator import Problem
 from tuner.core.inspection import no_counters
 from tuner.core.outcome import Failed, FailureKind, Metric, PlanKind, Rejected, Stage
 from tuner.errors import InvalidInput
+from workers.contest import Picked
 from workers.cuda_errors import classify
 from workers.gpu.algorithms import pick_algorithms
 from workers.gpu.baselines import LibraryRunner, Runner, runner_of
@@ -33,14 +34,19 @@ from workers.parameter import OpBuffers
 class Prepared:
     """A problem on the card, with its library baseline."""
 
-    def __init__(self, problem: Problem, tools: Any, lt: CublasLt, view: CardView | None) -> None:
+    def __init__(
+        self, problem: Problem, tools: Any, lt: CublasLt, view: CardView | None, picked: Picked | None = None
+    ) -> None:
+        """`picked` are the library's algorithms, where they were picked before."""
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         self.problem = problem
         self.data = ProblemData(problem, int(properties["l2CacheSize"]))
         self.timer = Timer(self.data, tools, view)
         self.library = LibraryRunner(lt, self.data, tools.get_function("tuner_epilogue"))
         self.stream = cupy.cuda.Stream(non_blocking=True)
-        self.picked = pick_algorithms(self.library, self.timer)
+        if picked is not None:
+            self.library.choices = picked.choices
+        self.picked = picked or pick_algorithms(self.library, self.timer)
         self.library_graph = self.timer.capture(self.library)
         self._integrity = Integrity(tools, self.data.regions())
 
@@ -77,13 +83,14 @@ class Session:
         """Why the card is not fit to measure on; empty where it is, or where nobody looks."""
         return card_trouble(self._view, self._tools, seed=os.getpid()) if self._view else ""
 
-    def prepare(self, problem: Problem) -> PrepareAnswer | EvaluateAnswer:
-        """Makes the problem's inputs, references and baseline, unless they are there."""
+    def prepare(self, problem: Problem, picked: Picked | None = None) -> PrepareAnswer | EvaluateAnswer:
+        """Makes the problem's inputs, references and baseline, unless they are there; `picked` as an earlier process
+        picked it."""
         try:
-            self._prepare(problem)
+            prepared = self._prepare(problem, picked)
         except Exception as error:  # told by what CUDA says of it
             return EvaluateAnswer(outcome=self.failure(error), poisoned=True)
-        return PrepareAnswer()
+        return PrepareAnswer(picked=prepared.picked)
 
     def failure(self, error: Exception) -> Failed:
         """What a request that ended with `error` has come to."""
@@ -206,11 +213,11 @@ class Session:
         kernels.unload()
         return answer
 
-    def _prepare(self, problem: Problem) -> Prepared:
+    def _prepare(self, problem: Problem, picked: Picked | None = None) -> Prepared:
         if self._prepared is None or self._prepared.problem != problem:
             self._prepared = None
             cupy.get_default_memory_pool().free_all_blocks()
-            self._prepared = Prepared(problem, self._tools, self._lt, self._view)
+            self._prepared = Prepared(problem, self._tools, self._lt, self._view, picked)
         return self._prepared
 
 
