@@ -19,7 +19,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-wheel test-gpu lint check wheel bench-core bench-proof bench-service bench-first-jobs bench-compile-space clean
+.PHONY: help venv demo serve test test-wheel test-gpu lint check sanitize wheel bench-core bench-proof bench-service bench-first-jobs bench-faults bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 
 check: lint test-wheel test ## all that CI runs
 
+sanitize: $(VENV)/.dev ## run every engine's kernels under compute-sanitizer; needs a GPU and the CUDA toolkit
+	@$(BIN)/python -m benchmarks.sanitize
+
 wheel: $(VENV)/.dev ## build the wheel into dist/
 	@$(BIN)/python -m build --wheel --outdir dist .
 
@@ -78,6 +81,9 @@ bench-service: $(VENV)/.dev ## time the service's own share of a trial; writes b
 
 bench-first-jobs: $(VENV)/.dev ## run the first five jobs on this machine's GPU; writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.first_jobs
+
+bench-faults: $(VENV)/.dev ## plant 20 faults in 200 trials on this machine's GPU; writes benchmarks/results/h200/
+	@$(BIN)/python -m benchmarks.faults
 
 bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours on two cores); writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.compile_space

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
+from tests.gpu.helpers import forged
 from tuner.core.outcome import FailureKind
 from workers.build import Builder
 from workers.candidates import Prepared
@@ -122,6 +123,18 @@ def with_fault(fault: KernelFault, prepared: Prepared, builder: Builder, arch: s
     """The same candidate with the fault in its kernel."""
     cubin = builder.build(planted_source(fault, prepared.source), arch).cubin
     return replace(prepared, work=replace(prepared.work, cubin=cubin))
+
+
+def with_raised_threshold(prepared: Prepared, spin_limit_cycles: int = 10**9) -> Prepared:
+    """The same candidate, one of whose waits asks for one post too many: its bounded wait expires."""
+    (plan,) = prepared.plans
+    words = plan.words.copy()
+    wait_offset = int(words[8])
+    words[wait_offset + 2] += 1
+    bad = forged(plan, words)
+    return replace(
+        prepared, plans=(bad,), work=replace(prepared.work, plans=(bad,), spin_limit_cycles=spin_limit_cycles)
+    )
 
 
 class _Deed:

@@ -18,6 +18,7 @@ import pynvml
 import pytest
 
 from tests.gpu.helpers import forged, fused, problem, schedule
+from tests.gpu.planted import with_raised_threshold
 from tuner.core.gpu import gpu_from_live
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind
 from tuner.core.schedule import Assignment
@@ -37,18 +38,6 @@ from workers.gpu.launch import Kernel, PlanOnDevice
 from workers.gpu.session import Session
 
 WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
-
-
-def with_raised_threshold(prepared: Prepared, spin_limit_cycles: int = 10**9) -> Prepared:
-    """The same candidate, one of whose waits asks for one post too many."""
-    (plan,) = prepared.plans
-    words = plan.words.copy()
-    wait_offset = int(words[8])
-    words[wait_offset + 2] += 1
-    bad = forged(plan, words)
-    return replace(
-        prepared, plans=(bad,), work=replace(prepared.work, plans=(bad,), spin_limit_cycles=spin_limit_cycles)
-    )
 
 
 @pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])
@@ -197,7 +186,8 @@ from pathlib import Path
 import workers.supervisor as s
 from workers.cards import usable_gpus
 from tests.gpu.helpers import fused, problem, schedule
-from tests.gpu.test_faults import WORKLOAD, with_raised_threshold
+from tests.gpu.planted import with_raised_threshold
+from tests.gpu.test_faults import WORKLOAD
 import workers.gpu.launch
 
 if __name__ == "__main__":

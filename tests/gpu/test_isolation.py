@@ -82,7 +82,7 @@ def expect_failure(outcome: Outcome, kind: FailureKind, reason: str) -> None:
 def expect_as_usual(outcome: Outcome, usual: Measured) -> None:
     """Right numbers, the same ones, and a time as before."""
     again = measured(outcome)
-    assert again.rel_error == usual.rel_error
+    assert again.rel_error == pytest.approx(usual.rel_error)
     assert again.speedup == pytest.approx(usual.speedup, rel=0.15)
 
 
