@@ -198,9 +198,12 @@ def run_under(tool: str | None, cache: Path, each: int) -> str:
     if tool is not None:
         prefix = [find_sanitizer(), "--tool", tool, "--target-processes", "application-only", "--error-exitcode", "9"]
         prefix += ["--report-api-errors", "no"] if tool == "memcheck" else []
-    done = subprocess.run([*prefix, *launches], capture_output=True, text=True, timeout=LIMIT_S)
-    output = done.stdout + done.stderr
     name = tool or "no tool"
+    try:
+        done = subprocess.run([*prefix, *launches], capture_output=True, text=True, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired as error:
+        raise SystemExit(f"under {name}: no end within {LIMIT_S:g} s; ask for fewer tilings with --each") from error
+    output = done.stdout + done.stderr
     if done.returncode != 0 or (tool is not None and num_reports(output) != 0):
         raise SystemExit(f"{output[-6000:]}\nunder {name}: exit code {done.returncode}")
     print(f"{name}: {output.count('launched ')} candidates, no report", flush=True)
