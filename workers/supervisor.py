@@ -284,11 +284,12 @@ class GpuSupervisor:
         return self._processes.ready(problem) or self._processes.ask(request, deadline_s)
 
     def _lost(self, problem: Problem, answer: messages.Answer, what: str) -> ChildLost:
-        """Ends a child that answered something else; the error to raise."""
+        """The error to raise where a child answered something else; it is replaced, unless it told of a failure, for
+        which it was replaced already."""
+        if isinstance(answer, messages.EvaluateAnswer) and isinstance(answer.outcome, Failed):
+            return ChildLost(answer.outcome.kind, f"{what} failed: {answer.outcome.reason}")
         self._processes.replace(problem)
-        told = answer.outcome if isinstance(answer, messages.EvaluateAnswer) else None
-        reason = told.reason if isinstance(told, Failed) else "an answer out of turn"
-        return ChildLost(FailureKind.CRASH, f"{what} failed: {reason}")
+        return ChildLost(FailureKind.CRASH, f"{what} failed: an answer out of turn")
 
 
 #: Rounds of the finals, in each of the two processes.

@@ -148,8 +148,8 @@ class Session:
             return EvaluateAnswer(outcome=Rejected(stage=Stage.LAUNCH, reason=str(error), stage_s=stage_s))
         except Exception as error:  # told by what it is, or by what CUDA says of it
             stage_s[str(stage)] = time.perf_counter() - begin
-            failed = _failure(stage, _worst(error, prepared, runner), stage_s)
-            return EvaluateAnswer(outcome=failed, poisoned=failed.kind not in _HARMLESS)
+            worst = _worst(error, prepared, runner)
+            return EvaluateAnswer(outcome=_failure(stage, worst, stage_s), poisoned=not isinstance(worst, _HARMLESS))
         outcome = replace(
             measured, rel_error=max(rel_error, last), metrics=(*measured.metrics, *foreign, *joules), stage_s=stage_s
         )
@@ -221,13 +221,13 @@ class Session:
         return self._prepared
 
 
-#: Failures after which the process can be used on.
-_HARMLESS = (FailureKind.WRONG_NUMBERS, FailureKind.HANG)
+#: Failures after which the process can be used on, its memory being intact.
+_HARMLESS = (WrongNumbers, Aborted)
 
 
 def _worst(error: Exception, prepared: Prepared | None, runner: Runner | None) -> Exception:
     """`error`; or, where that alone leaves the process usable, that something was overwritten too."""
-    if prepared is None or runner is None or not isinstance(error, (WrongNumbers, Aborted)):
+    if prepared is None or runner is None or not isinstance(error, _HARMLESS):
         return error
     try:
         prepared.check_intact(runner)
