@@ -15,6 +15,7 @@ from typing import Any
 
 from tuner import __version__
 from tuner.core.bounds import reference_us
+from tuner.core.costs import L2_BYTES_PER_CLOCK
 from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
 from tuner.core.forecast import forecast_us
 from tuner.core.gpu import Gpu, Target
@@ -23,7 +24,7 @@ from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.procedure import Procedure
 from tuner.core.samples import Round
-from tuner.core.simulate import L2_BYTES_PER_CLOCK, LAUNCH_US, simulate
+from tuner.core.simulate import LAUNCH_US, simulate
 from tuner.core.tracing import make_trace, no_trace, spans_from_timelines
 from tuner.core.workload import GemmOp, Workload
 from tuner.errors import IllegalSchedule, PlanError

@@ -33,9 +33,12 @@ def small_gpu(num_sms: int) -> Gpu:
     return replace(H200, num_sms=num_sms)
 
 
-def tiling(*tiles: tuple[int, int], num_stages: int = 2, num_warps: int = 4, k: int = 32) -> Tiling:
+def tiling(
+    *tiles: tuple[int, int], num_stages: int = 2, num_warps: int = 4, k: int = 32, split: tuple[int, ...] = ()
+) -> Tiling:
     """A tiling of the given (m, n) tiles."""
-    return Tiling(tiles=tuple(Tile(m=m, n=n, k=k) for m, n in tiles), num_stages=num_stages, num_warps=num_warps)
+    whole = tuple(Tile(m=m, n=n, k=k) for m, n in tiles)
+    return Tiling(tiles=whole, num_stages=num_stages, num_warps=num_warps, split_k=split)
 
 
 def ordering(num_ops: int = 2, *, bands: int = 0, **changes: object) -> Ordering:
@@ -143,7 +146,8 @@ def graphs(draw: st.DrawFn) -> TileGraph:
     edge = st.sampled_from((16, 32, 48, 64))
     tiles = tuple((draw(edge), draw(edge)) for _ in workload.ops)
     ops = draw(st.sampled_from((None, (0,), (len(workload.ops) - 1,))))
-    return tile_graph(workload, tiling(*tiles), ops)
+    split = draw(st.one_of(st.just(()), st.tuples(*(st.integers(1, min(3, -(-op.k // 32))) for op in workload.ops))))
+    return tile_graph(workload, tiling(*tiles, split=split if max(split, default=1) > 1 else ()), ops)
 
 
 @st.composite

@@ -62,7 +62,7 @@ def edit_wait(plan: Plan, wait: int, column: int, value: int) -> Plan:
 
 def with_true_steps(plan: Plan) -> Plan:
     """The posts per launch counted again, where a wait's signals agree on one."""
-    posts = plan.tasks[:, 5]
+    posts = np.array(list({tuple(task[:3]): task[5] for task in plan.tasks.tolist()}.values()))  # one of each tile
     totals = np.bincount(posts[posts >= 0], minlength=plan.num_signals)
     waits = plan.waits.copy()
     for wait in waits:

@@ -14,6 +14,8 @@ class Task(NamedTuple):
     col: int
     waits: tuple[tuple[int, int, int, int], ...]
     post: int
+    part: int
+    num_parts: int
 
 
 class Table(NamedTuple):
@@ -29,12 +31,12 @@ def read(words: list[int]) -> Table:
     num_tasks, _, num_ctas, assignment, queue_at, task_at, wait_at, _ = words[2:10]
     tasks = []
     for at in range(task_at, task_at + 8 * num_tasks, 8):
-        op, row, col, begin, end, post = words[at : at + 6]
+        op, row, col, begin, end, post, part, num_parts = words[at : at + 8]
         waits = []
         for w in range(begin, end):
             signal_begin, signal_end, threshold, per_launch = words[wait_at + 4 * w : wait_at + 4 * w + 4]
             waits.append((signal_begin, signal_end, threshold, per_launch))
-        tasks.append(Task(op, row, col, tuple(waits), post))
+        tasks.append(Task(op, row, col, tuple(waits), post, part, num_parts))
     if assignment == 0:
         bounds = words[queue_at : queue_at + num_ctas + 1]
         queues = [list(range(bounds[i], bounds[i + 1])) for i in range(num_ctas)]
@@ -49,8 +51,7 @@ def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> s
     Static queues with signals are launched cooperatively, which a device refuses where not all CTAs fit.
     """
     table = read(words)
-    wanted = Counter((op, r, c) for op, (rows, cols) in graph.grids.items() for r in range(rows) for c in range(cols))
-    if Counter((task.op, task.row, task.col) for task in table.tasks) != wanted:
+    if not _is_covered(table, graph):
         return {"coverage"}
     found = _epoch_faults(table)
     if resident is not None and table.is_static and words[3] > 0 and table.num_ctas > resident:
@@ -61,9 +62,39 @@ def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> s
     return found
 
 
+def _is_covered(table: Table, graph: TileGraph) -> bool:
+    """Whether each tile is one task, or each of its parts is one, which post to the same signal."""
+    tiles: dict[tuple[int, int, int], list[tuple[int, int, int]]] = {}
+    for task in table.tasks:
+        tiles.setdefault((task.op, task.row, task.col), []).append((task.part, task.num_parts, task.post))
+    if set(tiles) != {(op, r, c) for op, (rows, cols) in graph.grids.items() for r in range(rows) for c in range(cols)}:
+        return False
+    for (op, _, _), parts in tiles.items():
+        split = (graph.tiling.split_k or (1,) * len(graph.workload.ops))[op]
+        if [part[:2] for part in parts] == [(0, 0)]:
+            continue
+        if split == 1 or sorted(part[:2] for part in parts) != [(part, split) for part in range(split)]:
+            return False
+        if len({post for _, _, post in parts}) > 1:
+            return False
+    return True
+
+
+def posts_of(table: Table, done: frozenset[int] | set[int]) -> Counter[int]:
+    """Signal -> posts once these tasks are done: one for each tile that is among them whole or with all its parts."""
+    posts = Counter(table.tasks[task].post for task in done if not table.tasks[task].num_parts)
+    parts = Counter(table.tasks[task][:3] for task in done if table.tasks[task].num_parts)
+    posts.update({table.tasks[i][:3]: table.tasks[i].post for i in done if _is_whole(table.tasks[i], parts)}.values())
+    return posts
+
+
+def _is_whole(part: Task, parts: Counter[tuple[int, ...]]) -> bool:
+    return 0 < part.num_parts <= parts[part[:3]]
+
+
 def _epoch_faults(table: Table) -> set[str]:
     """What goes wrong in the second launch, whose signals start at what they got in the first."""
-    posts = Counter(task.post for task in table.tasks)
+    posts = posts_of(table, set(range(len(table.tasks))))
     found = set()
     for task in table.tasks:
         for begin, end, _, per_launch in task.waits:
@@ -74,8 +105,18 @@ def _epoch_faults(table: Table) -> set[str]:
 
 
 def _producers(table: Table, graph: TileGraph) -> list[set[int]]:
-    """[task] the tasks whose rows of the output it reads overlap its own rows."""
+    """[task] the tasks that write, or help to write, an element of what it reads."""
     ops, tiles = graph.workload.ops, graph.tiling.tiles
+
+    def columns_read(task: Task) -> set[int]:
+        depth, k = tiles[task.op].k, ops[task.op].k
+        steps = [list(range(begin, min(begin + depth, k))) for begin in range(0, k, depth)]
+        num_parts = task.num_parts or 1
+        begin, end = (len(steps) * part // num_parts for part in (task.part, task.part + 1))
+        return {column for step in steps[begin:end] for column in step}
+
+    def columns_written(task: Task) -> set[int]:
+        return set(range(task.col * tiles[task.op].n, (task.col + 1) * tiles[task.op].n))
 
     def rows(task: Task) -> set[int]:
         height = tiles[task.op].m
@@ -85,7 +126,9 @@ def _producers(table: Table, graph: TileGraph) -> list[set[int]]:
         {
             index
             for index, other in enumerate(table.tasks)
-            if ops[other.op].name == ops[task.op].source and rows(other) & rows(task)
+            if ops[other.op].name == ops[task.op].source
+            and rows(other) & rows(task)
+            and columns_written(other) & columns_read(task)
         }
         for task in table.tasks
     ]
@@ -99,7 +142,7 @@ def _explore(table: Table, producers: list[set[int]], num_resident: int) -> set[
     seen, todo = {start}, [start]
     while todo:
         held, heads, done = todo.pop()
-        posts = Counter(table.tasks[task].post for task in done)
+        posts = posts_of(table, done)
         moved = False
         for cta in range(num_resident):
             task = held[cta]

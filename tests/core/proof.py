@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from tests.core import mutants, oracle
 from tests.core.cases import chain_of_three, fork, small_gpu, tiling
 from tuner.core.axes import interleave_problem, raster_problem, sync_problem
@@ -41,6 +43,19 @@ GRAPHS = (
     tile_graph(chain_of_three(32, (32, 32, 64, 32)), tiling((16, 32), (16, 32), (32, 32))),
     tile_graph(fork(32, (32, 32, 32, 32)), tiling((16, 32), (32, 32), (16, 32))),
     tile_graph(independent_pair((32, 64, 32), (32, 32, 32)), tiling((16, 32), (16, 32))),
+)
+#: The same with tiles in parts.
+SPLIT_GRAPHS = (
+    tile_graph(ffn_pair(m=16, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32), split=(1, 2))),
+    tile_graph(ffn_pair(m=16, d_in=32, d_hidden=96, d_out=32), tiling((16, 48), (16, 32), split=(1, 3))),
+    tile_graph(ffn_pair(m=16, d_in=32, d_hidden=100, d_out=32), tiling((16, 32), (16, 32), split=(1, 3))),
+    tile_graph(ffn_pair(m=32, d_in=64, d_hidden=32, d_out=32), tiling((16, 32), (16, 32), split=(2, 1))),
+    tile_graph(ffn_pair(m=16, d_in=50, d_hidden=64, d_out=32), tiling((16, 32), (16, 32), split=(2, 2))),
+    tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=32), tiling((16, 32), (32, 32), split=(1, 2))),
+    tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=32), tiling((32, 32), (16, 32), split=(1, 2))),
+    tile_graph(chain_of_three(16, (32, 64, 32, 32)), tiling((16, 32), (16, 32), (16, 32), split=(1, 2, 1))),
+    tile_graph(fork(16, (32, 64, 32, 32)), tiling((16, 32), (16, 32), (16, 32), split=(1, 2, 1))),
+    tile_graph(independent_pair((32, 32, 64), (16, 32, 96)), tiling((16, 32), (16, 32), split=(2, 3))),
 )
 
 
@@ -74,7 +89,7 @@ def judged_plans(seed: int, count: int) -> Iterator[tuple[Judged, Plan, TileGrap
     """`count` plans with their verdicts, their graphs, and how many CTAs are resident at once."""
     rng = random.Random(seed)
     for _ in range(count):
-        graph = rng.choice(GRAPHS)
+        graph = rng.choice(rng.choice((GRAPHS, SPLIT_GRAPHS)))
         num_ctas = rng.randint(1, 3)
         plan = make_plan(graph, random_ordering(graph, rng), small_gpu(num_ctas))
         resident, mutation = num_ctas, "none"
@@ -182,6 +197,37 @@ def _step_changed(plan: Plan, rng: random.Random) -> Plan:
     return mutants.edit_wait(plan, wait, 3, int(plan.waits[wait, 3]) + rng.choice((-1, 1)))
 
 
+def _waits_swapped(plan: Plan, rng: random.Random) -> Plan:
+    task, other = _waiting(plan, rng), _waiting(plan, rng)
+    for column in (3, 4):
+        plan = mutants.edit(plan, task, column, int(plan.tasks[other, column]))
+    return plan
+
+
+def _part_changed(plan: Plan, rng: random.Random) -> Plan:
+    task, column = rng.randrange(plan.num_tasks), rng.choice((6, 7))
+    return mutants.edit(plan, task, column, int(plan.tasks[task, column]) + rng.choice((-1, 1)))
+
+
+def _made_whole(plan: Plan, rng: random.Random) -> Plan:
+    """One part becomes the whole tile; half the time the others go."""
+    task = rng.choice(np.flatnonzero(plan.tasks[:, 7]).tolist() or [0])
+    others = np.flatnonzero((plan.tasks[:, :3] == plan.tasks[task, :3]).all(axis=1))[::-1].tolist()
+    plan = mutants.edit(mutants.edit(plan, task, 6, 0), task, 7, 0)
+    if rng.random() < 0.5:
+        for other in others:
+            plan = mutants.drop(plan, other) if other != task else plan
+    return plan
+
+
+def _tile_post_moved(plan: Plan, rng: random.Random) -> Plan:
+    """All parts of a tile post elsewhere."""
+    task, signal = rng.randrange(plan.num_tasks), rng.randint(-1, plan.num_signals - 1)
+    for other in np.flatnonzero((plan.tasks[:, :3] == plan.tasks[task, :3]).all(axis=1)).tolist():
+        plan = mutants.edit(plan, other, 5, signal)
+    return plan
+
+
 MUTATIONS: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "wait removed": _wait_removed,
     "wait narrowed": _wait_narrowed,
@@ -193,6 +239,10 @@ MUTATIONS: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "task doubled": lambda plan, rng: mutants.double(plan, rng.randrange(plan.num_tasks)),
     "region overlapped": _overlapped,
     "post moved": _post_moved,
+    "tile's post moved": _tile_post_moved,
+    "waits of another": _waits_swapped,
+    "part changed": _part_changed,
+    "part made whole": _made_whole,
     "posts per launch changed": _step_changed,
     "grid too large": lambda plan, rng: replace(plan),
 }

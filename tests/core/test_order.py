@@ -8,12 +8,15 @@ from hypothesis import strategies as st
 from tests.core.cases import chain_of_three, ordered_graphs, ordering, rasters, small_gpu, tiling
 from tuner.core.gpu import Gpu
 from tuner.core.merge import merge_blocks
-from tuner.core.order import global_order, make_plan
+from tuner.core.order import global_order, make_plan, parted
 from tuner.core.plan import STATIC
 from tuner.core.rasters import hilbert, walk
 from tuner.core.schedule import Assignment, Granularity, Interleave, InterleaveKind, Ordering, Raster, RasterKind
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.workload import ffn_pair, independent_pair
+
+#: Columns of a task: op, tile row, tile column, part.
+WHO = [0, 1, 2, 6]
 
 
 def spelled_out(raster: Raster, num_rows: int, num_cols: int) -> list[tuple[int, int]]:
@@ -53,7 +56,10 @@ def test_a_raster_walks_as_its_definition_says(raster: Raster, num_rows: int, nu
 def test_every_tile_is_in_the_global_order_once(case: tuple[TileGraph, Ordering, Gpu]) -> None:
     graph, order, _ = case
     tiles = list(zip(*(column.tolist() for column in global_order(graph, order)), strict=True))
-    assert len(set(tiles)) == len(tiles) == graph.num_tasks
+    assert len(set(tiles)) == len(tiles) == sum(rows * cols for rows, cols in graph.grids.values())
+    tasks = list(zip(*(column.tolist() for column in parted(graph, global_order(graph, order))), strict=True))
+    assert tasks == [(*tile, part) for tile in tiles for part in range(graph.num_parts(tile[0]))]
+    assert len(tasks) == graph.num_tasks
 
 
 def blocks_of(graph: TileGraph, order: Ordering) -> list[tuple[int, int, int]]:
@@ -98,15 +104,15 @@ def test_static_queues_are_the_global_order_dealt_round_robin(case: tuple[TileGr
     graph, order, gpu = case
     plan = make_plan(graph, order, gpu)
     assert plan.num_ctas == min(graph.num_tasks, order.ctas_per_sm * gpu.num_sms)
-    wanted = np.stack(global_order(graph, order), axis=1)
+    wanted = np.stack(parted(graph, global_order(graph, order)), axis=1)
     if order.assignment.is_static:
         assert plan.assignment == STATIC
     if order.assignment is Assignment.STATIC and not order.partition:
         for cta in range(plan.num_ctas):
-            queue = plan.tasks[plan.queues[cta] : plan.queues[cta + 1], :3]
+            queue = plan.tasks[plan.queues[cta] : plan.queues[cta + 1]][:, WHO]
             assert queue.tolist() == wanted[cta :: plan.num_ctas].tolist()
     if order.assignment is Assignment.TICKET:
-        assert plan.tasks[:, :3].tolist() == wanted.tolist()
+        assert plan.tasks[:, WHO].tolist() == wanted.tolist()
         assert plan.queues.size == 0
 
 

@@ -67,6 +67,7 @@ def test_a_tiling_reads_like_a_log_line() -> None:
     tiling = Tiling(tiles=(Tile(m=16, n=64, k=128), Tile(m=16, n=32, k=128)), num_stages=3, num_warps=8)
     assert str(tiling) == "mma 16x64x128+16x32x128 s3 w8"
     assert tiling.num_threads == 256
+    assert str(replace(tiling, split_k=(1, 4))) == "mma 16x64x128+16x32x128 s3 w8 split1+4"
 
 
 def test_a_digest_outlives_axes_that_came_later() -> None:
@@ -81,6 +82,10 @@ def test_a_digest_outlives_axes_that_came_later() -> None:
     later = replace(schedule, ordering=replace(schedule.ordering, sync_width=2, granularity=Granularity.CHUNK))
     assert "sync_width" in later.to_json()["ordering"]
     assert "sync_width" not in schedule.to_json()["ordering"]
+    assert "split_k" not in schedule.to_json()["tiling"]
+    split = replace(schedule, tiling=replace(schedule.tiling, split_k=(1, 2)))
+    assert Schedule.from_json(json.loads(json.dumps(split.to_json()))) == split
+    assert split.digest != schedule.digest
 
 
 def test_a_wgmma_tiling_tells_its_rings_and_counts_the_warps_that_copy() -> None:

@@ -43,3 +43,14 @@ def test_each_granularity_groups_the_tiles_as_it_says() -> None:
     assert groups(Granularity.STRIDED, 2) == [[0, 1, 0, 1], [2, 3, 2, 3], [4, 5, 4, 5]]
     assert groups(Granularity.BATCH, 2) == [[0] * 4, [0] * 4, [1] * 4]
     assert groups(Granularity.BARRIER) == [[0] * 4] * 3
+
+
+@given(syncs, sizes, sizes, st.data())
+def test_a_reader_of_some_columns_waits_for_the_signals_of_its_tiles_alone(
+    sync: tuple[Granularity, int], num_rows: int, num_cols: int, data: st.DataObject
+) -> None:
+    signals = signals_of(*sync, num_rows, num_cols, 3)
+    row, col = data.draw(st.integers(0, num_rows - 1)), data.draw(st.integers(0, num_cols - 1))
+    row_end, col_end = data.draw(st.integers(row + 1, num_rows)), data.draw(st.integers(col + 1, num_cols))
+    waited = [s for begin, end, *_ in signals.waits_for(row, row_end, col, col_end) for s in range(begin, end)]
+    assert sorted(waited) == sorted(set(signals.post[row:row_end, col:col_end].ravel().tolist()))

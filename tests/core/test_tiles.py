@@ -21,22 +21,49 @@ def tiles_of(graph: TileGraph, op: int) -> list[tuple[int, int, int]]:
     return [(op, row, col) for row in range(rows) for col in range(cols)]
 
 
+def tiles_read(graph: TileGraph, tile: tuple[int, int, int], part: int, num_parts: int) -> set[tuple[int, int, int]]:
+    return {
+        other
+        for producer in graph.op_indices
+        for other in tiles_of(graph, producer)
+        if any(overlap(region, graph.writes(*other)) for region in graph.reads(*tile, part, num_parts))
+    }
+
+
+def tiles_named(graph: TileGraph, tile: tuple[int, int, int], part: int, num_parts: int) -> set[tuple[int, int, int]]:
+    edge = graph.edges_into(tile[0])
+    if edge is None:
+        return set()
+    need = int(edge.need(np.array(part), np.array(num_parts if num_parts > 1 else 0)))
+    rows = range(edge.first[tile[1]], edge.last[tile[1]])
+    cols = range(edge.first_col[need], edge.last_col[need])
+    return {(edge.producer, row, col) for row in rows for col in cols}
+
+
 @given(graphs())
 def test_an_edge_is_where_a_read_overlaps_a_write(graph: TileGraph) -> None:
     count = 0
     for consumer in graph.op_indices:
-        edge = graph.edges_into(consumer)
+        num_parts = graph.num_parts(consumer)
         for tile in tiles_of(graph, consumer):
-            rows = {
-                row
-                for producer in graph.op_indices
-                for op, row, col in tiles_of(graph, producer)
-                if any(overlap(region, graph.writes(op, row, col)) for region in graph.reads(*tile))
-            }
-            named = set(range(edge.first[tile[1]], edge.last[tile[1]])) if edge else set()
-            assert rows == named
-            count += len(rows) * graph.grids[edge.producer][1] if edge else 0
+            assert tiles_read(graph, tile, 0, 1) == tiles_named(graph, tile, 0, 1)
+            for part in range(num_parts):
+                read = tiles_read(graph, tile, part, num_parts)
+                assert read == tiles_named(graph, tile, part, num_parts)
+                count += sum(graph.num_parts(op) for op, _, _ in read)
     assert graph.num_edges == count
+
+
+@given(graphs())
+def test_the_parts_of_a_tile_read_its_operands_once(graph: TileGraph) -> None:
+    for index in graph.op_indices:
+        num_parts = graph.num_parts(index)
+        num_operands = 1 + graph.workload.ops[index].rows_per_column
+        for operand, whole in enumerate(graph.reads(index, 0, 0)[:num_operands]):
+            parts = [graph.reads(index, 0, 0, part, num_parts)[operand] for part in range(num_parts)]
+            assert all(part.num_elements > 0 for part in parts)
+            assert [part.col_end for part in parts[:-1]] == [part.col_begin for part in parts[1:]]
+            assert (parts[0].col_begin, parts[-1].col_end) == (whole.col_begin, whole.col_end)
 
 
 @given(graphs())

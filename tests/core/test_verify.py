@@ -45,6 +45,9 @@ TINY = st.sampled_from(
         tile_graph(ffn_pair(m=48, d_in=32, d_hidden=64, d_out=32), tiling((32, 32), (16, 32))),
         tile_graph(chain_of_three(32, (32, 32, 64, 32)), tiling((16, 32), (16, 32), (32, 32))),
         tile_graph(fork(32, (32, 32, 32, 32)), tiling((16, 32), (32, 32), (16, 32))),
+        tile_graph(ffn_pair(m=16, d_in=32, d_hidden=100, d_out=32), tiling((16, 32), (16, 32), split=(1, 3))),
+        tile_graph(ffn_pair(m=32, d_in=50, d_hidden=32, d_out=32), tiling((16, 32), (32, 32), split=(2, 1))),
+        tile_graph(ffn_pair(m=16, d_in=64, d_hidden=64, d_out=32), tiling((16, 32), (16, 32), split=(2, 2))),
     )
 )
 

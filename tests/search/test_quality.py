@@ -15,6 +15,7 @@ from tuner.core.evaluator import Problem
 from tuner.core.gpu import parse_target
 from tuner.core.job import Objective, Trial
 from tuner.core.outcome import Candidate, Measured, PlanKind
+from tuner.core.schedule import Tile
 from tuner.core.space import Space
 from tuner.core.workload import ffn_pair
 from tuner.search import Searcher
@@ -28,12 +29,15 @@ SEEDS = range(10)
 
 
 class Narrow(Space):
-    """Fewer tile sizes, so that every schedule can be simulated."""
+    """Fewer tile sizes and whole tiles, so that every schedule can be simulated."""
 
     tile_ks = (64, 128)
 
     def tile_ns(self, op: int) -> tuple[int, ...]:
         return (32, 64, 128, 256)
+
+    def parts(self, op: int, tile: Tile) -> tuple[int, ...]:
+        return (1,)
 
 
 SPACE = Narrow(PROBLEM.workload, TARGET.gpu)

@@ -213,8 +213,8 @@ def deal_problem(
 def _partition_problem(graph: TileGraph, partition: int, num_ctas: int, is_alone: bool) -> str | None:
     if len(graph.op_indices) == 1 or is_alone:
         return f"nothing to part: {len(graph.op_indices)} ops, {graph.num_tasks} tasks, {num_ctas} CTAs: say 0"
-    rows, cols = graph.grids[graph.op_indices[0]]
-    num_tasks = (rows * cols, graph.num_tasks - rows * cols)
+    in_first = graph.num_tasks_of(graph.op_indices[0])
+    num_tasks = (in_first, graph.num_tasks - in_first)
     first = num_first_ctas(num_ctas, partition)
     split = f"{partition} eighths of {num_ctas} CTAs are {first} for {num_tasks[0]} tasks, {num_ctas - first} for "
     split += f"{num_tasks[1]}"

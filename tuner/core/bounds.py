@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
 
 from tuner.core.gpu import Gpu
-from tuner.core.tiles import TileGraph, product_tile
+from tuner.core.split import num_steps
+from tuner.core.tiles import TileGraph, part_steps, product_tile
 from tuner.core.workload import Workload
 from tuner.errors import InvalidInput
 
@@ -55,15 +57,15 @@ class Waves:
 
 
 def wave_us(graph: TileGraph, gpu: Gpu) -> float:
-    """Tensor-core time of one launch whose tiles are indivisible, microseconds: no deal to the SMs is faster.
+    """Tensor-core time of one launch whose tasks are indivisible, microseconds: no deal to the SMs is faster.
 
-    Of the k * SMs + 1 longest tiles some SM computes k + 1, so it takes k + 1 times the shortest of these at least; and
+    Of the k * SMs + 1 longest tasks some SM computes k + 1, so it takes k + 1 times the shortest of these at least; and
     no SM idles at best. With one op that is its number of waves. Edge tiles count whole, as the tensor cores do.
 
     Source: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969 (pigeonhole).
     """
     flops_per_us = gpu.tensor_flops_per_s / gpu.num_sms / 1e6
-    tiles = sorted(((_tile_flops(graph, op) / flops_per_us, rows * cols) for op, (rows, cols) in graph.grids.items()))
+    tiles = sorted((flops / flops_per_us, count) for op in graph.op_indices for flops, count in _tasks(graph, op))
     longest = sum(tile_us * count for tile_us, count in tiles) / gpu.num_sms
     num_longer = 0
     for tile_us, count in reversed(tiles):
@@ -72,10 +74,13 @@ def wave_us(graph: TileGraph, gpu: Gpu) -> float:
     return longest
 
 
-def _tile_flops(graph: TileGraph, op_index: int) -> int:
-    op = graph.workload.ops[op_index]
+def _tasks(graph: TileGraph, op_index: int) -> Iterator[tuple[int, int]]:
+    """(operations of a task, tasks like it) of the op: whole tiles, or each part of all tiles."""
+    op, num_parts = graph.workload.ops[op_index], graph.num_parts(op_index)
     tile = product_tile(op, graph.tiling.tiles[op_index])
-    return 2 * tile.m * tile.n * tile.k * -(-op.k // tile.k)
+    for part in range(num_parts):
+        begin, end = part_steps(num_steps(op, tile), part, num_parts)
+        yield 2 * tile.m * tile.n * tile.k * (end - begin), graph.num_tasks_of(op_index) // num_parts
 
 
 def io_bytes(workload: Workload, cache_bytes: int) -> int:

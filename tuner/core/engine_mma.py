@@ -21,6 +21,8 @@ _OTHER_REGISTERS = {32: 58, 64: 76, 128: 90}
 #: spilled in most kernels of the whole space, for sm_80 and sm_90a.
 _FULL_ACCUMULATORS = 128
 _MAX_COPIES_BESIDE_FULL_ACCUMULATORS = 16
+#: With stages of 32, whose main loop is the tightest, adding up the parts of a tile spilled beside more accumulators.
+_MOST_ACCUMULATORS_TO_ADD = 96
 
 _warp_grid = lru_cache(maxsize=4096)(warp_grid)
 
@@ -91,5 +93,10 @@ def _spill_problem(workload: Workload, tiling: Tiling) -> str | None:
         most = _MAX_COPIES_BESIDE_FULL_ACCUMULATORS
         return (
             f"warp tiles of 64 x 64 and {num_copies} copies a thread and stage spill: use at most {most}, or more warps"
+        )
+    if tiling.split_k and num_accumulators > _MOST_ACCUMULATORS_TO_ADD and min(tile.k for tile in tiles) < 64:
+        return (
+            f"{num_accumulators} accumulators a thread and stages of 32 spill where parts are added up: "
+            f"use at most {_MOST_ACCUMULATORS_TO_ADD}, or stages of 64"
         )
     return None

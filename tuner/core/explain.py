@@ -52,10 +52,11 @@ def _bounds(workload: Workload, gpu: Gpu, plan: VerifiedPlan) -> Iterator[str]:
 
 def _waves(plan: VerifiedPlan) -> Iterator[str]:
     for op, (rows, cols) in plan.graph.grids.items():
-        waves = Waves(num_tasks=rows * cols, num_ctas=plan.plan.num_ctas)
+        waves = Waves(num_tasks=plan.graph.num_tasks_of(op), num_ctas=plan.plan.num_ctas)
+        parts = f" in {plan.graph.num_parts(op)} parts" if plan.graph.num_parts(op) > 1 else ""
         name = plan.graph.workload.ops[op].name
         yield (
-            f"Waves: {name} has {rows} x {cols} tiles, {waves.num_waves} waves of {plan.plan.num_ctas} CTAs, "
+            f"Waves: {name} has {rows} x {cols} tiles{parts}, {waves.num_waves} waves of {plan.plan.num_ctas} CTAs, "
             f"{waves.num_in_tail} in the last: alone it would fill {waves.efficiency:.0%} of them."
         )
 

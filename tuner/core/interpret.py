@@ -1,7 +1,8 @@
 """Runs a plan's words on small NumPy matrices, in a random interleaving that the plan allows.
 
 The judge's judge: it reads the words with code of its own. Outputs are NaN before each launch, so a tile that is
-computed on what is not there yet shows in the result.
+computed on what is not there yet shows in the result. The parts of a tile leave their products side by side; the last
+of them adds them up, in the order of their numbers, and posts.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ def _launch(
         queues = [list(range(a, b)) for a, b in zip(plan.queues[:-1].tolist(), plan.queues[1:].tolist(), strict=True)]
     else:
         queues = [list(range(plan.num_tasks))] * num_resident  # one list that all CTAs draw from
+    partial: dict[tuple[int, ...], dict[int, list[Matrix]]] = {}
     held = [queue.pop(0) if queue else None for queue in queues]
     while any(task is not None for task in held):
         ready = [cta for cta, task in enumerate(held) if task is not None and _is_ready(plan, task, signals, epoch)]
@@ -120,8 +122,8 @@ def _launch(
         cta = rng.choice(ready)
         task = held[cta]
         assert task is not None
-        _compute(plan, graph, memory, task)
-        if plan.tasks[task, 5] >= 0:
+        is_stored = _compute(plan, graph, memory, partial, task)
+        if is_stored and plan.tasks[task, 5] >= 0:
             signals[plan.tasks[task, 5]] += 1
         held[cta] = queues[cta].pop(0) if queues[cta] else None
 
@@ -134,22 +136,34 @@ def _is_ready(plan: Plan, task: int, signals: npt.NDArray[np.int64], epoch: int)
     )
 
 
-def _compute(plan: Plan, graph: TileGraph, memory: dict[str, Matrix], task: int) -> None:
-    """Computes one tile on what is in memory now."""
-    index, tile_m, tile_n = plan.tasks[task, :3].tolist()
+def _compute(
+    plan: Plan,
+    graph: TileGraph,
+    memory: dict[str, Matrix],
+    partial: dict[tuple[int, ...], dict[int, list[Matrix]]],
+    task: int,
+) -> bool:
+    """Computes one tile, or a part of it, on what is in memory now; whether the tile is stored."""
+    index, tile_m, tile_n, _, _, _, part, num_parts = plan.tasks[task].tolist()
     op, out = graph.workload.ops[index], graph.writes(index, tile_m, tile_n)
-    rows, *others = graph.reads(index, tile_m, tile_n)
+    rows, *others = graph.reads(index, tile_m, tile_n, part, max(num_parts, 1))
+    arrived = partial.setdefault((index, tile_m, tile_n), {})
+    arrived[part] = [_part(memory, rows) @ _part(memory, region).T for region in others[: op.rows_per_column]]
+    if len(arrived) < num_parts:
+        return False
     scale = memory[f"{op.name}.row_scale"][out.row_begin : out.row_end, None] if op.row_scale else 1.0
     sums = []
-    for region in others[: op.rows_per_column]:
+    for half, region in enumerate(others[: op.rows_per_column]):
         bias = memory[f"{op.name}.bias"][region.row_begin : region.row_end] if op.bias else 0.0
-        sums.append(scale * (_part(memory, rows) @ _part(memory, region).T) + bias)
+        product = sum((arrived[number][half] for number in range(1, num_parts)), start=arrived[0][half])
+        sums.append(scale * product + bias)
     tile = ACTIVATIONS[op.activation](sums[0])
     if op.gated:
         tile = tile * sums[1]
     if op.residual:
         tile = tile + _part(memory, others[-1])
     _part(memory, out)[...] = tile
+    return True
 
 
 def _part(memory: Mapping[str, Matrix], region: Region) -> Matrix:

@@ -15,6 +15,7 @@ from tuner.core.merge import block_shapes, merge_blocks
 from tuner.core.order import grid_size
 from tuner.core.outcome import PlanKind
 from tuner.core.schedule import Engine, Schedule, Tiling
+from tuner.core.split import split_problem
 from tuner.core.tiles import tile_graph
 from tuner.core.verify import Resources, occupancy_limits
 from tuner.core.workload import Workload
@@ -74,6 +75,7 @@ def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
     return (
         engine_problem(workload, gpu, tiling.engine)
         or _RULES[tiling.engine].tiling_problem(workload, tiling)
+        or split_problem(workload, tiling)
         or residency_problem(estimated_resources(workload, tiling), gpu, 1)
     )
 

@@ -22,9 +22,11 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def task_name(plan: Plan, graph: TileGraph, task: int) -> str:
-    """``task 7 (down tile 0,3)``."""
+    """``task 7 (down tile 0,3)``, or ``task 7 (down tile 0,3 part 1 of 2)``."""
     op, tile_m, tile_n = plan.tasks[task, :3].tolist()
-    return f"task {task} ({graph.workload.ops[op].name} tile {tile_m},{tile_n})"
+    part, num_parts = plan.tasks[task, 6:8].tolist()
+    parts = f" part {part} of {num_parts}" if num_parts else ""
+    return f"task {task} ({graph.workload.ops[op].name} tile {tile_m},{tile_n}{parts})"
 
 
 def used_waits(plan: Plan) -> Ints:
@@ -36,8 +38,8 @@ def used_waits(plan: Plan) -> Ints:
 
 
 def post_totals(plan: Plan) -> Ints:
-    """[num_signals] posts that each signal gets in one launch."""
-    posts = plan.tasks[:, 5]
+    """[num_signals] posts that each signal gets in one launch: one of each tile."""
+    posts = plan.tasks[plan.leader == np.arange(plan.num_tasks), 5]
     return np.bincount(posts[posts >= 0], minlength=plan.num_signals).astype(np.int64)
 
 
@@ -95,10 +97,12 @@ def _late_tasks(plan: Plan, position: Ints) -> Ints:
     if not waiting.size:
         return waiting
     records, inverse = np.unique(plan.waits[:, :3].astype(np.int64), axis=0, return_inverse=True)
-    posting = np.flatnonzero(plan.tasks[:, 5] >= 0)
+    posting = np.flatnonzero((plan.tasks[:, 5] >= 0) & (plan.leader == np.arange(plan.num_tasks)))
     signal = plan.tasks[posting, 5].astype(np.int64)
-    by_signal = np.lexsort((position[posting], signal))
-    post_position = np.append(position[posting][by_signal], _NEVER)
+    posted = np.full(plan.num_tasks, -1, dtype=np.int64)  # a tile posts after its last part
+    np.maximum.at(posted, plan.leader, position)
+    by_signal = np.lexsort((posted[posting], signal))
+    post_position = np.append(posted[posting][by_signal], _NEVER)
     first_post = np.concatenate(([0], np.cumsum(post_totals(plan))))
     ready = np.full(len(records), -1, dtype=np.int64)
     for needed in np.unique(records[:, 2]):

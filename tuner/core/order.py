@@ -25,7 +25,7 @@ PARTITION_PARTS = 8
 
 
 def global_order(graph: TileGraph, ordering: Ordering) -> tuple[Ints, Ints, Ints]:
-    """Op, tile row and tile column of every task in the global order, each [num_tasks]."""
+    """Op, tile row and tile column of every tile in the global order, each [tiles]."""
     parts = []
     for op, row_begin, row_end, col_begin, col_end in merge_blocks(
         graph.workload, graph.tiling.tiles, graph.op_indices, ordering.interleave
@@ -45,9 +45,19 @@ def proportional(counts: list[int]) -> Ints:
     return np.argsort(when, kind="stable")
 
 
+def parted(graph: TileGraph, order: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints, Ints, Ints]:
+    """Op, tile row, tile column and part of every task: the parts of a tile follow each other, where the tile stood."""
+    parts_of = np.ones(max(graph.op_indices) + 1, dtype=np.int64)
+    for op in graph.op_indices:
+        parts_of[op] = graph.num_parts(op)
+    repeats = parts_of[order[0]]
+    ops, rows, cols = (np.repeat(column, repeats) for column in order)
+    return ops, rows, cols, np.arange(ops.size, dtype=np.int64) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+
+
 def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
     """The plan that runs the graph's tasks in the given order on a persistent grid."""
-    order = global_order(graph, ordering)
+    order = parted(graph, global_order(graph, ordering))
     num_ctas = grid_size(graph.num_tasks, ordering, gpu)
     queue = deal(order[0], num_ctas, ordering) if ordering.assignment.is_static else None
     return plan_of(graph, order, ordering.granularity, ordering.sync_width, num_ctas, queue)
@@ -55,17 +65,20 @@ def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
 
 def plan_of(
     graph: TileGraph,
-    order: tuple[Ints, Ints, Ints],
+    order: tuple[Ints, Ints, Ints, Ints],
     granularity: Granularity,
     sync_width: int,
     num_ctas: int,
     queue: Ints | None,
 ) -> Plan:
-    """The plan of a global order (ops, tile rows, tile columns): in queues where `queue` gives each task's, else by
-    tickets."""
-    ops, rows, cols = order
+    """The plan of a global order (ops, tile rows, tile columns, parts): in queues where `queue` gives each task's, else
+    by tickets."""
+    ops, rows, cols, parts = order
     tasks = np.zeros((graph.num_tasks, 8), dtype=np.int32)
-    tasks[:, 0], tasks[:, 1], tasks[:, 2], tasks[:, 5] = ops, rows, cols, -1
+    tasks[:, 0], tasks[:, 1], tasks[:, 2], tasks[:, 5], tasks[:, 6] = ops, rows, cols, -1, parts
+    for op in graph.op_indices:
+        if graph.num_parts(op) > 1:
+            tasks[ops == op, 7] = graph.num_parts(op)
     signals: dict[int, Signals] = {}
     num_signals = 0
     for op in sorted(graph.posting_ops):
@@ -112,19 +125,22 @@ def deal(ops: Ints, num_ctas: int, ordering: Ordering) -> Ints:
 
 
 def _intern_waits(graph: TileGraph, tasks: Words, signals: dict[int, Signals]) -> Words:
-    """Writes each consumer's wait range into `tasks`; rows with the same needs share their records."""
+    """Writes each consumer's wait range into `tasks`; tasks with the same needs share their records."""
     records: list[tuple[int, int, int, int]] = []
     for edge in graph.edges:
-        needs, need_of_row = np.unique(np.stack((edge.first, edge.last), axis=1), axis=0, return_inverse=True)
-        begin, end = np.empty((2, len(needs)), dtype=np.int32)
+        mine = tasks[:, 0] == edge.consumer
+        need = edge.need(tasks[mine, 6], tasks[mine, 7])
+        rows = tasks[mine, 1]
+        read = np.stack((edge.first[rows], edge.last[rows], edge.first_col[need], edge.last_col[need]), axis=1)
+        rectangles, rectangle_of = np.unique(read, axis=0, return_inverse=True)
+        begin, end = np.empty((2, len(rectangles)), dtype=np.int32)
         shared: dict[tuple[tuple[int, int, int, int], ...], tuple[int, int]] = {}
-        for need, (first, last) in enumerate(needs.tolist()):
-            waits = tuple(signals[edge.producer].waits_for(first, last))
+        for number, rectangle in enumerate(rectangles.tolist()):
+            waits = tuple(signals[edge.producer].waits_for(*rectangle))
             if waits not in shared:
                 shared[waits] = len(records), len(records) + len(waits)
                 records.extend(waits)
-            begin[need], end[need] = shared[waits]
-        mine = tasks[:, 0] == edge.consumer
-        need = need_of_row.reshape(-1)[tasks[mine, 1]]
-        tasks[mine, 3], tasks[mine, 4] = begin[need], end[need]
+            begin[number], end[number] = shared[waits]
+        rectangle_of = rectangle_of.reshape(-1)
+        tasks[mine, 3], tasks[mine, 4] = begin[rectangle_of], end[rectangle_of]
     return np.array(records, dtype=np.int32).reshape(-1, 4)

@@ -23,13 +23,18 @@ Layout (all int32, offsets counted in words from the start)::
         2 tile_n           tile column
         3 wait_begin       its waits are waits[wait_begin : wait_end]
         4 wait_end
-        5 post             the signal that it adds 1 to when its tile is stored, or -1
-        6..7               0
+        5 post             the signal that gets 1 when the tile is stored, or -1
+        6 part             which part of its tile's k-steps it computes; 0 for a whole tile
+        7 num_parts        into how many parts its tile is split; 0 for a whole tile
     wait, 4 words (at wait_offset + 4 * w)
         0 signal_begin     every signal of [signal_begin, signal_end) must have reached the threshold
         1 signal_end
         2 threshold        posts needed of each, counted from the start of this launch
         3 posts_per_launch posts that each of them gets in one launch: the epoch's step, so that no launch resets them
+
+Parts: part p of P covers the k-steps [S * p // P, S * (p + 1) // P) of the op's S = ceil(k / tile.k). The parts of a
+tile are tasks of their own, with waits of their own. Whichever is done last adds them up, stores the tile and posts: a
+tile posts once, however many parts it has.
 
 Tickets: CTAs draw 0, 1, 2, ... and run tasks[ticket]. Signals are monotonic over launches: a wait is over when
 signal - epoch * posts_per_launch >= threshold.
@@ -64,7 +69,7 @@ def _readonly(array: Words) -> Words:
 class Plan:
     """One launch's plan as arrays; `to_words` and `from_words` are inverses."""
 
-    #: [num_tasks, 8]: op, tile_m, tile_n, wait_begin, wait_end, post, 0, 0; in queue order, or in ticket order.
+    #: [num_tasks, 8]: op, tile_m, tile_n, wait_begin, wait_end, post, part, num_parts; in queue or ticket order.
     tasks: Words
     #: [num_waits, 4]: signal_begin, signal_end, threshold, posts_per_launch.
     waits: Words
@@ -81,6 +86,15 @@ class Plan:
     def num_tasks(self) -> int:
         """Tasks of the plan."""
         return len(self.tasks)
+
+    @cached_property
+    def leader(self) -> npt.NDArray[np.int64]:
+        """[num_tasks] the first task of the same tile: a tile's parts have one leader, a whole tile is its own."""
+        leader = np.arange(self.num_tasks, dtype=np.int64)
+        split = np.flatnonzero(self.tasks[:, 7] > 0)
+        _, first, tile = np.unique(self.tasks[split, :3], axis=0, return_index=True, return_inverse=True)
+        leader[split] = split[first][tile.reshape(-1)] if split.size else split
+        return leader
 
     @cached_property
     def words(self) -> Words:

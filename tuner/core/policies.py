@@ -228,7 +228,8 @@ def _planned(
     choice: Choice, picked: list[OpVariant], graph: TileGraph, order: Ints, granularity: Granularity, queue: Ints | None
 ) -> Planned:
     num_ctas = min(graph.num_tasks, choice.gpu.num_sms)
-    plan = plan_of(graph, (order[:, 0], order[:, 1], order[:, 2]), granularity, 1, num_ctas, queue)
+    whole = np.zeros(len(order), dtype=np.int64)
+    plan = plan_of(graph, (order[:, 0], order[:, 1], order[:, 2], whole), granularity, 1, num_ctas, queue)
     return _verified(choice, picked, graph, plan)
 
 

@@ -1,12 +1,13 @@
 """How far a plan gets: one symbolic run that stands for every interleaving.
 
 Why one run is enough. A state is, for each CTA, the task that it holds, and the posts so far. Two kinds of step exist:
-a CTA takes its next task (from its queue, or the next ticket), and a held task whose waits are over completes and
-posts. Signals only grow, so a step once possible stays possible whatever else happens first; and what a step does
-does not depend on when it is made: queues are fixed, and while two CTAs may race for a ticket, which of them gets it
-makes no difference, as CTAs are alike and tickets come out in one order. So any two runs can be continued to the same
-end (the diamond property), and every maximal run starts and completes the same tasks. A grid of which only some CTAs
-are resident makes fewer steps possible, never others: what it starts is a subset.
+a CTA takes its next task (from its queue, or the next ticket), and a held task whose waits are over completes. The
+last of a tile's parts to complete posts for the tile, so what is posted is a function of the set of tasks that are
+complete, whatever their order. Signals only grow, so a step once possible stays possible whatever else happens first;
+and what a step does does not depend on when it is made: queues are fixed, and while two CTAs may race for a ticket,
+which of them gets it makes no difference, as CTAs are alike and tickets come out in one order. So any two runs can be
+continued to the same end (the diamond property), and every maximal run starts and completes the same tasks. A grid of
+which only some CTAs are resident makes fewer steps possible, never others: what it starts is a subset.
 """
 
 from __future__ import annotations
@@ -55,8 +56,12 @@ class Protocol:
             if key not in shared:
                 shared[key] = tuple(dict.fromkeys(inverse[wait_begin:wait_end].tolist()))
             self.waits_of.append(shared[key])
-        #: [task] the signal that it posts, or -1.
+        #: [task] the signal that its tile posts to, or -1.
         self.post_of: list[int] = plan.tasks[:, 5].tolist()
+        #: [task] the task that stands for its tile.
+        self.leader_of: list[int] = plan.leader.tolist()
+        #: [task] parts of its tile, 0 where it is not split.
+        self.num_parts: list[int] = plan.tasks[:, 7].tolist()
 
     def run(self, *, num_ctas: int, frozen: int = -1) -> Progress:
         """A maximal run on `num_ctas` CTAs; the task `frozen`, if started, never completes."""
@@ -95,6 +100,7 @@ class Board:
     def __init__(self, protocol: Protocol) -> None:
         self._protocol = protocol
         self._open_signals = protocol.open_signals.copy()
+        self._arrived: dict[int, int] = {}
         #: [num_signals] posts so far.
         self.posts = [0] * protocol.plan.num_signals
         #: Wait -> the CTAs that it holds.
@@ -109,8 +115,13 @@ class Board:
         return False
 
     def complete(self, task: int) -> list[int]:
-        """Posts what the task posts; answers the CTAs to look at again."""
+        """Posts for the task's tile if this was all that it lacked; answers the CTAs to look at again."""
         woken: list[int] = []
+        if self._protocol.num_parts[task]:
+            is_last, tile = self.is_last(task), self._protocol.leader_of[task]
+            self._arrived[tile] = self._arrived.get(tile, 0) + 1
+            if not is_last:
+                return woken
         signal = self._protocol.post_of[task]
         if signal >= 0:
             self.posts[signal] += 1
@@ -120,3 +131,8 @@ class Board:
                     if not self._open_signals[wait]:
                         woken += self.parked.pop(wait, ())
         return woken
+
+    def is_last(self, task: int) -> bool:
+        """Whether a part that completes now is the one that its tile lacks."""
+        arrived = self._arrived.get(self._protocol.leader_of[task], 0)
+        return arrived == self._protocol.num_parts[task] - 1

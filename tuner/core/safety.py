@@ -5,7 +5,8 @@ that the signal gets: it is then over only once the producer has posted. Where t
 settled exactly: freeze the producer (it starts, and never completes) and see whether the consumer can still start.
 `tuner.core.progress` argues why one run answers that, for queues and for tickets on any number of resident CTAs:
 a run in which the consumer starts before the producer posts is, up to there, a run with the producer frozen, and
-every run with the producer frozen is the beginning of a run in which it is merely slow.
+every run with the producer frozen is the beginning of a run in which it is merely slow. A tile that is split is
+there once its last part is: each of its parts is frozen in turn.
 """
 
 from __future__ import annotations
@@ -71,38 +72,45 @@ def _uncovered(plan: Plan, graph: TileGraph, edge: Edges, totals: Ints) -> Itera
     """Producer tasks that some consumers read without a wait that counts all posts of the producer's signal."""
     grid = graph.grids[edge.producer]
     mine = np.flatnonzero(plan.tasks[:, 0] == edge.producer)
-    task_at = np.empty(grid, dtype=np.int64)
-    task_at[plan.tasks[mine, 1], plan.tasks[mine, 2]] = mine
-    signal_at = plan.tasks[task_at, 5].astype(np.int64)
+    tile_of = np.ravel_multi_index((plan.tasks[mine, 1], plan.tasks[mine, 2]), grid)
+    by_tile = mine[np.argsort(tile_of, kind="stable")]
+    first_of = np.concatenate(([0], np.cumsum(np.bincount(tile_of, minlength=grid[0] * grid[1]))))
+    signal_at = plan.tasks[by_tile[first_of[:-1]], 5].astype(np.int64).reshape(grid)
     consumers = np.flatnonzero(plan.tasks[:, 0] == edge.consumer)
-    keys = plan.tasks[consumers][:, (1, 3, 4)].astype(np.int64)
+    words = plan.tasks[consumers].astype(np.int64)
+    keys = np.column_stack((words[:, (1, 3, 4)], edge.need(words[:, 6], words[:, 7])))
     groups, group_of = np.unique(keys, axis=0, return_inverse=True)
     loose = np.flatnonzero(~_covered_by_one_wait(plan, edge, groups, signal_at, totals))
     for group in loose.tolist():
-        row, wait_begin, wait_end = groups[group].tolist()
+        row, wait_begin, wait_end, need = groups[group].tolist()
         counted = np.zeros(plan.num_signals + 1, dtype=np.bool_)  # the last one stands for "posts nothing"
         for begin, end, needed, _ in plan.waits[wait_begin:wait_end].tolist():
             counted[begin:end] |= needed >= totals[begin:end]
-        rows = slice(int(edge.first[row]), int(edge.last[row]))
+        read = np.zeros(grid, dtype=np.bool_)
+        read[edge.first[row] : edge.last[row], edge.first_col[need] : edge.last_col[need]] = True
         members = consumers[group_of.reshape(-1) == group].tolist()
-        for producer in task_at[rows][~counted[signal_at[rows]]].tolist():
-            yield producer, members
+        for tile in np.flatnonzero(read & ~counted[signal_at]).tolist():
+            for producer in by_tile[first_of[tile] : first_of[tile + 1]].tolist():
+                yield producer, members
 
 
 def _covered_by_one_wait(plan: Plan, edge: Edges, groups: Ints, signal_at: Ints, totals: Ints) -> npt.NDArray[np.bool_]:
-    """[groups of (consumer tile row, wait_begin, wait_end)] whether the first wait alone covers all that is read."""
+    """[groups of (consumer tile row, wait_begin, wait_end, need)] whether the first wait covers all that is read."""
     covered = np.zeros(len(groups), dtype=np.bool_)
-    lowest, highest = signal_at.min(axis=1), signal_at.max(axis=1)
-    waiting = np.flatnonzero(groups[:, 2] > groups[:, 1])
-    if not waiting.size or not totals.size:
+    if not totals.size:
         return covered
-    most = totals[signal_at].max(axis=1)
-    first, last = edge.first[groups[waiting, 0]], edge.last[groups[waiting, 0]]
-    wait = plan.waits[groups[waiting, 1]].astype(np.int64)
-    covered[waiting] = (
-        (wait[:, 0] <= range_reduce(np.minimum, lowest, first, last))
-        & (range_reduce(np.minimum, lowest, first, last) >= 0)
-        & (wait[:, 1] > range_reduce(np.maximum, highest, first, last))
-        & (wait[:, 2] >= range_reduce(np.maximum, most, first, last))
-    )
+    for need, (begin, end) in enumerate(zip(edge.first_col.tolist(), edge.last_col.tolist(), strict=True)):
+        waiting = np.flatnonzero((groups[:, 2] > groups[:, 1]) & (groups[:, 3] == need))
+        if not waiting.size:
+            continue
+        signals = signal_at[:, begin:end]
+        lowest, highest, most = signals.min(axis=1), signals.max(axis=1), totals[signals].max(axis=1)
+        first, last = edge.first[groups[waiting, 0]], edge.last[groups[waiting, 0]]
+        wait = plan.waits[groups[waiting, 1]].astype(np.int64)
+        covered[waiting] = (
+            (wait[:, 0] <= range_reduce(np.minimum, lowest, first, last))
+            & (range_reduce(np.minimum, lowest, first, last) >= 0)
+            & (wait[:, 1] > range_reduce(np.maximum, highest, first, last))
+            & (wait[:, 2] >= range_reduce(np.maximum, most, first, last))
+        )
     return covered

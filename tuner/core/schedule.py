@@ -53,17 +53,24 @@ class Tiling:
     input_stages: int = 0
     #: Most stages of weights that are requested but have not arrived; 0 for no limit but the ring's. For wgmma.
     window: int = 0
+    #: Parts per op into which the k-steps of each of its tiles are split, >= 1 each; empty where no op is split.
+    split_k: tuple[int, ...] = ()
 
     @property
     def num_threads(self) -> int:
         """Threads per CTA: those that multiply, and for wgmma the warpgroup that copies."""
         return 32 * self.num_warps + (COPYING_THREADS if self.engine is Engine.WGMMA else 0)
 
+    def num_parts(self, op_index: int) -> int:
+        """Parts of a tile of the op: each is a task of its own."""
+        return self.split_k[op_index] if self.split_k else 1
+
     def __str__(self) -> str:
         tiles = "+".join(str(tile) for tile in self.tiles)
         inputs = f" i{self.input_stages}" if self.input_stages else ""
         window = f" window{self.window}" if self.window else ""
-        return f"{self.engine} {tiles} s{self.num_stages}{inputs}{window} w{self.num_warps}"
+        split = f" split{'+'.join(map(str, self.split_k))}" if self.split_k else ""
+        return f"{self.engine} {tiles} s{self.num_stages}{inputs}{window} w{self.num_warps}{split}"
 
 
 class RasterKind(StrEnum):
@@ -202,7 +209,7 @@ class Ordering:
 
 
 #: Fields that are in the JSON form only where they differ from these.
-_LATER_TILING = {"input_stages": 0, "window": 0}
+_LATER_TILING: dict[str, Any] = {"input_stages": 0, "window": 0, "split_k": ()}
 _LATER_ORDERING = {"sync_width": 1, "partition": 0}
 _LATER_INTERLEAVE = {"lag": 0, "chunks": 1}
 
@@ -244,7 +251,8 @@ class Schedule:
                 tiles=tuple(Tile(**tile) for tile in tiling["tiles"]),
                 num_stages=tiling["num_stages"],
                 num_warps=tiling["num_warps"],
-                **{name: tiling[name] for name in _LATER_TILING if name in tiling},
+                **{name: tiling[name] for name in ("input_stages", "window") if name in tiling},
+                split_k=tuple(tiling.get("split_k", ())),
             ),
             ordering=Ordering(
                 rasters=tuple(Raster(kind=RasterKind(r["kind"]), width=r["width"]) for r in ordering["rasters"]),

@@ -1,7 +1,8 @@
-"""Signals: which tiles post to which, and what a reader of some tile rows waits for.
+"""Signals: which tiles post to which, and what a reader of some tiles waits for.
 
 A granularity groups the tiles of a producer by row group and column group, a signal for each. Those of an op that get
-the same number of posts lie side by side, a *bank*, so a reader needs one wait per bank: at most two.
+the same number of posts lie side by side, a *bank*, so a reader of whole tile rows needs one wait per bank: at most two
+if its tiles are as high. A tile posts once, however many parts it is split into: when the last of them is done.
 """
 
 from __future__ import annotations
@@ -33,14 +34,16 @@ class Bank:
     #: Posts of each.
     num_posts: int
 
-    def wait_on(self, begin: int, end: int) -> tuple[int, int, int, int] | None:
-        """A wait record for the signals of row groups [begin, end), or None where the bank has none of them."""
+    def waits_on(self, begin: int, end: int, cols: tuple[int, ...]) -> Iterator[tuple[int, int, int, int]]:
+        """Wait records for its signals of row groups [begin, end) and column groups `cols`, ascending."""
         begin, end = max(begin, self.row_begin), min(end, self.row_end)
-        if begin >= end:
-            return None
         width = self.col_end - self.col_begin
-        signals = (self.first + (row - self.row_begin) * width for row in (begin, end))
-        return (*signals, self.num_posts, self.num_posts)  # type: ignore[return-value]
+        mine = np.array([col - self.col_begin for col in cols if self.col_begin <= col < self.col_end], dtype=np.int64)
+        rows = np.arange(begin - self.row_begin, end - self.row_begin, dtype=np.int64)
+        signals = (self.first + rows[:, None] * width + mine).ravel()
+        if signals.size:
+            for run in np.split(signals, np.flatnonzero(np.diff(signals) > 1) + 1):
+                yield int(run[0]), int(run[-1]) + 1, self.num_posts, self.num_posts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,8 @@ class Signals:
 
     #: Tile rows of a signal.
     height: int
+    #: [tile columns] the column group of each.
+    col_groups: tuple[int, ...]
     banks: tuple[Bank, ...]
     #: [tile rows, tile columns] the signal that the tile posts.
     post: Ints
@@ -58,12 +63,13 @@ class Signals:
         """Of this producer."""
         return sum((b.row_end - b.row_begin) * (b.col_end - b.col_begin) for b in self.banks)
 
-    def waits_for(self, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
-        """Wait records that cover tile rows [first, last)."""
+    def waits_for(
+        self, first: int, last: int, first_col: int = 0, last_col: int | None = None
+    ) -> Iterator[tuple[int, int, int, int]]:
+        """Wait records that cover the tiles of rows [first, last) and columns [first_col, last_col), all by default."""
+        cols = tuple(sorted(set(self.col_groups[first_col:last_col])))
         for bank in self.banks:
-            record = bank.wait_on(first // self.height, -(-last // self.height))
-            if record:
-                yield record
+            yield from bank.waits_on(first // self.height, -(-last // self.height), cols)
 
 
 def column_groups(granularity: Granularity, width: int, num_cols: int) -> list[int]:
@@ -114,7 +120,7 @@ def signals_of(granularity: Granularity, width: int, num_rows: int, num_cols: in
             post[mine] = first + number[mine]
             first += (row_end - row_begin) * (col_end - col_begin)
             banks.append(bank)
-    return Signals(height=height, banks=tuple(banks), post=post)
+    return Signals(height=height, col_groups=tuple(col_group.tolist()), banks=tuple(banks), post=post)
 
 
 def _runs(counts: Ints) -> Iterator[tuple[int, int, int]]:

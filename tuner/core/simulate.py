@@ -5,6 +5,7 @@ its next task, from its queue or by ticket, as soon as it is free, and starts it
 is a roofline (Williams et al., CACM 52(4), 2009) over resources that are shared first come, first served: the DRAM by
 all CTAs, tensor cores, shared memory and L2 port by the CTAs of an SM; and never less than what the bytes in flight
 allow (Little's law: stages x stage bytes per latency). The L2 keeps the operand panels read last, so the walk matters.
+A part of a tile writes its sums and arrives; the one that arrives last reads all parts' sums and stores the tile.
 
 Pure and deterministic. Meant to rank orders and to stand in for a card, not to predict microseconds.
 """
@@ -18,24 +19,18 @@ from functools import cached_property
 
 import numpy as np
 
+from tuner.core.costs import Panels, op_costs
 from tuner.core.gpu import Gpu
 from tuner.core.plan import STATIC
 from tuner.core.progress import Board, Protocol
-from tuner.core.schedule import warp_grid
-from tuner.core.tiles import TileGraph, product_tile
+from tuner.core.tiles import TileGraph
 from tuner.core.verify import VerifiedPlan, occupancy
-from tuner.core.workload import ROW_SCALE_BYTES
 
 #: Share of the data sheet's DRAM rate that a stream of reads attains.
 DRAM_EFFICIENCY = 0.92
 #: Source: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024 (loaded latencies).
 DRAM_LATENCY_US = 0.75
 L2_LATENCY_US = 0.25
-#: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
-SMEM_BYTES_PER_CLOCK = 128
-L2_BYTES_PER_CLOCK = 64
-#: Share of an SM's rates that the main loop attains: fitted to the trials of benchmarks/results/h200/first_trials.json.
-SM_EFFICIENCY = 0.65
 #: Start of a launch in a graph, until the first task is taken.
 LAUNCH_US = 2.0
 #: Per task: reading its words, addresses, epilogue, barriers.
@@ -96,6 +91,10 @@ class Timeline:
         return sum(row[3] - row[2] for row in self.rows)
 
 
+#: Op, tile row, tile column.
+Tile = tuple[int, int, int]
+
+
 class L2:
     """Least recently used panels; `touch` answers the bytes that had to come from DRAM."""
 
@@ -114,96 +113,12 @@ class L2:
         return size_bytes
 
 
-@dataclass(frozen=True, kw_only=True)
-class _OpCosts:
-    """What the tiles of one op cost, by tile row and tile column."""
-
-    #: [tile row] (panel, bytes) of the rows of A that the tile reads.
-    a_panels: list[list[tuple[int, int]]]
-    #: [tile col] panel and bytes of its weights and bias.
-    w_panels: list[tuple[int, int]]
-    #: [tile row] the panel of the output that its tiles write, and its bytes; None where the output leaves.
-    out_panels: list[tuple[int, int]] | None
-    #: [tile row], [tile col]: clipped extents.
-    rows: list[int]
-    cols: list[int]
-    #: Bytes that pass through DRAM once and are of no use after: the output where it leaves, and the residual, per
-    #: element of the tile; the row scale, per row.
-    once_bytes: int
-    once_row_bytes: int
-    #: Time on the SM's own units.
-    busy_us: float
-    #: Stages of the main loop over stages in flight.
-    turns: float
-
-
-class _Panels:
-    """Numbers for the panels of all tensors."""
-
-    def __init__(self) -> None:
-        self._first: dict[tuple[str, int], int] = {}
-        self._count = 0
-
-    def first(self, tensor: str, height: int, num_panels: int) -> int:
-        """The number of the tensor's first panel, cut at `height` rows."""
-        key = (tensor, height)
-        if key not in self._first:
-            self._first[key] = self._count
-            self._count += num_panels
-        return self._first[key]
-
-
-def _extents(size: int, tile: int) -> list[int]:
-    return [min(tile, size - begin) for begin in range(0, size, tile)]
-
-
-def _op_costs(graph: TileGraph, op_index: int, gpu: Gpu, panels: _Panels) -> _OpCosts:
-    op, tile = graph.workload.ops[op_index], graph.tiling.tiles[op_index]
-    product = product_tile(op, tile)
-    size = graph.workload.dtype.size_bytes
-    rows, cols = _extents(op.m, tile.m), _extents(op.n, tile.n)
-    edge = graph.edges_into(op_index)
-    if edge is None:
-        first = panels.first(op.source, tile.m, len(rows))
-        a_panels = [[(first + row, extent * op.k * size)] for row, extent in enumerate(rows)]
-    else:
-        source, height = graph.workload.ops[edge.producer], graph.tile_ms[edge.producer]
-        heights = _extents(source.m, height)
-        first = panels.first(source.name, height, len(heights))
-        whole = [(first + row, extent * op.k * size) for row, extent in enumerate(heights)]
-        a_panels = [whole[a:b] for a, b in zip(edge.first.tolist(), edge.last.tolist(), strict=True)]
-    first = panels.first(f"{op.name}.weight", tile.n, len(cols))
-    w_panels = [(first + col, extent * op.rows_per_column * (op.k + op.bias) * size) for col, extent in enumerate(cols)]
-    out_panels = None
-    if graph.workload.consumers_of(op_index):
-        first = panels.first(op.name, tile.m, len(rows))
-        out_panels = [(first + row, extent * op.n * size) for row, extent in enumerate(rows)]
-    depth = -(-op.k // tile.k)
-    warps_m, warps_n = warp_grid(tile, graph.tiling.num_warps, op.rows_per_column) or (1, 1)
-    flops = 2 * product.m * product.n * depth * product.k
-    # Each warp reads its own fragments: warp_m + warp_n rows, over all warps of the CTA.
-    smem_bytes = (product.m * warps_n + product.n * warps_m) * depth * product.k * size
-    l2_bytes = (product.m + product.n) * depth * product.k * size
-    clocks = max(smem_bytes / SMEM_BYTES_PER_CLOCK, l2_bytes / L2_BYTES_PER_CLOCK)
-    return _OpCosts(
-        a_panels=a_panels,
-        w_panels=w_panels,
-        out_panels=out_panels,
-        rows=rows,
-        cols=cols,
-        once_bytes=((out_panels is None) + op.residual) * size,
-        once_row_bytes=op.row_scale * ROW_SCALE_BYTES,
-        busy_us=max(1e6 * flops * gpu.num_sms / gpu.tensor_flops_per_s, clocks / gpu.clock_mhz) / SM_EFFICIENCY,
-        turns=depth / (graph.tiling.num_stages - 1),
-    )
-
-
 class _Machine:
     """The shared resources, and when each is free next."""
 
     def __init__(self, graph: TileGraph, gpu: Gpu) -> None:
-        panels = _Panels()
-        self.costs = {op: _op_costs(graph, op, gpu, panels) for op in graph.op_indices}
+        panels = Panels()
+        self.costs = {op: op_costs(graph, op, gpu, panels) for op in graph.op_indices}
         self.num_sms = gpu.num_sms
         self.us_per_byte = 1e6 / (gpu.dram_bytes_per_s * DRAM_EFFICIENCY)
         self.l2 = L2(gpu.l2_bytes)
@@ -218,37 +133,54 @@ class _Machine:
             producer = graph.workload.producer_of(op)
             if producer is None or producer in graph.op_indices:
                 continue
-            held = [panel for row in self.costs[op].a_panels for panel in row]
+            held = [panel for row in self.costs[op].parts[-1].a_panels for panel in row]
             if sum(size for _, size in held) <= gpu.l2_bytes // 2:
                 for panel, size in held:
                     self.l2.touch(panel, size)
 
-    def run(self, op: int, row: int, col: int, cta: int, start_us: float) -> tuple[float, float, float]:
-        """If its CTA starts it now: when the tile's first operands have come, when it is computed, when stored."""
-        cost = self.costs[op]
+    def run(self, tile: Tile, part: int, cta: int, start_us: float) -> tuple[float, float, float]:
+        """If its CTA starts it now: when the tile's first operands have come, when it is computed, when stored; of a
+        part of a tile, when its sums are."""
+        op, row, col = tile
+        cost = self.costs[op].parts[part]
         touch = self.l2.touch
         missed = read = 0
         for panel, size in cost.a_panels[row]:
             read += size
             missed += touch(panel, size)
-        panel, size = cost.w_panels[col]
-        read += size
-        missed += touch(panel, size)
+        for panel, size in cost.w_panels[col]:
+            read += size
+            missed += touch(panel, size)
         self.l2_hit_bytes += read - missed
         latency_us = DRAM_LATENCY_US if missed else L2_LATENCY_US
-        missed += cost.rows[row] * (cost.cols[col] * cost.once_bytes + cost.once_row_bytes)
-        if cost.out_panels is not None:
-            touch(*cost.out_panels[row])
-        self.dram_bytes += missed
-        if self.dram_free_us < start_us:
-            self.dram_free_us = start_us
-        self.dram_free_us += missed * self.us_per_byte
+        is_whole = cost is self.costs[op].parts[-1]
+        missed += self._store(tile) if is_whole else 0
+        self._pass_dram(missed, start_us)
         sm = cta % self.num_sms
         sm_us = max(self.sm_free_us[sm], start_us) + cost.busy_us
         self.sm_free_us[sm] = sm_us
         streamed_us = max(self.dram_free_us if missed else 0.0, sm_us, start_us + cost.turns * latency_us)
         computed_us = streamed_us + latency_us
-        return start_us + latency_us, computed_us, computed_us + TASK_US
+        arrival_us = 0.0 if is_whole else self.costs[op].slot_us + POST_US
+        return start_us + latency_us, computed_us, computed_us + TASK_US + arrival_us
+
+    def add_up(self, tile: Tile, start_us: float) -> float:
+        """When the tile is stored, if the last of its parts arrived now."""
+        cost = self.costs[tile[0]]
+        self._pass_dram(self._store(tile), start_us)
+        return start_us + L2_LATENCY_US + (len(cost.parts) - 1) * cost.slot_us + TASK_US
+
+    def _store(self, tile: Tile) -> int:
+        """Bytes that pass through DRAM for a tile's epilogue and its output."""
+        op, row, col = tile
+        cost = self.costs[op]
+        for panel, size in cost.out_panels[row][col] if cost.out_panels is not None else ():
+            self.l2.touch(panel, size)
+        return cost.rows[row] * (cost.cols[col] * cost.once_bytes + cost.once_row_bytes)
+
+    def _pass_dram(self, num_bytes: int, start_us: float) -> None:
+        self.dram_bytes += num_bytes
+        self.dram_free_us = max(self.dram_free_us, start_us) + num_bytes * self.us_per_byte
 
 
 def simulate(plan: VerifiedPlan) -> Timeline:
@@ -265,13 +197,22 @@ def simulate(plan: VerifiedPlan) -> Timeline:
     num_ctas = words.num_ctas if static else min(words.num_ctas, gpu.num_sms * occupancy(plan.resources, gpu))
     heads, ends = (queues[:-1], queues[1:]) if static else ([0], [words.num_tasks])
     take_us = 0.0 if static else TICKET_US
-    tiles, poll_us = words.tasks[:, :3].tolist(), _poll_costs(plan)
+    tiles: list[Tile] = [(op, row, col) for op, row, col in words.tasks[:, :3].tolist()]
+    parts = np.where(words.tasks[:, 7] > 0, words.tasks[:, 6], -1).tolist()
+    poll_us = _poll_costs(plan)
+    row_of = [-1] * num_ctas  # of the task that a CTA runs; -1 once it adds parts up, or has none
     held, begun, running = [-1] * num_ctas, [0.0] * num_ctas, [False] * num_ctas
-    rows = []
+    rows: list[tuple[int, int, float, float, float, float, float]] = []
     events = [(LAUNCH_US, cta) for cta in range(num_ctas)]  # a task ends, a wait is over, or the launch begins
     while events:
         now, cta = heapq.heappop(events)
         if running[cta]:
+            if row_of[cta] >= 0 and parts[held[cta]] >= 0 and board.is_last(held[cta]):
+                end_us = machine.add_up(tiles[held[cta]], now) + POST_US * (protocol.post_of[held[cta]] >= 0)
+                rows[row_of[cta]] = (*rows[row_of[cta]][:-1], end_us)
+                row_of[cta] = -1
+                heapq.heappush(events, (end_us, cta))
+                continue
             for waiter in board.complete(held[cta]):
                 heapq.heappush(events, (now, waiter))
             running[cta], held[cta] = False, -1
@@ -287,10 +228,10 @@ def simulate(plan: VerifiedPlan) -> Timeline:
             continue
         begin_us = begun[cta] + take_us
         start_us = max(now, begin_us) + poll_us[task]
-        op, row, col = tiles[task]
-        loaded_us, computed_us, end_us = machine.run(op, row, col, cta, start_us)
-        if protocol.post_of[task] >= 0:
+        loaded_us, computed_us, end_us = machine.run(tiles[task], parts[task], cta, start_us)
+        if protocol.post_of[task] >= 0 and parts[task] < 0:
             end_us += POST_US
+        row_of[cta] = len(rows)
         rows.append((cta, task, begin_us, start_us, loaded_us, computed_us, end_us))
         running[cta] = True
         heapq.heappush(events, (end_us, cta))

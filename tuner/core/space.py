@@ -38,6 +38,7 @@ from tuner.core.schedule import (
     Tile,
     Tiling,
 )
+from tuner.core.split import num_steps, num_tiles
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.workload import Workload
 from tuner.errors import IllegalSchedule
@@ -47,6 +48,10 @@ __all__ = ["Space", "check_schedule", "dynamic_smem_bytes", "estimated_resources
 TILE_MS = (16, 32, 64, 128, 256)
 TILE_NS = (32, 64, 96, 128, 160, 192, 224, 256)
 STAGES = (2, 3, 4, 5, 6, 8)
+SPLITS = (1, 2, 3, 4, 8)
+#: Parts of a tile are not offered beyond so many tasks of the op for each SM, or with fewer k-steps than this each.
+MAX_PARTS_PER_SM = 1
+MIN_STEPS_PER_PART = 4
 WARPS = (4, 8)
 RASTERS = (
     Raster(kind=RasterKind.ROW),
@@ -200,19 +205,39 @@ class Space:
     @cached_property
     def tilings(self) -> tuple[Tiling, ...]:
         """All legal tilings of the offered values."""
+        return tuple(split for tiling in self._whole_tilings() for split in self._splits(tiling))
+
+    def _whole_tilings(self) -> Iterator[Tiling]:
+        """Legal tilings without split tiles."""
         widths = tuple(product(*map(self.tile_ns, range(len(self.workload.ops)))))
         offered = (
             Tiling(tiles=tuple(Tile(m=m, n=n, k=k) for n in ns), num_stages=num_stages, num_warps=num_warps)
             for m, ns, k, num_stages, num_warps in product(self.tile_ms, widths, self.tile_ks, STAGES, WARPS)
         )
-        return tuple(tiling for tiling in offered if tiling_problem(self.workload, self.gpu, tiling) is None)
+        return (tiling for tiling in offered if tiling_problem(self.workload, self.gpu, tiling) is None)
+
+    def parts(self, op: int, tile: Tile) -> tuple[int, ...]:
+        """Offered numbers of parts of an op's tiles: enough tasks to fill the GPU, and parts that are worth a visit."""
+        shape = self.workload.ops[op]
+        most = min(
+            num_steps(shape, tile) // MIN_STEPS_PER_PART, MAX_PARTS_PER_SM * self.gpu.num_sms // num_tiles(shape, tile)
+        )
+        return tuple(parts for parts in SPLITS if parts == 1 or parts <= most)
+
+    def _splits(self, tiling: Tiling) -> Iterator[Tiling]:
+        """The tiling, and what it is with tiles in parts."""
+        yield tiling
+        for split in product(*(self.parts(op, tile) for op, tile in enumerate(tiling.tiles))):
+            parted = replace(tiling, split_k=split)
+            if max(split) > 1 and tiling_problem(self.workload, self.gpu, parted) is None:
+                yield parted
 
     def orderings(self, tiling: Tiling) -> Orderings:
         """All legal orderings of a tiling, from the offered values."""
         graph = tile_graph(self.workload, tiling)
         resources = estimated_resources(self.workload, tiling)
         grids = tuple(grid for grid in GRIDS if grid_problem(graph.num_tasks, resources, self.gpu, *grid) is None)
-        sizes = tuple(graph.grids.values())
+        sizes = tuple(map(graph.num_tasks_of, graph.op_indices))
         if (sizes, grids) not in self._deals:
             self._deals[sizes, grids] = tuple(self._legal_deals(graph, grids))
         whole = self._deals[sizes, grids]
@@ -301,6 +326,11 @@ class Space:
                 yield replace(tiling, tiles=(*tiling.tiles[:op], changed, *tiling.tiles[op + 1 :]))
         yield from (replace(tiling, num_stages=num_stages) for num_stages in STAGES)
         yield from (replace(tiling, num_warps=num_warps) for num_warps in WARPS)
+        whole = tiling.split_k or (1,) * len(tiling.tiles)
+        for op, tile in enumerate(tiling.tiles):
+            for parts in self.parts(op, tile):
+                split = (*whole[:op], parts, *whole[op + 1 :])
+                yield replace(tiling, split_k=split if max(split) > 1 else ())
 
     @staticmethod
     def _reordered(ordering: Ordering) -> Iterator[Ordering]:

@@ -1,5 +1,8 @@
 """The tile graph: tasks, the regions that they write and read, and the edges where a read overlaps a write.
 
+A task is a tile, or one of the parts into which a tile's k-steps are split: a part reads its own columns of A and of
+the weights. The parts of a tile write it together: it is there once all of them are done.
+
 What kind of op a tile belongs to ends here: orders, proofs and simulations see tasks, regions and edges only.
 """
 
@@ -46,8 +49,8 @@ def product_tiles(workload: Workload, tiling: Tiling) -> tuple[Tile, ...]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Edges:
-    """Who reads whom between two ops, aggregated: every tile of a consumer tile row reads the same producer tiles."""
+class RowEdges:
+    """Which producer tile rows each consumer tile row reads."""
 
     #: Op index of the tiles that write.
     producer: int
@@ -59,9 +62,42 @@ class Edges:
     last: Ints
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Edges(RowEdges):
+    """Who reads whom between two ops, aggregated: the tasks of a consumer tile row that are the same part read the same
+    rectangle of producer tiles."""
+
+    #: [needs] first producer tile column whose region overlaps what the need's tasks read. Need p is that of part p,
+    #: and the last one that of a whole tile.
+    first_col: Ints
+    #: [needs] one past the last such column.
+    last_col: Ints
+
+    def need(self, part: Ints, num_parts: Ints) -> Ints:
+        """The needs of tasks with these words: their part, and the parts of their tile (0 for a whole tile)."""
+        return np.where(num_parts > 0, part, self.first_col.size - 1)
+
+
+def part_steps(num_steps: int, part: int, num_parts: int) -> tuple[int, int]:
+    """The k-steps [begin, end) of one part: parts differ by one step at most, and none is empty if there are enough."""
+    return num_steps * part // num_parts, num_steps * (part + 1) // num_parts
+
+
+@lru_cache(maxsize=1024)
+def column_needs(k: int, tile_k: int, num_parts: int, producer_n: int) -> tuple[Ints, Ints]:
+    """First and one past the last column of producer tiles, `producer_n` wide, that each need reads: see `Edges`."""
+    num_steps = -(-k // tile_k)
+    steps = [part_steps(num_steps, part, num_parts) for part in range(num_parts)] if num_parts > 1 else []
+    begin, end = np.array([*steps, (0, num_steps)], dtype=np.int64).T * tile_k
+    first, last = begin // producer_n, -(-np.minimum(end, k) // producer_n)
+    first.setflags(write=False)
+    last.setflags(write=False)
+    return first, last
+
+
 @lru_cache(maxsize=256)
-def row_edges(workload: Workload, tile_ms: tuple[int, ...], op_indices: tuple[int, ...]) -> tuple[Edges, ...]:
-    """Edges between the ops `op_indices` for tile heights `tile_ms`; a consumer tile reads all columns of its rows."""
+def row_edges(workload: Workload, tile_ms: tuple[int, ...], op_indices: tuple[int, ...]) -> tuple[RowEdges, ...]:
+    """Edges between the ops `op_indices` for tile heights `tile_ms`, whatever columns are read."""
     edges = []
     for consumer in op_indices:
         producer = workload.producer_of(consumer)
@@ -73,7 +109,7 @@ def row_edges(workload: Workload, tile_ms: tuple[int, ...], op_indices: tuple[in
         first, last = begin // tile_ms[producer], -(-end // tile_ms[producer])
         first.setflags(write=False)
         last.setflags(write=False)
-        edges.append(Edges(producer=producer, consumer=consumer, first=first, last=last))
+        edges.append(RowEdges(producer=producer, consumer=consumer, first=first, last=last))
     return tuple(edges)
 
 
@@ -103,18 +139,46 @@ class TileGraph:
     @cached_property
     def edges(self) -> tuple[Edges, ...]:
         """One entry per op that reads the output of another op of this launch."""
-        return row_edges(self.workload, self.tile_ms, self.op_indices)
+        edges = []
+        for edge in row_edges(self.workload, self.tile_ms, self.op_indices):
+            reader, tiles = edge.consumer, self.tiling.tiles
+            first_col, last_col = column_needs(
+                self.workload.ops[reader].k, tiles[reader].k, self.num_parts(reader), tiles[edge.producer].n
+            )
+            edges.append(
+                Edges(
+                    producer=edge.producer,
+                    consumer=reader,
+                    first=edge.first,
+                    last=edge.last,
+                    first_col=first_col,
+                    last_col=last_col,
+                )
+            )
+        return tuple(edges)
+
+    def num_parts(self, op_index: int) -> int:
+        """Parts of a tile of the op; 1 where it is not split."""
+        return self.tiling.num_parts(op_index)
+
+    def num_tasks_of(self, op_index: int) -> int:
+        """Tasks of one op."""
+        rows, cols = self.grids[op_index]
+        return rows * cols * self.num_parts(op_index)
 
     @cached_property
     def num_tasks(self) -> int:
-        """Tiles of all ops of this launch."""
-        return sum(rows * cols for rows, cols in self.grids.values())
+        """Tasks of all ops of this launch: a tile each, or a part of one."""
+        return sum(map(self.num_tasks_of, self.op_indices))
 
     @cached_property
     def num_edges(self) -> int:
-        """Producer tile -> consumer tile edges before aggregation."""
+        """Producer task -> consumer task edges before aggregation."""
         return sum(
-            int((edge.last - edge.first).sum()) * self.grids[edge.producer][1] * self.grids[edge.consumer][1]
+            int((edge.last - edge.first).sum())
+            * int((edge.last_col - edge.first_col)[: self.num_parts(edge.consumer)].sum())
+            * self.num_parts(edge.producer)
+            * self.grids[edge.consumer][1]
             for edge in self.edges
         )
 
@@ -138,18 +202,21 @@ class TileGraph:
             col_end=min((tile_n + 1) * tile.n, op.n),
         )
 
-    def reads(self, op_index: int, tile_m: int, tile_n: int) -> tuple[Region, ...]:
-        """The regions of A [m, k] and of the weights [n, k] that a tile reads: of gate and up where it is gated; and
-        of the residual [m, n], where there is one."""
+    def reads(self, op_index: int, tile_m: int, tile_n: int, part: int = 0, num_parts: int = 1) -> tuple[Region, ...]:
+        """The regions of A [m, k] and of the weights [n, k] that a tile, or one of its parts, reads: of gate and up
+        where it is gated; and of the residual [m, n], where there is one."""
         op, out = self.workload.ops[op_index], self.writes(op_index, tile_m, tile_n)
-        rows = Region(tensor=op.source, row_begin=out.row_begin, row_end=out.row_end, col_begin=0, col_end=op.k)
+        depth = self.tiling.tiles[op_index].k
+        begin, end = (depth * step for step in part_steps(-(-op.k // depth), part, num_parts))
+        end = min(end, op.k)
+        rows = Region(tensor=op.source, row_begin=out.row_begin, row_end=out.row_end, col_begin=begin, col_end=end)
         weights = tuple(
             Region(
                 tensor=f"{op.name}.weight",
                 row_begin=half * op.n + out.col_begin,
                 row_end=half * op.n + out.col_end,
-                col_begin=0,
-                col_end=op.k,
+                col_begin=begin,
+                col_end=end,
             )
             for half in range(op.rows_per_column)
         )

@@ -92,7 +92,8 @@ def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> Veri
 
     Raises:
         PlanError: the words are no plan.
-        CoverageError: a tile is computed never or more than once, or lies outside its grid.
+        CoverageError: a tile or a part of one is computed never or more than once, or lies outside its grid; or the
+            parts of a tile do not agree on what the last of them posts.
         ResourceError: the grid, the registers, the shared memory or the table are more than there is.
         LivenessError: a wait never ends.
         SafetyError: a read can precede its write.
@@ -154,10 +155,10 @@ def recheck(verified: VerifiedPlan, resources: Resources) -> VerifiedPlan:
 
 
 def check_coverage(plan: Plan, graph: TileGraph) -> None:
-    """Every tile of every op of the launch exactly once.
+    """Every part of every tile of every op of the launch exactly once; a whole tile is all of its parts.
 
     Raises:
-        CoverageError: names the tile, and the tasks that double it.
+        CoverageError: names the tile, and the tasks that double it; or a part that is none of its tile's.
     """
     tasks = plan.tasks
     strange = np.flatnonzero(~np.isin(tasks[:, 0], graph.op_indices))
@@ -172,14 +173,38 @@ def check_coverage(plan: Plan, graph: TileGraph) -> None:
         if outside.size:
             who = task_name(plan, graph, int(mine[outside[0]]))
             raise CoverageError("a tile lies outside its grid", f"{who}, whose grid is {rows} x {cols}")
-        count = np.bincount(row * cols + col, minlength=rows * cols)
+        split = graph.num_parts(op)
+        part, num_parts = tasks[mine, 6].astype(np.int64), tasks[mine, 7]
+        whole = (num_parts == 0) & (part == 0)
+        strange = np.flatnonzero(~whole & ((num_parts != split) | (split == 1) | (part < 0) | (part >= split)))
+        if strange.size:
+            task = int(mine[strange[0]])
+            words = f"{task_name(plan, graph, task)}: its words are part {tasks[task, 6]} of {tasks[task, 7]}"
+            raise CoverageError("a part is none of its tile's", f"{words}, not of {split}")
+        tile = row * cols + col
+        count = np.bincount(tile * split + part, weights=~whole, minlength=rows * cols * split)
+        count += np.repeat(np.bincount(tile, weights=whole, minlength=rows * cols), split)
         name = graph.workload.ops[op].name
         for wrong, problem in ((count == 0, "a tile is missing"), (count > 1, "a tile is doubled")):
             if wrong.any():
-                tile = int(np.flatnonzero(wrong)[0])
-                doubles = mine[row * cols + col == tile].tolist()
+                first, missing = divmod(int(np.flatnonzero(wrong)[0]), split)
+                doubles = mine[(tile == first) & (whole | (part == missing))].tolist()
                 how = f"tasks {' and '.join(map(str, doubles))} compute it" if doubles else "no task computes it"
-                raise CoverageError(problem, f"{name} tile {tile // cols},{tile % cols}: {how}")
+                which = f" part {missing} of {split}" if split > 1 else ""
+                raise CoverageError(problem, f"{name} tile {first // cols},{first % cols}{which}: {how}")
+    _check_parts_agree(plan, graph)
+
+
+def _check_parts_agree(plan: Plan, graph: TileGraph) -> None:
+    """Whichever part of a tile is done last posts: to the same signal."""
+    other = np.flatnonzero(plan.tasks[:, 5] != plan.tasks[plan.leader, 5])
+    if other.size:
+        task, leader = int(other[0]), int(plan.leader[other[0]])
+        names = [task_name(plan, graph, one) for one in (leader, task)]
+        posts = [int(plan.tasks[one, 5]) for one in (leader, task)]
+        raise CoverageError(
+            "the parts of a tile disagree", f"{names[0]} posts to signal {posts[0]}, {names[1]} to signal {posts[1]}"
+        )
 
 
 def check_resources(plan: Plan, resources: Resources, gpu: Gpu, *, is_part: bool = False) -> None:

@@ -53,6 +53,7 @@ def distributions(num_ops: int) -> dict[str, BaseDistribution]:
     }
     for op in range(num_ops):
         axes |= {f"tile_{axis}_{op}": IntDistribution(16, 4096) for axis in "mnk"}
+        axes |= {f"split_k_{op}": IntDistribution(1, 64)}
         axes |= {f"raster_{op}": _choices(RasterKind), f"raster_width_{op}": IntDistribution(1, 2**31)}
     return axes
 
@@ -79,6 +80,7 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
     }
     for op, (tile, raster) in enumerate(zip(tiling.tiles, ordering.rasters, strict=True)):
         params |= {f"tile_m_{op}": tile.m, f"tile_n_{op}": tile.n, f"tile_k_{op}": tile.k}
+        params[f"split_k_{op}"] = tiling.num_parts(op)
         params |= {f"raster_{op}": str(raster.kind), f"raster_width_{op}": raster.width}
     return params
 
@@ -87,6 +89,7 @@ def from_params(params: dict[str, Any]) -> Schedule:
     """Inverse of `to_params`."""
     ops = range(sum(name.startswith("tile_m_") for name in params))
     tiles = tuple(Tile(m=params[f"tile_m_{op}"], n=params[f"tile_n_{op}"], k=params[f"tile_k_{op}"]) for op in ops)
+    parts = tuple(params[f"split_k_{op}"] for op in ops)
     rasters = tuple(Raster(kind=RasterKind(params[f"raster_{op}"]), width=params[f"raster_width_{op}"]) for op in ops)
     return Schedule(
         tiling=Tiling(
@@ -96,6 +99,7 @@ def from_params(params: dict[str, Any]) -> Schedule:
             num_warps=params["num_warps"],
             input_stages=params["input_stages"],
             window=params["window"],
+            split_k=parts if max(parts) > 1 else (),
         ),
         ordering=Ordering(
             rasters=rasters,
@@ -118,9 +122,10 @@ def from_params(params: dict[str, Any]) -> Schedule:
 def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]:
     """Sizes in powers of two, and how well each op's tiles fill the last wave: what a tiling's speed hangs on."""
     features = [math.log2(tiling.num_warps), math.log2(tiling.num_stages)]
-    for tile, op in zip(tiling.tiles, workload.ops, strict=True):
-        num_tiles = -(-op.m // tile.m) * -(-op.n // tile.n)
-        waves = num_tiles / gpu.num_sms
+    for index, (tile, op) in enumerate(zip(tiling.tiles, workload.ops, strict=True)):
+        num_parts = tiling.num_parts(index)
+        waves = -(-op.m // tile.m) * -(-op.n // tile.n) * num_parts / gpu.num_sms
+        features.append(math.log2(num_parts))
         features += [math.log2(size) for size in (tile.m, tile.n, tile.k)]
         features += [math.log2(math.ceil(waves) / waves), math.log2(-(-op.m // tile.m) * tile.m / op.m)]
     return features

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core import mutants
+from tests.core.cases import H200, SMALL, ordering, small_gpu, tiling
+from tuner.core.legality import check_schedule, tiling_problem
+from tuner.core.order import make_plan
+from tuner.core.plan import Plan
+from tuner.core.schedule import Assignment, Granularity, Schedule, Tile
+from tuner.core.simulate import simulate
+from tuner.core.space import SPLITS, Space
+from tuner.core.split import num_split_tiles, num_steps, num_tiles, slot_bytes
+from tuner.core.tiles import part_steps, tile_graph
+from tuner.core.verify import verify
+from tuner.core.workload import ffn_pair
+from tuner.errors import CoverageError, LivenessError, PlanError, SafetyError
+
+#: One tile row: up has 4 tiles, down 2 tiles of 2 parts, each of which reads half of up's.
+PAIR = tile_graph(ffn_pair(m=16, d_in=32, d_hidden=128, d_out=64), tiling((16, 32), (16, 32), split=(1, 2)))
+#: A decode step of Llama 3 8B.
+LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
+
+
+@given(st.integers(1, 300), st.data())
+def test_parts_share_the_steps_evenly_and_leave_none_out(num_k_steps: int, data: st.DataObject) -> None:
+    num_parts = data.draw(st.integers(1, min(16, num_k_steps)))
+    steps = [part_steps(num_k_steps, part, num_parts) for part in range(num_parts)]
+    assert [steps[0][0], *(end for _, end in steps)] == [*(begin for begin, _ in steps), num_k_steps]
+    sizes = [end - begin for begin, end in steps]
+    assert min(sizes) >= 1
+    assert max(sizes) - min(sizes) <= 1
+
+
+def waits_of_parts(plan: Plan) -> dict[int, list[list[int]]]:
+    """Part -> the waits of down's first tile."""
+    mine = [task for task in plan.tasks.tolist() if task[0] == 1 and task[2] == 0]
+    return {task[6]: plan.waits[task[3] : task[4], :3].tolist() for task in mine}
+
+
+def test_a_part_waits_for_the_producer_tiles_of_its_own_columns() -> None:
+    def waits(granularity: Granularity, width: int = 1) -> dict[int, list[list[int]]]:
+        order = ordering(granularity=granularity, sync_width=width)
+        return waits_of_parts(make_plan(PAIR, order, small_gpu(3)))
+
+    assert waits(Granularity.ROW) == {0: [[0, 1, 4]], 1: [[0, 1, 4]]}
+    assert waits(Granularity.CHUNK, 2) == {0: [[0, 1, 2]], 1: [[1, 2, 2]]}
+    assert waits(Granularity.TILE) == {0: [[0, 2, 1]], 1: [[2, 4, 1]]}
+    assert waits(Granularity.STRIDED, 2) == {0: [[0, 2, 2]], 1: [[0, 2, 2]]}
+
+
+def test_each_part_of_a_decode_step_waits_for_one_signal() -> None:
+    graph = tile_graph(LLAMA, tiling((16, 112), (16, 128), k=64, num_stages=4, split=(1, 4)))
+    plan = make_plan(graph, ordering(granularity=Granularity.CHUNK, sync_width=32), H200)
+    parts = plan.tasks[plan.tasks[:, 0] == 1]
+    assert (plan.num_signals, len(parts)) == (4, 128)
+    for part in range(4):
+        (records,) = {(begin, end) for *_, begin, end in parts[parts[:, 6] == part][:, :5].tolist()}
+        assert plan.waits[slice(*records)].tolist() == [[part, part + 1, 32, 32]]
+    verify(plan, graph, SMALL, H200)
+
+
+def refused(plan: Plan, error: type[PlanError], *witness: str) -> None:
+    with pytest.raises(error) as caught:
+        verify(plan, PAIR, SMALL, small_gpu(3))
+    for words in witness:
+        assert words in caught.value.witness
+
+
+def test_parts_that_do_not_make_up_their_tile_are_refused() -> None:
+    plan = make_plan(PAIR, ordering(), small_gpu(3))  # tasks 4..7: down 0,0 part 0 and 1, down 0,1 part 0 and 1
+    refused(mutants.drop(plan, 5), CoverageError, "down tile 0,0 part 1 of 2: no task computes it")
+    refused(mutants.double(plan, 4), CoverageError, "down tile 0,0 part 0 of 2", "tasks 4 and 8 compute it")
+    refused(mutants.edit(plan, 5, 6, 0), CoverageError, "down tile 0,0 part 1 of 2: no task computes it")
+    refused(mutants.edit(plan, 5, 7, 3), CoverageError, "part 1 of 3, not of 2")
+    refused(mutants.edit(plan, 5, 6, 2), CoverageError, "part 2 of 2, not of 2")
+    refused(mutants.edit(plan, 0, 7, 2), CoverageError, "up tile 0,0 part 0 of 2", "not of 1")
+    whole = mutants.edit(plan, 4, 7, 0)
+    refused(whole, CoverageError, "down tile 0,0 part 1 of 2: tasks 4 and 5 compute it")
+
+
+def test_a_tile_may_be_whole_where_its_op_is_split() -> None:
+    plan = make_plan(PAIR, ordering(), small_gpu(3))
+    verify(mutants.edit(mutants.drop(plan, 5), 4, 7, 0), PAIR, SMALL, small_gpu(3))
+
+
+def test_a_whole_tile_that_waits_like_a_part_is_a_race() -> None:
+    plan = make_plan(PAIR, ordering(granularity=Granularity.CHUNK, sync_width=2), small_gpu(3))
+    refused(mutants.edit(mutants.drop(plan, 5), 4, 7, 0), SafetyError, "task 4 (down tile 0,0)")
+
+
+def test_a_post_of_a_split_tile_is_that_of_its_last_part() -> None:
+    graph = tile_graph(ffn_pair(m=16, d_in=64, d_hidden=32, d_out=32), tiling((16, 32), (16, 32), split=(2, 1)))
+    plan = make_plan(graph, ordering(), small_gpu(1))
+    verify(plan, graph, SMALL, small_gpu(1))
+    early = mutants.move(plan, 2, 0, 1)  # down between the two parts of up
+    with pytest.raises(LivenessError, match=r"task 1 \(down tile 0,0\) waits for signal 0 \(0 of 1 posts\)"):
+        verify(early, graph, SMALL, small_gpu(1))
+    apart = mutants.edit(plan, 1, 5, -1)
+    with pytest.raises(CoverageError, match="the parts of a tile disagree"):
+        verify(apart, graph, SMALL, small_gpu(1))
+
+
+@pytest.mark.parametrize(
+    ("split", "sentence"),
+    [
+        ((2,), "1 splits for 2 ops"),
+        ((1, 5), "5 parts: use one of 1, 2, 3"),
+        ((1, 0), "0 parts: use one of 1, 2, 3"),
+        ((1, 1), "no op is split: say so by an empty split_k"),
+        ((4, 1), "4 parts of up: a tile has 2 k-steps of 32, use no more"),
+    ],
+)
+def test_a_split_that_is_none_is_refused(split: tuple[int, ...], sentence: str) -> None:
+    workload = ffn_pair(m=16, d_in=64, d_hidden=512, d_out=64)
+    problem = tiling_problem(workload, H200, tiling((16, 64), (16, 64), split=split))
+    assert problem is not None
+    assert sentence in problem
+
+
+def test_the_sums_of_all_parts_have_to_fit_the_workspace() -> None:
+    workload = ffn_pair(m=2048, d_in=4096, d_hidden=14336, d_out=4096)
+    tiles = tiling((128, 128), (128, 128), k=64, num_stages=3, num_warps=8, split=(2, 2))
+    assert num_split_tiles(workload, tiles) == 16 * (112 + 32)
+    assert slot_bytes(workload, tiles) == 16 * (112 + 32) * 2 * 128 * 128 * 4
+    assert tiling_problem(workload, H200, tiles) is None
+    problem = tiling_problem(workload, H200, replace(tiles, split_k=(8, 8)))
+    assert problem == "the parts' sums take 1152 MiB of workspace, more than 512: use fewer parts"
+
+
+def test_splits_are_offered_where_an_op_has_fewer_tiles_than_there_are_sms() -> None:
+    space = Space(LLAMA, H200)
+    wide, narrow = Tile(m=16, n=128, k=64), Tile(m=16, n=32, k=64)
+    assert space.parts(1, wide) == (1, 2, 3, 4)  # 32 tiles
+    assert space.parts(0, wide) == space.parts(1, narrow) == (1,)  # 112 and 128 tiles
+    for chosen in space.tilings[::50]:
+        for op, tile in enumerate(chosen.tiles):
+            parts = chosen.num_parts(op)
+            assert parts in SPLITS
+            assert parts == 1 or num_tiles(LLAMA.ops[op], tile) * parts <= H200.num_sms
+            assert num_steps(LLAMA.ops[op], tile) >= 4 * parts or parts == 1
+
+
+def test_the_forecast_gains_by_splitting_a_few_deep_tiles_and_not_many() -> None:
+    def forecast_us(m: int, split: tuple[int, ...]) -> float:
+        workload = replace(LLAMA, ops=tuple(replace(op, m=m) for op in LLAMA.ops))
+        tiles = tiling((16 if m == 16 else 128, 128), (16 if m == 16 else 128, 128), k=64, num_stages=4, split=split)
+        tiles = replace(tiles, num_warps=8)
+        order = ordering(assignment=Assignment.TICKET)
+        check_schedule(workload, H200, Schedule(tiling=tiles, ordering=order))
+        graph = tile_graph(workload, tiles)
+        return simulate(verify(make_plan(graph, order, H200), graph, SMALL, H200)).makespan_us
+
+    assert forecast_us(16, (1, 4)) < 0.8 * forecast_us(16, ())
+    assert forecast_us(2048, (1, 2)) > forecast_us(2048, ())
+
+
+def test_the_last_part_of_a_tile_ends_after_the_others() -> None:
+    plan = make_plan(PAIR, ordering(), small_gpu(8))
+    timeline = simulate(verify(plan, PAIR, SMALL, small_gpu(8)))
+    ends = {tuple(plan.tasks[task, [0, 2, 6]].tolist()): end for _, task, *_, end in timeline.rows}
+    for col in (0, 1):
+        assert abs(ends[1, col, 0] - ends[1, col, 1]) > 0.2  # the sums are read, and the tile is stored
+    for lane in timeline.spans:
+        assert all(before.end_us <= after.begin_us for before, after in pairwise(lane))
