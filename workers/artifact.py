@@ -12,7 +12,7 @@ from tuner.core.legality import dynamic_smem_bytes
 from tuner.core.outcome import Candidate
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Workload
-from workers.parameter import needs_co_residency, parameter_layout, workspace_bytes
+from workers.parameter import needs_co_residency, parameter_layout, workspace_layout
 from workers.render import GATE_NAME, KERNEL_NAME
 
 #: Of the manifest; it grows when a field changes its meaning.
@@ -105,9 +105,9 @@ def _launch(index: int, plans: tuple[VerifiedPlan, ...], workload: Workload, can
         "workspace": {
             "index": 0 if plan.is_part else index,
             "is_second": plan.is_part and index == 1,
-            "bytes": workspace_bytes(plan.plan.num_signals),
+            **workspace_layout(plan),
             "per": "stream and plan; the launches of one run that name the same index share it",
-            "zero": "once, when it is allocated, and again after an abort",
+            "zero": "once, when it is allocated, and again after an abort; what lies from slots on need not be",
             "counters": "epoch: they only grow, no launch resets them",
             "abort_record": {"offset": 128, "fields": ["raised", "task", "signal", "seen", "expected", "cta"]},
         },

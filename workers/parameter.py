@@ -10,12 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.plan import HEADER_WORDS, STATIC
+from tuner.core.split import num_split_tiles, slot_bytes
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Workload
 from workers.render import SIGNALS_OFFSET_BYTES
 
 #: SM clock cycles that one wait may last, about half a second.
 DEFAULT_SPIN_LIMIT_CYCLES = 1_000_000_000
+
+#: Of a signal, and of a counter of arrivals.
+WORD_BYTES = 4
+#: Of the parts of a workspace: `kFixupAlignment` in fixup.cuh.
+WORKSPACE_ALIGNMENT_BYTES = 256
 
 _HEAD_BYTES = 104
 _OP_BYTES = 64
@@ -92,9 +98,18 @@ def parameter_layout(workload: Workload) -> dict[str, Any]:
     return {"size_bytes": size, "spin_limit_cycles": DEFAULT_SPIN_LIMIT_CYCLES, "fields": fields}
 
 
-def workspace_bytes(num_signals: int) -> int:
-    """Of one stream and one plan: the counters' head and a word per signal, rounded up to 16 bytes."""
-    return -(-(SIGNALS_OFFSET_BYTES + 4 * num_signals) // 16) * 16
+def workspace_layout(plan: VerifiedPlan) -> dict[str, int]:
+    """Of one stream and one plan, bytes: where the signals start, the arrivals of split tiles, and the slots of their
+    parts, and the size of all; see launch_args.cuh and fixup.cuh."""
+    workload, tiling = plan.graph.workload, plan.graph.tiling
+    arrivals = _aligned(SIGNALS_OFFSET_BYTES + WORD_BYTES * plan.plan.num_signals)
+    slots = arrivals + _aligned(WORD_BYTES * num_split_tiles(workload, tiling))
+    sizes = {"signals": SIGNALS_OFFSET_BYTES, "arrivals": arrivals, "slots": slots}
+    return sizes | {"bytes": slots + slot_bytes(workload, tiling)}
+
+
+def _aligned(num_bytes: int) -> int:
+    return -(-num_bytes // WORKSPACE_ALIGNMENT_BYTES) * WORKSPACE_ALIGNMENT_BYTES
 
 
 def needs_co_residency(plan: VerifiedPlan) -> bool:

@@ -25,6 +25,7 @@ DEVICE_FILES = (
     "copy.cuh",
     "mainloop_mma.cuh",
     "epilogue.cuh",
+    "fixup.cuh",
     "chain.cuh",
     "gate.cuh",
 )
@@ -79,7 +80,8 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
         num_ops=len(workload.ops),
         traced=str(traced).lower(),
         ops="\n".join(
-            _op_config(op, tile, tiling.num_warps) for op, tile in zip(workload.ops, tiling.tiles, strict=True)
+            _op_config(op, tile, tiling.num_warps, tiling.num_parts(index))
+            for index, (op, tile) in enumerate(zip(workload.ops, tiling.tiles, strict=True))
         ),
     )
     parts = [f"// ---- {name}\n{_inline(device_text(name))}" for name in DEVICE_FILES]
@@ -93,12 +95,12 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
     )
 
 
-def _op_config(op: GemmOp, tile: Tile, num_warps: int) -> str:
+def _op_config(op: GemmOp, tile: Tile, num_warps: int, num_parts: int) -> str:
     grid = warp_grid(tile, num_warps, op.rows_per_column)
     if grid is None:
         raise IllegalSchedule(f"no grid of {num_warps} warps fits the tile {tile} of {op.name}")
     options = (str(option).lower() for option in (op.bias, op.gated, op.residual, op.row_scale))
-    fields = (tile.m, tile.n, tile.k, *grid, copy_bytes(op), _ACTIVATIONS[op.activation], *options)
+    fields = (tile.m, tile.n, tile.k, *grid, copy_bytes(op), _ACTIVATIONS[op.activation], *options, num_parts)
     return f"    {{{', '.join(map(str, fields))}}},  // {op.name}"
 
 

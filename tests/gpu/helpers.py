@@ -37,9 +37,11 @@ def schedule(
     sync_width: int = 1,
     assignment: Assignment = Assignment.TICKET,
     ctas_per_sm: int = 1,
+    split: tuple[int, ...] = (),
 ) -> Schedule:
+    whole = tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles)
     return Schedule(
-        tiling=Tiling(tiles=tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles), num_stages=stages, num_warps=warps),
+        tiling=Tiling(tiles=whole, num_stages=stages, num_warps=warps, split_k=split),
         ordering=Ordering(
             rasters=rasters or tuple(Raster() for _ in tiles),
             interleave=interleave or Interleave(),

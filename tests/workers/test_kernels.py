@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from dataclasses import replace
 
@@ -79,6 +80,26 @@ def compile_cleanly(workload: Workload, tiling: Tiling, arch: str) -> None:
     assert 0 < resources.registers_per_thread <= 255
 
 
+def few_rows(workload: Workload) -> Workload:
+    """So few that there are fewer tiles than SMs, and it pays to split them."""
+    return replace(workload, ops=tuple(replace(op, m=64) for op in workload.ops))
+
+
+def split_axes(tiling: Tiling) -> tuple[int, ...]:
+    return (*axes(tiling)[1:4], tiling.num_warps, *(tiling.num_parts(op) for op in range(2)))
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("options", [False, True], ids=("plain", "every option"))
+def test_split_tilings_compile_without_spills_or_warnings(options: bool, arch: str) -> None:
+    workload = few_rows(GATED if options else pair())
+    split = [tiling for tiling in Space(workload, CATALOGUE[GPU_OF_ARCH[arch]]).tilings if tiling.split_k]
+    rng = random.Random(0)
+    largest = sorted(split, key=lambda tiling: -max(tile.m * tile.n for tile in tiling.tiles) // tiling.num_threads)
+    for tiling in (*largest[:4], *rng.sample(covering_sample(split, split_axes), 6)):
+        compile_cleanly(workload, tiling, arch)
+
+
 @pytest.mark.parametrize("arch", GPU_OF_ARCH)
 def test_the_sample_covers_all_pairs_of_values_of_the_space(arch: str) -> None:
     chosen = sample(arch)
@@ -132,8 +153,8 @@ def test_the_source_is_self_contained_and_names_what_it_is(pair_workload: Worklo
     assert "#include" not in source
     assert f"{KERNEL_NAME}(" in source
     assert pair_workload.describe() in source
-    assert "{32, 64, 32, 1, 4, 16, kSilu, true, false, false, false},  // up" in source
-    assert "{16, 32, 64, 1, 4, 16, kIdentity, true, false, false, false},  // down" in source
+    assert "{32, 64, 32, 1, 4, 16, kSilu, true, false, false, false, 1},  // up" in source
+    assert "{16, 32, 64, 1, 4, 16, kIdentity, true, false, false, false, 1},  // down" in source
 
 
 def test_every_option_of_an_op_changes_the_source(pair_workload: Workload) -> None:
@@ -155,6 +176,7 @@ def test_every_tiling_axis_changes_the_source(pair_workload: Workload) -> None:
         replace(SMALL, tiles=(Tile(m=64, n=64, k=32), SMALL.tiles[1])),
         replace(SMALL, tiles=(Tile(m=32, n=32, k=32), SMALL.tiles[1])),
         replace(SMALL, tiles=(Tile(m=32, n=64, k=64), SMALL.tiles[1])),
+        replace(SMALL, split_k=(1, 2)),
     ]
     assert len({render(pair_workload, tiling) for tiling in variants}) == len(variants)
 

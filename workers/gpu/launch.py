@@ -19,12 +19,13 @@ from tuner.core.verify import VerifiedPlan
 from tuner.errors import WorkerError
 from workers.parameter import (
     DEFAULT_SPIN_LIMIT_CYCLES,
+    WORD_BYTES,
     OpBuffers,
     needs_co_residency,
     pack_args,
-    workspace_bytes,
+    workspace_layout,
 )
-from workers.render import GATE_NAME, KERNEL_NAME, SIGNALS_OFFSET_BYTES
+from workers.render import GATE_NAME, KERNEL_NAME
 
 
 class CudaError(WorkerError):
@@ -185,7 +186,8 @@ class PlanOnDevice:
         self.programmatic = programmatic
         self.spin_limit_cycles = spin_limit_cycles
         self._words = Guarded(plan.words)
-        num_words = workspace_bytes(plan.plan.num_signals) // 4
+        self._layout = workspace_layout(plan)
+        num_words = self._layout["bytes"] // WORD_BYTES
         self._is_second = first is not None
         zeros = np.zeros(num_words, dtype=np.uint32)
         self._workspace: Guarded = Guarded(zeros) if first is None else first._workspace
@@ -241,5 +243,5 @@ class PlanOnDevice:
 
     def signals(self) -> np.ndarray[Any, np.dtype[np.uint32]]:
         """The signals' present values."""
-        first = SIGNALS_OFFSET_BYTES // 4
+        first = self._layout["signals"] // WORD_BYTES
         return self._workspace.words[first : first + self.plan.plan.num_signals].get()  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 #pragma once
 #include "dependent_launch.cuh"
 #include "epilogue.cuh"
+#include "fixup.cuh"
 #include "mainloop_mma.cuh"
 #include "scheduler.cuh"
 #include "sync.cuh"
@@ -11,7 +12,7 @@
 __device__ constexpr bool same_config(const OpConfig& a, const OpConfig& b) {
   return a.tile_m == b.tile_m && a.tile_n == b.tile_n && a.tile_k == b.tile_k && a.warps_m == b.warps_m &&
          a.warps_n == b.warps_n && a.copy_bytes == b.copy_bytes && a.activation == b.activation && a.bias == b.bias && a.gated == b.gated &&
-         a.residual == b.residual && a.row_scale == b.row_scale;
+         a.residual == b.residual && a.row_scale == b.row_scale && a.num_parts == b.num_parts;
 }
 
 __device__ constexpr int first_like(int op) {
@@ -20,7 +21,8 @@ __device__ constexpr int first_like(int op) {
   return op;
 }
 
-// Computes, stores and publishes one tile; false, for all threads alike, if the launch was aborted.
+// Computes, stores and publishes one tile, or computes a part of it; false, for all threads alike, if the launch was
+// aborted.
 template <int kOp = 0>
 __device__ __forceinline__ bool run_task(const LaunchArgs& args, const Task& task, Scheduler& scheduler, u32 ring,
                                          float (&accumulators)[kMaxAccumulators]) {
@@ -34,6 +36,13 @@ __device__ __forceinline__ bool run_task(const LaunchArgs& args, const Task& tas
       if (mine) {
         MmaTile<kOp> tile(accumulators);
         if (!tile.compute(args, task, scheduler, ring)) return false;
+        if constexpr (kOps[kOp].num_parts > 1) {
+          constexpr int kCount = MmaTile<kOp>::kNumSums;
+          if (!add_parts<kOp, kNumThreads, kCount>(args, task, scheduler.epoch, threadIdx.x, accumulators)) {
+            if (threadIdx.x == 0) trace_stamp(args, scheduler.next, kStored);
+            return true;
+          }
+        }
         store_tile<kOp>(tile, args, task);
         __syncthreads();
         post(args, task);

@@ -12,6 +12,7 @@ struct OpConfig {
   int copy_bytes;              // global -> shared copy width: 16, 8, 4, or 2 where rows of k elements are only that aligned
   Activation activation;
   bool bias, gated, residual, row_scale;
+  int num_parts;  // into which the k-steps of a tile are split; 1 for none
 
   // Rows of W that a tile multiplies.
   __device__ constexpr int weight_rows() const { return gated ? 2 * tile_n : tile_n; }
@@ -25,8 +26,8 @@ constexpr int kNumWarps = 4;
 constexpr int kNumOps = 2;
 constexpr bool kTrace = false;  // whether tasks are stamped, as in trace.cuh
 constexpr OpConfig kOps[kNumOps] = {
-    {64, 32, 64, 2, 2, 16, kSilu, true, true, false, true},
-    {16, 32, 64, 1, 4, 16, kIdentity, false, false, true, false},
+    {64, 32, 64, 2, 2, 16, kSilu, true, true, false, true, 1},
+    {16, 32, 64, 1, 4, 16, kIdentity, false, false, true, false, 2},
 };
 #endif
 

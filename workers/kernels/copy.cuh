@@ -41,8 +41,9 @@ struct TileCopy {
   __device__ static int row() { return static_cast<int>(threadIdx.x) / kCopiesPerRow; }
   __device__ static int column() { return static_cast<int>(threadIdx.x) % kCopiesPerRow * kElements; }
 
-  __device__ TileCopy(const u16* matrix, int row0, int num_rows, int k)
-      : source(matrix + static_cast<long long>(row0 + row()) * k + column()),
+  // The first stage starts at column `first_k`.
+  __device__ TileCopy(const u16* matrix, int row0, int num_rows, int k, int first_k)
+      : source(matrix + static_cast<long long>(row0 + row()) * k + column() + first_k),
         first(Layout::offset(row(), column() / 8) + column() % 8 * 2),
         rows_left(num_rows - row0 - row()) {}
 

@@ -22,29 +22,31 @@
 
 constexpr int kLineElements = 64;  // of an L2 line of 128 bytes
 
-// The columns of the ring's first filling, of all rows that the tile column reads: of a gate and an up projection, both.
+// The columns of the ring's first filling, of all rows that the task reads: of a gate and an up projection, both.
 template <int kOp>
-__device__ void prefetch_weights(const OpArgs& op, int tile_n) {
+__device__ void prefetch_weights(const OpArgs& op, int tile_n, int part, int num_parts) {
   constexpr OpConfig kConfig = kOps[kOp];
   const int row0 = tile_n * kConfig.tile_n;
+  const Steps steps = steps_of<kOp>(op, part, num_parts);
+  const int first_k = steps.first * kConfig.tile_k;
   const int num_rows = min(kConfig.tile_n, op.n - row0);
-  const int num_columns = min((kNumStages - 1) * kConfig.tile_k, op.k);
+  const int num_columns = min(min(kNumStages - 1, steps.count) * kConfig.tile_k, op.k - first_k);
   const int num_lines = (num_columns + kLineElements - 1) / kLineElements;
 #pragma unroll 1
   for (int i = threadIdx.x; i < (kConfig.gated ? 2 : 1) * num_rows * num_lines; i += kNumThreads) {
-    const int below = i / num_lines, column = i % num_lines * kLineElements;
+    const int below = i / num_lines, column = first_k + i % num_lines * kLineElements;
     const int row = row0 + (below < num_rows ? below : op.n + below - num_rows);
     prefetch_l2(op.w + static_cast<long long>(row) * op.k + column);
   }
 }
 
 template <int kOp = 0>
-__device__ void prefetch_weights_of(const LaunchArgs& args, int op, int tile_n) {
+__device__ void prefetch_weights_of(const LaunchArgs& args, int op, int tile_n, int part, int num_parts) {
   if constexpr (kOp < kNumOps) {
     if (op == kOp) {
-      prefetch_weights<kOp>(args.ops[kOp], tile_n);
+      prefetch_weights<kOp>(args.ops[kOp], tile_n, part, num_parts);
     } else {
-      prefetch_weights_of<kOp + 1>(args, op, tile_n);
+      prefetch_weights_of<kOp + 1>(args, op, tile_n, part, num_parts);
     }
   }
 }
@@ -58,8 +60,9 @@ __device__ inline void begin_launch(const LaunchArgs& args) {
     const int first = is_static ? __ldg(queue) : static_cast<int>(blockIdx.x);
     const int end = is_static ? __ldg(queue + 1) : args.plan.num_tasks;
     if (first < end) {
-      const int4 task = __ldg(reinterpret_cast<const int4*>(args.words + args.plan.task_offset) + 2 * first);
-      prefetch_weights_of(args, task.x, task.z);
+      const int4* words = reinterpret_cast<const int4*>(args.words + args.plan.task_offset) + 2 * first;
+      const int4 low = __ldg(words), high = __ldg(words + 1);
+      prefetch_weights_of(args, low.x, low.z, high.z, high.w);
     }
   }
   wait_for_prerequisites();

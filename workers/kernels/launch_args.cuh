@@ -14,7 +14,8 @@ struct PlanHeader {
 static_assert(sizeof(PlanHeader) == 64, "the plan's header is 16 words");
 
 struct Task {
-  int op, tile_m, tile_n, wait_begin, wait_end, post, zero[2];
+  int op, tile_m, tile_n, wait_begin, wait_end, post;
+  int part, num_parts;  // both 0 for a whole tile
 };
 static_assert(sizeof(Task) == 32, "a task is 8 words");
 
@@ -36,6 +37,20 @@ struct OpArgs {
 };
 static_assert(sizeof(OpArgs) == 64, "the host lays OpArgs out in 64 bytes");
 
+// The k-steps of a task: all, or those of its part.
+struct Steps {
+  int first, count;
+};
+
+template <int kOp>
+__device__ __forceinline__ Steps steps_of(const OpArgs& op, int part, int num_parts) {
+  const int all = (op.k + kOps[kOp].tile_k - 1) / kOps[kOp].tile_k;
+  if constexpr (kOps[kOp].num_parts > 1) {
+    if (num_parts > 0) return {all * part / num_parts, all * (part + 1) / num_parts - all * part / num_parts};
+  }
+  return {0, all};
+}
+
 // Who gave up waiting, for what: written once per abort, by the first.
 struct AbortRecord {
   u32 raised;
@@ -55,7 +70,7 @@ struct Workspace {
   char pad2[48];
   AbortRecord abort;
   char pad1[128 - sizeof(AbortRecord)];
-  u32 signals[1];  // num_signals of them
+  u32 signals[1];  // num_signals of them; what split tiles need follows, see fixup.cuh
 };
 constexpr int kSignalsOffset = 256;
 static_assert(sizeof(Workspace) == kSignalsOffset + sizeof(u64), "the host sizes the workspace by this");

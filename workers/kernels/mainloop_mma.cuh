@@ -1,6 +1,7 @@
-// The mma.sync main loop: C tile = A tile W tile^T over all of k, through a ring of kNumStages stages in shared memory.
-// A stage holds the A tile [tile_m][tile_k] and then the W tile [tile_n][tile_k], laid out as in copy.cuh. Of a gated op
-// a stage holds two W tiles, the gate's and the up projection's for the same columns of C.
+// The mma.sync main loop: C tile = A tile W tile^T over all of k, or over the k-steps of one part, through a ring of
+// kNumStages stages in shared memory. A stage holds the A tile [tile_m][tile_k] and then the W tile [tile_n][tile_k],
+// laid out as in copy.cuh. Of a gated op a stage holds two W tiles, the gate's and the up projection's for the same
+// columns of C.
 //
 // Fragments. Where an op is gated, fragment 2 j holds the gate of a warp's columns 8 j and on, and 2 j + 1 their up
 // projection, so both end in the same accumulators' owner, and only their product leaves.
@@ -25,6 +26,7 @@ struct MmaTile {
   static constexpr int kWarpM = kTileM / kConfig.warps_m, kWarpN = kTileN / kConfig.warps_n;  // of C
   static constexpr int kFragsM = kWarpM / 16, kFragsN = kWarpN / 8 * (kGated ? 2 : 1);
   static constexpr int kSlices = kTileK / 16;
+  static constexpr int kNumSums = kFragsM * kFragsN * 4;  // accumulators of a thread
   using Layout = RowLayout<kTileK>;
   static constexpr int kWOffset = kTileM * Layout::kRowBytes;
   static constexpr int kUpOffset = kWOffset + kTileN * Layout::kRowBytes;
@@ -39,9 +41,9 @@ struct MmaTile {
     using Copy = TileCopy<kTileN, kTileK, kConfig.copy_bytes>;
     Copy w, up;
 
-    __device__ WeightCopy(const OpArgs& op, const Task& task)
-        : w(op.w, task.tile_n * kTileN, op.n, op.k),
-          up(kGated ? op.w + static_cast<long long>(op.n) * op.k : op.w, task.tile_n * kTileN, op.n, op.k) {}
+    __device__ WeightCopy(const OpArgs& op, const Task& task, int first_k)
+        : w(op.w, task.tile_n * kTileN, op.n, op.k, first_k),
+          up(kGated ? op.w + static_cast<long long>(op.n) * op.k : op.w, task.tile_n * kTileN, op.n, op.k, first_k) {}
 
     __device__ __forceinline__ void copy(u32 stage, int k0, int k) {
       w.copy(stage + kWOffset, k0, k);
@@ -107,7 +109,7 @@ struct MmaTile {
 
   __device__ void clear() {
 #pragma unroll
-    for (int i = 0; i < kFragsM * kFragsN * 4; ++i) acc[i] = 0.0f;
+    for (int i = 0; i < kNumSums; ++i) acc[i] = 0.0f;
   }
 
   // Computes the tile into `acc`; false, for all threads alike, if the launch was aborted while it waited.
@@ -115,18 +117,19 @@ struct MmaTile {
     const OpArgs& op = args.ops[task.op];
     const bool waits = task.wait_begin != task.wait_end;
     if (threadIdx.x == 0 && !waits) trace_stamp(args, scheduler.next, kReady);
-    const int num_steps = (op.k + kTileK - 1) / kTileK;
-    TileCopy<kTileM, kTileK, kConfig.copy_bytes> copy_a(op.a, task.tile_m * kTileM, op.m, op.k);
-    WeightCopy copy_w(op, task);
+    const Steps steps = steps_of<kOp>(op, task.part, task.num_parts);
+    const int num_steps = steps.count, first_k = steps.first * kTileK;
+    TileCopy<kTileM, kTileK, kConfig.copy_bytes> copy_a(op.a, task.tile_m * kTileM, op.m, op.k, first_k);
+    WeightCopy copy_w(op, task, first_k);
 
-    for (int step = 0; step < kNumStages - 1 && step < num_steps; ++step) copy_w.copy(ring + step * kStageBytes, step * kTileK, op.k);
+    for (int step = 0; step < kNumStages - 1 && step < num_steps; ++step) copy_w.copy(ring + step * kStageBytes, first_k + step * kTileK, op.k);
     if (!wait_for(args, task, scheduler.next, scheduler.epoch)) {
       cp_async_wait<0>();
       return false;
     }
     if (threadIdx.x == 0 && waits) trace_stamp(args, scheduler.next, kReady);
     for (int step = 0; step < kNumStages - 1; ++step) {
-      if (step < num_steps) copy_a.copy(ring + step * kStageBytes, step * kTileK, op.k);
+      if (step < num_steps) copy_a.copy(ring + step * kStageBytes, first_k + step * kTileK, op.k);
       cp_async_commit();
     }
     clear();
@@ -156,8 +159,8 @@ struct MmaTile {
         }
         if (slice == 0) {
           if (ahead < num_steps) {
-            copy_a.copy(write_stage, ahead * kTileK, op.k);
-            copy_w.copy(write_stage, ahead * kTileK, op.k);
+            copy_a.copy(write_stage, first_k + ahead * kTileK, op.k);
+            copy_w.copy(write_stage, first_k + ahead * kTileK, op.k);
           }
           cp_async_commit();
           write_stage += kStageBytes;

@@ -102,6 +102,12 @@ __device__ __forceinline__ u64 fetch_add_relaxed_gpu(u64* address, u64 value) {
   return before;
 }
 
+__device__ __forceinline__ u32 fetch_add_acq_rel_gpu(u32* address, u32 value) {
+  u32 before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(address), "r"(value) : "memory");
+  return before;
+}
+
 __device__ __forceinline__ u32 compare_and_swap_relaxed_gpu(u32* address, u32 expected, u32 desired) {
   u32 before;
   asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;"
@@ -130,6 +136,25 @@ __device__ __forceinline__ void wait_for_prerequisites() {
 // Requests the L2 line that holds `address`; reads nothing.
 __device__ __forceinline__ void prefetch_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
+// Barrier of the first kThreads threads of a CTA that use it; kThreads is a multiple of 32.
+template <int kBarrier, int kThreads>
+__device__ __forceinline__ void barrier_sync() {
+  asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
+}
+
+// The same, and whether `flag` holds for any of them.
+template <int kBarrier, int kThreads>
+__device__ __forceinline__ bool barrier_or(bool flag) {
+  u32 any;
+  asm volatile(
+      "{\n\t.reg .pred mine, any;\n\tsetp.ne.u32 mine, %1, 0;\n\tbar.red.or.pred any, %2, %3, mine;\n\t"
+      "selp.u32 %0, 1, 0, any;\n\t}"
+      : "=r"(any)
+      : "r"(static_cast<u32>(flag)), "n"(kBarrier), "n"(kThreads)
+      : "memory");
+  return any != 0;
 }
 
 __device__ __forceinline__ void fence_acq_rel_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
@@ -165,6 +190,15 @@ __device__ __forceinline__ float tanh_approx(float x) {
 __device__ __forceinline__ u16 load_past_l1(const u16* address) {
   u16 value;
   asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(value) : "l"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ float4 load_past_l1(const float4* address) {
+  float4 value;
+  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "l"(address)
+               : "memory");
   return value;
 }
 

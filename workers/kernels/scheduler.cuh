@@ -52,7 +52,7 @@ struct Scheduler {
   __device__ Task task() const {
     const int4* words = reinterpret_cast<const int4*>(args.words + args.plan.task_offset) + 2 * next;
     const int4 low = __ldg(words), high = __ldg(words + 1);
-    return Task{low.x, low.y, low.z, low.w, high.x, high.y, {0, 0}};
+    return Task{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
   }
 
   // Draws the ticket of the next round, once per tile; its latency hides behind the tile's last steps.

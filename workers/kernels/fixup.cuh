@@ -1,0 +1,95 @@
+// Split-K: the parts of a tile meet in the workspace, and the last one to arrive adds them up.
+//
+// Layout. Behind the signals, on cache lines of their own, lies a counter of arrivals for every tile that is split: op
+// by op, tile row by tile row. Behind these lie the slots, tile by tile in the same order, part by part within a tile. A
+// slot holds the fp32 sums of the threads that computed it, in vectors of four: vector v of thread t is at
+// v * kThreads + t. The threads that add a tile up read what the same threads of other CTAs wrote, so which element of
+// the tile a sum belongs to is the engine's business, and loads and stores are coalesced.
+//
+// Who waits for whom: nobody. A part stores its sums and counts itself in. One that is not the last has done its task;
+// the last goes on to the epilogue and to the post of the tile. So no ticket and no queue depends on another part, and
+// once all parts have run the post is sure to come.
+//
+// Order of the sum: part 0, 1, 2, ... read from the slots, the last one's own too: the same bits whoever is last.
+//
+// Memory order. Every thread stores its sums (generic proxy); a barrier orders them before thread 0's atom.acq_rel.gpu,
+// whose release is cumulative over the barrier. The last arrival reads from the chain of all the others (a chain of
+// atomic updates is a release sequence), and a second barrier orders the other threads' loads after it. Slots are read
+// past L1, where an earlier tile's line could linger. A slot is written once in a launch, and read before it ends.
+//
+// Epochs. A counter grows by num_parts in every launch and is never reset.
+#pragma once
+#include "launch_args.cuh"
+
+constexpr int kFixupAlignment = 256;
+constexpr int kLoadsInFlight = 8;  // vectors of a thread: with more of them, the compiler spills
+
+// fp32 sums of one part of a tile.
+__device__ constexpr int slot_size(const OpConfig& op) { return op.tile_m * op.weight_rows(); }
+
+__device__ __forceinline__ int num_tiles(int size, int tile) { return (size + tile - 1) / tile; }
+
+__device__ constexpr long long fixup_aligned(long long bytes) {
+  return (bytes + kFixupAlignment - 1) / kFixupAlignment * kFixupAlignment;
+}
+
+// Where the parts of a tile meet.
+struct MeetingPlace {
+  u32* arrivals;
+  float4* slots;  // num_parts of them
+};
+
+__device__ inline MeetingPlace meeting_place(const LaunchArgs& args, const Task& task) {
+  int tile = 0, num_split = 0;
+  long long first_sum = 0;
+#pragma unroll
+  for (int op = 0; op < kNumOps; ++op) {
+    if (kOps[op].num_parts == 1) continue;
+    const int columns = num_tiles(args.ops[op].n, kOps[op].tile_n);
+    const int tiles = num_tiles(args.ops[op].m, kOps[op].tile_m) * columns;
+    const int before = op < task.op ? tiles : op == task.op ? task.tile_m * columns + task.tile_n : 0;
+    tile += before;
+    first_sum += static_cast<long long>(before) * (kOps[op].num_parts * slot_size(kOps[op]));
+    num_split += tiles;
+  }
+  char* arrivals = reinterpret_cast<char*>(args.workspace) + fixup_aligned(kSignalsOffset + 4LL * args.plan.num_signals);
+  char* slots = arrivals + fixup_aligned(4LL * num_split);
+  return {reinterpret_cast<u32*>(arrivals) + tile, reinterpret_cast<float4*>(slots) + first_sum / 4};
+}
+
+// Leaves the sums of a part, and adds the tile's parts up if it is the last to arrive: true then, for all threads alike,
+// with the tile in `sums`; also for a tile that is whole. Thread 0 .. kThreads - 1 of a CTA, which meet at barrier
+// kBarrier, call it with their kCount sums each.
+template <int kOp, int kThreads, int kCount, int kBarrier = 0>
+__device__ __forceinline__ bool add_parts(const LaunchArgs& args, const Task& task, u32 epoch, int thread, float* sums) {
+  static_assert(kCount % 4 == 0, "sums travel in vectors of four");
+  static_assert(kThreads * kCount == slot_size(kOps[kOp]), "the threads hold the tile");
+  constexpr int kVectors = kCount / 4;
+  if (task.num_parts == 0) return true;
+  const MeetingPlace place = meeting_place(args, task);
+  float4* slot = place.slots + task.part * (kVectors * kThreads) + thread;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v)
+    __stcg(slot + v * kThreads, make_float4(sums[4 * v], sums[4 * v + 1], sums[4 * v + 2], sums[4 * v + 3]));
+  barrier_sync<kBarrier, kThreads>();
+  bool is_last = false;
+  if (thread == 0) {
+    const u32 before = fetch_add_acq_rel_gpu(place.arrivals, 1);
+    is_last = before + 1 == (epoch + 1) * static_cast<u32>(task.num_parts);
+  }
+  if (!barrier_or<kBarrier, kThreads>(is_last)) return false;
+  slot = place.slots + thread;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) sums[i] = 0.0f;
+#pragma unroll 1
+  for (int part = 0; part < task.num_parts; ++part) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (v % kLoadsInFlight == 0) __syncwarp();
+      const float4 sum = load_past_l1(slot + v * kThreads);
+      sums[4 * v] += sum.x, sums[4 * v + 1] += sum.y, sums[4 * v + 2] += sum.z, sums[4 * v + 3] += sum.w;
+    }
+    slot += kVectors * kThreads;
+  }
+  return true;
+}
