@@ -49,8 +49,7 @@ TILE_MS = (16, 32, 64, 128, 256)
 TILE_NS = (32, 64, 96, 128, 160, 192, 224, 256)
 STAGES = (2, 3, 4, 5, 6, 8)
 SPLITS = (1, 2, 3, 4, 8)
-#: Parts of a tile are not offered beyond so many tasks of the op for each SM, or with fewer k-steps than this each.
-MAX_PARTS_PER_SM = 1
+#: Parts of fewer k-steps than this are not offered.
 MIN_STEPS_PER_PART = 4
 WARPS = (4, 8)
 RASTERS = (
@@ -217,12 +216,13 @@ class Space:
         return (tiling for tiling in offered if tiling_problem(self.workload, self.gpu, tiling) is None)
 
     def parts(self, op: int, tile: Tile) -> tuple[int, ...]:
-        """Offered numbers of parts of an op's tiles: enough tasks to fill the GPU, and parts that are worth a visit."""
-        shape = self.workload.ops[op]
-        most = min(
-            num_steps(shape, tile) // MIN_STEPS_PER_PART, MAX_PARTS_PER_SM * self.gpu.num_sms // num_tiles(shape, tile)
-        )
-        return tuple(parts for parts in SPLITS if parts == 1 or parts <= most)
+        """Offered numbers of parts of an op's tiles: one, and those by which one wave of parts that are worth a visit
+        fills half of the SMs at least, or as many as it can."""
+        shape, num_sms = self.workload.ops[op], self.gpu.num_sms
+        most = min(num_steps(shape, tile) // MIN_STEPS_PER_PART, num_sms // num_tiles(shape, tile))
+        possible = [parts for parts in SPLITS if 1 < parts <= most]
+        filling = [parts for parts in possible if 2 * parts * num_tiles(shape, tile) >= num_sms]
+        return (1, *(filling or possible[-1:]))
 
     def _splits(self, tiling: Tiling) -> Iterator[Tiling]:
         """The tiling, and what it is with tiles in parts."""

@@ -30,7 +30,7 @@ def forecast_us(space: Space, candidate: Candidate) -> float:
 
 def seed_schedules(space: Space, rng: random.Random) -> list[Schedule]:
     """The schedules of a draw with the shortest forecasts, each of another tiling, the best first."""
-    drawn = space.sample(rng, min(NUM_FORECASTS, space.num_schedules))
+    drawn = space.sample(rng, NUM_FORECASTS)
     drawn.sort(key=lambda schedule: forecast_us(space, Candidate(plan_kind=PlanKind.FUSED, schedule=schedule)))
     by_tiling: dict[object, Schedule] = {}
     for schedule in drawn:
