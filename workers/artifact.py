@@ -10,10 +10,12 @@ from typing import Any
 from tuner.core.evaluator import ArtifactFiles, Environment, Problem
 from tuner.core.legality import dynamic_smem_bytes
 from tuner.core.outcome import Candidate
+from tuner.core.schedule import Engine, Tiling
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Workload
-from workers.parameter import needs_co_residency, parameter_layout, workspace_layout
+from workers.parameter import first_tasks, needs_co_residency, parameter_layout, workspace_layout
 from workers.render import GATE_NAME, KERNEL_NAME
+from workers.tensor_maps import tensor_maps
 
 #: Of the manifest; it grows when a field changes its meaning.
 MANIFEST_FORMAT = 1
@@ -63,7 +65,7 @@ def assemble(
         "objective": asdict(problem.objective),
         "environment": asdict(environment),
         "kernel": _kernel(plans[0].gpu.arch, cubin is not None, environment),
-        "parameter": parameter_layout(workload),
+        "parameter": parameter_layout(workload, schedule.tiling),
         "tensors": _tensors(workload),
         "launches": [_launch(i, plans, workload, candidate) for i in range(len(plans))],
         "concurrency": _CONCURRENCY,
@@ -99,7 +101,8 @@ def _launch(index: int, plans: tuple[VerifiedPlan, ...], workload: Workload, can
         "cooperative": needs_co_residency(plan) and not programmatic,
         "programmatic_dependent_launch": programmatic,
         "dynamic_smem_bytes": dynamic_smem_bytes(workload, schedule.tiling),
-        "tensor_maps": [],
+        "tensor_maps": _tensor_maps(workload, schedule.tiling),
+        "first_tasks": first_tasks(plan).hex() if schedule.tiling.engine is Engine.WGMMA else "",
         "stream": index if plan.is_part else 0,
         "gate": _gate(plans[0]) if plan.is_part and index == 1 else None,
         "workspace": {
@@ -112,6 +115,28 @@ def _launch(index: int, plans: tuple[VerifiedPlan, ...], workload: Workload, can
             "abort_record": {"offset": 128, "fields": ["raised", "task", "signal", "seen", "expected", "cta"]},
         },
     }
+
+
+def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
+    """Arguments of cuTensorMapEncodeTiled for each map of the parameter."""
+    if tiling.engine is not Engine.WGMMA:
+        return []
+    return [
+        {
+            "name": f"{workload.ops[m.op].name}.{m.operand}_map",
+            "tensor": workload.ops[m.op].source if m.operand == "a" else f"{workload.ops[m.op].name}.w",
+            "data_type": "CU_TENSOR_MAP_DATA_TYPE_" + {"fp16": "FLOAT16", "bf16": "BFLOAT16"}[workload.dtype],
+            "dims": m.dims,
+            "strides_bytes": m.strides_bytes,
+            "box": m.box,
+            "element_strides": [1] * len(m.dims),
+            "interleave": "CU_TENSOR_MAP_INTERLEAVE_NONE",
+            "swizzle": "CU_TENSOR_MAP_SWIZZLE_128B",
+            "l2_promotion": "CU_TENSOR_MAP_L2_PROMOTION_L2_128B",
+            "oob_fill": "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE",
+        }
+        for m in tensor_maps(workload, tiling)
+    ]
 
 
 def _gate(first: VerifiedPlan) -> dict[str, Any] | None:

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.plan import HEADER_WORDS, STATIC
+from tuner.core.schedule import Engine, Tiling
 from tuner.core.split import num_split_tiles, slot_bytes
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Workload
 from workers.render import SIGNALS_OFFSET_BYTES
+from workers.tensor_maps import tensor_maps
 
 #: SM clock cycles that one wait may last, about half a second.
 DEFAULT_SPIN_LIMIT_CYCLES = 1_000_000_000
@@ -25,6 +27,13 @@ WORKSPACE_ALIGNMENT_BYTES = 256
 
 _HEAD_BYTES = 104
 _OP_BYTES = 64
+
+
+#: Of the first tasks and of each tensor map in a wgmma kernel's parameter: `WgmmaArgs` in chain_wgmma.cuh.
+_EXTENSION_ALIGNMENT = 64
+_MAX_FIRST_TASKS = 160
+_FIRST_TASK = struct.Struct("<iihBBi")
+MAP_BYTES = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +75,26 @@ def pack_args(
     return head + plan.words[:HEADER_WORDS].tobytes() + tail
 
 
-def parameter_layout(workload: Workload) -> dict[str, Any]:
+def first_tasks(plan: VerifiedPlan) -> bytes:
+    """What each CTA of a static plan starts with, as a wgmma kernel's parameter holds it; tickets are not known."""
+    words = plan.plan
+    rows = []
+    for cta in range(_MAX_FIRST_TASKS):
+        has_task = words.assignment == STATIC and cta < words.num_ctas and words.queues[cta] < words.queues[cta + 1]
+        if has_task:
+            op, tile_m, tile_n, wait_begin, wait_end, _, part, num_parts = words.tasks[words.queues[cta]].tolist()
+            rows.append(_FIRST_TASK.pack(tile_m, tile_n, op, part, num_parts, wait_end - wait_begin))
+        else:
+            rows.append(_FIRST_TASK.pack(0, 0, -1, 0, 0, 0))
+    return b"".join(rows)
+
+
+def extend_args(args: bytes, first: bytes, maps: tuple[bytes, ...]) -> bytes:
+    """A wgmma kernel's parameter: what every engine takes, the CTAs' first tasks, and the encoded tensor maps."""
+    return args + bytes(-len(args) % _EXTENSION_ALIGNMENT) + first + b"".join(maps)
+
+
+def parameter_layout(workload: Workload, tiling: Tiling) -> dict[str, Any]:
     """The one by-value struct that the kernel takes, field by field."""
 
     def field(name: str, offset: int, kind: str, meaning: str) -> dict[str, Any]:
@@ -95,6 +123,15 @@ def parameter_layout(workload: Workload) -> dict[str, Any]:
             field(f"{op.name}.k", base + 56, "int32", str(op.k)),
         ]
     size = _HEAD_BYTES + len(workload.ops) * _OP_BYTES
+    if tiling.engine is Engine.WGMMA:
+        size += -size % _EXTENSION_ALIGNMENT
+        num_bytes = _MAX_FIRST_TASKS * _FIRST_TASK.size
+        fields.append(field("first_tasks", size, f"bytes[{num_bytes}]", "as the launch gives them, hexadecimal"))
+        size += num_bytes
+        for tensor_map in tensor_maps(workload, tiling):
+            name = f"{workload.ops[tensor_map.op].name}.{tensor_map.operand}_map"
+            fields.append(field(name, size, f"bytes[{MAP_BYTES}]", "the encoded tensor map of that name"))
+            size += MAP_BYTES
     return {"size_bytes": size, "spin_limit_cycles": DEFAULT_SPIN_LIMIT_CYCLES, "fields": fields}
 
 

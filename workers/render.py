@@ -9,26 +9,40 @@ from importlib.resources import files
 from string import Template
 
 from tuner import __version__
-from tuner.core.schedule import Tile, Tiling, warp_grid
+from tuner.core.schedule import Engine, Tile, Tiling, warp_grid
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload
 from tuner.errors import IllegalSchedule
+from workers.tensor_maps import has_whole_lines
 
-#: The device files in the order in which one includes the other.
-DEVICE_FILES = (
-    "config.cuh",
-    "ptx.cuh",
-    "launch_args.cuh",
-    "dependent_launch.cuh",
-    "trace.cuh",
-    "sync.cuh",
-    "scheduler.cuh",
-    "copy.cuh",
-    "mainloop_mma.cuh",
-    "epilogue.cuh",
-    "fixup.cuh",
-    "chain.cuh",
-    "gate.cuh",
-)
+_BASE_FILES = ("config.cuh", "ptx.cuh", "launch_args.cuh", "dependent_launch.cuh", "trace.cuh", "sync.cuh")
+_SHARED_FILES = ("activation.cuh", "fixup.cuh")
+
+#: The device files of each engine in the order in which one includes the other.
+DEVICE_FILES = {
+    Engine.MMA: (
+        *_BASE_FILES,
+        *_SHARED_FILES,
+        "scheduler.cuh",
+        "copy.cuh",
+        "mainloop_mma.cuh",
+        "epilogue.cuh",
+        "chain.cuh",
+        "gate.cuh",
+    ),
+    Engine.WGMMA: (
+        *_BASE_FILES,
+        *_SHARED_FILES,
+        "config_wgmma.cuh",
+        "ptx_hopper.cuh",
+        "ring.cuh",
+        "feed.cuh",
+        "wgmma.cuh",
+        "mainloop_wgmma.cuh",
+        "epilogue_wgmma.cuh",
+        "chain_wgmma.cuh",
+        "gate.cuh",
+    ),
+}
 
 #: Name of the kernel in every generated source.
 KERNEL_NAME = "tuner_chain"
@@ -56,7 +70,8 @@ def device_text(name: str) -> str:
 @functools.cache
 def kernel_version() -> str:
     """12 hex digits that name the device files and templates: results of other sources are a weaker match."""
-    text = "".join(device_text(name) for name in (*DEVICE_FILES, "config_block.in", "unit.cu.in"))
+    names = dict.fromkeys(name for files_of_engine in DEVICE_FILES.values() for name in files_of_engine)
+    text = "".join(device_text(name) for name in (*names, "config_block.in", "unit.cu.in", "wgmma.in"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -76,16 +91,20 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
     config = Template(device_text("config_block.in")).substitute(
         bf16="true" if workload.dtype is Dtype.BF16 else "false",
         num_stages=tiling.num_stages,
-        num_warps=tiling.num_warps,
+        num_warps=tiling.num_threads // 32,
         num_ops=len(workload.ops),
         traced=str(traced).lower(),
         ops="\n".join(
-            _op_config(op, tile, tiling.num_warps, tiling.num_parts(index))
+            _op_config(op, tile, tiling, tiling.num_parts(index))
             for index, (op, tile) in enumerate(zip(workload.ops, tiling.tiles, strict=True))
         ),
     )
-    parts = [f"// ---- {name}\n{_inline(device_text(name))}" for name in DEVICE_FILES]
-    parts[0] = _with_config(parts[0], config)
+    parts = [f"// ---- {name}\n{_inline(device_text(name))}" for name in DEVICE_FILES[tiling.engine]]
+    parts[0] = _with_config(parts[0], config + _engine_config(workload, tiling))
+    if tiling.engine is Engine.WGMMA:
+        widths = sorted({op.rows_per_column * tile.n for op, tile in zip(workload.ops, tiling.tiles, strict=True)})
+        after = DEVICE_FILES[tiling.engine].index("wgmma.cuh") + 1
+        parts[after:after] = [_wgmma_instruction(width, workload.dtype) for width in widths]
     return Template(device_text("unit.cu.in")).substitute(
         version=__version__,
         kernel_version=kernel_version(),
@@ -95,13 +114,35 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
     )
 
 
-def _op_config(op: GemmOp, tile: Tile, num_warps: int, num_parts: int) -> str:
-    grid = warp_grid(tile, num_warps, op.rows_per_column)
+def _engine_config(workload: Workload, tiling: Tiling) -> str:
+    """What one engine needs beside the common constants."""
+    if tiling.engine is Engine.MMA:
+        return ""
+    whole = ", ".join(str(has_whole_lines(op)).lower() for op in workload.ops)
+    return (
+        f"constexpr int kNumInputStages = {tiling.input_stages};\n"
+        f"constexpr int kWindow = {tiling.window};\n"
+        f"constexpr bool kWholeLines[kNumOps] = {{{whole}}};\n"
+    )
+
+
+def _op_config(op: GemmOp, tile: Tile, tiling: Tiling, num_parts: int) -> str:
+    grid = warp_grid(tile, tiling.num_warps, op.rows_per_column) if tiling.engine is Engine.MMA else (1, 1)
     if grid is None:
-        raise IllegalSchedule(f"no grid of {num_warps} warps fits the tile {tile} of {op.name}")
+        raise IllegalSchedule(f"no grid of {tiling.num_warps} warps fits the tile {tile} of {op.name}")
     options = (str(option).lower() for option in (op.bias, op.gated, op.residual, op.row_scale))
     fields = (tile.m, tile.n, tile.k, *grid, copy_bytes(op), _ACTIVATIONS[op.activation], *options, num_parts)
     return f"    {{{', '.join(map(str, fields))}}},  // {op.name}"
+
+
+def _wgmma_instruction(columns: int, dtype: Dtype) -> str:
+    """The specialisation of `Wgmma` for one width; the instruction names each accumulator."""
+    count, kind = columns // 2, "bf16" if dtype is Dtype.BF16 else "f16"
+    names = ", ".join(f"%{i}" for i in range(count))
+    operands = ", ".join(f'"+f"(d[{i}])' for i in range(count))
+    return Template(device_text("wgmma.in")).substitute(
+        columns=columns, kind=kind, accumulators=names, a=f"%{count}", w=f"%{count + 1}", operands=operands
+    )
 
 
 def _inline(text: str) -> str:

@@ -96,8 +96,6 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"{tiling.input_stages} stages of inputs: use 2 to {MAX_INPUT_STAGES}"
     if not 0 <= tiling.window < tiling.num_stages:
         return f"window {tiling.window} of {tiling.num_stages} stages: use 1 to {tiling.num_stages - 1}, 0 for no limit"
-    if tiling.split_k:
-        return "the wgmma engine computes whole tiles: say mma, or no split"
     return None
 
 

@@ -6,12 +6,13 @@ from functools import partial
 from typing import Any, Protocol
 
 import cupy
+from cuda.bindings import driver
 
 from tuner.core.outcome import PlanKind
 from tuner.core.workload import Activation, Dtype, GemmOp
 from workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from workers.gpu.data import ProblemData
-from workers.gpu.launch import Kernel, PlanOnDevice
+from workers.gpu.launch import Kernel, PlanOnDevice, check
 from workers.library import Epilogue, split_epilogue
 from workers.messages import Work
 from workers.parameter import OpBuffers, needs_co_residency
@@ -97,15 +98,14 @@ class StreamsRunner(ChainRunner):
         """Forks, and joins again: what follows on `stream` follows both launches. In a capture the side stream joins
         the graph by its wait for the fork."""
         first, second = self.plans
-        main = cupy.cuda.ExternalStream(stream)
-        self._forked.record(main)
+        check(driver.cuEventRecord(self._forked.ptr, stream))
         self._side.wait_event(self._forked)
         first.launch(self._kernel, ops, stream)
         if self._has_signals:
             first.launch_gate(self._kernel, self._side.ptr)
         second.launch(self._kernel, ops, self._side.ptr)
         self._done.record(self._side)
-        main.wait_event(self._done)
+        check(driver.cuStreamWaitEvent(stream, self._done.ptr, 0))
 
 
 class LibraryRunner:

@@ -14,18 +14,23 @@ import cupy
 import numpy as np
 from cuda.bindings import driver
 
+from tuner.core.schedule import Engine
 from tuner.core.tracing import STAMP_WORDS, Stamps
 from tuner.core.verify import VerifiedPlan
 from tuner.errors import WorkerError
+from workers.gpu.tensor_maps import encode
 from workers.parameter import (
     DEFAULT_SPIN_LIMIT_CYCLES,
     WORD_BYTES,
     OpBuffers,
+    extend_args,
+    first_tasks,
     needs_co_residency,
     pack_args,
     workspace_layout,
 )
 from workers.render import GATE_NAME, KERNEL_NAME
+from workers.tensor_maps import tensor_maps
 
 
 class CudaError(WorkerError):
@@ -188,6 +193,9 @@ class PlanOnDevice:
         self._words = Guarded(plan.words)
         self._layout = workspace_layout(plan)
         num_words = self._layout["bytes"] // WORD_BYTES
+        workload, tiling = plan.graph.workload, plan.graph.tiling
+        self._maps = tensor_maps(workload, tiling) if tiling.engine is Engine.WGMMA else ()
+        self._first_tasks = first_tasks(plan)
         self._is_second = first is not None
         zeros = np.zeros(num_words, dtype=np.uint32)
         self._workspace: Guarded = Guarded(zeros) if first is None else first._workspace
@@ -206,6 +214,10 @@ class PlanOnDevice:
             is_second=self._is_second,
             trace_address=self._stamps.data.ptr,
         )
+        if self._maps:
+            dtype = self.plan.graph.workload.dtype
+            encoded = (encode(m, dtype, ops[m.op].a if m.operand == "a" else ops[m.op].w) for m in self._maps)
+            args = extend_args(args, self._first_tasks, tuple(encoded))
         kernel.launch(
             args,
             num_ctas=self.plan.plan.num_ctas,

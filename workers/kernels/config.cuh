@@ -20,37 +20,16 @@ struct OpConfig {
 
 #ifndef TUNER_CONFIG
 #define TUNER_CONFIG
+#define TUNER_CONFIG_DEFAULT
 constexpr bool kBf16 = false;
 constexpr int kNumStages = 3;
-constexpr int kNumWarps = 4;
+constexpr int kNumWarps = 8;
 constexpr int kNumOps = 2;
 constexpr bool kTrace = false;  // whether tasks are stamped, as in trace.cuh
 constexpr OpConfig kOps[kNumOps] = {
-    {64, 32, 64, 2, 2, 16, kSilu, true, true, false, true, 1},
-    {16, 32, 64, 1, 4, 16, kIdentity, false, false, true, false, 2},
+    {64, 32, 64, 4, 2, 16, kSilu, true, true, false, true, 1},
+    {16, 64, 64, 1, 8, 16, kIdentity, false, false, true, false, 2},
 };
 #endif
 
 constexpr int kNumThreads = 32 * kNumWarps;
-
-// Bytes of one pipeline stage: the A tile, then the W slice, of the widest op.
-__device__ constexpr int max_stage_bytes() {
-  int widest = 0;
-  for (const OpConfig& op : kOps) {
-    const int bytes = (op.tile_m + op.weight_rows()) * op.tile_k * 2;
-    widest = bytes > widest ? bytes : widest;
-  }
-  return widest;
-}
-constexpr int kStageBytes = max_stage_bytes();
-
-// fp32 accumulators of one thread, of the widest op.
-__device__ constexpr int max_accumulators() {
-  int widest = 0;
-  for (const OpConfig& op : kOps) {
-    const int accumulators = op.tile_m * op.weight_rows() / kNumThreads;
-    widest = accumulators > widest ? accumulators : widest;
-  }
-  return widest;
-}
-constexpr int kMaxAccumulators = max_accumulators();

@@ -18,6 +18,28 @@
 #include "sync.cuh"
 #include "trace.cuh"
 
+// Bytes of one pipeline stage: the A tile, then the W slice, of the widest op.
+__device__ constexpr int max_stage_bytes() {
+  int widest = 0;
+  for (const OpConfig& op : kOps) {
+    const int bytes = (op.tile_m + op.weight_rows()) * op.tile_k * 2;
+    widest = bytes > widest ? bytes : widest;
+  }
+  return widest;
+}
+constexpr int kStageBytes = max_stage_bytes();
+
+// fp32 accumulators of one thread, of the widest op.
+__device__ constexpr int max_accumulators() {
+  int widest = 0;
+  for (const OpConfig& op : kOps) {
+    const int accumulators = op.tile_m * op.weight_rows() / kNumThreads;
+    widest = accumulators > widest ? accumulators : widest;
+  }
+  return widest;
+}
+constexpr int kMaxAccumulators = max_accumulators();
+
 template <int kOp>
 struct MmaTile {
   static constexpr OpConfig kConfig = kOps[kOp];

@@ -1,0 +1,182 @@
+"""The warp-specialised engine on a card: every tile shape, edge, option and way of launching, against float64."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cupy
+import pytest
+
+from tests.gpu.helpers import forged, fused, problem, run
+from tuner.core.evaluator import Environment
+from tuner.core.gpu import Gpu
+from tuner.core.legality import kind_problem
+from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind
+from tuner.core.schedule import Assignment, Engine, Granularity, Ordering, Raster, RasterKind, Schedule, Tile, Tiling
+from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
+from workers.artifact import assemble
+from workers.build import Builder
+from workers.candidates import prepare
+
+pytest.importorskip("cupy")
+
+from workers.gpu.session import Session
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "run_artifact.py"
+
+
+@pytest.fixture(autouse=True)
+def hopper(gpu: Gpu) -> None:
+    if gpu.compute_capability != (9, 0):
+        pytest.skip(f"{gpu.name} has no wgmma")
+
+
+def schedule(
+    tiles: tuple[tuple[int, int, int], ...],
+    *,
+    stages: int = 4,
+    input_stages: int = 3,
+    split_k: tuple[int, ...] = (),
+    window: int = 0,
+    assignment: Assignment = Assignment.STATIC,
+    raster: RasterKind = RasterKind.ROW,
+    granularity: Granularity = Granularity.ROW,
+) -> Schedule:
+    tiling = Tiling(
+        engine=Engine.WGMMA,
+        tiles=tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles),
+        num_stages=stages,
+        input_stages=input_stages,
+        num_warps=8 if max(m for m, _, _ in tiles) > 64 else 4,
+        split_k=split_k,
+        window=window,
+    )
+    rasters = (Raster(kind=raster),) * len(tiles)
+    return Schedule(tiling=tiling, ordering=Ordering(rasters=rasters, assignment=assignment, granularity=granularity))
+
+
+PAIR = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU)
+CASES = {
+    "16 rows": schedule(((16, 64, 64), (16, 32, 128))),
+    "16 rows, deep stages": schedule(((16, 48, 256), (16, 16, 512)), stages=3, input_stages=2),
+    "32 rows, tickets": schedule(((32, 112, 64), (32, 96, 64)), assignment=Assignment.TICKET),
+    "64 rows, window": schedule(((64, 112, 128), (64, 48, 64)), stages=5, window=2),
+    "64 rows, split": schedule(((64, 112, 64), (64, 64, 64)), split_k=(2, 3)),
+    "16 rows, split, tickets": schedule(((16, 80, 64), (16, 64, 64)), split_k=(3, 4), assignment=Assignment.TICKET),
+    "32 rows, split": schedule(((32, 80, 64), (32, 64, 64)), split_k=(1, 8), granularity=Granularity.TILE),
+    "128 rows": schedule(((128, 224, 64), (128, 256, 64))),
+    "128 rows, columns": schedule(((128, 80, 64), (128, 64, 64)), raster=RasterKind.COLUMN),
+    "128 rows, split": schedule(((128, 176, 64), (128, 128, 64)), split_k=(1, 4), assignment=Assignment.TICKET),
+    "256 rows": schedule(((256, 128, 64), (256, 112, 64)), input_stages=2),
+    "unequal rows": schedule(((64, 96, 64), (16, 32, 64))),
+    "unequal rows of two groups": schedule(((256, 96, 64), (128, 64, 64)), input_stages=2),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dtype", list(Dtype))
+def test_every_tile_shape_is_right(session: Session, builder: Builder, gpu: Gpu, case: str, dtype: Dtype) -> None:
+    pair = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU, dtype=dtype)
+    run(session, builder, gpu, problem(pair), fused(CASES[case]))
+
+
+@pytest.mark.parametrize("m", [1, 16, 37, 64, 129])
+def test_every_number_of_rows_is_right(session: Session, builder: Builder, gpu: Gpu, m: int) -> None:
+    pair = ffn_pair(m=m, d_in=264, d_hidden=512, d_out=136, activation=Activation.GELU, bias=True)
+    for name in ("16 rows", "64 rows, split", "128 rows"):
+        run(session, builder, gpu, problem(pair), fused(CASES[name]))
+
+
+def test_the_smallest_problem_is_right(session: Session, builder: Builder, gpu: Gpu) -> None:
+    pair = ffn_pair(m=1, d_in=8, d_hidden=8, d_out=8)
+    run(session, builder, gpu, problem(pair), fused(schedule(((16, 16, 64), (16, 16, 64)))))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"gated": True}, {"gated": True, "bias": True, "residual": True, "row_scale": True}, {"residual": True}],
+    ids=lambda options: "+".join(options),
+)
+def test_every_option_is_right(session: Session, builder: Builder, gpu: Gpu, options: dict[str, bool]) -> None:
+    pair = ffn_pair(m=50, d_in=136, d_hidden=264, d_out=72, activation=Activation.SILU, **options)
+    for tiles, split in (
+        (((16, 64, 64), (16, 64, 64)), ()),
+        (((64, 64, 128), (64, 48, 64)), (2, 2)),
+        (((128, 128, 64), (128, 64, 64)), ()),
+    ):
+        run(session, builder, gpu, problem(pair), fused(schedule(tiles, split_k=split)))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind.is_ours])
+def test_every_plan_kind_is_right(session: Session, builder: Builder, gpu: Gpu, kind: PlanKind) -> None:
+    if reason := kind_problem(PAIR, gpu, kind):
+        pytest.skip(reason)
+    for name in ("16 rows", "64 rows, split", "128 rows"):
+        run(session, builder, gpu, problem(PAIR), Candidate(plan_kind=kind, schedule=CASES[name]))
+    if kind is not PlanKind.TWO_STREAMS:
+        run(session, builder, gpu, problem(PAIR), Candidate(plan_kind=kind, schedule=CASES["32 rows, tickets"]))
+
+
+def test_three_ops_and_an_independent_pair_are_right(session: Session, builder: Builder, gpu: Gpu) -> None:
+    ops = (
+        GemmOp(name="first", m=100, n=264, k=128, activation=Activation.SILU, gated=True),
+        GemmOp(name="second", m=100, n=512, k=264, source="first"),
+        GemmOp(name="third", m=100, n=64, k=512, source="second", residual=True),
+    )
+    chain = Workload(kind=WorkloadKind.CHAIN, ops=ops)
+    run(session, builder, gpu, problem(chain), fused(schedule(((64, 64, 64), (64, 128, 64), (64, 32, 128)))))
+    both = independent_pair((64, 512, 512), (64, 128, 512))
+    run(session, builder, gpu, problem(both), fused(schedule(((64, 64, 128), (64, 32, 128)))))
+
+
+@pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])
+def test_an_aborted_launch_leaves_nan_or_what_is_right(
+    session: Session, builder: Builder, gpu: Gpu, assignment: Assignment
+) -> None:
+    good = prepare(PAIR, gpu, fused(schedule(((64, 96, 64), (64, 64, 64)), assignment=assignment)), builder, {})
+    (plan,) = good.plans
+    words = plan.words.copy()
+    words[int(words[8]) + 2] += 1  # the first wait asks for a post too many
+    bad = replace(good.work, plans=(forged(plan, words),), spin_limit_cycles=10**8)
+    outcome = session.evaluate(problem(PAIR), bad).outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.kind is FailureKind.HANG
+    assert "posts seen" in outcome.reason
+    assert isinstance(session.evaluate(problem(PAIR), good.work).outcome, Measured)
+
+
+def test_an_artifact_runs_from_its_zip_alone(builder: Builder, gpu: Gpu, tmp_path: Path) -> None:
+    pair = ffn_pair(m=50, d_in=136, d_hidden=264, d_out=72, activation=Activation.SILU, gated=True)
+    here = Environment(gpu_name=gpu.name, simulated=False)
+    for name in ("64 rows, split", "32 rows, tickets"):
+        chosen: Any = fused(CASES[name])
+        prepared = prepare(pair, gpu, chosen, builder, {})
+        assert prepared.built
+        made = assemble(problem(pair), chosen, prepared.plans, prepared.source, prepared.built.cubin, here, {})
+        with zipfile.ZipFile(tmp_path / "wgmma.zip", "w") as archive:
+            for file, data in made.files.items():
+                archive.writestr(file, data)
+        ran = subprocess.run(
+            [sys.executable, str(EXAMPLE), str(tmp_path / "wgmma.zip")], capture_output=True, text=True
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_relaunches_give_the_same_bits(session: Session, builder: Builder, gpu: Gpu) -> None:
+    from workers.gpu.baselines import runner_of
+    from workers.gpu.launch import Kernel
+
+    work = prepare(PAIR, gpu, fused(CASES["64 rows, split"]), builder, {}).work
+    prepared = session._prepare(problem(PAIR))
+    runner = runner_of(work, Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes))
+    seen = []
+    for _ in range(20):
+        assert prepared.run_once(runner, prepared.data.check_ops(0)) is None
+        seen.append(prepared.data.outputs[0][1].bits.copy())
+    assert all(bool((bits == seen[0]).all()) for bits in seen)
+    assert not bool(cupy.isnan(seen[0].view(cupy.float16)).any())

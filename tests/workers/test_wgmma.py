@@ -1,0 +1,130 @@
+"""The warp-specialised engine without a card: it compiles cleanly, and the host lays out what the device reads."""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import pytest
+
+from tests.core.cases import H200
+from tuner.core.launches import plans_for
+from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.schedule import Assignment, Engine, Ordering, Raster, Schedule, Tile, Tiling
+from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
+from workers.build import compile_source, parse_log
+from workers.parameter import MAP_BYTES, extend_args, first_tasks, parameter_layout
+from workers.render import render
+from workers.tensor_maps import tensor_maps
+
+ALL = {"bias": True, "gated": True, "residual": True, "row_scale": True}
+PAIR = ffn_pair(m=512, d_in=4096, d_hidden=14336, d_out=4096, activation=Activation.RELU)
+GATED = ffn_pair(m=512, d_in=4096, d_hidden=14336, d_out=4096, activation=Activation.GELU, **ALL)
+RAGGED = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.SILU, bias=True, dtype=Dtype.BF16)
+
+
+def tiling(
+    tiles: tuple[tuple[int, int, int], ...],
+    stages: int,
+    input_stages: int,
+    split_k: tuple[int, ...] = (),
+    window: int = 0,
+) -> Tiling:
+    return Tiling(
+        engine=Engine.WGMMA,
+        tiles=tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles),
+        num_stages=stages,
+        input_stages=input_stages,
+        num_warps=8 if max(m for m, _, _ in tiles) > 64 else 4,
+        split_k=split_k,
+        window=window,
+    )
+
+
+CASES = [
+    (PAIR, tiling(((16, 112, 128), (16, 128, 128)), 6, 4, (1, 4))),
+    (PAIR, tiling(((16, 48, 256), (16, 16, 512)), 4, 3)),
+    (PAIR, tiling(((64, 112, 64), (64, 128, 64)), 9, 7, (1, 4), 4)),
+    (PAIR, tiling(((64, 256, 64), (64, 256, 64)), 5, 4, (2, 8))),
+    (PAIR, tiling(((128, 224, 64), (128, 256, 64)), 4, 4, (1, 2))),
+    (PAIR, tiling(((128, 256, 64), (128, 256, 64)), 4, 4, (4, 4))),
+    (PAIR, tiling(((256, 112, 64), (128, 128, 64)), 4, 2)),
+    (GATED, tiling(((16, 112, 64), (16, 128, 64)), 6, 4, (1, 4))),
+    (GATED, tiling(((64, 64, 128), (64, 128, 64)), 5, 4, (2, 4))),
+    (GATED, tiling(((128, 128, 64), (128, 256, 64)), 4, 4)),
+    (RAGGED, tiling(((128, 176, 64), (128, 128, 64)), 4, 4, (1, 4))),
+]
+
+
+@pytest.mark.parametrize(("workload", "chosen"), CASES, ids=str)
+@pytest.mark.parametrize("traced", [False, True])
+def test_it_compiles_without_spills_or_warnings(workload: Workload, chosen: Tiling, traced: bool) -> None:
+    cubin, log = compile_source(render(workload, chosen, traced=traced), "sm_90a")
+    resources = parse_log(log)
+    assert cubin[:4] == b"\x7fELF"
+    if not traced:  # stamps take registers; a traced build is never timed
+        assert resources.warnings == ()
+        assert resources.spill_bytes == 0
+    assert resources.registers_per_thread <= (168 if chosen.num_threads == 384 else 255)
+
+
+def test_a_source_has_an_instruction_for_each_width_and_no_other() -> None:
+    widths = re.findall(r"struct Wgmma<(\d+)>", render(GATED, CASES[7][1]))
+    assert widths == ["128", "224"]
+    assert "m64n224k16.f32.f16.f16" in render(GATED, CASES[7][1])
+    assert "m64n176k16.f32.bf16.bf16" in render(RAGGED, CASES[10][1])
+
+
+@pytest.mark.parametrize("field", ["window", "input_stages", "num_stages", "split_k"])
+def test_every_axis_of_the_engine_changes_the_source(field: str) -> None:
+    values = {"window": 5, "input_stages": 5, "num_stages": 8, "split_k": (1, 2)}
+    chosen = CASES[2][1]
+    changed = Tiling(**{**{f: getattr(chosen, f) for f in chosen.__dataclass_fields__}, field: values[field]})
+    assert render(PAIR, changed).splitlines()[6:] != render(PAIR, chosen).splitlines()[6:]
+
+
+def test_maps_have_lines_of_their_own_where_rows_are_whole_lines() -> None:
+    by_name = {(m.op, m.operand): m for m in tensor_maps(PAIR, CASES[0][1])}
+    assert [(m.op, m.operand) for m in tensor_maps(PAIR, CASES[0][1])] == [(0, "a"), (1, "a"), (0, "w"), (1, "w")]
+    assert by_name[0, "w"].dims == (64, 14336, 64)
+    assert by_name[0, "w"].strides_bytes == (8192, 128)
+    assert by_name[0, "w"].box == (64, 112, 2)
+    ragged = {(m.op, m.operand): m for m in tensor_maps(RAGGED, CASES[10][1])}
+    assert ragged[0, "a"].dims == (520, 200)
+    assert ragged[0, "a"].strides_bytes == (1040,)
+    assert ragged[0, "a"].box == (64, 128)
+
+
+def test_a_gated_op_s_weights_come_in_two_boxes_of_one_line() -> None:
+    weights = tensor_maps(GATED, CASES[7][1])[2]
+    assert weights.dims == (4096, 2 * 14336)
+    assert weights.box == (64, 112)
+
+
+@pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])
+def test_the_parameter_tells_static_ctas_their_first_task(assignment: Assignment) -> None:
+    pair = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
+    ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment, reserved_sms=4)
+    schedule = Schedule(tiling=CASES[0][1], ordering=ordering)
+    (plan,) = plans_for(pair, H200, Candidate(plan_kind=PlanKind.FUSED, schedule=schedule))
+    rows = list(struct.iter_unpack("<iihBBi", first_tasks(plan)))
+    assert len(rows) == 160
+    if assignment is Assignment.TICKET:
+        assert {row[2] for row in rows} == {-1}
+    else:
+        assert [row[1] for row in rows[:128]] == list(range(128))
+        assert {row[2:] for row in rows[:128]} == {(0, 0, 0, 0)}
+        assert {row[2] for row in rows[128:]} == {-1}
+
+
+def test_the_parameter_is_as_long_as_its_layout_says() -> None:
+    pair = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
+    layout = parameter_layout(pair, CASES[0][1])
+    maps = tuple(bytes([i]) * MAP_BYTES for i in range(4))
+    args = extend_args(bytes(104 + 2 * 64), b"\1" * 160 * 16, maps)
+    assert len(args) == layout["size_bytes"]
+    offsets = {field["name"]: field["offset"] for field in layout["fields"]}
+    assert args[offsets["first_tasks"] :][:2560] == b"\1" * 2560
+    assert args[offsets["down.a_map"] :][:128] == maps[1]
+    assert args[offsets["up.w_map"] :][:128] == maps[2]
+    assert offsets["up.a_map"] % 64 == 0

@@ -1,0 +1,46 @@
+"""Encodes tensor maps for the device, by the driver."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+
+from tuner.core.workload import Dtype
+from tuner.errors import WorkerError
+from workers.parameter import MAP_BYTES
+from workers.tensor_maps import TensorMap
+
+_ALIGNMENT_BYTES = 64
+#: CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion.
+#: Source: CUDA driver API, "Tensor Map Object Management".
+_DATA_TYPES = {Dtype.FP16: 6, Dtype.BF16: 9}
+_SWIZZLE_128B, _PROMOTION_128B = 3, 2
+
+
+@lru_cache(maxsize=4096)
+def encode(tensor_map: TensorMap, dtype: Dtype, address: int) -> bytes:
+    """The opaque 128 bytes of a map over the matrix at `address`, a multiple of 16.
+
+    Raises:
+        WorkerError: the driver refuses it.
+    """
+    rank = len(tensor_map.dims)
+    buffer = ctypes.create_string_buffer(MAP_BYTES + _ALIGNMENT_BYTES)
+    aligned = -(-ctypes.addressof(buffer) // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+    status = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
+        ctypes.c_void_p(aligned),
+        _DATA_TYPES[dtype],
+        rank,
+        ctypes.c_void_p(address),
+        (ctypes.c_uint64 * rank)(*tensor_map.dims),
+        (ctypes.c_uint64 * (rank - 1))(*tensor_map.strides_bytes),
+        (ctypes.c_uint32 * rank)(*tensor_map.box),
+        (ctypes.c_uint32 * rank)(*[1] * rank),
+        0,
+        _SWIZZLE_128B,
+        _PROMOTION_128B,
+        0,
+    )
+    if status != 0:
+        raise WorkerError(f"cuTensorMapEncodeTiled failed with status {status} for {tensor_map}")
+    return ctypes.string_at(aligned, MAP_BYTES)

@@ -1,0 +1,292 @@
+// The persistent warp-specialised kernel: runs any verified plan of a chain of ops on sm_90a.
+//
+// Programmatic dependent launch. Weights depend on nobody, so a static queue's weights are requested before the launches
+// before this one have ended; tickets are drawn afterwards, since those may still be drawing. The inputs' warp waits for
+// these launches before it draws the epoch or reads anything that they may have written, and every store of the math
+// warpgroups comes after inputs that it brought. dependent_launch.cuh argues the rest.
+//
+// The first task. What a CTA needs of its first task travels in the launch parameter: its words would come from DRAM,
+// one dependent load after the other, before the first byte could be requested.
+#pragma once
+#include "epilogue_wgmma.cuh"
+#include "fixup.cuh"
+
+struct FirstTask {
+  int tile_m, tile_n;
+  short op;  // below 0: not known
+  unsigned char part, num_parts;
+  int num_waits;
+};
+constexpr int kMaxCtas = 160;
+
+// The launch parameter: what every engine takes, the CTAs' first tasks (static queues), and the tensor maps of each op's
+// inputs [m, k] and weights [n, k].
+struct WgmmaArgs {
+  LaunchArgs base;
+  alignas(64) FirstTask first_tasks[kMaxCtas];
+  TensorMap input_maps[kNumOps];
+  TensorMap weight_maps[kNumOps];
+};
+static_assert(sizeof(FirstTask) == 16, "the host lays FirstTask out in 16 bytes");
+
+// Registers of a thread of the producers and of two math warpgroups: together within the SM's 65,536.
+constexpr int kProducerRegisters = 56, kMathRegisters = 224;
+
+struct Flags {
+  int aborted;  // a wait of the task, or of one before it, has expired: what it multiplies is not what it should be
+  u32 epoch;    // of the launch
+  int zero[2];
+};
+
+// Shared memory: inputs, weights, feed slots, the barriers of all three, flags.
+struct SharedLayout {
+  static constexpr int kWeights = InputRing::kDataBytes;
+  static constexpr int kFeed = kWeights + WeightRing::kDataBytes;
+  static constexpr int kBarriers = kFeed + FeedRing::kDataBytes;
+  static constexpr int kFlags = kBarriers + InputRing::kBarrierBytes + WeightRing::kBarrierBytes + FeedRing::kBarrierBytes;
+};
+static_assert(kInputStageBytes % 1024 == 0 && kWeightStageBytes % 1024 == 0, "a swizzled stage starts at 1,024 bytes");
+
+struct Shared {
+  InputRing inputs;
+  WeightRing weights;
+  FeedRing feed;
+  unsigned char* feed_memory;
+  Flags* flags;
+
+  __device__ explicit Shared(unsigned char* memory) {
+    const u32 base = shared_address(memory);
+    u32 barriers = base + SharedLayout::kBarriers;
+    inputs = {base, barriers};
+    weights = {base + SharedLayout::kWeights, barriers += InputRing::kBarrierBytes};
+    feed = {base + SharedLayout::kFeed, barriers += WeightRing::kBarrierBytes};
+    feed_memory = memory + SharedLayout::kFeed;
+    flags = reinterpret_cast<Flags*>(memory + SharedLayout::kFlags);
+  }
+};
+
+__device__ __forceinline__ Task as_task(const FirstTask& first) {
+  return Task{first.op, first.tile_m, first.tile_n, 0, 0, -1, first.part, first.num_parts};
+}
+
+// At most kWindow stages of weights are under way at a time, so that SMs nearer to the memory do not run away from the
+// others; 0 for no such limit.
+struct Window {
+  WeightRing::Place oldest;
+  int under_way = 0;
+
+  __device__ __forceinline__ void wait_for_oldest(const WeightRing& ring) {
+    if constexpr (kWindow > 0) {
+      if (under_way < kWindow) {
+        ++under_way;
+        return;
+      }
+      ring.wait_filled(oldest);
+      oldest.advance();
+    }
+  }
+};
+
+// The stages of a task's weights from the `skip`-th on, at most `most`, as the ring has room for them.
+template <int kOp = 0>
+__device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Task& task, int skip, int most,
+                                                const WeightRing& ring, WeightRing::Place& place, Window& window,
+                                                u64 policy) {
+  if constexpr (kOp < kNumOps) {
+    if (task.op != kOp) return request_weights<kOp + 1>(args, task, skip, most, ring, place, window, policy);
+    const Steps steps = steps_of<kOp>(args.base.ops[kOp], task.part, task.num_parts);
+    for (int step = skip; step < steps.count && step < skip + most; ++step) {
+      ring.wait_free(place);
+      window.wait_for_oldest(ring);
+      request_weight_stage<kOp>(ring.stage(place), ring.full(place), &args.weight_maps[kOp], steps.first + step, task.tile_n,
+                                args.base.ops[kOp].n, policy);
+      place.advance();
+    }
+  }
+}
+
+// The stages of a task's inputs, likewise.
+template <int kOp = 0>
+__device__ __forceinline__ void request_inputs(const WgmmaArgs& args, const Task& task, int skip, int most,
+                                               const InputRing& ring, InputRing::Place& place, u64 policy) {
+  if constexpr (kOp < kNumOps) {
+    if (task.op != kOp) return request_inputs<kOp + 1>(args, task, skip, most, ring, place, policy);
+    const Steps steps = steps_of<kOp>(args.base.ops[kOp], task.part, task.num_parts);
+    for (int step = skip; step < steps.count && step < skip + most; ++step) {
+      ring.wait_free(place);
+      request_input_stage<kOp>(ring.stage(place), ring.full(place), &args.input_maps[kOp], steps.first + step,
+                               task.tile_m, policy);
+      place.advance();
+    }
+  }
+}
+
+// Stages of a task, less one: the last one's inputs are requested when all that the math warpgroups need is in place.
+template <int kOp = 0>
+__device__ __forceinline__ int stages_before_last(const WgmmaArgs& args, const Task& task) {
+  if constexpr (kOp < kNumOps) {
+    if (task.op != kOp) return stages_before_last<kOp + 1>(args, task);
+    return steps_of<kOp>(args.base.ops[kOp], task.part, task.num_parts).count - 1;
+  }
+  return 0;
+}
+
+constexpr int kAll = 1 << 29;  // stages
+
+// One thread: feeds the CTA with tasks, and streams their weights.
+__device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shared) {
+  const u64 policy = evict_first_policy();
+  FeedRing::Place feed;
+  WeightRing::Place weight;
+  Window window;
+  int requested = 0;
+  if (args.base.plan.assignment == kStaticQueues) {
+    const FirstTask& known = args.first_tasks[blockIdx.x];
+    if (known.op >= 0) {
+      requested = kNumStages;
+      request_weights(args, as_task(known), 0, requested, shared.weights, weight, window, policy);
+    }
+  } else {
+    wait_for_prerequisites();
+  }
+  TaskSource source(args.base);
+  for (;;) {
+    const bool more = source.has_task();
+    if (more) trace_stamp(args.base, source.next, kTaken);
+    const Task task = more ? source.task() : Task{};
+    shared.feed.wait_free(feed);
+    FeedSlot* slot = feed_slot(shared.feed_memory, feed);
+    slot->task = task;
+    slot->index = more ? source.next : -1;
+    slot->epoch = source.epoch;
+    mbarrier_arrive(shared.feed.full(feed));
+    feed.advance();
+    if (!more) return;
+    request_weights(args, task, requested, kAll, shared.weights, weight, window, policy);
+    requested = 0;
+    source.advance();
+  }
+}
+
+// One warp: waits for each task's producers, and streams its inputs.
+__device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& shared) {
+  wait_for_prerequisites();
+  const bool is_static = args.base.plan.assignment == kStaticQueues;
+  const bool is_leader = threadIdx.x % 32 == 0;
+  const u64 policy = evict_last_policy();
+  FeedRing::Place feed;
+  InputRing::Place input;
+  int requested = 0;
+  u32 epoch = 0;
+  if (is_static) {
+    const FirstTask& known = args.first_tasks[blockIdx.x];
+    if (known.op >= 0 && known.num_waits == 0) {
+      requested = min(kNumInputStages, stages_before_last(args, as_task(known)));
+      if (is_leader) request_inputs(args, as_task(known), 0, requested, shared.inputs, input, policy);
+    }
+    if (is_leader) epoch = static_cast<u32>(draw(args.base) / args.base.plan.num_ctas);
+    epoch = __shfl_sync(0xFFFFFFFFu, epoch, 0);
+  }
+  for (;;) {
+    shared.feed.wait_filled(feed);
+    const FeedSlot slot = *feed_slot(shared.feed_memory, feed);
+    __syncwarp();
+    if (is_leader) shared.feed.release(feed);
+    feed.advance();
+    if (slot.index < 0) return;
+    if (!is_static) epoch = slot.epoch;
+    const bool ok = wait_for_inputs(args.base, slot.task, slot.index, epoch);
+    if (is_leader) {
+      if (!ok) shared.flags->aborted = 1;
+      shared.flags->epoch = epoch;
+      trace_stamp(args.base, slot.index, kReady);
+      request_inputs(args, slot.task, requested, kAll, shared.inputs, input, policy);
+    }
+    requested = 0;
+    __syncwarp();
+  }
+}
+
+// The math warpgroups' share of one task; false where another part of the tile will be the last. The task's words are read
+// from the feed where they are needed: registers are for the sums.
+template <int kOp = 0>
+__device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSlot& slot, const Shared& shared,
+                                             float (&acc)[kMaxWgmmaAccumulators], InputRing::Place& input,
+                                             WeightRing::Place& weight) {
+  if constexpr (kOp < kNumOps) {
+    if (slot.task.op != kOp) return compute_tile<kOp + 1>(args, slot, shared, acc, input, weight);
+    using Tile = WgmmaTile<kOp>;
+    if constexpr (kTrace) {
+      shared.weights.wait_filled(weight);
+      shared.inputs.wait_filled(input);
+      if (thread_number() == 0) trace_stamp(args.base, slot.index, kLoaded);
+    }
+    const int num_steps = steps_of<kOp>(args.base.ops[kOp], slot.task.part, slot.task.num_parts).count;
+    Tile::multiply(acc, num_steps, shared.inputs, shared.weights, input, weight);
+    if (thread_number() == 0) trace_stamp(args.base, slot.index, kComputed);
+    if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
+    if constexpr (kOps[kOp].num_parts > 1) {
+      // Of a tile of fewer than 64 rows only some warps hold any.
+      constexpr int kThreads = Tile::kTileM < kBlockRows ? 2 * Tile::kTileM : kNumMathThreads;
+      if (thread_number() >= kThreads) return true;
+      if (!add_parts<kOp, kThreads, Tile::kNumSums, 2>(args.base, slot.task, shared.flags->epoch, thread_number(), acc)) return false;
+    }
+    store_wgmma_tile<kOp>(acc, args.base.ops[kOp], slot.task);
+  }
+  return true;
+}
+
+__device__ inline void compute(const WgmmaArgs& args, const Shared& shared) {
+  float acc[kMaxWgmmaAccumulators];
+  FeedRing::Place feed;
+  InputRing::Place input;
+  WeightRing::Place weight;
+  for (;;) {
+    shared.feed.wait_filled(feed);
+    const FeedSlot& slot = *feed_slot(shared.feed_memory, feed);
+    if (slot.index < 0) return;
+    const bool is_stored = compute_tile(args, slot, shared, acc, input, weight);
+    barrier_sync<1, kNumMathThreads>();
+    if (thread_number() == 0) {
+      if (is_stored) post(args.base, slot.task);
+      trace_stamp(args.base, slot.index, kStored);
+      shared.feed.release(feed);
+    }
+    feed.advance();
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kNumThreads, 1) tuner_chain(const __grid_constant__ WgmmaArgs args) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const Shared shared(memory);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  launch_dependents();
+  if (threadIdx.x == 0) {
+    shared.flags->aborted = 0;
+    shared.inputs.init(4 * kNumMathGroups);
+    shared.weights.init(4 * kNumMathGroups);
+    shared.feed.init(2);
+    fence_mbarrier_init();
+    trace_begin(args.base);
+  }
+  if (warp == kInputWarp && threadIdx.x % 32 < 2 * kNumOps) {
+    const int map = static_cast<int>(threadIdx.x) % 32;
+    prefetch_tensor_map(map < kNumOps ? &args.input_maps[map] : &args.weight_maps[map - kNumOps]);
+  }
+  __syncthreads();
+  if (warp >= kWeightWarp) {
+    if constexpr (kNumMathGroups > 1) lower_registers<kProducerRegisters>();
+    if (warp == kWeightWarp) {
+      if (threadIdx.x % 32 == 0) produce_weights(args, shared);
+    } else if (warp == kInputWarp) {
+      produce_inputs(args, shared);
+    }
+  } else {
+    if constexpr (kNumMathGroups > 1) raise_registers<kMathRegisters>();
+    compute(args, shared);
+  }
+  if constexpr (kTrace) {
+    __syncthreads();
+    if (threadIdx.x == 0) trace_end(args.base);
+  }
+}

@@ -1,0 +1,50 @@
+// What the warp-specialised kernel has beside config.cuh: its two rings, and who multiplies.
+#pragma once
+#include "config.cuh"
+
+#ifdef TUNER_CONFIG_DEFAULT
+constexpr int kNumInputStages = 3;  // of the inputs' ring; kNumStages is the depth of the weights'
+constexpr int kWindow = 0;          // most stages of weights under way at a time; 0: as many as the ring has
+constexpr bool kWholeLines[kNumOps] = {true, false};  // whether rows of k are whole lines of 64 elements
+#endif
+
+// The producers' warpgroup comes behind the math warpgroups.
+constexpr int kNumMathGroups = kNumWarps / 4 - 1;
+constexpr int kNumMathThreads = 128 * kNumMathGroups;
+constexpr int kWeightWarp = 4 * kNumMathGroups, kInputWarp = kWeightWarp + 1;
+
+// Rows of one line of the copy engine, and of one matrix of wgmma.
+constexpr int kLineColumns = 64, kLineBytes = 2 * kLineColumns, kBlockRows = 64;
+
+// Blocks of 64 rows of a tile that one warpgroup multiplies; a tile of fewer rows is one.
+__device__ constexpr int blocks_of(const OpConfig& op) {
+  return op.tile_m <= kBlockRows ? 1 : op.tile_m / (kBlockRows * kNumMathGroups);
+}
+
+__device__ constexpr int max_input_stage_bytes() {
+  int widest = 0;
+  for (const OpConfig& op : kOps) widest = op.tile_m * op.tile_k * 2 > widest ? op.tile_m * op.tile_k * 2 : widest;
+  return widest;
+}
+constexpr int kInputStageBytes = max_input_stage_bytes();
+
+__device__ constexpr int max_weight_stage_bytes() {
+  int widest = 0;
+  for (const OpConfig& op : kOps) {
+    const int bytes = op.weight_rows() * op.tile_k * 2;
+    widest = bytes > widest ? bytes : widest;
+  }
+  return widest;
+}
+constexpr int kWeightStageBytes = max_weight_stage_bytes();
+
+// fp32 accumulators of one thread, of the widest op: a warpgroup's block takes half a register per column.
+__device__ constexpr int max_wgmma_accumulators() {
+  int widest = 0;
+  for (const OpConfig& op : kOps) {
+    const int accumulators = blocks_of(op) * op.weight_rows() / 2;
+    widest = accumulators > widest ? accumulators : widest;
+  }
+  return widest;
+}
+constexpr int kMaxWgmmaAccumulators = max_wgmma_accumulators();

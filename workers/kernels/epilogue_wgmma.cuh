@@ -1,0 +1,97 @@
+// Row scale, bias, activation, gate, residual, rounding and the store of a warpgroup's accumulators.
+//
+// Layout of a 64 x n block: warp w of the warpgroup holds rows 16 w to 16 w + 15; of each group of 8 columns, lane l
+// holds columns 2 (l % 4) and the next of rows l / 4 and l / 4 + 8. Of a gated op the up projection's groups follow all
+// of the gate's. Four lanes that share a row swap words among four groups, so that each stores 16 bytes of one group, and
+// a warp writes whole sectors. n is a multiple of 8, so a group is inside or outside as a whole.
+#pragma once
+#include "activation.cuh"
+#include "mainloop_wgmma.cuh"
+
+// Of four lanes, lane q gets word q of each: words[i] becomes lane i's words[q].
+__device__ __forceinline__ void transpose_four(u32 (&words)[4], int q) {
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const u32 got = __shfl_xor_sync(0xFFFFFFFFu, q & 1 ? words[i] : words[i + 1], 1);
+    (q & 1 ? words[i] : words[i + 1]) = got;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const u32 got = __shfl_xor_sync(0xFFFFFFFFu, q & 2 ? words[i] : words[i + 2], 2);
+    (q & 2 ? words[i] : words[i + 2]) = got;
+  }
+}
+
+// A row of the tile as one thread sees it.
+struct TileRow {
+  long long first;  // element of C
+  float scale;
+  bool is_inside;
+};
+
+template <int kOp>
+__device__ __forceinline__ TileRow tile_row(const OpArgs& op, const Task& task, int row_in_tile) {
+  constexpr OpConfig kConfig = kOps[kOp];
+  const int row = task.tile_m * kConfig.tile_m + row_in_tile;
+  const bool is_inside = row_in_tile < kConfig.tile_m && row < op.m;
+  float scale = 1.0f;
+  if constexpr (kConfig.row_scale) scale = is_inside ? op.row_scale[row] : 0.0f;
+  return {static_cast<long long>(row) * op.n, scale, is_inside};
+}
+
+// Two neighbours of a row, from the sums of group j on, finished and rounded.
+template <int kOp>
+__device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, const TileRow& row, int column) {
+  constexpr OpConfig kConfig = kOps[kOp];
+  constexpr int kUp = kConfig.tile_n / 2;  // from a gate's sum to its up projection's
+  float bias[2][2] = {}, residual[2] = {};
+  if constexpr (kConfig.bias) load_two(bias[0], op.bias, column, op.n);
+  if constexpr (kConfig.bias && kConfig.gated) load_two(bias[1], op.bias + op.n, column, op.n);
+  if constexpr (kConfig.residual) {
+    if (row.is_inside) load_two(residual, op.residual + row.first, column, op.n);
+  }
+  float out[2];
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    out[c] = activate<kConfig.activation>(row.scale * sums[c] + bias[0][c]);
+    if constexpr (kConfig.gated) out[c] *= row.scale * sums[kUp + c] + bias[1][c];
+    if constexpr (kConfig.residual) out[c] += residual[c];
+  }
+  return pack_two<kBf16>(out[0], out[1]);
+}
+
+template <int kOp>
+__device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
+                                                 const Task& task) {
+  using Tile = WgmmaTile<kOp>;
+  constexpr int kGroups = kOps[kOp].tile_n / 8;
+  const int thread = thread_number(), group = thread / 128, lane = thread % 32, q = lane % 4;
+  const int column0 = task.tile_n * kOps[kOp].tile_n;
+#pragma unroll
+  for (int block = 0; block < Tile::kBlocks; ++block) {
+    const int warp_row = (group * Tile::kBlocks + block) * kBlockRows + thread / 32 % 4 * 16;
+    if (warp_row >= Tile::kTileM) continue;  // rows of another tile
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const TileRow row = tile_row<kOp>(op, task, warp_row + lane / 4 + half * 8);
+      const float* sums = acc + block * Tile::kBlockSums + half * 2;
+#pragma unroll
+      for (int j = 0; j < kGroups / 4 * 4; j += 4) {
+        u32 words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          words[i] = finish_two<kOp>(sums + (j + i) * 4, op, row, column0 + (j + i) * 8 + q * 2);
+        transpose_four(words, q);
+        const int column = column0 + (j + q) * 8;
+        if (row.is_inside && column < op.n)
+          *reinterpret_cast<uint4*>(op.c + row.first + column) = make_uint4(words[0], words[1], words[2], words[3]);
+      }
+#pragma unroll
+      for (int j = kGroups / 4 * 4; j < kGroups; ++j) {
+        const int column = column0 + j * 8 + q * 2;
+        const u32 two = finish_two<kOp>(sums + j * 4, op, row, column);
+        if (row.is_inside && column < op.n) *reinterpret_cast<u32*>(op.c + row.first + column) = two;
+      }
+    }
+  }
+}

@@ -1,0 +1,138 @@
+// The warp-specialised main loop of sm_90a: C tile = A tile W tile^T, fed by the tensor copy engine, computed by wgmma.
+//
+// Roles. One warp streams the weights of task after task through a ring of its own and never looks at a signal: while the
+// producers of a task are not done, its weights are already on the way. Another warp waits for the task's signals and
+// streams its inputs. The math warpgroups multiply; each owns blocks of 64 rows of the tile.
+//
+// Operands. Both lie K-major under the 128-byte swizzle, in lines of 64 elements of k; a stage holds its tile_k / 64 lines
+// one after the other, each with all rows of the tile. A gated op's line has the gate's rows, then the up projection's,
+// so that one wgmma multiplies both and a thread gets both sums of an output. Rows and columns outside of a matrix arrive
+// as zero. A tile of fewer than 64 rows is multiplied as 64: the tensor cores then read on into what lies behind it,
+// which reaches only rows that nobody stores. (The inputs' ring lies in front of the weights', so the read stays inside
+// shared memory.)
+//
+// Proxies. Inputs written by other CTAs' plain stores are read by the copy engine: the reader's fence.proxy.async, after
+// its acquire and before it requests the copies, orders the two proxies; one proxy fence on the path from write to read
+// is what the memory model asks for, so a writer has none. A slot is written again by the copy engine after wgmma has
+// read it, both through the async proxy, ordered by the slot's `empty` barrier.
+#pragma once
+#include "config_wgmma.cuh"
+#include "feed.cuh"
+#include "sync.cuh"
+#include "trace.cuh"
+#include "wgmma.cuh"
+
+using WeightRing = Ring<kNumStages, kWeightStageBytes>;
+using InputRing = Ring<kNumInputStages, kInputStageBytes>;
+
+// All threads of one warp: until the task's waits are over; false, for all alike, if the launch is aborted. The caller goes
+// on in any case, since a role that left would leave the others waiting; the task's tile becomes NaN, and so does all that
+// depends on it. Every element of an aborted launch is right or NaN.
+__device__ inline bool wait_for_inputs(const LaunchArgs& args, const Task& task, int index, u32 epoch) {
+  if (task.wait_begin == task.wait_end) return true;
+  const Wait* waits = reinterpret_cast<const Wait*>(args.words + args.plan.wait_offset);
+  bool ok = true;
+  for (int w = task.wait_begin; w < task.wait_end && ok; ++w) {
+    const Wait wait = waits[w];
+    const u32 base = epoch * static_cast<u32>(wait.posts_per_launch);
+    for (int s = wait.signal_begin + static_cast<int>(threadIdx.x) % 32; s < wait.signal_end && ok; s += 32)
+      ok = spin_until(args.workspace, s, base + wait.threshold, index, base, args.spin_limit_cycles);
+  }
+  fence_acq_rel_gpu();
+  ok = __all_sync(0xFFFFFFFFu, ok);
+  fence_proxy_async();
+  return ok;
+}
+
+// One thread: stage `step` of kRows rows from `row` on. Where rows are whole lines a map has a row's lines as its third
+// dimension, and one request brings the stage; else each line is a request.
+template <int kRows, int kTileK, bool kIsWhole>
+__device__ __forceinline__ void request_rows(u32 stage, u32 full, const TensorMap* map, int step, int row, u64 policy) {
+  if constexpr (kIsWhole) {
+    copy_lines(stage, map, row, step * (kTileK / kLineColumns), full, policy);
+  } else {
+#pragma unroll
+    for (int line = 0; line < kTileK / kLineColumns; ++line)
+      copy_line(stage + line * kRows * kLineBytes, map, step * kTileK + line * kLineColumns, row, full, policy);
+  }
+}
+
+template <int kOp>
+__device__ __forceinline__ void request_input_stage(u32 stage, u32 full, const TensorMap* map, int step, int tile_m,
+                                                    u64 policy) {
+  constexpr OpConfig kConfig = kOps[kOp];
+  mbarrier_arrive_expect(full, kConfig.tile_m * kConfig.tile_k * 2);
+  request_rows<kConfig.tile_m, kConfig.tile_k, kWholeLines[kOp]>(stage, full, map, step, tile_m * kConfig.tile_m, policy);
+}
+
+template <int kOp>
+__device__ __forceinline__ void request_weight_stage(u32 stage, u32 full, const TensorMap* map, int step, int tile_n, int n,
+                                                     u64 policy) {
+  constexpr OpConfig kConfig = kOps[kOp];
+  constexpr int kRows = kConfig.tile_n, kTileK = kConfig.tile_k;
+  mbarrier_arrive_expect(full, kConfig.weight_rows() * kTileK * 2);
+  if constexpr (kConfig.gated) {
+#pragma unroll
+    for (int line = 0; line < kTileK / kLineColumns; ++line) {
+      const u32 gate = stage + line * 2 * kRows * kLineBytes;
+      const int column = step * kTileK + line * kLineColumns;
+      copy_line(gate, map, column, tile_n * kRows, full, policy);
+      copy_line(gate + kRows * kLineBytes, map, column, n + tile_n * kRows, full, policy);
+    }
+  } else {
+    request_rows<kRows, kTileK, kWholeLines[kOp]>(stage, full, map, step, tile_n * kRows, policy);
+  }
+}
+
+// Multiplies one task's tile into the warpgroup's accumulators.
+template <int kOp>
+struct WgmmaTile {
+  static constexpr OpConfig kConfig = kOps[kOp];
+  static constexpr int kTileM = kConfig.tile_m, kRows = kConfig.weight_rows(), kTileK = kConfig.tile_k;
+  static constexpr int kBlocks = blocks_of(kConfig);
+  static constexpr int kBlockSums = kRows / 2;
+  static constexpr int kNumSums = kBlocks * kBlockSums;
+
+  __device__ static void fill(float (&acc)[kMaxWgmmaAccumulators], float value) {
+#pragma unroll
+    for (int i = 0; i < kNumSums; ++i) acc[i] = value;
+  }
+
+  __device__ static void multiply(float (&acc)[kMaxWgmmaAccumulators], int num_steps, const InputRing& inputs,
+                                  const WeightRing& weights, InputRing::Place& input, WeightRing::Place& weight) {
+    fill(acc, 0.0f);
+    const int thread = thread_number(), group = thread / 128;
+    const bool is_leader = thread % 32 == 0;
+#pragma unroll 1
+    for (int step = 0; step < num_steps; ++step) {
+      weights.wait_filled(weight);
+      inputs.wait_filled(input);
+      const u64 a = operand_descriptor(inputs.stage(input) + group * kBlocks * kBlockRows * kLineBytes);
+      const u64 w = operand_descriptor(weights.stage(weight));
+      wgmma_fence();
+#pragma unroll
+      for (int slice = 0; slice < kTileK / 16; ++slice) {
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) {
+          // In units of 16 bytes: whole lines, then the slice inside of its line.
+          const int a_units = (slice / 4 * kTileM + block * kBlockRows) * (kLineBytes / 16) + slice % 4 * 2;
+          const int w_units = slice / 4 * kRows * (kLineBytes / 16) + slice % 4 * 2;
+          Wgmma<kRows>::multiply(acc + block * kBlockSums, a + a_units, w + w_units);
+        }
+      }
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (step > 0 && is_leader) {
+        inputs.release_before(input);
+        weights.release_before(weight);
+      }
+      input.advance();
+      weight.advance();
+    }
+    wgmma_wait<0>();
+    if (is_leader && num_steps > 0) {
+      inputs.release_before(input);
+      weights.release_before(weight);
+    }
+  }
+};

@@ -1,0 +1,8 @@
+// wgmma of 64 rows by n columns, for the widths that a kernel needs: n a multiple of 8 from 8 to 256. A generated source
+// brings a specialisation per width, since the instruction names every accumulator.
+#pragma once
+#include "ptx_hopper.cuh"
+
+// multiply(d, a, w): d[n / 2] += a [64, 16] w [n, 16]^T, fp32 accumulators of the warpgroup, operands by descriptor.
+template <int kRows>
+struct Wgmma;

@@ -1,0 +1,58 @@
+"""The tensor maps of a wgmma kernel's operands, as plain figures: what the copy engine is told about each matrix.
+
+A line is 64 elements of k, 128 bytes: the width of the shared-memory swizzle. Where a matrix's rows are whole lines, a
+map has the lines of a row as a dimension of their own, so that one request brings a stage of several lines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.core.schedule import Tiling
+from tuner.core.workload import GemmOp, Workload
+
+#: Elements of a line.
+LINE_ELEMENTS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorMap:
+    """Arguments of cuTensorMapEncodeTiled but for the address; interleave none, swizzle 128 bytes, L2 promotion of 128
+    bytes, and zeros for what lies outside. Element strides are 1."""
+
+    #: Index of the op, and its operand: ``a`` or ``w``.
+    op: int
+    operand: str
+    #: Elements, innermost first.
+    dims: tuple[int, ...]
+    #: Bytes, of all dimensions but the innermost.
+    strides_bytes: tuple[int, ...]
+    #: Elements that one request brings.
+    box: tuple[int, ...]
+
+
+def has_whole_lines(op: GemmOp) -> bool:
+    """Whether the rows of A and W are whole lines."""
+    return op.k % LINE_ELEMENTS == 0
+
+
+def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
+    """The maps in the order in which the launch parameter holds them: every op's inputs, then every op's weights."""
+    maps = []
+    for operand in ("a", "w"):
+        for index, (op, tile) in enumerate(zip(workload.ops, tiling.tiles, strict=True)):
+            rows, box_rows = (op.m, tile.m) if operand == "a" else (op.weight_rows, tile.n)
+            row_bytes = op.k * workload.dtype.size_bytes
+            by_line = has_whole_lines(op) and not (op.gated and operand == "w")
+            lines, lines_of_stage = op.k // LINE_ELEMENTS, tile.k // LINE_ELEMENTS
+            line_bytes = LINE_ELEMENTS * workload.dtype.size_bytes
+            maps.append(
+                TensorMap(
+                    op=index,
+                    operand=operand,
+                    dims=(LINE_ELEMENTS, rows, lines) if by_line else (op.k, rows),
+                    strides_bytes=(row_bytes, line_bytes) if by_line else (row_bytes,),
+                    box=(LINE_ELEMENTS, box_rows, lines_of_stage) if by_line else (LINE_ELEMENTS, box_rows),
+                )
+            )
+    return tuple(maps)
