@@ -64,7 +64,7 @@ __device__ __forceinline__ bool add_parts(const LaunchArgs& args, const Task& ta
   static_assert(kCount % 4 == 0, "sums travel in vectors of four");
   static_assert(kThreads * kCount == slot_size(kOps[kOp]), "the threads hold the tile");
   constexpr int kVectors = kCount / 4;
-  constexpr int kLoadsInFlight = kCount < 112 ? 8 : 8;  // vectors of a thread: with more of them, the compiler spills
+  constexpr int kLoadsInFlight = 8;  // vectors of a thread: with more of them, the compiler spills
   if (task.num_parts == 0) return true;
   const MeetingPlace place = meeting_place(args, task);
   float4* slot = place.slots + task.part * (kVectors * kThreads) + thread;
