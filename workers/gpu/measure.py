@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tuner.core.outcome import Measured, Metric, PlanKind
 from tuner.core.samples import Round
@@ -73,21 +73,26 @@ def measure_run_energy(prepared: Prepared, runner: Runner) -> tuple[Metric, ...]
 def measure_together(
     prepared: Prepared, runners: Sequence[Runner], num_rounds: int, *, energy: bool
 ) -> tuple[list[list[float]], int, list[float | None]]:
-    """[runner][round] microseconds of the rounds that count, how many do not, and millijoules of a run where `energy`.
-
-    A round counts for all or for none, so that any two stay paired; where too few count, all do.
-    """
+    """What `time_together` says of the runners' chains, and millijoules of a run where `energy`."""
     if not runners:
         return [], 0, []
     graphs = [prepared.timer.capture(runner) for runner in runners]
+    times_us, num_dropped = time_together(prepared, graphs, num_rounds)
+    energies = [measure_energy(prepared.timer, graph) if energy else None for graph in graphs]
+    return times_us, num_dropped, [one.run_mj if one else None for one in energies]
+
+
+def time_together(prepared: Prepared, graphs: Sequence[Any], num_rounds: int) -> tuple[list[list[float]], int]:
+    """[graph][round] microseconds of the rounds that count, and how many do not.
+
+    A round counts for all or for none, so that any two stay paired; where too few count, all do.
+    """
     tracks = prepared.timer.rounds(graphs, lambda tracks, _: len(tracks[0]) >= num_rounds)
     reasons = drop_reasons(tracks, prepared.problem.objective.regime)
     kept = [i for i, reason in enumerate(reasons) if reason is None]
     if len(kept) < min(MIN_KEPT, num_rounds):
         kept = list(range(len(reasons)))
-    times_us = [[track[i].time_us for i in kept] for track in tracks]
-    energies = [measure_energy(prepared.timer, graph) if energy else None for graph in graphs]
-    return times_us, len(reasons) - len(kept), [one.run_mj if one else None for one in energies]
+    return [[track[i].time_us for i in kept] for track in tracks], len(reasons) - len(kept)
 
 
 def _check_abort(runner: Runner) -> None:
