@@ -8,7 +8,7 @@ from pathlib import Path
 import cupy
 import pytest
 
-from tests.gpu.counting import apart, count_copy, count_works
+from tests.gpu.counting import apart, count_copy, count_works, num_mma_instructions
 from tests.gpu.helpers import fused, problem, schedule
 from tuner.core.counting import DERIVED, DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.gpu import Gpu
@@ -16,7 +16,6 @@ from tuner.core.inspection import CounterReport
 from tuner.core.legality import kind_problem
 from tuner.core.outcome import Candidate, Measured, PlanKind
 from tuner.core.schedule import Assignment
-from tuner.core.tiles import TileGraph, product_tile
 from tuner.core.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.errors import InvalidInput
 from workers.build import Builder
@@ -72,19 +71,6 @@ def test_a_copy_larger_than_many_caches_also_writes_what_it_must() -> None:
     counted = values(apart(count_copy, num_bytes, (DRAM_READ_BYTES, DRAM_WRITE_BYTES)))
     assert counted[DRAM_WRITE_BYTES] == pytest.approx(num_bytes, rel=0.01)
     assert counted[DRAM_READ_BYTES] == pytest.approx(num_bytes, rel=0.01)
-
-
-def num_mma_instructions(graph: TileGraph) -> int:
-    """Warp instructions m16n8k16 of one launch of the `mma` engine: tiles count whole, and so do stages.
-
-    A task computes tile_m x tile_n x (k rounded up to tile_k); one instruction, 16 x 8 x 16 of it.
-    """
-    total = 0
-    for index, (rows, columns) in graph.grids.items():
-        tile, depth = product_tile(graph.workload.ops[index], graph.tiling.tiles[index]), graph.workload.ops[index].k
-        per_stage = (tile.m // 16) * (tile.n // 8) * (tile.k // 16)
-        total += rows * columns * -(-depth // tile.k) * per_stage
-    return total
 
 
 @pytest.mark.parametrize(
