@@ -19,7 +19,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-wheel test-gpu lint check sanitize wheel bench-core bench-proof bench-service bench-first-jobs bench-faults bench-compile-space clean
+.PHONY: help venv demo serve test test-wheel test-gpu lint check sanitize wheel bench-core bench-proof bench-service bench-first-jobs bench-faults bench-measuring bench-noise bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,12 @@ bench-first-jobs: $(VENV)/.dev ## run the first five jobs on this machine's GPU;
 
 bench-faults: $(VENV)/.dev ## plant 20 faults in 200 trials on this machine's GPU; writes benchmarks/results/h200/
 	@$(BIN)/python -m benchmarks.faults
+
+bench-measuring: $(VENV)/.dev ## check on this machine's GPU what docs/measuring.md promises (4 min); writes benchmarks/results/<gpu>/
+	@$(BIN)/python -m benchmarks.measuring
+
+bench-noise: $(VENV)/.dev ## measure one candidate 50 times and one job 10 times on this machine's GPU; writes benchmarks/results/<gpu>/
+	@$(BIN)/python -m benchmarks.noise
 
 bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours on two cores); writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.compile_space

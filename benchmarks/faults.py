@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import write_report
+from benchmarks.report import machine_of, write_report
 from tests.gpu.helpers import fused, problem, schedule
 from tests.gpu.planted import (
     HANG,
@@ -246,8 +246,7 @@ def main() -> None:
     rows, environment = measure_faults(arguments.trials, arguments.seed)
     for row in rows:
         print("  ".join(f"{key}={value}" for key, value in row.items()))
-    machine = {"gpu": environment.gpu_name, "driver": environment.driver, "cuda": environment.cuda}
-    write_report(arguments.out, rows, machine)
+    write_report(arguments.out, rows, machine_of(environment))
 
 
 if __name__ == "__main__":

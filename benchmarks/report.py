@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tuner.core.evaluator import Environment
+
 #: Of a benchmark that needs no card.
 NO_GPU = {"gpu": "none", "driver": "", "cuda": ""}
 
@@ -28,6 +30,32 @@ def write_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"meta": meta, "rows": rows}, indent=1) + "\n")
     print(f"wrote {path}")
+
+
+def machine_of(environment: Environment) -> dict[str, Any]:
+    """What a report tells of a machine with a card, or of a simulated one."""
+    return {
+        "gpu": environment.gpu_name,
+        "driver": environment.driver,
+        "cuda": environment.cuda,
+        "clocks_mhz": environment.clocks_mhz,
+        "kernel_version": environment.kernel_version,
+    }
+
+
+def results_file(target_id: str, name: str) -> Path:
+    """Where the results of a benchmark belong."""
+    return Path(f"benchmarks/results/{target_id.replace(':', '-')}/{name}.json")
+
+
+def check_row(check: str, value: float, bar: float, **raw: Any) -> dict[str, Any]:
+    """A figure that must not be above its bar, and the raw figures behind it."""
+    return {"check": check, "value": round(value, 6), "bar": bar, "holds": value <= bar, **raw}
+
+
+def failed_row(check: str, reason: str) -> dict[str, Any]:
+    """A check that came to no figure, and so does not hold."""
+    return {"check": check, "value": None, "bar": None, "holds": False, "reason": reason}
 
 
 def commit() -> str:
