@@ -96,7 +96,10 @@ KERNEL_FAULTS = (
     ),
     KernelFault(
         name="write behind the workspace",
-        statement="reinterpret_cast<u32*>(args.workspace)[fixup_aligned(kSignalsOffset + 4LL * args.plan.num_signals) / 4 + 1] = 7;",
+        statement=(
+            "reinterpret_cast<u32*>(args.workspace)"
+            "[fixup_aligned(kSignalsOffset + 4LL * args.plan.num_signals) / 4 + 1] = 7;"
+        ),
         kind=FailureKind.OVERWRITE,
         reason=r"what lies around the workspace",
     ),
