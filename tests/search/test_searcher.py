@@ -172,3 +172,30 @@ def test_two_streams_keep_the_signals_and_take_queues_and_stay_legal() -> None:
         assert beside.ordering.granularity is schedule.ordering.granularity
         assert beside.ordering.assignment.is_static
         plans_for(here.workload, here.gpu, Candidate(plan_kind=PlanKind.TWO_STREAMS, schedule=beside))
+
+
+def test_candidates_on_their_way_are_not_given_again_whatever_order_they_are_told_in() -> None:
+    searcher = Searcher(space(gpu=H200), seed=0)
+    draw, given, number = random.Random(0), list[Candidate](), 0
+    on_their_way: list[Candidate] = []
+    while number < 60:
+        while len(on_their_way) < 8 and (candidate := searcher.ask()):
+            on_their_way.append(candidate)
+            given.append(candidate)
+        candidate = on_their_way.pop(draw.randrange(len(on_their_way)))
+        searcher.tell(
+            Trial(number=number, candidate=candidate, outcome=time_of(candidate), started_at=0, finished_at=0)
+        )
+        number += 1
+    assert len(set(given)) == len(given)
+    assert {candidate.plan_kind for candidate in given} == set(PlanKind)
+
+
+def test_hints_are_tried_behind_the_library_and_once() -> None:
+    here = space(gpu=H200)
+    drawn = here.sample(random.Random(5), 3)
+    hints = [Candidate(plan_kind=PlanKind.FUSED, schedule=schedule) for schedule in (*drawn, drawn[0])]
+    hints.append(Candidate(plan_kind=PlanKind.FUSED_PDL, schedule=drawn[1]))
+    trials = take(Searcher(here, seed=0, hints=hints), time_of, 40)
+    assert [trial.candidate for trial in trials[1:5]] == [*hints[:3], hints[4]]
+    assert len({trial.candidate for trial in trials}) == 40

@@ -60,6 +60,10 @@ class PoolSampler(BaseSampler):
         self._offered = Offer(pool, [])
         self._scales = Scales()
         self._told: list[_Told] = []
+        #: Numbers of the study's trials that are in `_told`: the study's own order is that of asking.
+        self._read_numbers: set[int] = set()
+        #: What is on its way.
+        self._withdrawn: set[Schedule] = set()
         #: What each offered schedule promises, and the number of told trials that this rests on.
         self._promise: Matrix = np.zeros(0)
         self._ranked_by = -1
@@ -82,11 +86,16 @@ class PoolSampler(BaseSampler):
         Raises:
             PoolExhausted: nothing legal is left untried.
         """
-        told = [one for one in study.get_trials(deepcopy=False) if one.state.is_finished()]
-        self._told += [self._read(one) for one in told[len(self._told) :]]
+        finished = (one for one in study.get_trials(deepcopy=False) if one.state.is_finished())
+        self._told += [self._read(one) for one in finished if one.number not in self._read_numbers]
         # The matrices are small: more threads only spin, and take the cores from whoever compiles meanwhile.
         with _BLAS.limit(limits=1, user_api="blas"):
             return self._next()
+
+    def withdraw(self, schedule: Schedule) -> None:
+        """Has it not offered (again): it is on its way, or was tried."""
+        self._withdrawn.add(schedule)
+        self._offered.withdraw(schedule)
 
     def _next(self) -> dict[str, Any]:
         self._renew()
@@ -96,7 +105,8 @@ class PoolSampler(BaseSampler):
 
     def _read(self, trial: FrozenTrial) -> _Told:
         schedule = from_params(trial.params)
-        self._offered.withdraw(schedule)
+        self.withdraw(schedule)
+        self._read_numbers.add(trial.number)
         log_value = None if trial.value is None else math.log(trial.value)
         return _Told(schedule=schedule, features=self._pool.features([schedule])[0], log_value=log_value)
 
@@ -128,8 +138,8 @@ class PoolSampler(BaseSampler):
         if not self._drawn or period // REDRAWN_EVERY != self._period // REDRAWN_EVERY:
             self._drawn = self._pool.drawn(period // REDRAWN_EVERY)
         self._offered = Offer(self._pool, list(dict.fromkeys((*near, *self._drawn))))
-        for told in self._told:
-            self._offered.withdraw(told.schedule)
+        for schedule in self._withdrawn:
+            self._offered.withdraw(schedule)
         if len(ranked) > 1:
             self._scales = self._fit(before, None).scales
         self._period, self._ranked_by = period, -1

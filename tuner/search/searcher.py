@@ -6,8 +6,8 @@ another way, so they have no model: their turn tries the best schedule of the ki
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import optuna
@@ -21,7 +21,7 @@ from tuner.core.space import Space
 from tuner.search.axes import distributions, from_params, to_params
 from tuner.search.pool import Pool, canonical
 from tuner.search.sampler import PoolExhausted, PoolSampler
-from tuner.search.seeds import NUM_SEEDS, seed_schedules
+from tuner.search.seeds import NUM_SEEDS, first_guesses
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study per job and kind is no news
 
@@ -43,29 +43,39 @@ class _KindSearch:
 
     def __init__(self, space: Space, kind: PlanKind, seed: int) -> None:
         self._axes = distributions(len(space.workload.ops))
-        self._study = optuna.create_study(sampler=PoolSampler(Pool(space, kind, seed), self._axes))
-        self._asked: optuna.Trial | None = None
+        self._sampler = PoolSampler(Pool(space, kind, seed), self._axes)
+        self._study = optuna.create_study(sampler=self._sampler)
+        self._asked: dict[Schedule, optuna.Trial] = {}
         #: What was told, in order: library's time over this one's, inverted; None where it was not measured.
         self.tried: dict[Schedule, float | None] = {}
+        #: What was given away or told: not to be given again.
+        self.given: set[Schedule] = set()
 
     def ask(self) -> Schedule | None:
         """The model's choice; None where nothing legal is left untried."""
         try:
-            self._asked = self._study.ask(self._axes)
+            asked = self._study.ask(self._axes)
         except PoolExhausted:
             return None
-        return from_params(self._asked.params)
+        schedule = from_params(asked.params)
+        self._asked[schedule] = asked
+        return schedule
+
+    def give(self, schedule: Schedule) -> None:
+        """Notes that a schedule is on its way, whoever chose it."""
+        self.given.add(schedule)
+        self._sampler.withdraw(schedule)
 
     def tell(self, schedule: Schedule, value: float | None) -> None:
         """Adds a recorded trial, whoever chose it."""
         self.tried[schedule] = value
+        self.given.add(schedule)
         state = TrialState.FAIL if value is None else TrialState.COMPLETE
-        if self._asked is not None and from_params(self._asked.params) == schedule:
-            self._study.tell(self._asked, value, state)
+        if asked := self._asked.pop(schedule, None):
+            self._study.tell(asked, value, state)
         else:
             params = to_params(schedule)
             self._study.add_trial(create_trial(state=state, value=value, params=params, distributions=self._axes))
-        self._asked = None
 
     def best(self) -> list[Schedule]:
         """What was measured, the fastest first."""
@@ -75,27 +85,66 @@ class _KindSearch:
 
 class Searcher:
     """Gives the next candidate. The same space, seed and trials give the same one, so that a search goes on after a
-    restart as if nothing had happened."""
+    restart as if nothing had happened.
 
-    def __init__(self, space: Space, *, seed: int, history: Iterable[Trial] = ()) -> None:
+    Several candidates may be on their way: what was asked for and not yet told is not given again.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        *,
+        seed: int,
+        history: Iterable[Trial] = (),
+        hints: Iterable[Candidate] = (),
+        seeds: Sequence[Schedule] | None = None,
+    ) -> None:
+        """`hints` are legal candidates of ours that are tried first, behind the library; `seeds` what `seed_schedules`
+        would give, where it is known already."""
         self._space = space
         self._seed = seed
         self._kinds = {kind: _KindSearch(space, kind, seed) for kind in (PlanKind.FUSED, PlanKind.TWO_LAUNCHES)}
         self._varied = {kind: set[Schedule]() for kind, _ in VARIATIONS}
         self._variations = [pair for pair in VARIATIONS if kind_problem(space.workload, space.gpu, pair[0]) is None]
+        self._hints = deque(hints)
+        self._known_seeds = seeds
         self._num_told = 0
+        self._on_their_way: set[Candidate] = set()
         for trial in history:
             self.tell(trial)
 
     @cached_property
-    def _seeds(self) -> list[Schedule]:
-        return seed_schedules(self._space, random.Random(f"{self._seed}/seeds"))
+    def _seeds(self) -> Sequence[Schedule]:
+        return self._known_seeds if self._known_seeds is not None else first_guesses(self._space, self._seed)
 
     def ask(self) -> Candidate | None:
         """The next candidate; None where nothing legal is left untried."""
-        if self._num_told == 0:
+        candidate = self._next()
+        if candidate is not None:
+            self._on_their_way.add(candidate)
+            self._give(candidate)
+        return candidate
+
+    @property
+    def _num_given(self) -> int:
+        return self._num_told + len(self._on_their_way)
+
+    def _give(self, candidate: Candidate) -> None:
+        kind, schedule = candidate.plan_kind, candidate.schedule
+        if schedule is None:
+            return
+        if kind in self._varied:
+            self._varied[kind].add(schedule)
+        else:
+            self._kinds[kind].give(schedule)
+
+    def _next(self) -> Candidate | None:
+        if self._num_given == 0:
             return Candidate(plan_kind=PlanKind.LIBRARY)
-        apart = self._num_told % APART_EVERY == 2
+        while self._hints:
+            if not self._is_given(hint := self._hints.popleft()):
+                return hint
+        apart = self._num_given % APART_EVERY == 2
         if candidate := self._variation(apart):
             return candidate
         for kind in (PlanKind.TWO_LAUNCHES, PlanKind.FUSED) if apart else (PlanKind.FUSED, PlanKind.TWO_LAUNCHES):
@@ -104,12 +153,16 @@ class Searcher:
                 return Candidate(plan_kind=kind, schedule=schedule)
         return self._vary(self._variations)
 
+    def _is_given(self, candidate: Candidate) -> bool:
+        kind = candidate.plan_kind
+        return candidate.schedule in (self._varied[kind] if kind in self._varied else self._kinds[kind].given)
+
     def _variation(self, apart: bool) -> Candidate | None:
         """A variation where it is one's turn: early, one that was never tried; later, in turn."""
         untried = [pair for pair in self._variations if not self._varied[pair[0]]]
-        if self._num_told >= FIRST_VARIATION and self._num_told % 2 == 0 and (candidate := self._vary(untried)):
+        if self._num_given >= FIRST_VARIATION and self._num_given % 2 == 0 and (candidate := self._vary(untried)):
             return candidate
-        if not apart or self._num_told // APART_EVERY % 2 == 0:
+        if not apart or self._num_given // APART_EVERY % 2 == 0:
             return None
         turn = sum(map(len, self._varied.values())) % max(1, len(self._variations))
         return self._vary([*self._variations[turn:], *self._variations[:turn]])
@@ -125,18 +178,19 @@ class Searcher:
 
     def _guess(self, kind: PlanKind) -> Schedule | None:
         """What needs no model: forecasts for fused; for two launches, every other time, what is best when fused."""
-        tried = self._kinds[kind].tried
-        guesses: list[Schedule] = []
-        if kind is PlanKind.FUSED and len(tried) < NUM_SEEDS:
+        given = self._kinds[kind].given
+        guesses: Sequence[Schedule] = ()
+        if kind is PlanKind.FUSED and len(given) < NUM_SEEDS:
             guesses = self._seeds
-        elif kind is PlanKind.TWO_LAUNCHES and len(tried) % 2 == 0:
+        elif kind is PlanKind.TWO_LAUNCHES and len(given) % 2 == 0:
             best = self._kinds[PlanKind.FUSED].best() or self._seeds
             guesses = [canonical(kind, schedule) for schedule in best]
-        return next((guess for guess in guesses if guess not in tried), None)
+        return next((guess for guess in guesses if guess not in given), None)
 
     def tell(self, trial: Trial) -> None:
         """Adds a recorded trial; a candidate that failed counts as slow, not as unknown."""
         self._num_told += 1
+        self._on_their_way.discard(trial.candidate)
         kind, schedule, outcome = trial.candidate.plan_kind, trial.candidate.schedule, trial.outcome
         if schedule is None:
             return

@@ -36,3 +36,8 @@ def seed_schedules(space: Space, rng: random.Random) -> list[Schedule]:
     for schedule in drawn:
         by_tiling.setdefault(schedule.tiling, schedule)
     return list(by_tiling.values())[:NUM_SEEDS]
+
+
+def first_guesses(space: Space, seed: int) -> list[Schedule]:
+    """What a search of this seed begins with."""
+    return seed_schedules(space, random.Random(f"{seed}/seeds"))
