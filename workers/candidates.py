@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from tuner.core.gpu import Gpu
 from tuner.core.launches import plans_for
 from tuner.core.legality import dynamic_smem_bytes
-from tuner.core.outcome import Candidate, Stage
+from tuner.core.outcome import Candidate, Failed, FailureKind, Rejected, Stage
 from tuner.core.verify import Resources, VerifiedPlan, recheck
 from tuner.core.workload import Workload
-from workers.build import Builder, Built
+from tuner.errors import BuildError, IllegalSchedule, PlanError
+from workers.build import Builder, BuildTimeout, Built
 from workers.messages import Work
 from workers.render import render
 
@@ -76,6 +77,26 @@ def prepare(
         smem_bytes=ring_bytes,
     )
     return Prepared(work=work, plans=plans, source=source, built=built, refusal=_refusal(built))
+
+
+def try_prepare(
+    workload: Workload, gpu: Gpu, candidate: Candidate, builder: Builder
+) -> tuple[Prepared | Rejected | Failed, dict[str, float]]:
+    """What `prepare` makes, or why that may not be launched, as an outcome; and the seconds by stage."""
+    stage_s: dict[str, float] = {}
+    try:
+        prepared = prepare(workload, gpu, candidate, builder, stage_s)
+    except (IllegalSchedule, PlanError) as error:
+        return Rejected(stage=Stage.VERIFY, reason=str(error), stage_s=stage_s), stage_s
+    except BuildTimeout as error:
+        kind = FailureKind.COMPILE_TIMEOUT
+        return Failed(stage=Stage.BUILD, kind=kind, reason=str(error), stage_s=stage_s), stage_s
+    except BuildError as error:
+        kind = FailureKind.COMPILE_ERROR
+        return Failed(stage=Stage.BUILD, kind=kind, reason=str(error), stage_s=stage_s), stage_s
+    if prepared.refusal:
+        return Rejected(stage=Stage.BUILD, reason=prepared.refusal, stage_s=stage_s), stage_s
+    return prepared, stage_s
 
 
 def _refusal(built: Built) -> str:

@@ -15,12 +15,12 @@ from tuner.core.counting import with_derived
 from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
 from tuner.core.gpu import Target, gpu_from_live
 from tuner.core.inspection import CounterReport, Trace, no_counters
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
+from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, Stage
 from tuner.core.tracing import no_trace, trace_from_stamps
 from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
 from workers import messages
-from workers.build import Builder, BuildTimeout, Built
-from workers.candidates import Prepared, prepare
+from workers.build import Builder, Built
+from workers.candidates import Prepared, prepare, try_prepare
 from workers.cards import Card
 from workers.gpu_process import ChildLost, GpuProcesses
 from workers.render import device_text, kernel_version
@@ -105,17 +105,9 @@ class GpuSupervisor:
             Quarantined: the card is not fit to measure on now.
             WorkerError: the child was lost before it came to the candidate.
         """
-        stage_s: dict[str, float] = {}
-        try:
-            prepared = prepare(problem.workload, self._target.gpu, candidate, self._builder, stage_s)
-        except (IllegalSchedule, PlanError) as error:
-            return Rejected(stage=Stage.VERIFY, reason=str(error), stage_s=stage_s)
-        except BuildTimeout as error:
-            return Failed(stage=Stage.BUILD, kind=FailureKind.COMPILE_TIMEOUT, reason=str(error), stage_s=stage_s)
-        except BuildError as error:
-            return Failed(stage=Stage.BUILD, kind=FailureKind.COMPILE_ERROR, reason=str(error), stage_s=stage_s)
-        if prepared.refusal:
-            return Rejected(stage=Stage.BUILD, reason=prepared.refusal, stage_s=stage_s)
+        prepared, stage_s = try_prepare(problem.workload, self._target.gpu, candidate, self._builder)
+        if not isinstance(prepared, Prepared):
+            return prepared
         outcome = self.measure(problem, prepared, incumbent_speedup, energy=energy)
         if isinstance(outcome, Measured):
             outcome = replace(outcome, metrics=(*outcome.metrics, *_build_metrics(prepared.built)))
