@@ -12,7 +12,7 @@ from tuner import __version__
 from tuner.core.schedule import Engine, Tile, Tiling, warp_grid
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload
 from tuner.errors import IllegalSchedule
-from workers.tensor_maps import has_whole_lines
+from workers.tensor_maps import LINE_ELEMENTS, has_whole_lines
 
 _BASE_FILES = ("config.cuh", "ptx.cuh", "launch_args.cuh", "dependent_launch.cuh", "trace.cuh", "sync.cuh")
 _SHARED_FILES = ("activation.cuh", "fixup.cuh")
@@ -102,7 +102,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
     parts = [f"// ---- {name}\n{_inline(device_text(name))}" for name in DEVICE_FILES[tiling.engine]]
     parts[0] = _with_config(parts[0], config + _engine_config(workload, tiling))
     if tiling.engine is Engine.WGMMA:
-        widths = sorted({op.rows_per_column * tile.n for op, tile in zip(workload.ops, tiling.tiles, strict=True)})
+        widths = sorted({_wgmma_columns(op, tile) for op, tile in zip(workload.ops, tiling.tiles, strict=True)})
         after = DEVICE_FILES[tiling.engine].index("wgmma.cuh") + 1
         parts[after:after] = [_wgmma_instruction(width, workload.dtype) for width in widths]
     return Template(device_text("unit.cu.in")).substitute(
@@ -133,6 +133,11 @@ def _op_config(op: GemmOp, tile: Tile, tiling: Tiling, num_parts: int) -> str:
     options = (str(option).lower() for option in (op.bias, op.gated, op.residual, op.row_scale))
     fields = (tile.m, tile.n, tile.k, *grid, copy_bytes(op), _ACTIVATIONS[op.activation], *options, num_parts)
     return f"    {{{', '.join(map(str, fields))}}},  // {op.name}"
+
+
+def _wgmma_columns(op: GemmOp, tile: Tile) -> int:
+    """Columns of one instruction: gate and up projection together where a stage is one line."""
+    return op.rows_per_column * tile.n if tile.k == LINE_ELEMENTS else tile.n
 
 
 def _wgmma_instruction(columns: int, dtype: Dtype) -> str:

@@ -43,7 +43,7 @@ def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
         for index, (op, tile) in enumerate(zip(workload.ops, tiling.tiles, strict=True)):
             rows, box_rows = (op.m, tile.m) if operand == "a" else (op.weight_rows, tile.n)
             row_bytes = op.k * workload.dtype.size_bytes
-            by_line = has_whole_lines(op) and not (op.gated and operand == "w")
+            by_line = has_whole_lines(op)
             lines, lines_of_stage = op.k // LINE_ELEMENTS, tile.k // LINE_ELEMENTS
             line_bytes = LINE_ELEMENTS * workload.dtype.size_bytes
             maps.append(

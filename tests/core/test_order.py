@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import groupby
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -60,6 +62,18 @@ def test_every_tile_is_in_the_global_order_once(case: tuple[TileGraph, Ordering,
     tasks = list(zip(*(column.tolist() for column in parted(graph, global_order(graph, order))), strict=True))
     assert tasks == [(*tile, part) for tile in tiles for part in range(graph.num_parts(tile[0]))]
     assert len(tasks) == graph.num_tasks
+
+
+@given(ordered_graphs())
+def test_part_major_sweeps_each_run_of_an_op_part_by_part(case: tuple[TileGraph, Ordering, Gpu]) -> None:
+    graph, order, _ = case
+    plain = list(zip(*(column.tolist() for column in parted(graph, global_order(graph, order))), strict=True))
+    swept = parted(graph, global_order(graph, order), part_major=True)
+    tasks = list(zip(*(column.tolist() for column in swept), strict=True))
+    wanted = []
+    for _, run in groupby(plain, key=lambda task: task[0]):
+        wanted += sorted(run, key=lambda task: task[3])
+    assert tasks == wanted
 
 
 def blocks_of(graph: TileGraph, order: Ordering) -> list[tuple[int, int, int]]:

@@ -46,6 +46,7 @@ def schedule(
     assignment: Assignment = Assignment.STATIC,
     raster: RasterKind = RasterKind.ROW,
     granularity: Granularity = Granularity.ROW,
+    part_major: bool = False,
 ) -> Schedule:
     tiling = Tiling(
         engine=Engine.WGMMA,
@@ -57,7 +58,10 @@ def schedule(
         window=window,
     )
     rasters = (Raster(kind=raster),) * len(tiles)
-    return Schedule(tiling=tiling, ordering=Ordering(rasters=rasters, assignment=assignment, granularity=granularity))
+    return Schedule(
+        tiling=tiling,
+        ordering=Ordering(rasters=rasters, assignment=assignment, granularity=granularity, part_major=part_major),
+    )
 
 
 PAIR = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU)
@@ -67,6 +71,7 @@ CASES = {
     "32 rows, tickets": schedule(((32, 112, 64), (32, 96, 64)), assignment=Assignment.TICKET),
     "64 rows, window": schedule(((64, 112, 128), (64, 48, 64)), stages=5, window=2),
     "64 rows, split": schedule(((64, 112, 64), (64, 64, 64)), split_k=(2, 3)),
+    "64 rows, part-major": schedule(((64, 64, 64), (64, 64, 64)), split_k=(2, 3), part_major=True),
     "16 rows, split, tickets": schedule(((16, 80, 64), (16, 64, 64)), split_k=(3, 4), assignment=Assignment.TICKET),
     "32 rows, split": schedule(((32, 80, 64), (32, 64, 64)), split_k=(1, 8), granularity=Granularity.TILE),
     "128 rows": schedule(((128, 224, 64), (128, 256, 64))),

@@ -95,10 +95,12 @@ def test_maps_have_lines_of_their_own_where_rows_are_whole_lines() -> None:
     assert ragged[0, "a"].box == (64, 128)
 
 
-def test_a_gated_op_s_weights_come_in_two_boxes_of_one_line() -> None:
-    weights = tensor_maps(GATED, CASES[7][1])[2]
-    assert weights.dims == (4096, 2 * 14336)
-    assert weights.box == (64, 112)
+def test_a_gated_op_s_weights_come_in_two_boxes() -> None:
+    weights = tensor_maps(GATED, CASES[8][1])[2]
+    assert weights.dims == (64, 2 * 14336, 64)
+    assert weights.box == (64, 64, 2)
+    assert "struct Wgmma<128>" in render(GATED, CASES[7][1])
+    assert re.findall(r"struct Wgmma<(\d+)>", render(GATED, CASES[8][1])) == ["64", "128"]
 
 
 @pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])

@@ -45,19 +45,27 @@ def proportional(counts: list[int]) -> Ints:
     return np.argsort(when, kind="stable")
 
 
-def parted(graph: TileGraph, order: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints, Ints, Ints]:
-    """Op, tile row, tile column and part of every task: the parts of a tile follow each other, where the tile stood."""
+def parted(
+    graph: TileGraph, order: tuple[Ints, Ints, Ints], *, part_major: bool = False
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Op, tile row, tile column and part of every task: the parts of a tile follow each other, where the tile stood;
+    or, part by part, all tiles of a run of tasks of one op, where the run stood."""
     parts_of = np.ones(max(graph.op_indices) + 1, dtype=np.int64)
     for op in graph.op_indices:
         parts_of[op] = graph.num_parts(op)
     repeats = parts_of[order[0]]
     ops, rows, cols = (np.repeat(column, repeats) for column in order)
-    return ops, rows, cols, np.arange(ops.size, dtype=np.int64) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    parts = np.arange(ops.size, dtype=np.int64) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    if not part_major:
+        return ops, rows, cols, parts
+    runs = np.concatenate(([0], np.cumsum(np.diff(ops) != 0)))
+    sweep = np.lexsort((parts, runs))  # stable: tiles keep their order
+    return ops[sweep], rows[sweep], cols[sweep], parts[sweep]
 
 
 def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
     """The plan that runs the graph's tasks in the given order on a persistent grid."""
-    order = parted(graph, global_order(graph, ordering))
+    order = parted(graph, global_order(graph, ordering), part_major=ordering.part_major)
     num_ctas = grid_size(graph.num_tasks, ordering, gpu)
     queue = deal(order[0], num_ctas, ordering) if ordering.assignment.is_static else None
     return plan_of(graph, order, ordering.granularity, ordering.sync_width, num_ctas, queue)

@@ -199,18 +199,22 @@ class Ordering:
     sync_width: int = 1
     #: Eighths of the CTAs that run the first op's tiles only, the others running the rest; 0 for no partition.
     partition: int = 0
+    #: Whether a run of tasks of one op takes all tiles' first parts, then all second ones; else a tile's parts follow
+    #: each other. Only where an op is split.
+    part_major: bool = False
 
     def __str__(self) -> str:
         rasters = "+".join(str(raster) for raster in self.rasters)
         grid = f"{self.ctas_per_sm}/SM" + (f" less {self.reserved_sms} SMs" if self.reserved_sms else "")
         sync = f"{self.granularity}{self.sync_width if self.sync_width > 1 else ''}-sync"
         deal = f"{self.assignment} {self.partition}/8" if self.partition else str(self.assignment)
-        return f"{rasters} {self.interleave} {sync} {deal} {grid}"
+        parts = " part-major" if self.part_major else ""
+        return f"{rasters} {self.interleave}{parts} {sync} {deal} {grid}"
 
 
 #: Fields that are in the JSON form only where they differ from these.
 _LATER_TILING: dict[str, Any] = {"input_stages": 0, "window": 0, "split_k": ()}
-_LATER_ORDERING = {"sync_width": 1, "partition": 0}
+_LATER_ORDERING = {"sync_width": 1, "partition": 0, "part_major": False}
 _LATER_INTERLEAVE = {"lag": 0, "chunks": 1}
 
 

@@ -21,7 +21,7 @@ from tuner.errors import PlanError
 def make_parts(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[Plan, Plan]:
     """The plans of the first and of the second op of a pair, each on a grid and in queues of its own."""
     ordering = replace(ordering, interleave=Interleave(), partition=0)
-    order = parted(graph, global_order(graph, ordering))
+    order = parted(graph, global_order(graph, ordering), part_major=ordering.part_major)
     is_first = order[0] == graph.op_indices[0]
     sizes = [grid_size(int(mine.sum()), ordering, gpu) for mine in (is_first, ~is_first)]
     queue: Ints = np.empty(is_first.size, dtype=np.int64)

@@ -229,7 +229,8 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
       // Of a tile of fewer than 64 rows only some warps hold any.
       constexpr int kThreads = Tile::kTileM < kBlockRows ? 2 * Tile::kTileM : kNumMathThreads;
       if (thread_number() >= kThreads) return true;
-      if (!add_parts<kOp, kThreads, Tile::kNumSums, 2>(args.base, slot.task, shared.flags->epoch, thread_number(), acc)) return false;
+      if (!add_parts<kOp, kThreads, Tile::kNumSums, 2, kNumMathGroups == 1 ? 32 : kFewLoads>(
+              args.base, slot.task, shared.flags->epoch, thread_number(), acc)) return false;
     }
     store_wgmma_tile<kOp>(acc, args.base.ops[kOp], slot.task);
   }

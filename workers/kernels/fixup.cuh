@@ -56,15 +56,61 @@ __device__ inline MeetingPlace meeting_place(const LaunchArgs& args, const Task&
   return {reinterpret_cast<u32*>(arrivals) + tile, reinterpret_cast<float4*>(slots) + first_sum / 4};
 }
 
+// Vectors of a thread that are under way at a time where the sums leave no registers for more: the compiler would spill.
+constexpr int kFewLoads = 8;
+
+// sums[] = the thread's share of the parts, `slot` its first vector of part 0, added in the order of the parts. With few
+// loads under way a part is a pass over the sums; with more, some vectors of all parts come at once, in fewer round trips.
+template <int kThreads, int kCount, int kParts, int kLoadsInFlight>
+__device__ __forceinline__ void add_slots(const float4* slot, float* sums) {
+  constexpr int kVectors = kCount / 4;
+  constexpr int kTogether = kLoadsInFlight > kParts ? kLoadsInFlight / kParts : 1;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) sums[i] = 0.0f;
+  if constexpr (kLoadsInFlight <= kFewLoads) {
+#pragma unroll 1
+    for (int part = 0; part < kParts; ++part) {
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        if (v % kLoadsInFlight == 0) __syncwarp();
+        const float4 read = load_past_l1(slot + v * kThreads);
+        sums[4 * v] += read.x, sums[4 * v + 1] += read.y, sums[4 * v + 2] += read.z, sums[4 * v + 3] += read.w;
+      }
+      slot += kVectors * kThreads;
+    }
+  } else {
+#pragma unroll
+    for (int first = 0; first < kVectors; first += kTogether) {
+      __syncwarp();  // no more loads than these are gathered
+      float4 read[kTogether][kParts];
+#pragma unroll
+      for (int v = 0; v < kTogether && first + v < kVectors; ++v) {
+#pragma unroll
+        for (int part = 0; part < kParts; ++part)
+          read[v][part] = load_past_l1(slot + (part * kVectors + first + v) * kThreads);
+      }
+#pragma unroll
+      for (int v = 0; v < kTogether && first + v < kVectors; ++v) {
+        float* sum = sums + 4 * (first + v);
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          sum[0] += read[v][part].x, sum[1] += read[v][part].y;
+          sum[2] += read[v][part].z, sum[3] += read[v][part].w;
+        }
+      }
+    }
+  }
+}
+
 // Leaves the sums of a part, and adds the tile's parts up if it is the last to arrive: true then, for all threads alike,
 // with the tile in `sums`; also for a tile that is whole. Thread 0 .. kThreads - 1 of a CTA, which meet at barrier
-// kBarrier, call it with their kCount sums each.
-template <int kOp, int kThreads, int kCount, int kBarrier = 0>
+// kBarrier, call it with their kCount sums each. kLoadsInFlight vectors of a thread are under way at a time: the more, the
+// fewer round trips, as long as the compiler has registers.
+template <int kOp, int kThreads, int kCount, int kBarrier = 0, int kLoadsInFlight = kFewLoads>
 __device__ __forceinline__ bool add_parts(const LaunchArgs& args, const Task& task, u32 epoch, int thread, float* sums) {
   static_assert(kCount % 4 == 0, "sums travel in vectors of four");
   static_assert(kThreads * kCount == slot_size(kOps[kOp]), "the threads hold the tile");
   constexpr int kVectors = kCount / 4;
-  constexpr int kLoadsInFlight = 8;  // vectors of a thread: with more of them, the compiler spills
   if (task.num_parts == 0) return true;
   const MeetingPlace place = meeting_place(args, task);
   float4* slot = place.slots + task.part * (kVectors * kThreads) + thread;
@@ -78,18 +124,6 @@ __device__ __forceinline__ bool add_parts(const LaunchArgs& args, const Task& ta
     is_last = before + 1 == (epoch + 1) * static_cast<u32>(task.num_parts);
   }
   if (!barrier_or<kBarrier, kThreads>(is_last)) return false;
-  slot = place.slots + thread;
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) sums[i] = 0.0f;
-#pragma unroll 1
-  for (int part = 0; part < task.num_parts; ++part) {
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (v % kLoadsInFlight == 0) __syncwarp();
-      const float4 sum = load_past_l1(slot + v * kThreads);
-      sums[4 * v] += sum.x, sums[4 * v + 1] += sum.y, sums[4 * v + 2] += sum.z, sums[4 * v + 3] += sum.w;
-    }
-    slot += kVectors * kThreads;
-  }
+  add_slots<kThreads, kCount, kOps[kOp].num_parts, kLoadsInFlight>(place.slots + thread, sums);
   return true;
 }

@@ -5,9 +5,9 @@
 // streams its inputs. The math warpgroups multiply; each owns blocks of 64 rows of the tile.
 //
 // Operands. Both lie K-major under the 128-byte swizzle, in lines of 64 elements of k; a stage holds its tile_k / 64 lines
-// one after the other, each with all rows of the tile. A gated op's line has the gate's rows, then the up projection's,
-// so that one wgmma multiplies both and a thread gets both sums of an output. Rows and columns outside of a matrix arrive
-// as zero. A tile of fewer than 64 rows is multiplied as 64: the tensor cores then read on into what lies behind it,
+// one after the other, each with all rows of the tile. A gated op's stage has the gate's lines, then the up projection's;
+// a thread gets both sums of an output: from one wgmma where a stage is one line, so that the rows of both follow each
+// other, else from two. Rows and columns outside of a matrix arrive as zero. A tile of fewer than 64 rows is multiplied as 64: the tensor cores then read on into what lies behind it,
 // which reaches only rows that nobody stores. (The inputs' ring lies in front of the weights', so the read stays inside
 // shared memory.)
 //
@@ -71,16 +71,10 @@ __device__ __forceinline__ void request_weight_stage(u32 stage, u32 full, const 
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr int kRows = kConfig.tile_n, kTileK = kConfig.tile_k;
   mbarrier_arrive_expect(full, kConfig.weight_rows() * kTileK * 2);
+  request_rows<kRows, kTileK, kWholeLines[kOp]>(stage, full, map, step, tile_n * kRows, policy);
   if constexpr (kConfig.gated) {
-#pragma unroll
-    for (int line = 0; line < kTileK / kLineColumns; ++line) {
-      const u32 gate = stage + line * 2 * kRows * kLineBytes;
-      const int column = step * kTileK + line * kLineColumns;
-      copy_line(gate, map, column, tile_n * kRows, full, policy);
-      copy_line(gate + kRows * kLineBytes, map, column, n + tile_n * kRows, full, policy);
-    }
-  } else {
-    request_rows<kRows, kTileK, kWholeLines[kOp]>(stage, full, map, step, tile_n * kRows, policy);
+    const u32 up = stage + kRows * kTileK * 2;
+    request_rows<kRows, kTileK, kWholeLines[kOp]>(up, full, map, step, n + tile_n * kRows, policy);
   }
 }
 
@@ -90,6 +84,9 @@ struct WgmmaTile {
   static constexpr OpConfig kConfig = kOps[kOp];
   static constexpr int kTileM = kConfig.tile_m, kRows = kConfig.weight_rows(), kTileK = kConfig.tile_k;
   static constexpr int kBlocks = blocks_of(kConfig);
+  // Gate and up projection of several lines lie apart.
+  static constexpr int kHalves = kConfig.gated && kTileK > kLineColumns ? 2 : 1;
+  static constexpr int kColumns = kRows / kHalves;  // of one wgmma
   static constexpr int kBlockSums = kRows / 2;
   static constexpr int kNumSums = kBlocks * kBlockSums;
 
@@ -114,10 +111,14 @@ struct WgmmaTile {
       for (int slice = 0; slice < kTileK / 16; ++slice) {
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) {
-          // In units of 16 bytes: whole lines, then the slice inside of its line.
-          const int a_units = (slice / 4 * kTileM + block * kBlockRows) * (kLineBytes / 16) + slice % 4 * 2;
-          const int w_units = slice / 4 * kRows * (kLineBytes / 16) + slice % 4 * 2;
-          Wgmma<kRows>::multiply(acc + block * kBlockSums, a + a_units, w + w_units);
+#pragma unroll
+          for (int half = 0; half < kHalves; ++half) {
+            // In units of 16 bytes: whole lines, then the slice inside of its line.
+            const int a_units = (slice / 4 * kTileM + block * kBlockRows) * (kLineBytes / 16) + slice % 4 * 2;
+            const int w_line = half * (kTileK / kLineColumns) + slice / 4;
+            const int w_units = w_line * kColumns * (kLineBytes / 16) + slice % 4 * 2;
+            Wgmma<kColumns>::multiply(acc + block * kBlockSums + half * kColumns / 2, a + a_units, w + w_units);
+          }
         }
       }
       wgmma_commit();
