@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.schedule import (
     WIDTHLESS,
     Assignment,
+    Engine,
     Granularity,
     Interleave,
     InterleaveKind,
@@ -39,6 +41,13 @@ def tiling(
     """A tiling of the given (m, n) tiles."""
     whole = tuple(Tile(m=m, n=n, k=k) for m, n in tiles)
     return Tiling(tiles=whole, num_stages=num_stages, num_warps=num_warps, split_k=split)
+
+
+def wgmma(*tiles: tuple[int, int, int], **fields: Any) -> Tiling:
+    """A tiling of the wgmma engine; the given (m, n, k) tiles, or one for both ops."""
+    both = tiles if len(tiles) > 1 else tiles * 2
+    rings = {"num_stages": 4, "num_warps": 4, "input_stages": 3}
+    return Tiling(engine=Engine.WGMMA, tiles=tuple(Tile(m=m, n=n, k=k) for m, n, k in both), **{**rings, **fields})
 
 
 def ordering(num_ops: int = 2, *, bands: int = 0, **changes: object) -> Ordering:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.cases import H200, ordering
+from tests.core.cases import H200, ordering, wgmma
 from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.legality import check_schedule, dynamic_smem_bytes, engine_problem, estimated_resources
-from tuner.core.schedule import Engine, Ordering, Schedule, Tile, Tiling
+from tuner.core.schedule import Engine, Ordering, Schedule, Tiling
 from tuner.core.verify import occupancy
 from tuner.core.workload import Workload, ffn_pair
 from tuner.errors import IllegalSchedule
@@ -18,35 +18,21 @@ LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
 GATED = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096, gated=True)
 
 
-def tiling(*tiles: tuple[int, int, int], num_stages: int = 4, **fields: int) -> Tiling:
-    """Tiles of (m, n, k), one or both ops'."""
-    both = tiles if len(tiles) > 1 else tiles * 2
-    made = tuple(Tile(m=m, n=n, k=k) for m, n, k in both)
-    return Tiling(
-        engine=Engine.WGMMA,
-        tiles=made,
-        num_stages=num_stages,
-        num_warps=fields.pop("num_warps", 4),
-        input_stages=fields.pop("input_stages", 3),
-        **fields,
-    )
-
-
 def check(tiles: Tiling, workload: Workload = LLAMA, gpu: Gpu = H200, order: Ordering | None = None) -> None:
     check_schedule(workload, gpu, Schedule(tiling=tiles, ordering=order or ordering()))
 
 
 LEGAL = (
-    tiling((16, 112, 128), (16, 128, 128), num_stages=6),
-    tiling((16, 32, 256), num_stages=10),
-    tiling((16, 16, 512), num_stages=10),
-    tiling((32, 256, 64)),
-    tiling((64, 256, 64), (128, 128, 64)),
-    tiling((192, 80, 64)),
-    tiling((128, 256, 64), num_warps=8),
-    tiling((256, 128, 64), num_warps=8),
-    tiling((16, 64, 64), num_stages=16, input_stages=12, window=15),
-    tiling((16, 64, 64), num_stages=2, input_stages=2),
+    wgmma((16, 112, 128), (16, 128, 128), num_stages=6),
+    wgmma((16, 32, 256), num_stages=10),
+    wgmma((16, 16, 512), num_stages=10),
+    wgmma((32, 256, 64)),
+    wgmma((64, 256, 64), (128, 128, 64)),
+    wgmma((192, 80, 64)),
+    wgmma((128, 256, 64), num_warps=8),
+    wgmma((256, 128, 64), num_warps=8),
+    wgmma((16, 64, 64), num_stages=16, input_stages=12, window=15),
+    wgmma((16, 64, 64), num_stages=2, input_stages=2),
 )
 
 
@@ -58,27 +44,28 @@ def test_what_the_engine_can_compile_is_legal(tiles: Tiling) -> None:
 @pytest.mark.parametrize(
     ("tiles", "sentence"),
     [
-        (tiling((16, 64, 64), num_warps=5), "5 warps: use 4 or 8"),
-        (tiling((48, 64, 64)), "m must be 16, 32, 64 or a multiple of 64 up to 256"),
-        (tiling((0, 64, 64)), "m must be 16, 32, 64 or a multiple of 64 up to 256"),
-        (tiling((320, 16, 64)), "m must be 16, 32, 64 or a multiple of 64 up to 256"),
-        (tiling((16, 64, 64), num_warps=8), "m must be a multiple of 128 up to 256"),
-        (tiling((64, 64, 64), num_warps=8), "m must be a multiple of 128 up to 256"),
-        (tiling((192, 64, 64), num_warps=8), "m must be a multiple of 128 up to 256"),
-        (tiling((16, 0, 64)), "n must be a positive multiple of 16"),
-        (tiling((16, 24, 64)), "n must be a positive multiple of 16"),
-        (tiling((16, 272, 64)), "272 rows of W; one instruction takes up to 256"),
-        (tiling((16, 64, 32)), "k must be one of 64, 128, 256, 512"),
-        (tiling((16, 64, 64), (16, 64, 192)), "tile 16x64x192: k must be one of"),
-        (tiling((256, 80, 64)), "160 sums a thread: use at most 128"),
-        (tiling((256, 144, 64), num_warps=8), "144 sums a thread: use at most 128"),
-        (tiling((16, 16, 64), num_stages=17), "17 stages of weights: use 2 to 16"),
-        (tiling((16, 16, 64), num_stages=1), "1 stages of weights: use 2 to 16"),
-        (tiling((16, 16, 64), input_stages=1), "1 stages of inputs: use 2 to 12"),
-        (tiling((16, 16, 64), input_stages=13), "13 stages of inputs: use 2 to 12"),
-        (tiling((16, 16, 64), window=-1), "window -1 of 4 stages: use 1 to 3, 0 for no limit"),
-        (tiling((16, 16, 64), window=4), "window 4 of 4 stages: use 1 to 3, 0 for no limit"),
-        (tiling((16, 256, 128), num_stages=4), "the stages take 274928 bytes; a CTA on H200 has 232448"),
+        (wgmma((16, 64, 64), num_warps=5), "5 warps: use 4 or 8"),
+        (wgmma((48, 64, 64)), "m must be 16, 32, 64 or a multiple of 64 up to 256"),
+        (wgmma((0, 64, 64)), "m must be 16, 32, 64 or a multiple of 64 up to 256"),
+        (wgmma((320, 16, 64)), "m must be 16, 32, 64 or a multiple of 64 up to 256"),
+        (wgmma((16, 64, 64), num_warps=8), "m must be a multiple of 128 up to 256"),
+        (wgmma((64, 64, 64), num_warps=8), "m must be a multiple of 128 up to 256"),
+        (wgmma((192, 64, 64), num_warps=8), "m must be a multiple of 128 up to 256"),
+        (wgmma((16, 0, 64)), "n must be a positive multiple of 16"),
+        (wgmma((16, 24, 64)), "n must be a positive multiple of 16"),
+        (wgmma((16, 272, 64)), "272 rows of W; one instruction takes up to 256"),
+        (wgmma((16, 64, 32)), "k must be one of 64, 128, 256, 512"),
+        (wgmma((16, 64, 64), (16, 64, 192)), "tile 16x64x192: k must be one of"),
+        (wgmma((256, 80, 64)), "160 sums a thread: use at most 128"),
+        (wgmma((256, 144, 64), num_warps=8), "144 sums a thread: use at most 128"),
+        (wgmma((16, 16, 64), num_stages=17), "17 stages of weights: use 2 to 16"),
+        (wgmma((16, 16, 64), num_stages=1), "1 stages of weights: use 2 to 16"),
+        (wgmma((16, 16, 64), input_stages=1), "1 stages of inputs: use 2 to 12"),
+        (wgmma((16, 16, 64), input_stages=13), "13 stages of inputs: use 2 to 12"),
+        (wgmma((16, 16, 64), window=-1), "window -1 of 4 stages: use 1 to 3, 0 for no limit"),
+        (wgmma((16, 16, 64), window=4), "window 4 of 4 stages: use 1 to 3, 0 for no limit"),
+        (wgmma((16, 16, 64), num_stages=2), "read as 64 rows, 6144 bytes into the weights' ring, which has 4096"),
+        (wgmma((16, 256, 128), num_stages=4), "the stages take 274928 bytes; a CTA on H200 has 232448"),
     ],
 )
 def test_a_tiling_that_cannot_be_built_is_refused(tiles: Tiling, sentence: str) -> None:
@@ -87,7 +74,7 @@ def test_a_tiling_that_cannot_be_built_is_refused(tiles: Tiling, sentence: str) 
 
 
 def test_shared_memory_is_two_rings_the_feed_and_the_barriers() -> None:
-    tiles = tiling((16, 112, 128), (16, 96, 256), num_stages=3, input_stages=4)
+    tiles = wgmma((16, 112, 128), (16, 96, 256), num_stages=3, input_stages=4)
     rings = 4 * (16 * 256) * 2 + 3 * (96 * 256) * 2
     assert dynamic_smem_bytes(LLAMA, tiles) == rings + 4 * 64 + 16 * (4 + 3 + 4) + 64
     doubled = 4 * (16 * 256) * 2 + 3 * (2 * 96 * 256) * 2
@@ -95,16 +82,26 @@ def test_shared_memory_is_two_rings_the_feed_and_the_barriers() -> None:
 
 
 def test_a_gated_op_counts_both_its_rows_of_w() -> None:
-    check(tiling((16, 128, 64), (16, 256, 64)), GATED)
+    check(wgmma((16, 128, 64), (16, 256, 64)), GATED)
     with pytest.raises(IllegalSchedule, match="288 rows of W, of gate and up; one instruction takes up to 256"):
-        check(tiling((16, 144, 64), (16, 256, 64)), GATED)
+        check(wgmma((16, 144, 64), (16, 256, 64)), GATED)
     with pytest.raises(IllegalSchedule, match="256 sums a thread"):
-        check(tiling((128, 128, 64)), GATED)
+        check(wgmma((128, 128, 64)), GATED)
+
+
+def test_parts_with_a_bias_leave_two_warpgroups_room_for_fewer_sums() -> None:
+    biased = ffn_pair(m=512, d_in=4096, d_hidden=14336, d_out=4096, bias=True)
+    whole = wgmma((128, 256, 64), num_warps=8)
+    check(whole, biased)
+    check(replace(whole, split_k=(1, 2)), replace(biased, ops=(biased.ops[0], replace(biased.ops[1], bias=False))))
+    check(replace(whole, tiles=wgmma((128, 224, 64)).tiles, split_k=(1, 2)), biased)
+    with pytest.raises(IllegalSchedule, match=r"128 sums a thread spill where parts and a bias are added: .* most 112"):
+        check(replace(whole, split_k=(1, 2)), biased)
 
 
 @pytest.mark.parametrize("num_warps", [4, 8])
 def test_one_such_cta_fits_an_sm(num_warps: int) -> None:
-    tiles = tiling((128, 64, 64), num_stages=2, input_stages=2, num_warps=num_warps)
+    tiles = wgmma((128, 64, 64), num_stages=2, input_stages=2, num_warps=num_warps)
     assert estimated_resources(LLAMA, tiles).num_threads == 32 * num_warps + 128
     assert occupancy(estimated_resources(LLAMA, tiles), H200) == 1
     with pytest.raises(IllegalSchedule, match="registers of H200 allow 1 such CTAs per SM, not 2"):
@@ -128,7 +125,7 @@ def test_the_engine_is_for_hopper_and_for_rows_of_whole_16_bytes() -> None:
 
 
 def test_rings_of_its_own_mean_nothing_to_the_other_engine() -> None:
-    mma = replace(tiling((16, 64, 64)), engine=Engine.MMA)
+    mma = replace(wgmma((16, 64, 64)), engine=Engine.MMA)
     with pytest.raises(IllegalSchedule, match="3 input stages, window 0: the mma engine has one ring, say 0 and 0"):
         check(mma)
     with pytest.raises(IllegalSchedule, match="0 input stages, window 1"):

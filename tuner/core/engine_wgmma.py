@@ -5,6 +5,8 @@ A warpgroup holds blocks of 64 tile rows, tile n wide, in registers; W and A are
 
 from __future__ import annotations
 
+import numpy as np
+
 from tuner.core.gpu import Gpu
 from tuner.core.schedule import Tile, Tiling
 from tuner.core.tiles import product_tile, product_tiles
@@ -14,29 +16,36 @@ from tuner.core.workload import GemmOp, Workload
 COMPUTE_CAPABILITY = (9, 0)
 #: TMA reads rows that begin and end at multiples of 16 bytes.
 ROW_ELEMENTS = 8
-#: Rows of A of one instruction (PTX ISA, wgmma.mma_async); lower tiles are padded in registers.
+#: Rows of A of one instruction (PTX ISA, wgmma.mma_async); lower tiles are multiplied as if they had them.
 BLOCK_ROWS = 64
 LOW_TILE_MS = (16, 32, 64)
 MAX_TILE_M = 256
 #: Columns of one instruction.
 MAX_PRODUCT_COLUMNS = 256
-#: Whole rows of the 128-byte swizzle.
+#: Whole lines of the 128-byte swizzle.
+LINE_BYTES = 128
 STAGE_DEPTHS = (64, 128, 256, 512)
 NUM_WARPS = (4, 8)
-WARPS_PER_GROUP = 4
+WARPS_PER_GROUP, THREADS_PER_GROUP = 4, 128
 MAX_STAGES = 16
 MAX_INPUT_STAGES = 12
 #: fp32 sums of one thread; with more there are too few registers for the rest.
 MAX_ACCUMULATORS = 128
-#: CTAs of a launch that each have a line of their own in its workspace; one per SM.
+#: With two warpgroups, adding up parts and a bias spilled beside more sums.
+MAX_ACCUMULATORS_TO_ADD = 112
+#: CTAs, one per SM, whose first tasks the launch parameter has room for.
 MAX_SMS = 160
 #: What a launch of 384 threads leaves each of them (65,536 registers, in units of 8).
 REGISTERS = 168
-#: Beside the stages: what comes next, a barrier pair for each stage and slot of that, alignment.
+#: Beside the stages: the tasks that come next, a pair of barriers for each stage and each of these, flags.
 FEED_SLOTS = 4
 FEED_SLOT_BYTES = 64
 BARRIER_PAIR_BYTES = 16
-ALIGNMENT_BYTES = 64
+FLAG_BYTES = 64
+
+#: Share of the tensor cores' rate that the main loop attains, by rows of W of a task: an instruction reads 64 rows of A
+#: and as many of W from shared memory, so the more rows of W, the more products for a byte.
+_TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
 
 
 def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
@@ -63,7 +72,7 @@ def smem_bytes(workload: Workload, tiling: Tiling) -> int:
     input_bytes, weight_bytes = stage_bytes(workload, tiling)
     num_barrier_pairs = tiling.input_stages + tiling.num_stages + FEED_SLOTS
     rings = tiling.input_stages * input_bytes + tiling.num_stages * weight_bytes
-    return rings + FEED_SLOTS * FEED_SLOT_BYTES + num_barrier_pairs * BARRIER_PAIR_BYTES + ALIGNMENT_BYTES
+    return rings + FEED_SLOTS * FEED_SLOT_BYTES + num_barrier_pairs * BARRIER_PAIR_BYTES + FLAG_BYTES
 
 
 def registers(workload: Workload, tiling: Tiling) -> int:
@@ -78,9 +87,21 @@ def num_groups(tiling: Tiling) -> int:
     return tiling.num_warps // WARPS_PER_GROUP
 
 
+def multiplied_rows(tile: Tile, groups: int) -> int:
+    """Rows that the tensor cores multiply for a tile: whole blocks of each warpgroup."""
+    return -(-tile.m // (BLOCK_ROWS * groups)) * BLOCK_ROWS * groups
+
+
 def num_accumulators(op: GemmOp, tile: Tile, groups: int) -> int:
     """fp32 sums of a thread: 128 threads share each block of 64 rows."""
-    return -(-tile.m // (BLOCK_ROWS * groups)) * product_tile(op, tile).n // 2
+    return multiplied_rows(tile, groups) * product_tile(op, tile).n // (groups * THREADS_PER_GROUP)
+
+
+def tensor_share(product_columns: int) -> float:
+    """Share of the tensor cores' rate that a task with so many rows of W attains, by straight lines between what was
+    measured."""
+    columns, shares = zip(*_TENSOR_SHARES, strict=True)
+    return float(np.interp(product_columns, columns, shares))
 
 
 def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
@@ -88,7 +109,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     if tiling.num_warps not in NUM_WARPS:
         return f"{tiling.num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
     for op, tile in zip(workload.ops, tiling.tiles, strict=True):
-        if problem := _tile_problem(op, tile, num_groups(tiling)):
+        if problem := tile_problem(op, tile, num_groups(tiling)):
             return problem
     if not 2 <= tiling.num_stages <= MAX_STAGES:
         return f"{tiling.num_stages} stages of weights: use 2 to {MAX_STAGES}"
@@ -96,10 +117,27 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"{tiling.input_stages} stages of inputs: use 2 to {MAX_INPUT_STAGES}"
     if not 0 <= tiling.window < tiling.num_stages:
         return f"window {tiling.window} of {tiling.num_stages} stages: use 1 to {tiling.num_stages - 1}, 0 for no limit"
+    return _reach_problem(workload, tiling) or _spill_problem(workload, tiling)
+
+
+def _reach_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why the tensor cores would read what is no shared memory of the kernel's."""
+    behind = tiling.num_stages * stage_bytes(workload, tiling)[1]
+    if (beyond := max((BLOCK_ROWS - tile.m) * LINE_BYTES for tile in tiling.tiles)) > behind:
+        return f"a low tile is read as {BLOCK_ROWS} rows, {beyond} bytes into the weights' ring, which has {behind}"
     return None
 
 
-def _tile_problem(op: GemmOp, tile: Tile, groups: int) -> str | None:
+def _spill_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why the compiler would spill registers."""
+    for index, (op, tile) in enumerate(zip(workload.ops, tiling.tiles, strict=True)):
+        held, most = num_accumulators(op, tile, num_groups(tiling)), MAX_ACCUMULATORS_TO_ADD
+        if op.bias and tiling.num_parts(index) > 1 and num_groups(tiling) > 1 and held > most:
+            return f"tile {tile}: {held} sums a thread spill where parts and a bias are added: use at most {most}"
+    return None
+
+
+def tile_problem(op: GemmOp, tile: Tile, groups: int) -> str | None:
     """Why these warpgroups cannot compute this tile of an op."""
     high = tile.m > 0 and tile.m % (BLOCK_ROWS * groups) == 0 and tile.m <= MAX_TILE_M
     if not high and (groups > 1 or tile.m not in LOW_TILE_MS):
