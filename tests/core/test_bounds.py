@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.cases import SMALL, graphs, ordering, small_gpu, tiling, workloads
+from tests.core.cases import SMALL, graphs, ordering, small_gpu, tiling, wgmma, workloads
 from tuner.core.bounds import Waves, dram_us, io_bytes, io_us, reference_us, tensor_us, wave_us
 from tuner.core.gpu import CATALOGUE
 from tuner.core.order import make_plan
@@ -39,6 +39,12 @@ def test_one_op_takes_its_waves_and_fusing_fills_the_tail() -> None:
     tile_us = 1e6 * 2 * 128 * 64 * 512 * 132 / H200.tensor_flops_per_s
     assert up == pytest.approx(2 * tile_us)
     assert max(up, down) <= fused < up + down
+
+
+def test_a_low_tile_of_wgmma_is_multiplied_as_a_whole_block() -> None:
+    pair = ffn_pair(m=16, d_in=512, d_hidden=132 * 64, d_out=132 * 64)
+    low, mma = tile_graph(pair, wgmma((16, 64, 64))), tile_graph(pair, tiling((16, 64), (16, 64), k=64))
+    assert wave_us(low, H200) == pytest.approx(4 * wave_us(mma, H200))
 
 
 @given(graphs(), st.integers(1, 5))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
 
+from tuner.core.costs import tensor_rows
 from tuner.core.gpu import Gpu
 from tuner.core.split import num_steps
 from tuner.core.tiles import TileGraph, part_steps, product_tile
@@ -60,7 +61,8 @@ def wave_us(graph: TileGraph, gpu: Gpu) -> float:
     """Tensor-core time of one launch whose tasks are indivisible, microseconds: no deal to the SMs is faster.
 
     Of the k * SMs + 1 longest tasks some SM computes k + 1, so it takes k + 1 times the shortest of these at least; and
-    no SM idles at best. With one op that is its number of waves. Edge tiles count whole, as the tensor cores do.
+    no SM idles at best. With one op that is its number of waves. Edge tiles count whole and low
+    ones as the rows that are multiplied for them, as the tensor cores do.
 
     Source: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969 (pigeonhole).
     """
@@ -80,7 +82,10 @@ def _tasks(graph: TileGraph, op_index: int) -> Iterator[tuple[int, int]]:
     tile = product_tile(op, graph.tiling.tiles[op_index])
     for part in range(num_parts):
         begin, end = part_steps(num_steps(op, tile), part, num_parts)
-        yield 2 * tile.m * tile.n * tile.k * (end - begin), graph.num_tasks_of(op_index) // num_parts
+        yield (
+            2 * tensor_rows(graph.tiling, tile) * tile.n * tile.k * (end - begin),
+            graph.num_tasks_of(op_index) // num_parts,
+        )
 
 
 def io_bytes(workload: Workload, cache_bytes: int) -> int:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tuner.core.engine_wgmma import multiplied_rows, num_groups, tensor_share
 from tuner.core.gpu import Gpu
-from tuner.core.schedule import warp_grid
+from tuner.core.schedule import Engine, Tile, Tiling, warp_grid
 from tuner.core.split import SUM_BYTES, num_steps
 from tuner.core.tiles import TileGraph, part_steps, product_tile
 from tuner.core.workload import ROW_SCALE_BYTES
@@ -15,7 +16,8 @@ from tuner.core.workload import ROW_SCALE_BYTES
 #: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
 SMEM_BYTES_PER_CLOCK = 128
 L2_BYTES_PER_CLOCK = 64
-#: Share of an SM's rates that the main loop attains: fitted to the trials of benchmarks/results/h200/first_trials.json.
+#: Share of an SM's rates that the mma engine's main loop attains: fitted to the trials of
+#: benchmarks/results/h200/first_trials.json.
 SM_EFFICIENCY = 0.65
 
 
@@ -29,8 +31,10 @@ class PartCosts:
     w_panels: list[list[tuple[int, int]]]
     #: Time on the SM's own units.
     busy_us: float
-    #: Stages of the main loop over stages in flight.
+    #: Stages of the main loop over stages in flight, without those that are requested ahead.
     turns: float
+    #: Of its weights, what is requested before its inputs are there; 0 where nothing is.
+    ahead_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,16 +150,41 @@ def _part_costs(
 ) -> PartCosts:
     """Costs of `depth` k-steps on the slices `part` of [tile row] rows of panels, and of the weights' panels."""
     op, tile, size = graph.workload.ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
-    warps_m, warps_n = warp_grid(tile, graph.tiling.num_warps, op.rows_per_column) or (1, 1)
     tile = product_tile(op, tile)
-    flops = 2 * tile.m * tile.n * depth * tile.k
-    # Each warp reads its own fragments: warp_m + warp_n rows, over all warps of the CTA.
-    smem_bytes = (tile.m * warps_n + tile.n * warps_m) * depth * tile.k * size
-    l2_bytes = (tile.m + tile.n) * depth * tile.k * size
-    clocks = max(smem_bytes / SMEM_BYTES_PER_CLOCK, l2_bytes / L2_BYTES_PER_CLOCK)
+    ahead = min(depth, graph.tiling.num_stages) if runs_ahead(graph.tiling) else 0
     return PartCosts(
         a_panels=[[(panel, n * size) for cells in row for panel, n in cells[part]] for row in reads],
         w_panels=[[(panel, n * size) for panel, n in cells[part]] for cells in weights],
-        busy_us=max(1e6 * flops * gpu.num_sms / gpu.tensor_flops_per_s, clocks / gpu.clock_mhz) / SM_EFFICIENCY,
-        turns=depth / (graph.tiling.num_stages - 1),
+        busy_us=depth * _step_us(graph, op_index, gpu),
+        turns=(depth - ahead) / _steps_in_flight(graph.tiling),
+        ahead_bytes=ahead * tile.n * tile.k * size,
     )
+
+
+def tensor_rows(tiling: Tiling, tile: Tile) -> int:
+    """Rows that the tensor cores multiply for a tile: wgmma's are whole blocks."""
+    return multiplied_rows(tile, num_groups(tiling)) if tiling.engine is Engine.WGMMA else tile.m
+
+
+def runs_ahead(tiling: Tiling) -> bool:
+    """Whether a CTA requests the operands of its next task while it computes one, and weights before any wait."""
+    return tiling.engine is Engine.WGMMA
+
+
+def _steps_in_flight(tiling: Tiling) -> int:
+    """Stages that may be under way: one of mma's is being multiplied, and wgmma's window is a limit of its own."""
+    return tiling.num_stages - 1 if tiling.engine is Engine.MMA else tiling.window or tiling.num_stages
+
+
+def _step_us(graph: TileGraph, op_index: int, gpu: Gpu) -> float:
+    """Time of one k-step on the SM's own units: the slowest of them, at the share of its rate that is attained."""
+    tiling, op = graph.tiling, graph.workload.ops[op_index]
+    tile, size = product_tile(op, tiling.tiles[op_index]), graph.workload.dtype.size_bytes
+    us_per_flop, bytes_of_a_row = 1e6 * gpu.num_sms / gpu.tensor_flops_per_s, tile.k * size
+    port_us = (tile.m + tile.n) * bytes_of_a_row / L2_BYTES_PER_CLOCK / gpu.clock_mhz
+    if tiling.engine is Engine.WGMMA:
+        return max(port_us, us_per_flop * 2 * tensor_rows(tiling, tile) * tile.n * tile.k / tensor_share(tile.n))
+    warps_m, warps_n = warp_grid(tiling.tiles[op_index], tiling.num_warps, op.rows_per_column) or (1, 1)
+    # Each warp reads its own fragments: warp_m + warp_n rows, over all warps of the CTA.
+    smem_us = (tile.m * warps_n + tile.n * warps_m) * bytes_of_a_row / SMEM_BYTES_PER_CLOCK / gpu.clock_mhz
+    return max(port_us, smem_us, us_per_flop * 2 * tile.m * tile.n * tile.k) / SM_EFFICIENCY

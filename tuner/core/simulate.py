@@ -5,7 +5,9 @@ its next task, from its queue or by ticket, as soon as it is free, and starts it
 is a roofline (Williams et al., CACM 52(4), 2009) over resources that are shared first come, first served: the DRAM by
 all CTAs, tensor cores, shared memory and L2 port by the CTAs of an SM; and never less than what the bytes in flight
 allow (Little's law: stages x stage bytes per latency). The L2 keeps the operand panels read last, so the walk matters.
-A part of a tile writes its sums and arrives; the one that arrives last reads all parts' sums and stores the tile.
+A part of a tile writes its sums and arrives; the one that arrives last reads all parts' sums and stores the tile. An
+engine that runs ahead has requested the first weights of a task when its CTA turns to it, and what it need not wait for
+comes under the task before.
 
 Pure and deterministic. Meant to rank orders and to stand in for a card, not to predict microseconds.
 """
@@ -19,7 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.core.costs import Panels, op_costs
+from tuner.core.costs import Panels, op_costs, runs_ahead
 from tuner.core.gpu import Gpu
 from tuner.core.plan import STATIC
 from tuner.core.progress import Board, Protocol
@@ -37,8 +39,10 @@ LAUNCH_US = 2.0
 TASK_US = 0.2
 #: Atomic round trip and broadcast of a ticket.
 TICKET_US = 0.4
-#: A poll that finds the signals set, and each further pass over as many signals as there are threads.
+#: A poll that finds the signals set, and each further pass over as many signals as there are threads that poll.
 POLL_US = 0.5
+#: Threads that poll where the copying is one warp's work.
+WARP = 32
 #: Barrier, fence and reduction of a post.
 POST_US = 0.5
 
@@ -96,21 +100,34 @@ Tile = tuple[int, int, int]
 
 
 class L2:
-    """Least recently used panels; `touch` answers the bytes that had to come from DRAM."""
+    """Least recently used panels; `touch` answers the bytes that had to come from DRAM. A panel may come by and by."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._free = capacity_bytes
         self._panels: OrderedDict[int, int] = OrderedDict()
 
     def touch(self, panel: int, size_bytes: int) -> int:
-        if panel in self._panels:
-            self._panels.move_to_end(panel)
-            return 0
-        self._panels[panel] = size_bytes
-        self._free -= size_bytes
+        held = self._panels.pop(panel, 0)
+        missed = max(0, size_bytes - held)
+        self._panels[panel] = held + missed
+        self._free -= missed
         while self._free < 0:  # a panel larger than the cache evicts itself
             self._free += self._panels.popitem(last=False)[1]
-        return size_bytes
+        return missed
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ahead:
+    """What a CTA requested of its next task's weights."""
+
+    #: When that is there.
+    landed_us: float
+    #: Bytes, and of these what had to come from DRAM.
+    asked_bytes: int
+    missed_bytes: int
+
+
+_NOTHING = _Ahead(landed_us=0.0, asked_bytes=0, missed_bytes=0)
 
 
 class _Machine:
@@ -125,6 +142,7 @@ class _Machine:
         self.dram_free_us = 0.0
         self.sm_free_us = [0.0] * gpu.num_sms
         self.dram_bytes = self.l2_hit_bytes = 0
+        self._ahead: dict[int, _Ahead] = {}
         self._keep_last_launch(graph, gpu)
 
     def _keep_last_launch(self, graph: TileGraph, gpu: Gpu) -> None:
@@ -138,20 +156,30 @@ class _Machine:
                 for panel, size in held:
                     self.l2.touch(panel, size)
 
-    def run(self, tile: Tile, part: int, cta: int, start_us: float) -> tuple[float, float, float]:
+    def ask_ahead(self, tile: Tile, part: int, cta: int, asked_us: float) -> None:
+        """Requests the first weights of a task, before its inputs are there."""
+        cost = self.costs[tile[0]].parts[part]
+        left, missed = cost.ahead_bytes, 0
+        if not left:
+            return
+        for panel, size in cost.w_panels[tile[2]]:
+            missed += self.l2.touch(panel, min(size, left))
+            left -= min(size, left)
+        self._pass_dram(missed, asked_us)
+        landed_us = max(asked_us + DRAM_LATENCY_US, self.dram_free_us) if missed else asked_us + L2_LATENCY_US
+        self._ahead[cta] = _Ahead(landed_us=landed_us, asked_bytes=cost.ahead_bytes - left, missed_bytes=missed)
+
+    def run(
+        self, tile: Tile, part: int, cta: int, start_us: float, *, is_hidden: bool = False
+    ) -> tuple[float, float, float]:
         """If its CTA starts it now: when the tile's first operands have come, when it is computed, when stored; of a
-        part of a tile, when its sums are."""
+        part of a tile, when its sums are. `is_hidden`: its operands came under the task before."""
         op, row, col = tile
-        cost = self.costs[op].parts[part]
-        touch = self.l2.touch
-        missed = read = 0
-        for panel, size in cost.a_panels[row]:
-            read += size
-            missed += touch(panel, size)
-        for panel, size in cost.w_panels[col]:
-            read += size
-            missed += touch(panel, size)
-        self.l2_hit_bytes += read - missed
+        cost, ahead = self.costs[op].parts[part], self._ahead.pop(cta, _NOTHING)
+        weight_bytes = sum(size for _, size in cost.w_panels[col])
+        missed = self._touch(cost.a_panels[row])
+        missed += min(self._touch(cost.w_panels[col]), weight_bytes - ahead.asked_bytes)
+        self.l2_hit_bytes += weight_bytes + sum(size for _, size in cost.a_panels[row]) - missed - ahead.missed_bytes
         latency_us = DRAM_LATENCY_US if missed else L2_LATENCY_US
         is_whole = cost is self.costs[op].parts[-1]
         missed += self._store(tile) if is_whole else 0
@@ -160,9 +188,15 @@ class _Machine:
         sm_us = max(self.sm_free_us[sm], start_us) + cost.busy_us
         self.sm_free_us[sm] = sm_us
         streamed_us = max(self.dram_free_us if missed else 0.0, sm_us, start_us + cost.turns * latency_us)
-        computed_us = streamed_us + latency_us
+        first_us = 0.0 if is_hidden else latency_us
+        loaded_us = max(start_us + first_us, ahead.landed_us)
+        computed_us = max(streamed_us + first_us, loaded_us)
         arrival_us = 0.0 if is_whole else self.costs[op].slot_us + POST_US
-        return start_us + latency_us, computed_us, computed_us + TASK_US + arrival_us
+        return loaded_us, computed_us, computed_us + TASK_US + arrival_us
+
+    def _touch(self, panels: list[tuple[int, int]]) -> int:
+        """Bytes of the panels that must come from DRAM."""
+        return sum(self.l2.touch(panel, size) for panel, size in panels)
 
     def add_up(self, tile: Tile, start_us: float) -> float:
         """When the tile is stored, if the last of its parts arrived now."""
@@ -200,6 +234,8 @@ def simulate(plan: VerifiedPlan) -> Timeline:
     tiles: list[Tile] = [(op, row, col) for op, row, col in words.tasks[:, :3].tolist()]
     parts = np.where(words.tasks[:, 7] > 0, words.tasks[:, 6], -1).tolist()
     poll_us = _poll_costs(plan)
+    overlaps = runs_ahead(plan.graph.tiling)
+    free_us = [LAUNCH_US] * num_ctas  # when its rings have room for the next task's operands
     row_of = [-1] * num_ctas  # of the task that a CTA runs; -1 once it adds parts up, or has none
     held, begun, running = [-1] * num_ctas, [0.0] * num_ctas, [False] * num_ctas
     rows: list[tuple[int, int, float, float, float, float, float]] = []
@@ -224,11 +260,14 @@ def simulate(plan: VerifiedPlan) -> Timeline:
                 continue
             heads[queue] = task + 1
             held[cta], begun[cta] = task, now
+            machine.ask_ahead(tiles[task], parts[task], cta, free_us[cta])
         if board.parks(cta, task):
             continue
-        begin_us = begun[cta] + take_us
-        start_us = max(now, begin_us) + poll_us[task]
-        loaded_us, computed_us, end_us = machine.run(tiles[task], parts[task], cta, start_us)
+        is_hidden = overlaps and free_us[cta] > LAUNCH_US and now == begun[cta]
+        begin_us = begun[cta] + (0.0 if is_hidden else take_us)
+        start_us = begin_us if is_hidden else max(now, begin_us) + poll_us[task]
+        loaded_us, computed_us, end_us = machine.run(tiles[task], parts[task], cta, start_us, is_hidden=is_hidden)
+        free_us[cta] = computed_us
         if protocol.post_of[task] >= 0 and parts[task] < 0:
             end_us += POST_US
         row_of[cta] = len(rows)
@@ -247,7 +286,8 @@ def simulate(plan: VerifiedPlan) -> Timeline:
 def _poll_costs(plan: VerifiedPlan) -> list[float]:
     """[task] time of the polls that find its waits over: threads look at a signal each."""
     waits = plan.plan.waits
-    passes = np.concatenate(([0], np.cumsum(-(-(waits[:, 1] - waits[:, 0]) // plan.resources.num_threads))))
+    num_pollers = WARP if runs_ahead(plan.graph.tiling) else plan.resources.num_threads
+    passes = np.concatenate(([0], np.cumsum(-(-(waits[:, 1] - waits[:, 0]) // num_pollers))))
     per_task = passes[plan.plan.tasks[:, 4]] - passes[plan.plan.tasks[:, 3]]
     costs: list[float] = (POLL_US * per_task).tolist()
     return costs

@@ -1,0 +1,72 @@
+"""The timeline of an engine that runs ahead: weights before the wait, operands under the task before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.core.cases import H200, ordering, tiling, wgmma
+from tuner.core.bounds import reference_us, tensor_us
+from tuner.core.legality import estimated_resources
+from tuner.core.order import make_plan
+from tuner.core.schedule import Assignment, Raster, RasterKind, Tiling
+from tuner.core.simulate import Timeline, simulate
+from tuner.core.tiles import tile_graph
+from tuner.core.verify import verify
+from tuner.core.workload import Workload, ffn_pair
+
+LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
+#: One task of each op for 128 of 132 SMs.
+ONE_EACH: dict[str, Any] = {"assignment": Assignment.STATIC, "reserved_sms": 4}
+
+
+def timeline_of(workload: Workload, tiles: Tiling, **order: Any) -> Timeline:
+    graph = tile_graph(workload, tiles)
+    return simulate(
+        verify(make_plan(graph, ordering(**order), H200), graph, estimated_resources(workload, tiles), H200)
+    )
+
+
+def test_weights_that_run_ahead_of_the_signals_shorten_the_wait() -> None:
+    """Every CTA waits for all of the first op; meanwhile the memory brings what its ring has room for."""
+    tiles = wgmma((16, 112, 64), (16, 32, 256), input_stages=4)
+    times = {}
+    for stages in (2, 4, 12):
+        timeline = timeline_of(LLAMA, replace(tiles, num_stages=stages), **ONE_EACH)
+        assert timeline.dram_bytes == timeline_of(LLAMA, tiling((16, 112), (16, 32))).dram_bytes
+        times[stages] = timeline.makespan_us
+    assert times[2] > times[4] + 0.5
+    assert times[4] == pytest.approx(times[12]), "the memory has enough to do"
+    assert times[12] < 1.2 * reference_us(LLAMA, H200)
+
+
+def test_a_window_of_one_stage_keeps_the_memory_waiting() -> None:
+    tiles = wgmma((16, 112, 64), (16, 32, 256), num_stages=8, input_stages=4)
+    narrow = timeline_of(LLAMA, replace(tiles, window=1), **ONE_EACH)
+    wide = timeline_of(LLAMA, replace(tiles, window=6), **ONE_EACH)
+    assert narrow.makespan_us > 1.1 * wide.makespan_us
+    assert narrow.dram_bytes == wide.dram_bytes
+
+
+def test_wide_wgmma_tiles_come_near_the_tensor_rate_and_narrow_ones_do_not() -> None:
+    workload = ffn_pair(m=4096, d_in=4096, d_hidden=16896, d_out=4096)
+    column = Raster(kind=RasterKind.COLUMN)
+    deep: dict[str, Any] = {"num_stages": 4, "input_stages": 4, "num_warps": 8}
+    wide, narrow = (
+        timeline_of(workload, wgmma((128, n, 64), **deep), rasters=(column, column)).makespan_us for n in (256, 64)
+    )
+    assert 1.1 * tensor_us(workload, H200) < wide < 1.3 * tensor_us(workload, H200)
+    assert narrow > 1.3 * wide
+
+
+def test_a_wgmma_timeline_is_in_order_and_a_wait_that_is_over_costs_nothing() -> None:
+    tiles = wgmma((128, 256, 64), num_stages=4, input_stages=4, num_warps=8)
+    timeline = timeline_of(ffn_pair(m=1024, d_in=2048, d_hidden=8192, d_out=2048), tiles)
+    for lane in timeline.spans:
+        for span in lane:
+            assert span.begin_us <= span.wait_us <= span.loaded_us <= span.computed_us <= span.end_us
+    later = [span for lane in timeline.spans for span in lane[1:]]
+    assert any(span.wait_us == span.begin_us for span in later)
+    assert any(span.wait_us > span.begin_us for span in later)
