@@ -8,19 +8,21 @@ from itertools import islice
 
 import pytest
 
-from tests.core.cases import H200, chain_of_three, small_gpu
+from tests.core.cases import H200, chain_of_three, small_gpu, wgmma
+from tests.core.cases import ordering as plain
 from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.launches import plans_for
 from tuner.core.legality import check_schedule
 from tuner.core.order import make_plan
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Granularity, InterleaveKind, Ordering, Schedule, Tiling
+from tuner.core.schedule import Engine, Granularity, InterleaveKind, Ordering, Schedule, Tile, Tiling
 from tuner.core.space import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS, Space
 from tuner.core.tiles import tile_graph
 from tuner.core.workload import Workload, ffn_pair, independent_pair
 from tuner.errors import IllegalSchedule
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
+AMPERE = CATALOGUE["a100"]
 #: Small enough to enumerate: a few tiles on 3 SMs.
 SMALL_PAIR = ffn_pair(m=30, d_in=32, d_hidden=60, d_out=40)
 TINY = Space(SMALL_PAIR, small_gpu(7))
@@ -105,13 +107,56 @@ def test_orderings_are_a_sequence() -> None:
 
 
 def test_a_sample_gives_every_tiling_its_turn_and_repeats_nothing() -> None:
-    space = Space(LLAMA, H200)
+    space = Space(LLAMA, AMPERE)
     num_tilings = len(space.tilings)
     sample = space.sample(random.Random(1), 2 * num_tilings)
     assert len(set(sample)) == len(sample) == 2 * num_tilings
     assert {schedule.tiling for schedule in sample[:num_tilings]} == set(space.tilings)
     assert sample == space.sample(random.Random(1), 2 * num_tilings)
     assert sample[:50] != space.sample(random.Random(2), 50)
+
+
+@pytest.mark.parametrize("m", [16, 512])
+def test_a_sample_gives_each_engine_its_half(m: int) -> None:
+    space = Space(replace_m(m), H200)
+    by_engine = {engine: {t for t in space.tilings if t.engine is engine} for engine in Engine}
+    count = 2 * min(map(len, by_engine.values()))
+    sample = space.sample(random.Random(1), count + 1)
+    assert len(set(sample)) == count + 1
+    for engine, tilings in by_engine.items():
+        drawn = [schedule.tiling for schedule in sample[:count] if schedule.tiling.engine is engine]
+        assert len(drawn) == len(set(drawn)) == count // 2
+        assert set(drawn) <= tilings
+
+
+def test_grids_that_give_each_task_of_an_op_a_cta_are_offered() -> None:
+    space = Space(LLAMA, H200)
+    tiling = wgmma((16, 240, 64), (16, 32, 256))
+    parted = replace(tiling, split_k=(2, 1))  # 2 x 60 tasks and 128 of 132 SMs
+    assert {ordering.reserved_sms for ordering in space.orderings(parted)} == {0, 4, 12}
+    assert {ordering.reserved_sms for ordering in space.orderings(tiling)} == {0, 4}
+    near = space.neighbours(Schedule(tiling=parted, ordering=plain()))
+    assert {0, 4, 12} == {other.ordering.reserved_sms for other in near}
+
+
+def test_neighbours_of_a_wgmma_schedule_are_of_its_engine_and_change_one_thing() -> None:
+    space = Space(LLAMA, H200)
+    first = wgmma((16, 112, 128), (16, 64, 128), num_stages=6, input_stages=4, split_k=(1, 2))
+    near = space.neighbours(Schedule(tiling=first, ordering=plain()))
+    tilings = [other.tiling for other in near if other.tiling != first]
+    assert len(set(near)) == len(near)
+    assert {tiling.engine for tiling in tilings} == {Engine.WGMMA}
+    assert {first.tiles[1]} < {tiling.tiles[1] for tiling in tilings}
+    assert {tiling.num_parts(1) for tiling in tilings if tiling.tiles == first.tiles} == {1, 2}
+    assert {3, 4, 5} < {tiling.input_stages for tiling in tilings}
+    assert {0, 1, 3, 4} == {tiling.window for tiling in tilings}
+    assert {4, 5, 6} < {tiling.num_stages for tiling in tilings if tiling.tiles == first.tiles}
+    [wider] = [tiling for tiling in tilings if tiling.tiles[0] == Tile(m=16, n=224, k=64)]
+    assert (wider.num_parts(0), wider.num_stages) == (2, 6)
+    for tiling in tilings:
+        cuts = [(tiling.tiles[op], tiling.num_parts(op)) != (first.tiles[op], first.num_parts(op)) for op in (0, 1)]
+        changes = [*cuts, tiling.input_stages != first.input_stages, tiling.window != first.window]
+        assert sum(changes) == 1 or (not any(changes) and tiling.num_stages != first.num_stages)
 
 
 def test_a_sample_larger_than_the_space_is_the_space() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import struct
+from dataclasses import replace
 
 import pytest
 
 from tests.core.cases import H200
 from tuner.core.launches import plans_for
+from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import Assignment, Engine, Ordering, Raster, Schedule, Tile, Tiling
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
@@ -66,6 +68,26 @@ def test_it_compiles_without_spills_or_warnings(workload: Workload, chosen: Tili
         assert resources.warnings == ()
         assert resources.spill_bytes == 0
     assert resources.registers_per_thread <= (168 if chosen.num_threads == 384 else 255)
+
+
+def each_cut_once(workload: Workload) -> list[Tiling]:
+    """Offered tilings in which every offered (tile, whole or in parts) of each op occurs."""
+    offered, seen, chosen = list(WgmmaOffers(workload, H200).tilings()), set[object](), []
+    for fewest in (2, 1):
+        for tiling in offered:
+            cuts = {(op, tile, tiling.num_parts(op) > 1) for op, tile in enumerate(tiling.tiles)}
+            if len(cuts - seen) >= fewest:
+                chosen.append(tiling)
+                seen |= cuts
+    return chosen
+
+
+@pytest.mark.parametrize("m", [16, 200])
+def test_what_is_offered_compiles_without_spills_or_warnings(m: int) -> None:
+    workload = replace(GATED, ops=tuple(replace(op, m=m) for op in GATED.ops))
+    for chosen in each_cut_once(workload):
+        resources = parse_log(compile_source(render(workload, chosen), "sm_90a")[1])
+        assert (resources.warnings, resources.spill_bytes) == ((), 0), chosen
 
 
 def test_a_source_has_an_instruction_for_each_width_and_no_other() -> None:

@@ -26,8 +26,10 @@ from tuner.core.legality import (
     tiling_problem,
 )
 from tuner.core.merge import block_shapes, longest_first, merge_blocks
+from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.schedule import (
     Assignment,
+    Engine,
     Granularity,
     Interleave,
     InterleaveKind,
@@ -83,6 +85,8 @@ SYNCS = (
 DEALS = (*((assignment, 0) for assignment in Assignment), *((Assignment.STATIC, part) for part in (2, 4, 6)))
 #: (CTAs per SM, reserved SMs).
 GRIDS = tuple(product((1, 2), (0, 4)))
+#: One in so many SMs may be left free so that an op's tasks get a CTA each.
+SPARE_SMS = 8
 #: More tile rows than this are not offered where a taller tile gives fewer.
 MAX_TILE_ROWS = 64
 
@@ -181,6 +185,7 @@ class Space:
             raise IllegalSchedule(problem)
         self.workload = workload
         self.gpu = gpu
+        self._wgmma = WgmmaOffers(workload, gpu)
         self._merges: dict[object, tuple[_Merge, ...]] = {}
         self._deals: dict[object, tuple[_Deal, ...]] = {}
 
@@ -203,8 +208,14 @@ class Space:
 
     @cached_property
     def tilings(self) -> tuple[Tiling, ...]:
-        """All legal tilings of the offered values."""
-        return tuple(split for tiling in self._whole_tilings() for split in self._splits(tiling))
+        """All legal tilings of the offered values, engine by engine."""
+        split = (split for tiling in self._whole_tilings() for split in self._splits(tiling))
+        return (*split, *self._wgmma.tilings())
+
+    @property
+    def guesses(self) -> list[Tiling]:
+        """Tilings to begin with, by arithmetic: what fills the GPU."""
+        return self._wgmma.guesses()
 
     def _whole_tilings(self) -> Iterator[Tiling]:
         """Legal tilings without split tiles."""
@@ -236,7 +247,9 @@ class Space:
         """All legal orderings of a tiling, from the offered values."""
         graph = tile_graph(self.workload, tiling)
         resources = estimated_resources(self.workload, tiling)
-        grids = tuple(grid for grid in GRIDS if grid_problem(graph.num_tasks, resources, self.gpu, *grid) is None)
+        grids = tuple(
+            grid for grid in self.grids(graph) if grid_problem(graph.num_tasks, resources, self.gpu, *grid) is None
+        )
         sizes = tuple(map(graph.num_tasks_of, graph.op_indices))
         if (sizes, grids) not in self._deals:
             self._deals[sizes, grids] = tuple(self._legal_deals(graph, grids))
@@ -248,6 +261,11 @@ class Space:
                 for merge in self._merges_of(graph)
             )
         )
+
+    def grids(self, graph: TileGraph) -> tuple[tuple[int, int], ...]:
+        """(CTAs per SM, reserved SMs): the usual ones, and those that give every task of an op a CTA of its own."""
+        spare = (self.gpu.num_sms - graph.num_tasks_of(op) for op in graph.op_indices)
+        return tuple(dict.fromkeys((*GRIDS, *((1, sms) for sms in spare if 0 < sms <= self.gpu.num_sms // SPARE_SMS))))
 
     def _legal_deals(self, graph: TileGraph, grids: tuple[tuple[int, int], ...]) -> Iterator[_Deal]:
         """Deals for producer first, the one interleave that may be partitioned."""
@@ -283,32 +301,39 @@ class Space:
                 yield Schedule(tiling=tiling, ordering=ordering)
 
     def sample(self, rng: random.Random, count: int) -> list[Schedule]:
-        """`count` different legal schedules, or all where there are fewer: every tiling has its turn before one has
-        its second."""
-        tilings = list(self.tilings)
-        rng.shuffle(tilings)
+        """`count` different legal schedules, or all where there are fewer: the engines take turns, and each engine's
+        tilings have their turn before one has its second."""
+        by_engine = [[t for t in self.tilings if t.engine is engine] for engine in Engine]
+        turns = [self._draw(rng, tilings) for tilings in by_engine if tilings]
         drawn: list[Schedule] = []
-        taken: dict[Tiling, set[int]] = {}
-        while tilings and len(drawn) < count:
-            spent = set()
-            for tiling in tilings[: count - len(drawn)]:
-                orderings, seen = self.orderings(tiling), taken.setdefault(tiling, set())
-                index = _unseen(rng, orderings, seen)
-                drawn.append(Schedule(tiling=tiling, ordering=orderings[index]))
-                if len(seen) == len(orderings):
-                    spent.add(tiling)
-            tilings = [tiling for tiling in tilings if tiling not in spent]
+        while turns and len(drawn) < count:
+            given = [(turn, schedule) for turn in turns[: count - len(drawn)] if (schedule := next(turn, None))]
+            drawn += [schedule for _, schedule in given]
+            turns = [turn for turn, _ in given]
         return drawn
+
+    def _draw(self, rng: random.Random, tilings: list[Tiling]) -> Iterator[Schedule]:
+        """All schedules of the tilings, in a random order, as far as they are asked for."""
+        rng.shuffle(tilings)
+        taken: dict[Tiling, set[int]] = {}
+        while tilings:
+            left = []
+            for tiling in tilings:
+                orderings, seen = self.orderings(tiling), taken.setdefault(tiling, set())
+                yield Schedule(tiling=tiling, ordering=orderings[_unseen(rng, orderings, seen)])
+                if len(seen) < len(orderings):
+                    left.append(tiling)
+            tilings = left
 
     def neighbours(self, schedule: Schedule) -> list[Schedule]:
         """The legal schedules that differ from this one in the value of one axis."""
         candidates = [Schedule(tiling=tiling, ordering=schedule.ordering) for tiling in self._near(schedule.tiling)]
-        candidates += [
-            Schedule(tiling=schedule.tiling, ordering=ordering) for ordering in self._reordered(schedule.ordering)
-        ]
-        return [candidate for candidate in candidates if candidate != schedule and self._is_legal(candidate)]
+        candidates += [Schedule(tiling=schedule.tiling, ordering=ordering) for ordering in self._reordered(schedule)]
+        others = (candidate for candidate in dict.fromkeys(candidates) if candidate != schedule)
+        return [candidate for candidate in others if self.is_legal(candidate)]
 
-    def _is_legal(self, schedule: Schedule) -> bool:
+    def is_legal(self, schedule: Schedule) -> bool:
+        """Whether the schedule is legal, offered or not."""
         try:
             check_schedule(self.workload, self.gpu, schedule)
         except IllegalSchedule:
@@ -316,6 +341,9 @@ class Space:
         return True
 
     def _near(self, tiling: Tiling) -> Iterator[Tiling]:
+        if tiling.engine is Engine.WGMMA:
+            yield from self._wgmma.near(tiling)
+            return
         for m in self.tile_ms:
             yield replace(tiling, tiles=tuple(replace(tile, m=m) for tile in tiling.tiles))
         for k in self.tile_ks:
@@ -332,15 +360,15 @@ class Space:
                 split = (*whole[:op], parts, *whole[op + 1 :])
                 yield replace(tiling, split_k=split if max(split) > 1 else ())
 
-    @staticmethod
-    def _reordered(ordering: Ordering) -> Iterator[Ordering]:
+    def _reordered(self, schedule: Schedule) -> Iterator[Ordering]:
+        ordering = schedule.ordering
         for op, raster in product(range(len(ordering.rasters)), RASTERS):
             rasters = (*ordering.rasters[:op], raster, *ordering.rasters[op + 1 :])
             yield replace(ordering, rasters=rasters)
         yield from (replace(ordering, interleave=interleave) for interleave in INTERLEAVES)
         yield from (replace(ordering, granularity=sync, sync_width=width) for sync, width in SYNCS)
         yield from (replace(ordering, assignment=assignment, partition=part) for assignment, part in DEALS)
-        ctas, reserved = zip(*GRIDS, strict=True)
+        ctas, reserved = zip(*self.grids(tile_graph(self.workload, schedule.tiling)), strict=True)
         yield from (replace(ordering, ctas_per_sm=value) for value in sorted(set(ctas)))
         yield from (replace(ordering, reserved_sms=value) for value in sorted(set(reserved)))
 

@@ -121,7 +121,8 @@ def from_params(params: dict[str, Any]) -> Schedule:
 
 def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]:
     """Sizes in powers of two, and how well each op's tiles fill the last wave: what a tiling's speed hangs on."""
-    features = [math.log2(tiling.num_warps), math.log2(tiling.num_stages)]
+    features = [float(tiling.engine is Engine.WGMMA), math.log2(tiling.num_warps), math.log2(tiling.num_stages)]
+    features += [math.log2(max(1, tiling.input_stages)), (tiling.window or tiling.num_stages) / tiling.num_stages]
     for index, (tile, op) in enumerate(zip(tiling.tiles, workload.ops, strict=True)):
         num_parts = tiling.num_parts(index)
         waves = -(-op.m // tile.m) * -(-op.n // tile.n) * num_parts / gpu.num_sms

@@ -1,4 +1,4 @@
-"""First guesses: what the simulator says of a draw.
+"""First guesses: tilings that fill the GPU by arithmetic, and what the simulator says of a draw.
 
 The forecast only orders the first few candidates. It is not the truth anywhere: a card differs from it, and so does
 the simulated twin, on purpose and by more than the best schedules differ from each other.
@@ -7,17 +7,22 @@ the simulated twin, on purpose and by more than the best schedules differ from e
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Iterator
+from itertools import product
 
 from tuner.core import forecast
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Schedule
+from tuner.core.schedule import Assignment, Engine, Ordering, Raster, RasterKind, Schedule, Tiling
 from tuner.core.space import Space
+from tuner.core.tiles import tile_graph
 from tuner.errors import IllegalSchedule, PlanError
 
 #: Schedules that are forecast.
 NUM_FORECASTS = 96
 #: Of these, how many are tried.
-NUM_SEEDS = 6
+NUM_DRAWN = 6
+#: First guesses, at most: those, and before them a space's own.
+NUM_SEEDS = NUM_DRAWN + 4
 
 
 def forecast_us(space: Space, candidate: Candidate) -> float:
@@ -29,15 +34,35 @@ def forecast_us(space: Space, candidate: Candidate) -> float:
 
 
 def seed_schedules(space: Space, rng: random.Random) -> list[Schedule]:
-    """The schedules of a draw with the shortest forecasts, each of another tiling, the best first."""
-    drawn = space.sample(rng, NUM_FORECASTS)
-    drawn.sort(key=lambda schedule: forecast_us(space, Candidate(plan_kind=PlanKind.FUSED, schedule=schedule)))
-    by_tiling: dict[object, Schedule] = {}
-    for schedule in drawn:
+    """The space's own guesses, each in its best plain order; then the schedules of a draw with the shortest forecasts,
+    each of another tiling: the best one of each engine, and the next best of all."""
+    plain = [_by_forecast(space, _plain(space, tiling)) for tiling in space.guesses[: NUM_SEEDS - NUM_DRAWN]]
+    by_tiling: dict[Tiling, Schedule] = {}
+    for schedule in _by_forecast(space, space.sample(rng, NUM_FORECASTS)):
         by_tiling.setdefault(schedule.tiling, schedule)
-    return list(by_tiling.values())[:NUM_SEEDS]
+    by_engine: dict[Engine, Schedule] = {}
+    for tiling, schedule in by_tiling.items():
+        by_engine.setdefault(tiling.engine, schedule)
+    drawn = list(dict.fromkeys((*by_engine.values(), *by_tiling.values())))
+    return list(dict.fromkeys((*(first for first, *_ in plain), *drawn[:NUM_DRAWN])))
 
 
 def first_guesses(space: Space, seed: int) -> list[Schedule]:
     """What a search of this seed begins with."""
     return seed_schedules(space, random.Random(f"{seed}/seeds"))
+
+
+def _by_forecast(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
+    """The shortest forecast first."""
+    return sorted(schedules, key=lambda one: forecast_us(space, Candidate(plan_kind=PlanKind.FUSED, schedule=one)))
+
+
+def _plain(space: Space, tiling: Tiling) -> Iterator[Schedule]:
+    """Op after op along rows or columns of tiles, by queue or ticket, on each grid."""
+    grids = space.grids(tile_graph(space.workload, tiling))
+    deals = (Assignment.STATIC, Assignment.TICKET)
+    for raster, deal, (ctas, reserved) in product((RasterKind.ROW, RasterKind.COLUMN), deals, grids):
+        rasters = (Raster(kind=raster),) * len(tiling.tiles)
+        ordering = Ordering(rasters=rasters, assignment=deal, ctas_per_sm=ctas, reserved_sms=reserved)
+        if space.is_legal(schedule := Schedule(tiling=tiling, ordering=ordering)):
+            yield schedule

@@ -1,0 +1,111 @@
+"""Which tilings of the wgmma engine are offered, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.cases import H200, chain_of_three
+from tuner.core.gpu import CATALOGUE, Gpu
+from tuner.core.legality import tiling_problem
+from tuner.core.offers_wgmma import MAX_COMBINATIONS, WgmmaOffers
+from tuner.core.schedule import Engine, Tiling
+from tuner.core.space import Space
+from tuner.core.split import num_tiles
+from tuner.core.workload import Workload, ffn_pair, independent_pair
+
+LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
+LLAMA_70B = ffn_pair(m=16, d_in=8192, d_hidden=28672, d_out=8192)
+GPT3_SLICE = ffn_pair(m=16, d_in=12288, d_hidden=6144, d_out=12288)
+GATED = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096, gated=True, residual=True)
+WORKLOADS = (
+    LLAMA,
+    LLAMA_70B,
+    GPT3_SLICE,
+    GATED,
+    *(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096) for m in (1, 64, 65, 200, 512, 1024, 100_000)),
+    ffn_pair(m=8, d_in=64, d_hidden=64, d_out=8),
+    ffn_pair(m=16, d_in=512, d_hidden=1024, d_out=512),
+    independent_pair((16, 1024, 4096), (700, 512, 64)),
+    chain_of_three(100, (1024, 4096, 1024, 4096)),
+)
+
+
+def widths(workload: Workload, op: int) -> set[tuple[int, int, int]]:
+    """(n, k, parts) of the op's offered cuts."""
+    return {
+        (tiling.tiles[op].n, tiling.tiles[op].k, tiling.num_parts(op))
+        for tiling in WgmmaOffers(workload, H200).tilings()
+    }
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=Workload.describe)
+def test_what_is_offered_is_legal_different_and_a_few_thousand_at_most(workload: Workload) -> None:
+    tilings = list(WgmmaOffers(workload, H200).tilings())
+    assert 1 <= len(tilings) == len(set(tilings)) <= 3 * 12 * MAX_COMBINATIONS
+    for tiling in tilings:
+        assert tiling.engine is Engine.WGMMA
+        assert tiling_problem(workload, H200, tiling) is None
+        assert tiling.window < tiling.num_stages
+
+
+@pytest.mark.parametrize(
+    ("workload", "op", "cuts"),
+    [
+        (LLAMA, 0, {(112, 128, 1), (224, 64, 2)}),
+        (LLAMA, 1, {(32, 256, 1), (128, 128, 4), (64, 128, 2)}),
+        (LLAMA_70B, 0, {(224, 64, 1), (112, 128, 1)}),
+        (LLAMA_70B, 1, {(128, 128, 2), (64, 128, 1)}),
+        (GPT3_SLICE, 0, {(96, 128, 2), (48, 256, 1)}),
+        (GPT3_SLICE, 1, {(96, 128, 1), (96, 64, 1)}),
+        (GATED, 0, {(112, 64, 1)}),
+    ],
+)
+def test_few_rows_are_cut_so_that_nearly_every_sm_has_one_task(
+    workload: Workload, op: int, cuts: set[tuple[int, int, int]]
+) -> None:
+    assert cuts <= widths(workload, op)
+
+
+def test_cuts_that_leave_a_quarter_of_the_sms_idle_are_not_offered_where_others_are() -> None:
+    for workload in (LLAMA, LLAMA_70B, GPT3_SLICE):
+        for tiling in WgmmaOffers(workload, H200).tilings():
+            for index, (op, tile) in enumerate(zip(workload.ops, tiling.tiles, strict=True)):
+                tasks = num_tiles(op, tile) * tiling.num_parts(index)
+                assert tasks / (-(-tasks // H200.num_sms) * H200.num_sms) > 0.75
+
+
+def first_guess(m: int) -> Tiling:
+    return WgmmaOffers(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200).guesses()[0]
+
+
+def test_the_first_guess_has_whole_waves() -> None:
+    assert [tile.n for tile in first_guess(16).tiles] == [112, 32]
+    assert ([tile.n for tile in first_guess(512).tiles], first_guess(512).split_k) == ([224, 256], (1, 2))
+    assert [tile.n for tile in first_guess(1024).tiles] == [176, 256]
+    assert {first_guess(m).tiles[0].m for m in (512, 1024)} == {128}
+    assert [first_guess(m).tiles[0].m for m in (1, 17, 33, 64)] == [16, 32, 64, 64]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=Workload.describe)
+def test_guesses_are_offered_and_their_rings_take_all_the_memory(workload: Workload) -> None:
+    offers = WgmmaOffers(workload, H200)
+    guesses = offers.guesses()
+    assert set(guesses) <= set(offers.tilings())
+    assert len({(tuple((t.m, t.n) for t in tiling.tiles), tiling.split_k) for tiling in guesses}) == len(guesses) > 0
+    for tiling in guesses:
+        deeper = replace(tiling, num_stages=tiling.num_stages + 1)
+        if max(op.m for op in workload.ops) > 64:  # both rings are as deep
+            deeper = replace(deeper, input_stages=tiling.input_stages + 1)
+        assert tiling_problem(workload, H200, deeper) is not None
+
+
+@pytest.mark.parametrize(
+    ("workload", "gpu"),
+    [(LLAMA, CATALOGUE["a100"]), (LLAMA, CATALOGUE["b200"]), (ffn_pair(m=16, d_in=60, d_hidden=64, d_out=64), H200)],
+)
+def test_where_the_engine_does_not_run_nothing_of_it_is_offered(workload: Workload, gpu: Gpu) -> None:
+    offers = WgmmaOffers(workload, gpu)
+    assert list(offers.tilings()) == offers.guesses() == []
+    assert {tiling.engine for tiling in Space(workload, gpu).tilings} == {Engine.MMA}

@@ -1,0 +1,231 @@
+"""Tilings of the wgmma engine that are worth trying on a workload and a GPU.
+
+The legal ones go into the millions, most of them pointless. One CTA runs on an SM, so an op takes as long as the SM
+with the most of it: tiles are cut so that whole waves of SMs are filled, with parts of tiles where whole ones do not
+fill one. Stages are of a size that keeps the memory busy without many barriers, and the rings take the shared memory
+that there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from math import ceil
+
+from tuner.core.costs import L2_BYTES_PER_CLOCK
+from tuner.core.engine_wgmma import (
+    LOW_TILE_MS,
+    MAX_INPUT_STAGES,
+    MAX_PRODUCT_COLUMNS,
+    MAX_STAGES,
+    STAGE_DEPTHS,
+    WARPS_PER_GROUP,
+    multiplied_rows,
+    smem_bytes,
+    tensor_share,
+    tile_problem,
+    workload_problem,
+)
+from tuner.core.gpu import Gpu
+from tuner.core.legality import tiling_problem
+from tuner.core.schedule import Engine, Tile, Tiling
+from tuner.core.split import SUM_BYTES, num_steps, num_tiles
+from tuner.core.workload import GemmOp, Workload
+
+#: Rows up to which the weights' bytes are what takes time: one low tile row, tasks cut for their bytes alone.
+FEW_ROWS = 64
+#: (tile m, warps) for more rows; 64 where there are few tiles.
+HIGH_TILES = ((64, 4), (128, 8), (256, 8))
+MAX_ROWS_OF_TILES_OF_64 = 256
+#: More tile rows than this are not offered where a taller tile gives fewer.
+MAX_TILE_ROWS = 64
+PARTS = (1, 2, 3, 4, 6, 8)
+MIN_STEPS_PER_PART = 4
+#: Bytes of a stage of weights: less costs barriers, more leaves too few stages.
+STAGE_BYTES = (12_288, 33_792)
+#: Share of the best cut's rate that another one must have; fewer than `MIN_CUTS` are not offered ...
+MIN_RATE = 0.85
+MIN_CUTS = 6
+#: ... nor more than this for all ops together, so that a job's tilings are a few thousand.
+MAX_COMBINATIONS = 196
+#: Per task, and more where it is a part: words, barriers, epilogue; arrival.
+TASK_US = 0.3
+PART_US = 0.5
+#: Stages of about this size are tried first.
+GOOD_STAGE_BYTES = 24_576
+#: Depths of the inputs' ring where tiles are low; else it is as deep as the weights'.
+INPUT_STAGES = (4, 3, 6)
+#: Tilings that are tried before a model knows anything.
+NUM_GUESSES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """One op cut into tasks."""
+
+    tile: Tile
+    #: Parts of a tile.
+    parts: int
+    #: The op's roofline over the time of the busiest SM.
+    rate: float
+
+
+class WgmmaOffers:
+    """The offered tilings; none where the engine does not run the workload on the GPU."""
+
+    def __init__(self, workload: Workload, gpu: Gpu) -> None:
+        self._workload = workload
+        self._gpu = gpu
+        self._rows = max(op.m for op in workload.ops)
+        #: By tile height, per op.
+        self._cuts = {height[0]: self._cuts_of_ops(*height) for height in self.heights} if self.is_there else {}
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there are any."""
+        return workload_problem(self._workload, self._gpu) is None
+
+    @property
+    def heights(self) -> tuple[tuple[int, int], ...]:
+        """(tile m, warps), shared by the ops."""
+        if self._rows <= FEW_ROWS:
+            return ((next(m for m in LOW_TILE_MS if m >= self._rows), 4),)
+        first = 0 if self._rows <= MAX_ROWS_OF_TILES_OF_64 else 1
+        useful = [pair for pair in HIGH_TILES[first:] if pair[0] < 2 * self._rows]
+        return tuple(pair for pair in useful if -(-self._rows // pair[0]) <= MAX_TILE_ROWS) or (HIGH_TILES[-1],)
+
+    def tilings(self) -> Iterator[Tiling]:
+        """All of them, without repetition; the best filled of each height first."""
+        for m, num_warps in self.heights if self.is_there else ():
+            for cuts in sorted(product(*self._cuts[m]), key=_by_rate):
+                yield from self._with_rings(cuts, num_warps)
+
+    def guesses(self) -> list[Tiling]:
+        """Where to begin: the fastest cuts of different widths, each with rings that take what memory there is."""
+        found: dict[object, Tiling] = {}
+        heights = self.heights if self.is_there else ()
+        combined = [(cuts, warps) for m, warps in heights for cuts in product(*self._cuts[m])]
+        for cuts, num_warps in sorted(combined, key=lambda item: _by_rate(item[0])):
+            widths = tuple((cut.tile.m, cut.tile.n, cut.parts) for cut in cuts)
+            if widths not in found and (first := next(self._with_rings(cuts, num_warps), None)):
+                found[widths] = first
+            if len(found) == NUM_GUESSES:
+                break
+        return list(found.values())
+
+    def near(self, tiling: Tiling) -> Iterator[Tiling]:
+        """Tilings that differ in the height of the tiles, in the cut of one op, or in one number of the rings; the ring
+        of weights becomes shorter where it would not fit."""
+        for tile_m, num_warps in self.heights:
+            tiles = tuple(replace(tile, m=tile_m) for tile in tiling.tiles)
+            yield from self._fitted(replace(tiling, tiles=tiles, num_warps=num_warps))
+        whole = tiling.split_k or (1,) * len(tiling.tiles)
+        for index, (op, tile) in enumerate(zip(self._workload.ops, tiling.tiles, strict=True)):
+            offered = self._cuts[tile.m][index] if tile.m in self._cuts else ()
+            cuts = {(cut.tile, cut.parts) for cut in offered}
+            cuts |= {(deep, whole[index]) for deep in _tiles(op, tile.m, tile.n)}
+            cuts |= {(tile, parts) for parts in self._parts(op, tile)}
+            for changed, parts in sorted(cuts, key=str):
+                split = (*whole[:index], parts, *whole[index + 1 :])
+                tiles = (*tiling.tiles[:index], changed, *tiling.tiles[index + 1 :])
+                yield from self._fitted(replace(tiling, tiles=tiles, split_k=split if max(split) > 1 else ()))
+        for num_stages in range(2, MAX_STAGES + 1):
+            yield replace(tiling, num_stages=num_stages, window=min(tiling.window, num_stages - 1))
+        yield from (replace(tiling, input_stages=stages) for stages in range(2, MAX_INPUT_STAGES + 1))
+        yield from (replace(tiling, window=tiling.num_stages * quarter // 4) for quarter in range(4))
+
+    def _cuts_of_ops(self, tile_m: int, num_warps: int) -> tuple[tuple[Cut, ...], ...]:
+        most = max(2, int(MAX_COMBINATIONS ** (1 / len(self._workload.ops)) + 1e-9))
+        return tuple(tuple(self._best_cuts(op, tile_m, num_warps)[:most]) for op in self._workload.ops)
+
+    def _best_cuts(self, op: GemmOp, tile_m: int, num_warps: int) -> list[Cut]:
+        """Those that fill the SMs, the best first; where few do, the best ones."""
+        widest = min(MAX_PRODUCT_COLUMNS // op.rows_per_column, -(-op.n // 16) * 16)
+        tiles = [
+            tile
+            for n in range(16, widest + 1, 16)
+            for tile in _tiles(op, tile_m, n)
+            if tile_problem(op, tile, num_warps // WARPS_PER_GROUP) is None
+        ]
+        cuts = [self._cut(op, tile, parts, num_warps) for tile in tiles for parts in self._parts(op, tile)]
+        cuts.sort(key=lambda cut: (-round(cut.rate, 3), abs(_stage_bytes(op, cut.tile) - GOOD_STAGE_BYTES)))
+        filled = [cut for cut in cuts if cut.rate >= MIN_RATE * cuts[0].rate]
+        return filled if len(filled) >= MIN_CUTS else cuts[:MIN_CUTS]
+
+    def _cut(self, op: GemmOp, tile: Tile, parts: int, num_warps: int) -> Cut:
+        """How long the busiest SM takes for its tasks, by bytes and by products, against the roofline of the op."""
+        gpu, num_rows, steps = self._gpu, ceil(op.m / tile.m), ceil(num_steps(op, tile) / parts)
+        num_waves = ceil(num_tiles(op, tile) * parts / gpu.num_sms)
+        crowding = num_waves * tile.n * steps * tile.k * gpu.num_sms / (num_rows * op.n * op.k)
+        memory_us = 1e6 * op.weight_rows * op.k * self._workload.dtype.size_bytes / gpu.dram_bytes_per_s
+        product_us = 2e6 * op.m * op.weight_rows * op.k / gpu.tensor_flops_per_s
+        padding = num_rows * multiplied_rows(tile, num_warps // WARPS_PER_GROUP) / op.m
+        columns = tile.n * op.rows_per_column
+        busy_us = crowding * max(memory_us, product_us * padding / tensor_share(columns))
+        if parts > 1:
+            slot_us = tile.m * columns * SUM_BYTES / L2_BYTES_PER_CLOCK / gpu.clock_mhz
+            busy_us += PART_US + (1 + parts) * slot_us
+        return Cut(tile=tile, parts=parts, rate=max(memory_us, product_us) / (busy_us + num_waves * TASK_US))
+
+    def _parts(self, op: GemmOp, tile: Tile) -> tuple[int, ...]:
+        """Numbers of parts of a tile: with more than one all tasks still run at once."""
+        most = min(num_steps(op, tile) // MIN_STEPS_PER_PART, self._gpu.num_sms // num_tiles(op, tile))
+        return tuple(parts for parts in PARTS if parts == 1 or parts <= most)
+
+    def _with_rings(self, cuts: tuple[Cut, ...], num_warps: int) -> Iterator[Tiling]:
+        """Rings as deep as fits and about two thirds of it, without and with a window of half of that."""
+        parts = tuple(cut.parts for cut in cuts)
+        bare = Tiling(
+            engine=Engine.WGMMA,
+            tiles=tuple(cut.tile for cut in cuts),
+            num_stages=2,
+            num_warps=num_warps,
+            split_k=parts if max(parts) > 1 else (),
+        )
+        for rings in dict.fromkeys(self._rings(bare)):
+            tiling = replace(bare, num_stages=rings[0], input_stages=rings[1], window=rings[2])
+            if tiling_problem(self._workload, self._gpu, tiling) is None:
+                yield tiling
+
+    def _rings(self, bare: Tiling) -> Iterator[tuple[int, int, int]]:
+        """(stages of weights, stages of inputs, window)."""
+        for input_stages in INPUT_STAGES if self._rows <= FEW_ROWS else (0,):
+            most = self._deepest(replace(bare, input_stages=input_stages), is_equal=not input_stages)
+            for num_stages in (most, round(most * 2 / 3)):
+                for window in (0, num_stages // 2):
+                    yield num_stages, input_stages or min(num_stages, MAX_INPUT_STAGES), window
+
+    def _deepest(self, tiling: Tiling, *, is_equal: bool) -> int:
+        """The most stages of weights that fit, beside the inputs' ring or with one as deep."""
+        fixed = smem_bytes(self._workload, replace(tiling, num_stages=0))
+        each = smem_bytes(self._workload, replace(tiling, num_stages=1, input_stages=tiling.input_stages + is_equal))
+        return min(MAX_STAGES, max(0, self._gpu.smem_per_cta_bytes - fixed) // (each - fixed))
+
+    def _fitted(self, tiling: Tiling) -> Iterator[Tiling]:
+        """The tiling, with as many stages of its ring of weights as fit; nothing where too few do."""
+        num_stages = min(tiling.num_stages, self._deepest(tiling, is_equal=False))
+        if num_stages >= 2:
+            yield replace(tiling, num_stages=num_stages, window=min(tiling.window, num_stages - 1))
+
+
+def _by_rate(cuts: tuple[Cut, ...]) -> float:
+    """Least where all ops are fast."""
+    return -round(min(cut.rate for cut in cuts) + sum(cut.rate for cut in cuts), 3)
+
+
+def _stage_bytes(op: GemmOp, tile: Tile) -> int:
+    """A stage of weights."""
+    return tile.n * op.rows_per_column * tile.k * 2
+
+
+def _tiles(op: GemmOp, tile_m: int, tile_n: int) -> list[Tile]:
+    """Depths that make stages of weights of a good size; where rows are too few for that, the deepest useful one.
+
+    High tiles have stages of inputs that are as large as the weights', so they take the shallowest.
+    """
+    useful = [Tile(m=tile_m, n=tile_n, k=k) for k in STAGE_DEPTHS if k == STAGE_DEPTHS[0] or 4 * k <= op.k]
+    if tile_m > FEW_ROWS:
+        return useful[:1]
+    fitting = [tile for tile in useful if _stage_bytes(op, tile) <= STAGE_BYTES[1]]
+    return [tile for tile in fitting if _stage_bytes(op, tile) >= STAGE_BYTES[0]] or fitting[-1:]
