@@ -1,4 +1,5 @@
-"""Which of the vendor library's algorithms: its heuristic's first, or the best of those that it offers, by measurement.
+"""Which of the vendor library's algorithms: its heuristic's first, or the best of those that it offers, by measurement;
+and for two products that share nothing, whether one after the other or side by side.
 
 A sample is one of the whole chain, cold as any other, with one op's algorithm changed and the others at their first:
 what differs between two samples is that op. The best of each op are then put together and timed against the first
@@ -9,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from tuner.core.outcome import Metric
 from tuner.core.stats import median, paired_ratios
@@ -37,9 +39,16 @@ class Picked:
     first_us: float
     #: The same with the best of those offered; `first_us` where none was found to be faster.
     best_us: float
+    #: Of the algorithms to be used: the products one after the other, and side by side on two streams, microseconds;
+    #: None where an op reads another's output.
+    one_stream_us: float | None = None
+    two_streams_us: float | None = None
+    #: Whether side by side is how the library is used: where that is ahead.
+    beside: bool = False
 
     def metrics(self, names: Sequence[str]) -> tuple[Metric, ...]:
-        """Both times, and the index of each op's algorithm; `names` are the ops'."""
+        """The times, and the index of each op's algorithm; `names` are the ops'."""
+        by_streams = {"library_one_stream_us": self.one_stream_us, "library_two_streams_us": self.two_streams_us}
         return (
             Metric(tag="library_first_us", unit="us", value=self.first_us),
             Metric(tag="library_best_us", unit="us", value=self.best_us),
@@ -47,6 +56,7 @@ class Picked:
                 Metric(tag=f"library_algorithm_{name}", unit="", value=choice)
                 for name, choice in zip(names, self.choices, strict=True)
             ),
+            *(Metric(tag=tag, unit="us", value=time_us) for tag, time_us in by_streams.items() if time_us is not None),
         )
 
 
@@ -74,14 +84,25 @@ def pick(
     if best == first:
         alone_us = median(variants[first])
         return Picked(choices=first, first_us=alone_us, best_us=alone_us)
-    times = [(sample_us(first), sample_us(best)) for _ in range(CONTEST_ROUNDS)]
-    first_us, best_us = ([pair[side] for pair in times] for side in (0, 1))
-    is_ahead = median(paired_ratios(first_us, best_us)) > 1 + MARGIN
+    first_us, best_us, is_ahead = contest(partial(sample_us, first), partial(sample_us, best))
     return Picked(
         choices=best if is_ahead else first,
-        first_us=median(first_us),
-        best_us=median(best_us if is_ahead else first_us),
+        first_us=first_us,
+        best_us=best_us if is_ahead else first_us,
     )
+
+
+def pick_streams(picked: Picked, one_stream_us: Callable[[], float], two_streams_us: Callable[[], float]) -> Picked:
+    """`picked` with the times of its algorithms one after the other and side by side, by samples of both."""
+    one_us, two_us, is_ahead = contest(one_stream_us, two_streams_us)
+    return replace(picked, one_stream_us=one_us, two_streams_us=two_us, beside=is_ahead)
+
+
+def contest(usual_us: Callable[[], float], other_us: Callable[[], float]) -> tuple[float, float, bool]:
+    """The median times of both by samples in turns, and whether the other is ahead by the margin."""
+    times = [(usual_us(), other_us()) for _ in range(CONTEST_ROUNDS)]
+    usual, other = ([pair[side] for pair in times] for side in (0, 1))
+    return median(usual), median(other), median(paired_ratios(usual, other)) > 1 + MARGIN
 
 
 def first_of(ops: Sequence[object]) -> Choices:

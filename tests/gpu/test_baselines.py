@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import cupy
@@ -144,6 +145,25 @@ def test_the_librarys_best_algorithms_are_never_slower_than_its_first(
     assert all(count >= 1 for count in prepared.library.num_algorithms)
     assert {f"library_algorithm_{op.name}" for op in asked.workload.ops} <= set(figures)
     assert again.best_us <= 1.01 * again.first_us
+
+
+def test_the_library_runs_two_products_that_share_nothing_both_ways_and_keeps_the_better(
+    session: Session, builder: Builder, gpu: Gpu
+) -> None:
+    asked = problem(independent_pair((64, 512, 512), (64, 128, 512)))
+    library = prepare(asked.workload, gpu, Candidate(plan_kind=PlanKind.LIBRARY), builder, {})
+    prepared = session._prepare(asked)
+    picked = prepared.picked
+    times_us = []
+    for beside in (False, True):
+        prepared.library.use(replace(picked, beside=beside))
+        outcome = session.evaluate(asked, library.work).outcome
+        assert isinstance(outcome, Measured), outcome
+        times_us.append(outcome.time_us)
+        tags = {metric.tag for metric in outcome.metrics}
+        assert {"library_one_stream_us", "library_two_streams_us"} <= tags
+    prepared.library.use(picked)
+    assert times_us[picked.beside] <= 1.05 * min(times_us)
 
 
 @pytest.mark.parametrize("dtype", list(Dtype))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from workers.contest import MARGIN, MAX_ROUNDS, MIN_ROUNDS, Choices, pick
+from workers.contest import MARGIN, MAX_ROUNDS, MIN_ROUNDS, Choices, pick, pick_streams
 
 #: [op][algorithm] microseconds.
 TIMES_US = ((50.0, 40.0, 60.0), (30.0, 31.0, 25.0, 29.0))
@@ -69,3 +69,14 @@ def test_rounds_end_with_the_time(seconds_a_sample: float, rounds: int) -> None:
 
     pick([range(3)], sample_us, lambda: now[0])
     assert count[0] == 3 * rounds
+
+
+@pytest.mark.parametrize(("two_us", "beside"), [(50.0, True), (79.9, False), (95.0, False)])
+def test_two_streams_are_taken_where_they_are_ahead_by_the_margin(two_us: float, beside: bool) -> None:
+    picked = pick(OFFERED, sampler(0.02))
+    assert (picked.one_stream_us, picked.beside) == (None, False)
+    assert "library_two_streams_us" not in {metric.tag for metric in picked.metrics(["up", "down"])}
+    both = pick_streams(picked, lambda: 80.0, lambda: two_us)
+    assert (both.choices, both.beside) == (picked.choices, beside)
+    tags = {metric.tag: metric.value for metric in both.metrics(["up", "down"])}
+    assert (tags["library_one_stream_us"], tags["library_two_streams_us"]) == (80.0, two_us)

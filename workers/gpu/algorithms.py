@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from cupy.cuda.runtime import CUDARuntimeError
 
 from tuner.errors import WorkerError
-from workers.contest import Choices, Picked, first_of, pick, with_one
+from workers.contest import Choices, Picked, first_of, pick, pick_streams, with_one
 from workers.gpu.baselines import LibraryRunner
 from workers.gpu.timing import Timer
 
@@ -34,5 +36,17 @@ def pick_algorithms(library: LibraryRunner, timer: Timer) -> Picked:
     first = first_of(counts)
     offered = [[0, *(i for i in range(1, n) if runs(with_one(first, op, i)))] for op, n in enumerate(counts)]
     picked = pick(offered, sample_us)
-    library.choices = picked.choices
+    if library.can_run_beside:
+        picked = _pick_streams(picked, library, timer)
+    library.use(picked)
     return picked
+
+
+def _pick_streams(picked: Picked, library: LibraryRunner, timer: Timer) -> Picked:
+    samples_us = []
+    for beside in (False, True):
+        library.use(replace(picked, beside=beside))
+        graph = timer.capture(library)
+        timer.sample_us(graph)  # loads what is loaded lazily; not counted
+        samples_us.append(partial(timer.sample_us, graph))
+    return pick_streams(picked, *samples_us)

@@ -10,6 +10,7 @@ from cuda.bindings import driver
 
 from tuner.core.outcome import PlanKind
 from tuner.core.workload import Activation, Dtype, GemmOp
+from workers.contest import Picked
 from workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from workers.gpu.data import ProblemData
 from workers.gpu.launch import Kernel, PlanOnDevice, check
@@ -85,31 +86,49 @@ class ChainRunner:
         return next((found for plan in self.plans if (found := plan.overwritten())), "")
 
 
+class SideStream:
+    """A stream that forks off another one and joins it again."""
+
+    def __init__(self) -> None:
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self._forked, self._done = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
+
+    def fork(self, stream: int) -> int:
+        """Follows all that is on `stream` so far; its handle. In a capture it becomes part of the graph by that."""
+        check(driver.cuEventRecord(self._forked.ptr, stream))
+        self.stream.wait_event(self._forked)
+        return int(self.stream.ptr)
+
+    def join(self, stream: int) -> None:
+        """What follows on `stream` follows all that is on this one so far, too."""
+        self._done.record(self.stream)
+        check(driver.cuStreamWaitEvent(stream, self._done.ptr, 0))
+
+
 class StreamsRunner(ChainRunner):
     """Our kernel on two streams: the second launch runs beside the first, behind a gate, and waits tile by tile."""
 
     def __init__(self, kernel: Kernel, plans: tuple[PlanOnDevice, PlanOnDevice]) -> None:
         super().__init__(kernel, plans)
         self._has_signals = plans[0].plan.plan.num_signals > 0
-        self._side = cupy.cuda.Stream(non_blocking=True)
-        self._forked, self._done = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
+        self._side = SideStream()
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
-        """Forks, and joins again: what follows on `stream` follows both launches. In a capture the side stream joins
-        the graph by its wait for the fork."""
+        """Forks, and joins again: what follows on `stream` follows both launches."""
         first, second = self.plans
-        check(driver.cuEventRecord(self._forked.ptr, stream))
-        self._side.wait_event(self._forked)
+        side = self._side.fork(stream)
         first.launch(self._kernel, ops, stream)
         if self._has_signals:
-            first.launch_gate(self._kernel, self._side.ptr)
-        second.launch(self._kernel, ops, self._side.ptr)
-        self._done.record(self._side)
-        check(driver.cuStreamWaitEvent(stream, self._done.ptr, 0))
+            first.launch_gate(self._kernel, side)
+        second.launch(self._kernel, ops, side)
+        self._side.join(stream)
 
 
 class LibraryRunner:
-    """The vendor library's calls, with its own fused epilogue, and one elementwise kernel for what that cannot do."""
+    """The vendor library's calls, with its own fused epilogue, and one elementwise kernel for what that cannot do.
+
+    One after the other; two ops that share nothing also side by side, on two streams.
+    """
 
     def __init__(self, lt: CublasLt, data: ProblemData, epilogue: Any) -> None:
         """`epilogue` is the elementwise kernel `tuner_epilogue`."""
@@ -122,9 +141,21 @@ class LibraryRunner:
         self._gemms = [
             LibraryGemm(lt, op, self._dtype, buffer.bias) for op, buffer in zip(self._ops, buffers, strict=True)
         ]
-        self._workspace = cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8)
+        #: Two products that run side by side must not share one.
+        self._workspaces = [cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8) for _ in range(1 + self.can_run_beside)]
+        self._side = SideStream()
         #: Per op, which of the heuristic's algorithms.
         self.choices = (0,) * len(self._gemms)
+        self._beside = False
+
+    @property
+    def can_run_beside(self) -> bool:
+        """Whether these are two ops of which none reads the other's output."""
+        return len(self._ops) == 2 and self._ops[1].source != self._ops[0].name
+
+    def use(self, picked: Picked) -> None:
+        """Runs as was picked from now on."""
+        self.choices, self._beside = picked.choices, picked.beside
 
     @property
     def num_algorithms(self) -> tuple[int, ...]:
@@ -133,12 +164,26 @@ class LibraryRunner:
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues one product per op."""
-        for op, gemm, choice, sums, buffer in zip(self._ops, self._gemms, self.choices, self._sums, ops, strict=True):
-            out = buffer.c if sums is None else int(sums.data.ptr)
-            workspace = self._workspace.data.ptr
-            gemm.launch(buffer.a, buffer.w, out, buffer.residual, workspace, stream, algorithm=choice)
-            if rest := split_epilogue(op)[1]:
-                self._finish(rest, op, out, buffer)
+        if not self._beside:
+            for index, buffer in enumerate(ops):
+                self._launch(index, buffer, stream, self._workspaces[0])
+            return
+        first, second = ops
+        side = self._side.fork(stream)
+        self._launch(0, first, stream, self._workspaces[0])
+        with self._side.stream:  # where an elementwise kernel goes
+            self._launch(1, second, side, self._workspaces[1])
+        self._side.join(stream)
+
+    def _launch(self, index: int, buffer: OpBuffers, stream: int, workspace: Any) -> None:
+        """Enqueues one op; `stream` is the current one."""
+        op, sums = self._ops[index], self._sums[index]
+        out = buffer.c if sums is None else int(sums.data.ptr)
+        self._gemms[index].launch(
+            buffer.a, buffer.w, out, buffer.residual, workspace.data.ptr, stream, algorithm=self.choices[index]
+        )
+        if rest := split_epilogue(op)[1]:
+            self._finish(rest, op, out, buffer)
 
     def _finish(self, rest: Epilogue, op: GemmOp, sums: int, buffer: OpBuffers) -> None:
         """One pass over the sums, on the current stream."""

@@ -45,7 +45,7 @@ class Prepared:
         self.library = LibraryRunner(lt, self.data, tools.get_function("tuner_epilogue"))
         self.stream = cupy.cuda.Stream(non_blocking=True)
         if picked is not None:
-            self.library.choices = picked.choices
+            self.library.use(picked)
         self.picked = picked or pick_algorithms(self.library, self.timer)
         self.library_graph = self.timer.capture(self.library)
         self._integrity = Integrity(tools, self.data.regions())
