@@ -212,11 +212,19 @@ class SimulatedEvaluator:
         measured = summary(rounds, procedure, truncated=not ending.is_enough(rounds, 0.0))
         return replace(measured, metrics=(*measured.metrics, Metric(tag="noise_free_time", unit="us", value=true_us)))
 
-    def finals(self, problem: Problem, candidates: tuple[Candidate, ...]) -> FinalsTimes:
-        """Interleaved rounds; the second half stands for a fresh process, a little off as a whole."""
+    def finals(
+        self,
+        problem: Problem,
+        candidates: tuple[Candidate, ...],
+        *,
+        num_rounds: int | None = None,
+        energy: bool = True,
+    ) -> FinalsTimes:
+        """Interleaved rounds; the second half stands for a fresh process. Energy has no model here."""
         floor_us = reference_us(problem.workload, self._target.gpu)
         draw = self._random("finals", problem.seed)
-        process_of_round = tuple(2 * index // NUM_FINAL_ROUNDS for index in range(NUM_FINAL_ROUNDS))
+        num_all = 2 * num_rounds if num_rounds else NUM_FINAL_ROUNDS
+        process_of_round = tuple(2 * index // num_all for index in range(num_all))
         drifts = [draw.gauss(0, self._noise) for _ in process_of_round]
         times: list[tuple[float, ...] | None] = []
         reasons = []

@@ -113,7 +113,14 @@ class GpuSupervisor:
             outcome = replace(outcome, metrics=(*outcome.metrics, *_build_metrics(prepared.built)))
         return replace(outcome, stage_s={**stage_s, **outcome.stage_s})
 
-    def finals(self, problem: Problem, candidates: tuple[Candidate, ...]) -> FinalsTimes:
+    def finals(
+        self,
+        problem: Problem,
+        candidates: tuple[Candidate, ...],
+        *,
+        num_rounds: int | None = None,
+        energy: bool = True,
+    ) -> FinalsTimes:
         """The same rounds in the warm child, and again in a fresh one.
 
         Where a finalist takes the child along, each is tried alone, and the finals go on without the guilty.
@@ -124,13 +131,13 @@ class GpuSupervisor:
         works = tuple(prepare(problem.workload, self._target.gpu, c, self._builder, {}).work for c in candidates)
         faults = [""] * len(works)
         try:
-            answer = self._finals_twice(problem, works)
+            answer = self._finals_twice(problem, works, num_rounds or _FINAL_ROUNDS, energy=energy)
         except ChildLost:
             faults = [self._fault_alone(problem, work) for work in works]
             if not any(faults):
                 raise
             innocent = tuple(work for work, fault in zip(works, faults, strict=True) if not fault)
-            answer = self._finals_twice(problem, innocent)
+            answer = self._finals_twice(problem, innocent, num_rounds or _FINAL_ROUNDS, energy=energy)
         rows = iter(zip(answer.times_us, answer.reasons, answer.energy_mj, strict=True))
         told = [(None, fault, None) if fault else next(rows) for fault in faults]
         return replace(
@@ -234,11 +241,13 @@ class GpuSupervisor:
         """
         self._processes.hello()
 
-    def _finals_twice(self, problem: Problem, works: tuple[messages.Work, ...]) -> FinalsTimes:
-        """Warm, energy too, then fresh; the rounds of both, one after the other."""
-        warm = self._finals_once(problem, works, _FINAL_ROUNDS, energy=True)
+    def _finals_twice(
+        self, problem: Problem, works: tuple[messages.Work, ...], num_rounds: int, *, energy: bool
+    ) -> FinalsTimes:
+        """Warm, with the energy, then fresh; the rounds of both, one after the other."""
+        warm = self._finals_once(problem, works, num_rounds, energy=energy)
         self._processes.replace(problem)
-        fresh = self._finals_once(problem, works, _FINAL_ROUNDS)
+        fresh = self._finals_once(problem, works, num_rounds)
         times = tuple(
             None if a is None or b is None else a + b for a, b in zip(warm.times_us, fresh.times_us, strict=True)
         )

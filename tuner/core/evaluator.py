@@ -116,9 +116,16 @@ class Evaluator(Protocol):
         """
         ...
 
-    def finals(self, problem: Problem, candidates: tuple[Candidate, ...]) -> FinalsTimes:
-        """Times all candidates in interleaved rounds, in a warm process and again in a fresh one, and measures the
-        energy of a run, if the evaluator can."""
+    def finals(
+        self,
+        problem: Problem,
+        candidates: tuple[Candidate, ...],
+        *,
+        num_rounds: int | None = None,
+        energy: bool = True,
+    ) -> FinalsTimes:
+        """Times all candidates in interleaved rounds, in a warm process and again in a fresh one (in each
+        `num_rounds`, or as many as are usual), and measures the `energy` of a run, if the evaluator can."""
         ...
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
