@@ -19,7 +19,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-wheel test-gpu lint check sanitize wheel bench-core bench-proof bench-service bench-first-jobs bench-faults bench-measuring bench-noise bench-gpu bench-compile-space clean
+.PHONY: help venv demo serve test test-wheel test-gpu lint check sanitize wheel bench-core bench-proof bench-service bench-first-jobs bench-faults bench-measuring bench-noise bench-gpu bench-finals bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,12 +91,15 @@ bench-measuring: $(VENV)/.dev ## check on this machine's GPU what docs/measuring
 bench-noise: $(VENV)/.dev ## measure one candidate 50 times and one job 10 times on this machine's GPU; writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.noise
 
-# Of bench-gpu: SUITE, ROW, TRIALS, REGIME choose; FORCE=1 searches again what was searched.
+# Of bench-gpu and bench-finals: SUITE and ROW choose rows; FORCE=1 searches again what was searched.
 named = $(foreach name,$(SUITE),--suite $(name)) $(foreach name,$(ROW),--row $(name))
 
 bench-gpu: $(VENV)/.dev ## search the engines' pairs (SUITE= ROW= TRIALS= FORCE=1); writes benchmarks/winners/<gpu>.json
 	@$(BIN)/python -m benchmarks.pairs_search --gpu $(GPU) $(named) $(if $(TRIALS),--trials $(TRIALS)) \
 		$(if $(REGIME),--regime $(REGIME)) $(if $(FORCE),--force)
+
+bench-finals: $(VENV)/.dev ## measure the winners of bench-gpu against every plan kind (8 min); writes benchmarks/results/<gpu>/pairs.json
+	@$(BIN)/python -m benchmarks.pairs_finals --gpu $(GPU) $(named) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours on two cores); writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.compile_space

@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.pairs import SUITES, Row, choose_rows
 from benchmarks.pairs_winners import Winners, best_of
 from benchmarks.report import commit
-from benchmarks.workbench import Guesses, Ready, Watch, Workbench, open_workbench
+from benchmarks.workbench import BUILD_CACHE, Guesses, Ready, Watch, Workbench, open_workbench
 from tuner.core.evaluator import Problem
 from tuner.core.job import Trial
 from tuner.core.outcome import Candidate, Measured, PlanKind, Rejected
@@ -37,8 +37,6 @@ from tuner.service.finals import best_speedup
 #: Candidates on their way at a time: enough to keep the compilers busy, few enough to learn from the others.
 DEPTH = 8
 SEED = 0
-#: Build cache, kept from run to run.
-BUILD_CACHE = Path("build/bench-cache")
 
 
 class RowSearch:
@@ -208,7 +206,7 @@ def main() -> None:
     arguments = parser.parse_args()
     watch = Watch()
     with open_workbench(arguments.gpu, BUILD_CACHE) as bench:
-        path = arguments.winners or Path(f"benchmarks/winners/{bench.evaluator.target.id.replace(':', '-')}.json")
+        path = arguments.winners or bench.winners_file
         winners = Winners(path)
         chosen = choose_rows(arguments.suite, arguments.row)
         rows = [row for row in chosen if arguments.force or winners.num_trials(row) < arguments.trials]

@@ -24,6 +24,8 @@ from workers.build import Builder
 from workers.candidates import Prepared, try_prepare
 from workers.supervisor import GpuSupervisor
 
+#: Kept from run to run.
+BUILD_CACHE = Path("build/bench-cache")
 #: What a candidate is made ready into; None where nothing is built, as for the simulated twin.
 Ready = Prepared | Rejected | Failed | None
 
@@ -63,6 +65,11 @@ class Workbench:
         if ready is None or not isinstance(self.evaluator, GpuSupervisor):
             return self.evaluator.evaluate(problem, candidate, incumbent)
         return self.evaluator.measure(problem, ready, incumbent)
+
+    @property
+    def winners_file(self) -> Path:
+        """Where this card's winners lie."""
+        return Path(f"benchmarks/winners/{self.evaluator.target.id.replace(':', '-')}.json")
 
     def close(self) -> None:
         """Ends processes and threads."""

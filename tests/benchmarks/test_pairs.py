@@ -13,7 +13,8 @@ import pytest
 from benchmarks.pairs import ROWS, SUITES, choose_rows
 from benchmarks.pairs_search import search_rows
 from benchmarks.pairs_winners import NUM_KEPT, Winners, best_of, distance
-from benchmarks.workbench import Workbench, open_workbench
+from benchmarks.setting import twin_of
+from benchmarks.workbench import Workbench
 from tuner.core.gpu import CATALOGUE
 from tuner.core.outcome import Candidate, Outcome, PlanKind
 from tuner.core.procedure import Regime
@@ -27,8 +28,11 @@ H200 = CATALOGUE["h200"]
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Workbench]:
-    with open_workbench("simulated:h200", tmp_path / "cache") as bench:
-        yield bench
+    twin = twin_of("simulated:h200")
+    assert twin is not None
+    bench = Workbench(twin, tmp_path / "cache")
+    yield bench
+    bench.close()
 
 
 def test_the_rows_are_those_that_were_agreed_on() -> None:
