@@ -6,6 +6,7 @@ own.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,8 +92,11 @@ def contests(tools_cubin: bytes, uuid: str, asked: list[Problem]) -> list[Contes
     import cupy
 
     from workers.gpu.card import CardView
-    from workers.gpu.cublaslt import CublasLt
+    from workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt
     from workers.gpu.session import Prepared
+
+    # PyTorch gives its products without a bias as much by itself; KiB, read when it is first used.
+    os.environ["CUBLASLT_WORKSPACE_SIZE"] = str(WORKSPACE_BYTES // 1024)
 
     tools = cupy.cuda.function.Module()
     tools.load(tools_cubin)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from tuner.core.outcome import Metric
 from tuner.core.stats import median, paired_ratios
@@ -20,8 +19,6 @@ from tuner.core.stats import median, paired_ratios
 MIN_ROUNDS, MAX_ROUNDS = 2, 6
 #: Seconds after which no further round begins.
 ROUNDS_S = 0.5
-#: Rounds of the best against the first.
-CONTEST_ROUNDS = 9
 #: The best is taken where it is faster by more than this.
 MARGIN = 0.005
 
@@ -60,12 +57,20 @@ class Picked:
         )
 
 
+#: Times of both in the same rounds, microseconds: the usual way's, and the other's.
+Rounds = tuple[Sequence[float], Sequence[float]]
+
+
 def pick(
     offered: Sequence[Sequence[int]],
     sample_us: Callable[[Choices], float],
+    rounds_us: Callable[[Choices, Choices], Rounds],
     clock: Callable[[], float] = time.perf_counter,
 ) -> Picked:
-    """Chooses by samples; `offered` are the algorithms of each op that run, the heuristic's first (0) among them."""
+    """Chooses by samples; `offered` are the algorithms of each op that run, the heuristic's first (0) among them.
+
+    `rounds_us` times the first against the best in the objective's power state: under sustained load another may win.
+    """
     first = first_of(offered)
     variants = {first: list[float]()}
     for op, algorithms in enumerate(offered):
@@ -84,7 +89,7 @@ def pick(
     if best == first:
         alone_us = median(variants[first])
         return Picked(choices=first, first_us=alone_us, best_us=alone_us)
-    first_us, best_us, is_ahead = contest(partial(sample_us, first), partial(sample_us, best))
+    first_us, best_us, is_ahead = contest(rounds_us(first, best))
     return Picked(
         choices=best if is_ahead else first,
         first_us=first_us,
@@ -92,16 +97,15 @@ def pick(
     )
 
 
-def pick_streams(picked: Picked, one_stream_us: Callable[[], float], two_streams_us: Callable[[], float]) -> Picked:
-    """`picked` with the times of its algorithms one after the other and side by side, by samples of both."""
-    one_us, two_us, is_ahead = contest(one_stream_us, two_streams_us)
+def pick_streams(picked: Picked, rounds_us: Rounds) -> Picked:
+    """`picked` with the times of its algorithms one after the other and side by side, by rounds of both."""
+    one_us, two_us, is_ahead = contest(rounds_us)
     return replace(picked, one_stream_us=one_us, two_streams_us=two_us, beside=is_ahead)
 
 
-def contest(usual_us: Callable[[], float], other_us: Callable[[], float]) -> tuple[float, float, bool]:
-    """The median times of both by samples in turns, and whether the other is ahead by the margin."""
-    times = [(usual_us(), other_us()) for _ in range(CONTEST_ROUNDS)]
-    usual, other = ([pair[side] for pair in times] for side in (0, 1))
+def contest(rounds_us: Rounds) -> tuple[float, float, bool]:
+    """The median times of both, and whether the other is ahead by the margin."""
+    usual, other = rounds_us
     return median(usual), median(other), median(paired_ratios(usual, other)) > 1 + MARGIN
 
 

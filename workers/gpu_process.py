@@ -30,6 +30,9 @@ _GRACE_S = 2.0
 #: What the process runs: pipe, UUID of the card, process id of the supervisor.
 Main = Callable[[Connection, str, int], None]
 
+#: Problems whose library algorithms are remembered.
+_MAX_PICKED = 64
+
 
 class ChildLost(WorkerError):
     """The process died, or was killed at its deadline."""
@@ -141,8 +144,8 @@ class GpuProcesses:
         #: The problem that it holds, or was sent.
         self._problem: Problem | None = None
         self._is_preparing = False
-        #: What was picked for the last problem.
-        self._picked: tuple[Problem, Picked] | None = None
+        #: What was picked for the problems seen, the last ones last.
+        self._picked: dict[Problem, Picked] = {}
         self._start_by = 0.0
 
     @property
@@ -178,7 +181,9 @@ class GpuProcesses:
             raise WorkerError(f"while it prepared the problem: {lost}") from lost
         if isinstance(answer, messages.PrepareAnswer):
             if answer.picked:
-                self._picked = problem, answer.picked
+                self._picked[problem] = answer.picked
+                while len(self._picked) > _MAX_PICKED:
+                    del self._picked[next(iter(self._picked))]
             return None
         self.replace(None)
         return answer
@@ -232,8 +237,7 @@ class GpuProcesses:
         self._spare = GpuProcess(self._uuid, self._main)
 
     def _send_problem(self, process: GpuProcess, problem: Problem) -> None:
-        picked = self._picked[1] if self._picked and self._picked[0] == problem else None
-        process.send(messages.PrepareRequest(problem=problem, picked=picked), self._prepare_s)
+        process.send(messages.PrepareRequest(problem=problem, picked=self._picked.get(problem)), self._prepare_s)
         self._problem, self._is_preparing = problem, True
 
     def _started(self) -> GpuProcess:

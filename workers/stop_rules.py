@@ -15,9 +15,9 @@ class StopRule:
     """When a series of rounds is long enough: a pure function of the ratios so far."""
 
     #: At least so many rounds, whatever they say.
-    min_rounds: int = 12
+    min_rounds: int = 24
     #: At most so many.
-    max_rounds: int = 60
+    max_rounds: int = 96
     #: Enough when the relative standard error of the median ratio is below this.
     rel_error: float = 0.002
     #: Seconds after which it stops, once `min_rounds` are there.
@@ -54,5 +54,5 @@ class HopelessRule:
 def stop_rule(regime: Regime) -> StopRule:
     """In sustained a round costs its load, so there are fewer."""
     if regime is Regime.SUSTAINED:
-        return StopRule(min_rounds=4, max_rounds=8, rel_error=0.003, seconds=0.8)
+        return StopRule(min_rounds=5, max_rounds=10, rel_error=0.003, seconds=1.0)
     return StopRule()

@@ -1,15 +1,27 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
-from workers.contest import MARGIN, MAX_ROUNDS, MIN_ROUNDS, Choices, pick, pick_streams
+from workers.contest import MARGIN, MAX_ROUNDS, MIN_ROUNDS, Choices, Picked, pick_streams
+from workers.contest import pick as pick_by
 
 #: [op][algorithm] microseconds.
 TIMES_US = ((50.0, 40.0, 60.0), (30.0, 31.0, 25.0, 29.0))
 OFFERED = tuple(range(len(op)) for op in TIMES_US)
+
+
+def pick(offered: Sequence[Sequence[int]], sample_us: Callable[[Choices], float], **clock: Any) -> Picked:
+    """With nine rounds of the same samples as a contest."""
+    return pick_by(
+        offered,
+        sample_us,
+        lambda first, best: ([sample_us(first) for _ in range(9)], [sample_us(best) for _ in range(9)]),
+        **clock,
+    )
 
 
 def sampler(noise: float, times_us: tuple[tuple[float, ...], ...] = TIMES_US) -> Callable[[Choices], float]:
@@ -67,7 +79,7 @@ def test_rounds_end_with_the_time(seconds_a_sample: float, rounds: int) -> None:
         count[0] += 1
         return 80.0
 
-    pick([range(3)], sample_us, lambda: now[0])
+    pick([range(3)], sample_us, clock=lambda: now[0])
     assert count[0] == 3 * rounds
 
 
@@ -76,7 +88,7 @@ def test_two_streams_are_taken_where_they_are_ahead_by_the_margin(two_us: float,
     picked = pick(OFFERED, sampler(0.02))
     assert (picked.one_stream_us, picked.beside) == (None, False)
     assert "library_two_streams_us" not in {metric.tag for metric in picked.metrics(["up", "down"])}
-    both = pick_streams(picked, lambda: 80.0, lambda: two_us)
+    both = pick_streams(picked, ([80.0] * 9, [two_us] * 9))
     assert (both.choices, both.beside) == (picked.choices, beside)
     tags = {metric.tag: metric.value for metric in both.metrics(["up", "down"])}
     assert (tags["library_one_stream_us"], tags["library_two_streams_us"]) == (80.0, two_us)

@@ -112,11 +112,11 @@ def test_what_was_picked_for_a_problem_is_told_to_the_next_one_and_not_for_anoth
     processes = started("keeps what was picked")
     for told_us in (2.0, 3.0, 4.0):
         processes.ready(PROBLEM)
-        assert processes._picked is not None
-        assert processes._picked[1].first_us == told_us
+        assert processes._picked[PROBLEM].first_us == told_us
         processes.replace(PROBLEM)
     processes.ready(OTHER)
-    assert processes._picked[1].first_us == 2.0
+    assert processes._picked[OTHER].first_us == 2.0
+    assert processes._picked[PROBLEM].first_us == 4.0
 
 
 def test_a_dead_spare_is_made_up_for(started: Started) -> None:

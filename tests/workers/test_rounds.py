@@ -88,7 +88,7 @@ def test_dropped_rounds_condemn_nobody() -> None:
     dropped = tuple(Round(time_us=10.0, library_us=1.0, dropped=DropReason.SLOW_CLOCK) for _ in range(10))
     assert not ending(1.0).is_truncation(dropped)
     assert not ending(1.0).is_enough(dropped, 0.0)
-    assert ending(1.0).is_enough(dropped * 6, 0.0)
+    assert ending(1.0).is_enough(dropped * 10, 0.0)
 
 
 def test_a_candidate_as_good_as_the_incumbent_is_hardly_ever_truncated() -> None:

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from cupy.cuda.runtime import CUDARuntimeError
 
+from tuner.core.procedure import Regime
 from tuner.errors import WorkerError
-from workers.contest import Choices, Picked, first_of, pick, pick_streams, with_one
+from workers.contest import Choices, Picked, Rounds, first_of, pick, pick_streams, with_one
 from workers.gpu.baselines import LibraryRunner
 from workers.gpu.timing import Timer
+
+#: Rounds of one way of using the library against another.
+CONTEST_ROUNDS = {Regime.BURST: 15, Regime.SUSTAINED: 5}
 
 
 def pick_algorithms(library: LibraryRunner, timer: Timer) -> Picked:
     """What `workers.contest` picks; `library` uses it afterwards."""
     graphs: dict[Choices, Any] = {}
 
-    def sample_us(choices: Choices) -> float:
+    def captured(choices: Choices) -> Any:
         if choices not in graphs:
             library.choices = choices
             graphs[choices] = timer.capture(library)
             timer.sample_us(graphs[choices])  # loads what is loaded lazily; not counted
-        return timer.sample_us(graphs[choices])
+        return graphs[choices]
+
+    def sample_us(choices: Choices) -> float:
+        return timer.sample_us(captured(choices))
 
     def runs(choices: Choices) -> bool:
         try:
@@ -35,7 +41,7 @@ def pick_algorithms(library: LibraryRunner, timer: Timer) -> Picked:
     counts = library.num_algorithms
     first = first_of(counts)
     offered = [[0, *(i for i in range(1, n) if runs(with_one(first, op, i)))] for op, n in enumerate(counts)]
-    picked = pick(offered, sample_us)
+    picked = pick(offered, sample_us, lambda a, b: _rounds_us(timer, captured(a), captured(b)))
     if library.can_run_beside:
         picked = _pick_streams(picked, library, timer)
     library.use(picked)
@@ -43,10 +49,15 @@ def pick_algorithms(library: LibraryRunner, timer: Timer) -> Picked:
 
 
 def _pick_streams(picked: Picked, library: LibraryRunner, timer: Timer) -> Picked:
-    samples_us = []
+    graphs = []
     for beside in (False, True):
         library.use(replace(picked, beside=beside))
-        graph = timer.capture(library)
-        timer.sample_us(graph)  # loads what is loaded lazily; not counted
-        samples_us.append(partial(timer.sample_us, graph))
-    return pick_streams(picked, *samples_us)
+        graphs.append(timer.capture(library))
+    return pick_streams(picked, _rounds_us(timer, *graphs))
+
+
+def _rounds_us(timer: Timer, usual: Any, other: Any) -> Rounds:
+    num_rounds = CONTEST_ROUNDS[timer.data.problem.objective.regime]
+    tracks = timer.rounds([usual, other], lambda tracks, _: len(tracks[0]) >= num_rounds)
+    usual_us, other_us = ([sample.time_us for sample in track] for track in tracks)
+    return usual_us, other_us

@@ -1,8 +1,9 @@
 """How long: chains of launches in graphs, interleaved with the library round by round.
 
-A sample is one graph launch of `chain_length` runs on distinct weights, between two events; a delay kernel in front of
-the first event keeps the host's launch latency out. Its time over the chain's length is the time of one run. Every SM's
-cycle counter and the global timer are read in front of the delay and behind the second event: the clock of the sample.
+A sample is a graph launch of `chain_length` runs on distinct weights, between two events, or several under sustained
+load; a delay kernel in front of the first event keeps the host's launch latency out. Its time over the number of runs
+is the time of one run. Every SM's cycle counter and the global timer are read in front of the delay and behind the
+second event: the clock of the sample.
 
 What the L2 holds (`Cold`, `Warm`) and which power state the card is in (`Burst`, `Sustained`) are objects that a timer
 is given; nothing else knows how they are brought about.
@@ -10,6 +11,7 @@ is given; nothing else knows how they are brought about.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
@@ -29,6 +31,8 @@ _DELAY_CYCLES = 90_000
 _BURST_PAUSE_S = 0.002
 #: Load of the same kind in front of every sample in sustained, seconds: the card settles at its power limit.
 _SUSTAINED_LOAD_S = 0.08
+#: Length of a sample in sustained, microseconds: longer than the power limiter's swings about its mean.
+_SUSTAINED_SAMPLE_US = 10_000.0
 _FLUSH_CTAS = 1024
 #: SMs that a reading has room for; `%smid` of a larger card's others is left out.
 _MAX_SMS = 256
@@ -70,6 +74,10 @@ class PowerState(Protocol):
         """Before each sample, which is of `graph`."""
         ...
 
+    def num_launches(self, chain_us: float) -> int:
+        """Launches of a graph of this length that make a sample."""
+        ...
+
     def event_bits(self, timer: Timer) -> int:
         """The driver's reasons for the clocks, asked while a sample runs; 0 where they do not matter."""
         ...
@@ -85,6 +93,10 @@ class Burst:
 
     def before_sample(self, timer: Timer, graph: Any) -> None:
         """Nothing: the round's samples follow each other at once."""
+
+    def num_launches(self, chain_us: float) -> int:
+        """One: a longer sample would heat the card."""
+        return 1
 
     def event_bits(self, timer: Timer) -> int:
         """The clock itself says enough."""
@@ -103,6 +115,10 @@ class Sustained:
         for _ in timer.keep_busy(graph):
             if time.perf_counter() > end:
                 return
+
+    def num_launches(self, chain_us: float) -> int:
+        """Enough to average over the limiter's swings."""
+        return max(1, math.ceil(_SUSTAINED_SAMPLE_US / chain_us))
 
     def event_bits(self, timer: Timer) -> int:
         """A slowdown for heat spoils a sample; the power cap does not."""
@@ -167,23 +183,26 @@ class Timer:
         vectors = self.data.flush_buffer.nbytes // 16
         self._flush((_FLUSH_CTAS,), (256,), (self.data.flush_buffer, cupy.int64(vectors), self._sink))
 
-    def sample(self, graph: Any, power: PowerState | None = None) -> Sample:
-        """One sample; `power` is asked for the driver's reasons while it runs."""
+    def sample(self, graph: Any, power: PowerState | None = None, num_launches: int = 1) -> Sample:
+        """One sample; `power` is asked for the driver's reasons while it runs. Where the L2 must be brought into its
+        state in front of every chain, a sample is one launch."""
+        num_launches = 1 if self.data.needs_flush else num_launches
         self._num_samples += 1
         with self.stream:
             self._l2.enqueue(self, graph)
             self._enqueue_reading(0)
             self.lead_in(flush=False)
             self._begin.record(self.stream)
-            graph.launch(self.stream)
+            for _ in range(num_launches):
+                graph.launch(self.stream)
             self._end.record(self.stream)
             self._enqueue_reading(1)
             event_bits = power.event_bits(self) if power else 0
             front, behind = self._readings.get()
         self._end.synchronize()
-        chain_us = 1e3 * float(cupy.cuda.get_elapsed_time(self._begin, self._end))
+        elapsed_us = 1e3 * float(cupy.cuda.get_elapsed_time(self._begin, self._end))
         return Sample(
-            time_us=chain_us / self.data.chain_length,
+            time_us=elapsed_us / (num_launches * self.data.chain_length),
             clock_mhz=mean_clock_mhz(front, behind, self._num_samples),
             event_bits=event_bits,
         )
@@ -201,8 +220,7 @@ class Timer:
 
         `is_over` sees the samples so far and the seconds since the start.
         """
-        for graph in graphs:
-            self.sample(graph)  # loads what is loaded lazily; not counted
+        chains_us = [self.sample_us(graph) * self.data.chain_length for graph in graphs]  # loads what is lazy, too
         tracks: list[list[Sample]] = [[] for _ in graphs]
         start = time.perf_counter()
         while not is_over(tracks, time.perf_counter() - start):
@@ -210,7 +228,8 @@ class Timer:
             first = len(tracks[0]) % len(graphs)
             for i in [*range(first, len(graphs)), *range(first)]:
                 self._power.before_sample(self, graphs[i])
-                tracks[i].append(self.sample(graphs[i], self._power))
+                num_launches = self._power.num_launches(chains_us[i])
+                tracks[i].append(self.sample(graphs[i], self._power, num_launches))
         return tracks
 
     def keep_busy(self, graph: Any, launches_a_turn: int = 1) -> Iterator[int]:
