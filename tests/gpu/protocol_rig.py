@@ -1,0 +1,167 @@
+"""The protocol test's kernel, tables and records on a card; launched by what launches candidates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from tests.gpu.protocol import RUN, VIOLATION, Launches, Record, source, tables_of
+from tests.gpu.protocol_cases import CASES
+from tests.gpu.protocol_faults import Mutant
+from tuner.core.gpu import Gpu
+from tuner.core.launches import plans_for
+from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.schedule import Schedule
+from tuner.core.verify import VerifiedPlan
+from workers.build import Builder
+from workers.gpu.baselines import ChainRunner, runner_of
+from workers.gpu.launch import Kernel, PlanOnDevice
+from workers.messages import Work
+from workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES, OpBuffers
+
+#: SM clock cycles of the pauses: up to 5 microseconds, and 50 in one of 32.
+SHORT_CYCLES, LONG_CYCLES = 8_000, 80_000
+#: Of a slow unit: ten times and more what all else in a launch takes.
+SLOW_CYCLES = 4_000_000
+
+#: Where the two launches that share a workspace have their counters of draws, 32-bit words.
+_DRAWN_AT = (0, 16)
+#: NaN, in fp16.
+_POISON = 0x7FFF
+
+
+class Rig:
+    """One tiling, run after run; the words are numbered on from the first run to the last."""
+
+    def __init__(self, case: str, builder: Builder, gpu: Gpu, mutant: Mutant | None = None) -> None:
+        """Builds the kernel, with a statement of the engine changed where a mutant is given."""
+        self.workload, self.tiling = CASES[case]
+        self.tables = tables_of(self.workload, self.tiling)
+        self.gpu = gpu
+        text = source(self.workload, self.tiling)
+        self._cubin = builder.build(mutant.applied(text) if mutant else text, gpu.arch).cubin
+        self._kernel = Kernel(self._cubin, num_threads=self.tiling.num_threads, smem_bytes=0)
+        reads = self.tables.reads
+        self._reads_begin = cupy.asarray(np.cumsum([0, *map(len, reads)]).astype(np.int32))
+        self._reads = cupy.asarray(np.array([tile for read in reads for tile in read], dtype=np.int32))
+        self._words = cupy.zeros(self.tables.first_tile[-1], dtype=cupy.uint32)
+        self._times_done = cupy.zeros(self.tables.first_unit[-1], dtype=cupy.uint32)
+        self._violation = cupy.zeros(VIOLATION.itemsize // 4, dtype=cupy.uint32)
+        self._operands = [
+            [cupy.zeros(size, dtype=cupy.uint16) for size in (op.m * op.k, op.n * op.k, op.m * op.n)]
+            for op in self.workload.ops
+        ]
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._number = 0
+
+    def fused(self, chosen: Schedule) -> VerifiedPlan:
+        """The plan of one launch."""
+        (plan,) = plans_for(self.workload, self.gpu, Candidate(plan_kind=PlanKind.FUSED, schedule=chosen))
+        return plan
+
+    def runner(
+        self,
+        *plans: VerifiedPlan,
+        kind: PlanKind = PlanKind.FUSED,
+        spin_limit_cycles: int = DEFAULT_SPIN_LIMIT_CYCLES,
+    ) -> ChainRunner:
+        """The plans, launched like a candidate of this kind, on counters of zero."""
+        work = Work(
+            plan_kind=kind,
+            tiling=self.tiling,
+            plans=plans,
+            cubin=self._cubin,
+            num_threads=self.tiling.num_threads,
+            smem_bytes=0,
+            spin_limit_cycles=spin_limit_cycles,
+        )
+        return runner_of(work, self._kernel)
+
+    def run(self, runner: ChainRunner, num_runs: int, *, slow_unit: int = -1, slow_cycles: int = SLOW_CYCLES) -> Record:
+        """So many runs, enqueued back to back; the first one meets counters of zero."""
+        begin_ns = cupy.zeros((num_runs, self._times_done.size), dtype=cupy.uint64)
+        end_ns = cupy.zeros((num_runs, self._words.size), dtype=cupy.uint64)
+        self._words.fill(self._number)
+        self._times_done.fill(0)
+        self._violation.fill(0)
+        each = np.arange(num_runs)
+        table = np.zeros(num_runs, dtype=RUN)
+        for name in ("words", "reads_begin", "reads", "times_done", "violation"):
+            table[name] = getattr(self, f"_{name}").data.ptr
+        table["begin_ns"] = begin_ns.data.ptr + begin_ns.strides[0] * each
+        table["end_ns"] = end_ns.data.ptr + end_ns.strides[0] * each
+        table["number"], table["epoch"] = self._number + 1 + each, each
+        table["slow_unit"], table["slow_cycles"] = slow_unit, slow_cycles
+        table["short_cycles"], table["long_cycles"] = SHORT_CYCLES, LONG_CYCLES
+        for name in ("first_tile", "first_unit", "num_columns", "num_parts"):
+            table[name][:, : len(self.workload.ops)] = getattr(self.tables, name)[: len(self.workload.ops)]
+        runs = cupy.asarray(table.view(np.uint8))
+        cupy.cuda.Device().synchronize()  # what was written so far is on another stream
+        for number in range(num_runs):
+            runner.enqueue(self._ops(int(runs.data.ptr) + number * RUN.itemsize), self._stream.ptr)
+        cupy.cuda.Device().synchronize()
+        self._number += num_runs
+        return Record(
+            last_number=self._number,
+            num_runs=num_runs,
+            violation=self._violation.get().view(VIOLATION)[0],
+            abort=runner.abort_record(),
+            words=_signed(self._words),
+            times_done=_signed(self._times_done),
+            begin_ns=_signed(begin_ns),
+            end_ns=_signed(end_ns),
+            signals=tuple(plans[0].signals().tolist() for plans in _by_workspace(runner)),
+            draws=tuple(
+                int(plan._workspace.words[at : at + 2].get().view(np.uint64)[0])
+                for plans in _by_workspace(runner)
+                for plan, at in zip(plans, _DRAWN_AT, strict=False)
+            ),
+        )
+
+    def _ops(self, run_address: int) -> tuple[OpBuffers, ...]:
+        """The operands, and where the first op would have its residual the address of a `Run`."""
+        return tuple(
+            OpBuffers(
+                a=int(a.data.ptr),
+                w=int(w.data.ptr),
+                bias=0,
+                c=int(c.data.ptr),
+                residual=0 if index else run_address,
+                m=op.m,
+                n=op.n,
+                k=op.k,
+            )
+            for index, (op, (a, w, c)) in enumerate(zip(self.workload.ops, self._operands, strict=True))
+        )
+
+    def is_poisoned(self) -> bool:
+        """Whether every element of every output is NaN; they are zero again afterwards."""
+        outputs = [operands[-1] for operands in self._operands]
+        poisoned = all(bool((output == _POISON).all()) for output in outputs)
+        for output in outputs:
+            output.fill(0)
+        return poisoned
+
+
+def clear_counters(runner: ChainRunner) -> None:
+    """What is done to a workspace after an abort."""
+    for first, *_ in _by_workspace(runner):
+        first._workspace.words.fill(0)
+
+
+def launches_of(runner: ChainRunner) -> Launches:
+    """The plans of a runner's launches, by workspace."""
+    return tuple(tuple(plan.plan.plan for plan in plans) for plans in _by_workspace(runner))
+
+
+def _by_workspace(runner: ChainRunner) -> list[list[PlanOnDevice]]:
+    shared: dict[int, list[PlanOnDevice]] = {}
+    for plan in runner.plans:
+        shared.setdefault(plan._workspace.address, []).append(plan)
+    return list(shared.values())
+
+
+def _signed(array: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return array.get().astype(np.int64)  # type: ignore[no-any-return]

@@ -1,0 +1,105 @@
+"""Plans run for their protocol alone on a card: nobody reads too early, nothing is lost, and planted faults show."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gpu.helpers import forged
+from tests.gpu.protocol import faults
+from tests.gpu.protocol_cases import CASES, candidates, few_ctas, plain_schedules
+from tests.gpu.protocol_faults import MUTANTS, Fault, plant
+from tuner.core.gpu import Gpu
+from tuner.core.launches import plans_for
+from workers.build import Builder
+from workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES
+
+pytest.importorskip("cupy")
+
+from tests.gpu.protocol_rig import SLOW_CYCLES, Rig, clear_counters, launches_of
+from workers.gpu.baselines import ChainRunner
+
+#: Of one plan, back to back.
+NUM_RUNS = 30
+#: Many times what a wait of a right plan takes, without a slow tile.
+SHORT_SPIN_CYCLES = SLOW_CYCLES
+
+
+def check(rig: Rig, runner: ChainRunner, num_runs: int, what: str) -> None:
+    """Runs that keep the protocol."""
+    found = faults(rig.run(runner, num_runs), rig.tables, launches_of(runner))
+    assert found == [], what
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_ordering_and_every_kind_of_launch_keeps_the_protocol(builder: Builder, gpu: Gpu, case: str) -> None:
+    rig = Rig(case, builder, gpu)
+    for candidate in candidates(case, gpu):
+        plans = plans_for(rig.workload, gpu, candidate)
+        check(rig, rig.runner(*plans, kind=candidate.plan_kind), NUM_RUNS, str(candidate))
+
+
+@pytest.mark.parametrize("fault", [Fault.TOO_LOW, Fault.REMOVED])
+@pytest.mark.parametrize("case", ["a pair", "tall producers", "tall readers", "parts"])
+def test_a_wait_that_is_too_short_or_missing_shows_as_a_stale_read(
+    builder: Builder, gpu: Gpu, case: str, fault: Fault
+) -> None:
+    rig = Rig(case, builder, gpu)
+    for name, chosen in plain_schedules(case).items():
+        good = rig.fused(chosen)
+        planted = plant(good.plan, rig.tables, fault)
+        runner = rig.runner(forged(good, planted.plan.words))
+        record = rig.run(runner, 2, slow_unit=planted.slow_unit)
+        found = faults(record, rig.tables, launches_of(runner))
+        assert record.abort is None, (name, found)
+        count, kind, task, unit, tile, seen, expected, _ = record.violation.item()
+        assert count >= 1, (name, found)
+        assert (kind, expected - seen) == (1, 1), (name, found)
+        assert task in planted.tasks, (name, found)
+        assert tile in rig.tables.reads[unit], (name, found)
+        assert fault is Fault.REMOVED or f"before tile {planted.slow_tile} was there" in found[-1], (name, found)
+
+
+@pytest.mark.parametrize("case", ["a pair", "parts"])
+def test_a_wait_that_is_too_long_is_stopped_named_and_survived(builder: Builder, gpu: Gpu, case: str) -> None:
+    rig = Rig(case, builder, gpu)
+    for name, chosen in plain_schedules(case).items():
+        good = rig.fused(chosen)
+        planted = plant(good.plan, rig.tables, Fault.TOO_HIGH)
+        runner = rig.runner(forged(good, planted.plan.words), spin_limit_cycles=SHORT_SPIN_CYCLES)
+        rig.run(runner, 1)
+        abort = runner.plans[0].abort_record()
+        assert abort is not None, name
+        assert abort.task in planted.tasks, (name, abort)
+        assert abort.signal in planted.signals, (name, abort)
+        assert abort.expected == abort.seen + 1 == planted.num_posts + 1, (name, abort)
+        assert rig.is_poisoned(), name
+        check(rig, rig.runner(good), 3, name)
+
+
+@pytest.mark.parametrize("case", ["a pair", "parts"])
+def test_a_launch_is_right_again_once_the_counters_of_an_aborted_one_are_zero(
+    builder: Builder, gpu: Gpu, case: str
+) -> None:
+    """A right plan, one tile of which takes longer than a wait may last."""
+    rig = Rig(case, builder, gpu)
+    for name, chosen in plain_schedules(case).items():
+        good = rig.fused(chosen)
+        slow = plant(good.plan, rig.tables, Fault.TOO_HIGH)
+        runner = rig.runner(good, spin_limit_cycles=SHORT_SPIN_CYCLES)
+        rig.run(runner, 1, slow_unit=slow.slow_unit, slow_cycles=10 * SHORT_SPIN_CYCLES)
+        abort = runner.plans[0].abort_record()
+        assert abort is not None, name
+        assert (abort.signal, abort.seen, abort.expected) == (slow.signal, slow.num_posts - 1, slow.num_posts), name
+        assert rig.is_poisoned(), name
+        clear_counters(runner)
+        runner.plans[0].spin_limit_cycles = DEFAULT_SPIN_LIMIT_CYCLES
+        check(rig, runner, 3, name)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_wrong_statement_of_the_engine_shows(builder: Builder, gpu: Gpu, name: str) -> None:
+    mutant = MUTANTS[name]
+    for change, expected in ((None, {0}), (mutant, {0, mutant.kind})):
+        rig = Rig(mutant.case, builder, gpu, change)
+        records = [rig.run(rig.runner(rig.fused(chosen)), NUM_RUNS) for chosen in few_ctas(mutant.case, gpu)]
+        assert {0, *(int(record.violation["kind"]) for record in records)} == expected
