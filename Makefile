@@ -91,18 +91,19 @@ bench-measuring: $(VENV)/.dev ## check on this machine's GPU what docs/measuring
 bench-noise: $(VENV)/.dev ## measure one candidate 50 times and one job 10 times on this machine's GPU; writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.noise
 
-# Of bench-gpu and bench-finals: SUITE and ROW choose rows; FORCE=1 searches again what was searched.
+# Of bench-gpu and bench-finals: SUITE and ROW choose rows; after SECONDS none is begun; FORCE=1 searches again what was searched.
 named = $(foreach name,$(SUITE),--suite $(name)) $(foreach name,$(ROW),--row $(name))
 
 bench-gpu: $(VENV)/.dev ## search the engines' pairs (SUITE= ROW= TRIALS= FORCE=1); writes benchmarks/winners/<gpu>.json
 	@$(BIN)/python -m benchmarks.pairs_search --gpu $(GPU) $(named) $(if $(TRIALS),--trials $(TRIALS)) \
-		$(if $(REGIME),--regime $(REGIME)) $(if $(FORCE),--force)
+		$(if $(REGIME),--regime $(REGIME)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(FORCE),--force)
 
 results: $(VENV)/.dev ## redraw docs/results.md from benchmarks/results/h200/pairs.json
 	@$(BIN)/python -m benchmarks.pairs_page
 
 bench-finals: $(VENV)/.dev ## measure the winners of bench-gpu against every plan kind (8 min); writes benchmarks/results/<gpu>/pairs.json
-	@$(BIN)/python -m benchmarks.pairs_finals --gpu $(GPU) $(named) $(if $(ROUNDS),--rounds $(ROUNDS))
+	@$(BIN)/python -m benchmarks.pairs_finals --gpu $(GPU) $(named) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+		$(if $(SECONDS),--seconds $(SECONDS))
 
 bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours on two cores); writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.compile_space

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -21,7 +22,7 @@ from benchmarks.pairs import ROWS, SUITES, Row, choose_rows
 from benchmarks.pairs_summary import summarise
 from benchmarks.pairs_winners import Winner, Winners, is_legal
 from benchmarks.report import commit, machine_of, results_file, write_report
-from benchmarks.workbench import BUILD_CACHE, Ready, Watch, Workbench, open_workbench
+from benchmarks.workbench import BUILD_CACHE, Ready, Watch, Workbench, open_workbench, told_of
 from tuner.core.evaluator import FinalsTimes
 from tuner.core.gpu import Gpu
 from tuner.core.outcome import Candidate, Failed, Measured, PlanKind, Rejected
@@ -32,7 +33,7 @@ from tuner.errors import TunerError
 from tuner.search.pool import canonical
 
 #: Rounds in each of the two processes; under sustained load every sample costs its load.
-NUM_ROUNDS = {Regime.BURST: 15, Regime.SUSTAINED: 5}
+NUM_ROUNDS = {Regime.BURST: 20, Regime.SUSTAINED: 5}
 #: Finalists of each kind, and whose schedules a kind tries behind its own winners.
 NUM_FINALISTS = {
     Regime.BURST: {
@@ -210,22 +211,35 @@ def name_of(row: dict[str, Any]) -> str:
 
 
 def measure_rows(
-    bench: Workbench, rows: Sequence[Row], winners: Winners, results: Results, num_rounds: int | None = None
+    bench: Workbench,
+    rows: Sequence[Row],
+    winners: Winners,
+    results: Results,
+    num_rounds: int | None = None,
+    *,
+    limit_s: float = math.inf,
 ) -> None:
-    """The finals of each row that has winners, written as they come; a row that fails is told, and the others go on."""
+    """The finals of each row that has winners, written as they come; a row that fails is told, and the others go on.
+
+    After `limit_s` no row is begun.
+    """
+    total = Watch()
     begun: dict[str, Begun] = {
         row.name: [(one, bench.begin(row.problem, one)) for one in finalists_of(row, winners.of(row), bench.gpu)]
         for row in rows
     }
     for row in rows:
+        if total.seconds > limit_s:
+            print(f"the time is up: {row.name} and those behind it are left", flush=True)
+            return
         watch = Watch()
         try:
             if not winners.of(row):
                 raise TunerError("no winners: search it first")
             figures = measure_row(bench, row, winners.of(row), begun.pop(row.name), num_rounds)
-        except TunerError as error:
-            results.fail(row.name, str(error))
-            print(f"{row.name} FAILED after {watch.seconds} s: {error}", flush=True)
+        except Exception as error:  # whatever it is, the other rows may come through
+            results.fail(row.name, told_of(error))
+            print(f"{row.name} FAILED after {watch.seconds} s: {told_of(error)}", flush=True)
             continue
         results.put(row.name, figures)
         kinds = "  ".join(f"{kind} {time_us:.2f}" for kind, time_us in figures["kind_us"].items())
@@ -239,7 +253,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suite", action="append", default=[], choices=list(SUITES))
     parser.add_argument("--row", action="append", default=[], help="a row, a pair or m16")
-    parser.add_argument("--rounds", type=int, help="in each of the two processes; default: 15, sustained 5")
+    parser.add_argument("--rounds", type=int, help="in each of the two processes; default: 20, sustained 5")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after that")
     parser.add_argument("--gpu", default="auto")
     parser.add_argument("--winners", type=Path, help="default: benchmarks/winners/<gpu>.json")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/pairs.json")
@@ -249,7 +264,8 @@ def main() -> None:
         winners = Winners(arguments.winners or bench.winners_file)
         out = arguments.out or results_file(bench.evaluator.target.id, "pairs")
         results = Results(out, machine_of(bench.evaluator.environment()))
-        measure_rows(bench, choose_rows(arguments.suite, arguments.row), winners, results, arguments.rounds)
+        rows = choose_rows(arguments.suite, arguments.row)
+        measure_rows(bench, rows, winners, results, arguments.rounds, limit_s=arguments.seconds)
     for suite, summary in results.summaries().items():
         print(suite, json.dumps(summary))
     print(f"{watch.seconds} s in all")

@@ -24,6 +24,7 @@ SERIES = (
     ("fused_speedup_pdl", "#d9822b", "fused, programmatic"),
     ("verdict_speedup", "#2da44e", "what the verdict names"),
 )
+_LETTER = 6.5
 _STEP, _PAIR_GAP, _LEFT, _RIGHT, _TOP, _HEIGHT, _BOTTOM = 34.0, 26.0, 48.0, 16.0, 40.0, 200.0, 56.0
 _STYLE = "text{font:11px sans-serif;fill:#333}line{stroke:#bbb}.whisker{stroke:#1f6feb}"
 
@@ -31,11 +32,13 @@ _STYLE = "text{font:11px sans-serif;fill:#333}line{stroke:#bbb}.whisker{stroke:#
 def draw(suite: str, rows: Sequence[dict[str, Any]]) -> str:
     """SVG: over the rows, pair by pair, the library's time over each figure's; the library is the line at 1."""
     pairs = list(dict.fromkeys(row["pair"] for row in rows))
-    ordered = sorted(rows, key=lambda row: (pairs.index(row["pair"]), row["m"]))
+    ordered = sorted(rows, key=lambda row: int(row["m"]))
     values = [row[key] for row in rows for key, _, _ in SERIES if key in row] + [1.0, *_bars(suite).values()]
+    values += [end for row in rows for end in row.get("ci95", ())]
     margin = 0.08 * (max(values) - min(values)) or 0.1
     low, high = min(values) - margin, max(values) + margin
-    width = max(420.0, _LEFT + _STEP * len(rows) + _PAIR_GAP * len(pairs) + _RIGHT)
+    widths = [max(_STEP * sum(row["pair"] == pair for row in rows), _LETTER * len(pair)) for pair in pairs]
+    width = max(460.0, _LEFT + sum(widths) + _PAIR_GAP * len(pairs) + _RIGHT)
 
     def y(value: float) -> float:
         return float(round(_TOP + _HEIGHT * (high - value) / (high - low), 1))
@@ -51,14 +54,13 @@ def draw(suite: str, rows: Sequence[dict[str, Any]]) -> str:
         colour = next(colour for name, colour, _ in SERIES if name == key)
         line = f'x1="{_LEFT:g}" x2="{width - _RIGHT:g}" y1="{y(bar)}" y2="{y(bar)}"'
         parts.append(f'<line {line} style="stroke:{colour};stroke-dasharray:5 4"/>')
-    x, before = _LEFT, ""
-    for row in ordered:
-        if row["pair"] != before:
-            x, before = x + _PAIR_GAP, row["pair"]
-            parts.append(f'<text x="{x:g}" y="{_TOP + _HEIGHT + 40:g}">{escape(before)}</text>')
-        parts += _marks(row, x, y)
-        parts.append(f'<text x="{x:g}" y="{_TOP + _HEIGHT + 18:g}">{row["m"]}</text>')
-        x += _STEP
+    begin = _LEFT + _PAIR_GAP
+    for pair, pair_width in zip(pairs, widths, strict=True):
+        parts.append(f'<text x="{begin:g}" y="{_TOP + _HEIGHT + 40:g}">{escape(pair)}</text>')
+        for i, row in enumerate(row for row in ordered if row["pair"] == pair):
+            x = begin + _STEP * i
+            parts += [*_marks(row, x, y), f'<text x="{x:g}" y="{_TOP + _HEIGHT + 18:g}">{row["m"]}</text>']
+        begin += pair_width + _PAIR_GAP
     size = f'viewBox="0 0 {width:g} {_TOP + _HEIGHT + _BOTTOM:g}" width="{width:g}"'
     title = f"<title>{escape(suite)}: library time over ours</title>"
     return "\n".join(

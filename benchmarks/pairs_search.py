@@ -10,6 +10,7 @@ trials already is skipped, so a run that was cut goes on where it ended.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections import Counter, deque
@@ -23,7 +24,7 @@ from typing import Any
 from benchmarks.pairs import SUITES, Row, choose_rows
 from benchmarks.pairs_winners import Winners, best_of
 from benchmarks.report import commit
-from benchmarks.workbench import BUILD_CACHE, Guesses, Ready, Watch, Workbench, open_workbench
+from benchmarks.workbench import BUILD_CACHE, Guesses, Ready, Watch, Workbench, open_workbench, told_of
 from tuner.core.evaluator import Problem
 from tuner.core.job import Trial
 from tuner.core.outcome import Candidate, Measured, PlanKind, Rejected
@@ -109,12 +110,14 @@ def search_rows(
     *,
     regime: Regime | None = None,
     in_parallel: bool = True,
+    limit_s: float = math.inf,
 ) -> list[str]:
     """Searches each row and keeps its winners; the names of the rows that failed, each with its reason.
 
-    `regime` replaces the rows' own: a search in burst takes a fraction of the time, and finals decide anyway.
+    `regime` replaces the rows' own: a search in burst takes a fraction of the time, and finals decide anyway. After
+    `limit_s` no row is begun.
     """
-    failures = []
+    failures, total = list[str](), Watch()
     guesses = Guesses((row.workload for row in rows), bench.gpu, SEED, in_parallel=in_parallel)
 
     def begin(row: Row) -> RowSearch:
@@ -138,9 +141,12 @@ def search_rows(
                 figures |= {"kernel_version": environment.kernel_version, "gpu": environment.gpu_name}
                 winners.put(row, best, figures)
                 print(describe(row, figures, search.trials), flush=True)
-            except TunerError as error:
-                failures.append(f"{row.name}: {error}")
-                print(f"{row.name} FAILED after {watch.seconds} s: {error}", flush=True)
+            except Exception as error:  # whatever it is, the other rows may come through
+                failures.append(f"{row.name}: {told_of(error)}")
+                print(f"{row.name} FAILED after {watch.seconds} s: {told_of(error)}", flush=True)
+            if total.seconds > limit_s:
+                print(f"the time is up: {len(rows) - i - 1} rows are left", flush=True)
+                break
             if i + 1 < len(rows):
                 begun = following or ahead.submit(begin, rows[i + 1])
     guesses.close()
@@ -201,6 +207,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--force", action="store_true", help="search rows again that have as many trials")
     parser.add_argument("--regime", type=Regime, choices=list(Regime), help="instead of the rows' own")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after that")
     parser.add_argument("--gpu", default="auto")
     parser.add_argument("--winners", type=Path, help="default: benchmarks/winners/<gpu>.json")
     arguments = parser.parse_args()
@@ -211,8 +218,9 @@ def main() -> None:
         chosen = choose_rows(arguments.suite, arguments.row)
         rows = [row for row in chosen if arguments.force or winners.num_trials(row) < arguments.trials]
         print(f"{len(rows)} of {len(chosen)} rows to search", flush=True)
-        failures = search_rows(bench, rows, winners, arguments.trials, regime=arguments.regime) if rows else []
-    print(f"{len(rows) - len(failures)} rows in {watch.seconds} s; winners in {path}")
+        options = {"regime": arguments.regime, "limit_s": arguments.seconds}
+        failures = search_rows(bench, rows, winners, arguments.trials, **options) if rows else []
+    print(f"{watch.seconds} s; winners in {path}")
     if failures:
         sys.exit("\n".join(["failed:", *failures]))
 

@@ -108,7 +108,7 @@ class Winners:
         place = {"suite": row.suite, "pair": row.pair, "m": row.m}
         self._rows[row.name] = {**place, **figures, "winners": by_kind}
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._path, (json.dumps(self._rows, indent=1, sort_keys=True) + "\n").encode())
+        write_atomically(self._path, _text(self._rows).encode())
 
     def hints(self, row: Row, gpu: Gpu) -> list[Candidate]:
         """What is tried first: the row's own of an earlier search, and its neighbours', where they are legal."""
@@ -123,6 +123,19 @@ class Winners:
         most = NUM_KEPT if is_own else {PlanKind.FUSED: 2, PlanKind.TWO_LAUNCHES: 1}
         for kind, count in most.items():
             yield from [winner for winner in self.of(row) if winner.candidate.plan_kind is kind][:count]
+
+
+def _text(rows: dict[str, dict[str, Any]]) -> str:
+    """JSON with sorted keys, a line per row's figures and per winner."""
+    parts = []
+    for name, row in sorted(rows.items()):
+        figures = json.dumps({key: value for key, value in row.items() if key != "winners"}, sort_keys=True)
+        kinds = [
+            f'  "{kind}": [\n' + ",\n".join(f"   {json.dumps(one, sort_keys=True)}" for one in found) + "]"
+            for kind, found in sorted(row["winners"].items())
+        ]
+        parts.append(f' {json.dumps(name)}: {figures[:-1]}, "winners": {{\n' + ",\n".join(kinds) + "}}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def distance(a: Row, b: Row) -> float:

@@ -19,6 +19,7 @@ from tuner.core.schedule import Schedule
 from tuner.core.space import Space
 from tuner.core.workload import Workload
 from tuner.dispatch.factory import make_evaluators
+from tuner.errors import TunerError
 from tuner.search.seeds import first_guesses
 from workers.build import Builder
 from workers.candidates import Prepared, try_prepare
@@ -95,6 +96,11 @@ def open_workbench(gpu: str, build_cache: Path) -> Iterator[Workbench]:
         yield bench
     finally:
         bench.close()
+
+
+def told_of(error: Exception) -> str:
+    """The message; with the error's type where it is none of this program's, whose messages are sentences."""
+    return str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
 
 
 class Guesses:

@@ -74,6 +74,8 @@ def test_a_search_leaves_winners_and_a_second_one_begins_with_its_neighbours(ben
     assert written[first.name]["trials"] == 20
     assert set(written[first.name]) >= {"suite", "pair", "m", "commit", "date", "library_us", "winners"}
     winners = Winners(path)
+    winners.put(first, winners.of(first), {key: written[first.name][key] for key in ("trials", "commit")})
+    assert Winners(path).of(first) == winners.of(first)
     assert (winners.num_trials(first), winners.num_trials(second)) == (20, 0)
     kinds = Counter(winner.candidate.plan_kind for winner in winners.of(first))
     assert all(1 <= kinds[kind] <= most for kind, most in NUM_KEPT.items() if kind in kinds)
@@ -85,22 +87,32 @@ def test_a_search_leaves_winners_and_a_second_one_begins_with_its_neighbours(ben
     assert {candidate.plan_kind for candidate in winners.hints(first, H200)} == set(kinds)
 
 
+@pytest.mark.parametrize(
+    ("error", "told"), [(WorkerError("the card fell off"), "the card fell off"), (KeyError("m"), "KeyError: 'm'")]
+)
 def test_a_row_that_fails_is_told_and_the_others_go_on(
-    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
 ) -> None:
     first, second = choose_rows(["independent"])[1:]
     outcome = bench.outcome
 
     def fails_once(problem: object, candidate: Candidate, *more: object) -> Outcome:
         if problem == first.problem:
-            raise WorkerError("the card fell off")
+            raise error
         return outcome(second.problem, candidate, *more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(bench, "outcome", fails_once)
     winners = Winners(tmp_path / "winners.json")
     failures = search_rows(bench, [first, second], winners, 12, in_parallel=False)
-    assert failures == [f"{first.name}: the card fell off"]
+    assert failures == [f"{first.name}: {told}"]
     assert (winners.num_trials(first), winners.num_trials(second)) == (0, 12)
+
+
+def test_no_row_is_begun_when_the_time_is_up(bench: Workbench, tmp_path: Path) -> None:
+    rows = choose_rows(["independent"])
+    winners = Winners(tmp_path / "winners.json")
+    assert search_rows(bench, rows, winners, 5, in_parallel=False, limit_s=-1.0) == []
+    assert [winners.num_trials(row) for row in rows] == [5, 0, 0]
 
 
 def test_gated_rows_learn_nothing_from_plain_ones() -> None:
