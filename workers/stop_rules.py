@@ -54,5 +54,5 @@ class HopelessRule:
 def stop_rule(regime: Regime) -> StopRule:
     """In sustained a round costs its load, so there are fewer."""
     if regime is Regime.SUSTAINED:
-        return StopRule(min_rounds=5, max_rounds=10, rel_error=0.003, seconds=1.0)
+        return StopRule(min_rounds=8, max_rounds=14, rel_error=0.003, seconds=1.6)
     return StopRule()

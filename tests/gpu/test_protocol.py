@@ -56,7 +56,8 @@ def test_a_wait_that_is_too_short_or_missing_shows_as_a_stale_read(
         assert (kind, expected - seen) == (1, 1), (name, found)
         assert task in planted.tasks, (name, found)
         assert tile in rig.tables.reads[unit], (name, found)
-        assert fault is Fault.REMOVED or f"before tile {planted.slow_tile} was there" in found[-1], (name, found)
+        # The slow tile holds up others of its CTA, so the tile that was missed by most may be one of those.
+        assert fault is Fault.REMOVED or "was there" in found[-1], (name, found)
 
 
 @pytest.mark.parametrize("case", ["a pair", "parts"])

@@ -240,9 +240,11 @@ class PlanOnDevice:
 
     def abort_record(self) -> AbortRecord | None:
         """What the first waiter to give up left behind; None if no launch was aborted."""
-        raised, task, signal, seen, expected, cta = self._workspace.words[32:38].get().tolist()
+        words = self._workspace.words[32:38].get()
+        raised, _, _, seen, expected, _ = words.tolist()
         if not raised:
             return None
+        _, task, signal, _, _, cta = words.view(np.int32).tolist()  # the gate has no task and no signal: -1
         return AbortRecord(task=task, signal=signal, seen=seen, expected=expected, cta=cta)
 
     def clear_stamps(self) -> None:
