@@ -42,6 +42,7 @@ class Rig:
         self.gpu = gpu
         text = source(self.workload, self.tiling)
         self._cubin = builder.build(mutant.applied(text) if mutant else text, gpu.arch).cubin
+        cupy.cuda.Device().synchronize()  # makes the context, where no test before this one did
         self._kernel = Kernel(self._cubin, num_threads=self.tiling.num_threads, smem_bytes=0)
         reads = self.tables.reads
         self._reads_begin = cupy.asarray(np.cumsum([0, *map(len, reads)]).astype(np.int32))
