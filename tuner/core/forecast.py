@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tuner.core.gpu import Gpu
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, PlanKind
@@ -24,7 +26,9 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> float:
     if candidate.plan_kind.is_programmatic:
         return total_us - len(timelines) * (LAUNCH_US - PROGRAMMATIC_LAUNCH_US)
     if candidate.plan_kind is PlanKind.TWO_STREAMS:
-        return total_us - LAUNCH_US - _idle_us(timelines[0])
+        # The launches overlap where the first one's CTAs idle, and at best as well as one launch's tasks do.
+        fused = replace(candidate, plan_kind=PlanKind.FUSED)
+        return max(total_us - LAUNCH_US - _idle_us(timelines[0]), forecast_us(workload, gpu, fused))
     return total_us
 
 
