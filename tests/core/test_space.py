@@ -174,7 +174,7 @@ def differences(a: Schedule, b: Schedule) -> set[str]:
         axes[f"raster{op}"] = a.ordering.rasters[op] != b.ordering.rasters[op]
     for field in ("num_stages", "num_warps"):
         axes[field] = getattr(a.tiling, field) != getattr(b.tiling, field)
-    for field in ("interleave", "ctas_per_sm", "reserved_sms"):
+    for field in ("interleave", "ctas_per_sm", "reserved_sms", "part_major"):
         axes[field] = getattr(a.ordering, field) != getattr(b.ordering, field)
     for first, second in (("granularity", "sync_width"), ("assignment", "partition")):
         axes[first] = any(getattr(a.ordering, field) != getattr(b.ordering, field) for field in (first, second))

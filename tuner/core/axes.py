@@ -232,3 +232,12 @@ def _partition_problem(graph: TileGraph, partition: int, num_ctas: int, is_alone
         if np.array_equal(plain_queues, queues):
             return f"{split}, the queues of shares: say shares without a partition"
     return None
+
+
+def part_order_problem(graph: TileGraph, interleave: Interleave) -> str | None:
+    """Why the parts of tiles are not swept."""
+    if interleave != Interleave():
+        return "parts are swept with producer_first, where an op's tasks follow each other: say no part_major"
+    if not any(graph.num_parts(op) > 1 and rows * cols > 1 for op, (rows, cols) in graph.grids.items()):
+        return "no op has several tiles in parts, so part-major is the plain order: say no part_major"
+    return None

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from tuner.core import engine_mma, engine_wgmma
-from tuner.core.axes import deal_problem, interleave_problem, raster_problem, sync_problem
+from tuner.core.axes import deal_problem, interleave_problem, part_order_problem, raster_problem, sync_problem
 from tuner.core.gpu import Gpu
 from tuner.core.merge import block_shapes, merge_blocks
 from tuner.core.order import grid_size
 from tuner.core.outcome import PlanKind
-from tuner.core.schedule import Engine, Interleave, Schedule, Tiling
+from tuner.core.schedule import Engine, Schedule, Tiling
 from tuner.core.split import split_problem
 from tuner.core.tiles import tile_graph
 from tuner.core.verify import Resources, occupancy_limits
@@ -157,7 +157,7 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
             return problem
     resources = estimated_resources(workload, schedule.tiling)
     return (
-        _part_order_problem(workload, schedule)
+        (part_order_problem(graph, ordering.interleave) if ordering.part_major else None)
         or sync_problem(graph, ordering.interleave, ordering.granularity, ordering.sync_width)
         or grid_problem(graph.num_tasks, resources, gpu, ordering.ctas_per_sm, ordering.reserved_sms)
         or deal_problem(
@@ -168,15 +168,3 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
             grid_size(graph.num_tasks, ordering, gpu),
         )
     )
-
-
-def _part_order_problem(workload: Workload, schedule: Schedule) -> str | None:
-    ordering, tiling = schedule.ordering, schedule.tiling
-    if not ordering.part_major:
-        return None
-    if ordering.interleave != Interleave():
-        return "parts of a run are swept with producer_first, whose runs are whole ops: say no part_major"
-    grids = tile_graph(workload, tiling).grids
-    if not any(tiling.num_parts(op) > 1 and rows * cols > 1 for op, (rows, cols) in grids.items()):
-        return "no op has several tiles in parts, so part-major is the plain order: say no part_major"
-    return None

@@ -14,7 +14,7 @@ from itertools import product
 from math import prod
 from typing import overload
 
-from tuner.core.axes import deal_problem, interleave_problem, raster_problem, sync_problem
+from tuner.core.axes import deal_problem, interleave_problem, part_order_problem, raster_problem, sync_problem
 from tuner.core.engine_mma import STAGE_DEPTHS
 from tuner.core.gpu import Gpu
 from tuner.core.legality import (
@@ -117,17 +117,19 @@ class _Choices:
 
     merge: _Merge
     deals: tuple[_Deal, ...]
+    #: Whether parts are swept.
+    sweeps: tuple[bool, ...]
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        return (*map(len, self.merge.rasters), len(self.merge.syncs), len(self.deals))
+        return (*map(len, self.merge.rasters), len(self.merge.syncs), len(self.deals), len(self.sweeps))
 
     def ordering(self, index: int) -> Ordering:
         digits = []
         for size in reversed(self.sizes):
             index, digit = divmod(index, size)
             digits.append(digit)
-        *rasters, sync, deal = reversed(digits)
+        *rasters, sync, deal, sweep = reversed(digits)
         granularity, sync_width = self.merge.syncs[sync]
         assignment, partition, ctas_per_sm, reserved_sms = self.deals[deal]
         return Ordering(
@@ -139,6 +141,7 @@ class _Choices:
             partition=partition,
             ctas_per_sm=ctas_per_sm,
             reserved_sms=reserved_sms,
+            part_major=self.sweeps[sweep],
         )
 
 
@@ -255,12 +258,17 @@ class Space:
             self._deals[sizes, grids] = tuple(self._legal_deals(graph, grids))
         whole = self._deals[sizes, grids]
         plain = tuple(deal for deal in whole if not deal[1])
-        return Orderings(
-            tuple(
-                _Choices(merge=merge, deals=whole if merge.interleave == Interleave() else plain)
-                for merge in self._merges_of(graph)
+        choices = []
+        for merge in self._merges_of(graph):
+            is_plain = part_order_problem(graph, merge.interleave) is not None
+            choices.append(
+                _Choices(
+                    merge=merge,
+                    deals=whole if merge.interleave == Interleave() else plain,
+                    sweeps=(False,) if is_plain else (False, True),
+                )
             )
-        )
+        return Orderings(tuple(choices))
 
     def grids(self, graph: TileGraph) -> tuple[tuple[int, int], ...]:
         """(CTAs per SM, reserved SMs): the usual ones, and those that give every task of an op a CTA of its own."""
@@ -367,6 +375,7 @@ class Space:
             yield replace(ordering, rasters=rasters)
         yield from (replace(ordering, interleave=interleave) for interleave in INTERLEAVES)
         yield from (replace(ordering, granularity=sync, sync_width=width) for sync, width in SYNCS)
+        yield replace(ordering, part_major=not ordering.part_major)
         yield from (replace(ordering, assignment=assignment, partition=part) for assignment, part in DEALS)
         ctas, reserved = zip(*self.grids(tile_graph(self.workload, schedule.tiling)), strict=True)
         yield from (replace(ordering, ctas_per_sm=value) for value in sorted(set(ctas)))

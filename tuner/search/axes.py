@@ -50,6 +50,7 @@ def distributions(num_ops: int) -> dict[str, BaseDistribution]:
         "reserved_sms": IntDistribution(0, 1024),
         "sync_width": IntDistribution(1, 2**31),
         "partition": IntDistribution(0, 7),
+        "part_major": CategoricalDistribution([False, True]),
     }
     for op in range(num_ops):
         axes |= {f"tile_{axis}_{op}": IntDistribution(16, 4096) for axis in "mnk"}
@@ -77,6 +78,7 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
         "reserved_sms": ordering.reserved_sms,
         "sync_width": ordering.sync_width,
         "partition": ordering.partition,
+        "part_major": ordering.part_major,
     }
     for op, (tile, raster) in enumerate(zip(tiling.tiles, ordering.rasters, strict=True)):
         params |= {f"tile_m_{op}": tile.m, f"tile_n_{op}": tile.n, f"tile_k_{op}": tile.k}
@@ -115,6 +117,7 @@ def from_params(params: dict[str, Any]) -> Schedule:
             reserved_sms=params["reserved_sms"],
             sync_width=params["sync_width"],
             partition=params["partition"],
+            part_major=params["part_major"],
         ),
     )
 
@@ -142,6 +145,7 @@ def ordering_features(ordering: Ordering) -> list[float]:
     features.append(0.3 * math.log2(ordering.sync_width))
     features += [float(ordering.assignment is kind) for kind in Assignment if kind is not Assignment.TICKET]
     features += [ordering.partition / 4, float(ordering.ctas_per_sm), math.log2(1 + ordering.reserved_sms)]
+    features.append(0.5 * ordering.part_major)
     for raster in ordering.rasters:
         features += [0.7 * (raster.kind is kind) for kind in RasterKind]
         features.append(0.3 * math.log2(raster.width))

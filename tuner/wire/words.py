@@ -57,11 +57,12 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     ctas = "1 CTA" if ordering.ctas_per_sm == 1 else f"{ordering.ctas_per_sm} CTAs"
     left = f", {ordering.reserved_sms} SMs left free" if ordering.reserved_sms else ""
     part = f", of which {ordering.partition} eighths run {names[0]} only" if ordering.partition else ""
+    sweep = ", all tiles' first parts before any second one" if ordering.part_major else ""
     words = [
         f"Tiles: {tiles}.",
         f"Engine: {_engine(tiling)}.",
         f"Walk: {walks}.",
-        f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ctas} per SM{left}{part}.",
+        f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ctas} per SM{left}{part}{sweep}.",
     ]
     signals = _SIGNALS[ordering.granularity].format(ordering.sync_width)
     if kind.is_fused:
