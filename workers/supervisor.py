@@ -245,9 +245,9 @@ class GpuSupervisor:
         self, problem: Problem, works: tuple[messages.Work, ...], num_rounds: int, *, energy: bool
     ) -> FinalsTimes:
         """Warm, with the energy, then fresh; the rounds of both, one after the other."""
-        warm = self._finals_once(problem, works, num_rounds, energy=energy)
+        warm = self.time_together(problem, works, num_rounds, energy=energy)
         self._processes.replace(problem)
-        fresh = self._finals_once(problem, works, num_rounds)
+        fresh = self.time_together(problem, works, num_rounds)
         times = tuple(
             None if a is None or b is None else a + b for a, b in zip(warm.times_us, fresh.times_us, strict=True)
         )
@@ -263,13 +263,19 @@ class GpuSupervisor:
     def _fault_alone(self, problem: Problem, work: messages.Work) -> str:
         """Why a finalist cannot be timed even alone; empty where it can."""
         try:
-            return self._finals_once(problem, (work,), 1).reasons[0]
+            return self.time_together(problem, (work,), 1).reasons[0]
         except ChildLost as lost:
             return str(lost)
 
-    def _finals_once(
+    def time_together(
         self, problem: Problem, works: tuple[messages.Work, ...], num_rounds: int, *, energy: bool = False
     ) -> messages.FinalsAnswer:
+        """Checks each of the works, then times all in the same rounds, in the child that is there.
+
+        Raises:
+            ChildLost: a work took the child along, or the deadline passed.
+            WorkerError: the card itself does not work any more.
+        """
         request = messages.FinalsRequest(problem=problem, works=works, num_rounds=num_rounds, energy=energy)
         answer = self._ask(problem, request, self._deadlines.finals_s)
         if isinstance(answer, messages.FinalsAnswer):
