@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from benchmarks.pairs import ROWS, SUITES, choose_rows
 from benchmarks.pairs_search import search_rows
 from benchmarks.pairs_winners import NUM_KEPT, Winners, best_of, distance
-from benchmarks.setting import twin_of
 from benchmarks.workbench import Workbench
 from tuner.core.gpu import CATALOGUE
 from tuner.core.outcome import Candidate, Outcome, PlanKind
@@ -24,15 +22,6 @@ from workers.build import Builder
 from workers.candidates import Prepared
 
 H200 = CATALOGUE["h200"]
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Workbench]:
-    twin = twin_of("simulated:h200")
-    assert twin is not None
-    bench = Workbench(twin, tmp_path / "cache")
-    yield bench
-    bench.close()
 
 
 def test_the_rows_are_those_that_were_agreed_on() -> None:

@@ -1,0 +1,20 @@
+"""The twin's workbench, for every benchmark that evaluates candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.setting import twin_of
+from benchmarks.workbench import Workbench
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Workbench]:
+    twin = twin_of("simulated:h200")
+    assert twin is not None
+    bench = Workbench(twin, tmp_path / "cache")
+    yield bench
+    bench.close()
