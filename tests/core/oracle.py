@@ -59,6 +59,8 @@ def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> s
     producers = _producers(table, graph)
     for num_resident in [table.num_ctas] if table.is_static else range(1, table.num_ctas + 1):
         found |= _explore(table, producers, num_resident)
+    if not table.is_static and table.num_ctas > 1:
+        found |= _explore_drawn_ahead(table, producers)
     return found
 
 
@@ -165,6 +167,26 @@ def _explore(table: Table, producers: list[set[int]], num_resident: int) -> set[
                 todo.append(after)
         if not moved and len(done) < len(table.tasks):
             found.add("liveness")
+    return found
+
+
+def _explore_drawn_ahead(table: Table, producers: list[set[int]]) -> set[str]:
+    """Every order in which drawn tasks can complete, where nothing is known of who draws which, and how far ahead: a
+    state is what is done."""
+    found: set[str] = set()
+    seen, todo = {frozenset[int]()}, [frozenset[int]()]
+    while todo:
+        done = todo.pop()
+        posts = posts_of(table, done)
+        for task in set(range(len(table.tasks))) - done:
+            waits = table.tasks[task].waits
+            if not all(posts[s] >= needed for a, b, needed, _ in waits for s in range(a, b)):
+                continue
+            if producers[task] - done:
+                found.add("safety")
+            if done | {task} not in seen:
+                seen.add(done | {task})
+                todo.append(done | {task})
     return found
 
 

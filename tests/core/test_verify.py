@@ -186,6 +186,17 @@ def test_a_static_order_that_only_a_run_can_judge_is_accepted() -> None:
     verify(mutants.rebuilt(plan, queues), PAIR, SMALL, GPU)
 
 
+def test_a_ticket_that_another_cta_drew_ahead_lets_a_later_one_pass() -> None:
+    """One CTA computes up 0,1 and has drawn down 0,0, which waits for it; the other one goes on to down 0,1."""
+    graph = tile_graph(ffn_pair(m=16, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32)))
+    for num_ctas in (2, 3):
+        racy = mutants.edit(plan_of(graph, gpu=small_gpu(num_ctas)), 3, 4, 0)
+        with pytest.raises(SafetyError, match=r"task 3 \(down tile 0,1\) can start before task 0 \(up tile 0,0\)"):
+            verify(racy, graph, SMALL, GPU)
+    alone = mutants.edit(plan_of(graph, gpu=small_gpu(1)), 3, 4, 0)
+    assert verify(alone, graph, SMALL, small_gpu(1))
+
+
 def test_a_tall_consumer_tile_that_waits_for_one_band_only_is_refused() -> None:
     """Known from public code: tile heights differ, and the consumer waits as if they did not."""
     graph = tile_graph(ffn_pair(m=64, d_in=32, d_hidden=64, d_out=32), tiling((16, 32), (32, 32)))

@@ -3,10 +3,13 @@
 The fast path covers a read where the consumer waits for the producer's signal with a threshold that counts all posts
 that the signal gets: it is then over only once the producer has posted. Where that does not hold, the question is
 settled exactly: freeze the producer (it starts, and never completes) and see whether the consumer can still start.
-`tuner.core.progress` argues why one run answers that, for queues and for tickets on any number of resident CTAs:
-a run in which the consumer starts before the producer posts is, up to there, a run with the producer frozen, and
-every run with the producer frozen is the beginning of a run in which it is merely slow. A tile that is split is
-there once its last part is: each of its parts is frozen in turn.
+`tuner.core.progress` argues why one run answers that: a run in which the consumer starts before the producer posts is,
+up to there, a run with the producer frozen, and every run with the producer frozen is the beginning of a run in which
+it is merely slow. A tile that is split is there once its last part is: each of its parts is frozen in turn.
+
+Tasks that are drawn. A CTA may draw ahead, so the one that holds the frozen producer may hold the tasks that wait for
+it, too, and leave the other CTAs to run past them. How far ahead an engine draws is its own business: each task gets a
+CTA of its own here. One CTA alone runs its tasks in order, whatever it draws.
 """
 
 from __future__ import annotations
@@ -39,11 +42,12 @@ def check_safety(plan: Plan, graph: TileGraph) -> None:
     if not readers:
         return
     protocol, lane = Protocol(plan), _lanes(plan)
+    num_ctas = plan.num_ctas if plan.assignment == STATIC or plan.num_ctas == 1 else plan.num_tasks
     for producer, members in readers.items():
         consumers = [task for task in members if lane[task] != lane[producer] or task < producer]
         if not consumers:
             continue
-        started = protocol.run(num_ctas=plan.num_ctas, frozen=producer).started
+        started = protocol.run(num_ctas=num_ctas, frozen=producer).started
         racing = next((consumer for consumer in consumers if started[consumer]), None)
         if racing is not None:
             signal = int(plan.tasks[producer, 5])
