@@ -58,10 +58,11 @@ class PlainSupervisor(GpuSupervisor):
         """None."""
         return no_trace("this benchmark takes no closer looks", simulated=False)
 
-    def _finals_once(
+    def time_together(
         self, problem: Problem, works: tuple[Work, ...], num_rounds: int, *, energy: bool = False
     ) -> FinalsAnswer:
-        return super()._finals_once(problem, works, num_rounds)
+        """Without the energy."""
+        return super().time_together(problem, works, num_rounds)
 
 
 @dataclass(frozen=True, kw_only=True)
