@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.pairs import ROWS, SUITES, Row, choose_rows
 from benchmarks.pairs_summary import summarise
 from benchmarks.pairs_winners import Winner, Winners, is_legal
-from benchmarks.report import commit, machine_of, results_file, write_report
+from benchmarks.report import machine_of, results_file, rows_of_this_build, write_report
 from benchmarks.workbench import BUILD_CACHE, Ready, Watch, Workbench, open_workbench, told_of
 from tuner.core.evaluator import FinalsTimes
 from tuner.core.gpu import Gpu
@@ -172,13 +172,8 @@ class Results:
 
     def __init__(self, path: Path, machine: dict[str, Any]) -> None:
         self._path, self._machine = path, machine
-        self._rows: dict[str, dict[str, Any]] = {}
+        self._rows = {name_of(row): row for row in rows_of_this_build(path, machine)}
         self.failures: dict[str, str] = {}
-        if path.exists():
-            before = json.loads(path.read_text())
-            same = {**machine, "commit": commit()}
-            if all(before["meta"].get(name) == value for name, value in same.items()):
-                self._rows = {name_of(row): row for row in before["rows"]}
 
     def put(self, name: str, row: dict[str, Any]) -> None:
         """Adds or replaces a row and writes the file."""

@@ -32,6 +32,17 @@ def write_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any]
     print(f"wrote {path}")
 
 
+def rows_of_this_build(path: Path, machine: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a results file of this machine and this commit, for a run that goes on; none where it is another's,
+    or there is no file."""
+    if not path.exists():
+        return []
+    before = json.loads(path.read_text())
+    same = {**machine, "commit": commit()}
+    is_ours = all(before["meta"].get(name) == value for name, value in same.items())
+    return list(before["rows"]) if is_ours else []
+
+
 def machine_of(environment: Environment) -> dict[str, Any]:
     """What a report tells of a machine with a card, or of a simulated one."""
     return {

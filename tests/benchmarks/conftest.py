@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,10 +10,10 @@ from benchmarks.setting import twin_of
 from benchmarks.workbench import Workbench
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Workbench]:
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     twin = twin_of("simulated:h200")
     assert twin is not None
-    bench = Workbench(twin, tmp_path / "cache")
+    bench = Workbench(twin, tmp_path_factory.mktemp("cache"))
     yield bench
     bench.close()

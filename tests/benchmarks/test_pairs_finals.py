@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from benchmarks.pairs_search import search_rows
 from benchmarks.pairs_summary import summarise
 from benchmarks.pairs_winners import Winner, Winners
 from benchmarks.report import machine_of
-from benchmarks.setting import twin_of
 from benchmarks.workbench import Workbench
 from tuner.core.evaluator import FinalsTimes
 from tuner.core.gpu import CATALOGUE
@@ -30,15 +28,6 @@ KEYS = {
     "suite", "pair", "m", "regime", "kind_us", "fused_speedup", "fused_speedup_pdl", "ci95", "verdict", "winner",
     "verdict_speedup", "reference_us", "over_reference", "rel_error", "schedule", "wall_s",
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
-    twin = twin_of("simulated:h200")
-    assert twin is not None
-    bench = Workbench(twin, tmp_path_factory.mktemp("cache"))
-    yield bench
-    bench.close()
 
 
 @pytest.fixture(scope="module")
