@@ -58,7 +58,9 @@ class RowSearch:
         self._bench = bench
         self._problem = problem
         self._num_left = num_trials
-        self._searcher = Searcher(Space(row.workload, bench.gpu), seed=SEED, seeds=seeds, hints=hints)
+        self._searcher = Searcher(
+            Space(row.workload, bench.gpu), seed=SEED, seeds=seeds, hints=hints, num_trials=num_trials
+        )
         self._on_their_way: deque[tuple[Candidate, Future[Ready]]] = deque()
         self._fill()
 

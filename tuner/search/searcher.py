@@ -2,6 +2,10 @@
 
 Fused and two launches are searched, each by guesses and then by its model. The other kinds launch the same kernels in
 another way, so they have no model: their turn tries the best schedule of the kind that they vary.
+
+Whether fusing helps is only seen beside the same tiling launched twice. So a better fused schedule has its *twin* tried
+soon, which is what separate launches can take over of it; and the last trials of a budget give every kind the best
+schedule that it has not tried, so that it is in the finals.
 """
 
 from __future__ import annotations
@@ -36,6 +40,13 @@ VARIATIONS = (
     (PlanKind.TWO_STREAMS, PlanKind.FUSED),
     (PlanKind.FUSED_PDL, PlanKind.FUSED),
 )
+#: Kinds that take over the best schedule of another, in the order of the last trials of a budget: what is found for one
+#: is there for those behind it.
+TWINS = ((PlanKind.TWO_LAUNCHES, PlanKind.FUSED), *dict.fromkeys(VARIATIONS))
+#: From one trial with two launches to the next, at least.
+TWIN_EVERY = 6
+#: One in so many trials of a budget, at most, is among the last.
+LAST_SHARE = 4
 
 
 class _KindSearch:
@@ -98,9 +109,10 @@ class Searcher:
         history: Iterable[Trial] = (),
         hints: Iterable[Candidate] = (),
         seeds: Sequence[Schedule] | None = None,
+        num_trials: int | None = None,
     ) -> None:
         """`hints` are legal candidates of ours that are tried first, behind the library; `seeds` what `seed_schedules`
-        would give, where it is known already."""
+        would give, where it is known already; `num_trials` the budget, where there is one."""
         self._space = space
         self._seed = seed
         self._kinds = {kind: _KindSearch(space, kind, seed) for kind in (PlanKind.FUSED, PlanKind.TWO_LAUNCHES)}
@@ -108,7 +120,11 @@ class Searcher:
         self._variations = [pair for pair in VARIATIONS if kind_problem(space.workload, space.gpu, pair[0]) is None]
         self._hints = deque(hints)
         self._known_seeds = seeds
+        self._num_last = min(len(TWINS), num_trials // LAST_SHARE) if num_trials else 0
+        self._first_of_last = num_trials - self._num_last if num_trials else 0
         self._num_told = 0
+        #: The trial that launched twice last.
+        self._last_apart = -TWIN_EVERY
         self._on_their_way: set[Candidate] = set()
         for trial in history:
             self.tell(trial)
@@ -121,13 +137,18 @@ class Searcher:
         """The next candidate; None where nothing legal is left untried."""
         candidate = self._next()
         if candidate is not None:
-            self._on_their_way.add(candidate)
             self._give(candidate)
+            self._on_their_way.add(candidate)
         return candidate
 
     @property
     def _num_given(self) -> int:
         return self._num_told + len(self._on_their_way)
+
+    @property
+    def _is_apart_due(self) -> bool:
+        """Whether the last trial with two launches is a while ago."""
+        return self._num_given - self._last_apart >= TWIN_EVERY
 
     def _give(self, candidate: Candidate) -> None:
         kind, schedule = candidate.plan_kind, candidate.schedule
@@ -135,8 +156,10 @@ class Searcher:
             return
         if kind in self._varied:
             self._varied[kind].add(schedule)
-        else:
-            self._kinds[kind].give(schedule)
+            return
+        self._kinds[kind].give(schedule)
+        if kind is PlanKind.TWO_LAUNCHES:
+            self._last_apart = self._num_given
 
     def _next(self) -> Candidate | None:
         if self._num_given == 0:
@@ -145,9 +168,10 @@ class Searcher:
             if not self._is_given(hint := self._hints.popleft()):
                 return hint
         apart = self._num_given % APART_EVERY == 2
-        if candidate := self._variation(apart):
+        if candidate := self._late_twin() or self._variation(apart) or self._twin():
             return candidate
-        for kind in (PlanKind.TWO_LAUNCHES, PlanKind.FUSED) if apart else (PlanKind.FUSED, PlanKind.TWO_LAUNCHES):
+        first, second = PlanKind.FUSED, PlanKind.TWO_LAUNCHES
+        for kind in (second, first) if apart and self._is_apart_due else (first, second):
             schedule = self._guess(kind) or self._kinds[kind].ask()
             if schedule is not None:
                 return Candidate(plan_kind=kind, schedule=schedule)
@@ -165,7 +189,28 @@ class Searcher:
         if not apart or self._num_given // APART_EVERY % 2 == 0:
             return None
         turn = sum(map(len, self._varied.values())) % max(1, len(self._variations))
-        return self._vary([*self._variations[turn:], *self._variations[:turn]])
+        in_turn = [*self._variations[turn:], *self._variations[:turn]]
+        return self._vary([pair for pair in in_turn if self._missing(*pair)] or in_turn)
+
+    def _twin(self) -> Candidate | None:
+        """What launches the best fused schedule twice, where that was not tried and the last such trial is a while
+        ago."""
+        return self._missing(PlanKind.TWO_LAUNCHES, PlanKind.FUSED) if self._is_apart_due else None
+
+    def _late_twin(self) -> Candidate | None:
+        """Near the end of the budget: what a kind has not tried of the best."""
+        if not self._num_last or self._num_given < self._first_of_last:
+            return None
+        pairs = (pair for pair in TWINS if pair[0] not in self._varied or pair in self._variations)
+        return next((candidate for pair in pairs if (candidate := self._missing(*pair))), None)
+
+    def _missing(self, kind: PlanKind, base: PlanKind) -> Candidate | None:
+        """The best schedule of `base` as `kind` takes it over, unless that was given already or there is none."""
+        best = self._kinds[base].best()
+        if not best:
+            return None
+        candidate = Candidate(plan_kind=kind, schedule=canonical(kind, best[0]))
+        return None if self._is_given(candidate) else candidate
 
     def _vary(self, variations: list[tuple[PlanKind, PlanKind]]) -> Candidate | None:
         """The best schedule that a variation has not tried, of the first of these that has one."""
@@ -189,12 +234,12 @@ class Searcher:
 
     def tell(self, trial: Trial) -> None:
         """Adds a recorded trial; a candidate that failed counts as slow, not as unknown."""
-        self._num_told += 1
+        if trial.candidate not in self._on_their_way:
+            self._give(trial.candidate)
         self._on_their_way.discard(trial.candidate)
+        self._num_told += 1
         kind, schedule, outcome = trial.candidate.plan_kind, trial.candidate.schedule, trial.outcome
         if schedule is None:
             return
-        if kind in self._varied:
-            self._varied[kind].add(schedule)
-        else:
+        if kind not in self._varied:
             self._kinds[kind].tell(schedule, 1 / outcome.speedup if isinstance(outcome, Measured) else None)

@@ -179,7 +179,9 @@ class Runner:
         """Asks and records until the budget is spent or nothing legal is left to try."""
         spec, problem = job.spec, problem_of(job)
         past = self._history(job.id)
-        searcher = Searcher(Space(spec.workload, self.target.gpu), seed=spec.seed, history=past)
+        searcher = Searcher(
+            Space(spec.workload, self.target.gpu), seed=spec.seed, history=past, num_trials=spec.budget.trials
+        )
         search_s, mark = job.search_s, time.monotonic()
         incumbent = best_speedup(past)
         for number in range(len(past), spec.budget.trials):
