@@ -20,6 +20,7 @@ from tuner.core.schedule import (
     RasterKind,
     Tile,
     Tiling,
+    WaitPosition,
 )
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import Resources
@@ -145,6 +146,7 @@ def orderings(draw: st.DrawFn, workload: Workload) -> Ordering:
         assignment=assignment,
         partition=partition,
         ctas_per_sm=draw(st.sampled_from((1, 2))),
+        wait_position=draw(st.sampled_from(WaitPosition)),
     )
 
 

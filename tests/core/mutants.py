@@ -99,7 +99,7 @@ def _mutant(draw: st.DrawFn, plan: Plan) -> Plan:
     task = draw(st.integers(0, plan.num_tasks - 1)) if plan.num_tasks else 0
     kinds = ["move", "move", "unwait", "post", "drop", "double", "grid"]
     if len(plan.waits):
-        kinds += ["threshold", "range", "step", "split", "threshold"]
+        kinds += ["threshold", "range", "step", "split", "threshold", "place", "place"]
     match draw(st.sampled_from(kinds)) if plan.num_tasks else "grid":
         case "move":
             queue = draw(st.integers(0, max(1, plan.queues.size - 1) - 1))
@@ -122,6 +122,9 @@ def _mutant(draw: st.DrawFn, plan: Plan) -> Plan:
         case "step":
             wait = draw(st.integers(0, len(plan.waits) - 1))
             return edit_wait(plan, wait, 3, int(plan.waits[wait, 3]) + draw(st.sampled_from((-1, 1))))
+        case "place":
+            wait = draw(st.integers(0, len(plan.waits) - 1))
+            return edit_wait(plan, wait, 4, int(plan.waits[wait, 4]) + draw(st.sampled_from((-1, 1))))
         case "split":
             return _split(plan, task)
         case _:

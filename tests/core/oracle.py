@@ -12,7 +12,7 @@ class Task(NamedTuple):
     op: int
     row: int
     col: int
-    waits: tuple[tuple[int, int, int, int], ...]
+    waits: tuple[tuple[int, int, int, int, int], ...]
     post: int
     part: int
     num_parts: int
@@ -34,8 +34,8 @@ def read(words: list[int]) -> Table:
         op, row, col, begin, end, post, part, num_parts = words[at : at + 8]
         waits = []
         for w in range(begin, end):
-            signal_begin, signal_end, threshold, per_launch = words[wait_at + 4 * w : wait_at + 4 * w + 4]
-            waits.append((signal_begin, signal_end, threshold, per_launch))
+            signal_begin, signal_end, threshold, per_launch, step, *_ = words[wait_at + 8 * w : wait_at + 8 * w + 8]
+            waits.append((signal_begin, signal_end, threshold, per_launch, step))
         tasks.append(Task(op, row, col, tuple(waits), post, part, num_parts))
     if assignment == 0:
         bounds = words[queue_at : queue_at + num_ctas + 1]
@@ -54,9 +54,14 @@ def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> s
     if not _is_covered(table, graph):
         return {"coverage"}
     found = _epoch_faults(table)
+    steps = [_columns_by_step(task, graph) for task in table.tasks]
+    for task, mine in zip(table.tasks, steps, strict=True):
+        places = [wait[4] for wait in task.waits]
+        if places != sorted(places) or not set(places) <= set(range(len(mine))):
+            found.add("safety")  # the device looks for waits step by step, and would pass over one
     if resident is not None and table.is_static and words[3] > 0 and table.num_ctas > resident:
         found.add("residency")
-    producers = _producers(table, graph)
+    producers = _producers(table, graph, steps)
     for num_resident in [table.num_ctas] if table.is_static else range(1, table.num_ctas + 1):
         found |= _explore(table, producers, num_resident)
     if not table.is_static and table.num_ctas > 1:
@@ -99,23 +104,25 @@ def _epoch_faults(table: Table) -> set[str]:
     posts = posts_of(table, set(range(len(table.tasks))))
     found = set()
     for task in table.tasks:
-        for begin, end, _, per_launch in task.waits:
+        for begin, end, _, per_launch, _ in task.waits:
             for signal in range(begin, end):
                 if per_launch != posts[signal]:
                     found.add("liveness" if per_launch > posts[signal] else "safety")
     return found
 
 
-def _producers(table: Table, graph: TileGraph) -> list[set[int]]:
-    """[task] the tasks that write, or help to write, an element of what it reads."""
-    ops, tiles = graph.workload.ops, graph.tiling.tiles
+def _columns_by_step(task: Task, graph: TileGraph) -> list[set[int]]:
+    """[k-steps of the task] the columns of A that each reads."""
+    depth, k = graph.tiling.tiles[task.op].k, graph.workload.ops[task.op].k
+    steps = [set(range(begin, min(begin + depth, k))) for begin in range(0, k, depth)]
+    num_parts = task.num_parts or 1
+    begin, end = (len(steps) * part // num_parts for part in (task.part, task.part + 1))
+    return steps[begin:end]
 
-    def columns_read(task: Task) -> set[int]:
-        depth, k = tiles[task.op].k, ops[task.op].k
-        steps = [list(range(begin, min(begin + depth, k))) for begin in range(0, k, depth)]
-        num_parts = task.num_parts or 1
-        begin, end = (len(steps) * part // num_parts for part in (task.part, task.part + 1))
-        return {column for step in steps[begin:end] for column in step}
+
+def _producers(table: Table, graph: TileGraph, steps: list[list[set[int]]]) -> list[list[set[int]]]:
+    """[task] [step] the tasks that write, or help to write, an element of what it reads in that k-step."""
+    ops, tiles = graph.workload.ops, graph.tiling.tiles
 
     def columns_written(task: Task) -> set[int]:
         return set(range(task.col * tiles[task.op].n, (task.col + 1) * tiles[task.op].n))
@@ -125,19 +132,23 @@ def _producers(table: Table, graph: TileGraph) -> list[set[int]]:
         return set(range(task.row * height, min((task.row + 1) * height, ops[task.op].m)))
 
     return [
-        {
-            index
-            for index, other in enumerate(table.tasks)
-            if ops[other.op].name == ops[task.op].source
-            and rows(other) & rows(task)
-            and columns_written(other) & columns_read(task)
-        }
-        for task in table.tasks
+        [
+            {
+                index
+                for index, other in enumerate(table.tasks)
+                if ops[other.op].name == ops[task.op].source
+                and rows(other) & rows(task)
+                and columns_written(other) & columns
+            }
+            for columns in mine
+        ]
+        for task, mine in zip(table.tasks, steps, strict=True)
     ]
 
 
-def _explore(table: Table, producers: list[set[int]], num_resident: int) -> set[str]:
-    """Every state that `num_resident` CTAs can reach: a state is what is held, what is left, and what is done."""
+def _explore(table: Table, producers: list[list[set[int]]], num_resident: int) -> set[str]:
+    """Every state that `num_resident` CTAs can reach: a state is what is held and which of its waits are over, what is
+    left, and what is done."""
     found: set[str] = set()
     lanes = len(table.queues)
     start = ((None,) * num_resident, (0,) * lanes, frozenset[int]())
@@ -147,20 +158,26 @@ def _explore(table: Table, producers: list[set[int]], num_resident: int) -> set[
         posts = posts_of(table, done)
         moved = False
         for cta in range(num_resident):
-            task = held[cta]
             lane = cta if table.is_static else 0
-            if task is None:
+            if held[cta] is None:
                 if heads[lane] == len(table.queues[lane]):
                     continue
                 taken = table.queues[lane][heads[lane]]
-                after = (_put(held, cta, taken), _put(heads, lane, heads[lane] + 1), done)
+                after = (_put(held, cta, (taken, 0)), _put(heads, lane, heads[lane] + 1), done)
             else:
-                over = all(posts[s] >= needed for a, b, needed, _ in table.tasks[task].waits for s in range(a, b))
-                if not over:
-                    continue
-                if producers[task] - done:
+                task, num_over = held[cta]
+                waits = table.tasks[task].waits
+                # What is read before its next wait may be read at once: nothing else holds it up.
+                until = waits[num_over][4] if num_over < len(waits) else len(producers[task])
+                if any(wrote - done for wrote in producers[task][: max(until, 0)]):
                     found.add("safety")
-                after = (_put(held, cta, None), heads, done | {task})
+                if num_over == len(waits):
+                    after = (_put(held, cta, None), heads, done | {task})
+                else:
+                    begin, end, needed, _, _ = waits[num_over]
+                    if any(posts[signal] < needed for signal in range(begin, end)):
+                        continue
+                    after = (_put(held, cta, (task, num_over + 1)), heads, done)
             moved = True
             if after not in seen:
                 seen.add(after)
@@ -170,7 +187,7 @@ def _explore(table: Table, producers: list[set[int]], num_resident: int) -> set[
     return found
 
 
-def _explore_drawn_ahead(table: Table, producers: list[set[int]]) -> set[str]:
+def _explore_drawn_ahead(table: Table, producers: list[list[set[int]]]) -> set[str]:
     """Every order in which drawn tasks can complete, where nothing is known of who draws which, and how far ahead: a
     state is what is done."""
     found: set[str] = set()
@@ -180,10 +197,11 @@ def _explore_drawn_ahead(table: Table, producers: list[set[int]]) -> set[str]:
         posts = posts_of(table, done)
         for task in set(range(len(table.tasks))) - done:
             waits = table.tasks[task].waits
-            if not all(posts[s] >= needed for a, b, needed, _ in waits for s in range(a, b)):
-                continue
-            if producers[task] - done:
+            lacking = [step for a, b, needed, _, step in waits if any(posts[s] < needed for s in range(a, b))]
+            if any(wrote - done for wrote in producers[task][: min(lacking, default=len(producers[task]))]):
                 found.add("safety")
+            if lacking:
+                continue
             if done | {task} not in seen:
                 seen.add(done | {task})
                 todo.append(done | {task})

@@ -14,11 +14,11 @@ import numpy as np
 
 from tests.core import mutants, oracle
 from tests.core.cases import chain_of_three, fork, small_gpu, tiling
-from tuner.core.axes import interleave_problem, raster_problem, sync_problem
+from tuner.core.axes import interleave_problem, position_problem, raster_problem, sync_problem
 from tuner.core.merge import block_shapes, merge_blocks
 from tuner.core.order import make_plan
 from tuner.core.plan import STATIC, Plan
-from tuner.core.schedule import Assignment, Ordering
+from tuner.core.schedule import Assignment, Ordering, WaitPosition
 from tuner.core.space import INTERLEAVES, RASTERS, SYNCS
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import Resources, verify
@@ -117,6 +117,7 @@ def random_ordering(graph: TileGraph, rng: random.Random) -> Ordering:
     interleave = rng.choice([value for value in INTERLEAVES if interleave_problem(workload, tiles, value) is None])
     blocks = merge_blocks(workload, tiles, graph.op_indices, interleave)
     sync = rng.choice([value for value in SYNCS if sync_problem(graph, interleave, *value) is None])
+    positions = [value for value in WaitPosition if position_problem(graph, *sync, value) is None]
     return Ordering(
         rasters=tuple(
             rng.choice([raster for raster in RASTERS if raster_problem(raster, block_shapes(blocks, op), "") is None])
@@ -127,6 +128,7 @@ def random_ordering(graph: TileGraph, rng: random.Random) -> Ordering:
         sync_width=sync[1],
         assignment=rng.choice(tuple(Assignment)),
         partition=rng.choice((0, 0, 4)),
+        wait_position=rng.choice(positions),
     )
 
 
@@ -150,12 +152,12 @@ def _wait_removed(plan: Plan, rng: random.Random) -> Plan:
     return mutants.edit(plan, task, 4, max(int(plan.tasks[task, 3]), int(plan.tasks[task, 4]) - 1))
 
 
-def _threshold(step: int) -> Callable[[Plan, random.Random], Plan]:
+def _wait_changed(column: int, step: int) -> Callable[[Plan, random.Random], Plan]:
     def change(plan: Plan, rng: random.Random) -> Plan:
         if not len(plan.waits):
             return plan
         wait = rng.randrange(len(plan.waits))
-        return mutants.edit_wait(plan, wait, 2, int(plan.waits[wait, 2]) + step)
+        return mutants.edit_wait(plan, wait, column, int(plan.waits[wait, column]) + step)
 
     return change
 
@@ -231,8 +233,8 @@ def _tile_post_moved(plan: Plan, rng: random.Random) -> Plan:
 MUTATIONS: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "wait removed": _wait_removed,
     "wait narrowed": _wait_narrowed,
-    "threshold one lower": _threshold(-1),
-    "threshold one higher": _threshold(1),
+    "threshold one lower": _wait_changed(2, -1),
+    "threshold one higher": _wait_changed(2, 1),
     "queue reordered": _reordered,
     "task dealt elsewhere": _dealt_again,
     "task lost": lambda plan, rng: mutants.drop(plan, rng.randrange(plan.num_tasks)),
@@ -244,6 +246,8 @@ MUTATIONS: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "part changed": _part_changed,
     "part made whole": _made_whole,
     "posts per launch changed": _step_changed,
+    "wait one k-step earlier": _wait_changed(4, -1),
+    "wait one k-step later": _wait_changed(4, 1),
     "grid too large": lambda plan, rng: replace(plan),
 }
 

@@ -102,9 +102,9 @@ def test_bands_of_independent_ops_alternate_in_proportion() -> None:
 def test_rows_with_the_same_needs_share_a_wait_and_only_producers_post() -> None:
     graph = tile_graph(ffn_pair(m=128, d_in=32, d_hidden=96, d_out=64), tiling((64, 32), (32, 32)))
     plan = make_plan(graph, ordering(granularity=Granularity.ROW), small_gpu(2))
-    assert plan.waits.tolist() == [[0, 1, 3, 3], [1, 2, 3, 3]]
+    assert plan.waits.tolist() == [[0, 1, 3, 3, 0], [1, 2, 3, 3, 0]]
     plan = make_plan(graph, ordering(granularity=Granularity.TILE), small_gpu(2))
-    assert plan.waits.tolist() == [[0, 3, 1, 1], [3, 6, 1, 1]]
+    assert plan.waits.tolist() == [[0, 3, 1, 1, 0], [3, 6, 1, 1, 0]]
     assert plan.num_signals == 6
     ups, downs = (plan.tasks[plan.tasks[:, 0] == op] for op in (0, 1))
     assert sorted(ups[:, 5].tolist()) == list(range(6))

@@ -31,11 +31,11 @@ def test_words_round_trip(case: tuple[TileGraph, Ordering, Gpu]) -> None:
 
 def test_words_start_as_the_kernel_expects_and_are_aligned_for_vector_loads() -> None:
     assert WORDS.dtype == np.int32
-    assert WORDS[:6].tolist() == [MAGIC, 1, 8, 2, 3, 0]
+    assert WORDS[:6].tolist() == [MAGIC, 2, 8, 2, 3, 0]
     queue_offset, task_offset, wait_offset, num_waits = WORDS[6:10].tolist()
     assert queue_offset == HEADER_WORDS
-    assert task_offset % 4 == wait_offset % 4 == 0
-    assert wait_offset + 4 * num_waits == WORDS.size
+    assert task_offset % 8 == wait_offset % 8 == 0
+    assert wait_offset + 8 * num_waits == WORDS.size
 
 
 def test_words_cannot_be_written() -> None:
@@ -49,7 +49,7 @@ def test_words_cannot_be_written() -> None:
     ("at", "value", "problem"),
     [
         (0, 7, "must start with"),
-        (1, 2, "must start with"),
+        (1, 1, "must start with"),
         (2, -1, "header field is out of range"),
         (2, 10**6, "lies outside the table"),
         (4, 0, "header field is out of range"),

@@ -16,8 +16,11 @@ from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.workload import ffn_pair
 
 
-def random_run(table: Table, num_resident: int, frozen: int, rng: random.Random) -> tuple[set[int], dict[int, int]]:
-    """The tasks that start, and the posts, in one random interleaving that goes on as long as any step is possible."""
+def random_run(
+    table: Table, num_resident: int, frozen: int, rng: random.Random
+) -> tuple[set[int], dict[int, int], dict[int, int]]:
+    """The tasks that start, the posts, and the k-step before which each task stands that does not get on, in one random
+    interleaving that goes on as long as any step is possible."""
     queues = [list(queue) for queue in table.queues]
     held: list[int | None] = [None] * num_resident
     started, done = set[int](), set[int]()
@@ -28,12 +31,17 @@ def random_run(table: Table, num_resident: int, frozen: int, rng: random.Random)
                 steps += [cta] if queues[cta if table.is_static else 0] else []
             elif task not in started:
                 waits = table.tasks[task].waits
-                if all(posts[s] >= needed for a, b, needed, _ in waits for s in range(a, b)):
+                if all(posts[s] >= needed for a, b, needed, *_ in waits for s in range(a, b)):
                     steps.append(cta)
             elif task != frozen:
                 steps.append(cta)
         if not steps:
-            return started, posts
+            stuck = {task: table.tasks[task].waits for task in held if task is not None and task not in started}
+            lacking = {
+                task: [step for a, b, needed, _, step in waits if any(posts[s] < needed for s in range(a, b))]
+                for task, waits in stuck.items()
+            }
+            return started, posts, {task: steps[0] for task, steps in lacking.items()}
         cta = rng.choice(steps)
         task = held[cta]
         if task is None:
@@ -54,8 +62,9 @@ def test_one_run_stands_for_every_interleaving(case: tuple[TileGraph, Plan], dat
     frozen = data.draw(st.integers(-1, plan.num_tasks - 1))
     progress = Protocol(plan).run(num_ctas=num_ctas, frozen=frozen)
     rng = random.Random(data.draw(st.integers(0, 2**32)))
-    started, posts = random_run(read(plan.words.tolist()), num_ctas, frozen, rng)
+    started, posts, stands = random_run(read(plan.words.tolist()), num_ctas, frozen, rng)
     assert {task for task, flag in enumerate(progress.started) if flag} == started
+    assert progress.blocked == stands
     assert progress.posts == [posts.get(signal, 0) for signal in range(plan.num_signals)]
 
 
@@ -63,6 +72,6 @@ def test_what_cannot_start_is_named() -> None:
     graph = tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32)))
     plan = edit_wait(make_plan(graph, ordering(), small_gpu(2)), 1, 2, 3)
     progress = Protocol(plan).run(num_ctas=2)
-    assert progress.blocked == [6, 7]
+    assert progress.blocked == {6: 0, 7: 0}
     assert progress.posts == [2, 2]
     assert list(progress.started) == [1] * 6 + [0] * 2

@@ -22,8 +22,8 @@ def test_waits_name_each_signal_of_the_rows_read_with_all_posts_that_it_gets(
     begin = data.draw(st.integers(0, num_rows - 1))
     end = data.draw(st.integers(begin + 1, num_rows))
     waited: dict[int, int] = {}
-    for signal_begin, signal_end, threshold, per_launch in signals.waits_for(begin, end):
-        assert threshold == per_launch
+    for signal_begin, signal_end, threshold, per_launch, step in signals.waits_for(begin, end):
+        assert (threshold, step) == (per_launch, 0)
         for signal in range(signal_begin, signal_end):
             assert signal not in waited
             waited[signal] = threshold

@@ -61,7 +61,7 @@ def test_each_part_of_a_decode_step_waits_for_one_signal() -> None:
     assert (plan.num_signals, len(parts)) == (4, 128)
     for part in range(4):
         (records,) = {(begin, end) for *_, begin, end in parts[parts[:, 6] == part][:, :5].tolist()}
-        assert plan.waits[slice(*records)].tolist() == [[part, part + 1, 32, 32]]
+        assert plan.waits[slice(*records)].tolist() == [[part, part + 1, 32, 32, 0]]
     verify(plan, graph, SMALL, H200)
 
 
@@ -176,6 +176,6 @@ def test_a_reader_behind_one_part_still_has_to_wait_for_the_others() -> None:
     assert plan.queues.tolist() == [0, 2, 3]  # up part 0 and then down; up part 1
     unwaited = mutants.edit(plan, 1, 4, int(plan.tasks[1, 3]))
     with pytest.raises(
-        SafetyError, match=r"task 1 \(down tile 0,0\) can start before task 2 \(up tile 0,0 part 1 of 2"
+        SafetyError, match=r"task 1 \(down tile 0,0\) can load its k-step 0 before task 2 \(up tile 0,0 part 1 of 2"
     ):
         verify(unwaited, graph, SMALL, small_gpu(2))

@@ -81,7 +81,7 @@ def ends_everywhere(first: Plan, second: Plan, num_slots: int, *, gated: bool) -
         for cta in resident:
             task = next(task for task in table.queues[cta] if task not in done)
             waits = table.tasks[task].waits
-            if all(posts.count(s) >= needed for begin, end, needed, _ in waits for s in range(begin, end)):
+            if all(posts.count(s) >= needed for begin, end, needed, *_ in waits for s in range(begin, end)):
                 after.append((started, done | {task}))
         if not after and len(done) < len(table.tasks):
             return False

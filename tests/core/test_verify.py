@@ -15,7 +15,7 @@ from tuner.core.gpu import Gpu
 from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.order import make_plan
 from tuner.core.plan import Plan
-from tuner.core.schedule import Assignment, Granularity, Ordering
+from tuner.core.schedule import Assignment, Granularity, Ordering, WaitPosition
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import Resources, VerifiedPlan, occupancy, recheck, verify
 from tuner.core.workload import ffn_pair
@@ -60,6 +60,7 @@ def broken_plans(draw: st.DrawFn) -> tuple[TileGraph, Plan]:
         bands=draw(st.integers(0, 2)),
         granularity=draw(st.sampled_from(Granularity)),
         assignment=draw(st.sampled_from(Assignment)),
+        wait_position=draw(st.sampled_from(WaitPosition)),
     )
     return graph, draw(mutants.mutants(make_plan(graph, order, small_gpu(draw(st.integers(1, 3))))))
 
@@ -191,7 +192,9 @@ def test_a_ticket_that_another_cta_drew_ahead_lets_a_later_one_pass() -> None:
     graph = tile_graph(ffn_pair(m=16, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32)))
     for num_ctas in (2, 3):
         racy = mutants.edit(plan_of(graph, gpu=small_gpu(num_ctas)), 3, 4, 0)
-        with pytest.raises(SafetyError, match=r"task 3 \(down tile 0,1\) can start before task 0 \(up tile 0,0\)"):
+        with pytest.raises(
+            SafetyError, match=r"task 3 \(down tile 0,1\) can load its k-step 0 before task 0 \(up tile 0,0\)"
+        ):
             verify(racy, graph, SMALL, GPU)
     alone = mutants.edit(plan_of(graph, gpu=small_gpu(1)), 3, 4, 0)
     assert verify(alone, graph, SMALL, small_gpu(1))

@@ -12,7 +12,17 @@ from tuner.core.gpu import Gpu
 from tuner.core.job import Objective
 from tuner.core.outcome import Candidate, Measured, PlanKind
 from tuner.core.plan import Plan
-from tuner.core.schedule import Assignment, Granularity, Interleave, Ordering, Raster, Schedule, Tile, Tiling
+from tuner.core.schedule import (
+    Assignment,
+    Granularity,
+    Interleave,
+    Ordering,
+    Raster,
+    Schedule,
+    Tile,
+    Tiling,
+    WaitPosition,
+)
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Workload
 from workers.build import Builder
@@ -38,6 +48,7 @@ def schedule(
     assignment: Assignment = Assignment.TICKET,
     ctas_per_sm: int = 1,
     split: tuple[int, ...] = (),
+    wait_position: WaitPosition = WaitPosition.TASK,
 ) -> Schedule:
     whole = tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles)
     return Schedule(
@@ -49,6 +60,7 @@ def schedule(
             sync_width=sync_width,
             assignment=assignment,
             ctas_per_sm=ctas_per_sm,
+            wait_position=wait_position,
         ),
     )
 

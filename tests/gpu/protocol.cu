@@ -3,10 +3,10 @@
 // The files in front of this one are those of the mma engine; this one stands in the place of its main loop, epilogue
 // and chain. Scheduler, waits, posts, arrivals of parts, begin and end of a launch are the engine's own.
 //
-// What a task does. It waits for its signals, reads one word for each tile that it reads (by a table that was made
-// from the shapes, not from the waits), and expects the number of this run in each. Then it takes its time, meets the other
-// parts of its tile, where there are any, and the last of them writes the run's number into the tile's own word and
-// posts. A task that reads too early finds the number of the run before.
+// What a task does. K-step by k-step it waits for what the plan says, reads one word for each tile that it reads there first
+// (by a table that was made from the shapes, not from the waits), and expects the number of this run in each. Then it takes
+// its time, meets the other parts of its tile, where there are any, and the last of them writes the run's number into the
+// tile's own word and posts. A task that reads too early finds the number of the run before.
 //
 // Memory order. Words are read and written by plain accesses of different warps, so that they are right only by the
 // barriers, the release and the acquire of sync.cuh. They lie side by side: a line that an earlier task of the SM has read
@@ -32,8 +32,9 @@ struct Run {
   u32* words;              // [tiles]
   const int* reads_begin;  // [units + 1]
   const int* reads;        // the tiles that unit u reads: reads[reads_begin[u]] and on
+  const int* read_steps;   // and the k-step of the unit that reads each of them first
   u32* times_done;         // [units], over all runs
-  u64* begin_ns;           // [units] when its waits were over
+  u64* read_ns;            // [reads] when it was read
   u64* end_ns;             // [tiles] when its word was written
   Violation* violation;
   u32 number, epoch;  // of this run: its own word, and launches of this plan before it
@@ -41,7 +42,7 @@ struct Run {
   int short_cycles, long_cycles, slow_cycles;
   int first_tile[4], first_unit[4], num_columns[4], num_parts[4];  // by op
 };
-static_assert(sizeof(Violation) == 32 && sizeof(Run) == 144, "the host lays these out");
+static_assert(sizeof(Violation) == 32 && sizeof(Run) == 152, "the host lays these out");
 static_assert(kNumOps <= 4, "tables by op have four entries");
 
 __device__ __forceinline__ u32 load_plain(const u32* address) {
@@ -120,11 +121,20 @@ __device__ bool run_task(const LaunchArgs& args, const Task& task, Scheduler& sc
     const int unit = run.first_unit[kOp] + place * run.num_parts[kOp] + task.part;
 
     pause(run, unit, kBeforeWait);
-    if (!wait_for(args, task, scheduler.next, scheduler.epoch)) return false;
-    if (threadIdx.x == 0) run.begin_ns[unit] = read_globaltimer();
-    for (int i = run.reads_begin[unit] + static_cast<int>(threadIdx.x); i < run.reads_begin[unit + 1]; i += kNumThreads) {
-      const u32 seen = load_plain(run.words + run.reads[i]);
-      if (seen != run.number) report(run, kStaleRead, scheduler.next, unit, run.reads[i], seen, run.number);
+    const int num_steps = steps_of<kOp>(args.ops[kOp], task.part, task.num_parts).count;
+    __shared__ PendingWaits pending;
+    bool waits = true;
+    for (int step = 0; step < num_steps; ++step) {
+      if (waits && !wait_for(args, task, scheduler.next, scheduler.epoch, step, step == 0, pending)) return false;
+      for (int i = run.reads_begin[unit] + static_cast<int>(threadIdx.x); i < run.reads_begin[unit + 1]; i += kNumThreads) {
+        if (run.read_steps[i] != step) continue;
+        const u32 seen = load_plain(run.words + run.reads[i]);
+        run.read_ns[i] = read_globaltimer();
+        if (seen != run.number) report(run, kStaleRead, scheduler.next, unit, run.reads[i], seen, run.number);
+      }
+      __syncthreads();  // a task without waits has none before
+      waits = pending.step <= step + 1;
+      __syncthreads();  // thread 0 writes it again when it has waited
     }
     if (threadIdx.x == 0) {
       atomicAdd(run.times_done + unit, 1u);

@@ -36,7 +36,8 @@ KINDS = {1: "a stale read", 2: "a wrong sum", 3: "an overwritten word", 4: "a wr
 #: `Run` in protocol.cu.
 RUN = np.dtype(
     [
-        *((name, "<u8") for name in ("words", "reads_begin", "reads", "times_done", "begin_ns", "end_ns", "violation")),
+        *((name, "<u8") for name in ("words", "reads_begin", "reads", "read_steps", "times_done")),
+        *((name, "<u8") for name in ("read_ns", "end_ns", "violation")),
         ("number", "<u4"),
         ("epoch", "<u4"),
         *((name, "<i4") for name in ("slow_unit", "short_cycles", "long_cycles", "slow_cycles")),
@@ -69,6 +70,8 @@ class Tables:
     first_unit: tuple[int, ...]
     #: [units] the tiles that it reads.
     reads: tuple[tuple[int, ...], ...]
+    #: [units] in which of its k-steps it first reads each of them.
+    read_steps: tuple[tuple[int, ...], ...]
 
     def unit(self, task: Sequence[int]) -> int:
         """The unit of a task's words."""
@@ -90,27 +93,34 @@ def tables_of(workload: Workload, tiling: Tiling) -> Tables:
     num_tiles = [r * c for r, c in zip(rows, columns, strict=True)]
     first_tile = (0, *accumulate(num_tiles))
     reads: list[tuple[int, ...]] = []
+    read_steps: list[tuple[int, ...]] = []
     for (op, tile), parts, num_rows, num_columns in zip(shapes, split, rows, columns, strict=True):
         if op.source not in names:
             reads += [()] * (num_rows * num_columns * parts)
+            read_steps += [()] * (num_rows * num_columns * parts)
             continue
         producer = names.index(op.source)
         wrote = tiling.tiles[producer]
         steps = [range(op.k)[begin : begin + tile.k] for begin in range(0, op.k, tile.k)]
         bounds = [len(steps) * part // parts for part in range(parts + 1)]
-        columns_of = [sorted({k // wrote.n for step in steps[a:b] for k in step}) for a, b in pairwise(bounds)]
+        step_of: list[dict[int, int]] = []  # by part: column of tiles -> the first step that reads it
+        for a, b in pairwise(bounds):
+            last_first = ((k // wrote.n, number) for number in reversed(range(b - a)) for k in steps[a + number])
+            step_of.append(dict(sorted(dict(last_first).items())))
         for row in range(num_rows):
             rows_of = sorted({line // wrote.m for line in range(op.m)[row * tile.m : (row + 1) * tile.m]})
             reads += [
                 tuple(first_tile[producer] + r * columns[producer] + c for r in rows_of for c in cols)
-                for cols in columns_of
+                for cols in step_of
             ] * num_columns
+            read_steps += [tuple(cols.values()) * len(rows_of) for cols in step_of] * num_columns
     return Tables(
         num_columns=tuple(columns),
         num_parts=split,
         first_tile=first_tile,
         first_unit=(0, *accumulate(n * parts for n, parts in zip(num_tiles, split, strict=True))),
         reads=tuple(reads),
+        read_steps=tuple(read_steps),
     )
 
 
@@ -129,8 +139,9 @@ class Record:
     words: Ints
     #: [units] over all runs.
     times_done: Ints
-    #: [runs, units] when a unit's waits were over, and [runs, tiles] when a tile was there; nanoseconds, 0 for never.
-    begin_ns: Ints
+    #: [runs, reads of all units] when a unit read a tile, and [runs, tiles] when a tile was there; nanoseconds, 0 for
+    #: never.
+    read_ns: Ints
     end_ns: Ints
     #: Of each workspace: the signals' values.
     signals: tuple[list[int], ...]
@@ -175,26 +186,22 @@ def draws_per_launch(plan: Plan) -> int:
 
 
 def _early_starts(record: Record, tables: Tables) -> list[str]:
-    """The unit that began the longest time before a tile that it reads was there; the timer moves in ticks."""
-    if not record.begin_ns.all() or not record.end_ns.all():
-        return ["a unit left no stamp"]
-    alike: dict[tuple[int, ...], list[int]] = {}  # units that read the same
-    for unit, read in enumerate(tables.reads):
-        alike.setdefault(read, []).append(unit)
-    worst, which = 0, ""
-    for read, units in alike.items():
-        if not read:
-            continue
-        early_ns = record.end_ns[:, read].max(axis=1) - record.begin_ns[:, units].min(axis=1)
-        if early_ns.max() > worst:
-            worst, run = int(early_ns.max()), int(early_ns.argmax())
-            unit, tile = units[record.begin_ns[run, units].argmin()], read[record.end_ns[run, read].argmax()]
-            which = f"run {run}: unit {unit} began {worst} ns before tile {tile} was there"
+    """The read that came the longest time before its tile was there; the timer moves in ticks."""
+    if not record.read_ns.all() or not record.end_ns.all():
+        return ["a read or a tile left no stamp"]
+    tiles = [tile for read in tables.reads for tile in read]
+    early_ns = record.end_ns[:, tiles] - record.read_ns
+    worst = int(early_ns.max(initial=0))
     tick = tick_ns(record) if worst else 0
-    return [f"{which}; the timer's tick is {tick} ns"] if worst > tick else []
+    if worst <= tick:
+        return []
+    run, read = (int(index) for index in np.unravel_index(early_ns.argmax(), early_ns.shape))
+    unit = int(np.searchsorted(np.cumsum([len(read) for read in tables.reads]), read, side="right"))
+    which = f"run {run}: unit {unit} read {worst} ns before tile {tiles[read]} was there"
+    return [f"{which}; the timer's tick is {tick} ns"]
 
 
 def tick_ns(record: Record) -> int:
     """The shortest time between two different stamps."""
-    times = np.unique(np.concatenate((record.begin_ns.ravel(), record.end_ns.ravel())))
+    times = np.unique(np.concatenate((record.read_ns.ravel(), record.end_ns.ravel())))
     return int(np.diff(times).min(initial=MAX_TICK_NS))

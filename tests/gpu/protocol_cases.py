@@ -5,15 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Hashable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from tests.covering import covering_sample
 from tests.gpu.helpers import schedule
+from tuner.core.axes import position_problem
 from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Assignment, Interleave, InterleaveKind, Schedule, Tiling
+from tuner.core.schedule import Assignment, Interleave, InterleaveKind, Schedule, Tiling, WaitPosition
 from tuner.core.space import SYNCS, Space
+from tuner.core.tiles import tile_graph
 from tuner.core.workload import GemmOp, Workload, WorkloadKind, ffn_pair
 
 #: Drawn, of which a covering sample is taken.
@@ -55,7 +58,8 @@ CASES: dict[str, tuple[Workload, Tiling]] = {
 def _axes(candidate: Candidate) -> list[Hashable]:
     assert candidate.schedule is not None
     ordering = candidate.schedule.ordering
-    sync, deal = f"{ordering.granularity}{ordering.sync_width}", f"{ordering.assignment} {ordering.partition}"
+    sync = f"{ordering.granularity}{ordering.sync_width} {ordering.wait_position}"
+    deal = f"{ordering.assignment} {ordering.partition}"
     grid = f"{ordering.ctas_per_sm} {ordering.reserved_sms}"
     return [candidate.plan_kind, *ordering.rasters, ordering.interleave, sync, deal, grid]
 
@@ -75,12 +79,14 @@ def candidates(case: str, gpu: Gpu) -> list[Candidate]:
 
 
 def plain_schedules(case: str) -> dict[str, Schedule]:
-    """Producer first, for every granularity and assignment."""
+    """Producer first, for every granularity, wait position and assignment."""
+    graph = tile_graph(*CASES[case])
     return {
-        f"{granularity}{width} {assignment}": _ordered(
-            case, granularity=granularity, sync_width=width, assignment=assignment
+        f"{granularity}{width} {position} {assignment}": _ordered(
+            case, granularity=granularity, sync_width=width, wait_position=position, assignment=assignment
         )
-        for granularity, width in SYNCS
+        for (granularity, width), position in product(SYNCS, WaitPosition)
+        if position_problem(graph, granularity, width, position) is None
         for assignment in Assignment
     }
 

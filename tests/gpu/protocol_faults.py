@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tests.gpu.protocol import Tables, posts_per_launch
 from tuner.core.plan import STATIC, Plan
+from tuner.core.schedule import Granularity, Ordering, WaitPosition
 
 
 class Fault(StrEnum):
@@ -20,6 +21,14 @@ class Fault(StrEnum):
 
     TOO_LOW = "threshold too low by one"
     REMOVED = "wait removed"
+    LATE = "wait after the k-step that reads"
+
+    def is_sure_to_show(self, ordering: Ordering) -> bool:
+        """Whether all tasks whose waits it changes read the slow tile early: one that waits late, and has read nothing
+        that is missing, would hold up a reader behind it."""
+        by_tile = (ordering.wait_position, ordering.granularity) == (WaitPosition.SLICE, Granularity.TILE)
+        return by_tile or self is not Fault.LATE
+
     TOO_HIGH = "threshold too high by one"
 
 
@@ -50,7 +59,13 @@ def plant(plan: Plan, tables: Tables, fault: Fault) -> Planted:
         tasks[changed, 4] = begin
     else:
         mine = [wait for wait in range(begin, end) if waits[wait, 0] <= signal < waits[wait, 1]]
-        waits[mine, 2] += 1 if fault is Fault.TOO_HIGH else -1
+        if fault is Fault.LATE:
+            unit = tables.unit(tasks[reader].tolist())
+            read = tables.reads[unit].index(tables.tile(tasks[slow].tolist()))
+            waits[mine, 4] = tables.read_steps[unit][read] + 1
+            waits[begin:end] = waits[begin:end][np.argsort(waits[begin:end, 4], kind="stable")]
+        else:
+            waits[mine, 2] += 1 if fault is Fault.TOO_HIGH else -1
     return Planted(
         plan=replace(plan, tasks=tasks, waits=waits),
         tasks=frozenset(changed.tolist()),
@@ -127,8 +142,8 @@ MUTANTS = {
     ),
     # Each reader brings words of later rows into its SM's L1. In a case with parts their arrivals would acquire, too.
     "no acquire after the wait": Mutant(
-        was="    fence_acq_rel_gpu();\n  }\n  return __syncthreads_and(ok);",
-        becomes="  }\n  return __syncthreads_and(ok);",
+        was="  fence_acq_rel_gpu();\n  __syncwarp();",
+        becomes="  __syncwarp();",
         kind=1,
         case="narrow rows",
     ),

@@ -46,7 +46,10 @@ class Rig:
         self._kernel = Kernel(self._cubin, num_threads=self.tiling.num_threads, smem_bytes=0)
         reads = self.tables.reads
         self._reads_begin = cupy.asarray(np.cumsum([0, *map(len, reads)]).astype(np.int32))
-        self._reads = cupy.asarray(np.array([tile for read in reads for tile in read], dtype=np.int32))
+        self._reads, self._read_steps = (
+            cupy.asarray(np.array([value for values in table for value in values], dtype=np.int32))
+            for table in (reads, self.tables.read_steps)
+        )
         self._words = cupy.zeros(self.tables.first_tile[-1], dtype=cupy.uint32)
         self._times_done = cupy.zeros(self.tables.first_unit[-1], dtype=cupy.uint32)
         self._violation = cupy.zeros(VIOLATION.itemsize // 4, dtype=cupy.uint32)
@@ -82,16 +85,16 @@ class Rig:
 
     def run(self, runner: ChainRunner, num_runs: int, *, slow_unit: int = -1, slow_cycles: int = SLOW_CYCLES) -> Record:
         """So many runs, enqueued back to back; the first one meets counters of zero."""
-        begin_ns = cupy.zeros((num_runs, self._times_done.size), dtype=cupy.uint64)
+        read_ns = cupy.zeros((num_runs, self._reads.size), dtype=cupy.uint64)
         end_ns = cupy.zeros((num_runs, self._words.size), dtype=cupy.uint64)
         self._words.fill(self._number)
         self._times_done.fill(0)
         self._violation.fill(0)
         each = np.arange(num_runs)
         table = np.zeros(num_runs, dtype=RUN)
-        for name in ("words", "reads_begin", "reads", "times_done", "violation"):
+        for name in ("words", "reads_begin", "reads", "read_steps", "times_done", "violation"):
             table[name] = getattr(self, f"_{name}").data.ptr
-        table["begin_ns"] = begin_ns.data.ptr + begin_ns.strides[0] * each
+        table["read_ns"] = read_ns.data.ptr + read_ns.strides[0] * each
         table["end_ns"] = end_ns.data.ptr + end_ns.strides[0] * each
         table["number"], table["epoch"] = self._number + 1 + each, each
         table["slow_unit"], table["slow_cycles"] = slow_unit, slow_cycles
@@ -111,7 +114,7 @@ class Rig:
             abort=runner.abort_record(),
             words=_signed(self._words),
             times_done=_signed(self._times_done),
-            begin_ns=_signed(begin_ns),
+            read_ns=_signed(read_ns),
             end_ns=_signed(end_ns),
             signals=tuple(plans[0].signals().tolist() for plans in _by_workspace(runner)),
             draws=tuple(

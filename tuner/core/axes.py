@@ -25,9 +25,10 @@ from tuner.core.schedule import (
     Raster,
     RasterKind,
     Tile,
+    WaitPosition,
 )
-from tuner.core.signals import rows_per_signal
-from tuner.core.tiles import TileGraph, row_edges
+from tuner.core.signals import column_groups, rows_per_signal
+from tuner.core.tiles import Edges, TileGraph, row_edges
 from tuner.core.workload import Workload
 
 #: Each band is a block of its own to plan: millions of tile rows take wider ones.
@@ -190,6 +191,32 @@ def _premature(graph: TileGraph, interleave: Interleave, granularity: Granularit
         if block.col_end == graph.grids[block.op][1]:
             emitted[block.op] = block.row_end
     return None
+
+
+def position_problem(graph: TileGraph, granularity: Granularity, width: int, position: WaitPosition) -> str | None:
+    """Why no task would wait elsewhere than before its first load."""
+    if position is WaitPosition.TASK:
+        return None
+    if not graph.posting_ops:
+        return "no tile waits for another one: say wait position task"
+    if any(_waits_within(graph, edge, granularity, width) for edge in graph.edges):
+        return None
+    return (
+        f"each task's first k-step reads something of every signal per {granularity} that it waits for, so it waits "
+        "for all of them there: say wait position task, or a finer signal"
+    )
+
+
+def _waits_within(graph: TileGraph, edge: Edges, granularity: Granularity, width: int) -> bool:
+    """Whether a reader's later k-steps are the first to read what some signal stands for."""
+    groups = np.array(column_groups(granularity, width, graph.grids[edge.producer][1]), dtype=np.int64)
+    num_parts = graph.num_parts(edge.consumer)
+    for need in range(num_parts) if num_parts > 1 else (0,):
+        cols = np.arange(edge.first_col[need], edge.last_col[need], dtype=np.int64)
+        early = cols[edge.reading_step(need, cols) == 0]
+        if not np.isin(groups[cols], groups[early]).all():
+            return True
+    return False
 
 
 def deal_problem(

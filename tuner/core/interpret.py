@@ -1,14 +1,16 @@
 """Runs a plan's words on small NumPy matrices, in a random interleaving that the plan allows.
 
 The judge's judge: it reads the words with code of its own. Outputs are NaN before each launch, so a tile that is
-computed on what is not there yet shows in the result. The parts of a tile leave their products side by side; the last
-of them adds them up, in the order of their numbers, and posts.
+computed on what is not there yet shows in the result. A task waits before each of its k-steps for what the plan says,
+and adds the step's product to its sums. The parts of a tile leave their sums side by side; the last of them adds them
+up, in the order of their numbers, and posts.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -81,8 +83,9 @@ def interpret(
 ) -> dict[str, Matrix]:
     """Outputs of the launch's ops, by name, after `num_launches` launches that keep their signals.
 
-    At each step one CTA, drawn from those whose task's waits are over, computes its task on what is in memory then.
-    `num_resident` CTAs hold tasks at a time: fewer than the grid is for tickets only.
+    At a time one CTA, drawn from those whose next k-step's waits are over, computes that step on what is in memory
+    then, and stores the tile after its last one. `num_resident` CTAs hold tasks at a time: fewer than the grid is for
+    tickets only.
 
     Raises:
         LivenessError: CTAs hold tasks, and none can go on.
@@ -113,42 +116,81 @@ def _launch(
     else:
         queues = [list(range(plan.num_tasks))] * num_resident  # one list that all CTAs draw from
     partial: dict[tuple[int, ...], dict[int, list[Matrix]]] = {}
-    held = [queue.pop(0) if queue else None for queue in queues]
+    held = [_begin(plan, graph, queue) for queue in queues]
     while any(task is not None for task in held):
         ready = [cta for cta, task in enumerate(held) if task is not None and _is_ready(plan, task, signals, epoch)]
         if not ready:
-            stuck = ", ".join(task_name(plan, graph, task) for task in held if task is not None)
+            stuck = ", ".join(task_name(plan, graph, task.index) for task in held if task is not None)
             raise LivenessError("the plan deadlocks", f"none of these can go on: {stuck}")
         cta = rng.choice(ready)
         task = held[cta]
         assert task is not None
-        is_stored = _compute(plan, graph, memory, partial, task)
-        if is_stored and plan.tasks[task, 5] >= 0:
-            signals[plan.tasks[task, 5]] += 1
-        held[cta] = queues[cta].pop(0) if queues[cta] else None
+        _multiply(plan, graph, memory, task)
+        if task.step < task.end:
+            continue
+        post = plan.tasks[task.index, 5]
+        if _store(plan, graph, memory, partial, task) and post >= 0:
+            signals[post] += 1
+        held[cta] = _begin(plan, graph, queues[cta])
 
 
-def _is_ready(plan: Plan, task: int, signals: npt.NDArray[np.int64], epoch: int) -> bool:
-    waits = plan.waits[plan.tasks[task, 3] : plan.tasks[task, 4]].tolist()
+@dataclass(kw_only=True)
+class _Held:
+    """A task that a CTA is at."""
+
+    #: In the plan.
+    index: int
+    #: Its k-steps, of all that the op's tiles have; which is next.
+    begin: int
+    end: int
+    step: int
+    #: [halves of W] the sums so far.
+    sums: list[Matrix]
+
+
+def _begin(plan: Plan, graph: TileGraph, queue: list[int]) -> _Held | None:
+    if not queue:
+        return None
+    index = queue.pop(0)
+    op, *_, part, num_parts = plan.tasks[index].tolist()
+    begin, end = graph.steps(op, part, max(num_parts, 1))
+    return _Held(index=index, begin=begin, end=end, step=begin, sums=[])
+
+
+def _is_ready(plan: Plan, task: _Held, signals: npt.NDArray[np.int64], epoch: int) -> bool:
+    """Whether what the plan says of the task's next k-step, and of those before, has come."""
+    waits = plan.waits[plan.tasks[task.index, 3] : plan.tasks[task.index, 4]].tolist()
     return all(
         bool((signals[begin:end] - epoch * per_launch >= threshold).all())
-        for begin, end, threshold, per_launch in waits
+        for begin, end, threshold, per_launch, step in waits
+        if step <= task.step - task.begin
     )
 
 
-def _compute(
+def _multiply(plan: Plan, graph: TileGraph, memory: dict[str, Matrix], task: _Held) -> None:
+    """One k-step, on what is in memory now."""
+    op, tile_m, tile_n = plan.tasks[task.index, :3].tolist()
+    rows, *others = graph.reads(op, tile_m, tile_n, steps=(task.step, task.step + 1))
+    weights = others[: graph.workload.ops[op].rows_per_column]
+    products = [_part(memory, rows) @ _part(memory, region).T for region in weights]
+    task.sums = [old + new for old, new in zip(task.sums, products, strict=True)] if task.sums else products
+    task.step += 1
+
+
+def _store(
     plan: Plan,
     graph: TileGraph,
     memory: dict[str, Matrix],
     partial: dict[tuple[int, ...], dict[int, list[Matrix]]],
-    task: int,
+    task: _Held,
 ) -> bool:
-    """Computes one tile, or a part of it, on what is in memory now; whether the tile is stored."""
-    index, tile_m, tile_n, _, _, _, part, num_parts = plan.tasks[task].tolist()
+    """Stores a tile whose sums are complete; of a part, leaves its sums and stores the tile if it is the last. Whether
+    the tile is stored."""
+    index, tile_m, tile_n, _, _, _, part, num_parts = plan.tasks[task.index].tolist()
     op, out = graph.workload.ops[index], graph.writes(index, tile_m, tile_n)
-    rows, *others = graph.reads(index, tile_m, tile_n, part, max(num_parts, 1))
+    _, *others = graph.reads(index, tile_m, tile_n)
     arrived = partial.setdefault((index, tile_m, tile_n), {})
-    arrived[part] = [_part(memory, rows) @ _part(memory, region).T for region in others[: op.rows_per_column]]
+    arrived[part] = task.sums
     if len(arrived) < num_parts:
         return False
     scale = memory[f"{op.name}.row_scale"][out.row_begin : out.row_end, None] if op.row_scale else 1.0

@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import Protocol
 
 from tuner.core import engine_mma, engine_wgmma
-from tuner.core.axes import deal_problem, interleave_problem, part_order_problem, raster_problem, sync_problem
+from tuner.core.axes import (
+    deal_problem,
+    interleave_problem,
+    part_order_problem,
+    position_problem,
+    raster_problem,
+    sync_problem,
+)
 from tuner.core.gpu import Gpu
 from tuner.core.merge import block_shapes, merge_blocks
 from tuner.core.order import grid_size
@@ -159,6 +166,7 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
     return (
         (part_order_problem(graph, ordering.interleave) if ordering.part_major else None)
         or sync_problem(graph, ordering.interleave, ordering.granularity, ordering.sync_width)
+        or position_problem(graph, ordering.granularity, ordering.sync_width, ordering.wait_position)
         or grid_problem(graph.num_tasks, resources, gpu, ordering.ctas_per_sm, ordering.reserved_sms)
         or deal_problem(
             graph,

@@ -3,6 +3,9 @@
 Tickets. The order of the tickets must be a linear extension of the waits: each is satisfied by posts of lower tickets
 alone. Then the lowest unfinished ticket never waits on an unfinished one, however few CTAs are resident.
 
+A task holds its CTA from its first wait to its last one, and posts after all of them. So where in the task they stand
+changes nothing here: they count as if all stood before it.
+
 Static queues. Some order of all tasks that keeps each queue's order must satisfy each wait by posts of earlier tasks.
 The deal's own order, rank by rank, is tried first; if it does not do, the symbolic run decides.
 """
@@ -61,7 +64,7 @@ def check_epochs(plan: Plan, graph: TileGraph) -> None:
     if not used.size:
         return
     totals = post_totals(plan)
-    begin, end, threshold, per_launch = plan.waits[used].astype(np.int64).T
+    begin, end, threshold, per_launch, _ = plan.waits[used].astype(np.int64).T
     least, most = (range_reduce(ufunc, totals, begin, end) for ufunc in (np.minimum, np.maximum))
     rules = (
         (threshold > least, np.argmin, threshold, LivenessError("a threshold is never reached", "expects")),
@@ -138,7 +141,7 @@ def _cycle(plan: Plan, graph: TileGraph, progress: Progress) -> str:
     task repeats."""
     static = plan.assignment == STATIC
     head_of = {_queue_of(plan, task): task for task in progress.blocked}
-    task, seen, steps = progress.blocked[0], set[int](), list[str]()
+    task, seen, steps = next(iter(progress.blocked)), set[int](), list[str]()
     while task not in seen:
         seen.add(task)
         signal, needed = _lacking(plan, task, progress.posts)
@@ -162,7 +165,7 @@ def _queue_of(plan: Plan, task: int) -> int:
 
 def _lacking(plan: Plan, task: int, posts: list[int]) -> tuple[int, int]:
     """A signal below the threshold of one of the task's waits, and that threshold."""
-    for begin, end, needed, _ in plan.waits[plan.tasks[task, 3] : plan.tasks[task, 4]].tolist():
+    for begin, end, needed, *_ in plan.waits[plan.tasks[task, 3] : plan.tasks[task, 4]].tolist():
         for signal in range(begin, end):
             if posts[signal] < needed:
                 return signal, needed

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from tuner.core.gpu import Gpu
 from tuner.core.merge import merge_blocks
-from tuner.core.plan import STATIC, TICKET, Plan, Words
+from tuner.core.plan import STATIC, TICKET, WAIT_FIELDS, Plan, Words
 from tuner.core.rasters import walk
-from tuner.core.schedule import Assignment, Granularity, InterleaveKind, Ordering
+from tuner.core.schedule import Assignment, Granularity, InterleaveKind, Ordering, WaitPosition
 from tuner.core.signals import Signals, signals_of
-from tuner.core.tiles import TileGraph
+from tuner.core.tiles import Edges, TileGraph
 
 Ints = npt.NDArray[np.int64]
 
@@ -68,7 +68,9 @@ def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
     order = parted(graph, global_order(graph, ordering), part_major=ordering.part_major)
     num_ctas = grid_size(graph.num_tasks, ordering, gpu)
     queue = deal(order[0], num_ctas, ordering) if ordering.assignment.is_static else None
-    return plan_of(graph, order, ordering.granularity, ordering.sync_width, num_ctas, queue)
+    return plan_of(
+        graph, order, ordering.granularity, ordering.sync_width, num_ctas, queue, wait_position=ordering.wait_position
+    )
 
 
 def plan_of(
@@ -78,6 +80,8 @@ def plan_of(
     sync_width: int,
     num_ctas: int,
     queue: Ints | None,
+    *,
+    wait_position: WaitPosition = WaitPosition.TASK,
 ) -> Plan:
     """The plan of a global order (ops, tile rows, tile columns, parts): in queues where `queue` gives each task's, else
     by tickets."""
@@ -94,7 +98,7 @@ def plan_of(
         num_signals += signals[op].num_signals
         mine = ops == op
         tasks[mine, 5] = signals[op].post[rows[mine], cols[mine]]
-    waits = _intern_waits(graph, tasks, signals)
+    waits = _intern_waits(graph, tasks, signals, by_slice=wait_position is WaitPosition.SLICE)
     queues = np.zeros(0, dtype=np.int32)
     if queue is not None:
         tasks = tasks[np.argsort(queue, kind="stable")]
@@ -132,23 +136,32 @@ def deal(ops: Ints, num_ctas: int, ordering: Ordering) -> Ints:
     return index % num_ctas
 
 
-def _intern_waits(graph: TileGraph, tasks: Words, signals: dict[int, Signals]) -> Words:
+def _intern_waits(graph: TileGraph, tasks: Words, signals: dict[int, Signals], *, by_slice: bool) -> Words:
     """Writes each consumer's wait range into `tasks`; tasks with the same needs share their records."""
-    records: list[tuple[int, int, int, int]] = []
+    records: list[tuple[int, int, int, int, int]] = []
     for edge in graph.edges:
         mine = tasks[:, 0] == edge.consumer
         need = edge.need(tasks[mine, 6], tasks[mine, 7])
         rows = tasks[mine, 1]
-        read = np.stack((edge.first[rows], edge.last[rows], edge.first_col[need], edge.last_col[need]), axis=1)
+        read = np.stack((edge.first[rows], edge.last[rows], need), axis=1)
         rectangles, rectangle_of = np.unique(read, axis=0, return_inverse=True)
         begin, end = np.empty((2, len(rectangles)), dtype=np.int32)
-        shared: dict[tuple[tuple[int, int, int, int], ...], tuple[int, int]] = {}
-        for number, rectangle in enumerate(rectangles.tolist()):
-            waits = tuple(signals[edge.producer].waits_for(*rectangle))
+        shared: dict[tuple[tuple[int, int, int, int, int], ...], tuple[int, int]] = {}
+        for number, (first, last, part) in enumerate(rectangles.tolist()):
+            waits = tuple(_waits_of(edge, signals[edge.producer], first, last, part, by_slice=by_slice))
             if waits not in shared:
                 shared[waits] = len(records), len(records) + len(waits)
                 records.extend(waits)
             begin[number], end[number] = shared[waits]
         rectangle_of = rectangle_of.reshape(-1)
         tasks[mine, 3], tasks[mine, 4] = begin[rectangle_of], end[rectangle_of]
-    return np.array(records, dtype=np.int32).reshape(-1, 4)
+    return np.array(records, dtype=np.int32).reshape(-1, WAIT_FIELDS)
+
+
+def _waits_of(
+    edge: Edges, signals: Signals, first: int, last: int, need: int, *, by_slice: bool
+) -> list[tuple[int, int, int, int, int]]:
+    """The wait records of the tasks that read producer tile rows [first, last) and the columns of a need."""
+    first_col, last_col = int(edge.first_col[need]), int(edge.last_col[need])
+    steps = edge.reading_step(need, np.arange(first_col, last_col, dtype=np.int64)) if by_slice else None
+    return signals.waits_for(first, last, first_col, last_col, steps)

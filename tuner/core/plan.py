@@ -7,7 +7,7 @@ Layout (all int32, offsets counted in words from the start)::
 
     header, 16 words
         0 magic            0x52_4E_55_54 ("TUNR")
-        1 version          1
+        1 version          2
         2 num_tasks
         3 num_signals
         4 num_ctas         CTAs of the persistent grid
@@ -26,11 +26,14 @@ Layout (all int32, offsets counted in words from the start)::
         5 post             the signal that gets 1 when the tile is stored, or -1
         6 part             which part of its tile's k-steps it computes; 0 for a whole tile
         7 num_parts        into how many parts its tile is split; 0 for a whole tile
-    wait, 4 words (at wait_offset + 4 * w)
+    wait, 8 words (at wait_offset + 8 * w)
         0 signal_begin     every signal of [signal_begin, signal_end) must have reached the threshold
         1 signal_end
         2 threshold        posts needed of each, counted from the start of this launch
         3 posts_per_launch posts that each of them gets in one launch: the epoch's step, so that no launch resets them
+        4 before_step      the k-step of the task, counted from its first one, before whose load it waits; a task's
+                           waits are in the order of their steps
+        5..7               0
 
 Parts: part p of P covers the k-steps [S * p // P, S * (p + 1) // P) of the op's S = ceil(k / tile.k). The parts of a
 tile are tasks of their own, with waits of their own. Whichever is done last adds them up, stores the tile and posts: a
@@ -53,10 +56,12 @@ from tuner.errors import PlanError
 Words = npt.NDArray[np.int32]
 
 MAGIC = int.from_bytes(b"TUNR", "little")
-VERSION = 1
+VERSION = 2
 HEADER_WORDS = 16
 TASK_WORDS = 8
-WAIT_WORDS = 4
+WAIT_WORDS = 8
+#: Of these, the words that mean something.
+WAIT_FIELDS = 5
 STATIC, TICKET = 0, 1
 
 
@@ -71,7 +76,7 @@ class Plan:
 
     #: [num_tasks, 8]: op, tile_m, tile_n, wait_begin, wait_end, post, part, num_parts; in queue or ticket order.
     tasks: Words
-    #: [num_waits, 4]: signal_begin, signal_end, threshold, posts_per_launch.
+    #: [num_waits, 5]: signal_begin, signal_end, threshold, posts_per_launch, before_step.
     waits: Words
     #: [num_ctas + 1] for static queues, empty for tickets.
     queues: Words
@@ -101,9 +106,9 @@ class Plan:
         """The plan's binary form, read-only."""
         queue_offset = HEADER_WORDS if self.assignment == STATIC else 0
         task_offset = HEADER_WORDS + (self.queues.size if self.assignment == STATIC else 0)
-        task_offset += -task_offset % 4  # tasks and waits are read as 16-byte vectors
+        task_offset += -task_offset % 8  # tasks and waits are 32 bytes, a sector each
         wait_offset = task_offset + self.tasks.size
-        words = np.zeros(wait_offset + self.waits.size, dtype=np.int32)
+        words = np.zeros(wait_offset + len(self.waits) * WAIT_WORDS, dtype=np.int32)
         words[:10] = (
             MAGIC, VERSION, self.num_tasks, self.num_signals, self.num_ctas, self.assignment,
             queue_offset, task_offset, wait_offset, len(self.waits),
@@ -111,7 +116,7 @@ class Plan:
         if self.assignment == STATIC:
             words[queue_offset : queue_offset + self.queues.size] = self.queues
         words[task_offset:wait_offset] = self.tasks.ravel()
-        words[wait_offset:] = self.waits.ravel()
+        words[wait_offset:].reshape(-1, WAIT_WORDS)[:, :WAIT_FIELDS] = self.waits
         return _readonly(words)
 
     def without_waits(self) -> Plan:
@@ -143,7 +148,9 @@ class Plan:
             raise PlanError("not a plan", f"a section lies outside the table of {words.size} words: {ends}")
         plan = cls(
             tasks=_readonly(words[task_at : task_at + num_tasks * TASK_WORDS].reshape(num_tasks, TASK_WORDS)),
-            waits=_readonly(words[wait_at : wait_at + num_waits * WAIT_WORDS].reshape(num_waits, WAIT_WORDS)),
+            waits=_readonly(
+                words[wait_at : wait_at + num_waits * WAIT_WORDS].reshape(num_waits, WAIT_WORDS)[:, :WAIT_FIELDS]
+            ),
             queues=_readonly(words[queue_at : queue_at + num_queue_words]),
             num_signals=num_signals,
             num_ctas=num_ctas,

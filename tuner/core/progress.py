@@ -1,9 +1,11 @@
 """How far a plan gets: one symbolic run that stands for every interleaving.
 
 Why one run is enough. A state is, for each CTA, the task that it holds, and the posts so far. Two kinds of step exist:
-a CTA takes its next task (from its queue, or the next ticket), and a held task whose waits are over completes. The
-last of a tile's parts to complete posts for the tile, so what is posted is a function of the set of tasks that are
-complete, whatever their order. Signals only grow, so a step once possible stays possible whatever else happens first;
+a CTA takes its next task (from its queue, or the next ticket), and a held task whose waits are over completes. (Some of
+its waits may stand before later k-steps only: it holds its CTA from the first to the last of them and posts after all,
+so who completes is as if all stood before the task. How far a task gets that does not complete is told apart.) The last
+of a tile's parts to complete posts for the tile, so what is posted is a function of the set of tasks that are complete,
+whatever their order. Signals only grow, so a step once possible stays possible whatever else happens first;
 and what a step does does not depend on when it is made: queues are fixed, and while two CTAs may race for a ticket,
 which of them gets it makes no difference, as CTAs are alike and tickets come out in one order. So any two runs can be
 continued to the same end (the diamond property), and every maximal run starts and completes the same tasks. A grid of
@@ -23,12 +25,16 @@ from tuner.core.plan import STATIC, Plan
 class Progress:
     """Where a maximal run of a plan ends."""
 
-    #: [num_tasks] whether the task's waits were over on some CTA.
+    #: [num_tasks] whether all of the task's waits were over on some CTA.
     started: bytearray
     #: [num_signals] posts.
     posts: list[int]
-    #: Tasks that a CTA holds and cannot start, in the order found.
-    blocked: list[int]
+    #: Tasks that a CTA holds and a wait holds up, in the order found, and the k-step before which they stand.
+    blocked: dict[int, int]
+
+    def reaches(self, task: int, step: int) -> bool:
+        """Whether the task comes to load its k-step `step`."""
+        return bool(self.started[task]) or self.blocked.get(task, -1) > step
 
 
 class Protocol:
@@ -48,13 +54,17 @@ class Protocol:
             if needed > 0:
                 for signal in range(first, last):
                     self.watchers[signal].append((needed, wait))
-        shared: dict[tuple[int, int], tuple[int, ...]] = {}
-        #: [task] its waits.
-        self.waits_of: list[tuple[int, ...]] = []
+        steps = plan.waits[:, 4]
+        shared: dict[tuple[int, int], dict[int, int]] = {}
+        #: [task] its waits, in their order, and the k-step before which each of them stands.
+        self.waits_of: list[dict[int, int]] = []
         for wait_begin, wait_end in plan.tasks[:, 3:5].tolist():
             key = (wait_begin, wait_end)
             if key not in shared:
-                shared[key] = tuple(dict.fromkeys(inverse[wait_begin:wait_end].tolist()))
+                mine = slice(wait_begin, wait_end)
+                shared[key] = {}
+                for wait, step in zip(inverse[mine].tolist(), steps[mine].tolist(), strict=True):
+                    shared[key].setdefault(wait, step)
             self.waits_of.append(shared[key])
         #: [task] the signal that its tile posts to, or -1.
         self.post_of: list[int] = plan.tasks[:, 5].tolist()
@@ -90,7 +100,7 @@ class Protocol:
                     break
                 held[cta] = -1
                 runnable.extend(board.complete(task))
-        blocked = [held[cta] for parked in board.parked.values() for cta in parked]
+        blocked = {held[cta]: self.waits_of[held[cta]][wait] for wait, parked in board.parked.items() for cta in parked}
         return Progress(started=started, posts=board.posts, blocked=blocked)
 
 

@@ -1,11 +1,12 @@
-"""Safety: no task starts before the tasks whose output it reads have posted. Half of `tuner.core.verify`.
+"""Safety: no task reads before the tasks whose output it reads have posted. Half of `tuner.core.verify`.
 
 The fast path covers a read where the consumer waits for the producer's signal with a threshold that counts all posts
-that the signal gets: it is then over only once the producer has posted. Where that does not hold, the question is
-settled exactly: freeze the producer (it starts, and never completes) and see whether the consumer can still start.
-`tuner.core.progress` argues why one run answers that: a run in which the consumer starts before the producer posts is,
-up to there, a run with the producer frozen, and every run with the producer frozen is the beginning of a run in which
-it is merely slow. A tile that is split is there once its last part is: each of its parts is frozen in turn.
+that the signal gets, before the first k-step that reads the producer's output: that step is then reached only once the
+producer has posted. Where that does not hold, the question is settled exactly: freeze the producer (it starts, and
+never completes) and see whether the consumer can still reach that step. `tuner.core.progress` argues why one run
+answers that: a run in which the consumer reads before the producer posts is, up to there, a run with the producer
+frozen, and every run with the producer frozen is the beginning of a run in which it is merely slow. A tile that is
+split is there once its last part is: each of its parts is frozen in turn.
 
 Tasks that are drawn. A CTA may draw ahead, so the one that holds the frozen producer may hold the tasks that wait for
 it, too, and leave the other CTAs to run past them. How far ahead an engine draws is its own business: each task gets a
@@ -32,31 +33,71 @@ def check_safety(plan: Plan, graph: TileGraph) -> None:
     """Every edge of the tile graph is kept in every interleaving; the plan covers the graph and is live.
 
     Raises:
-        SafetyError: the witness names the consumer, the producer and the signal that it fails to wait for.
+        SafetyError: the witness names the consumer and the k-step that reads, the producer and the signal that it
+            fails to wait for by then; or a wait that stands where the device would not find it.
     """
-    readers: dict[int, list[int]] = {}
+    check_steps(plan, graph)
+    readers: dict[int, list[tuple[int, int]]] = {}
     totals = post_totals(plan)
     for edge in graph.edges:
-        for producer, consumers in _uncovered(plan, graph, edge, totals):
-            readers.setdefault(producer, []).extend(consumers)
+        for producer, step, consumers in _uncovered(plan, graph, edge, totals):
+            readers.setdefault(producer, []).extend((consumer, step) for consumer in consumers)
     if not readers:
         return
     protocol, lane = Protocol(plan), _lanes(plan)
     num_ctas = plan.num_ctas if plan.assignment == STATIC or plan.num_ctas == 1 else plan.num_tasks
     for producer, members in readers.items():
-        consumers = [task for task in members if lane[task] != lane[producer] or task < producer]
-        if not consumers:
+        reads = [(task, step) for task, step in members if lane[task] != lane[producer] or task < producer]
+        if not reads:
             continue
-        started = protocol.run(num_ctas=num_ctas, frozen=producer).started
-        racing = next((consumer for consumer in consumers if started[consumer]), None)
+        progress = protocol.run(num_ctas=num_ctas, frozen=producer)
+        racing = next((read for read in reads if progress.reaches(*read)), None)
         if racing is not None:
+            reader, step = racing
             signal = int(plan.tasks[producer, 5])
             posts = f"posts to signal {signal}" if signal >= 0 else "posts nothing"
             raise SafetyError(
                 "a read can precede its write",
-                f"{task_name(plan, graph, racing)} can start before {task_name(plan, graph, producer)} is done, which "
-                f"{posts}; the reader's waits {_waits_text(plan, racing)} do not count that post",
+                f"{task_name(plan, graph, reader)} can load its k-step {step} before {task_name(plan, graph, producer)}"
+                f" is done, which {posts}; the reader's waits {_waits_text(plan, reader)} do not count that post by "
+                "then",
             )
+
+
+def check_steps(plan: Plan, graph: TileGraph) -> None:
+    """The waits of each task stand before k-steps that it has, in the order of these: so the device finds them.
+
+    Raises:
+        SafetyError: names the task and the wait that would be passed over.
+    """
+    if not len(plan.waits):
+        return
+    step = plan.waits[:, 4].astype(np.int64)
+    begin, end = plan.tasks[:, 3].astype(np.int64), plan.tasks[:, 4].astype(np.int64)
+    falls = np.concatenate(([0, 0], np.cumsum(np.diff(step) < 0)))  # [w] falls between neighbours up to wait w - 1
+    unordered = np.flatnonzero((end > begin) & (falls[end] > falls[np.minimum(begin + 1, end)]))
+    waiting = np.flatnonzero(end > begin)
+    last = step[end[waiting] - 1]
+    beyond = waiting[(step[begin[waiting]] < 0) | (last >= _num_steps(plan, graph)[waiting])]
+    for wrong, problem in (
+        (unordered, "are not in the order of their k-steps"),
+        (beyond, "stand at a k-step it lacks"),
+    ):
+        if wrong.size:
+            task = int(wrong[0])
+            who = f"{task_name(plan, graph, task)}, of {_num_steps(plan, graph)[task]} k-steps"
+            raise SafetyError("a wait is passed over", f"{who}: its waits {_waits_text(plan, task)} {problem}")
+
+
+def _num_steps(plan: Plan, graph: TileGraph) -> Ints:
+    """[num_tasks] k-steps of each task."""
+    counts = np.zeros(plan.num_tasks, dtype=np.int64)
+    for op in graph.op_indices:
+        mine = np.flatnonzero(plan.tasks[:, 0] == op)
+        all_steps = -(-graph.workload.ops[op].k // graph.tiling.tiles[op].k)
+        part, num_parts = plan.tasks[mine, 6].astype(np.int64), np.maximum(plan.tasks[mine, 7], 1)
+        counts[mine] = all_steps * (part + 1) // num_parts - all_steps * part // num_parts
+    return counts
 
 
 def _lanes(plan: Plan) -> Ints:
@@ -68,12 +109,16 @@ def _lanes(plan: Plan) -> Ints:
 
 def _waits_text(plan: Plan, task: int) -> str:
     records = plan.waits[plan.tasks[task, 3] : plan.tasks[task, 4]].tolist()
-    texts = [f"(signals {begin}..{end - 1} >= {needed})" for begin, end, needed, _ in records]
+    texts = [
+        f"(signals {begin}..{end - 1} >= {needed}" + (f" before step {step})" if step else ")")
+        for begin, end, needed, _, step in records
+    ]
     return ", ".join(texts) or "(none)"
 
 
-def _uncovered(plan: Plan, graph: TileGraph, edge: Edges, totals: Ints) -> Iterator[tuple[int, list[int]]]:
-    """Producer tasks that some consumers read without a wait that counts all posts of the producer's signal."""
+def _uncovered(plan: Plan, graph: TileGraph, edge: Edges, totals: Ints) -> Iterator[tuple[int, int, list[int]]]:
+    """Producer tasks, the k-step that reads them first, and the consumers that come to it without a wait that counts
+    all posts of the producer's signal."""
     grid = graph.grids[edge.producer]
     mine = np.flatnonzero(plan.tasks[:, 0] == edge.producer)
     tile_of = np.ravel_multi_index((plan.tasks[mine, 1], plan.tasks[mine, 2]), grid)
@@ -87,19 +132,36 @@ def _uncovered(plan: Plan, graph: TileGraph, edge: Edges, totals: Ints) -> Itera
     loose = np.flatnonzero(~_covered_by_one_wait(plan, edge, groups, signal_at, totals))
     for group in loose.tolist():
         row, wait_begin, wait_end, need = groups[group].tolist()
-        counted = np.zeros(plan.num_signals + 1, dtype=np.bool_)  # the last one stands for "posts nothing"
-        for begin, end, needed, _ in plan.waits[wait_begin:wait_end].tolist():
-            counted[begin:end] |= needed >= totals[begin:end]
-        read = np.zeros(grid, dtype=np.bool_)
-        read[edge.first[row] : edge.last[row], edge.first_col[need] : edge.last_col[need]] = True
+        counted_before = _counted_before(plan, wait_begin, wait_end, totals)
+        first_row, first_col = int(edge.first[row]), int(edge.first_col[need])
+        cols = np.arange(first_col, edge.last_col[need], dtype=np.int64)
+        read_in = edge.reading_step(need, cols)
+        late = counted_before[signal_at[first_row : edge.last[row], first_col : edge.last_col[need]]] > read_in
+        if not late.any():
+            continue
         members = consumers[group_of.reshape(-1) == group].tolist()
-        for tile in np.flatnonzero(read & ~counted[signal_at]).tolist():
+        for below, right in zip(*(axis.tolist() for axis in np.nonzero(late)), strict=True):
+            tile = (first_row + below) * grid[1] + first_col + right
             for producer in by_tile[first_of[tile] : first_of[tile + 1]].tolist():
-                yield producer, members
+                yield producer, int(read_in[right]), members
+
+
+def _counted_before(plan: Plan, wait_begin: int, wait_end: int, totals: Ints) -> Ints:
+    """[num_signals + 1] the k-step before which these waits count all posts of the signal; the last one stands for
+    "posts nothing"."""
+    begin, end, needed, _, step = plan.waits[wait_begin:wait_end].astype(np.int64).T
+    num_signals = end - begin
+    first = np.cumsum(num_signals) - num_signals
+    signals = np.arange(num_signals.sum(), dtype=np.int64) + np.repeat(begin - first, num_signals)
+    counts = np.repeat(needed, num_signals) >= totals[signals]
+    before = np.full(plan.num_signals + 1, np.iinfo(np.int64).max)
+    np.minimum.at(before, signals[counts], np.repeat(step, num_signals)[counts])
+    return before
 
 
 def _covered_by_one_wait(plan: Plan, edge: Edges, groups: Ints, signal_at: Ints, totals: Ints) -> npt.NDArray[np.bool_]:
-    """[groups of (consumer tile row, wait_begin, wait_end, need)] whether the first wait covers all that is read."""
+    """[groups of (consumer tile row, wait_begin, wait_end, need)] whether the first wait covers all that is read, from
+    the first k-step on."""
     covered = np.zeros(len(groups), dtype=np.bool_)
     if not totals.size:
         return covered
@@ -112,7 +174,8 @@ def _covered_by_one_wait(plan: Plan, edge: Edges, groups: Ints, signal_at: Ints,
         first, last = edge.first[groups[waiting, 0]], edge.last[groups[waiting, 0]]
         wait = plan.waits[groups[waiting, 1]].astype(np.int64)
         covered[waiting] = (
-            (wait[:, 0] <= range_reduce(np.minimum, lowest, first, last))
+            (wait[:, 4] == 0)
+            & (wait[:, 0] <= range_reduce(np.minimum, lowest, first, last))
             & (range_reduce(np.minimum, lowest, first, last) >= 0)
             & (wait[:, 1] > range_reduce(np.maximum, highest, first, last))
             & (wait[:, 2] >= range_reduce(np.maximum, most, first, last))

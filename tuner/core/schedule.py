@@ -163,6 +163,15 @@ class Granularity(StrEnum):
     BARRIER = "barrier"
 
 
+class WaitPosition(StrEnum):
+    """When a task waits for a signal."""
+
+    #: Before its first load, for all that it reads.
+    TASK = "task"
+    #: Before the load of the first k-step that reads what the signal stands for.
+    SLICE = "slice"
+
+
 class Assignment(StrEnum):
     """How tasks reach CTAs."""
 
@@ -202,11 +211,14 @@ class Ordering:
     #: Whether a run of tasks of one op takes all tiles' first parts, then all second ones; else a tile's parts follow
     #: each other. Only where an op is split.
     part_major: bool = False
+    #: When a task waits for a signal.
+    wait_position: WaitPosition = WaitPosition.TASK
 
     def __str__(self) -> str:
         rasters = "+".join(str(raster) for raster in self.rasters)
         grid = f"{self.ctas_per_sm}/SM" + (f" less {self.reserved_sms} SMs" if self.reserved_sms else "")
         sync = f"{self.granularity}{self.sync_width if self.sync_width > 1 else ''}-sync"
+        sync += " by slice" if self.wait_position is WaitPosition.SLICE else ""
         deal = f"{self.assignment} {self.partition}/8" if self.partition else str(self.assignment)
         parts = " part-major" if self.part_major else ""
         return f"{rasters} {self.interleave}{parts} {sync} {deal} {grid}"
@@ -214,7 +226,12 @@ class Ordering:
 
 #: Fields that are in the JSON form only where they differ from these.
 _LATER_TILING: dict[str, Any] = {"input_stages": 0, "window": 0, "split_k": ()}
-_LATER_ORDERING = {"sync_width": 1, "partition": 0, "part_major": False}
+_LATER_ORDERING: dict[str, Any] = {
+    "sync_width": 1,
+    "partition": 0,
+    "part_major": False,
+    "wait_position": WaitPosition.TASK,
+}
 _LATER_INTERLEAVE = {"lag": 0, "chunks": 1}
 
 
@@ -265,7 +282,7 @@ class Schedule:
                 assignment=Assignment(ordering["assignment"]),
                 ctas_per_sm=ordering["ctas_per_sm"],
                 reserved_sms=ordering["reserved_sms"],
-                **{name: ordering[name] for name in _LATER_ORDERING if name in ordering},
+                **{name: type(value)(ordering[name]) for name, value in _LATER_ORDERING.items() if name in ordering},
             ),
         )
 

@@ -2,13 +2,15 @@
 
 A granularity groups the tiles of a producer by row group and column group, a signal for each. Those of an op that get
 the same number of posts lie side by side, a *bank*, so a reader of whole tile rows needs one wait per bank: at most two
-if its tiles are as high. A tile posts once, however many parts it is split into: when the last of them is done.
+if its tiles are as high. Where it waits slice by slice, it needs one for each k-step that is the first to read what a
+signal stands for. A tile posts once, however many parts it is split into: when the last of them is done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -34,17 +36,6 @@ class Bank:
     #: Posts of each.
     num_posts: int
 
-    def waits_on(self, begin: int, end: int, cols: tuple[int, ...]) -> Iterator[tuple[int, int, int, int]]:
-        """Wait records for its signals of row groups [begin, end) and column groups `cols`, ascending."""
-        begin, end = max(begin, self.row_begin), min(end, self.row_end)
-        width = self.col_end - self.col_begin
-        mine = np.array([col - self.col_begin for col in cols if self.col_begin <= col < self.col_end], dtype=np.int64)
-        rows = np.arange(begin - self.row_begin, end - self.row_begin, dtype=np.int64)
-        signals = (self.first + rows[:, None] * width + mine).ravel()
-        if signals.size:
-            for run in np.split(signals, np.flatnonzero(np.diff(signals) > 1) + 1):
-                yield int(run[0]), int(run[-1]) + 1, self.num_posts, self.num_posts
-
 
 @dataclass(frozen=True, kw_only=True)
 class Signals:
@@ -61,15 +52,36 @@ class Signals:
     @property
     def num_signals(self) -> int:
         """Of this producer."""
-        return sum((b.row_end - b.row_begin) * (b.col_end - b.col_begin) for b in self.banks)
+        return self.num_posts.size
+
+    @cached_property
+    def num_posts(self) -> Ints:
+        """[num_signals] posts that each gets in a launch."""
+        counts = [(b.num_posts, (b.row_end - b.row_begin) * (b.col_end - b.col_begin)) for b in self.banks]
+        posts, sizes = np.array(counts, dtype=np.int64).T
+        return np.repeat(posts, sizes)
 
     def waits_for(
-        self, first: int, last: int, first_col: int = 0, last_col: int | None = None
-    ) -> Iterator[tuple[int, int, int, int]]:
-        """Wait records that cover the tiles of rows [first, last) and columns [first_col, last_col), all by default."""
-        cols = tuple(sorted(set(self.col_groups[first_col:last_col])))
-        for bank in self.banks:
-            yield from bank.waits_on(first // self.height, -(-last // self.height), cols)
+        self, first: int, last: int, first_col: int = 0, last_col: int | None = None, steps: Ints | None = None
+    ) -> list[tuple[int, int, int, int, int]]:
+        """Wait records that cover the tiles of rows [first, last) and columns [first_col, last_col), all by default.
+
+        Column `first_col + i` is first read in k-step `steps[i]`; with no steps, all is waited for before step 0.
+        Neighbouring signals of one step share a record.
+        """
+        read = self.post[first:last, first_col:last_col]
+        step_of = np.broadcast_to(np.zeros(read.shape[1], dtype=np.int64) if steps is None else steps, read.shape)
+        signals, signal_of = np.unique(read, return_inverse=True)
+        step = np.full(signals.size, np.iinfo(np.int64).max)
+        np.minimum.at(step, signal_of.reshape(-1), step_of.reshape(-1))
+        order = np.lexsort((signals, step))
+        signals, step = signals[order], step[order]
+        posts = self.num_posts[signals - self.banks[0].first]
+        is_apart = (np.diff(signals) != 1) | (np.diff(step) != 0) | (np.diff(posts) != 0)
+        begin = np.concatenate(([0], np.flatnonzero(is_apart) + 1))
+        end = np.append(begin[1:], signals.size) - 1
+        columns = (signals[begin], signals[end] + 1, posts[begin], posts[begin], step[begin])
+        return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def column_groups(granularity: Granularity, width: int, num_cols: int) -> list[int]:

@@ -27,7 +27,15 @@ def make_parts(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[Plan, Pl
     queue: Ints = np.empty(is_first.size, dtype=np.int64)
     queue[is_first] = deal(order[0][is_first], sizes[0], ordering)
     queue[~is_first] = sizes[0] + deal(order[0][~is_first], sizes[1], ordering)
-    both = plan_of(graph, order, ordering.granularity, ordering.sync_width, sum(sizes), queue)
+    both = plan_of(
+        graph,
+        order,
+        ordering.granularity,
+        ordering.sync_width,
+        sum(sizes),
+        queue,
+        wait_position=ordering.wait_position,
+    )
     return _part(both, 0, sizes[0]), _part(both, sizes[0], sum(sizes))
 
 

@@ -72,10 +72,23 @@ class Edges(RowEdges):
     first_col: Ints
     #: [needs] one past the last such column.
     last_col: Ints
+    #: [needs] the first k-step of the need's tasks, of all that the op's tiles have.
+    first_step: Ints
+    #: [needs] k-steps of the need's tasks.
+    num_steps: Ints
+    #: Columns of the consumer's k-step, and of a producer tile.
+    step_columns: int
+    tile_columns: int
 
     def need(self, part: Ints, num_parts: Ints) -> Ints:
         """The needs of tasks with these words: their part, and the parts of their tile (0 for a whole tile)."""
         return np.where(num_parts > 0, part, self.first_col.size - 1)
+
+    def reading_step(self, need: int, cols: Ints) -> Ints:
+        """The k-step, counted from the task's first, in which tasks of the need first read each of these columns of
+        producer tiles."""
+        steps: Ints = np.maximum(cols * self.tile_columns // self.step_columns - self.first_step[need], 0)
+        return steps
 
 
 def part_steps(num_steps: int, part: int, num_parts: int) -> tuple[int, int]:
@@ -84,15 +97,16 @@ def part_steps(num_steps: int, part: int, num_parts: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=1024)
-def column_needs(k: int, tile_k: int, num_parts: int, producer_n: int) -> tuple[Ints, Ints]:
-    """First and one past the last column of producer tiles, `producer_n` wide, that each need reads: see `Edges`."""
-    num_steps = -(-k // tile_k)
-    steps = [part_steps(num_steps, part, num_parts) for part in range(num_parts)] if num_parts > 1 else []
-    begin, end = np.array([*steps, (0, num_steps)], dtype=np.int64).T * tile_k
-    first, last = begin // producer_n, -(-np.minimum(end, k) // producer_n)
-    first.setflags(write=False)
-    last.setflags(write=False)
-    return first, last
+def column_needs(k: int, tile_k: int, num_parts: int, producer_n: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """First and one past the last column of producer tiles, `producer_n` wide, that each need reads, its first k-step,
+    and how many it has: see `Edges`."""
+    all_steps = -(-k // tile_k)
+    steps = [part_steps(all_steps, part, num_parts) for part in range(num_parts)] if num_parts > 1 else []
+    begin, end = np.array([*steps, (0, all_steps)], dtype=np.int64).T
+    needs = begin * tile_k // producer_n, -(-np.minimum(end * tile_k, k) // producer_n), begin, end - begin
+    for array in needs:
+        array.setflags(write=False)
+    return needs
 
 
 @lru_cache(maxsize=256)
@@ -142,7 +156,7 @@ class TileGraph:
         edges = []
         for edge in row_edges(self.workload, self.tile_ms, self.op_indices):
             reader, tiles = edge.consumer, self.tiling.tiles
-            first_col, last_col = column_needs(
+            first_col, last_col, first_step, num_steps = column_needs(
                 self.workload.ops[reader].k, tiles[reader].k, self.num_parts(reader), tiles[edge.producer].n
             )
             edges.append(
@@ -153,6 +167,10 @@ class TileGraph:
                     last=edge.last,
                     first_col=first_col,
                     last_col=last_col,
+                    first_step=first_step,
+                    num_steps=num_steps,
+                    step_columns=tiles[reader].k,
+                    tile_columns=tiles[edge.producer].n,
                 )
             )
         return tuple(edges)
@@ -202,12 +220,25 @@ class TileGraph:
             col_end=min((tile_n + 1) * tile.n, op.n),
         )
 
-    def reads(self, op_index: int, tile_m: int, tile_n: int, part: int = 0, num_parts: int = 1) -> tuple[Region, ...]:
-        """The regions of A [m, k] and of the weights [n, k] that a tile, or one of its parts, reads: of gate and up
-        where it is gated; and of the residual [m, n], where there is one."""
+    def steps(self, op_index: int, part: int = 0, num_parts: int = 1) -> tuple[int, int]:
+        """The k-steps [begin, end) of a tile of the op, or of one of its parts."""
+        all_steps = -(-self.workload.ops[op_index].k // self.tiling.tiles[op_index].k)
+        return part_steps(all_steps, part, num_parts)
+
+    def reads(
+        self,
+        op_index: int,
+        tile_m: int,
+        tile_n: int,
+        part: int = 0,
+        num_parts: int = 1,
+        steps: tuple[int, int] | None = None,
+    ) -> tuple[Region, ...]:
+        """The regions of A [m, k] and of the weights [n, k] that a tile, or one of its parts, or some k-steps [begin,
+        end) of the tile, reads: of gate and up where it is gated; and of the residual [m, n], where there is one."""
         op, out = self.workload.ops[op_index], self.writes(op_index, tile_m, tile_n)
         depth = self.tiling.tiles[op_index].k
-        begin, end = (depth * step for step in part_steps(-(-op.k // depth), part, num_parts))
+        begin, end = (depth * step for step in steps or self.steps(op_index, part, num_parts))
         end = min(end, op.k)
         rows = Region(tensor=op.source, row_begin=out.row_begin, row_end=out.row_end, col_begin=begin, col_end=end)
         weights = tuple(

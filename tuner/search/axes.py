@@ -22,6 +22,7 @@ from tuner.core.schedule import (
     Schedule,
     Tile,
     Tiling,
+    WaitPosition,
 )
 from tuner.core.workload import Workload
 
@@ -45,6 +46,7 @@ def distributions(num_ops: int) -> dict[str, BaseDistribution]:
         "band_lag": IntDistribution(0, 2**31),
         "column_chunks": IntDistribution(1, 2**31),
         "granularity": _choices(Granularity),
+        "wait_position": _choices(WaitPosition),
         "assignment": _choices(Assignment),
         "ctas_per_sm": IntDistribution(1, 32),
         "reserved_sms": IntDistribution(0, 1024),
@@ -73,6 +75,7 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
         "band_lag": ordering.interleave.lag,
         "column_chunks": ordering.interleave.chunks,
         "granularity": str(ordering.granularity),
+        "wait_position": str(ordering.wait_position),
         "assignment": str(ordering.assignment),
         "ctas_per_sm": ordering.ctas_per_sm,
         "reserved_sms": ordering.reserved_sms,
@@ -112,6 +115,7 @@ def from_params(params: dict[str, Any]) -> Schedule:
                 chunks=params["column_chunks"],
             ),
             granularity=Granularity(params["granularity"]),
+            wait_position=WaitPosition(params["wait_position"]),
             assignment=Assignment(params["assignment"]),
             ctas_per_sm=params["ctas_per_sm"],
             reserved_sms=params["reserved_sms"],
@@ -143,6 +147,7 @@ def ordering_features(ordering: Ordering) -> list[float]:
     features.append(0.5 * math.log2(interleave.chunks))
     features += [float(ordering.granularity is kind) for kind in Granularity if kind is not Granularity.ROW]
     features.append(0.3 * math.log2(ordering.sync_width))
+    features.append(0.5 * (ordering.wait_position is WaitPosition.SLICE))
     features += [float(ordering.assignment is kind) for kind in Assignment if kind is not Assignment.TICKET]
     features += [ordering.partition / 4, float(ordering.ctas_per_sm), math.log2(1 + ordering.reserved_sms)]
     features.append(0.5 * ordering.part_major)

@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 
 from tuner.core.outcome import PlanKind
-from tuner.core.schedule import Assignment, Granularity, Interleave, Schedule, Tiling
+from tuner.core.schedule import Assignment, Granularity, Interleave, Schedule, Tiling, WaitPosition
 from tuner.core.space import Space
 from tuner.search.axes import Features, ordering_features, tiling_features
 
@@ -27,7 +27,7 @@ def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
         return schedule
     ordering = replace(schedule.ordering, interleave=Interleave(), partition=0)
     if kind is not PlanKind.TWO_STREAMS:
-        ordering = replace(ordering, granularity=Granularity.ROW, sync_width=1)
+        ordering = replace(ordering, granularity=Granularity.ROW, sync_width=1, wait_position=WaitPosition.TASK)
     elif not ordering.assignment.is_static:
         ordering = replace(ordering, assignment=Assignment.STATIC)
     return replace(schedule, ordering=ordering)

@@ -13,6 +13,7 @@ from tuner.core.schedule import (
     RasterKind,
     Schedule,
     Tiling,
+    WaitPosition,
 )
 from tuner.core.workload import Workload
 
@@ -65,6 +66,8 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
         f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ctas} per SM{left}{part}{sweep}.",
     ]
     signals = _SIGNALS[ordering.granularity].format(ordering.sync_width)
+    if ordering.wait_position is WaitPosition.SLICE:
+        signals += ", waited for k-step by k-step"
     if kind.is_fused:
         words.insert(-1, f"Merge: {_merge(ordering.interleave)}; {signals}.")
     if kind is PlanKind.TWO_STREAMS:

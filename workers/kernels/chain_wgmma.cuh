@@ -168,7 +168,9 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
   }
 }
 
-// One warp: waits for each task's producers, and streams its inputs.
+// One warp: waits for each task's producers, and streams its inputs; of a task that waits within, those of the k-steps up
+// to its next wait. A wait that expires there is told before the inputs of later steps are requested, hence before the math
+// warpgroups have all of them and look.
 __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& shared) {
   wait_for_prerequisites();
   const bool is_static = args.base.plan.assignment == kStaticQueues;
@@ -195,15 +197,23 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
     feed.advance();
     if (slot.index < 0) return;
     if (!is_static) epoch = slot.epoch;
-    const bool ok = wait_for_inputs(args.base, slot.task, slot.index, epoch);
+    PendingWaits pending = all_waits(slot.task);
+    bool ok = wait_for_inputs(args.base, slot.task, slot.index, epoch, 0, pending);
     if (is_leader) {
-      if (!ok) shared.flags->aborted = 1;
       shared.flags->epoch = epoch;
       trace_stamp(args.base, slot.index, kReady);
-      request_inputs(args, slot.task, requested, kAll, shared.inputs, input, policy);
+    }
+    for (int step = requested;;) {
+      if (is_leader) {
+        if (!ok) shared.flags->aborted = 1;
+        request_inputs(args, slot.task, step, pending.step - step, shared.inputs, input, policy);
+      }
+      __syncwarp();
+      if (pending.step == kNoStep) break;
+      step = pending.step;
+      ok = wait_for_inputs(args.base, slot.task, slot.index, epoch, step, pending);
     }
     requested = 0;
-    __syncwarp();
   }
 }
 

@@ -19,10 +19,12 @@ struct Task {
 };
 static_assert(sizeof(Task) == 32, "a task is 8 words");
 
-struct Wait {
+struct alignas(16) Wait {
   int signal_begin, signal_end, threshold, posts_per_launch;
+  int before_step;  // of the task, counted from its first one: waited for before that step's inputs are requested
+  int zero[3];
 };
-static_assert(sizeof(Wait) == 16, "a wait is 4 words");
+static_assert(sizeof(Wait) == 32, "a wait is 8 words");
 
 // Row-major, contiguous operands of one op: a [m, k], w [n, k], bias [n], c [m, n], residual [m, n], row_scale [m]. Where
 // the op is gated, w is [2n, k] and bias [2n], the gate's half first. Null where the op has none.

@@ -11,6 +11,10 @@
 // slice, step t waits for stage t + 1, passes the CTA barrier, and reads that stage's first fragments, so that the
 // tensor cores are busy across the boundary. The weights of the first stages are requested before the wait for the
 // producers: they depend on nobody.
+//
+// Waits within a task. The waits of the first kNumStages steps are made before the first load. Those of the step that step
+// t will request are made at the end of step t - 1, behind its barrier: whether there are any is read in front of it, since
+// thread 0 writes that word again when it has waited. So a ticket is still drawn when all waits are over.
 #pragma once
 #include "copy.cuh"
 #include "launch_args.cuh"
@@ -136,6 +140,7 @@ struct MmaTile {
 
   // Computes the tile into `acc`; false, for all threads alike, if the launch was aborted while it waited.
   __device__ bool compute(const LaunchArgs& args, const Task& task, Scheduler& scheduler, u32 ring) {
+    __shared__ PendingWaits pending;
     const OpArgs& op = args.ops[task.op];
     const bool waits = task.wait_begin != task.wait_end;
     if (threadIdx.x == 0 && !waits) trace_stamp(args, scheduler.next, kReady);
@@ -145,7 +150,7 @@ struct MmaTile {
     WeightCopy copy_w(op, task, first_k);
 
     for (int step = 0; step < kNumStages - 1 && step < num_steps; ++step) copy_w.copy(ring + step * kStageBytes, first_k + step * kTileK, op.k);
-    if (!wait_for(args, task, scheduler.next, scheduler.epoch)) {
+    if (!wait_for(args, task, scheduler.next, scheduler.epoch, kNumStages - 1, true, pending)) {
       cp_async_wait<0>();
       return false;
     }
@@ -174,7 +179,12 @@ struct MmaTile {
           load_fragments(frags[(slice + 1) & 1], lane, read_stage, slice + 1);
         } else {
           cp_async_wait<kNumStages - 2>();
+          const bool waits_next = pending.step <= step + kNumStages;
           __syncthreads();
+          if (waits_next && !wait_for(args, task, scheduler.next, scheduler.epoch, step + kNumStages, false, pending)) {
+            cp_async_wait<0>();
+            return false;
+          }
           read_stage += kStageBytes;
           if (read_stage == ring_end) read_stage = ring;
           if (step + 1 < num_steps) load_fragments(frags[0], lane, read_stage, 0);

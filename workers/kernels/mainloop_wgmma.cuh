@@ -25,21 +25,14 @@
 using WeightRing = Ring<kNumStages, kWeightStageBytes>;
 using InputRing = Ring<kNumInputStages, kInputStageBytes>;
 
-// All threads of one warp: until the task's waits are over; false, for all alike, if the launch is aborted. The caller goes
-// on in any case, since a role that left would leave the others waiting; the task's tile becomes NaN, and so does all that
-// depends on it. Every element of an aborted launch is right or NaN.
-__device__ inline bool wait_for_inputs(const LaunchArgs& args, const Task& task, int index, u32 epoch) {
-  if (task.wait_begin == task.wait_end) return true;
-  const Wait* waits = reinterpret_cast<const Wait*>(args.words + args.plan.wait_offset);
-  bool ok = true;
-  for (int w = task.wait_begin; w < task.wait_end && ok; ++w) {
-    const Wait wait = waits[w];
-    const u32 base = epoch * static_cast<u32>(wait.posts_per_launch);
-    for (int s = wait.signal_begin + static_cast<int>(threadIdx.x) % 32; s < wait.signal_end && ok; s += 32)
-      ok = spin_until(args.workspace, s, base + wait.threshold, index, base, args.spin_limit_cycles);
-  }
-  fence_acq_rel_gpu();
-  ok = __all_sync(0xFFFFFFFFu, ok);
+// All threads of one warp, before it requests the inputs of k-step `step`: until the task's waits are over that stand there
+// or earlier; false, for all alike, if the launch is aborted. The caller goes on in any case, since a role that left would
+// leave the others waiting; the task's tile becomes NaN, and so does all that depends on it. Every element of an aborted
+// launch is right or NaN.
+__device__ inline bool wait_for_inputs(const LaunchArgs& args, const Task& task, int index, u32 epoch, int step,
+                                       PendingWaits& pending) {
+  if (pending.step > step) return true;
+  const bool ok = wait_before(args, task, index, epoch, step, pending);
   fence_proxy_async();
   return ok;
 }

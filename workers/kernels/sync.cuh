@@ -5,6 +5,10 @@
 // loads, then every polling lane executes fence.acq_rel.gpu, then the CTA barrier orders the other warps' reads after
 // it. The consumer reads by cp.async, which belongs to the generic proxy: no proxy fence is needed.
 //
+// Steps. A wait stands before a k-step of its task, mostly the first. It is over before that step's inputs are requested;
+// waits are in the order of their steps, so who walks both needs to know the next one only. A task has its CTA from its
+// first wait to its last and posts after all of them, so for liveness they count as if all stood before it.
+//
 // Epochs. Signals are never reset: in launch number e (from 0) a signal starts at e * posts_per_launch, so a wait is
 // over when signal - e * posts_per_launch >= threshold, in wrapping 32-bit arithmetic.
 //
@@ -46,20 +50,91 @@ __device__ inline bool spin_until(Workspace* workspace, int signal, u32 target, 
   }
 }
 
-// All threads of the CTA wait for all of a task's waits; false, for all alike, if the launch is aborted.
-__device__ inline bool wait_for(const LaunchArgs& args, const Task& task, int task_index, u32 epoch) {
-  if (task.wait_begin == task.wait_end) return true;
+constexpr int kNoStep = 1 << 29;  // later than any k-step
+
+// How far a task is with its waits: the first record that is not known to be over, and the k-step before which it stands.
+struct PendingWaits {
+  int next, step;
+};
+
+// Of a task that has just been taken. Its first wait is made before its first load, wherever it stands.
+__device__ __forceinline__ PendingWaits all_waits(const Task& task) {
+  return {task.wait_begin, task.wait_begin == task.wait_end ? kNoStep : 0};
+}
+
+// All lanes of one warp, which share the signals of one wait; false, for all alike, if the launch is aborted.
+__device__ inline bool spin_on(const LaunchArgs& args, const Wait& wait, int task_index, u32 epoch) {
+  const u32 base = epoch * static_cast<u32>(wait.posts_per_launch);
+  bool ok = true;
+  for (int s = wait.signal_begin + static_cast<int>(threadIdx.x) % 32; s < wait.signal_end && ok; s += 32)
+    ok = spin_until(args.workspace, s, base + wait.threshold, task_index, base, args.spin_limit_cycles);
+  return __all_sync(0xFFFFFFFFu, ok);
+}
+
+// All lanes of one warp: a look at the next 32 waits, one a lane, and past all that are over by now. One of more signals
+// than this counts as not over: a lane would look at them one after the other.
+constexpr int kFewSignals = 8;
+
+__device__ inline void look_ahead(const LaunchArgs& args, const Wait* waits, int wait_end, u32 epoch,
+                                  PendingWaits& pending) {
+  const int mine = pending.next + static_cast<int>(threadIdx.x) % 32;
+  int step = kNoStep;
+  bool is_over = false;
+  if (mine < wait_end) {
+    const Wait wait = waits[mine];
+    const u32 target = epoch * static_cast<u32>(wait.posts_per_launch) + wait.threshold;
+    step = wait.before_step;
+    is_over = wait.signal_end - wait.signal_begin <= kFewSignals;
+    const int end = is_over ? wait.signal_end : wait.signal_begin;
+#pragma unroll 4
+    for (int s = wait.signal_begin; s < end; ++s) is_over &= has_reached(load_relaxed_gpu(args.workspace->signals + s), target);
+  }
+  const u32 open = ~__ballot_sync(0xFFFFFFFFu, is_over);
+  const int num_over = open == 0 ? 32 : __ffs(static_cast<int>(open)) - 1;
+  pending.next += num_over;
+  if (num_over < 32) {
+    pending.step = __shfl_sync(0xFFFFFFFFu, step, num_over);
+  } else {
+    pending.step = pending.next < wait_end ? waits[pending.next].before_step : kNoStep;
+  }
+}
+
+// All lanes of one warp: until the waits that stand before k-step `step` or an earlier one are over, and with them those
+// of later steps that are over by then; false, for all alike, if the launch is aborted. One fence acquires for all of them.
+__device__ inline bool wait_before(const LaunchArgs& args, const Task& task, int task_index, u32 epoch, int step,
+                                   PendingWaits& pending) {
+  const Wait* waits = reinterpret_cast<const Wait*>(args.words + args.plan.wait_offset);
+  while (pending.step <= step) {
+    if (pending.next == task.wait_end) {
+      pending.step = kNoStep;
+    } else if (pending.next > task.wait_begin) {
+      look_ahead(args, waits, task.wait_end, epoch, pending);
+    }
+    if (pending.step > step) break;
+    if (!spin_on(args, waits[pending.next], task_index, epoch)) {
+      pending.step = kNoStep;
+      return false;
+    }
+    ++pending.next;
+  }
+  fence_acq_rel_gpu();
+  __syncwarp();
+  return true;
+}
+
+// All threads of the CTA, before they request the inputs of k-step `step`, as `wait_before`. `pending`, in shared memory,
+// tells before which step to call this next; it is written before the barrier at the end. `is_first`: of a task just taken.
+__device__ inline bool wait_for(const LaunchArgs& args, const Task& task, int task_index, u32 epoch, int step, bool is_first,
+                                PendingWaits& pending) {
+  if (is_first && task.wait_begin == task.wait_end) {
+    if (threadIdx.x == 0) pending.step = kNoStep;
+    return true;
+  }
   bool ok = true;
   if (threadIdx.x < 32) {
-    const Wait* waits = reinterpret_cast<const Wait*>(args.words + args.plan.wait_offset);
-    for (int w = task.wait_begin; w < task.wait_end && ok; ++w) {
-      const Wait wait = waits[w];
-      const u32 base = epoch * static_cast<u32>(wait.posts_per_launch);
-      for (int s = wait.signal_begin + static_cast<int>(threadIdx.x); s < wait.signal_end && ok; s += 32) {
-        ok = spin_until(args.workspace, s, base + wait.threshold, task_index, base, args.spin_limit_cycles);
-      }
-    }
-    fence_acq_rel_gpu();
+    PendingWaits mine = is_first ? all_waits(task) : pending;
+    ok = wait_before(args, task, task_index, epoch, step, mine);
+    if (threadIdx.x == 0) pending = mine;
   }
   return __syncthreads_and(ok);
 }
