@@ -101,8 +101,9 @@ bench-gpu: $(VENV)/.dev ## search the engines' pairs (SUITE= ROW= TRIALS= FORCE=
 	@$(BIN)/python -m benchmarks.pairs_search --gpu $(GPU) $(named) $(if $(TRIALS),--trials $(TRIALS)) \
 		$(if $(REGIME),--regime $(REGIME)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(FORCE),--force)
 
-results: $(VENV)/.dev ## redraw docs/results.md from benchmarks/results/h200/pairs.json
+results: $(VENV)/.dev ## redraw docs/results.md and docs/orders.md from benchmarks/results/h200/
 	@$(BIN)/python -m benchmarks.pairs_page
+	@$(BIN)/python -m benchmarks.orders_page
 
 bench-finals: $(VENV)/.dev ## measure the winners of bench-gpu against every plan kind (8 min); writes benchmarks/results/<gpu>/pairs.json
 	@$(BIN)/python -m benchmarks.pairs_finals --gpu $(GPU) $(named) $(if $(ROUNDS),--rounds $(ROUNDS)) \

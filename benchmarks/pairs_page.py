@@ -15,6 +15,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from benchmarks.pairs import SUITES
+from benchmarks.report import machine_line, redraw
 from tuner.api.plot import nice_ticks
 
 BEGIN, END = "<!-- drawn by benchmarks/pairs_page.py -->", "<!-- end of what is drawn -->"
@@ -138,12 +139,7 @@ def section(suite: str, rows: Sequence[dict[str, Any]], summary: dict[str, Any],
 def drawn(results: dict[str, Any]) -> tuple[str, dict[str, str]]:
     """The part of the page that is drawn, and SVG by file name."""
     meta, rows = results["meta"], results["rows"]
-    whole = "" if meta["complete"] else " Not all rows are there."
-    lines = [
-        f"{meta['gpu']}, driver {meta['driver']}, CUDA {meta['cuda']}, "
-        f"commit {meta['commit'][:12]}, {meta['date']}.{whole}",
-        "",
-    ]
+    lines = [machine_line(meta), ""]
     images = {}
     for suite in SUITES:
         own = [row for row in rows if row["suite"] == suite]
@@ -163,8 +159,7 @@ def main() -> None:
         raise SystemExit(f"there is no {arguments.results}: run `make bench-finals` on a card")
     text, images = drawn(json.loads(arguments.results.read_text()))
     page = arguments.docs / "results.md"
-    before, rest = page.read_text().split(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{rest.split(END)[1]}")
+    redraw(page, text, BEGIN, END)
     for name, svg in images.items():
         (arguments.docs / name).write_text(svg)
     print(f"drew {page} and {len(images)} plots")

@@ -59,6 +59,21 @@ def results_file(target_id: str, name: str) -> Path:
     return Path(f"benchmarks/results/{target_id.replace(':', '-')}/{name}.json")
 
 
+def machine_line(meta: dict[str, Any]) -> str:
+    """Where a page's figures come from: a sentence, and another where rows are missing."""
+    whole = "" if meta["complete"] else " Not all rows are there."
+    return (
+        f"{meta['gpu']}, driver {meta['driver']}, CUDA {meta['cuda']}, "
+        f"commit {meta['commit'][:12]}, {meta['date']}.{whole}"
+    )
+
+
+def redraw(page: Path, text: str, begin: str, end: str) -> None:
+    """Replaces what stands between two marks of a page."""
+    before, rest = page.read_text().split(begin)
+    page.write_text(f"{before}{begin}\n\n{text}\n{end}{rest.split(end)[1]}")
+
+
 def check_row(check: str, value: float, bar: float, **raw: Any) -> dict[str, Any]:
     """A figure that must not be above its bar, and the raw figures behind it."""
     return {"check": check, "value": round(value, 6), "bar": bar, "holds": value <= bar, **raw}
