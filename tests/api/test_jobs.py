@@ -7,8 +7,10 @@ import pytest
 from tests.api.conftest import NUM_TRIALS, Api
 from tests.serving import SMALL_PAIR, body, wait_until_final
 from tuner.core.job import Regime
+from tuner.core.outcome import PlanKind
 from tuner.core.workload import MAX_ELEMENTS
 
+FUSED = PlanKind.FUSED
 LONG = {"trials": 1000, "seconds": 600}
 
 
@@ -146,3 +148,11 @@ def test_the_bounds_of_a_size_are_inside(idle_api: Api, size: int) -> None:
     pair = {"kind": "ffn", "m": 1, "d_in": 1, "d_hidden": 1, "d_out": size}
     errors = idle_api.http.post("/jobs", json={"pair": pair}).json()["errors"]
     assert [error["field"] for error in errors] == ["target"]  # the last thing that is checked
+
+
+def test_a_job_says_how_well_its_trials_were_forecast_or_that_they_are_too_few(api: Api) -> None:
+    forecast = api.get(f"/jobs/{api.job_id}")["forecast"]
+    assert forecast["num_trials"] == len(api.service.trials(api.job_id, outcome="measured", plan_kind=FUSED).items) > 0
+    assert (forecast["rank_correlation"], forecast["regret"]) == (None, None)
+    assert forecast["reason"].startswith("too few")
+    assert "forecast" not in api.get("/jobs")["items"][0]

@@ -8,6 +8,7 @@ import pytest
 from markupsafe import escape
 
 from tests.api.conftest import Api
+from tuner.core.forecast_quality import ForecastQuality
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
@@ -98,3 +99,14 @@ def test_a_server_without_jobs_says_how_to_submit_one(idle_api: Api) -> None:
     html = idle_api.http.get("/", headers=HTML).text
     assert "No job yet" in html
     assert "has no worker" in html
+
+
+def test_the_page_of_a_job_tells_how_well_its_trials_were_forecast(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = f"/ui/jobs/{api.job_id}"
+    assert "Too few: " in api.http.get(page, headers=HTML).text
+    known = ForecastQuality(num_trials=41, rank_correlation=0.8612, regret=0.0123)
+    monkeypatch.setattr(api.service, "forecast_quality", lambda job_id: known)
+    text = api.http.get(page, headers=HTML).text
+    section = text.split('<section id="forecast">')[1].split("</section>")[0]
+    assert "simulated" in section
+    assert re.search(r"Over 41 fused trials .*0\.86.*1\.2 %", section, re.DOTALL)

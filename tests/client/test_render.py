@@ -85,3 +85,12 @@ def test_a_truncated_trial_and_a_remark_are_told() -> None:
     Console(file=file, width=200).print(render.trials_table([trial]))
     assert "measured (truncated)" in file.getvalue()
     assert "a schedule (too noisy)" in file.getvalue()
+
+
+def test_the_quality_of_forecasts_is_told_in_one_line() -> None:
+    known = {"num_trials": 41, "rank_correlation": 0.8612, "regret": 0.0123, "reason": ""}
+    assert render.forecast_line(known) == (
+        "rank correlation 0.86 over 41 fused trials; the best of the ten shortest forecasts is 1.2 % slower than the "
+        "best measured"
+    )
+    assert render.forecast_line({**known, "reason": "too few: 3"}) == "too few: 3"

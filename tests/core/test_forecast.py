@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
-from statistics import correlation, median
+from statistics import median
 
 from tuner.core.gpu import CATALOGUE
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import Schedule
 from tuner.core.simulate import simulate
+from tuner.core.stats import rank_correlation
 from tuner.core.workload import Workload
 
 TRIALS = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "first_trials.json"
-
-
-def ranks(values: Sequence[float]) -> list[float]:
-    """Each value's rank; equal values share theirs."""
-    return [sum(other < value for other in values) + sum(other == value for other in values) / 2 for value in values]
 
 
 def spearman_by_workload() -> dict[str, float]:
@@ -33,7 +28,7 @@ def spearman_by_workload() -> dict[str, float]:
         candidate = Candidate(plan_kind=PlanKind.FUSED, schedule=Schedule.from_json(row["schedule"]))
         (plan,) = plans_for(workload, CATALOGUE["h200"], candidate)
         times[workload.describe()].append((simulate(plan).makespan_us, row["time_us"]))
-    return {name: correlation(*map(ranks, zip(*pairs, strict=True))) for name, pairs in times.items()}
+    return {name: rank_correlation(*zip(*pairs, strict=True)) or 0.0 for name, pairs in times.items()}
 
 
 def test_the_forecast_ranks_measured_schedules_of_an_h200() -> None:

@@ -17,8 +17,11 @@ from tuner.core.stats import (
     median,
     median_upper_bound,
     paired_ratios,
+    rank_correlation,
+    ranks,
     ratio_ci95,
     relative_spread,
+    selection_regret,
     tie_band,
 )
 
@@ -154,3 +157,41 @@ def test_the_true_median_is_above_its_upper_bound_at_most_as_often_as_allowed() 
     rng = random.Random(3)
     misses = sum(median_upper_bound([rng.gauss(1.0, 0.1) for _ in range(9)]) < 1.0 for _ in range(2000))
     assert 0 < misses < 0.055 * 2000
+
+
+def test_equal_values_share_the_mean_of_their_places() -> None:
+    assert ranks([5, 1, 5, 9, 5]) == [3, 1, 3, 5, 3]
+    assert ranks([2, 2]) == [1.5, 1.5]
+
+
+def test_a_rank_correlation_of_known_numbers_with_and_without_ties() -> None:
+    assert rank_correlation([1, 2, 3, 4], [10, 20, 30, 400]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 3, 4], [9, 7, 5, 3]) == pytest.approx(-1)
+    assert rank_correlation([1, 2, 3, 4, 5], [2, 1, 4, 3, 5]) == pytest.approx(1 - 6 * 4 / (5 * 24))
+    assert rank_correlation([1, 2, 2, 3], [1, 3, 2, 4]) == pytest.approx(4.5 / math.sqrt(4.5 * 5))
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=2, max_size=30))
+def test_a_rank_correlation_knows_order_alone(pairs: list[tuple[int, int]]) -> None:
+    one, other = [float(a) for a, _ in pairs], [float(b) for _, b in pairs]
+    found = rank_correlation(one, other)
+    if found is None:
+        assert len(set(one)) == 1 or len(set(other)) == 1
+        return
+    assert -1 - 1e-9 <= found <= 1 + 1e-9
+    assert rank_correlation(other, one) == pytest.approx(found)
+    assert rank_correlation([math.exp(value) for value in one], other) == pytest.approx(found)
+    assert rank_correlation([-value for value in one], other) == pytest.approx(-found)
+
+
+def test_series_of_other_lengths_have_no_rank_correlation() -> None:
+    with pytest.raises(ValueError, match="3 and 2"):
+        rank_correlation([1, 2, 3], [1, 2])
+
+
+def test_the_regret_of_a_choice_is_how_far_its_best_is_above_the_best_of_all() -> None:
+    predicted, actual = [1.0, 2.0, 3.0, 4.0], [13.0, 12.0, 10.0, 11.0]
+    assert [selection_regret(predicted, actual, count) for count in (1, 2, 3, 4)] == pytest.approx([0.3, 0.2, 0, 0])
+    assert selection_regret([7.0, 7.0], [2.0, 1.0], 1) == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="nothing"):
+        selection_regret([], [], 3)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.store.builders import failed, measured, rejected, schedule, spec, trial
 from tests.store.test_rounds import ROUNDS
+from tuner.core.forecast_quality import forecast_metric
 from tuner.core.job import JobState, Trial
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, PlanKind, Rejected, Stage
 from tuner.core.procedure import CacheState, LaunchStyle, Procedure, Regime
@@ -67,6 +68,23 @@ def test_a_trial_reads_back_as_it_was_recorded(outcome: Outcome, kind: PlanKind)
     candidate = Candidate(plan_kind=kind, schedule=schedule() if kind.is_ours else None)
     one = Trial(number=3, candidate=candidate, outcome=outcome, started_at=1.25, finished_at=2.5)
     assert row_to_trial(trial_to_row("job-1", one)) == one
+
+
+def test_forecasts_are_those_of_measured_plain_fused_trials_beside_their_times(store: Store) -> None:
+    job_id = open_job(store)
+    metrics = (Metric(tag="num_tasks", unit="", value=7.0), forecast_metric(40.0))
+    record(
+        store,
+        job_id,
+        trial(0, measured(100.0), PlanKind.LIBRARY),
+        trial(1, measured(50.0, metrics=metrics)),
+        trial(2, measured(60.0)),
+        trial(3, failed()),
+        trial(4, measured(45.0, metrics=metrics), PlanKind.FUSED_PDL),
+        trial(5, measured(25.0, metrics=(forecast_metric(20.0),))),
+    )
+    with store.read() as session:
+        assert trials.forecasts(session, job_id) == [(40.0, 0.5), (20.0, 0.25)]
 
 
 def test_trials_come_back_from_the_database_in_order(store: Store) -> None:

@@ -11,6 +11,7 @@ from tuner.core.job import JobState, Trial
 from tuner.core.outcome import FailureKind, Metric, PlanKind
 from tuner.core.records import JobRecord, Page
 from tuner.service import Service
+from tuner.wire.forecasts import JobDetail
 from tuner.wire.requests import EXAMPLES, TuneRequest
 from tuner.wire.responses import BestView, JobView, PageView, TrialView
 from tuner.wire.samples import SamplesView
@@ -63,9 +64,9 @@ def job_routes(service: Service) -> APIRouter:
         return PageView(items=[JobView.of(job) for job in page.items], next_cursor=page.next_cursor)
 
     @router.get("/jobs/{job_id}")
-    def get_job(job_id: JobId) -> JobView:
-        """A job as it stands."""
-        return JobView.of(service.job(job_id))
+    def get_job(job_id: JobId) -> JobDetail:
+        """A job as it stands, with how well its trials were forecast."""
+        return JobDetail.with_forecast(service.job(job_id), service.forecast_quality(job_id))
 
     @router.post("/jobs/{job_id}:cancel")
     def cancel_job(job_id: JobId) -> JobView:

@@ -97,6 +97,16 @@ def _watch(client: Client, job_id: str, timeout_s: float | None, as_json: bool) 
 
 
 @main.command()
+@click.argument("job_id")
+@as_json
+@click.pass_obj
+def status(client: Client, job_id: str, as_json: bool) -> None:
+    """Prints a job as it stands, with how well its trials were forecast."""
+    job = client.job(job_id)
+    print_json(job) if as_json else click.echo("\n".join(render.status_lines(job)))
+
+
+@main.command()
 @click.option("--state", type=click.Choice(["queued", "searching", "finals", "succeeded", "failed", "cancelled"]))
 @as_json
 @click.pass_obj

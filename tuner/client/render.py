@@ -59,6 +59,31 @@ def status_line(job: Json, figures: Json) -> str:
     return f"best of ours {microseconds(best_us)}{speed}{mark(job['simulated'])}"
 
 
+def status_lines(job: Json) -> list[str]:
+    """A job as it stands: where it is, what it found so far, and how well its trials were forecast.
+
+    Args:
+        job: as `GET /jobs/{id}` answers it.
+    """
+    count = f"{job['num_trials']}/{job['budget']['trials']} trials"
+    lines = [
+        f"{job['id']}: {job['workload']} on {job['target']}",
+        f"{job['state']}: {count}; {status_line(job, job)}",
+        f"forecast: {forecast_line(job['forecast'])}{mark(job['simulated'])}",
+    ]
+    return [*lines, f"reason: {job['reason']}"] if job["reason"] else lines
+
+
+def forecast_line(quality: Json) -> str:
+    """`rank correlation 0.86 over 41 fused trials; ...`, or why nothing can be said."""
+    if quality["reason"]:
+        return str(quality["reason"])
+    return (
+        f"rank correlation {quality['rank_correlation']:.2f} over {quality['num_trials']} fused trials; the best of "
+        f"the ten shortest forecasts is {100 * quality['regret']:.1f} % slower than the best measured"
+    )
+
+
 def progress(job: Json, events: Iterable[Json], console: Console) -> str:
     """Shows `events` of `job` as they come; the job's last state.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -60,6 +61,45 @@ def ratio_ci95(ratios: Sequence[float], *, seed: int = 0, num_resamples: int = 2
     draws = rng.integers(0, values.size, size=(num_resamples, values.size))
     low, high = np.percentile(np.median(values[draws], axis=1), [2.5, 97.5])
     return float(low), float(high)
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """The place of each value in ascending order, from 1 on; equal ones share the mean of their places."""
+    ordered = sorted(values)
+    first, count = dict[float, int](), Counter(values)
+    for place, value in enumerate(ordered, start=1):
+        first.setdefault(value, place)
+    return [first[value] + (count[value] - 1) / 2 for value in values]
+
+
+def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Spearman's rho: how alike two series order the same things, 1 for the same order and -1 for the reverse; None
+    where one of them does not order at all, since its values are all equal.
+
+    With ties it is the correlation of the ranks. Source: Conover, "Practical Nonparametric Statistics", 3rd ed.,
+    section 5.4.
+
+    Raises:
+        ValueError: the two are not of the same length.
+    """
+    if len(one) != len(other):
+        raise ValueError(f"a rank correlation of {len(one)} and {len(other)} values")
+    if len(set(one)) < 2 or len(set(other)) < 2:
+        return None
+    return float(np.corrcoef(ranks(one), ranks(other))[0, 1])
+
+
+def selection_regret(predicted: Sequence[float], actual: Sequence[float], count: int) -> float:
+    """By how much the best of the `count` that are predicted lowest is above the best of all, relative to it: what
+    trusting the prediction alone would cost. Of equal predictions the first ones are taken.
+
+    Raises:
+        ValueError: there is none, or the two are not of the same length.
+    """
+    chosen = sorted(zip(predicted, actual, strict=True), key=lambda pair: pair[0])[:count]
+    if not chosen:
+        raise ValueError("the regret of choosing nothing")
+    return min(value for _, value in chosen) / min(actual) - 1
 
 
 def median_upper_bound(values: Sequence[float], *, confidence: float = 0.95) -> float:

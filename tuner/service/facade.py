@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from tuner.core.evaluator import Environment, Quarantine
+from tuner.core.forecast_quality import ForecastQuality, judge_forecasts
 from tuner.core.gpu import Target, parse_target
 from tuner.core.job import JobSpec, JobState, Trial
 from tuner.core.outcome import FailureKind, Measured, PlanKind
@@ -205,6 +206,15 @@ class Service:
         """
         with self._store.read() as session:
             return trials.best_so_far(session, job_id)
+
+    def forecast_quality(self, job_id: str) -> ForecastQuality:
+        """How well the simulator's forecasts ranked the job's fused trials so far.
+
+        Raises:
+            NotFound: no such job.
+        """
+        with self._store.read() as session:
+            return judge_forecasts(trials.forecasts(session, job_id))
 
     def events(self, job_id: str, after_id: int = 0, limit: int = 100) -> list[Event]:
         """Events of a job after one, oldest first.

@@ -22,6 +22,7 @@ from tuner.errors import Conflict, Quarantined, TunerError, WorkerError
 from tuner.search import Searcher
 from tuner.service.claims import Claims
 from tuner.service.finals import Judgement, best_speedup, choose_finalists, judge
+from tuner.service.forecasts import Forecaster, with_forecast
 from tuner.service.inspector import Inspector, looks_at, problem_of
 from tuner.service.packing import pack_zip
 from tuner.service.waiting import Stopped, result_of
@@ -67,6 +68,7 @@ class Runner:
         self._num_probes = 0
         self._stop = threading.Event()
         self._inspector = Inspector(store, dispatcher, target, worker, claims, self._stop, clock)
+        self._forecaster = Forecaster(target.gpu)
         self._thread = threading.Thread(target=self._run, name=f"runner {target.id} {worker}", daemon=True)
 
     def start(self) -> None:
@@ -81,6 +83,7 @@ class Runner:
         """Waits for the thread's end."""
         if self._thread.ident is not None:
             self._thread.join()
+        self._forecaster.close()
 
     def is_alive(self) -> bool:
         """Whether it still works."""
@@ -189,7 +192,9 @@ class Runner:
             if candidate is None:
                 return
             started_at = self._clock()
-            outcome = self._await(self._at(self._dispatcher.evaluate, problem, candidate, incumbent))
+            forecast = self._forecaster.begin(spec.workload, candidate)
+            measured = self._await(self._at(self._dispatcher.evaluate, problem, candidate, incumbent))
+            outcome = with_forecast(measured, forecast.result())
             trial = Trial(
                 number=number, candidate=candidate, outcome=outcome, started_at=started_at, finished_at=self._clock()
             )

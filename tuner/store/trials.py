@@ -8,6 +8,7 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Double, cast, func, select, tuple_
 from sqlalchemy.orm import Session
 
+from tuner.core.forecast_quality import FORECAST
 from tuner.core.job import JobState, Trial
 from tuner.core.outcome import Failed, FailureKind, Measured, PlanKind
 from tuner.core.records import Page
@@ -159,6 +160,21 @@ def outcome_counts(session: Session, job_id: str) -> dict[str, int]:
     kind = func.coalesce(TrialRow.failure_kind, TrialRow.outcome)
     query = select(kind, func.count()).where(TrialRow.job_id == job_id).group_by(kind).order_by(kind)
     return {"measured": 0, "rejected": 0} | {name: count for name, count in session.execute(query)}  # noqa: C416
+
+
+def forecasts(session: Session, job_id: str) -> list[tuple[float, float]]:
+    """(forecast in microseconds, measured time over the library's of its rounds) of each plain fused trial that has
+    both."""
+    row_of(session, job_id)
+    query = select(TrialRow.metrics, TrialRow.speedup).where(
+        TrialRow.job_id == job_id, TrialRow.plan_kind == str(PlanKind.FUSED), TrialRow.speedup.is_not(None)
+    )
+    return [
+        (value, 1 / speedup)
+        for metrics, speedup in session.execute(query.order_by(TrialRow.number))
+        for tag, _, value in metrics or ()
+        if tag == FORECAST and speedup
+    ]
 
 
 def best_so_far(session: Session, job_id: str) -> list[tuple[int, float, float | None]]:

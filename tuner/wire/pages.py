@@ -6,6 +6,7 @@ from pydantic import Field
 
 from tuner.core.job import JobState
 from tuner.core.outcome import FailureKind, PlanKind
+from tuner.wire.forecasts import JobDetail
 from tuner.wire.inspections import InspectedFinalist
 from tuner.wire.responses import BestView, JobView, PageView, TargetView, TrialView
 from tuner.wire.view import View
@@ -39,7 +40,7 @@ class TrialFilterView(View):
 class JobPage(View):
     """All about one job."""
 
-    job: JobView
+    job: JobDetail
     outcome_counts: dict[str, int] = Field(description="trials by outcome: measured, rejected, each kind of failure")
     curve: list[CurvePoint]
     two_launches_us: float | None = Field(description="fastest of our unfused kernels so far, microseconds")
