@@ -29,8 +29,12 @@ NUM_TRIALS = 60
 SEEDS = range(10)
 
 
+TILE_NS = (32, 64, 128, 256)
+
+
 def _is_plain(tiling: Tiling) -> bool:
-    return (tiling.input_stages, tiling.window) == (4, 0) and max(tiling.split_k, default=1) <= 4
+    rings = (tiling.input_stages, tiling.window)
+    return rings == (6, 0) and max(tiling.split_k, default=1) <= 4 and all(t.n in TILE_NS for t in tiling.tiles)
 
 
 class Narrow(Space):
@@ -39,7 +43,7 @@ class Narrow(Space):
     tile_ks = (64, 128)
 
     def tile_ns(self, op: int) -> tuple[int, ...]:
-        return (32, 64, 128, 256)
+        return TILE_NS
 
     def parts(self, op: int, tile: Tile) -> tuple[int, ...]:
         return (1,)

@@ -20,6 +20,8 @@ ROW_ELEMENTS = 8
 BLOCK_ROWS = 64
 LOW_TILE_MS = (16, 32, 64)
 MAX_TILE_M = 256
+#: The instruction takes columns in steps of this, which is also the swizzle's.
+COLUMNS = 8
 #: Columns of one instruction.
 MAX_PRODUCT_COLUMNS = 256
 #: Whole lines of the 128-byte swizzle.
@@ -143,8 +145,8 @@ def tile_problem(op: GemmOp, tile: Tile, groups: int) -> str | None:
     if not high and (groups > 1 or tile.m not in LOW_TILE_MS):
         low = "" if groups > 1 else f"{', '.join(map(str, LOW_TILE_MS))} or "
         return f"tile {tile}: m must be {low}a multiple of {BLOCK_ROWS * groups} up to {MAX_TILE_M}"
-    if tile.n < 16 or tile.n % 16:
-        return f"tile {tile}: n must be a positive multiple of 16"
+    if tile.n < COLUMNS or tile.n % COLUMNS:
+        return f"tile {tile}: n must be a positive multiple of {COLUMNS}"
     if (columns := product_tile(op, tile).n) > MAX_PRODUCT_COLUMNS:
         what = f"{columns} rows of W, of gate and up" if op.gated else f"{columns} rows of W"
         return f"tile {tile}: {what}; one instruction takes up to {MAX_PRODUCT_COLUMNS}"

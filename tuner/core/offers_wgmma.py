@@ -15,6 +15,7 @@ from math import ceil
 
 from tuner.core.costs import L2_BYTES_PER_CLOCK
 from tuner.core.engine_wgmma import (
+    COLUMNS,
     LOW_TILE_MS,
     MAX_INPUT_STAGES,
     MAX_PRODUCT_COLUMNS,
@@ -23,6 +24,7 @@ from tuner.core.engine_wgmma import (
     WARPS_PER_GROUP,
     multiplied_rows,
     smem_bytes,
+    stage_bytes,
     tensor_share,
     tile_problem,
     workload_problem,
@@ -55,7 +57,10 @@ PART_US = 0.5
 #: Stages of about this size are tried first.
 GOOD_STAGE_BYTES = 24_576
 #: Depths of the inputs' ring where tiles are low; else it is as deep as the weights'.
-INPUT_STAGES = (4, 3, 6)
+INPUT_STAGES = (6, 4, 8)
+#: Weights that a CTA has requested and not yet received, bytes, beside no limit: what is requested later waits behind
+#: it, a signal and the intermediate too, and this much already keeps the memory busy.
+WINDOW_BYTES = (65_536, 98_304)
 #: Tilings that are tried before a model knows anything.
 NUM_GUESSES = 4
 
@@ -133,7 +138,7 @@ class WgmmaOffers:
         for num_stages in range(2, MAX_STAGES + 1):
             yield replace(tiling, num_stages=num_stages, window=min(tiling.window, num_stages - 1))
         yield from (replace(tiling, input_stages=stages) for stages in range(2, MAX_INPUT_STAGES + 1))
-        yield from (replace(tiling, window=tiling.num_stages * quarter // 4) for quarter in range(4))
+        yield from (replace(tiling, window=window) for window in range(tiling.num_stages))
 
     def _cuts_of_ops(self, tile_m: int, num_warps: int) -> tuple[tuple[Cut, ...], ...]:
         most = max(2, int(MAX_COMBINATIONS ** (1 / len(self._workload.ops)) + 1e-9))
@@ -141,10 +146,10 @@ class WgmmaOffers:
 
     def _best_cuts(self, op: GemmOp, tile_m: int, num_warps: int) -> list[Cut]:
         """Those that fill the SMs, the best first; where few do, the best ones."""
-        widest = min(MAX_PRODUCT_COLUMNS // op.rows_per_column, -(-op.n // 16) * 16)
+        widest = min(MAX_PRODUCT_COLUMNS // op.rows_per_column, -(-op.n // COLUMNS) * COLUMNS)
         tiles = [
             tile
-            for n in range(16, widest + 1, 16)
+            for n in range(min(2 * COLUMNS, widest), widest + 1, COLUMNS)
             for tile in _tiles(op, tile_m, n)
             if tile_problem(op, tile, num_warps // WARPS_PER_GROUP) is None
         ]
@@ -174,7 +179,7 @@ class WgmmaOffers:
         return tuple(parts for parts in PARTS if parts == 1 or parts <= most)
 
     def _with_rings(self, cuts: tuple[Cut, ...], num_warps: int) -> Iterator[Tiling]:
-        """Rings as deep as fits and about two thirds of it, without and with a window of half of that."""
+        """Rings as deep as fits and about two thirds of it, without and with a window."""
         parts = tuple(cut.parts for cut in cuts)
         bare = Tiling(
             engine=Engine.WGMMA,
@@ -190,11 +195,13 @@ class WgmmaOffers:
 
     def _rings(self, bare: Tiling) -> Iterator[tuple[int, int, int]]:
         """(stages of weights, stages of inputs, window)."""
+        each = stage_bytes(self._workload, bare)[1]
         for input_stages in INPUT_STAGES if self._rows <= FEW_ROWS else (0,):
             most = self._deepest(replace(bare, input_stages=input_stages), is_equal=not input_stages)
             for num_stages in (most, round(most * 2 / 3)):
-                for window in (0, num_stages // 2):
-                    yield num_stages, input_stages or min(num_stages, MAX_INPUT_STAGES), window
+                for window in (0, *(round(size / each) for size in WINDOW_BYTES)):
+                    if window < num_stages:
+                        yield num_stages, input_stages or min(num_stages, MAX_INPUT_STAGES), window
 
     def _deepest(self, tiling: Tiling, *, is_equal: bool) -> int:
         """The most stages of weights that fit, beside the inputs' ring or with one as deep."""

@@ -28,7 +28,7 @@ class Tile:
 
     #: Rows of C, a multiple of 16.
     m: int
-    #: Columns of C, a multiple of 16.
+    #: Columns of C, a multiple of 8 or 16.
     n: int
     #: Depth of one pipeline stage, a multiple of 16.
     k: int
