@@ -87,6 +87,9 @@ def test_the_fused_result_of_a_job_is_explained(tmp_path: Path) -> None:
     code, words, _ = explained(done, "--data", str(tmp_path))
     assert code == 0
     assert str(builders.schedule()) in words
+    assert "Measured (simulated): fused 9.0 us in the finals, 1.10 times the library's speed" in words
+    assert "Forecasts of this job: too few" in words
+    assert words.index("Measured") < words.index("Bounds: ")
     code, _, complaint = explained(open_job, "--data", str(tmp_path))
     assert code == 1
     assert "has no result with a fused schedule" in complaint

@@ -125,13 +125,19 @@ def orders(rows: int, cols: int, cache_panels: int, num_listed: int) -> None:
 def explain(what: str, data: Path | None) -> None:
     """Says in words and numbers why a schedule is fast or slow: bounds, waves, waits, traffic, what would be better.
 
-    JOB is the id of a job whose result holds a fused schedule; no server may be using its data. SCHEDULE is a JSON file
+    JOB is the id of a job whose result holds a fused schedule, and what was measured is told beside what was forecast;
+    no server may be using its data. SCHEDULE is a JSON file
     of {"workload": ..., "gpu": an id of the catalogue, "schedule": ...}.
     """
     from tuner.core.explain import explain as explained
 
-    workload, gpu, schedule = _from_job(what, data) if what.startswith("job-") else _from_file(Path(what))
-    for sentence in explained(workload, gpu, schedule):
+    measured: list[str] = []
+    if what.startswith("job-"):
+        (workload, gpu, schedule), measured = _from_job(what, data)
+    else:
+        workload, gpu, schedule = _from_file(Path(what))
+    heading, *forecast = explained(workload, gpu, schedule)
+    for sentence in (heading, *measured, *forecast):
         click.echo(sentence)
 
 
@@ -156,23 +162,27 @@ def _from_file(path: Path) -> tuple[Workload, Gpu, Schedule]:
         ) from error
 
 
-def _from_job(job_id: str, data: Path | None) -> tuple[Workload, Gpu, Schedule]:
-    """What a job asked, and the fused schedule of its result."""
+def _from_job(job_id: str, data: Path | None) -> tuple[tuple[Workload, Gpu, Schedule], list[str]]:
+    """What a job asked and its fastest fused schedule; and what it measured, in sentences."""
+    from tuner.core.explain_job import best_fused, explain_job
+    from tuner.core.forecast_quality import judge_forecasts
     from tuner.core.gpu import CATALOGUE
-    from tuner.store import Store, bests, jobs
+    from tuner.store import Store, bests, jobs, trials
 
     settings = _settings({"data": data})
     store = Store.open(settings.data, settings.database_url)
     try:
         with store.read() as session:
             spec, best = jobs.get(session, job_id).spec, bests.find(session, job_id)
+            history, forecasts = trials.history(session, job_id), trials.forecasts(session, job_id)
     finally:
         store.close()
-    fused = [row.candidate for row in best.finals if row.candidate.plan_kind.is_fused] if best else []
+    row = best_fused(best) if best else None
     gpu = CATALOGUE.get(spec.target_id.split(":")[-1])
-    if gpu is None or not fused or fused[0].schedule is None:
+    if gpu is None or best is None or row is None or row.candidate.schedule is None:
         raise click.ClickException(f"{job_id} has no result with a fused schedule on a GPU of the catalogue")
-    return spec.workload, gpu, fused[0].schedule
+    sentences = explain_job(best, row, history, judge_forecasts(forecasts))
+    return (spec.workload, gpu, row.candidate.schedule), sentences
 
 
 def _settings(options: dict[str, Any]) -> Settings:

@@ -55,8 +55,9 @@ def _waves(plan: VerifiedPlan) -> Iterator[str]:
         waves = Waves(num_tasks=plan.graph.num_tasks_of(op), num_ctas=plan.plan.num_ctas)
         parts = f" in {plan.graph.num_parts(op)} parts" if plan.graph.num_parts(op) > 1 else ""
         name = plan.graph.workload.ops[op].name
+        many = "wave" if waves.num_waves == 1 else "waves"
         yield (
-            f"Waves: {name} has {rows} x {cols} tiles{parts}, {waves.num_waves} waves of {plan.plan.num_ctas} CTAs, "
+            f"Waves: {name} has {rows} x {cols} tiles{parts}, {waves.num_waves} {many} of {plan.plan.num_ctas} CTAs, "
             f"{waves.num_in_tail} in the last: alone it would fill {waves.efficiency:.0%} of them."
         )
 
@@ -115,4 +116,4 @@ def differences(before: Schedule, after: Schedule) -> list[str]:
 
 
 def _text(value: object) -> str:
-    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return ("+".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)
