@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tuner.core.axes import RUN_AHEADS
 from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.schedule import (
     WIDTHLESS,
@@ -147,6 +148,7 @@ def orderings(draw: st.DrawFn, workload: Workload) -> Ordering:
         partition=partition,
         ctas_per_sm=draw(st.sampled_from((1, 2))),
         wait_position=draw(st.sampled_from(WaitPosition)),
+        run_ahead=draw(st.sampled_from(RUN_AHEADS)),
     )
 
 

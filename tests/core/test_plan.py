@@ -26,6 +26,7 @@ def test_words_round_trip(case: tuple[TileGraph, Ordering, Gpu]) -> None:
     for field in ("tasks", "waits", "queues"):
         assert getattr(back, field).tolist() == getattr(plan, field).tolist()
     assert (back.num_signals, back.num_ctas, back.assignment) == (plan.num_signals, plan.num_ctas, plan.assignment)
+    assert back.held_stages == plan.held_stages
     assert back.words.tobytes() == plan.words.tobytes()
 
 
@@ -56,6 +57,7 @@ def test_words_cannot_be_written() -> None:
         (5, 2, "header field is out of range"),
         (7, 3, "lies outside the table"),
         (9, 10**6, "lies outside the table"),
+        (12, -1, "header field is out of range"),
         (HEADER_WORDS + 1, 100, "do not partition"),
         (int(WORDS[7]) + 4, 99, "wait range or posted signal"),
         (int(WORDS[7]) + 5, 99, "wait range or posted signal"),

@@ -17,7 +17,18 @@ from tuner.core.evaluator import Environment
 from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind
-from tuner.core.schedule import Assignment, Engine, Granularity, Ordering, Raster, RasterKind, Schedule, Tile, Tiling
+from tuner.core.schedule import (
+    Assignment,
+    Engine,
+    Granularity,
+    Ordering,
+    Raster,
+    RasterKind,
+    Schedule,
+    Tile,
+    Tiling,
+    WaitPosition,
+)
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 from workers.artifact import assemble
 from workers.build import Builder
@@ -46,7 +57,7 @@ def schedule(
     assignment: Assignment = Assignment.STATIC,
     raster: RasterKind = RasterKind.ROW,
     granularity: Granularity = Granularity.ROW,
-    part_major: bool = False,
+    **ordering: Any,
 ) -> Schedule:
     tiling = Tiling(
         engine=Engine.WGMMA,
@@ -60,7 +71,7 @@ def schedule(
     rasters = (Raster(kind=raster),) * len(tiles)
     return Schedule(
         tiling=tiling,
-        ordering=Ordering(rasters=rasters, assignment=assignment, granularity=granularity, part_major=part_major),
+        ordering=Ordering(rasters=rasters, assignment=assignment, granularity=granularity, **ordering),
     )
 
 
@@ -78,6 +89,27 @@ CASES = {
     "128 rows, columns": schedule(((128, 80, 64), (128, 64, 64)), raster=RasterKind.COLUMN),
     "128 rows, split": schedule(((128, 176, 64), (128, 128, 64)), split_k=(1, 4), assignment=Assignment.TICKET),
     "256 rows": schedule(((256, 128, 64), (256, 112, 64)), input_stages=2),
+    **{
+        f"waits by slice of {name}": schedule(tiles, wait_position=WaitPosition.SLICE, **more)
+        for name, tiles, more in (
+            ("16 rows", ((16, 64, 64), (16, 32, 64)), {"granularity": Granularity.TILE}),
+            ("16 rows, chunks", ((16, 48, 128), (16, 16, 64)), {"granularity": Granularity.CHUNK, "sync_width": 4}),
+            (
+                "64 rows, parts",
+                ((64, 48, 64), (64, 64, 64)),
+                {"granularity": Granularity.TILE, "split_k": (1, 2), "assignment": Assignment.TICKET},
+            ),
+            (
+                "tall readers, no run-ahead",
+                ((128, 96, 64), (256, 112, 64)),
+                {"granularity": Granularity.CHUNK, "sync_width": 2, "run_ahead": 0, "input_stages": 2},
+            ),
+        )
+    },
+    **{f"run-ahead {n}": schedule(((16, 64, 64), (16, 32, 128)), run_ahead=n) for n in (0, 25, 50)},
+    "run-ahead 0, tickets": schedule(
+        ((64, 96, 64), (64, 64, 64)), run_ahead=0, split_k=(1, 4), assignment=Assignment.TICKET
+    ),
     "unequal rows": schedule(((64, 96, 64), (16, 32, 64))),
     "unequal rows of two groups": schedule(((256, 96, 64), (128, 64, 64)), input_stages=2),
 }
@@ -121,7 +153,8 @@ def test_every_option_is_right(session: Session, builder: Builder, gpu: Gpu, opt
 def test_every_plan_kind_is_right(session: Session, builder: Builder, gpu: Gpu, kind: PlanKind) -> None:
     if reason := kind_problem(PAIR, gpu, kind):
         pytest.skip(reason)
-    for name in ("16 rows", "64 rows, split", "128 rows"):
+    has_signals = kind.is_fused or kind is PlanKind.TWO_STREAMS
+    for name in ("16 rows", "64 rows, split", "128 rows", *["waits by slice of 16 rows"] * has_signals):
         run(session, builder, gpu, problem(PAIR), Candidate(plan_kind=kind, schedule=CASES[name]))
     if kind is not PlanKind.TWO_STREAMS:
         run(session, builder, gpu, problem(PAIR), Candidate(plan_kind=kind, schedule=CASES["32 rows, tickets"]))
@@ -139,14 +172,20 @@ def test_three_ops_and_an_independent_pair_are_right(session: Session, builder: 
     run(session, builder, gpu, problem(both), fused(schedule(((64, 64, 128), (64, 32, 128)))))
 
 
+@pytest.mark.parametrize("wait", [0, -1])
 @pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])
 def test_an_aborted_launch_leaves_nan_or_what_is_right(
-    session: Session, builder: Builder, gpu: Gpu, assignment: Assignment
+    session: Session, builder: Builder, gpu: Gpu, assignment: Assignment, wait: int
 ) -> None:
-    good = prepare(PAIR, gpu, fused(schedule(((64, 96, 64), (64, 64, 64)), assignment=assignment)), builder, {})
+    """The first wait asks for a post too many; or the last one, which stands before a task's last k-steps."""
+    position = WaitPosition.SLICE if wait else WaitPosition.TASK
+    chosen = schedule(
+        ((64, 96, 64), (64, 64, 64)), assignment=assignment, granularity=Granularity.TILE, wait_position=position
+    )
+    good = prepare(PAIR, gpu, fused(chosen), builder, {})
     (plan,) = good.plans
     words = plan.words.copy()
-    words[int(words[8]) + 2] += 1  # the first wait asks for a post too many
+    words[int(words[8]) :].reshape(-1, 8)[wait, 2] += 1
     bad = replace(good.work, plans=(forged(plan, words),), spin_limit_cycles=10**8)
     outcome = session.evaluate(problem(PAIR), bad).outcome
     assert isinstance(outcome, Failed)

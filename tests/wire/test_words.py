@@ -19,6 +19,7 @@ from tuner.core.schedule import (
     Schedule,
     Tile,
     Tiling,
+    WaitPosition,
 )
 from tuner.core.workload import ffn_pair
 from tuner.wire.words import candidate_words
@@ -75,6 +76,8 @@ VARIANTS: dict[str, Tiling | Ordering] = {
     "assignment": replace(ORDERING, assignment=Assignment.STATIC),
     "CTAs": replace(ORDERING, ctas_per_sm=2),
     "reserve": replace(ORDERING, reserved_sms=4),
+    "wait position": replace(ORDERING, wait_position=WaitPosition.SLICE),
+    "run-ahead": replace(ORDERING, run_ahead=25),
 }
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from tuner.core.merge import joined, longest_first, merge_blocks, row_steps
-from tuner.core.order import PARTITION_PARTS, deal, num_first_ctas
+from tuner.core.order import PARTITION_PARTS, deal, held_stages, num_first_ctas
 from tuner.core.paths import MAX_SIDE
 from tuner.core.rasters import plain_name
 from tuner.core.schedule import (
@@ -31,6 +31,8 @@ from tuner.core.signals import column_groups, rows_per_signal
 from tuner.core.tiles import Edges, TileGraph, row_edges
 from tuner.core.workload import Workload
 
+#: Percent of the stages that weights may fill ahead of a task's waits, the plainest first.
+RUN_AHEADS = (100, 0, 25, 50)
 #: Each band is a block of its own to plan: millions of tile rows take wider ones.
 MAX_BANDS = 1024
 
@@ -205,6 +207,22 @@ def position_problem(graph: TileGraph, granularity: Granularity, width: int, pos
         f"each task's first k-step reads something of every signal per {granularity} that it waits for, so it waits "
         "for all of them there: say wait position task, or a finer signal"
     )
+
+
+def run_ahead_problem(graph: TileGraph, percent: int) -> str | None:
+    """Why weights do not run ahead of a task's waits so far, or which plainer number says how far they do."""
+    if percent not in RUN_AHEADS:
+        return f"run-ahead of {percent} percent: use {', '.join(map(str, sorted(RUN_AHEADS)))}"
+    if percent == RUN_AHEADS[0]:
+        return None
+    if not graph.posting_ops:
+        return f"no tile waits for another one, so weights run ahead of nothing: say run-ahead {RUN_AHEADS[0]}"
+    held = held_stages(graph.tiling, percent)
+    plain = next(value for value in RUN_AHEADS if held_stages(graph.tiling, value) == held)
+    if plain != percent:
+        ring = graph.tiling.stages_ahead
+        return f"{percent} percent of {ring} stages are {ring - held}, as {plain} percent are: say run-ahead {plain}"
+    return None
 
 
 def _waits_within(graph: TileGraph, edge: Edges, granularity: Granularity, width: int) -> bool:

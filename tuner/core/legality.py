@@ -15,6 +15,7 @@ from tuner.core.axes import (
     part_order_problem,
     position_problem,
     raster_problem,
+    run_ahead_problem,
     sync_problem,
 )
 from tuner.core.gpu import Gpu
@@ -167,6 +168,7 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
         (part_order_problem(graph, ordering.interleave) if ordering.part_major else None)
         or sync_problem(graph, ordering.interleave, ordering.granularity, ordering.sync_width)
         or position_problem(graph, ordering.granularity, ordering.sync_width, ordering.wait_position)
+        or run_ahead_problem(graph, ordering.run_ahead)
         or grid_problem(graph.num_tasks, resources, gpu, ordering.ctas_per_sm, ordering.reserved_sms)
         or deal_problem(
             graph,

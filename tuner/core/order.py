@@ -7,6 +7,8 @@ refuses a batch of rows or a barrier where it is not. `tuner.core.verify` trusts
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,7 +16,7 @@ from tuner.core.gpu import Gpu
 from tuner.core.merge import merge_blocks
 from tuner.core.plan import STATIC, TICKET, WAIT_FIELDS, Plan, Words
 from tuner.core.rasters import walk
-from tuner.core.schedule import Assignment, Granularity, InterleaveKind, Ordering, WaitPosition
+from tuner.core.schedule import Assignment, Granularity, InterleaveKind, Ordering, Tiling, WaitPosition
 from tuner.core.signals import Signals, signals_of
 from tuner.core.tiles import Edges, TileGraph
 
@@ -68,9 +70,15 @@ def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
     order = parted(graph, global_order(graph, ordering), part_major=ordering.part_major)
     num_ctas = grid_size(graph.num_tasks, ordering, gpu)
     queue = deal(order[0], num_ctas, ordering) if ordering.assignment.is_static else None
-    return plan_of(
+    plan = plan_of(
         graph, order, ordering.granularity, ordering.sync_width, num_ctas, queue, wait_position=ordering.wait_position
     )
+    return replace(plan, held_stages=held_stages(graph.tiling, ordering.run_ahead))
+
+
+def held_stages(tiling: Tiling, run_ahead: int) -> int:
+    """Stages of weights that stay unrequested until a task's first waits are over."""
+    return tiling.stages_ahead - tiling.stages_ahead * run_ahead // 100
 
 
 def plan_of(

@@ -16,7 +16,10 @@ Layout (all int32, offsets counted in words from the start)::
         7 task_offset
         8 wait_offset
         9 num_waits
-        10..15             0
+        10..11             0
+        12 held_stages     stages of weights that stay unrequested until a task's first waits are over, of those that
+                           could be requested ahead; 0 for none
+        13..15             0
     task, 8 words (at task_offset + 8 * t)
         0 op               index into the workload's ops
         1 tile_m           tile row
@@ -86,6 +89,8 @@ class Plan:
     num_ctas: int
     #: 0 static, 1 ticket.
     assignment: int = field(default=TICKET)
+    #: Stages of weights that stay unrequested until a task's first waits are over; 0 and more.
+    held_stages: int = 0
 
     @property
     def num_tasks(self) -> int:
@@ -109,9 +114,9 @@ class Plan:
         task_offset += -task_offset % 8  # tasks and waits are 32 bytes, a sector each
         wait_offset = task_offset + self.tasks.size
         words = np.zeros(wait_offset + len(self.waits) * WAIT_WORDS, dtype=np.int32)
-        words[:10] = (
+        words[:13] = (
             MAGIC, VERSION, self.num_tasks, self.num_signals, self.num_ctas, self.assignment,
-            queue_offset, task_offset, wait_offset, len(self.waits),
+            queue_offset, task_offset, wait_offset, len(self.waits), 0, 0, self.held_stages,
         )  # fmt: skip
         if self.assignment == STATIC:
             words[queue_offset : queue_offset + self.queues.size] = self.queues
@@ -136,8 +141,13 @@ class Plan:
         if words.size < HEADER_WORDS or words[0] != MAGIC or words[1] != VERSION:
             raise PlanError("not a plan", f"the table must start with {MAGIC}, {VERSION} and hold a 16-word header")
         num_tasks, num_signals, num_ctas, assignment, queue_at, task_at, wait_at, num_waits = map(int, words[2:10])
-        if min(num_tasks, num_signals, queue_at, num_waits) < 0 or num_ctas < 1 or assignment not in (STATIC, TICKET):
-            raise PlanError("not a plan", f"a header field is out of range: {words[:10].tolist()}")
+        held = int(words[12])
+        if (
+            min(num_tasks, num_signals, queue_at, num_waits, held) < 0
+            or num_ctas < 1
+            or assignment not in (STATIC, TICKET)
+        ):
+            raise PlanError("not a plan", f"a header field is out of range: {words[:13].tolist()}")
         num_queue_words = num_ctas + 1 if assignment == STATIC else 0
         ends = (
             (queue_at if num_queue_words else HEADER_WORDS, num_queue_words),
@@ -155,6 +165,7 @@ class Plan:
             num_signals=num_signals,
             num_ctas=num_ctas,
             assignment=assignment,
+            held_stages=held,
         )
         plan._check_indices()
         return plan

@@ -61,6 +61,11 @@ class Tiling:
         """Threads per CTA: those that multiply, and for wgmma the warpgroup that copies."""
         return 32 * self.num_warps + (COPYING_THREADS if self.engine is Engine.WGMMA else 0)
 
+    @property
+    def stages_ahead(self) -> int:
+        """Stages that can be filled with a task's weights before its inputs are there."""
+        return self.num_stages if self.engine is Engine.WGMMA else self.num_stages - 1
+
     def num_parts(self, op_index: int) -> int:
         """Parts of a tile of the op: each is a task of its own."""
         return self.split_k[op_index] if self.split_k else 1
@@ -213,12 +218,16 @@ class Ordering:
     part_major: bool = False
     #: When a task waits for a signal.
     wait_position: WaitPosition = WaitPosition.TASK
+    #: Percent of the stages that could be filled with weights, of which a CTA requests no more before a task's first
+    #: waits are over; 0, 25, 50 or 100.
+    run_ahead: int = 100
 
     def __str__(self) -> str:
         rasters = "+".join(str(raster) for raster in self.rasters)
         grid = f"{self.ctas_per_sm}/SM" + (f" less {self.reserved_sms} SMs" if self.reserved_sms else "")
         sync = f"{self.granularity}{self.sync_width if self.sync_width > 1 else ''}-sync"
         sync += " by slice" if self.wait_position is WaitPosition.SLICE else ""
+        sync += f" ahead{self.run_ahead}" if self.run_ahead != 100 else ""
         deal = f"{self.assignment} {self.partition}/8" if self.partition else str(self.assignment)
         parts = " part-major" if self.part_major else ""
         return f"{rasters} {self.interleave}{parts} {sync} {deal} {grid}"
@@ -231,6 +240,7 @@ _LATER_ORDERING: dict[str, Any] = {
     "partition": 0,
     "part_major": False,
     "wait_position": WaitPosition.TASK,
+    "run_ahead": 100,
 }
 _LATER_INTERLEAVE = {"lag": 0, "chunks": 1}
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from tuner.core.gpu import Gpu
-from tuner.core.order import Ints, deal, global_order, grid_size, parted, plan_of
+from tuner.core.order import Ints, deal, global_order, grid_size, held_stages, parted, plan_of
 from tuner.core.plan import STATIC, Plan
 from tuner.core.schedule import Interleave, Ordering
 from tuner.core.tiles import TileGraph
@@ -36,6 +36,7 @@ def make_parts(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[Plan, Pl
         queue,
         wait_position=ordering.wait_position,
     )
+    both = replace(both, held_stages=held_stages(graph.tiling, ordering.run_ahead))
     return _part(both, 0, sizes[0]), _part(both, sizes[0], sum(sizes))
 
 
@@ -53,6 +54,7 @@ def _part(both: Plan, first_cta: int, end_cta: int) -> Plan:
         num_signals=both.num_signals,
         num_ctas=end_cta - first_cta,
         assignment=STATIC,
+        held_stages=both.held_stages,
     )
 
 

@@ -47,6 +47,7 @@ def distributions(num_ops: int) -> dict[str, BaseDistribution]:
         "column_chunks": IntDistribution(1, 2**31),
         "granularity": _choices(Granularity),
         "wait_position": _choices(WaitPosition),
+        "run_ahead": IntDistribution(0, 100),
         "assignment": _choices(Assignment),
         "ctas_per_sm": IntDistribution(1, 32),
         "reserved_sms": IntDistribution(0, 1024),
@@ -76,6 +77,7 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
         "column_chunks": ordering.interleave.chunks,
         "granularity": str(ordering.granularity),
         "wait_position": str(ordering.wait_position),
+        "run_ahead": ordering.run_ahead,
         "assignment": str(ordering.assignment),
         "ctas_per_sm": ordering.ctas_per_sm,
         "reserved_sms": ordering.reserved_sms,
@@ -116,6 +118,7 @@ def from_params(params: dict[str, Any]) -> Schedule:
             ),
             granularity=Granularity(params["granularity"]),
             wait_position=WaitPosition(params["wait_position"]),
+            run_ahead=params["run_ahead"],
             assignment=Assignment(params["assignment"]),
             ctas_per_sm=params["ctas_per_sm"],
             reserved_sms=params["reserved_sms"],
@@ -147,7 +150,7 @@ def ordering_features(ordering: Ordering) -> list[float]:
     features.append(0.5 * math.log2(interleave.chunks))
     features += [float(ordering.granularity is kind) for kind in Granularity if kind is not Granularity.ROW]
     features.append(0.3 * math.log2(ordering.sync_width))
-    features.append(0.5 * (ordering.wait_position is WaitPosition.SLICE))
+    features += [0.5 * (ordering.wait_position is WaitPosition.SLICE), ordering.run_ahead / 100]
     features += [float(ordering.assignment is kind) for kind in Assignment if kind is not Assignment.TICKET]
     features += [ordering.partition / 4, float(ordering.ctas_per_sm), math.log2(1 + ordering.reserved_sms)]
     features.append(0.5 * ordering.part_major)

@@ -27,7 +27,9 @@ def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
         return schedule
     ordering = replace(schedule.ordering, interleave=Interleave(), partition=0)
     if kind is not PlanKind.TWO_STREAMS:
-        ordering = replace(ordering, granularity=Granularity.ROW, sync_width=1, wait_position=WaitPosition.TASK)
+        ordering = replace(
+            ordering, granularity=Granularity.ROW, sync_width=1, wait_position=WaitPosition.TASK, run_ahead=100
+        )
     elif not ordering.assignment.is_static:
         ordering = replace(ordering, assignment=Assignment.STATIC)
     return replace(schedule, ordering=ordering)

@@ -68,6 +68,8 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     signals = _SIGNALS[ordering.granularity].format(ordering.sync_width)
     if ordering.wait_position is WaitPosition.SLICE:
         signals += ", waited for k-step by k-step"
+    if ordering.run_ahead != 100:
+        signals += f", ahead of which {ordering.run_ahead} % of the stages take weights"
     if kind.is_fused:
         words.insert(-1, f"Merge: {_merge(ordering.interleave)}; {signals}.")
     if kind is PlanKind.TWO_STREAMS:

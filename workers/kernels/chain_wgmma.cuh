@@ -35,7 +35,7 @@ constexpr int kProducerRegisters = 56, kMathRegisters = 224;
 struct Flags {
   int aborted;  // a wait of the task, or of one before it, has expired: what it multiplies is not what it should be
   u32 epoch;    // of the launch
-  int zero[2];
+  u64 ready;    // an mbarrier: a phase for each task that waits, over when its first waits are
 };
 
 // Shared memory: inputs, weights, feed slots, the barriers of all three, flags.
@@ -133,17 +133,21 @@ __device__ __forceinline__ int stages_before_last(const WgmmaArgs& args, const T
 
 constexpr int kAll = 1 << 29;  // stages
 
-// One thread: feeds the CTA with tasks, and streams their weights.
+// One thread: feeds the CTA with tasks, and streams their weights: those of a task that waits as far as the plan lets them run
+// ahead of its first waits. It has passed a task on before it stops there, and all weights of earlier tasks are requested,
+// so the inputs' warp comes to these waits; and it stops at each task that waits, so it cannot miss a phase of `ready`.
 __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shared) {
   const u64 policy = evict_first_policy();
   FeedRing::Place feed;
   WeightRing::Place weight;
   Window window;
   int requested = 0;
+  u32 ready_parity = 0;
+  const int held = args.base.plan.held_stages;
   if (args.base.plan.assignment == kStaticQueues) {
     const FirstTask& known = args.first_tasks[blockIdx.x];
     if (known.op >= 0) {
-      requested = kNumStages;
+      requested = known.num_waits > 0 ? kNumStages - held : kNumStages;
       request_weights(args, as_task(known), 0, requested, shared.weights, weight, window, policy);
     }
   } else {
@@ -162,7 +166,14 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
     mbarrier_arrive(shared.feed.full(feed));
     feed.advance();
     if (!more) return;
-    request_weights(args, task, requested, kAll, shared.weights, weight, window, policy);
+    const bool is_held = held > 0 && task.wait_begin != task.wait_end;
+    for (int until = is_held ? kNumStages - held : kAll;; until = kAll) {
+      request_weights(args, task, requested, until - requested, shared.weights, weight, window, policy);
+      if (until == kAll) break;
+      requested = until;
+      mbarrier_wait(shared_address(&shared.flags->ready), ready_parity);
+      ready_parity ^= 1;
+    }
     requested = 0;
     source.advance();
   }
@@ -201,6 +212,7 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
     bool ok = wait_for_inputs(args.base, slot.task, slot.index, epoch, 0, pending);
     if (is_leader) {
       shared.flags->epoch = epoch;
+      if (slot.task.wait_begin != slot.task.wait_end) mbarrier_arrive(shared_address(&shared.flags->ready));
       trace_stamp(args.base, slot.index, kReady);
     }
     for (int step = requested;;) {
@@ -274,6 +286,7 @@ extern "C" __global__ void __launch_bounds__(kNumThreads, 1) tuner_chain(const _
   launch_dependents();
   if (threadIdx.x == 0) {
     shared.flags->aborted = 0;
+    mbarrier_init(shared_address(&shared.flags->ready), 1);
     shared.inputs.init(4 * kNumMathGroups);
     shared.weights.init(4 * kNumMathGroups);
     shared.feed.init(2);

@@ -9,7 +9,9 @@ constexpr int kStaticQueues = 0;
 // The first 16 words of a plan, by value: a cold global read before the first task would delay every CTA.
 struct PlanHeader {
   int magic, version, num_tasks, num_signals, num_ctas, assignment, queue_offset, task_offset, wait_offset, num_waits;
-  int zero[6];
+  int zero_10[2];
+  int held_stages;  // of weights: not requested before a task's first waits are over
+  int zero_13[3];
 };
 static_assert(sizeof(PlanHeader) == 64, "the plan's header is 16 words");
 

@@ -10,7 +10,7 @@
 // which every warp has left: they all passed the barrier in step t - 1 after their last read of it. Before its last
 // slice, step t waits for stage t + 1, passes the CTA barrier, and reads that stage's first fragments, so that the
 // tensor cores are busy across the boundary. The weights of the first stages are requested before the wait for the
-// producers: they depend on nobody.
+// producers, but for as many stages as the plan holds back: they depend on nobody.
 //
 // Waits within a task. The waits of the first kNumStages steps are made before the first load. Those of the step that step
 // t will request are made at the end of step t - 1, behind its barrier: whether there are any is read in front of it, since
@@ -149,14 +149,19 @@ struct MmaTile {
     TileCopy<kTileM, kTileK, kConfig.copy_bytes> copy_a(op.a, task.tile_m * kTileM, op.m, op.k, first_k);
     WeightCopy copy_w(op, task, first_k);
 
-    for (int step = 0; step < kNumStages - 1 && step < num_steps; ++step) copy_w.copy(ring + step * kStageBytes, first_k + step * kTileK, op.k);
+    const int num_ahead = min(num_steps, waits ? kNumStages - 1 - args.plan.held_stages : kNumStages - 1);
+#pragma unroll 1
+    for (int step = 0; step < num_ahead; ++step) copy_w.copy(ring + step * kStageBytes, first_k + step * kTileK, op.k);
     if (!wait_for(args, task, scheduler.next, scheduler.epoch, kNumStages - 1, true, pending)) {
       cp_async_wait<0>();
       return false;
     }
     if (threadIdx.x == 0 && waits) trace_stamp(args, scheduler.next, kReady);
     for (int step = 0; step < kNumStages - 1; ++step) {
-      if (step < num_steps) copy_a.copy(ring + step * kStageBytes, first_k + step * kTileK, op.k);
+      if (step < num_steps) {
+        if (step >= num_ahead) copy_w.copy(ring + step * kStageBytes, first_k + step * kTileK, op.k);
+        copy_a.copy(ring + step * kStageBytes, first_k + step * kTileK, op.k);
+      }
       cp_async_commit();
     }
     clear();
