@@ -16,6 +16,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from benchmarks.report import machine_line, redraw
+from tuner.core.schedule import Assignment
 
 Row = dict[str, Any]
 
@@ -39,15 +40,13 @@ _STYLE = "text{font:11px sans-serif;fill:#333}line{stroke:#bbb}"
 
 
 def parts_of(ordering: str) -> dict[str, str]:
-    """The axes of an ordering's one line."""
-    rasters, merge, *rest = ordering.split()
-    index = next(i for i, word in enumerate(rest) if word.endswith("-sync"))
-    return {
-        "raster": rasters,
-        "merge": " ".join([merge, *rest[:index]]),
-        "signal": rest[index],
-        "deal": " ".join(rest[index + 1 : -1]),
-    }
+    """The axes of an ordering's one line; its grid, which all share, is left out."""
+    rasters, *words = ordering.split()
+    sync = next(i for i, word in enumerate(words) if word.endswith("-sync"))
+    deal = next(i for i, word in enumerate(words) if word in tuple(Assignment))
+    grid = next(i for i, word in enumerate(words) if word.endswith("/SM"))
+    spans = {"merge": words[:sync], "signal": words[sync:deal], "deal": words[deal:grid]}
+    return {"raster": rasters, **{axis: " ".join(span) for axis, span in spans.items()}}
 
 
 def kind_of(ordering: str, row_major: str) -> str:
