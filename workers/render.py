@@ -9,7 +9,8 @@ from importlib.resources import files
 from string import Template
 
 from tuner import __version__
-from tuner.core.schedule import Engine, Tile, Tiling, warp_grid
+from tuner.core.hints import hints_of
+from tuner.core.schedule import CacheHint, Engine, Tile, Tiling, warp_grid
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload
 from tuner.errors import IllegalSchedule
 from workers.tensor_maps import LINE_ELEMENTS, has_whole_lines
@@ -59,6 +60,11 @@ _ACTIVATIONS = {
     Activation.GELU: "kGelu",
     Activation.SILU: "kSilu",
 }
+_HINTS = {
+    CacheHint.NORMAL: "kNoHint",
+    CacheHint.EVICT_FIRST: "kEvictFirst",
+    CacheHint.EVICT_LAST: "kEvictLast",
+}
 
 
 @functools.cache
@@ -88,14 +94,18 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
     Raises:
         IllegalSchedule: no warp grid fits a tile.
     """
+    hints = hints_of(workload, tiling)
     config = Template(device_text("config_block.in")).substitute(
         bf16="true" if workload.dtype is Dtype.BF16 else "false",
         num_stages=tiling.num_stages,
         num_warps=tiling.num_threads // 32,
         num_ops=len(workload.ops),
+        weight_hint=_HINTS[hints.weights],
         traced=str(traced).lower(),
         ops="\n".join(
-            _op_config(op, tile, tiling, tiling.num_parts(index))
+            _op_config(
+                op, tile, tiling, (tiling.num_parts(index), _HINTS[hints.inputs[index]], _HINTS[hints.outputs[index]])
+            )
             for index, (op, tile) in enumerate(zip(workload.ops, tiling.tiles, strict=True))
         ),
     )
@@ -126,12 +136,13 @@ def _engine_config(workload: Workload, tiling: Tiling) -> str:
     )
 
 
-def _op_config(op: GemmOp, tile: Tile, tiling: Tiling, num_parts: int) -> str:
+def _op_config(op: GemmOp, tile: Tile, tiling: Tiling, of_tiling: tuple[int | str, ...]) -> str:
+    """An op's constants; `of_tiling` are those that are not the tile's: its parts and its hints."""
     grid = warp_grid(tile, tiling.num_warps, op.rows_per_column) if tiling.engine is Engine.MMA else (1, 1)
     if grid is None:
         raise IllegalSchedule(f"no grid of {tiling.num_warps} warps fits the tile {tile} of {op.name}")
     options = (str(option).lower() for option in (op.bias, op.gated, op.residual, op.row_scale))
-    fields = (tile.m, tile.n, tile.k, *grid, copy_bytes(op), _ACTIVATIONS[op.activation], *options, num_parts)
+    fields = (tile.m, tile.n, tile.k, *grid, copy_bytes(op), _ACTIVATIONS[op.activation], *options, *of_tiling)
     return f"    {{{', '.join(map(str, fields))}}},  // {op.name}"
 
 

@@ -155,7 +155,8 @@ def test_neighbours_of_a_wgmma_schedule_are_of_its_engine_and_change_one_thing()
     assert (wider.num_parts(0), wider.num_stages) == (2, 6)
     for tiling in tilings:
         cuts = [(tiling.tiles[op], tiling.num_parts(op)) != (first.tiles[op], first.num_parts(op)) for op in (0, 1)]
-        changes = [*cuts, tiling.input_stages != first.input_stages, tiling.window != first.window]
+        hints = [tiling.weight_hint != first.weight_hint, tiling.intermediate_hint != first.intermediate_hint]
+        changes = [*cuts, *hints, tiling.input_stages != first.input_stages, tiling.window != first.window]
         assert sum(changes) == 1 or (not any(changes) and tiling.num_stages != first.num_stages)
 
 
@@ -172,7 +173,7 @@ def differences(a: Schedule, b: Schedule) -> set[str]:
     for op, (one, other) in enumerate(zip(a.tiling.tiles, b.tiling.tiles, strict=True)):
         axes[f"n{op}"] = one.n != other.n
         axes[f"raster{op}"] = a.ordering.rasters[op] != b.ordering.rasters[op]
-    for field in ("num_stages", "num_warps"):
+    for field in ("num_stages", "num_warps", "weight_hint", "intermediate_hint"):
         axes[field] = getattr(a.tiling, field) != getattr(b.tiling, field)
     for field in ("interleave", "ctas_per_sm", "reserved_sms", "part_major"):
         axes[field] = getattr(a.ordering, field) != getattr(b.ordering, field)
@@ -186,7 +187,9 @@ def test_neighbours_are_the_legal_schedules_that_differ_in_one_axis() -> None:
     for schedule in TINY.sample(random.Random(3), 12):
         neighbours = TINY.neighbours(schedule)
         assert len(set(neighbours)) == len(neighbours)
-        assert set(neighbours) == {other for other in everything if len(differences(schedule, other)) == 1}
+        hinted = {one for one in neighbours if "hint" in str(differences(schedule, one))}  # these alone are not offered
+        assert set(neighbours) - hinted == {other for other in everything if len(differences(schedule, other)) == 1}
+        assert {len(differences(schedule, one)) for one in hinted} == {1}
 
 
 def test_offered_tiles_fit_the_matrices() -> None:

@@ -9,6 +9,7 @@ import pytest
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import (
     Assignment,
+    CacheHint,
     Engine,
     Granularity,
     Interleave,
@@ -49,6 +50,9 @@ VARIANTS: dict[str, Tiling | Ordering] = {
     "engine": WGMMA,
     "input stages": replace(WGMMA, input_stages=3),
     "window": replace(WGMMA, window=2),
+    "weights": replace(TILING, weight_hint=CacheHint.EVICT_FIRST),
+    "weights stay": replace(TILING, weight_hint=CacheHint.EVICT_LAST),
+    "intermediate": replace(TILING, intermediate_hint=CacheHint.EVICT_LAST),
     "column": replace(ORDERING, rasters=(Raster(kind=RasterKind.COLUMN), Raster())),
     "grouped": replace(ORDERING, rasters=(Raster(kind=RasterKind.GROUPED, width=4), Raster())),
     "panel": replace(ORDERING, rasters=(Raster(kind=RasterKind.PANEL, width=4), Raster())),

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.compile_space import pair
 from tests.covering import covering_sample, pairs_of
 from tuner.core.gpu import CATALOGUE
-from tuner.core.schedule import Engine, Tile, Tiling
+from tuner.core.schedule import CacheHint, Engine, Tile, Tiling
 from tuner.core.space import Space
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
 from workers.build import compile_source, parse_log
@@ -162,8 +162,8 @@ def test_the_source_is_self_contained_and_names_what_it_is(pair_workload: Worklo
     assert "#include" not in source
     assert f"{KERNEL_NAME}(" in source
     assert pair_workload.describe() in source
-    assert "{32, 64, 32, 1, 4, 16, kSilu, true, false, false, false, 1},  // up" in source
-    assert "{16, 32, 64, 1, 4, 16, kIdentity, true, false, false, false, 1},  // down" in source
+    assert "{32, 64, 32, 1, 4, 16, kSilu, true, false, false, false, 1, kNoHint, kNoHint},  // up" in source
+    assert "{16, 32, 64, 1, 4, 16, kIdentity, true, false, false, false, 1, kNoHint, kNoHint},  // down" in source
 
 
 def test_every_option_of_an_op_changes_the_source(pair_workload: Workload) -> None:
@@ -186,6 +186,8 @@ def test_every_tiling_axis_changes_the_source(pair_workload: Workload) -> None:
         replace(SMALL, tiles=(Tile(m=32, n=32, k=32), SMALL.tiles[1])),
         replace(SMALL, tiles=(Tile(m=32, n=64, k=64), SMALL.tiles[1])),
         replace(SMALL, split_k=(1, 2)),
+        replace(SMALL, weight_hint=CacheHint.EVICT_FIRST),
+        replace(SMALL, intermediate_hint=CacheHint.EVICT_LAST),
     ]
     assert len({render(pair_workload, tiling) for tiling in variants}) == len(variants)
 

@@ -12,7 +12,7 @@ from tests.core.cases import H200
 from tuner.core.launches import plans_for
 from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Assignment, Engine, Ordering, Raster, Schedule, Tile, Tiling
+from tuner.core.schedule import Assignment, CacheHint, Engine, Ordering, Raster, Schedule, Tile, Tiling
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
 from workers.build import compile_source, parse_log
 from workers.parameter import MAP_BYTES, extend_args, first_tasks, parameter_layout
@@ -97,9 +97,12 @@ def test_a_source_has_an_instruction_for_each_width_and_no_other() -> None:
     assert "m64n176k16.f32.bf16.bf16" in render(RAGGED, CASES[10][1])
 
 
-@pytest.mark.parametrize("field", ["window", "input_stages", "num_stages", "split_k"])
+@pytest.mark.parametrize(
+    "field", ["window", "input_stages", "num_stages", "split_k", "weight_hint", "intermediate_hint"]
+)
 def test_every_axis_of_the_engine_changes_the_source(field: str) -> None:
-    values = {"window": 5, "input_stages": 5, "num_stages": 8, "split_k": (1, 2)}
+    hints = {"weight_hint": CacheHint.NORMAL, "intermediate_hint": CacheHint.NORMAL}
+    values: dict[str, object] = {"window": 5, "input_stages": 5, "num_stages": 8, "split_k": (1, 2), **hints}
     chosen = CASES[2][1]
     changed = Tiling(**{**{f: getattr(chosen, f) for f in chosen.__dataclass_fields__}, field: values[field]})
     assert render(PAIR, changed).splitlines()[6:] != render(PAIR, chosen).splitlines()[6:]

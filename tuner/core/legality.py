@@ -19,6 +19,7 @@ from tuner.core.axes import (
     sync_problem,
 )
 from tuner.core.gpu import Gpu
+from tuner.core.hints import hint_problem
 from tuner.core.merge import block_shapes, merge_blocks
 from tuner.core.order import grid_size
 from tuner.core.outcome import PlanKind
@@ -84,6 +85,7 @@ def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
         engine_problem(workload, gpu, tiling.engine)
         or _RULES[tiling.engine].tiling_problem(workload, tiling)
         or split_problem(workload, tiling)
+        or hint_problem(workload, tiling)
         or residency_problem(estimated_resources(workload, tiling), gpu, 1)
     )
 

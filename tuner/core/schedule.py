@@ -18,6 +18,19 @@ class Engine(StrEnum):
     WGMMA = "wgmma"
 
 
+class CacheHint(StrEnum):
+    """How soon the L2 may give up what is read or written."""
+
+    #: What the engine says by itself.
+    DEFAULT = "default"
+    #: Nothing is said.
+    NORMAL = "normal"
+    #: Before other lines: read once.
+    EVICT_FIRST = "evict_first"
+    #: After other lines: read again soon.
+    EVICT_LAST = "evict_last"
+
+
 #: One warpgroup, which only feeds the others.
 COPYING_THREADS = 128
 
@@ -55,6 +68,10 @@ class Tiling:
     window: int = 0
     #: Parts per op into which the k-steps of each of its tiles are split, >= 1 each; empty where no op is split.
     split_k: tuple[int, ...] = ()
+    #: What the L2 is told about weights.
+    weight_hint: CacheHint = CacheHint.DEFAULT
+    #: What it is told about the output of an op that another one reads, where it is stored and where it is read.
+    intermediate_hint: CacheHint = CacheHint.DEFAULT
 
     @property
     def num_threads(self) -> int:
@@ -75,7 +92,12 @@ class Tiling:
         inputs = f" i{self.input_stages}" if self.input_stages else ""
         window = f" window{self.window}" if self.window else ""
         split = f" split{'+'.join(map(str, self.split_k))}" if self.split_k else ""
-        return f"{self.engine} {tiles} s{self.num_stages}{inputs}{window} w{self.num_warps}{split}"
+        return f"{self.engine} {tiles} s{self.num_stages}{inputs}{window} w{self.num_warps}{split}{self._hints}"
+
+    @property
+    def _hints(self) -> str:
+        given = (("weights", self.weight_hint), ("intermediate", self.intermediate_hint))
+        return "".join(f" {what}-{hint}" for what, hint in given if hint is not CacheHint.DEFAULT)
 
 
 class RasterKind(StrEnum):
@@ -234,7 +256,13 @@ class Ordering:
 
 
 #: Fields that are in the JSON form only where they differ from these.
-_LATER_TILING: dict[str, Any] = {"input_stages": 0, "window": 0, "split_k": ()}
+_LATER_TILING: dict[str, Any] = {
+    "input_stages": 0,
+    "window": 0,
+    "split_k": (),
+    "weight_hint": CacheHint.DEFAULT,
+    "intermediate_hint": CacheHint.DEFAULT,
+}
 _LATER_ORDERING: dict[str, Any] = {
     "sync_width": 1,
     "partition": 0,
@@ -284,6 +312,8 @@ class Schedule:
                 num_warps=tiling["num_warps"],
                 **{name: tiling[name] for name in ("input_stages", "window") if name in tiling},
                 split_k=tuple(tiling.get("split_k", ())),
+                weight_hint=CacheHint(tiling.get("weight_hint", CacheHint.DEFAULT)),
+                intermediate_hint=CacheHint(tiling.get("intermediate_hint", CacheHint.DEFAULT)),
             ),
             ordering=Ordering(
                 rasters=tuple(Raster(kind=RasterKind(r["kind"]), width=r["width"]) for r in ordering["rasters"]),

@@ -29,6 +29,7 @@ from tuner.core.merge import block_shapes, longest_first, merge_blocks
 from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.schedule import (
     Assignment,
+    CacheHint,
     Engine,
     Granularity,
     Interleave,
@@ -349,6 +350,8 @@ class Space:
         return True
 
     def _near(self, tiling: Tiling) -> Iterator[Tiling]:
+        yield from (replace(tiling, weight_hint=hint) for hint in CacheHint)
+        yield from (replace(tiling, intermediate_hint=hint) for hint in CacheHint)
         if tiling.engine is Engine.WGMMA:
             yield from self._wgmma.near(tiling)
             return

@@ -12,6 +12,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from tuner.core.gpu import Gpu
 from tuner.core.schedule import (
     Assignment,
+    CacheHint,
     Engine,
     Granularity,
     Interleave,
@@ -41,6 +42,8 @@ def distributions(num_ops: int) -> dict[str, BaseDistribution]:
         "num_warps": IntDistribution(1, 32),
         "input_stages": IntDistribution(0, 64),
         "window": IntDistribution(0, 64),
+        "weight_hint": _choices(CacheHint),
+        "intermediate_hint": _choices(CacheHint),
         "interleave": _choices(InterleaveKind),
         "band_rows": IntDistribution(0, 2**31),
         "band_lag": IntDistribution(0, 2**31),
@@ -71,6 +74,8 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
         "num_warps": tiling.num_warps,
         "input_stages": tiling.input_stages,
         "window": tiling.window,
+        "weight_hint": str(tiling.weight_hint),
+        "intermediate_hint": str(tiling.intermediate_hint),
         "interleave": str(ordering.interleave.kind),
         "band_rows": ordering.interleave.rows,
         "band_lag": ordering.interleave.lag,
@@ -107,6 +112,8 @@ def from_params(params: dict[str, Any]) -> Schedule:
             input_stages=params["input_stages"],
             window=params["window"],
             split_k=parts if max(parts) > 1 else (),
+            weight_hint=CacheHint(params["weight_hint"]),
+            intermediate_hint=CacheHint(params["intermediate_hint"]),
         ),
         ordering=Ordering(
             rasters=rasters,
@@ -133,6 +140,8 @@ def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]
     """Sizes in powers of two, and how well each op's tiles fill the last wave: what a tiling's speed hangs on."""
     features = [float(tiling.engine is Engine.WGMMA), math.log2(tiling.num_warps), math.log2(tiling.num_stages)]
     features += [math.log2(max(1, tiling.input_stages)), (tiling.window or tiling.num_stages) / tiling.num_stages]
+    given = (hint for hint in CacheHint if hint is not CacheHint.DEFAULT)
+    features += [0.5 * (asked is hint) for hint in given for asked in (tiling.weight_hint, tiling.intermediate_hint)]
     for index, (tile, op) in enumerate(zip(tiling.tiles, workload.ops, strict=True)):
         num_parts = tiling.num_parts(index)
         waves = -(-op.m // tile.m) * -(-op.n // tile.n) * num_parts / gpu.num_sms

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import (
     Assignment,
+    CacheHint,
     Engine,
     Granularity,
     Interleave,
@@ -29,6 +30,11 @@ _ASSIGNMENTS = {
     Assignment.STATIC: "each CTA works through a queue of its own, dealt before the launch",
     Assignment.SHARES: "each CTA works through a contiguous share of the order, dealt before the launch",
     Assignment.TICKET: "each CTA draws the next tile from one shared counter",
+}
+_HINTS = {
+    CacheHint.NORMAL: "in no special order",
+    CacheHint.EVICT_FIRST: "before other lines",
+    CacheHint.EVICT_LAST: "after other lines",
 }
 _SIGNALS = {
     Granularity.ROW: "a tile waits until the whole row of producer tiles that it reads is stored",
@@ -74,7 +80,15 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
         words.insert(-1, f"Merge: {_merge(ordering.interleave)}; {signals}.")
     if kind is PlanKind.TWO_STREAMS:
         words.insert(-1, f"Signals: {signals}.")
+    if evicted := _evicted(tiling):
+        words.append(f"The L2 gives up {evicted}.")
     return words
+
+
+def _evicted(tiling: Tiling) -> str:
+    """What the L2 is told to give up, and when."""
+    told = {"weights": tiling.weight_hint, "intermediate results": tiling.intermediate_hint}
+    return " and ".join(f"{what} {_HINTS[hint]}" for what, hint in told.items() if hint in _HINTS)
 
 
 def _engine(tiling: Tiling) -> str:

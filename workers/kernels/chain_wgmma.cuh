@@ -108,9 +108,10 @@ __device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Tas
 // The stages of a task's inputs, likewise.
 template <int kOp = 0>
 __device__ __forceinline__ void request_inputs(const WgmmaArgs& args, const Task& task, int skip, int most,
-                                               const InputRing& ring, InputRing::Place& place, u64 policy) {
+                                               const InputRing& ring, InputRing::Place& place) {
   if constexpr (kOp < kNumOps) {
-    if (task.op != kOp) return request_inputs<kOp + 1>(args, task, skip, most, ring, place, policy);
+    if (task.op != kOp) return request_inputs<kOp + 1>(args, task, skip, most, ring, place);
+    const u64 policy = cache_policy<kOps[kOp].input_hint>();
     const Steps steps = steps_of<kOp>(args.base.ops[kOp], task.part, task.num_parts);
     for (int step = skip; step < steps.count && step < skip + most; ++step) {
       ring.wait_free(place);
@@ -137,7 +138,7 @@ constexpr int kAll = 1 << 29;  // stages
 // ahead of its first waits. It has passed a task on before it stops there, and all weights of earlier tasks are requested,
 // so the inputs' warp comes to these waits; and it stops at each task that waits, so it cannot miss a phase of `ready`.
 __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shared) {
-  const u64 policy = evict_first_policy();
+  const u64 policy = cache_policy<kWeightHint>();
   FeedRing::Place feed;
   WeightRing::Place weight;
   Window window;
@@ -186,7 +187,6 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
   wait_for_prerequisites();
   const bool is_static = args.base.plan.assignment == kStaticQueues;
   const bool is_leader = threadIdx.x % 32 == 0;
-  const u64 policy = evict_last_policy();
   FeedRing::Place feed;
   InputRing::Place input;
   int requested = 0;
@@ -195,7 +195,7 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
     const FirstTask& known = args.first_tasks[blockIdx.x];
     if (known.op >= 0 && known.num_waits == 0) {
       requested = min(kNumInputStages, stages_before_last(args, as_task(known)));
-      if (is_leader) request_inputs(args, as_task(known), 0, requested, shared.inputs, input, policy);
+      if (is_leader) request_inputs(args, as_task(known), 0, requested, shared.inputs, input);
     }
     if (is_leader) epoch = static_cast<u32>(draw(args.base) / args.base.plan.num_ctas);
     epoch = __shfl_sync(0xFFFFFFFFu, epoch, 0);
@@ -218,7 +218,7 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
     for (int step = requested;;) {
       if (is_leader) {
         if (!ok) shared.flags->aborted = 1;
-        request_inputs(args, slot.task, step, pending.step - step, shared.inputs, input, policy);
+        request_inputs(args, slot.task, step, pending.step - step, shared.inputs, input);
       }
       __syncwarp();
       if (pending.step == kNoStep) break;

@@ -4,6 +4,9 @@
 
 enum Activation : int { kIdentity = 0, kRelu = 1, kGelu = 2, kSilu = 3 };
 
+// How soon the L2 may give up a line that is read or written.
+enum CacheHint : int { kNoHint = 0, kEvictFirst = 1, kEvictLast = 2 };
+
 // One op of the chain: C[m, n] = activation(s[m] A[m, k] W[n, k]^T + bias[n]) + R[m, n]; where it is gated, W is [2n, k]
 // and the bias [2n], the gate's rows first, and C = activation(gate) * up + R.
 struct OpConfig {
@@ -13,6 +16,7 @@ struct OpConfig {
   Activation activation;
   bool bias, gated, residual, row_scale;
   int num_parts;  // into which the k-steps of a tile are split; 1 for none
+  CacheHint input_hint, output_hint;  // of its reads of A and its stores of C
 
   // Rows of W that a tile multiplies.
   __device__ constexpr int weight_rows() const { return gated ? 2 * tile_n : tile_n; }
@@ -25,10 +29,11 @@ constexpr bool kBf16 = false;
 constexpr int kNumStages = 3;
 constexpr int kNumWarps = 8;
 constexpr int kNumOps = 2;
+constexpr CacheHint kWeightHint = kEvictFirst;
 constexpr bool kTrace = false;  // whether tasks are stamped, as in trace.cuh
 constexpr OpConfig kOps[kNumOps] = {
-    {64, 32, 64, 4, 2, 16, kSilu, true, true, false, true, 1},
-    {16, 64, 64, 1, 8, 16, kIdentity, false, false, true, false, 2},
+    {64, 32, 64, 4, 2, 16, kSilu, true, true, false, true, 1, kNoHint, kEvictLast},
+    {16, 64, 64, 1, 8, 16, kIdentity, false, false, true, false, 2, kEvictLast, kNoHint},
 };
 #endif
 

@@ -23,7 +23,7 @@ struct RowLayout {
 };
 
 // One thread's share of a [kRows, kTileK] tile: the same column of every kRowsPerRound-th row.
-template <int kRows, int kTileK, int kBytes>
+template <int kRows, int kTileK, int kBytes, CacheHint kHint>
 struct TileCopy {
   using Layout = RowLayout<kTileK>;
   static constexpr int kElements = kBytes / 2;
@@ -65,10 +65,10 @@ struct TileCopy {
 
   __device__ __forceinline__ static void copy_one(u32 target, const u16* from, bool valid) {
     if constexpr (kBytes >= 4) {
-      cp_async<kBytes>(target, from, valid ? kBytes : 0);
+      cp_async<kBytes, kHint>(target, from, valid ? kBytes : 0);
     } else {
       // Past L1, like cp.async.cg: an intermediate may have been written by another SM a moment ago.
-      store_shared(target, valid ? load_past_l1(from) : static_cast<u16>(0));
+      store_shared(target, valid ? load_past_l1<kHint>(from) : static_cast<u16>(0));
     }
   }
 };

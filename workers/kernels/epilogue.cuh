@@ -56,10 +56,10 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
         const u32 packed = pack_two<kBf16>(out[0], out[1]);
         u16* target = op.c + first;
         if (pairs) {
-          *reinterpret_cast<u32*>(target) = packed;
+          store_global<kConfig.output_hint>(reinterpret_cast<u32*>(target), packed);
         } else {
-          target[0] = static_cast<u16>(packed);
-          if (column + 1 < op.n) target[1] = static_cast<u16>(packed >> 16);
+          store_global<kConfig.output_hint>(target, static_cast<u16>(packed));
+          if (column + 1 < op.n) store_global<kConfig.output_hint>(target + 1, static_cast<u16>(packed >> 16));
         }
       }
     }

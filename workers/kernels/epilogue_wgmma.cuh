@@ -84,13 +84,15 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
         transpose_four(words, q);
         const int column = column0 + (j + q) * 8;
         if (row.is_inside && column < op.n)
-          *reinterpret_cast<uint4*>(op.c + row.first + column) = make_uint4(words[0], words[1], words[2], words[3]);
+          store_global<kOps[kOp].output_hint>(reinterpret_cast<uint4*>(op.c + row.first + column),
+                                              make_uint4(words[0], words[1], words[2], words[3]));
       }
 #pragma unroll
       for (int j = kGroups / 4 * 4; j < kGroups; ++j) {
         const int column = column0 + j * 8 + q * 2;
         const u32 two = finish_two<kOp>(sums + j * 4, op, row, column);
-        if (row.is_inside && column < op.n) *reinterpret_cast<u32*>(op.c + row.first + column) = two;
+        if (row.is_inside && column < op.n)
+          store_global<kOps[kOp].output_hint>(reinterpret_cast<u32*>(op.c + row.first + column), two);
       }
     }
   }

@@ -64,7 +64,7 @@ struct MmaTile {
 
   // Copies the W slice of a stage: the rows of the task's columns, and of the up projection's n rows below.
   struct WeightCopy {
-    using Copy = TileCopy<kTileN, kTileK, kConfig.copy_bytes>;
+    using Copy = TileCopy<kTileN, kTileK, kConfig.copy_bytes, kWeightHint>;
     Copy w, up;
 
     __device__ WeightCopy(const OpArgs& op, const Task& task, int first_k)
@@ -146,7 +146,7 @@ struct MmaTile {
     if (threadIdx.x == 0 && !waits) trace_stamp(args, scheduler.next, kReady);
     const Steps steps = steps_of<kOp>(op, task.part, task.num_parts);
     const int num_steps = steps.count, first_k = steps.first * kTileK;
-    TileCopy<kTileM, kTileK, kConfig.copy_bytes> copy_a(op.a, task.tile_m * kTileM, op.m, op.k, first_k);
+    TileCopy<kTileM, kTileK, kConfig.copy_bytes, kConfig.input_hint> copy_a(op.a, task.tile_m * kTileM, op.m, op.k, first_k);
     WeightCopy copy_w(op, task, first_k);
 
     const int num_ahead = min(num_steps, waits ? kNumStages - 1 - args.plan.held_stages : kNumStages - 1);

@@ -1,5 +1,6 @@
 // One-instruction wrappers. Nothing here decides anything.
 #pragma once
+#include "config.cuh"
 
 using u16 = unsigned short;
 using u32 = unsigned int;
@@ -9,12 +10,32 @@ __device__ __forceinline__ u32 shared_address(const void* pointer) {
   return static_cast<u32>(__cvta_generic_to_shared(pointer));
 }
 
+// Tells the L2 what becomes of a line: the operand of instructions that carry a hint.
+template <CacheHint kHint>
+__device__ __forceinline__ u64 cache_policy() {
+  u64 policy;
+  if constexpr (kHint == kEvictFirst) {
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  } else if constexpr (kHint == kEvictLast) {
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  } else {
+    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  }
+  return policy;
+}
+
 // Asynchronous copy of kBytes from global to shared memory, of which `valid_bytes` are read and the rest is zero.
 // 16 bytes bypass L1 (.cg); 8 and 4 exist only through L1 (.ca).
-template <int kBytes>
+template <int kBytes, CacheHint kHint>
 __device__ __forceinline__ void cp_async(u32 shared, const void* global, int valid_bytes) {
-  if constexpr (kBytes == 16) {
+  if constexpr (kBytes == 16 && kHint == kNoHint) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid_bytes));
+  } else if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(shared), "l"(global),
+                 "r"(valid_bytes), "l"(cache_policy<kHint>()));
+  } else if constexpr (kHint != kNoHint) {
+    asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], %3, %2, %4;" ::"r"(shared), "l"(global),
+                 "r"(valid_bytes), "n"(kBytes), "l"(cache_policy<kHint>()));
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(shared), "l"(global), "r"(valid_bytes),
                  "n"(kBytes));
@@ -187,9 +208,17 @@ __device__ __forceinline__ float tanh_approx(float x) {
   return y;
 }
 
+template <CacheHint kHint>
 __device__ __forceinline__ u16 load_past_l1(const u16* address) {
   u16 value;
-  asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(value) : "l"(address) : "memory");
+  if constexpr (kHint == kNoHint) {
+    asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(value) : "l"(address) : "memory");
+  } else {
+    asm volatile("ld.global.cg.L2::cache_hint.u16 %0, [%1], %2;"
+                 : "=h"(value)
+                 : "l"(address), "l"(cache_policy<kHint>())
+                 : "memory");
+  }
   return value;
 }
 
@@ -204,4 +233,35 @@ __device__ __forceinline__ float4 load_past_l1(const float4* address) {
 
 __device__ __forceinline__ void store_shared(u32 address, u16 value) {
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(value) : "memory");
+}
+
+template <CacheHint kHint>
+__device__ __forceinline__ void store_global(u16* address, u16 value) {
+  if constexpr (kHint == kNoHint) {
+    *address = value;
+  } else {
+    asm volatile("st.global.L2::cache_hint.u16 [%0], %1, %2;" ::"l"(address), "h"(value), "l"(cache_policy<kHint>())
+                 : "memory");
+  }
+}
+
+template <CacheHint kHint>
+__device__ __forceinline__ void store_global(u32* address, u32 value) {
+  if constexpr (kHint == kNoHint) {
+    *address = value;
+  } else {
+    asm volatile("st.global.L2::cache_hint.u32 [%0], %1, %2;" ::"l"(address), "r"(value), "l"(cache_policy<kHint>())
+                 : "memory");
+  }
+}
+
+template <CacheHint kHint>
+__device__ __forceinline__ void store_global(uint4* address, const uint4& value) {
+  if constexpr (kHint == kNoHint) {
+    *address = value;
+  } else {
+    asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(address), "r"(value.x),
+                 "r"(value.y), "r"(value.z), "r"(value.w), "l"(cache_policy<kHint>())
+                 : "memory");
+  }
 }

@@ -39,20 +39,6 @@ __device__ __forceinline__ void prefetch_tensor_map(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// Read once, by one CTA: first to leave the L2.
-__device__ __forceinline__ u64 evict_first_policy() {
-  u64 policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
-// Read by many: last to leave.
-__device__ __forceinline__ u64 evict_last_policy() {
-  u64 policy;
-  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
 // A box of a tensor to shared memory; what lies outside arrives as zero. Of a map [rows, k]: 64 columns from `column` on.
 __device__ __forceinline__ void copy_line(u32 shared, const TensorMap* map, int column, int row, u32 barrier, u64 policy) {
   asm volatile(
