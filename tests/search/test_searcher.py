@@ -134,8 +134,8 @@ def test_at_the_end_of_a_budget_every_kind_has_tried_what_is_best(num_trials: in
     trials = take(Searcher(space(gpu=H200), seed=7, num_trials=num_trials), time_of, num_trials)
     tried = [trial.candidate for trial in trials]
     for kind, base in TWINS:
-        assert as_kind(kind, best_of(trials[: -len(TWINS)], PlanKind.FUSED)) in tried, kind
-        assert as_kind(kind, best_of(trials[: -len(TWINS)], base)) in tried or base is PlanKind.TWO_LAUNCHES, kind
+        best = {best_of(trials[: -len(TWINS)], base), best_of(trials, base)}  # a better one may come at the very end
+        assert any(as_kind(kind, one) in tried for one in best), kind
 
 
 def test_a_tiny_budget_is_not_spent_on_the_last_trials() -> None:
