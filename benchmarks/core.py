@@ -16,7 +16,8 @@ from typing import Any
 from benchmarks.report import NO_GPU, write_report
 from tuner.core.gpu import CATALOGUE
 from tuner.core.legality import check_schedule, estimated_resources
-from tuner.core.order import make_plan
+from tuner.core.offers_ordering import SYNCS
+from tuner.core.order import PARTITION_PARTS, make_plan
 from tuner.core.plan import Plan
 from tuner.core.schedule import (
     Assignment,
@@ -31,7 +32,7 @@ from tuner.core.schedule import (
     Tiling,
 )
 from tuner.core.simulate import simulate
-from tuner.core.space import SYNCS, Space
+from tuner.core.space import Space
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import verify
 from tuner.core.workload import ffn_pair
@@ -57,19 +58,26 @@ def graph_of(m: int, tile_m: int, tile_n: int) -> TileGraph:
     return tile_graph(workload, Tiling(tiles=(tile, tile), num_stages=3, num_warps=4))
 
 
+def partition_of(assignment: Assignment) -> int:
+    """Half of the CTAs where they steal."""
+    return PARTITION_PARTS // 2 if assignment is Assignment.STEALING else 0
+
+
 def verify_rows() -> list[dict[str, Any]]:
     """Making and proving a plan of over 20,000 tasks, by granularity and assignment."""
     graph = graph_of(1152, 32, 32)
     resources = estimated_resources(graph.workload, graph.tiling)
     rows = []
     for (granularity, sync_width), assignment in product(SYNCS, Assignment):
-        whole = granularity in (Granularity.BATCH, Granularity.BARRIER)  # these need the producer's rows to be complete
+        # These need the producer's rows to be complete.
+        whole = granularity in (Granularity.BATCH, Granularity.BARRIER) or assignment is Assignment.STEALING
         ordering = Ordering(
             rasters=(Raster(kind=RasterKind.GROUPED, width=4), Raster(kind=RasterKind.PANEL, width=4)),
             interleave=Interleave() if whole else Interleave(kind=InterleaveKind.BANDS, rows=8),
             granularity=granularity,
             sync_width=sync_width,
             assignment=assignment,
+            partition=partition_of(assignment),
         )
         check_schedule(graph.workload, GPU, Schedule(tiling=graph.tiling, ordering=ordering))
         made = make_plan(graph, ordering, GPU)
@@ -90,7 +98,9 @@ def simulate_rows() -> list[dict[str, Any]]:
         graph = graph_of(m, tile_m, tile_n)
         resources = estimated_resources(graph.workload, graph.tiling)
         for assignment in Assignment:
-            plan = make_plan(graph, Ordering(rasters=(Raster(), Raster()), assignment=assignment), GPU)
+            partition = partition_of(assignment)
+            ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment, partition=partition)
+            plan = make_plan(graph, ordering, GPU)
             proven = verify(plan, graph, resources, GPU)
             value = median_ms(lambda proven=proven: simulate(proven))
             rows.append({"check": "simulate_ms", "assignment": assignment, "tasks": graph.num_tasks, "value": value})

@@ -23,6 +23,7 @@ DEVICE_FILES = {
     Engine.MMA: (
         *_BASE_FILES,
         *_SHARED_FILES,
+        "draws.cuh",
         "scheduler.cuh",
         "copy.cuh",
         "mainloop_mma.cuh",
@@ -36,6 +37,7 @@ DEVICE_FILES = {
         "config_wgmma.cuh",
         "ptx_hopper.cuh",
         "ring.cuh",
+        "draws.cuh",
         "feed.cuh",
         "wgmma.cuh",
         "mainloop_wgmma.cuh",

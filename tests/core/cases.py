@@ -117,7 +117,10 @@ syncs = st.one_of(
     st.sampled_from([(kind, 1) for kind in (Granularity.ROW, Granularity.TILE, Granularity.BARRIER)]),
     st.tuples(st.sampled_from((Granularity.CHUNK, Granularity.STRIDED, Granularity.BATCH)), st.integers(2, 4)),
 )
-deals = st.sampled_from((*((deal, 0) for deal in Assignment), *((Assignment.STATIC, part) for part in (1, 4, 7))))
+deals = st.one_of(
+    st.sampled_from([(deal, 0) for deal in Assignment if deal is not Assignment.STEALING]),
+    st.tuples(st.sampled_from((Assignment.STATIC, Assignment.STEALING)), st.sampled_from((1, 4, 7))),
+)
 
 
 def interleaves(workload: Workload) -> st.SearchStrategy[Interleave]:

@@ -17,7 +17,9 @@ def rebuilt(plan: Plan, queues: list[list[Words]]) -> Plan:
     tasks = [task for queue in queues for task in queue]
     table = np.array(tasks, dtype=np.int32).reshape(-1, 8)
     bounds = np.cumsum([0, *map(len, queues)]).astype(np.int32)
-    return replace(plan, tasks=table, queues=bounds if plan.assignment == STATIC else plan.queues)
+    if plan.assignment == STATIC:
+        return replace(plan, tasks=table, queues=bounds)
+    return replace(plan, tasks=table, num_first_tasks=min(plan.num_first_tasks, len(table)))
 
 
 def lists(plan: Plan) -> list[list[Words]]:
@@ -128,7 +130,8 @@ def _mutant(draw: st.DrawFn, plan: Plan) -> Plan:
         case "split":
             return _split(plan, task)
         case _:
-            return plan if plan.assignment == STATIC else replace(plan, num_ctas=draw(st.integers(1, 4)))
+            fewest = plan.num_first_ctas + 1  # one begins with the other list
+            return plan if plan.assignment == STATIC else replace(plan, num_ctas=draw(st.integers(fewest, 4)))
 
 
 def _split(plan: Plan, task: int) -> Plan:

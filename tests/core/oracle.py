@@ -20,10 +20,12 @@ class Task(NamedTuple):
 
 class Table(NamedTuple):
     tasks: list[Task]
-    #: Per CTA; for tickets the one list that all draw from.
+    #: Per CTA; for tickets the one list that all draw from; with stealing the two lists.
     queues: list[list[int]]
     num_ctas: int
     is_static: bool
+    #: With stealing, the CTAs that begin with the first list; else 0.
+    num_first: int
 
 
 def read(words: list[int]) -> Table:
@@ -40,15 +42,17 @@ def read(words: list[int]) -> Table:
     if assignment == 0:
         bounds = words[queue_at : queue_at + num_ctas + 1]
         queues = [list(range(bounds[i], bounds[i + 1])) for i in range(num_ctas)]
-    else:
+    elif assignment == 1:
         queues = [list(range(num_tasks))]
-    return Table(tasks, queues, num_ctas, assignment == 0)
+    else:
+        queues = [list(range(words[10])), list(range(words[10], num_tasks))]
+    return Table(tasks, queues, num_ctas, assignment == 0, words[11] if assignment == 2 else 0)
 
 
 def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> set[str]:
     """Of coverage, liveness, safety, residency: what the plan breaks where `resident` CTAs fit at once.
 
-    Static queues with signals are launched cooperatively, which a device refuses where not all CTAs fit.
+    Queues, and stealing, with signals are launched cooperatively, which a device refuses where not all CTAs fit.
     """
     table = read(words)
     if not _is_covered(table, graph):
@@ -59,9 +63,12 @@ def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> s
         places = [wait[4] for wait in task.waits]
         if places != sorted(places) or not set(places) <= set(range(len(mine))):
             found.add("safety")  # the device looks for waits step by step, and would pass over one
-    if resident is not None and table.is_static and words[3] > 0 and table.num_ctas > resident:
+    if resident is not None and (table.is_static or table.num_first) and words[3] > 0 and table.num_ctas > resident:
         found.add("residency")
     producers = _producers(table, graph, steps)
+    if table.num_first:
+        sides = [cta < table.num_first for cta in range(table.num_ctas)]
+        return found | ({"liveness"} if can_deadlock(table, sides) else set()) | _explore_drawn_ahead(table, producers)
     for num_resident in [table.num_ctas] if table.is_static else range(1, table.num_ctas + 1):
         found |= _explore(table, producers, num_resident)
     if not table.is_static and table.num_ctas > 1:
@@ -206,6 +213,53 @@ def _explore_drawn_ahead(table: Table, producers: list[list[set[int]]]) -> set[s
                 seen.add(done | {task})
                 todo.append(done | {task})
     return found
+
+
+def can_deadlock(table: Table, sides: list[bool], *, keeps_order: bool = True) -> bool:
+    """Whether these resident CTAs, which begin with the first list or not, can all get stuck, by some choice of who
+    draws what and when. A CTA may draw as far ahead as it likes. Where it begins with the first list it draws from that
+    while there is any; else from either. If it `keeps_order`, it draws no task of the first list behind one of the
+    second: it finishes that before.
+
+    What can complete does so at once: that only helps those who wait, and a CTA that is left with less in its hand may
+    draw no less than before. So a state is what is drawn, and what each CTA holds.
+    """
+    first, second = table.queues
+    start = (0, 0, ((),) * len(sides))
+    seen, todo = {start}, [start]
+    while todo:
+        drawn_first, drawn_second, hands = todo.pop()
+        steps = []
+        for cta, is_first in enumerate(sides):
+            may_be_first = drawn_first < len(first) and not (keeps_order and any(t in second for t in hands[cta]))
+            if may_be_first:
+                taken = (*hands[cta], first[drawn_first])
+                steps.append((drawn_first + 1, drawn_second, _put(hands, cta, taken)))
+            if drawn_second < len(second) and not (is_first and drawn_first < len(first)):
+                taken = (*hands[cta], second[drawn_second])
+                steps.append((drawn_first, drawn_second + 1, _put(hands, cta, taken)))
+        if not steps and any(hands):
+            return True
+        for a, b, after in steps:
+            state = (a, b, _completed(table, {*first[:a], *second[:b]}, after))
+            if state not in seen:
+                seen.add(state)
+                todo.append(state)
+    return False
+
+
+def _completed(table: Table, drawn: set[int], hands: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """The hands when all has completed that can; each works its tasks off in the order drawn."""
+    while True:
+        posts = posts_of(table, drawn - {task for hand in hands for task in hand})
+        over = [
+            bool(hand)
+            and all(posts[s] >= needed for a, b, needed, *_ in table.tasks[hand[0]].waits for s in range(a, b))
+            for hand in hands
+        ]
+        if not any(over):
+            return hands
+        hands = tuple(hand[1:] if is_over else hand for hand, is_over in zip(hands, over, strict=True))
 
 
 def _put(values: tuple, index: int, value: object) -> tuple:  # type: ignore[type-arg]

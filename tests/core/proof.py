@@ -16,10 +16,10 @@ from tests.core import mutants, oracle
 from tests.core.cases import chain_of_three, fork, small_gpu, tiling
 from tuner.core.axes import interleave_problem, position_problem, raster_problem, sync_problem
 from tuner.core.merge import block_shapes, merge_blocks
+from tuner.core.offers_ordering import INTERLEAVES, RASTERS, SYNCS
 from tuner.core.order import make_plan
-from tuner.core.plan import STATIC, Plan
+from tuner.core.plan import STATIC, STEALING, Plan
 from tuner.core.schedule import Assignment, Ordering, WaitPosition
-from tuner.core.space import INTERLEAVES, RASTERS, SYNCS
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import Resources, verify
 from tuner.core.workload import ffn_pair, independent_pair
@@ -127,7 +127,7 @@ def random_ordering(graph: TileGraph, rng: random.Random) -> Ordering:
         granularity=sync[0],
         sync_width=sync[1],
         assignment=rng.choice(tuple(Assignment)),
-        partition=rng.choice((0, 0, 4)),
+        partition=rng.choice((0, 0, 4, 6)),
         wait_position=rng.choice(positions),
     )
 
@@ -206,6 +206,16 @@ def _waits_swapped(plan: Plan, rng: random.Random) -> Plan:
     return plan
 
 
+def _sides_changed(plan: Plan, rng: random.Random) -> Plan:
+    """With stealing: a task, or a CTA, changes sides."""
+    if plan.assignment != STEALING:
+        return plan
+    step = rng.choice((-1, 1))
+    if rng.random() < 0.5:
+        return replace(plan, num_first_tasks=min(plan.num_tasks, max(0, plan.num_first_tasks + step)))
+    return replace(plan, num_first_ctas=min(plan.num_ctas - 1, max(1, plan.num_first_ctas + step)))
+
+
 def _part_changed(plan: Plan, rng: random.Random) -> Plan:
     task, column = rng.randrange(plan.num_tasks), rng.choice((6, 7))
     return mutants.edit(plan, task, column, int(plan.tasks[task, column]) + rng.choice((-1, 1)))
@@ -243,6 +253,7 @@ MUTATIONS: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "post moved": _post_moved,
     "tile's post moved": _tile_post_moved,
     "waits of another": _waits_swapped,
+    "sides changed": _sides_changed,
     "part changed": _part_changed,
     "part made whole": _made_whole,
     "posts per launch changed": _step_changed,

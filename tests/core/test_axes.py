@@ -13,11 +13,12 @@ from tests.covering import covering_sample
 from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.launches import plans_for
 from tuner.core.legality import estimated_resources
+from tuner.core.offers_ordering import DEALS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.order import make_plan
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import InterleaveKind, Ordering, Raster, RasterKind, Schedule, Tiling
 from tuner.core.simulate import simulate
-from tuner.core.space import DEALS, INTERLEAVES, RASTERS, SYNCS, Space
+from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
 from tuner.core.verify import verify
 from tuner.core.workload import Workload, ffn_pair, independent_pair

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,10 @@ def merge(kind: InterleaveKind = InterleaveKind.BANDS, **numbers: int) -> Orderi
 
 def sync(granularity: Granularity, width: int, *, bands: int = 0) -> Ordering:
     return ordering(bands=bands, granularity=granularity, sync_width=width)
+
+
+def stealing(partition: int, **changes: Any) -> Ordering:
+    return ordering(partition=partition, assignment=Assignment.STEALING, **changes)
 
 
 def test_the_plainest_schedule_is_legal_for_every_shape() -> None:
@@ -122,7 +127,11 @@ def test_a_tiling_that_cannot_be_built_is_refused(tiles: Tiling, sentence: str) 
         (sync(Granularity.BATCH, 4, bands=6), "tile row 0 after 6 producer rows, .* wait for 8: say row"),
         (sync(Granularity.BARRIER, 1, bands=4), "bands4 computes down tile row 0 after 4 .* wait for 8"),
         (ordering(partition=8, assignment=Assignment.STATIC), "a partition of 8 eighths: use 1 to 7"),
-        (ordering(partition=4), "a partition needs queues dealt by stride, not ticket: say static"),
+        (ordering(partition=4), "a partition needs queues dealt by stride, or stealing, not ticket: say static"),
+        (stealing(0), "a partition of 0 eighths has nobody to steal from: use 1 to 7, or say ticket"),
+        (stealing(8), "a partition of 8 eighths: use 1 to 7"),
+        (stealing(4), "nothing to part: 2 ops, 96 tasks, 96 CTAs: say ticket without one"),
+        (stealing(4, bands=1), "a partition runs its ops side by side, so bands1 means nothing: say producer_first"),
         (ordering(partition=4, assignment=Assignment.STATIC), "nothing to part: 2 ops, 96 tasks, 96 CTAs: say 0"),
         (ordering(assignment=Assignment.SHARES), "96 CTAs for 96 tasks: shares are the queues of static: say static"),
     ],
@@ -219,15 +228,17 @@ def test_a_partition_has_one_name_and_idles_nobody() -> None:
     def of(part: int) -> Ordering:
         return ordering(partition=part, assignment=Assignment.STATIC)
 
-    check_schedule(PAIR, gpu, Schedule(tiling=TILES, ordering=of(1)))
-    refused("3 eighths of 6 CTAs are 2 for 64 tasks, 4 for 32, as 2 are: say 2", order=of(3), gpu=gpu)
     narrow = ffn_pair(m=64, d_in=64, d_hidden=128, d_out=512)
-    refused("4 eighths of 6 CTAs are 3 for 2 tasks, 3 for 8: some would have nothing", order=of(4), gpu=gpu,
-            workload=narrow)  # fmt: skip
+    for kind in (of, stealing):
+        check_schedule(PAIR, gpu, Schedule(tiling=TILES, ordering=kind(1)))
+        refused("3 eighths of 6 CTAs are 2 for 64 tasks, 4 for 32, as 2 are: say 2", order=kind(3), gpu=gpu)
+        refused("4 eighths of 6 CTAs are 3 for 2 tasks, 3 for 8: some would have nothing", order=kind(4), gpu=gpu,
+                workload=narrow)  # fmt: skip
     refused("so bands1 means nothing: say producer_first", order=replace(of(4), interleave=bands(1).interleave),
             gpu=gpu)  # fmt: skip
-    equal = ffn_pair(m=64, d_in=64, d_hidden=256, d_out=256)
-    refused("the queues of shares: say shares", order=of(1), gpu=replace(H200, num_sms=2), workload=equal)
+    equal, two = ffn_pair(m=64, d_in=64, d_hidden=256, d_out=256), replace(H200, num_sms=2)
+    refused("the queues of shares: say shares", order=of(1), gpu=two, workload=equal)
+    check_schedule(equal, two, Schedule(tiling=TILES, ordering=stealing(1)))
 
 
 def test_mixes_of_independent_ops_are_refused_where_they_are_plainer_orders() -> None:

@@ -25,8 +25,8 @@ def test_words_round_trip(case: tuple[TileGraph, Ordering, Gpu]) -> None:
     back = Plan.from_words(plan.words)
     for field in ("tasks", "waits", "queues"):
         assert getattr(back, field).tolist() == getattr(plan, field).tolist()
-    assert (back.num_signals, back.num_ctas, back.assignment) == (plan.num_signals, plan.num_ctas, plan.assignment)
-    assert back.held_stages == plan.held_stages
+    for number in ("num_signals", "num_ctas", "assignment", "num_first_tasks", "num_first_ctas", "held_stages"):
+        assert getattr(back, number) == getattr(plan, number)
     assert back.words.tobytes() == plan.words.tobytes()
 
 
@@ -54,7 +54,8 @@ def test_words_cannot_be_written() -> None:
         (2, -1, "header field is out of range"),
         (2, 10**6, "lies outside the table"),
         (4, 0, "header field is out of range"),
-        (5, 2, "header field is out of range"),
+        (5, 2, "the first list has 0 of 8 tasks, and 0 of 3 CTAs that begin there; both lists must have CTAs"),
+        (5, 3, "header field is out of range"),
         (7, 3, "lies outside the table"),
         (9, 10**6, "lies outside the table"),
         (12, -1, "header field is out of range"),

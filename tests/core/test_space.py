@@ -13,10 +13,11 @@ from tests.core.cases import ordering as plain
 from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.launches import plans_for
 from tuner.core.legality import check_schedule
+from tuner.core.offers_ordering import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.order import make_plan
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import Engine, Granularity, InterleaveKind, Ordering, Schedule, Tile, Tiling
-from tuner.core.space import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS, Space
+from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
 from tuner.core.workload import Workload, ffn_pair, independent_pair
 from tuner.errors import IllegalSchedule

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan import TICKET, Plan
+from tuner.core.plan import STATIC, TICKET, Plan
 from tuner.core.schedule import Tiling
 from tuner.core.workload import Workload
 from workers.render import render
@@ -145,7 +145,7 @@ class Record:
     end_ns: Ints
     #: Of each workspace: the signals' values.
     signals: tuple[list[int], ...]
-    #: Of each launch of a run: how often its counter was drawn from.
+    #: Of each launch of a run: how often its counters were drawn from.
     draws: tuple[int, ...]
 
 
@@ -167,7 +167,7 @@ def faults(record: Record, tables: Tables, launches: Launches) -> list[str]:
     for number, (signals, plans) in enumerate(zip(record.signals, launches, strict=True)):
         expected = [record.num_runs * posts for posts in posts_per_launch(plans)]
         found += [f"the signals of workspace {number} are {signals}, not {expected}"] if signals != expected else []
-    draws = tuple(record.num_runs * draws_per_launch(plan) for plans in launches for plan in plans)
+    draws = tuple(record.num_runs * one for plans in launches for plan in plans for one in draws_per_launch(plan))
     found += [f"{record.draws} draws, not {draws}"] if record.draws != draws else []
     return found + _early_starts(record, tables)
 
@@ -180,9 +180,12 @@ def posts_per_launch(plans: Sequence[Plan]) -> list[int]:
     return [posts[signal] for signal in range(plans[0].num_signals)]
 
 
-def draws_per_launch(plan: Plan) -> int:
-    """A CTA with a queue draws once; with tickets, for each task and for the end."""
-    return plan.num_ctas + (plan.num_tasks if plan.assignment == TICKET else 0)
+def draws_per_launch(plan: Plan) -> tuple[int, ...]:
+    """Of each counter. A CTA with a queue draws once; of a list that CTAs draw from, each draws its end as well."""
+    lists = {STATIC: (0,), TICKET: (plan.num_tasks,)}.get(
+        plan.assignment, (plan.num_first_tasks, plan.num_tasks - plan.num_first_tasks)
+    )
+    return tuple(plan.num_ctas + num_tasks for num_tasks in lists)
 
 
 def _early_starts(record: Record, tables: Tables) -> list[str]:

@@ -13,9 +13,10 @@ from tests.gpu.helpers import schedule
 from tuner.core.axes import position_problem
 from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
+from tuner.core.offers_ordering import SYNCS
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import Assignment, Interleave, InterleaveKind, Schedule, Tiling, WaitPosition
-from tuner.core.space import SYNCS, Space
+from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
 from tuner.core.workload import GemmOp, Workload, WorkloadKind, ffn_pair
 
@@ -83,7 +84,12 @@ def plain_schedules(case: str) -> dict[str, Schedule]:
     graph = tile_graph(*CASES[case])
     return {
         f"{granularity}{width} {position} {assignment}": _ordered(
-            case, granularity=granularity, sync_width=width, wait_position=position, assignment=assignment
+            case,
+            granularity=granularity,
+            sync_width=width,
+            wait_position=position,
+            assignment=assignment,
+            partition=4 if assignment is Assignment.STEALING else 0,
         )
         for (granularity, width), position in product(SYNCS, WaitPosition)
         if position_problem(graph, granularity, width, position) is None

@@ -7,7 +7,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from tests.gpu.protocol import RUN, VIOLATION, Launches, Record, source, tables_of
+from tests.gpu.protocol import RUN, VIOLATION, Launches, Record, draws_per_launch, source, tables_of
 from tests.gpu.protocol_cases import CASES
 from tests.gpu.protocol_faults import Mutant
 from tuner.core.gpu import Gpu
@@ -26,7 +26,7 @@ SHORT_CYCLES, LONG_CYCLES = 8_000, 80_000
 #: Of a slow unit: ten times and more what all else in a launch takes.
 SLOW_CYCLES = 4_000_000
 
-#: Where the two launches that share a workspace have their counters of draws, 32-bit words.
+#: Where two launches that share a workspace, or two lists, have their counters of draws, 32-bit words.
 _DRAWN_AT = (0, 16)
 #: NaN, in fp16.
 _POISON = 0x7FFF
@@ -118,9 +118,9 @@ class Rig:
             end_ns=_signed(end_ns),
             signals=tuple(plans[0].signals().tolist() for plans in _by_workspace(runner)),
             draws=tuple(
-                int(plan._workspace.words[at : at + 2].get().view(np.uint64)[0])
+                int(plans[0]._workspace.words[at : at + 2].get().view(np.uint64)[0])
                 for plans in _by_workspace(runner)
-                for plan, at in zip(plans, _DRAWN_AT, strict=False)
+                for at in _DRAWN_AT[: sum(len(draws_per_launch(plan.plan.plan)) for plan in plans)]
             ),
         )
 

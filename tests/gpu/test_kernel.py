@@ -9,9 +9,10 @@ import pytest
 from tests.covering import covering_sample
 from tests.gpu.helpers import fused, problem, run, schedule
 from tuner.core.gpu import CATALOGUE, Gpu
+from tuner.core.offers_ordering import SYNCS
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import Interleave, InterleaveKind, Ordering, Schedule
-from tuner.core.space import SYNCS, Space
+from tuner.core.space import Space
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 from workers.build import Builder
 

@@ -57,6 +57,7 @@ def schedule(
     assignment: Assignment = Assignment.STATIC,
     raster: RasterKind = RasterKind.ROW,
     granularity: Granularity = Granularity.ROW,
+    partition: int = 0,
     **ordering: Any,
 ) -> Schedule:
     tiling = Tiling(
@@ -68,11 +69,14 @@ def schedule(
         split_k=split_k,
         window=window,
     )
-    rasters = (Raster(kind=raster),) * len(tiles)
-    return Schedule(
-        tiling=tiling,
-        ordering=Ordering(rasters=rasters, assignment=assignment, granularity=granularity, **ordering),
+    chosen = Ordering(
+        rasters=(Raster(kind=raster),) * len(tiles),
+        assignment=Assignment.STEALING if partition else assignment,
+        granularity=granularity,
+        partition=partition,
+        **ordering,
     )
+    return Schedule(tiling=tiling, ordering=chosen)
 
 
 PAIR = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU)
@@ -111,6 +115,9 @@ CASES = {
         ((64, 96, 64), (64, 64, 64)), run_ahead=0, split_k=(1, 4), assignment=Assignment.TICKET
     ),
     "unequal rows": schedule(((64, 96, 64), (16, 32, 64))),
+    "16 rows, stealing by the readers": schedule(((16, 64, 64), (16, 32, 128)), partition=1),
+    "16 rows, stealing by both": schedule(((16, 64, 64), (16, 32, 64)), partition=4, granularity=Granularity.TILE),
+    "64 rows, split, stealing by the producers": schedule(((64, 64, 64), (64, 64, 64)), split_k=(2, 3), partition=7),
     "unequal rows of two groups": schedule(((256, 96, 64), (128, 64, 64)), input_stages=2),
 }
 
@@ -157,7 +164,8 @@ def test_every_plan_kind_is_right(session: Session, builder: Builder, gpu: Gpu, 
     for name in ("16 rows", "64 rows, split", "128 rows", *["waits by slice of 16 rows"] * has_signals):
         run(session, builder, gpu, problem(PAIR), Candidate(plan_kind=kind, schedule=CASES[name]))
     if kind is not PlanKind.TWO_STREAMS:
-        run(session, builder, gpu, problem(PAIR), Candidate(plan_kind=kind, schedule=CASES["32 rows, tickets"]))
+        for name in ("32 rows, tickets", "16 rows, stealing by both"):
+            run(session, builder, gpu, problem(PAIR), Candidate(plan_kind=kind, schedule=CASES[name]))
 
 
 def test_three_ops_and_an_independent_pair_are_right(session: Session, builder: Builder, gpu: Gpu) -> None:
@@ -173,15 +181,17 @@ def test_three_ops_and_an_independent_pair_are_right(session: Session, builder: 
 
 
 @pytest.mark.parametrize("wait", [0, -1])
-@pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])
+@pytest.mark.parametrize(
+    "deal", [{"assignment": Assignment.STATIC}, {"assignment": Assignment.TICKET}, {"partition": 2}], ids=str
+)
 def test_an_aborted_launch_leaves_nan_or_what_is_right(
-    session: Session, builder: Builder, gpu: Gpu, assignment: Assignment, wait: int
+    session: Session, builder: Builder, gpu: Gpu, deal: dict[str, Any], wait: int
 ) -> None:
     """The first wait asks for a post too many; or the last one, which stands before a task's last k-steps."""
     position = WaitPosition.SLICE if wait else WaitPosition.TASK
-    chosen = schedule(
-        ((64, 96, 64), (64, 64, 64)), assignment=assignment, granularity=Granularity.TILE, wait_position=position
-    )
+    tile_m = 16 if "partition" in deal else 64
+    tiles = ((tile_m, 96, 64), (tile_m, 64, 64))
+    chosen = schedule(tiles, granularity=Granularity.TILE, wait_position=position, **deal)
     good = prepare(PAIR, gpu, fused(chosen), builder, {})
     (plan,) = good.plans
     words = plan.words.copy()

@@ -77,6 +77,7 @@ VARIANTS: dict[str, Tiling | Ordering] = {
     "barrier": replace(ORDERING, granularity=Granularity.BARRIER),
     "shares": replace(ORDERING, assignment=Assignment.SHARES),
     "partition": replace(ORDERING, assignment=Assignment.STATIC, partition=2),
+    "stealing": replace(ORDERING, assignment=Assignment.STEALING, partition=2),
     "assignment": replace(ORDERING, assignment=Assignment.STATIC),
     "CTAs": replace(ORDERING, ctas_per_sm=2),
     "reserve": replace(ORDERING, reserved_sms=4),

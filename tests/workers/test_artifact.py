@@ -35,7 +35,11 @@ def artifact(
 ) -> ArtifactFiles:
     schedule = Schedule(
         tiling=Tiling(tiles=(Tile(m=16, n=32, k=32),) * 2, num_stages=3, num_warps=4),
-        ordering=Ordering(rasters=(Raster(), Raster()), assignment=assignment),
+        ordering=Ordering(
+            rasters=(Raster(), Raster()),
+            assignment=assignment,
+            partition=4 if assignment is Assignment.STEALING else 0,
+        ),
     )
     candidate = Candidate(plan_kind=kind, schedule=schedule)
     plans = plans_for(workload, CATALOGUE["h200"], candidate)
@@ -75,12 +79,17 @@ def test_a_launch_tells_grid_block_memory_and_its_plan(kind: PlanKind) -> None:
 
 
 def test_a_launch_is_cooperative_where_its_plan_needs_co_residency() -> None:
+    many = ffn_pair(m=160, d_in=32, d_hidden=512, d_out=512)  # more tiles than CTAs
+
     def cooperative(kind: PlanKind, assignment: Assignment) -> list[bool]:
-        return [launch["cooperative"] for launch in artifact(kind, assignment, REAL).manifest["launches"]]
+        return [launch["cooperative"] for launch in artifact(kind, assignment, REAL, many).manifest["launches"]]
 
     assert cooperative(PlanKind.FUSED, Assignment.STATIC) == [True]
     assert cooperative(PlanKind.FUSED, Assignment.TICKET) == [False]
+    assert cooperative(PlanKind.FUSED, Assignment.STEALING) == [True]
     assert cooperative(PlanKind.FUSED_PDL, Assignment.STATIC) == [False]
+    assert cooperative(PlanKind.FUSED_PDL, Assignment.STEALING) == [False]
+    assert cooperative(PlanKind.TWO_LAUNCHES, Assignment.STEALING) == [False, False]
     assert cooperative(PlanKind.TWO_STREAMS, Assignment.STATIC) == [False, False]
     assert cooperative(PlanKind.TWO_LAUNCHES, Assignment.STATIC) == [False, False]
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate, pairwise, product
 from pathlib import Path
@@ -18,13 +19,13 @@ from hypothesis import given, settings
 
 from tests.core.cases import graphs, small_gpu
 from tests.gpu import protocol
-from tests.gpu.protocol import KINDS, RUN, VIOLATION, Record, Tables, faults, source, tables_of
+from tests.gpu.protocol import KINDS, RUN, VIOLATION, Record, Tables, draws_per_launch, faults, source, tables_of
 from tests.gpu.protocol_cases import CASES, NUM_FEW, candidates, few_ctas, plain_schedules
 from tests.gpu.protocol_faults import MUTANTS, Fault, plant
 from tuner.core.gpu import CATALOGUE
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.plan import STATIC, Plan
+from tuner.core.plan import STATIC, STEALING, Plan
 from tuner.core.streams import joined
 from tuner.core.tiles import Region, TileGraph
 from tuner.core.verify import VerifiedPlan, verify
@@ -44,7 +45,7 @@ def test_the_kernel_compiles_and_has_the_engines_own_files(case: str, arch: str)
     assert cubin[:4] == b"\x7fELF"
     assert parse_log(log).spill_bytes == 0
     assert parse_log(log).warnings == ()
-    for name in ("launch_args", "dependent_launch", "sync", "fixup", "scheduler", "gate"):
+    for name in ("launch_args", "dependent_launch", "sync", "fixup", "draws", "scheduler", "gate"):
         body = re.sub(r'^#(pragma once|include ".*")\n', "", device_text(f"{name}.cuh"), flags=re.MULTILINE)
         assert body in text
     assert "mma_m16n8k16<" not in text
@@ -137,7 +138,7 @@ class Twin:
         self.violations: list[tuple[int, ...]] = []
         self.abort: str | None = None
         self.stamps: list[tuple[list[int], list[int]]] = []
-        self.draws, self.now = 0, 0
+        self.draws, self.now = [0] * len(draws_per_launch(plan)), 0
 
     def record(self, num_runs: int, slow_unit: int = -1) -> Record:
         for run in range(num_runs):
@@ -156,21 +157,22 @@ class Twin:
             read_ns=read_ns,
             end_ns=end_ns,
             signals=(self.signals,),
-            draws=(self.draws,),
+            draws=tuple(self.draws),
         )
 
     def _launch(self, run: int, slow_unit: int) -> None:
         self.run, self.number = run, run + 1
         self.read, self.end = [0] * self.first_read[-1], [0] * len(self.words)
         self.stamps.append((self.read, self.end))
-        is_static = self.plan.assignment == STATIC
-        self.tickets = iter(range(self.plan.num_tasks + self.plan.num_ctas))
-        if is_static:
-            bounds = self.plan.queues.tolist()
+        plan = self.plan
+        if plan.assignment == STATIC:
+            bounds = plan.queues.tolist()
             queues = [iter(range(*pair)) for pair in pairwise(bounds)]
-            self.draws += len(queues)
+            self.draws[0] += len(queues)
         else:
-            queues = [iter(self._draw, None) for _ in range(self.plan.num_ctas)]
+            cut = [plan.num_first_tasks] if plan.assignment == STEALING else []
+            self.lists = [deque(range(*pair)) for pair in pairwise([0, *cut, plan.num_tasks])]
+            queues = [self._drawn(int(bool(cut) and cta >= plan.num_first_ctas)) for cta in range(plan.num_ctas)]
         #: Of each CTA the task that it holds, and the k-steps that it has read.
         held = {cta: (next(queue, self.plan.num_tasks), 0) for cta, queue in enumerate(queues)}
         held = {cta: state for cta, state in held.items() if state[0] < self.plan.num_tasks}
@@ -202,9 +204,14 @@ class Twin:
                 return cta
         return slow
 
-    def _draw(self) -> int:
-        self.draws += 1
-        return next(self.tickets)
+    def _drawn(self, own: int) -> Iterator[int]:
+        """What a CTA draws: from its own list until that is exhausted, then from the other one, if there is one."""
+        for which in (own, 1 - own)[: len(self.lists)]:
+            while True:
+                self.draws[which] += 1
+                if not self.lists[which]:
+                    break
+                yield self.lists[which].popleft()
 
     def _unit(self, task: int) -> int:
         return self.tables.unit(self.tasks[task])

@@ -247,17 +247,22 @@ def deal_problem(
     if assignment is Assignment.SHARES and is_alone:
         return f"{num_ctas} CTAs for {graph.num_tasks} tasks: shares are the queues of static: say static"
     if not partition:
+        if assignment is Assignment.STEALING:
+            return f"a partition of 0 eighths has nobody to steal from: use 1 to {PARTITION_PARTS - 1}, or say ticket"
         return None
-    if assignment is not Assignment.STATIC:
-        return f"a partition needs queues dealt by stride, not {assignment}: say static, or no partition"
+    if assignment not in (Assignment.STATIC, Assignment.STEALING):
+        return f"a partition needs queues dealt by stride, or stealing, not {assignment}: say static, or no partition"
     if interleave.kind is not InterleaveKind.PRODUCER_FIRST:
         return f"a partition runs its ops side by side, so {interleave} means nothing: say producer_first"
-    return _partition_problem(graph, partition, num_ctas, is_alone)
+    return _partition_problem(graph, assignment, partition, num_ctas, is_alone)
 
 
-def _partition_problem(graph: TileGraph, partition: int, num_ctas: int, is_alone: bool) -> str | None:
+def _partition_problem(
+    graph: TileGraph, assignment: Assignment, partition: int, num_ctas: int, is_alone: bool
+) -> str | None:
     if len(graph.op_indices) == 1 or is_alone:
-        return f"nothing to part: {len(graph.op_indices)} ops, {graph.num_tasks} tasks, {num_ctas} CTAs: say 0"
+        instead = "ticket without one" if assignment is Assignment.STEALING else "0"
+        return f"nothing to part: {len(graph.op_indices)} ops, {graph.num_tasks} tasks, {num_ctas} CTAs: say {instead}"
     in_first = graph.num_tasks_of(graph.op_indices[0])
     num_tasks = (in_first, graph.num_tasks - in_first)
     first = num_first_ctas(num_ctas, partition)
@@ -268,7 +273,10 @@ def _partition_problem(graph: TileGraph, partition: int, num_ctas: int, is_alone
         return f"{split}, as {plain} are: say {plain}"
     if first > num_tasks[0] or num_ctas - first > num_tasks[1]:
         return f"{split}: some would have nothing to do"
-    if all(size == 1 or count <= size for size, count in zip((first, num_ctas - first), num_tasks, strict=True)):
+    sizes = (first, num_ctas - first)
+    if assignment is Assignment.STEALING:
+        return None
+    if all(size == 1 or count <= size for size, count in zip(sizes, num_tasks, strict=True)):
         ops = np.repeat((0, 1), num_tasks)
         plain_queues, queues = (
             deal(ops, num_ctas, Ordering(rasters=(), assignment=assignment, partition=part))

@@ -3,6 +3,13 @@
 Tickets. The order of the tickets must be a linear extension of the waits: each is satisfied by posts of lower tickets
 alone. Then the lowest unfinished ticket never waits on an unfinished one, however few CTAs are resident.
 
+Stealing. The same of the table's order, that of list 0 and then of list 1, and every CTA must be resident: one that
+draws from list 0 as long as there is any is enough to have it all drawn, and no CTA holds a task of list 0 behind one
+of list 1 that waits. Let t be the lowest unfinished task of the table. Where a CTA holds t, nothing lower is in front
+of it, and all that it waits for is finished. Where nobody has drawn it, nothing higher of its list is drawn: if t is of
+list 0, a CTA that begins there holds nothing, and draws it; if of list 1, all that is drawn is finished, list 0 too.
+Necessary as well: one CTA that begins with list 0 may be the only one to move, and then runs the table in order.
+
 A task holds its CTA from its first wait to its last one, and posts after all of them. So where in the task they stand
 changes nothing here: they count as if all stood before it.
 
@@ -15,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan import STATIC, Plan
+from tuner.core.plan import STATIC, STEALING, TICKET, Plan
 from tuner.core.progress import Progress, Protocol
 from tuner.core.tiles import TileGraph
 from tuner.errors import LivenessError, SafetyError
@@ -130,7 +137,7 @@ def check_liveness(plan: Plan, graph: TileGraph, protocol: Protocol | None = Non
     if not late.size:
         return
     protocol = protocol or Protocol(plan)
-    # For tickets the check above was the definition; one resident CTA shows the cycle.
+    # Where tasks are drawn the check above was the definition; one CTA that runs the table shows the cycle.
     progress = protocol.run(num_ctas=plan.num_ctas if plan.assignment == STATIC else 1)
     if progress.blocked:
         raise LivenessError("the plan deadlocks", _cycle(plan, graph, progress))
@@ -139,7 +146,7 @@ def check_liveness(plan: Plan, graph: TileGraph, protocol: Protocol | None = Non
 def _cycle(plan: Plan, graph: TileGraph, progress: Progress) -> str:
     """Follows from blocked task to the signal that it lacks, to the head of the queue that holds its post, until a
     task repeats."""
-    static = plan.assignment == STATIC
+    behind_in = {STATIC: "which stands behind", TICKET: "a later ticket than", STEALING: "later in the table than"}
     head_of = {_queue_of(plan, task): task for task in progress.blocked}
     task, seen, steps = next(iter(progress.blocked)), set[int](), list[str]()
     while task not in seen:
@@ -153,7 +160,8 @@ def _cycle(plan: Plan, graph: TileGraph, progress: Progress) -> str:
         step += f", which {task_name(plan, graph, poster)} would post"
         if poster != head:
             behind = task_name(plan, graph, head)
-            step += f", which stands behind {behind} in queue {queue}" if static else f", a later ticket than {behind}"
+            step += f", {behind_in[plan.assignment]} {behind}"
+            step += f" in queue {queue}" if plan.assignment == STATIC else ""
         steps.append(step)
         task = head
     return "; ".join([*steps, f"and so back to task {task}"])

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tuner.core.gpu import Gpu
 from tuner.core.merge import merge_blocks
-from tuner.core.plan import STATIC, TICKET, WAIT_FIELDS, Plan, Words
+from tuner.core.plan import STATIC, STEALING, TICKET, WAIT_FIELDS, Plan, Words
 from tuner.core.rasters import walk
 from tuner.core.schedule import Assignment, Granularity, InterleaveKind, Ordering, Tiling, WaitPosition
 from tuner.core.signals import Signals, signals_of
@@ -66,14 +66,37 @@ def parted(
 
 
 def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
-    """The plan that runs the graph's tasks in the given order on a persistent grid."""
-    order = parted(graph, global_order(graph, ordering), part_major=ordering.part_major)
+    """The plan that runs the graph's tasks in the given order on a persistent grid.
+
+    CTAs steal between the first op's tasks and those of all others; one op alone, or one CTA, is left with tickets. The
+    first op waits for nobody, so its tasks may come before all others: the table stays a linear extension.
+    """
+    ops, rows, cols, parts = parted(graph, global_order(graph, ordering), part_major=ordering.part_major)
     num_ctas = grid_size(graph.num_tasks, ordering, gpu)
-    queue = deal(order[0], num_ctas, ordering) if ordering.assignment.is_static else None
+    is_first = ops == ops.min()
+    steals = ordering.assignment is Assignment.STEALING and num_ctas > 1 and not is_first.all()
+    if steals:
+        sides = np.argsort(~is_first, kind="stable")
+        ops, rows, cols, parts = ops[sides], rows[sides], cols[sides], parts[sides]
+    queue = deal(ops, num_ctas, ordering) if ordering.assignment.is_static else None
     plan = plan_of(
-        graph, order, ordering.granularity, ordering.sync_width, num_ctas, queue, wait_position=ordering.wait_position
+        graph,
+        (ops, rows, cols, parts),
+        ordering.granularity,
+        ordering.sync_width,
+        num_ctas,
+        queue,
+        wait_position=ordering.wait_position,
     )
-    return replace(plan, held_stages=held_stages(graph.tiling, ordering.run_ahead))
+    plan = replace(plan, held_stages=held_stages(graph.tiling, ordering.run_ahead))
+    if not steals:
+        return plan
+    return replace(
+        plan,
+        assignment=STEALING,
+        num_first_tasks=int(is_first.sum()),
+        num_first_ctas=num_first_ctas(num_ctas, ordering.partition),
+    )
 
 
 def held_stages(tiling: Tiling, run_ahead: int) -> int:
@@ -127,7 +150,7 @@ def grid_size(num_tasks: int, ordering: Ordering, gpu: Gpu) -> int:
 
 
 def num_first_ctas(num_ctas: int, partition: int) -> int:
-    """CTAs of a partitioned grid that run the first op's tiles."""
+    """CTAs of a partitioned grid that run the first op's tiles, or begin with them."""
     return max(1, min(num_ctas - 1, round(num_ctas * partition / PARTITION_PARTS)))
 
 

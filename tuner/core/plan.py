@@ -11,12 +11,13 @@ Layout (all int32, offsets counted in words from the start)::
         2 num_tasks
         3 num_signals
         4 num_ctas         CTAs of the persistent grid
-        5 assignment       0 static queues, 1 tickets
-        6 queue_offset     static: num_ctas + 1 words, queue q holds tasks[queue[q] : queue[q + 1]]; ticket: 0
+        5 assignment       0 static queues, 1 tickets, 2 stealing
+        6 queue_offset     static: num_ctas + 1 words, queue q holds tasks[queue[q] : queue[q + 1]]; else 0
         7 task_offset
         8 wait_offset
         9 num_waits
-        10..11             0
+        10 num_first_tasks stealing: list 0 is tasks[:num_first_tasks], list 1 the others; else 0
+        11 num_first_ctas  stealing: CTAs [0, num_first_ctas) begin with list 0, the others with list 1; else 0
         12 held_stages     stages of weights that stay unrequested until a task's first waits are over, of those that
                            could be requested ahead; 0 for none
         13..15             0
@@ -42,7 +43,8 @@ Parts: part p of P covers the k-steps [S * p // P, S * (p + 1) // P) of the op's
 tile are tasks of their own, with waits of their own. Whichever is done last adds them up, stores the tile and posts: a
 tile posts once, however many parts it has.
 
-Tickets: CTAs draw 0, 1, 2, ... and run tasks[ticket]. Signals are monotonic over launches: a wait is over when
+Tickets: CTAs draw 0, 1, 2, ... and run tasks[ticket]. Stealing: a CTA draws from its list, in table order, and when
+that is exhausted, from the other one. Signals are monotonic over launches: a wait is over when
 signal - epoch * posts_per_launch >= threshold.
 """
 
@@ -65,7 +67,7 @@ TASK_WORDS = 8
 WAIT_WORDS = 8
 #: Of these, the words that mean something.
 WAIT_FIELDS = 5
-STATIC, TICKET = 0, 1
+STATIC, TICKET, STEALING = 0, 1, 2
 
 
 def _readonly(array: Words) -> Words:
@@ -81,21 +83,29 @@ class Plan:
     tasks: Words
     #: [num_waits, 5]: signal_begin, signal_end, threshold, posts_per_launch, before_step.
     waits: Words
-    #: [num_ctas + 1] for static queues, empty for tickets.
+    #: [num_ctas + 1] for static queues, else empty.
     queues: Words
     #: Signals, >= 0.
     num_signals: int
     #: CTAs of the persistent grid, >= 1.
     num_ctas: int
-    #: 0 static, 1 ticket.
+    #: 0 static, 1 ticket, 2 stealing.
     assignment: int = field(default=TICKET)
     #: Stages of weights that stay unrequested until a task's first waits are over; 0 and more.
     held_stages: int = 0
+    #: Stealing: tasks of list 0, and CTAs that begin with it, of which there is one at least, as there is of others.
+    num_first_tasks: int = 0
+    num_first_ctas: int = 0
 
     @property
     def num_tasks(self) -> int:
         """Tasks of the plan."""
         return len(self.tasks)
+
+    @property
+    def needs_all_ctas(self) -> bool:
+        """Whether its liveness rests on every CTA being resident: tasks wait, and not all CTAs are alike."""
+        return self.assignment != TICKET and self.num_signals > 0
 
     @cached_property
     def leader(self) -> npt.NDArray[np.int64]:
@@ -116,7 +126,8 @@ class Plan:
         words = np.zeros(wait_offset + len(self.waits) * WAIT_WORDS, dtype=np.int32)
         words[:13] = (
             MAGIC, VERSION, self.num_tasks, self.num_signals, self.num_ctas, self.assignment,
-            queue_offset, task_offset, wait_offset, len(self.waits), 0, 0, self.held_stages,
+            queue_offset, task_offset, wait_offset, len(self.waits),
+            self.num_first_tasks, self.num_first_ctas, self.held_stages,
         )  # fmt: skip
         if self.assignment == STATIC:
             words[queue_offset : queue_offset + self.queues.size] = self.queues
@@ -141,13 +152,13 @@ class Plan:
         if words.size < HEADER_WORDS or words[0] != MAGIC or words[1] != VERSION:
             raise PlanError("not a plan", f"the table must start with {MAGIC}, {VERSION} and hold a 16-word header")
         num_tasks, num_signals, num_ctas, assignment, queue_at, task_at, wait_at, num_waits = map(int, words[2:10])
-        held = int(words[12])
-        if (
-            min(num_tasks, num_signals, queue_at, num_waits, held) < 0
-            or num_ctas < 1
-            or assignment not in (STATIC, TICKET)
-        ):
+        num_first_tasks, num_first_ctas, held = map(int, words[10:13])
+        is_known = assignment in (STATIC, TICKET, STEALING)
+        if min(num_tasks, num_signals, queue_at, num_waits, held) < 0 or num_ctas < 1 or not is_known:
             raise PlanError("not a plan", f"a header field is out of range: {words[:13].tolist()}")
+        if assignment == STEALING and not (0 <= num_first_tasks <= num_tasks and 1 <= num_first_ctas < num_ctas):
+            sides = f"{num_first_tasks} of {num_tasks} tasks, and {num_first_ctas} of {num_ctas} CTAs that begin there"
+            raise PlanError("not a plan", f"the first list has {sides}; both lists must have CTAs")
         num_queue_words = num_ctas + 1 if assignment == STATIC else 0
         ends = (
             (queue_at if num_queue_words else HEADER_WORDS, num_queue_words),
@@ -166,6 +177,8 @@ class Plan:
             num_ctas=num_ctas,
             assignment=assignment,
             held_stages=held,
+            num_first_tasks=num_first_tasks if assignment == STEALING else 0,
+            num_first_ctas=num_first_ctas if assignment == STEALING else 0,
         )
         plan._check_indices()
         return plan

@@ -17,10 +17,11 @@ from itertools import product
 
 import numpy as np
 
+from tuner.core.dealer import Dealer
 from tuner.core.gpu import Gpu
 from tuner.core.legality import estimated_resources, tiling_problem
 from tuner.core.order import Ints, make_plan, plan_of, proportional
-from tuner.core.plan import STATIC, Plan
+from tuner.core.plan import Plan
 from tuner.core.progress import Board, Protocol
 from tuner.core.schedule import Granularity, Tile, Tiling
 from tuner.core.space import Space
@@ -167,9 +168,7 @@ POLICIES: Mapping[str, Policy] = {
 def estimate_us(verified: VerifiedPlan, task_us: Mapping[int, float]) -> float:
     """Makespan by list scheduling, if each task of an op takes what was measured for it, microseconds."""
     plan, protocol = verified.plan, Protocol(verified.plan)
-    board, static = Board(protocol), plan.assignment == STATIC
-    bounds = plan.queues.tolist() if static else [0, plan.num_tasks]
-    heads, ends, ops = bounds[:-1], bounds[1:], plan.tasks[:, 0].tolist()
+    board, dealer, ops = Board(protocol), Dealer(plan), plan.tasks[:, 0].tolist()
     held, running, makespan_us = [-1] * plan.num_ctas, [False] * plan.num_ctas, 0.0
     events = [(0.0, cta) for cta in range(plan.num_ctas)]
     while events:
@@ -179,10 +178,9 @@ def estimate_us(verified: VerifiedPlan, task_us: Mapping[int, float]) -> float:
                 heapq.heappush(events, (makespan_us, waiter))
             running[cta], held[cta] = False, -1
         if held[cta] < 0:
-            queue = cta if static else 0
-            if heads[queue] >= ends[queue]:
+            held[cta] = dealer.take(cta)
+            if held[cta] < 0:
                 continue
-            held[cta], heads[queue] = heads[queue], heads[queue] + 1
         if not board.parks(cta, held[cta]):
             running[cta] = True
             heapq.heappush(events, (makespan_us + task_us[ops[held[cta]]], cta))

@@ -208,11 +208,14 @@ class Assignment(StrEnum):
     SHARES = "shares"
     #: CTAs draw the next task of the global order from an atomic counter.
     TICKET = "ticket"
+    #: The CTAs of a partition draw from their side's tasks, and when these are all drawn, from the other side's; needs
+    #: every CTA co-resident.
+    STEALING = "stealing"
 
     @property
     def is_static(self) -> bool:
         """Whether each CTA has a queue of its own."""
-        return self is not Assignment.TICKET
+        return self in (Assignment.STATIC, Assignment.SHARES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +236,8 @@ class Ordering:
     reserved_sms: int = 0
     #: Tiles of a chunk, the stride, or tile rows of a batch; 1 for the other granularities.
     sync_width: int = 1
-    #: Eighths of the CTAs that run the first op's tiles only, the others running the rest; 0 for no partition.
+    #: Eighths of the CTAs that run the first op's tiles only (first, where CTAs steal), the others running the rest;
+    #: 0 for no partition.
     partition: int = 0
     #: Whether a run of tasks of one op takes all tiles' first parts, then all second ones; else a tile's parts follow
     #: each other. Only where an op is split.

@@ -22,8 +22,9 @@ from functools import cached_property
 import numpy as np
 
 from tuner.core.costs import Panels, op_costs, runs_ahead
+from tuner.core.dealer import Dealer
 from tuner.core.gpu import Gpu
-from tuner.core.plan import STATIC
+from tuner.core.plan import STATIC, TICKET
 from tuner.core.progress import Board, Protocol
 from tuner.core.tiles import TileGraph
 from tuner.core.verify import VerifiedPlan, occupancy
@@ -225,12 +226,12 @@ def simulate(plan: VerifiedPlan) -> Timeline:
     words, gpu = plan.plan.without_waits() if plan.is_part else plan.plan, plan.gpu
     machine, protocol = _Machine(plan.graph, gpu), Protocol(words)
     board = Board(protocol)
-    static = words.assignment == STATIC
-    queues = words.queues.tolist()
+    dealer = Dealer(words)
     # CTAs that do not fit at once would start when others leave, which is when no ticket is left.
-    num_ctas = words.num_ctas if static else min(words.num_ctas, gpu.num_sms * occupancy(plan.resources, gpu))
-    heads, ends = (queues[:-1], queues[1:]) if static else ([0], [words.num_tasks])
-    take_us = 0.0 if static else TICKET_US
+    num_ctas = words.num_ctas
+    if words.assignment == TICKET:
+        num_ctas = min(num_ctas, gpu.num_sms * occupancy(plan.resources, gpu))
+    take_us = 0.0 if words.assignment == STATIC else TICKET_US
     tiles: list[Tile] = [(op, row, col) for op, row, col in words.tasks[:, :3].tolist()]
     parts = np.where(words.tasks[:, 7] > 0, words.tasks[:, 6], -1).tolist()
     poll_us = _poll_costs(plan)
@@ -254,11 +255,9 @@ def simulate(plan: VerifiedPlan) -> Timeline:
             running[cta], held[cta] = False, -1
         task = held[cta]
         if task < 0:
-            queue = cta if static else 0
-            task = heads[queue]
-            if task >= ends[queue]:
+            task = dealer.take(cta)
+            if task < 0:
                 continue
-            heads[queue] = task + 1
             held[cta], begun[cta] = task, now
             machine.ask_ahead(tiles[task], parts[task], cta, free_us[cta])
         if board.parks(cta, task):

@@ -26,6 +26,7 @@ from tuner.core.legality import (
     tiling_problem,
 )
 from tuner.core.merge import block_shapes, longest_first, merge_blocks
+from tuner.core.offers_ordering import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.schedule import (
     Assignment,
@@ -33,10 +34,8 @@ from tuner.core.schedule import (
     Engine,
     Granularity,
     Interleave,
-    InterleaveKind,
     Ordering,
     Raster,
-    RasterKind,
     Schedule,
     Tile,
     Tiling,
@@ -55,37 +54,6 @@ SPLITS = (1, 2, 3, 4, 8)
 #: Parts of fewer k-steps than this are not offered.
 MIN_STEPS_PER_PART = 4
 WARPS = (4, 8)
-RASTERS = (
-    Raster(kind=RasterKind.ROW),
-    Raster(kind=RasterKind.COLUMN),
-    *(Raster(kind=RasterKind.GROUPED, width=width) for width in (2, 4, 8)),
-    *(Raster(kind=RasterKind.PANEL, width=width) for width in (2, 4, 8, 16)),
-    *(Raster(kind=RasterKind.SNAKE, width=width) for width in (1, 2, 4, 8)),
-    Raster(kind=RasterKind.MORTON),
-    Raster(kind=RasterKind.HILBERT),
-)
-INTERLEAVES = (
-    Interleave(),
-    *(Interleave(kind=InterleaveKind.BANDS, rows=rows) for rows in (1, 2, 4, 8, 16)),
-    *(Interleave(kind=InterleaveKind.BANDS, rows=rows, lag=lag) for rows, lag in ((1, 1), (1, 2), (2, 1), (4, 1))),
-    *(Interleave(kind=InterleaveKind.BANDS, rows=rows, chunks=chunks) for rows in (1, 4) for chunks in (2, 4)),
-    Interleave(kind=InterleaveKind.HALF_ROWS),
-    Interleave(kind=InterleaveKind.PROPORTIONAL),
-    Interleave(kind=InterleaveKind.LONGEST_FIRST),
-)
-#: (granularity, sync width).
-SYNCS = (
-    (Granularity.ROW, 1),
-    (Granularity.TILE, 1),
-    *((Granularity.CHUNK, width) for width in (2, 4, 8)),
-    *((Granularity.STRIDED, width) for width in (2, 4)),
-    *((Granularity.BATCH, width) for width in (2, 4)),
-    (Granularity.BARRIER, 1),
-)
-#: (assignment, eighths of a partition).
-DEALS = (*((assignment, 0) for assignment in Assignment), *((Assignment.STATIC, part) for part in (2, 4, 6)))
-#: (CTAs per SM, reserved SMs).
-GRIDS = tuple(product((1, 2), (0, 4)))
 #: One in so many SMs may be left free so that an op's tasks get a CTA each.
 SPARE_SMS = 8
 #: More tile rows than this are not offered where a taller tile gives fewer.

@@ -11,7 +11,7 @@ import numpy as np
 
 from tuner.core.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
 from tuner.core.liveness import check_epochs, check_liveness, task_name
-from tuner.core.plan import STATIC, Plan, Words
+from tuner.core.plan import Plan, Words
 from tuner.core.safety import check_safety
 from tuner.core.streams import joined
 from tuner.core.tiles import TileGraph, tile_graph
@@ -208,8 +208,8 @@ def _check_parts_agree(plan: Plan, graph: TileGraph) -> None:
 
 
 def check_resources(plan: Plan, resources: Resources, gpu: Gpu, *, is_part: bool = False) -> None:
-    """One CTA fits an SM; with static queues that wait for each other, all CTAs are resident at once. The CTAs of a
-    part wait for those of another launch.
+    """One CTA fits an SM; where tasks wait and are not drawn by all CTAs alike, these are resident at once. The CTAs of
+    a part wait for those of another launch.
 
     Raises:
         ResourceError: names what is short.
@@ -224,8 +224,8 @@ def check_resources(plan: Plan, resources: Resources, gpu: Gpu, *, is_part: bool
     )
     if fewest < 1:
         raise ResourceError("a CTA does not fit", needs)
-    if plan.assignment == STATIC and plan.num_signals and not is_part and plan.num_ctas > gpu.num_sms * fewest:
+    if plan.needs_all_ctas and not is_part and plan.num_ctas > gpu.num_sms * fewest:
         raise ResourceError(
-            "static queues need every CTA resident",
+            "queues and stealing need every CTA resident",
             f"the grid has {plan.num_ctas} CTAs, {gpu.num_sms} SMs hold {gpu.num_sms * fewest}; {needs}",
         )

@@ -26,6 +26,8 @@ def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
     if kind.is_fused:
         return schedule
     ordering = replace(schedule.ordering, interleave=Interleave(), partition=0)
+    if ordering.assignment is Assignment.STEALING:
+        ordering = replace(ordering, assignment=Assignment.TICKET)
     if kind is not PlanKind.TWO_STREAMS:
         ordering = replace(
             ordering, granularity=Granularity.ROW, sync_width=1, wait_position=WaitPosition.TASK, run_ahead=100

@@ -30,6 +30,7 @@ _ASSIGNMENTS = {
     Assignment.STATIC: "each CTA works through a queue of its own, dealt before the launch",
     Assignment.SHARES: "each CTA works through a contiguous share of the order, dealt before the launch",
     Assignment.TICKET: "each CTA draws the next tile from one shared counter",
+    Assignment.STEALING: "each CTA draws the next tile of its side, and of the other side when its own has none left",
 }
 _HINTS = {
     CacheHint.NORMAL: "in no special order",
@@ -63,7 +64,8 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     walks = ", ".join(f"{name} {_walk(raster)}" for name, raster in zip(names, ordering.rasters, strict=True))
     ctas = "1 CTA" if ordering.ctas_per_sm == 1 else f"{ordering.ctas_per_sm} CTAs"
     left = f", {ordering.reserved_sms} SMs left free" if ordering.reserved_sms else ""
-    part = f", of which {ordering.partition} eighths run {names[0]} only" if ordering.partition else ""
+    share = "begin with" if ordering.assignment is Assignment.STEALING else "run only"
+    part = f", of which {ordering.partition} eighths {share} {names[0]}" if ordering.partition else ""
     sweep = ", all tiles' first parts before any second one" if ordering.part_major else ""
     words = [
         f"Tiles: {tiles}.",

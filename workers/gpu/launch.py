@@ -96,7 +96,7 @@ class Kernel:
         per_sm, num_sms = self.ctas_per_sm(), int(cupy.cuda.Device().attributes["MultiProcessorCount"])
         if num_ctas > per_sm * num_sms:
             raise LaunchRefused(
-                f"static queues need every CTA resident: the grid has {num_ctas} CTAs, and the driver says that "
+                f"queues and stealing need every CTA resident: the grid has {num_ctas} CTAs, and the driver says that "
                 f"{num_sms} SMs hold {per_sm} each"
             )
 

@@ -163,8 +163,9 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
     FeedSlot* slot = feed_slot(shared.feed_memory, feed);
     slot->task = task;
     slot->index = more ? source.next : -1;
-    slot->epoch = source.epoch;
+    slot->epoch = source.epoch();
     mbarrier_arrive(shared.feed.full(feed));
+    const FeedRing::Place filled = feed;
     feed.advance();
     if (!more) return;
     const bool is_held = held > 0 && task.wait_begin != task.wait_end;
@@ -176,7 +177,7 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
       ready_parity ^= 1;
     }
     requested = 0;
-    source.advance();
+    source.advance([&] { shared.feed.wait_released(filled); });  // the math warpgroups release it when it is posted
   }
 }
 
@@ -197,7 +198,8 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
       requested = min(kNumInputStages, stages_before_last(args, as_task(known)));
       if (is_leader) request_inputs(args, as_task(known), 0, requested, shared.inputs, input);
     }
-    if (is_leader) epoch = static_cast<u32>(draw(args.base) / args.base.plan.num_ctas);
+    if (is_leader)
+      epoch = static_cast<u32>(fetch_add_relaxed_gpu(Draws::counter(args.base, 0), 1) / args.base.plan.num_ctas);
     epoch = __shfl_sync(0xFFFFFFFFu, epoch, 0);
   }
   for (;;) {

@@ -5,9 +5,11 @@
 // task from a slot in shared memory. Every role works its tasks off in the order in which they were taken. That keeps
 // liveness for tickets: the lowest unfinished ticket is held by a CTA that has nothing lower left to do; its weights come
 // before those of higher tickets in the ring, its inputs depend on lower tickets only, and nobody in the CTA waits for
-// anything of a higher one. For static queues the order is the queue's, as the proof assumes.
+// anything of a higher one. For static queues the order is the queue's, as the proof assumes. With stealing all of that
+// holds of the table's order, as long as no task of list 0 is taken behind one of list 1 that may wait (draws.cuh): before
+// the feeder turns to list 0, it waits until the CTA has done all that it took.
 #pragma once
-#include "launch_args.cuh"
+#include "draws.cuh"
 #include "ring.cuh"
 
 constexpr int kFeedSlots = 4;
@@ -15,7 +17,7 @@ constexpr int kFeedSlots = 4;
 struct FeedSlot {
   Task task;
   int index;  // in the plan; below 0: there is no more
-  u32 epoch;  // of a ticket plan's launch; with static queues the inputs' warp draws it
+  u32 epoch;  // of the launch; with static queues the inputs' warp draws it
   int zero[6];
 };
 static_assert(sizeof(FeedSlot) == 64, "the host sizes shared memory by this");
@@ -26,36 +28,27 @@ __device__ __forceinline__ FeedSlot* feed_slot(unsigned char* memory, const Feed
   return reinterpret_cast<FeedSlot*>(memory) + place.slot();
 }
 
-__device__ __forceinline__ u64 draw(const LaunchArgs& args) {
-  Workspace* const workspace = args.workspace;
-  return fetch_add_relaxed_gpu(args.is_second != 0 ? &workspace->drawn_second : &workspace->drawn, 1);
-}
-
 // The feeder's: which task of the plan is the CTA's next.
 struct TaskSource {
   const LaunchArgs& args;
   int next, end;
-  u64 first_ticket;
-  u32 epoch;  // tickets only
+  Draws draws;
 
-  // Draws the first ticket; a static plan's queue is read.
-  __device__ explicit TaskSource(const LaunchArgs& launch_args) : args(launch_args), first_ticket(0), epoch(0) {
+  // Draws the first task; a static plan's queue is read.
+  __device__ explicit TaskSource(const LaunchArgs& launch_args) : args(launch_args), draws{} {
     if (is_static()) {
       const int* queue = args.words + args.plan.queue_offset + blockIdx.x;
       next = __ldg(queue);
       end = __ldg(queue + 1);
     } else {
-      const u64 per_launch = args.plan.num_tasks + args.plan.num_ctas;
-      const u64 drawn = draw(args);
-      epoch = static_cast<u32>(drawn / per_launch);
-      first_ticket = drawn / per_launch * per_launch;
-      next = static_cast<int>(drawn - first_ticket);
+      next = draws.start(args);
       end = args.plan.num_tasks;
     }
   }
 
   __device__ bool is_static() const { return args.plan.assignment == kStaticQueues; }
   __device__ bool has_task() const { return next < end; }
+  __device__ u32 epoch() const { return static_cast<u32>(draws.launch); }
 
   __device__ Task task() const {
     const int4* words = reinterpret_cast<const int4*>(args.words + args.plan.task_offset) + 2 * next;
@@ -63,11 +56,16 @@ struct TaskSource {
     return Task{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
   }
 
-  __device__ void advance() {
+  // Takes the next task. `finish` returns once the CTA has done all that it took before this one.
+  template <class Finish>
+  __device__ void advance(const Finish& finish) {
     if (is_static()) {
       ++next;
-    } else {
-      next = static_cast<int>(draw(args) - first_ticket);
+      return;
     }
+    next = draws.task_of(args, draws.draw(args));
+    if (next < end || !draws.can_turn(args)) return;
+    if (draws.list != 0) finish();
+    next = draws.turn(args);
   }
 };

@@ -4,14 +4,14 @@
 #include "config.cuh"
 #include "ptx.cuh"
 
-constexpr int kStaticQueues = 0;
+constexpr int kStaticQueues = 0, kStealing = 2;
 
 // The first 16 words of a plan, by value: a cold global read before the first task would delay every CTA.
 struct PlanHeader {
   int magic, version, num_tasks, num_signals, num_ctas, assignment, queue_offset, task_offset, wait_offset, num_waits;
-  int zero_10[2];
-  int held_stages;  // of weights: not requested before a task's first waits are over
-  int zero_13[3];
+  int num_first_tasks, num_first_ctas;  // with stealing: of the first list; else 0
+  int held_stages;                      // of weights: not requested before a task's first waits are over
+  int zero[3];
 };
 static_assert(sizeof(PlanHeader) == 64, "the plan's header is 16 words");
 
@@ -65,7 +65,8 @@ struct AbortRecord {
 
 // The workspace of one stream: zeroed once when it is allocated and again after an abort, never between launches.
 // Counters only grow; a launch knows its epoch from `drawn`. What is polled, what is drawn from, and the signals lie in
-// cache lines of their own. Two launches on two streams share a workspace: the second draws from `drawn_second`.
+// cache lines of their own. Two launches on two streams share a workspace: the second draws from `drawn_second`; so do,
+// with stealing, all CTAs that draw from the second list.
 struct Workspace {
   u64 drawn;  // tickets drawn, or (static queues) CTAs started, over all launches
   char pad0[56];

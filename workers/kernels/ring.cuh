@@ -45,6 +45,8 @@ struct Ring {
   __device__ __forceinline__ void wait_free(const Place& place) const { mbarrier_wait(empty(place), place.parity() ^ 1); }
   // A consumer's: until the slot holds its stage.
   __device__ __forceinline__ void wait_filled(const Place& place) const { mbarrier_wait(full(place), place.parity()); }
+  // The producer's: until all consumers have released the stage that it put there in this round.
+  __device__ __forceinline__ void wait_released(const Place& place) const { mbarrier_wait(empty(place), place.parity()); }
   __device__ __forceinline__ void release(const Place& place) const { mbarrier_arrive(empty(place)); }
   // Of the slot before this one.
   __device__ __forceinline__ void release_before(const Place& place) const {
