@@ -29,7 +29,7 @@ constexpr bool kBf16 = false;
 constexpr int kNumStages = 3;
 constexpr int kNumWarps = 8;
 constexpr int kNumOps = 2;
-constexpr CacheHint kWeightHint = kEvictFirst;
+[[maybe_unused]] constexpr CacheHint kWeightHint = kEvictFirst;
 constexpr bool kTrace = false;  // whether tasks are stamped, as in trace.cuh
 constexpr OpConfig kOps[kNumOps] = {
     {64, 32, 64, 4, 2, 16, kSilu, true, true, false, true, 1, kNoHint, kEvictLast},
