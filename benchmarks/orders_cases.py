@@ -22,13 +22,14 @@ from tuner.core.schedule import (
     Schedule,
     Tile,
     Tiling,
+    WaitPosition,
 )
 from tuner.core.space import Space
 from tuner.core.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
 
 D_IN, D_HIDDEN = PLAIN["llama3-8b"]
 #: Orderings of a tiling, at most.
-NUM_ORDERINGS = 26
+NUM_ORDERINGS = 30
 #: Of the draw that fills them up.
 SEED = 0
 
@@ -57,6 +58,9 @@ SYNCS = (
 )
 #: (assignment, eighths of a partition).
 DEALS = ((Assignment.STATIC, 0), (Assignment.SHARES, 0), (Assignment.TICKET, 0), (Assignment.STATIC, 4))
+
+#: Percent of the ring that is filled ahead of a wait, beside all of it.
+RUN_AHEADS = (0, 50)
 
 #: Rows -> tilings of the engine `mma`, which offers none by arithmetic: (m, n, k) per op, stages, warps.
 _MMA = {
@@ -155,6 +159,9 @@ def _changes(base: Ordering) -> Iterator[Ordering]:
     yield from (replace(base, granularity=sync, sync_width=width) for sync, width in SYNCS)
     yield from (replace(base, assignment=assignment, partition=part) for assignment, part in DEALS)
     yield replace(base, part_major=True)
+    yield from (replace(base, run_ahead=percent) for percent in RUN_AHEADS)
+    for sync, width in SYNCS:
+        yield replace(base, granularity=sync, sync_width=width, wait_position=WaitPosition.SLICE)
 
 
 def _combinations(base: Ordering) -> Iterator[Ordering]:

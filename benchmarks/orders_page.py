@@ -27,7 +27,7 @@ KINDS = {
     "row_major": ("#111", "row-major"),
     "raster": ("#1f6feb", "another raster"),
     "merge": ("#d9822b", "another merge"),
-    "signal": ("#2da44e", "other signals"),
+    "signal": ("#2da44e", "other signals or waits"),
     "deal": ("#cf222e", "dealt otherwise"),
     "several": ("#a0a0a0", "several of these"),
 }
@@ -151,7 +151,7 @@ def _short(ordering: str, row_major: str) -> str:
 def singles(rows: Sequence[Row]) -> list[str]:
     """Markdown: the fastest and the slowest of the orderings that differ from row-major order in one axis; row-major
     order's time over theirs."""
-    lines = ["| pair | m | raster | merge | signals | deal | tiling |", "|" + " --- |" * 7]
+    lines = ["| pair | m | raster | merge | signals, waits | deal | tiling |", "|" + " --- |" * 7]
     for row in rows:
         base = row["row_major"]["ordering"]
         base_us = next(one["us"] for one in row["orderings"] if one["ordering"] == base)
