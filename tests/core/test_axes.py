@@ -10,13 +10,14 @@ import pytest
 
 from tests.core.cases import chain_of_three, small_gpu, tiling
 from tests.covering import covering_sample
+from tuner.core.axes import RUN_AHEADS
 from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.launches import plans_for
 from tuner.core.legality import estimated_resources
 from tuner.core.offers_ordering import DEALS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.order import make_plan
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import InterleaveKind, Ordering, Raster, RasterKind, Schedule, Tiling
+from tuner.core.schedule import InterleaveKind, Ordering, Raster, RasterKind, Schedule, Tiling, WaitPosition
 from tuner.core.simulate import simulate
 from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
@@ -40,6 +41,8 @@ def axes(ordering: Ordering) -> tuple[Hashable, ...]:
         ordering.rasters[0],
         ordering.interleave,
         (ordering.granularity, ordering.sync_width),
+        ordering.wait_position,
+        ordering.run_ahead,
         (ordering.assignment, ordering.partition),
         (ordering.ctas_per_sm, ordering.reserved_sms),
     )
@@ -58,7 +61,7 @@ def test_every_pair_of_values_is_proven_and_computes_the_product(workload: Workl
     for seed, ordering in enumerate(covering(workload)):
         schedule = Schedule(tiling=tiles_of(workload), ordering=ordering)
         (verified,) = plans_for(workload, GPU, Candidate(plan_kind=PlanKind.FUSED, schedule=schedule))
-        if seed % 4 == 0:  # all are proven and timed; a sample is run, which takes longer
+        if seed % 8 == 0:  # all are proven and timed; a sample is run, which takes longer
             outputs = interpret(verified.plan, verified.graph, tensors, random.Random(seed))
             for name, matrix in wanted.items():
                 np.testing.assert_allclose(outputs[name], matrix, err_msg=str(ordering))
@@ -69,7 +72,7 @@ def test_every_offered_value_is_legal_somewhere() -> None:
     seen: set[Hashable] = set()
     for workload in (PAIR, BESIDE):
         seen.update(value for ordering in covering(workload) for value in axes(ordering))
-    assert {*RASTERS, *SYNCS, *DEALS} - seen == set()
+    assert {*RASTERS, *SYNCS, *DEALS, *WaitPosition, *RUN_AHEADS[:2]} - seen == set()
     assert set(INTERLEAVES) - seen == set()
 
 

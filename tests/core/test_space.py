@@ -16,7 +16,7 @@ from tuner.core.legality import check_schedule
 from tuner.core.offers_ordering import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.order import make_plan
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Engine, Granularity, InterleaveKind, Ordering, Schedule, Tile, Tiling
+from tuner.core.schedule import Engine, Granularity, InterleaveKind, Ordering, Schedule, Tile, Tiling, WaitPosition
 from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
 from tuner.core.workload import Workload, ffn_pair, independent_pair
@@ -56,6 +56,7 @@ def offered_ordering(num_ops: int, rng: random.Random) -> Ordering:
         partition=partition,
         ctas_per_sm=ctas_per_sm,
         reserved_sms=reserved_sms,
+        wait_position=rng.choice(tuple(WaitPosition)),
     )
 
 
@@ -77,11 +78,14 @@ def test_every_legal_ordering_is_another_plan_and_no_plan_is_lost(workload: Work
     graph = tile_graph(workload, tiling)
     legal: dict[bytes, list[Ordering]] = defaultdict(list)
     for ordering in space.orderings(tiling):
+        if ordering.run_ahead != 100:  # a word of its own, whatever the rest: see test_waits.py
+            continue
         legal[hashlib.sha256(make_plan(graph, ordering, gpu).words).digest()].append(ordering)
     doubles = [orderings for orderings in legal.values() if len(orderings) > 1]
     # On as many CTAs as tile rows, shares of one walk can be the strides of another: two deals, never one.
     assert all(len({ordering.assignment for ordering in same}) == len(same) for same in doubles)
-    assert len(doubles) < 10
+    plain = {"granularity": Granularity.ROW, "sync_width": 1, "wait_position": WaitPosition.TASK}
+    assert len({tuple(replace(ordering, **plain) for ordering in same) for same in doubles}) < 3
     rng = random.Random(0)
     for _ in range(1000):
         ordering = offered_ordering(len(workload.ops), rng)
@@ -176,7 +180,7 @@ def differences(a: Schedule, b: Schedule) -> set[str]:
         axes[f"raster{op}"] = a.ordering.rasters[op] != b.ordering.rasters[op]
     for field in ("num_stages", "num_warps", "weight_hint", "intermediate_hint"):
         axes[field] = getattr(a.tiling, field) != getattr(b.tiling, field)
-    for field in ("interleave", "ctas_per_sm", "reserved_sms", "part_major"):
+    for field in ("interleave", "ctas_per_sm", "reserved_sms", "part_major", "wait_position", "run_ahead"):
         axes[field] = getattr(a.ordering, field) != getattr(b.ordering, field)
     for first, second in (("granularity", "sync_width"), ("assignment", "partition")):
         axes[first] = any(getattr(a.ordering, field) != getattr(b.ordering, field) for field in (first, second))

@@ -38,9 +38,10 @@ def _is_plain(tiling: Tiling) -> bool:
 
 
 class Narrow(Space):
-    """Fewer tile sizes, splits and rings, so that every schedule can be simulated."""
+    """Fewer tile sizes, splits, rings and run-aheads, so that every schedule can be simulated."""
 
     tile_ks = (64, 128)
+    run_aheads = (100,)
 
     def tile_ns(self, op: int) -> tuple[int, ...]:
         return TILE_NS

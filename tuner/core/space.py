@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import product
-from math import prod
-from typing import overload
 
-from tuner.core.axes import deal_problem, interleave_problem, part_order_problem, raster_problem, sync_problem
+from tuner.core.axes import (
+    RUN_AHEADS,
+    deal_problem,
+    interleave_problem,
+    part_order_problem,
+    position_problem,
+    raster_problem,
+    run_ahead_problem,
+    sync_problem,
+)
 from tuner.core.engine_mma import STAGE_DEPTHS
 from tuner.core.gpu import Gpu
 from tuner.core.legality import (
@@ -28,8 +35,8 @@ from tuner.core.legality import (
 from tuner.core.merge import block_shapes, longest_first, merge_blocks
 from tuner.core.offers_ordering import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.offers_wgmma import WgmmaOffers
+from tuner.core.orderings import Choices, Deal, Merge, Orderings
 from tuner.core.schedule import (
-    Assignment,
     CacheHint,
     Engine,
     Granularity,
@@ -39,6 +46,7 @@ from tuner.core.schedule import (
     Schedule,
     Tile,
     Tiling,
+    WaitPosition,
 )
 from tuner.core.split import num_steps, num_tiles
 from tuner.core.tiles import TileGraph, tile_graph
@@ -66,85 +74,6 @@ def _useful(values: Sequence[int], size: int) -> tuple[int, ...]:
     return tuple(values[: enough + 1])
 
 
-#: (assignment, eighths of a partition, CTAs per SM, reserved SMs).
-_Deal = tuple[Assignment, int, int, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Merge:
-    """A legal interleave for tiles of some size, and the legal values of the axes that hang on it alone."""
-
-    interleave: Interleave
-    #: Per op.
-    rasters: tuple[tuple[Raster, ...], ...]
-    syncs: tuple[tuple[Granularity, int], ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Choices:
-    """Legal values per axis of the orderings that share an interleave; any combination is legal."""
-
-    merge: _Merge
-    deals: tuple[_Deal, ...]
-    #: Whether parts are swept.
-    sweeps: tuple[bool, ...]
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return (*map(len, self.merge.rasters), len(self.merge.syncs), len(self.deals), len(self.sweeps))
-
-    def ordering(self, index: int) -> Ordering:
-        digits = []
-        for size in reversed(self.sizes):
-            index, digit = divmod(index, size)
-            digits.append(digit)
-        *rasters, sync, deal, sweep = reversed(digits)
-        granularity, sync_width = self.merge.syncs[sync]
-        assignment, partition, ctas_per_sm, reserved_sms = self.deals[deal]
-        return Ordering(
-            rasters=tuple(values[digit] for values, digit in zip(self.merge.rasters, rasters, strict=True)),
-            interleave=self.merge.interleave,
-            granularity=granularity,
-            sync_width=sync_width,
-            assignment=assignment,
-            partition=partition,
-            ctas_per_sm=ctas_per_sm,
-            reserved_sms=reserved_sms,
-            part_major=self.sweeps[sweep],
-        )
-
-
-class Orderings(Sequence[Ordering]):
-    """The legal orderings of one tiling, made when indexed."""
-
-    def __init__(self, choices: tuple[_Choices, ...]) -> None:
-        self._choices = choices
-        self._counts = [prod(choice.sizes) for choice in choices]
-        self._count = sum(self._counts)
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> Ordering: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Ordering]: ...
-    def __getitem__(self, index: int | slice) -> Ordering | list[Ordering]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
-        for choice, count in zip(self._choices, self._counts, strict=True):
-            if index < count:
-                return choice.ordering(index)
-            index -= count
-        raise IndexError(index)
-
-    def draw(self, rng: random.Random) -> int:
-        """A random index: each interleave as likely as another, though some leave the rasters little choice."""
-        chosen = rng.randrange(len(self._counts))
-        return sum(self._counts[:chosen]) + rng.randrange(self._counts[chosen])
-
-
 class Space:
     """Every legal schedule made of the offered values.
 
@@ -152,14 +81,18 @@ class Space:
         IllegalSchedule: the GPU runs none.
     """
 
+    #: Offered percents of a ring that weights fill ahead of a wait, the plainest first.
+    run_aheads: tuple[int, ...] = RUN_AHEADS
+
     def __init__(self, workload: Workload, gpu: Gpu) -> None:
         if problem := gpu_problem(gpu):
             raise IllegalSchedule(problem)
         self.workload = workload
         self.gpu = gpu
         self._wgmma = WgmmaOffers(workload, gpu)
-        self._merges: dict[object, tuple[_Merge, ...]] = {}
-        self._deals: dict[object, tuple[_Deal, ...]] = {}
+        self._merges: dict[object, tuple[Merge, ...]] = {}
+        self._deals: dict[object, tuple[Deal, ...]] = {}
+        self._slices: dict[object, frozenset[tuple[Granularity, int]]] = {}
 
     @cached_property
     def tile_ms(self) -> tuple[int, ...]:
@@ -227,12 +160,19 @@ class Space:
             self._deals[sizes, grids] = tuple(self._legal_deals(graph, grids))
         whole = self._deals[sizes, grids]
         plain = tuple(deal for deal in whole if not deal[1])
+        run_aheads = tuple(value for value in self.run_aheads if run_ahead_problem(graph, value) is None)
+        slices = self._sliced_syncs(graph)
         choices = []
         for merge in self._merges_of(graph):
             is_plain = part_order_problem(graph, merge.interleave) is not None
             choices.append(
-                _Choices(
+                Choices(
                     merge=merge,
+                    syncs=(
+                        *((*sync, WaitPosition.TASK) for sync in merge.syncs),
+                        *((*sync, WaitPosition.SLICE) for sync in merge.syncs if sync in slices),
+                    ),
+                    run_aheads=run_aheads,
                     deals=whole if merge.interleave == Interleave() else plain,
                     sweeps=(False,) if is_plain else (False, True),
                 )
@@ -244,14 +184,14 @@ class Space:
         spare = (self.gpu.num_sms - graph.num_tasks_of(op) for op in graph.op_indices)
         return tuple(dict.fromkeys((*GRIDS, *((1, sms) for sms in spare if 0 < sms <= self.gpu.num_sms // SPARE_SMS))))
 
-    def _legal_deals(self, graph: TileGraph, grids: tuple[tuple[int, int], ...]) -> Iterator[_Deal]:
+    def _legal_deals(self, graph: TileGraph, grids: tuple[tuple[int, int], ...]) -> Iterator[Deal]:
         """Deals for producer first, the one interleave that may be partitioned."""
         for (assignment, partition), (ctas, reserved) in product(DEALS, grids):
             num_ctas = min(graph.num_tasks, ctas * (self.gpu.num_sms - reserved))
             if deal_problem(graph, Interleave(), assignment, partition, num_ctas) is None:
                 yield assignment, partition, ctas, reserved
 
-    def _merges_of(self, graph: TileGraph) -> tuple[_Merge, ...]:
+    def _merges_of(self, graph: TileGraph) -> tuple[Merge, ...]:
         """The legal interleaves for tiles of these sizes."""
         tiles, ops = graph.tiling.tiles, graph.op_indices
         key = (tuple((tile.m, tile.n) for tile in tiles), longest_first(self.workload, tiles, ops))
@@ -263,9 +203,18 @@ class Space:
                 blocks = merge_blocks(self.workload, tiles, ops, interleave)
                 rasters = tuple(_rasters(block_shapes(blocks, op)) for op in ops)
                 syncs = tuple(sync for sync in SYNCS if sync_problem(graph, interleave, *sync) is None)
-                merges.append(_Merge(interleave=interleave, rasters=rasters, syncs=syncs))
+                merges.append(Merge(interleave=interleave, rasters=rasters, syncs=syncs))
             self._merges[key] = tuple(merges)
         return self._merges[key]
+
+    def _sliced_syncs(self, graph: TileGraph) -> frozenset[tuple[Granularity, int]]:
+        """The signals that a task with these tiles can wait for slice by slice."""
+        tiling = graph.tiling
+        key = tuple((tile.n, tile.k, tiling.num_parts(op)) for op, tile in enumerate(tiling.tiles))
+        if key not in self._slices:
+            legal = (sync for sync in SYNCS if position_problem(graph, *sync, WaitPosition.SLICE) is None)
+            self._slices[key] = frozenset(legal)
+        return self._slices[key]
 
     @cached_property
     def num_schedules(self) -> int:
@@ -346,6 +295,8 @@ class Space:
             yield replace(ordering, rasters=rasters)
         yield from (replace(ordering, interleave=interleave) for interleave in INTERLEAVES)
         yield from (replace(ordering, granularity=sync, sync_width=width) for sync, width in SYNCS)
+        yield from (replace(ordering, wait_position=position) for position in WaitPosition)
+        yield from (replace(ordering, run_ahead=percent) for percent in self.run_aheads)
         yield replace(ordering, part_major=not ordering.part_major)
         yield from (replace(ordering, assignment=assignment, partition=part) for assignment, part in DEALS)
         ctas, reserved = zip(*self.grids(tile_graph(self.workload, schedule.tiling)), strict=True)
