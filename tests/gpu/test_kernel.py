@@ -11,7 +11,7 @@ from tests.gpu.helpers import fused, problem, run, schedule
 from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.offers_ordering import SYNCS
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Interleave, InterleaveKind, Ordering, Schedule
+from tuner.core.schedule import Interleave, InterleaveKind, Ordering, Raster, RasterKind, Schedule
 from tuner.core.space import Space
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 from workers.build import Builder
@@ -83,11 +83,17 @@ def test_every_ordering_is_right(session: Session, builder: Builder, gpu: Gpu, c
 
 def test_unequal_tile_heights_are_right(session: Session, builder: Builder, gpu: Gpu) -> None:
     asked = problem(ffn_pair(m=700, d_in=256, d_hidden=640, d_out=320))
-    for up, down in ((128, 64), (64, 128)):
+    for up, down, columns in ((128, 64, 128), (64, 128, 128), (128, 192, 64), (64, 192, 64)):
         for granularity, width in SYNCS:
-            tiles = ((up, 64, 64), (down, 128, 32))
+            tiles = ((up, 64, 64), (down, columns, 32))
             chosen = schedule(tiles, granularity=granularity, sync_width=width, warps=8)
             run(session, builder, gpu, asked, fused(chosen))
+
+
+def test_an_exact_path_is_right(session: Session, builder: Builder, gpu: Gpu) -> None:
+    rasters = (Raster(kind=RasterKind.EXACT, width=4),) * 2
+    chosen = schedule(((64, 64, 64), (64, 64, 64)), rasters=rasters)
+    run(session, builder, gpu, problem(ffn_pair(m=256, d_in=256, d_hidden=256, d_out=256)), fused(chosen))
 
 
 def test_independent_ops_share_one_launch(session: Session, builder: Builder, gpu: Gpu) -> None:

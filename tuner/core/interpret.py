@@ -123,12 +123,14 @@ def _launch(
     partial: dict[tuple[int, ...], dict[int, list[Matrix]]] = {}
     held = [_begin(plan, graph, queue or other) for queue, other in zip(queues, others, strict=True)]
     while any(task is not None for task in held):
-        ready = [cta for cta, task in enumerate(held) if task is not None and _is_ready(plan, task, signals, epoch)]
-        if not ready:
+        cta, task = -1, None
+        for cta in rng.sample(range(len(held)), len(held)):
+            task = held[cta]
+            if task is not None and _is_ready(plan, task, signals, epoch):
+                break
+        else:
             stuck = ", ".join(task_name(plan, graph, task.index) for task in held if task is not None)
             raise LivenessError("the plan deadlocks", f"none of these can go on: {stuck}")
-        cta = rng.choice(ready)
-        task = held[cta]
         assert task is not None
         _multiply(plan, graph, memory, task)
         if task.step < task.end:
