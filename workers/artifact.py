@@ -95,9 +95,9 @@ def _launch(index: int, plans: tuple[VerifiedPlan, ...], workload: Workload, can
     return {
         "ops": [workload.ops[op].name for op in plan.graph.op_indices],
         "plan": f"plan{index}.bin",
-        "grid": [plan.plan.num_ctas, 1, 1],
+        "grid": [plan.plan.num_ctas * schedule.tiling.cluster_size, 1, 1],
         "block": [schedule.tiling.num_threads, 1, 1],
-        "cluster": [1, 1, 1],
+        "cluster": [schedule.tiling.cluster_size, 1, 1],
         "cooperative": needs_co_residency(plan) and not programmatic,
         "programmatic_dependent_launch": programmatic,
         "dynamic_smem_bytes": dynamic_smem_bytes(workload, schedule.tiling),
@@ -147,7 +147,7 @@ def _gate(first: VerifiedPlan) -> dict[str, Any] | None:
         "kernel": GATE_NAME,
         "grid": [1, 1, 1],
         "block": [1, 1, 1],
-        "num_ctas": first.plan.num_ctas,
+        "num_ctas": first.plan.num_ctas * first.graph.tiling.cluster_size,
         "parameters": ["pointer: the workspace", "int32: num_ctas", "int64: spin_limit_cycles"],
         "meaning": "on the launch's stream, in front of it: ends when all CTAs of the first launch have started",
     }

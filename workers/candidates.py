@@ -66,6 +66,7 @@ def prepare(
         num_threads=schedule.tiling.num_threads,
         smem_bytes=ring_bytes + built.resources.static_smem_bytes,
         registers_per_thread=built.resources.registers_per_thread,
+        cluster_size=schedule.tiling.cluster_size,
     )
     plans = tuple(recheck(plan, resources) for plan in plans)
     work = Work(

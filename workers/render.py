@@ -9,11 +9,12 @@ from importlib.resources import files
 from string import Template
 
 from tuner import __version__
+from tuner.core.engine_wgmma import LINE_ELEMENTS
 from tuner.core.hints import hints_of
 from tuner.core.schedule import CacheHint, Engine, Tile, Tiling, warp_grid
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload
 from tuner.errors import IllegalSchedule
-from workers.tensor_maps import LINE_ELEMENTS, has_whole_lines
+from workers.tensor_maps import has_whole_lines
 
 _BASE_FILES = ("config.cuh", "ptx.cuh", "launch_args.cuh", "dependent_launch.cuh", "trace.cuh", "sync.cuh")
 _SHARED_FILES = ("activation.cuh", "fixup.cuh")
@@ -35,6 +36,7 @@ DEVICE_FILES = {
         *_BASE_FILES,
         *_SHARED_FILES,
         "config_wgmma.cuh",
+        "cluster.cuh",
         "ptx_hopper.cuh",
         "ring.cuh",
         "draws.cuh",
@@ -103,18 +105,21 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
         num_warps=tiling.num_threads // 32,
         num_ops=len(workload.ops),
         weight_hint=_HINTS[hints.weights],
+        cluster_m=tiling.cluster_m,
+        cluster_n=tiling.cluster_n,
+        cluster_dims=f" __cluster_dims__({tiling.cluster_size}, 1, 1)" if tiling.cluster_size > 1 else "",
         traced=str(traced).lower(),
         ops="\n".join(
             _op_config(
                 op, tile, tiling, (tiling.num_parts(index), _HINTS[hints.inputs[index]], _HINTS[hints.outputs[index]])
             )
-            for index, (op, tile) in enumerate(zip(workload.ops, tiling.tiles, strict=True))
+            for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True))
         ),
     )
     parts = [f"// ---- {name}\n{_inline(device_text(name))}" for name in DEVICE_FILES[tiling.engine]]
     parts[0] = _with_config(parts[0], config + _engine_config(workload, tiling))
     if tiling.engine is Engine.WGMMA:
-        widths = sorted({_wgmma_columns(op, tile) for op, tile in zip(workload.ops, tiling.tiles, strict=True)})
+        widths = sorted({_wgmma_columns(op, tile) for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True)})
         after = DEVICE_FILES[tiling.engine].index("wgmma.cuh") + 1
         parts[after:after] = [_wgmma_instruction(width, workload.dtype) for width in widths]
     return Template(device_text("unit.cu.in")).substitute(

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tuner.core.engine_wgmma import LINE_ELEMENTS, stage_slice
 from tuner.core.schedule import Tiling
 from tuner.core.workload import GemmOp, Workload
-
-#: Elements of a line.
-LINE_ELEMENTS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +38,13 @@ def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
     """The maps in the order in which the launch parameter holds them: every op's inputs, then every op's weights."""
     maps = []
     for operand in ("a", "w"):
-        for index, (op, tile) in enumerate(zip(workload.ops, tiling.tiles, strict=True)):
-            rows, box_rows = (op.m, tile.m) if operand == "a" else (op.weight_rows, tile.n)
+        for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True)):
+            rows, tile_rows = (op.m, tile.m) if operand == "a" else (op.weight_rows, tile.n)
+            sharers = tiling.cluster_n if operand == "a" else tiling.cluster_m
+            box_rows, box_lines = stage_slice(tile_rows, tile.k, sharers)
             row_bytes = op.k * workload.dtype.size_bytes
             by_line = has_whole_lines(op)
-            lines, lines_of_stage = op.k // LINE_ELEMENTS, tile.k // LINE_ELEMENTS
+            lines = op.k // LINE_ELEMENTS
             line_bytes = LINE_ELEMENTS * workload.dtype.size_bytes
             maps.append(
                 TensorMap(
@@ -52,7 +52,7 @@ def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
                     operand=operand,
                     dims=(LINE_ELEMENTS, rows, lines) if by_line else (op.k, rows),
                     strides_bytes=(row_bytes, line_bytes) if by_line else (row_bytes,),
-                    box=(LINE_ELEMENTS, box_rows, lines_of_stage) if by_line else (LINE_ELEMENTS, box_rows),
+                    box=(LINE_ELEMENTS, box_rows, box_lines) if by_line else (LINE_ELEMENTS, box_rows),
                 )
             )
     return tuple(maps)

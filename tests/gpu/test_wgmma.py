@@ -58,6 +58,7 @@ def schedule(
     raster: RasterKind = RasterKind.ROW,
     granularity: Granularity = Granularity.ROW,
     partition: int = 0,
+    cluster: tuple[int, int] = (1, 1),
     **ordering: Any,
 ) -> Schedule:
     tiling = Tiling(
@@ -65,9 +66,11 @@ def schedule(
         tiles=tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles),
         num_stages=stages,
         input_stages=input_stages,
-        num_warps=8 if max(m for m, _, _ in tiles) > 64 else 4,
+        num_warps=8 if max(m for m, _, _ in tiles) // cluster[0] > 64 else 4,
         split_k=split_k,
         window=window,
+        cluster_m=cluster[0],
+        cluster_n=cluster[1],
     )
     chosen = Ordering(
         rasters=(Raster(kind=raster),) * len(tiles),

@@ -31,15 +31,18 @@ def tiling(
     input_stages: int,
     split_k: tuple[int, ...] = (),
     window: int = 0,
+    cluster: tuple[int, int] = (1, 1),
 ) -> Tiling:
     return Tiling(
         engine=Engine.WGMMA,
         tiles=tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles),
         num_stages=stages,
         input_stages=input_stages,
-        num_warps=8 if max(m for m, _, _ in tiles) > 64 else 4,
+        num_warps=8 if max(m for m, _, _ in tiles) // cluster[0] > 64 else 4,
         split_k=split_k,
         window=window,
+        cluster_m=cluster[0],
+        cluster_n=cluster[1],
     )
 
 
@@ -55,6 +58,14 @@ CASES = [
     (GATED, tiling(((64, 64, 128), (64, 128, 64)), 5, 4, (2, 4))),
     (GATED, tiling(((128, 128, 64), (128, 256, 64)), 4, 4)),
     (RAGGED, tiling(((128, 176, 64), (128, 128, 64)), 4, 4, (1, 4))),
+    (PAIR, tiling(((16, 56, 128), (16, 24, 256)), 8, 4, (1, 2))),
+    (GATED, tiling(((64, 56, 128), (64, 24, 64)), 5, 4)),
+    (PAIR, tiling(((64, 224, 128), (64, 256, 64)), 4, 4, (1, 2), 2, (1, 2))),
+    (PAIR, tiling(((128, 448, 64), (128, 512, 64)), 4, 4, (1, 2), cluster=(1, 2))),
+    (PAIR, tiling(((256, 256, 64), (256, 256, 64)), 4, 4, cluster=(2, 1))),
+    (PAIR, tiling(((256, 512, 64), (256, 512, 64)), 4, 4, cluster=(2, 2))),
+    (GATED, tiling(((64, 256, 128), (64, 256, 64)), 5, 4, (2, 4), cluster=(1, 4))),
+    (RAGGED, tiling(((128, 352, 64), (128, 256, 64)), 4, 4, (1, 4), cluster=(1, 2))),
 ]
 
 
@@ -98,11 +109,13 @@ def test_a_source_has_an_instruction_for_each_width_and_no_other() -> None:
 
 
 @pytest.mark.parametrize(
-    "field", ["window", "input_stages", "num_stages", "split_k", "weight_hint", "intermediate_hint"]
+    "field",
+    ["window", "input_stages", "num_stages", "split_k", "weight_hint", "intermediate_hint", "cluster_m", "cluster_n"],
 )
 def test_every_axis_of_the_engine_changes_the_source(field: str) -> None:
     hints = {"weight_hint": CacheHint.NORMAL, "intermediate_hint": CacheHint.NORMAL}
-    values: dict[str, object] = {"window": 5, "input_stages": 5, "num_stages": 8, "split_k": (1, 2), **hints}
+    rings: dict[str, object] = {"window": 5, "input_stages": 5, "num_stages": 8, "split_k": (1, 2)}
+    values = {**rings, **hints, "cluster_m": 2, "cluster_n": 2}
     chosen = CASES[2][1]
     changed = Tiling(**{**{f: getattr(chosen, f) for f in chosen.__dataclass_fields__}, field: values[field]})
     assert render(PAIR, changed).splitlines()[6:] != render(PAIR, chosen).splitlines()[6:]
@@ -118,6 +131,31 @@ def test_maps_have_lines_of_their_own_where_rows_are_whole_lines() -> None:
     assert ragged[0, "a"].dims == (520, 200)
     assert ragged[0, "a"].strides_bytes == (1040,)
     assert ragged[0, "a"].box == (64, 128)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "depth", "inputs", "weights"),
+    [
+        ((1, 1), 128, (64, 64, 2), (64, 256, 2)),
+        ((1, 2), 128, (64, 64, 1), (64, 128, 2)),
+        ((1, 4), 128, (64, 32, 1), (64, 64, 2)),
+        ((1, 4), 64, (64, 16, 1), (64, 64, 1)),
+        ((2, 1), 64, (64, 32, 1), (64, 128, 1)),
+        ((2, 2), 256, (64, 32, 2), (64, 128, 2)),
+    ],
+)
+def test_a_cta_of_a_cluster_brings_a_slice_of_each_stage(
+    cluster: tuple[int, int], depth: int, inputs: tuple[int, ...], weights: tuple[int, ...]
+) -> None:
+    maps = tensor_maps(PAIR, tiling(((64, 256, depth), (64, 256, 64)), 2, 2, cluster=cluster))
+    assert (maps[0].box, maps[2].box) == (inputs, weights)
+    assert maps[0].dims == (64, 512, 64)
+
+
+def test_a_source_with_clusters_says_so_to_the_launch_and_no_other_does() -> None:
+    cluster = render(PAIR, tiling(((64, 256, 64), (64, 256, 64)), 2, 2, cluster=(2, 2)))
+    assert "#define TUNER_CLUSTER_DIMS __cluster_dims__(4, 1, 1)\n" in cluster
+    assert "#define TUNER_CLUSTER_DIMS\n" in render(PAIR, CASES[0][1])
 
 
 def test_a_gated_op_s_weights_come_in_two_boxes() -> None:

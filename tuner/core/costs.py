@@ -127,7 +127,7 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, panels: Panels) -> OpCos
         for last in parts[-2:]:  # the last part, and the whole tile
             panel, num_bytes = last.w_panels[col][-1]
             last.w_panels[col][-1] = (panel, num_bytes + extent * op.rows_per_column * size)
-    out_panels, product = _out_panels(graph, op_index, panels), product_tile(op, tile)
+    out_panels, product = _out_panels(graph, op_index, panels), product_tile(op, graph.tiling.cta_tiles[op_index])
     return OpCosts(
         parts=parts,
         out_panels=out_panels,
@@ -179,7 +179,7 @@ def _steps_in_flight(tiling: Tiling) -> int:
 def _step_us(graph: TileGraph, op_index: int, gpu: Gpu) -> float:
     """Time of one k-step on the SM's own units: the slowest of them, at the share of its rate that is attained."""
     tiling, op = graph.tiling, graph.workload.ops[op_index]
-    tile, size = product_tile(op, tiling.tiles[op_index]), graph.workload.dtype.size_bytes
+    tile, size = product_tile(op, tiling.cta_tiles[op_index]), graph.workload.dtype.size_bytes
     us_per_flop, bytes_of_a_row = 1e6 * gpu.num_sms / gpu.tensor_flops_per_s, tile.k * size
     port_us = (tile.m + tile.n) * bytes_of_a_row / L2_BYTES_PER_CLOCK / gpu.clock_mhz
     if tiling.engine is Engine.WGMMA:

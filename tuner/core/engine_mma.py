@@ -65,6 +65,8 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
             return problem
     if not 2 <= tiling.num_stages <= MAX_STAGES:
         return f"{tiling.num_stages} stages: use 2 to {MAX_STAGES}"
+    if tiling.cluster_size > 1:
+        return f"clusters of {tiling.cluster_m} x {tiling.cluster_n} CTAs: the mma engine has none, say 1 and 1"
     if tiling.input_stages or tiling.window:
         return f"{tiling.input_stages} input stages, window {tiling.window}: the mma engine has one ring, say 0 and 0"
     return _spill_problem(workload, tiling)

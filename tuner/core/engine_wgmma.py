@@ -9,7 +9,7 @@ import numpy as np
 
 from tuner.core.gpu import Gpu
 from tuner.core.schedule import Tile, Tiling
-from tuner.core.tiles import product_tile, product_tiles
+from tuner.core.tiles import product_tile
 from tuner.core.workload import GemmOp, Workload
 
 #: Not the next architecture's: the instructions are those of sm_90a alone.
@@ -25,15 +25,18 @@ COLUMNS = 8
 #: Columns of one instruction.
 MAX_PRODUCT_COLUMNS = 256
 #: Whole lines of the 128-byte swizzle.
-LINE_BYTES = 128
+LINE_BYTES, LINE_ELEMENTS = 128, 64
 STAGE_DEPTHS = (64, 128, 256, 512)
 NUM_WARPS = (4, 8)
 WARPS_PER_GROUP, THREADS_PER_GROUP = 4, 128
 MAX_STAGES = 16
 MAX_INPUT_STAGES = 12
+#: CTAs of a cluster along m, along n, and in all.
+CLUSTER_EDGES = (1, 2, 4)
+MAX_CLUSTER_SIZE = 4
 #: fp32 sums of one thread; with more there are too few registers for the rest.
 MAX_ACCUMULATORS = 128
-#: With two warpgroups, adding up parts and a bias spilled beside more sums.
+#: With two warpgroups, adding up parts spilled beside more sums where there is a bias, or weights are shared.
 MAX_ACCUMULATORS_TO_ADD = 112
 #: CTAs, one per SM, whose first tasks the launch parameter has room for.
 MAX_SMS = 160
@@ -64,8 +67,9 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
 
 
 def stage_bytes(workload: Workload, tiling: Tiling) -> tuple[int, int]:
-    """A stage of the inputs' ring and one of the weights', bytes: each as large as the op that needs most."""
-    tiles, size = product_tiles(workload, tiling), workload.dtype.size_bytes
+    """A stage of a CTA's inputs' ring and one of its weights', bytes: each as large as the op that needs most."""
+    size = workload.dtype.size_bytes
+    tiles = [product_tile(op, tile) for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True)]
     return max(tile.m * tile.k for tile in tiles) * size, max(tile.n * tile.k for tile in tiles) * size
 
 
@@ -110,9 +114,13 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why the tiling cannot be compiled."""
     if tiling.num_warps not in NUM_WARPS:
         return f"{tiling.num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
-    for op, tile in zip(workload.ops, tiling.tiles, strict=True):
-        if problem := tile_problem(op, tile, num_groups(tiling)):
-            return problem
+    if problem := _cluster_problem(workload, tiling):
+        return problem
+    for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
+        if problem := tile_problem(op, tile, num_groups(tiling)) or _slice_problem(tile, tiling):
+            return problem + (
+                f" (of one CTA of {tiling.cluster_m}x{tiling.cluster_n})" if tiling.cluster_size > 1 else ""
+            )
     if not 2 <= tiling.num_stages <= MAX_STAGES:
         return f"{tiling.num_stages} stages of weights: use 2 to {MAX_STAGES}"
     if not 2 <= tiling.input_stages <= MAX_INPUT_STAGES:
@@ -122,20 +130,56 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     return _reach_problem(workload, tiling) or _spill_problem(workload, tiling)
 
 
+def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why there are no such clusters."""
+    edges = tiling.cluster_m, tiling.cluster_n
+    if any(edge not in CLUSTER_EDGES for edge in edges) or tiling.cluster_size > MAX_CLUSTER_SIZE:
+        known = ", ".join(map(str, CLUSTER_EDGES))
+        return f"clusters of {edges[0]} x {edges[1]} CTAs: use {known} along m and n, up to {MAX_CLUSTER_SIZE} in all"
+    for tile in tiling.tiles:
+        if tile.m % edges[0] or tile.n % edges[1]:
+            return f"tile {tile}: {edges[0]} x {edges[1]} CTAs cannot cut it into equal parts"
+    return None
+
+
+def stage_slice(rows: int, k: int, sharers: int) -> tuple[int, int]:
+    """Rows, and lines of them, that each of the CTAs that share a stage of `rows` rows brings of it: some of its lines,
+    or some rows of one line."""
+    lines = k // LINE_ELEMENTS
+    line_parts = min(lines, sharers)
+    return rows // (sharers // line_parts), lines // line_parts
+
+
+def _slice_problem(tile: Tile, tiling: Tiling) -> str | None:
+    """Why the CTAs that share a stage cannot bring a slice of it each."""
+    for what, rows, sharers in (("inputs", tile.m, tiling.cluster_n), ("weights", tile.n, tiling.cluster_m)):
+        own, lines = stage_slice(rows, tile.k, sharers)
+        if own * lines * sharers * LINE_ELEMENTS != rows * tile.k or own % COLUMNS:
+            return (
+                f"tile {tile}: {sharers} CTAs share its {what}, {rows} rows of {tile.k // LINE_ELEMENTS} lines: "
+                f"each must bring whole lines, or a multiple of {COLUMNS} rows of one"
+            )
+    return None
+
+
 def _reach_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why the tensor cores would read what is no shared memory of the kernel's."""
     behind = tiling.num_stages * stage_bytes(workload, tiling)[1]
-    if (beyond := max((BLOCK_ROWS - tile.m) * LINE_BYTES for tile in tiling.tiles)) > behind:
+    if (beyond := max((BLOCK_ROWS - tile.m) * LINE_BYTES for tile in tiling.cta_tiles)) > behind:
         return f"a low tile is read as {BLOCK_ROWS} rows, {beyond} bytes into the weights' ring, which has {behind}"
     return None
 
 
 def _spill_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why the compiler would spill registers."""
-    for index, (op, tile) in enumerate(zip(workload.ops, tiling.tiles, strict=True)):
+    for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True)):
         held, most = num_accumulators(op, tile, num_groups(tiling)), MAX_ACCUMULATORS_TO_ADD
-        if op.bias and tiling.num_parts(index) > 1 and num_groups(tiling) > 1 and held > most:
+        if held <= most or tiling.num_parts(index) == 1 or num_groups(tiling) == 1:
+            continue
+        if op.bias:
             return f"tile {tile}: {held} sums a thread spill where parts and a bias are added: use at most {most}"
+        if tiling.cluster_m > 1:
+            return f"tile {tile}: {held} sums a thread spill where CTAs share weights and add parts: use at most {most}"
     return None
 
 

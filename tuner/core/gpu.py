@@ -9,6 +9,12 @@ from tuner.errors import InvalidInput
 SIMULATED_PREFIX = "simulated:"
 
 
+#: SMs of a TPC, and of a GPC of an H100 or H200, at least and at most.
+#: Source: NVIDIA H100 Tensor Core GPU Architecture white paper: up to 9 TPCs in a GPC; SXM5 boards have 66 in 8.
+SMS_PER_TPC = 2
+MIN_SMS_PER_GPC, MAX_SMS_PER_GPC = 16, 18
+
+
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
     """One GPU model. Rates are the data sheet's dense ones, not measurements."""
@@ -39,6 +45,15 @@ class Gpu:
     tensor_flops_per_s: float
     #: Boost clock, MHz.
     clock_mhz: int
+
+    def num_clusters(self, cluster_size: int, reserved_sms: int = 0) -> int:
+        """Clusters of so many CTAs, one CTA per SM, that are resident at once beside the reserved SMs; the driver may
+        tell more of a card. A cluster lies in one GPC."""
+        free = self.num_sms - reserved_sms
+        if cluster_size <= SMS_PER_TPC:
+            return free // cluster_size
+        num_gpcs = -(-self.num_sms // MAX_SMS_PER_GPC)
+        return min(free // cluster_size, num_gpcs * (MIN_SMS_PER_GPC // cluster_size))
 
     @property
     def arch(self) -> str:

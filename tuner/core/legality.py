@@ -61,6 +61,7 @@ def estimated_resources(workload: Workload, tiling: Tiling) -> Resources:
         num_threads=tiling.num_threads,
         smem_bytes=dynamic_smem_bytes(workload, tiling),
         registers_per_thread=estimated_registers(workload, tiling),
+        cluster_size=tiling.cluster_size,
     )
 
 
@@ -104,17 +105,19 @@ def grid_problem(num_tasks: int, resources: Resources, gpu: Gpu, ctas_per_sm: in
     """Why there is no such grid, or which plainer numbers give it."""
     if not 1 <= ctas_per_sm <= MAX_CTAS_PER_SM:
         return f"{ctas_per_sm} CTAs per SM: use 1 to {MAX_CTAS_PER_SM}"
-    if not 0 <= reserved_sms < gpu.num_sms:
-        return f"{reserved_sms} reserved SMs of {gpu.num_sms}: use 0 to {gpu.num_sms - 1}"
-    size = min(num_tasks, ctas_per_sm * (gpu.num_sms - reserved_sms))
+    cluster = resources.cluster_size
+    if not 0 <= reserved_sms <= gpu.num_sms - cluster:
+        return f"{reserved_sms} reserved SMs of {gpu.num_sms}: use 0 to {gpu.num_sms - cluster}"
+    size = min(num_tasks, ctas_per_sm * gpu.num_clusters(cluster, reserved_sms))
     plain = next(
         (ctas, reserved)
         for ctas in range(1, ctas_per_sm + 1)
-        for reserved in (0, max(0, gpu.num_sms - size // ctas), reserved_sms)
-        if min(num_tasks, ctas * (gpu.num_sms - reserved)) == size
+        for reserved in (0, max(0, gpu.num_sms - size * cluster // ctas), reserved_sms)
+        if min(num_tasks, ctas * gpu.num_clusters(cluster, reserved)) == size
     )
     if plain != (ctas_per_sm, reserved_sms):
-        given = f"{ctas_per_sm} CTAs per SM less {reserved_sms} SMs is a grid of {size} CTAs for {num_tasks} tasks"
+        what = "CTAs" if cluster == 1 else f"clusters of {cluster} CTAs"
+        given = f"{ctas_per_sm} CTAs per SM less {reserved_sms} SMs is a grid of {size} {what} for {num_tasks} tasks"
         return f"{given}: say {plain[0]} per SM less {plain[1]}"
     return residency_problem(resources, gpu, ctas_per_sm)
 
@@ -177,6 +180,6 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
             ordering.interleave,
             ordering.assignment,
             ordering.partition,
-            grid_size(graph.num_tasks, ordering, gpu),
+            grid_size(graph.num_tasks, ordering, gpu, schedule.tiling.cluster_size),
         )
     )

@@ -72,7 +72,7 @@ def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
     first op waits for nobody, so its tasks may come before all others: the table stays a linear extension.
     """
     ops, rows, cols, parts = parted(graph, global_order(graph, ordering), part_major=ordering.part_major)
-    num_ctas = grid_size(graph.num_tasks, ordering, gpu)
+    num_ctas = grid_size(graph.num_tasks, ordering, gpu, graph.tiling.cluster_size)
     is_first = ops == ops.min()
     steals = ordering.assignment is Assignment.STEALING and num_ctas > 1 and not is_first.all()
     if steals:
@@ -144,9 +144,9 @@ def plan_of(
     )
 
 
-def grid_size(num_tasks: int, ordering: Ordering, gpu: Gpu) -> int:
-    """CTAs of the persistent grid."""
-    return max(1, min(num_tasks, ordering.ctas_per_sm * (gpu.num_sms - ordering.reserved_sms)))
+def grid_size(num_tasks: int, ordering: Ordering, gpu: Gpu, cluster_size: int) -> int:
+    """CTAs of the persistent grid, or its clusters: a task has one to itself."""
+    return max(1, min(num_tasks, ordering.ctas_per_sm * gpu.num_clusters(cluster_size, ordering.reserved_sms)))
 
 
 def num_first_ctas(num_ctas: int, partition: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -68,6 +68,9 @@ class Tiling:
     window: int = 0
     #: Parts per op into which the k-steps of each of its tiles are split, >= 1 each; empty where no op is split.
     split_k: tuple[int, ...] = ()
+    #: CTAs of a cluster along m and along n, 1, 2 or 4; together they compute one task's tile. For wgmma.
+    cluster_m: int = 1
+    cluster_n: int = 1
     #: What the L2 is told about weights.
     weight_hint: CacheHint = CacheHint.DEFAULT
     #: What it is told about the output of an op that another one reads, where it is stored and where it is read.
@@ -77,6 +80,16 @@ class Tiling:
     def num_threads(self) -> int:
         """Threads per CTA: those that multiply, and for wgmma the warpgroup that copies."""
         return 32 * self.num_warps + (COPYING_THREADS if self.engine is Engine.WGMMA else 0)
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs of a cluster; what a plan calls a CTA is a cluster."""
+        return self.cluster_m * self.cluster_n
+
+    @property
+    def cta_tiles(self) -> tuple[Tile, ...]:
+        """What one CTA computes of each op's tile."""
+        return tuple(replace(t, m=t.m // self.cluster_m, n=t.n // self.cluster_n) for t in self.tiles)
 
     @property
     def stages_ahead(self) -> int:
@@ -92,7 +105,10 @@ class Tiling:
         inputs = f" i{self.input_stages}" if self.input_stages else ""
         window = f" window{self.window}" if self.window else ""
         split = f" split{'+'.join(map(str, self.split_k))}" if self.split_k else ""
-        return f"{self.engine} {tiles} s{self.num_stages}{inputs}{window} w{self.num_warps}{split}{self._hints}"
+        cluster = f" cluster{self.cluster_m}x{self.cluster_n}" if self.cluster_size > 1 else ""
+        return (
+            f"{self.engine} {tiles} s{self.num_stages}{inputs}{window} w{self.num_warps}{split}{cluster}{self._hints}"
+        )
 
     @property
     def _hints(self) -> str:
@@ -264,9 +280,13 @@ _LATER_TILING: dict[str, Any] = {
     "input_stages": 0,
     "window": 0,
     "split_k": (),
+    "cluster_m": 1,
+    "cluster_n": 1,
     "weight_hint": CacheHint.DEFAULT,
     "intermediate_hint": CacheHint.DEFAULT,
 }
+#: Those of them that are counts.
+_LATER_COUNTS = ("input_stages", "window", "cluster_m", "cluster_n")
 _LATER_ORDERING: dict[str, Any] = {
     "sync_width": 1,
     "partition": 0,
@@ -314,7 +334,7 @@ class Schedule:
                 tiles=tuple(Tile(**tile) for tile in tiling["tiles"]),
                 num_stages=tiling["num_stages"],
                 num_warps=tiling["num_warps"],
-                **{name: tiling[name] for name in ("input_stages", "window") if name in tiling},
+                **{name: tiling[name] for name in _LATER_COUNTS if name in tiling},
                 split_k=tuple(tiling.get("split_k", ())),
                 weight_hint=CacheHint(tiling.get("weight_hint", CacheHint.DEFAULT)),
                 intermediate_hint=CacheHint(tiling.get("intermediate_hint", CacheHint.DEFAULT)),

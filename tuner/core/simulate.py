@@ -137,11 +137,11 @@ class _Machine:
     def __init__(self, graph: TileGraph, gpu: Gpu) -> None:
         panels = Panels()
         self.costs = {op: op_costs(graph, op, gpu, panels) for op in graph.op_indices}
-        self.num_sms = gpu.num_sms
+        self.num_sms = gpu.num_clusters(graph.tiling.cluster_size)  # that compute a task each
         self.us_per_byte = 1e6 / (gpu.dram_bytes_per_s * DRAM_EFFICIENCY)
         self.l2 = L2(gpu.l2_bytes)
         self.dram_free_us = 0.0
-        self.sm_free_us = [0.0] * gpu.num_sms
+        self.sm_free_us = [0.0] * self.num_sms
         self.dram_bytes = self.l2_hit_bytes = 0
         self._ahead: dict[int, _Ahead] = {}
         self._keep_last_launch(graph, gpu)
@@ -230,7 +230,7 @@ def simulate(plan: VerifiedPlan) -> Timeline:
     # CTAs that do not fit at once would start when others leave, which is when no ticket is left.
     num_ctas = words.num_ctas
     if words.assignment == TICKET:
-        num_ctas = min(num_ctas, gpu.num_sms * occupancy(plan.resources, gpu))
+        num_ctas = min(num_ctas, machine.num_sms * occupancy(plan.resources, gpu))
     take_us = 0.0 if words.assignment == STATIC else TICKET_US
     tiles: list[Tile] = [(op, row, col) for op, row, col in words.tasks[:, :3].tolist()]
     parts = np.where(words.tasks[:, 7] > 0, words.tasks[:, 6], -1).tolist()

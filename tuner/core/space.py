@@ -156,9 +156,9 @@ class Space:
             grid for grid in self.grids(graph) if grid_problem(graph.num_tasks, resources, self.gpu, *grid) is None
         )
         sizes = tuple(map(graph.num_tasks_of, graph.op_indices))
-        if (sizes, grids) not in self._deals:
-            self._deals[sizes, grids] = tuple(self._legal_deals(graph, grids))
-        whole = self._deals[sizes, grids]
+        if (key := (sizes, grids, tiling.cluster_size)) not in self._deals:
+            self._deals[key] = tuple(self._legal_deals(graph, grids))
+        whole = self._deals[key]
         plain = tuple(deal for deal in whole if not deal[1])
         run_aheads = tuple(value for value in self.run_aheads if run_ahead_problem(graph, value) is None)
         slices = self._sliced_syncs(graph)
@@ -181,13 +181,13 @@ class Space:
 
     def grids(self, graph: TileGraph) -> tuple[tuple[int, int], ...]:
         """(CTAs per SM, reserved SMs): the usual ones, and those that give every task of an op a CTA of its own."""
-        spare = (self.gpu.num_sms - graph.num_tasks_of(op) for op in graph.op_indices)
+        spare = (self.gpu.num_sms - graph.tiling.cluster_size * graph.num_tasks_of(op) for op in graph.op_indices)
         return tuple(dict.fromkeys((*GRIDS, *((1, sms) for sms in spare if 0 < sms <= self.gpu.num_sms // SPARE_SMS))))
 
     def _legal_deals(self, graph: TileGraph, grids: tuple[tuple[int, int], ...]) -> Iterator[Deal]:
         """Deals for producer first, the one interleave that may be partitioned."""
         for (assignment, partition), (ctas, reserved) in product(DEALS, grids):
-            num_ctas = min(graph.num_tasks, ctas * (self.gpu.num_sms - reserved))
+            num_ctas = min(graph.num_tasks, ctas * self.gpu.num_clusters(graph.tiling.cluster_size, reserved))
             if deal_problem(graph, Interleave(), assignment, partition, num_ctas) is None:
                 yield assignment, partition, ctas, reserved
 

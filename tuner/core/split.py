@@ -39,8 +39,8 @@ def _split_ops(workload: Workload, tiling: Tiling) -> Iterator[tuple[int, int]]:
 
 
 def num_split_tiles(workload: Workload, tiling: Tiling) -> int:
-    """Tiles that are split, of all ops: each has a counter of the parts that have arrived."""
-    return sum(tiles for tiles, _ in _split_ops(workload, tiling))
+    """Tiles of CTAs that are split, of all ops: each has a counter of the parts that have arrived."""
+    return sum(tiles for tiles, _ in _split_ops(workload, tiling)) * tiling.cluster_size
 
 
 def slot_bytes(workload: Workload, tiling: Tiling) -> int:

@@ -23,7 +23,7 @@ def make_parts(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[Plan, Pl
     ordering = replace(ordering, interleave=Interleave(), partition=0)
     order = parted(graph, global_order(graph, ordering), part_major=ordering.part_major)
     is_first = order[0] == graph.op_indices[0]
-    sizes = [grid_size(int(mine.sum()), ordering, gpu) for mine in (is_first, ~is_first)]
+    sizes = [grid_size(int(mine.sum()), ordering, gpu, graph.tiling.cluster_size) for mine in (is_first, ~is_first)]
     queue: Ints = np.empty(is_first.size, dtype=np.int64)
     queue[is_first] = deal(order[0][is_first], sizes[0], ordering)
     queue[~is_first] = sizes[0] + deal(order[0][~is_first], sizes[1], ordering)

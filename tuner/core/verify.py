@@ -35,6 +35,8 @@ class Resources:
     smem_bytes: int
     #: 32-bit registers of a thread.
     registers_per_thread: int
+    #: CTAs of a cluster, which a plan calls a CTA.
+    cluster_size: int = 1
 
     @property
     def registers_per_cta(self) -> int:
@@ -224,8 +226,10 @@ def check_resources(plan: Plan, resources: Resources, gpu: Gpu, *, is_part: bool
     )
     if fewest < 1:
         raise ResourceError("a CTA does not fit", needs)
-    if plan.needs_all_ctas and not is_part and plan.num_ctas > gpu.num_sms * fewest:
+    resident, size = gpu.num_clusters(resources.cluster_size) * fewest, resources.cluster_size
+    if plan.needs_all_ctas and not is_part and plan.num_ctas > resident:
+        what = "CTAs" if size == 1 else f"clusters of {size} CTAs"
         raise ResourceError(
             "queues and stealing need every CTA resident",
-            f"the grid has {plan.num_ctas} CTAs, {gpu.num_sms} SMs hold {gpu.num_sms * fewest}; {needs}",
+            f"the grid has {plan.num_ctas} {what}, {gpu.num_sms} SMs hold {resident}; {needs}",
         )

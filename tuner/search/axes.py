@@ -42,6 +42,8 @@ def distributions(num_ops: int) -> dict[str, BaseDistribution]:
         "num_warps": IntDistribution(1, 32),
         "input_stages": IntDistribution(0, 64),
         "window": IntDistribution(0, 64),
+        "cluster_m": IntDistribution(1, 16),
+        "cluster_n": IntDistribution(1, 16),
         "weight_hint": _choices(CacheHint),
         "intermediate_hint": _choices(CacheHint),
         "interleave": _choices(InterleaveKind),
@@ -74,6 +76,8 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
         "num_warps": tiling.num_warps,
         "input_stages": tiling.input_stages,
         "window": tiling.window,
+        "cluster_m": tiling.cluster_m,
+        "cluster_n": tiling.cluster_n,
         "weight_hint": str(tiling.weight_hint),
         "intermediate_hint": str(tiling.intermediate_hint),
         "interleave": str(ordering.interleave.kind),
@@ -111,6 +115,8 @@ def from_params(params: dict[str, Any]) -> Schedule:
             num_warps=params["num_warps"],
             input_stages=params["input_stages"],
             window=params["window"],
+            cluster_m=params["cluster_m"],
+            cluster_n=params["cluster_n"],
             split_k=parts if max(parts) > 1 else (),
             weight_hint=CacheHint(params["weight_hint"]),
             intermediate_hint=CacheHint(params["intermediate_hint"]),
@@ -140,11 +146,12 @@ def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]
     """Sizes in powers of two, and how well each op's tiles fill the last wave: what a tiling's speed hangs on."""
     features = [float(tiling.engine is Engine.WGMMA), math.log2(tiling.num_warps), math.log2(tiling.num_stages)]
     features += [math.log2(max(1, tiling.input_stages)), (tiling.window or tiling.num_stages) / tiling.num_stages]
+    features += [math.log2(tiling.cluster_m), math.log2(tiling.cluster_n)]
     given = (hint for hint in CacheHint if hint is not CacheHint.DEFAULT)
     features += [0.5 * (asked is hint) for hint in given for asked in (tiling.weight_hint, tiling.intermediate_hint)]
     for index, (tile, op) in enumerate(zip(tiling.tiles, workload.ops, strict=True)):
         num_parts = tiling.num_parts(index)
-        waves = -(-op.m // tile.m) * -(-op.n // tile.n) * num_parts / gpu.num_sms
+        waves = -(-op.m // tile.m) * -(-op.n // tile.n) * num_parts / gpu.num_clusters(tiling.cluster_size)
         features.append(math.log2(num_parts))
         features += [math.log2(size) for size in (tile.m, tile.n, tile.k)]
         features += [math.log2(math.ceil(waves) / waves), math.log2(-(-op.m // tile.m) * tile.m / op.m)]

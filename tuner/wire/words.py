@@ -98,7 +98,8 @@ def _engine(tiling: Tiling) -> str:
         return f"{tiling.engine}, {tiling.num_stages} pipeline stages, {tiling.num_warps} warps"
     window = f", of which {tiling.window} may be under way" if tiling.window else ""
     stages = f"{tiling.num_stages} stages of weights{window}, {tiling.input_stages} of inputs"
-    return f"{tiling.engine}, {stages}, {tiling.num_warps} warps that multiply and 4 that copy"
+    cluster = f", clusters of {tiling.cluster_m} x {tiling.cluster_n} CTAs" if tiling.cluster_size > 1 else ""
+    return f"{tiling.engine}, {stages}, {tiling.num_warps} warps that multiply and 4 that copy{cluster}"
 
 
 def _walk(raster: Raster) -> str:

@@ -64,10 +64,11 @@ class ChainRunner:
         """Without a launch.
 
         Raises:
-            LaunchRefused: a programmatic launch whose CTAs need each other is larger than the card holds.
+            LaunchRefused: a launch whose CTAs need each other is larger than the card holds, and is programmatic or of
+                clusters.
         """
         for plan in plans:
-            if plan.programmatic and needs_co_residency(plan.plan):
+            if (plan.programmatic or kernel.cluster_size > 1) and needs_co_residency(plan.plan):
                 kernel.check_fits(plan.plan.plan.num_ctas)
         self._kernel = kernel
         self.plans = plans

@@ -80,6 +80,9 @@ class Kernel:
         self.smem_bytes = smem_bytes
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         check(driver.cuFuncSetAttribute(self._function, attribute, smem_bytes))
+        width = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH
+        #: CTAs of a cluster, as the source says; 1 where it has none.
+        self.cluster_size = max(1, int(check(driver.cuFuncGetAttribute(width, self._function))))
 
     def ctas_per_sm(self) -> int:
         """How many CTAs the driver says one SM holds."""
@@ -87,12 +90,24 @@ class Kernel:
             check(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self._function, self.num_threads, self.smem_bytes))
         )
 
+    def max_clusters(self) -> int:
+        """How many clusters the driver says that the card holds."""
+        config = _config(self.cluster_size, self.num_threads, self.smem_bytes, 0)
+        return int(check(driver.cuOccupancyMaxActiveClusters(self._function, config)))
+
     def check_fits(self, num_ctas: int) -> None:
-        """Whether the card holds so many CTAs at once.
+        """Whether the card holds so many CTAs, or clusters, at once.
 
         Raises:
             LaunchRefused: it does not.
         """
+        if self.cluster_size > 1:
+            if num_ctas > (held := self.max_clusters()):
+                raise LaunchRefused(
+                    f"static queues need every CTA resident: the grid has {num_ctas} clusters of {self.cluster_size} "
+                    f"CTAs, and the driver says that the card holds {held}"
+                )
+            return
         per_sm, num_sms = self.ctas_per_sm(), int(cupy.cuda.Device().attributes["MultiProcessorCount"])
         if num_ctas > per_sm * num_sms:
             raise LaunchRefused(
@@ -101,10 +116,11 @@ class Kernel:
             )
 
     def launch(self, args: bytes, *, num_ctas: int, cooperative: bool, programmatic: bool, stream: int) -> None:
-        """Enqueues one launch; `args` is copied. `programmatic` lets it begin while the launch before it ends."""
+        """Enqueues one launch of so many CTAs, or clusters; `args` is copied. `programmatic` lets it begin while the
+        launch before it ends."""
         buffer = ctypes.create_string_buffer(args, len(args))
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(buffer))
-        config = _config(num_ctas, self.num_threads, self.smem_bytes, stream)
+        config = _config(num_ctas * self.cluster_size, self.num_threads, self.smem_bytes, stream)
         config.attrs = [_programmatic()] if programmatic else [_cooperative()] if cooperative else []
         config.numAttrs = len(config.attrs)
         check(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))
@@ -228,7 +244,8 @@ class PlanOnDevice:
 
     def launch_gate(self, kernel: Kernel, stream: int) -> None:
         """Holds what follows on `stream` until the launch of this plan last enqueued has started as a whole."""
-        kernel.launch_gate(self._workspace.address, self.plan.plan.num_ctas, self.spin_limit_cycles, stream)
+        num_ctas = self.plan.plan.num_ctas * kernel.cluster_size
+        kernel.launch_gate(self._workspace.address, num_ctas, self.spin_limit_cycles, stream)
 
     def overwritten(self) -> str:
         """What a launch wrote that it must not, in words; empty where it did not."""

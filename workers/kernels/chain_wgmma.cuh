@@ -36,6 +36,7 @@ struct Flags {
   int aborted;  // a wait of the task, or of one before it, has expired: what it multiplies is not what it should be
   u32 epoch;    // of the launch
   u64 ready;    // an mbarrier: a phase for each task that waits, over when its first waits are
+  u32 num_ready;  // tasks whose first waits are over, of those that wait; for a CTA that the cluster's leader feeds
 };
 
 // Shared memory: inputs, weights, feed slots, the barriers of all three, flags.
@@ -66,7 +67,20 @@ struct Shared {
 };
 
 __device__ __forceinline__ Task as_task(const FirstTask& first) {
-  return Task{first.op, first.tile_m, first.tile_n, 0, 0, -1, first.part, first.num_parts};
+  return task_of_rank(Task{first.op, first.tile_m, first.tile_n, 0, 0, -1, first.part, first.num_parts},
+                      rank_in_cluster());
+}
+
+// That a wait has expired, to all CTAs whose sums the inputs reach that this one requests from now on. The fence ends when
+// the flags lie in their shared memory, before any of these inputs are requested, so who multiplies them sees its flag.
+__device__ __forceinline__ void set_aborted(const Shared& shared) {
+  shared.flags->aborted = 1;
+  if constexpr (InputSharers::kCount > 1) {
+    const u32 flag = shared_address(&shared.flags->aborted);
+    for (int place = 0; place < InputSharers::kCount; ++place)
+      store_in_cluster(address_in_cta(flag, InputSharers::rank_of(place)), 1);
+    fence_acq_rel_cluster();
+  }
 }
 
 // At most kWindow stages of weights are under way at a time, so that SMs nearer to the memory do not run away from the
@@ -134,21 +148,59 @@ __device__ __forceinline__ int stages_before_last(const WgmmaArgs& args, const T
 
 constexpr int kAll = 1 << 29;  // stages
 
+// A task's weights from the `requested`-th stage on; of a task that waits, those that the plan holds back after
+// `wait_ready`, which returns when its first waits are over.
+template <class WaitReady>
+__device__ __forceinline__ void request_held_weights(const WgmmaArgs& args, const Task& task, int requested,
+                                                     const WeightRing& ring, WeightRing::Place& place, Window& window,
+                                                     u64 policy, const WaitReady& wait_ready) {
+  const int held = args.base.plan.held_stages;
+  const bool is_held = held > 0 && task.wait_begin != task.wait_end;
+  for (int until = is_held ? kNumStages - held : kAll;; until = kAll) {
+    request_weights(args, task, requested, until - requested, ring, place, window, policy);
+    if (until == kAll) break;
+    requested = until;
+    wait_ready();
+  }
+}
+
+// One thread of a CTA that the cluster's leader feeds: streams the weights of its tasks. It does not feed the inputs' warp,
+// which may be tasks ahead of it, so it counts these tasks: it would miss phases of `ready`.
+__device__ inline void produce_weights_of_fed(const WgmmaArgs& args, const Shared& shared) {
+  const u64 policy = cache_policy<kWeightHint>();
+  FeedRing::Place feed;
+  WeightRing::Place weight;
+  Window window;
+  u32 num_waiting = 0;
+  for (;;) {
+    wait_fed(shared.feed, feed);
+    const FeedSlot slot = *feed_slot(shared.feed_memory, feed);
+    release_fed(args.base, shared.feed, feed);
+    feed.advance();
+    if (slot.index < 0) return;
+    num_waiting += slot.task.wait_begin != slot.task.wait_end;
+    request_held_weights(args, slot.task, 0, shared.weights, weight, window, policy, [&] {
+      while (*const_cast<volatile u32*>(&shared.flags->num_ready) < num_waiting) {
+      }
+    });
+  }
+}
+
 // One thread: feeds the CTA with tasks, and streams their weights: those of a task that waits as far as the plan lets them run
 // ahead of its first waits. It has passed a task on before it stops there, and all weights of earlier tasks are requested,
 // so the inputs' warp comes to these waits; and it stops at each task that waits, so it cannot miss a phase of `ready`.
 __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shared) {
+  if (is_fed_by_leader(args.base) && rank_in_cluster() != 0) return produce_weights_of_fed(args, shared);
   const u64 policy = cache_policy<kWeightHint>();
   FeedRing::Place feed;
   WeightRing::Place weight;
   Window window;
   int requested = 0;
   u32 ready_parity = 0;
-  const int held = args.base.plan.held_stages;
   if (args.base.plan.assignment == kStaticQueues) {
-    const FirstTask& known = args.first_tasks[blockIdx.x];
+    const FirstTask& known = args.first_tasks[cluster_number()];
     if (known.op >= 0) {
-      requested = known.num_waits > 0 ? kNumStages - held : kNumStages;
+      requested = kNumStages - (known.num_waits > 0 ? args.base.plan.held_stages : 0);
       request_weights(args, as_task(known), 0, requested, shared.weights, weight, window, policy);
     }
   } else {
@@ -159,23 +211,15 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
     const bool more = source.has_task();
     if (more) trace_stamp(args.base, source.next, kTaken);
     const Task task = more ? source.task() : Task{};
-    shared.feed.wait_free(feed);
-    FeedSlot* slot = feed_slot(shared.feed_memory, feed);
-    slot->task = task;
-    slot->index = more ? source.next : -1;
-    slot->epoch = source.epoch();
-    mbarrier_arrive(shared.feed.full(feed));
     const FeedRing::Place filled = feed;
+    feed_task(args.base, shared.feed, feed, shared.feed_memory, {task, more ? source.next : -1, source.epoch()});
     feed.advance();
     if (!more) return;
-    const bool is_held = held > 0 && task.wait_begin != task.wait_end;
-    for (int until = is_held ? kNumStages - held : kAll;; until = kAll) {
-      request_weights(args, task, requested, until - requested, shared.weights, weight, window, policy);
-      if (until == kAll) break;
-      requested = until;
+    const Task own = task_of_rank(task, rank_in_cluster());
+    request_held_weights(args, own, requested, shared.weights, weight, window, policy, [&] {
       mbarrier_wait(shared_address(&shared.flags->ready), ready_parity);
       ready_parity ^= 1;
-    }
+    });
     requested = 0;
     source.advance([&] { shared.feed.wait_released(filled); });  // the math warpgroups release it when it is posted
   }
@@ -191,22 +235,23 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
   FeedRing::Place feed;
   InputRing::Place input;
   int requested = 0;
-  u32 epoch = 0;
+  u32 epoch = 0, num_ready = 0;
   if (is_static) {
-    const FirstTask& known = args.first_tasks[blockIdx.x];
+    const FirstTask& known = args.first_tasks[cluster_number()];
     if (known.op >= 0 && known.num_waits == 0) {
       requested = min(kNumInputStages, stages_before_last(args, as_task(known)));
       if (is_leader) request_inputs(args, as_task(known), 0, requested, shared.inputs, input);
     }
     if (is_leader)
-      epoch = static_cast<u32>(fetch_add_relaxed_gpu(Draws::counter(args.base, 0), 1) / args.base.plan.num_ctas);
+      epoch = static_cast<u32>(fetch_add_relaxed_gpu(Draws::counter(args.base, 0), 1) /
+                               (args.base.plan.num_ctas * kClusterSize));
     epoch = __shfl_sync(0xFFFFFFFFu, epoch, 0);
   }
   for (;;) {
-    shared.feed.wait_filled(feed);
+    wait_fed(shared.feed, feed);
     const FeedSlot slot = *feed_slot(shared.feed_memory, feed);
     __syncwarp();
-    if (is_leader) shared.feed.release(feed);
+    if (is_leader) release_fed(args.base, shared.feed, feed);
     feed.advance();
     if (slot.index < 0) return;
     if (!is_static) epoch = slot.epoch;
@@ -214,12 +259,15 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
     bool ok = wait_for_inputs(args.base, slot.task, slot.index, epoch, 0, pending);
     if (is_leader) {
       shared.flags->epoch = epoch;
-      if (slot.task.wait_begin != slot.task.wait_end) mbarrier_arrive(shared_address(&shared.flags->ready));
+      if (slot.task.wait_begin != slot.task.wait_end) {
+        mbarrier_arrive(shared_address(&shared.flags->ready));
+        if constexpr (kClusterSize > 1) *const_cast<volatile u32*>(&shared.flags->num_ready) = ++num_ready;
+      }
       trace_stamp(args.base, slot.index, kReady);
     }
     for (int step = requested;;) {
       if (is_leader) {
-        if (!ok) shared.flags->aborted = 1;
+        if (!ok) set_aborted(shared);
         request_inputs(args, slot.task, step, pending.step - step, shared.inputs, input);
       }
       __syncwarp();
@@ -267,7 +315,7 @@ __device__ inline void compute(const WgmmaArgs& args, const Shared& shared) {
   InputRing::Place input;
   WeightRing::Place weight;
   for (;;) {
-    shared.feed.wait_filled(feed);
+    wait_fed(shared.feed, feed);
     const FeedSlot& slot = *feed_slot(shared.feed_memory, feed);
     if (slot.index < 0) return;
     const bool is_stored = compute_tile(args, slot, shared, acc, input, weight);
@@ -275,23 +323,35 @@ __device__ inline void compute(const WgmmaArgs& args, const Shared& shared) {
     if (thread_number() == 0) {
       if (is_stored) post(args.base, slot.task);
       trace_stamp(args.base, slot.index, kStored);
-      shared.feed.release(feed);
+      release_fed(args.base, shared.feed, feed);
     }
     feed.advance();
   }
 }
 
-extern "C" __global__ void __launch_bounds__(kNumThreads, 1) tuner_chain(const __grid_constant__ WgmmaArgs args) {
+// All threads of a cluster, or of the CTA where it is alone.
+__device__ __forceinline__ void cluster_sync() {
+  if constexpr (kClusterSize == 1) {
+    __syncthreads();
+  } else {
+    cluster_arrive();
+    cluster_wait();
+  }
+}
+
+extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
+    tuner_chain(const __grid_constant__ WgmmaArgs args) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const Shared shared(memory);
   const int warp = static_cast<int>(threadIdx.x) / 32;
   launch_dependents();
   if (threadIdx.x == 0) {
     shared.flags->aborted = 0;
+    shared.flags->num_ready = 0;
     mbarrier_init(shared_address(&shared.flags->ready), 1);
     shared.inputs.init(4 * kNumMathGroups);
     shared.weights.init(4 * kNumMathGroups);
-    shared.feed.init(2);
+    shared.feed.init(feed_readers(args.base));
     fence_mbarrier_init();
     trace_begin(args.base);
   }
@@ -299,7 +359,7 @@ extern "C" __global__ void __launch_bounds__(kNumThreads, 1) tuner_chain(const _
     const int map = static_cast<int>(threadIdx.x) % 32;
     prefetch_tensor_map(map < kNumOps ? &args.input_maps[map] : &args.weight_maps[map - kNumOps]);
   }
-  __syncthreads();
+  cluster_sync();  // no CTA's copies or arrivals come before the barriers of all are there
   if (warp >= kWeightWarp) {
     if constexpr (kNumMathGroups > 1) lower_registers<kProducerRegisters>();
     if (warp == kWeightWarp) {
@@ -315,4 +375,5 @@ extern "C" __global__ void __launch_bounds__(kNumThreads, 1) tuner_chain(const _
     __syncthreads();
     if (threadIdx.x == 0) trace_end(args.base);
   }
+  if constexpr (kClusterSize > 1) cluster_sync();  // no CTA ends while others still arrive at its barriers
 }

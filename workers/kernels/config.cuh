@@ -10,7 +10,7 @@ enum CacheHint : int { kNoHint = 0, kEvictFirst = 1, kEvictLast = 2 };
 // One op of the chain: C[m, n] = activation(s[m] A[m, k] W[n, k]^T + bias[n]) + R[m, n]; where it is gated, W is [2n, k]
 // and the bias [2n], the gate's rows first, and C = activation(gate) * up + R.
 struct OpConfig {
-  int tile_m, tile_n, tile_k;  // one task's tile of C; k is the depth of one pipeline stage
+  int tile_m, tile_n, tile_k;  // a CTA's tile of C; k is the depth of one pipeline stage
   int warps_m, warps_n;        // the CTA's warps as a grid over the tile
   int copy_bytes;              // global -> shared copy width: 16, 8, 4, or 2 where rows of k elements are only that aligned
   Activation activation;
@@ -30,6 +30,8 @@ constexpr int kNumStages = 3;
 constexpr int kNumWarps = 8;
 constexpr int kNumOps = 2;
 [[maybe_unused]] constexpr CacheHint kWeightHint = kEvictFirst;
+constexpr int kClusterM = 1, kClusterN = 1;  // CTAs of a cluster: their tiles, side by side, are one task's
+#define TUNER_CLUSTER_DIMS                   // of the kernel: none
 constexpr bool kTrace = false;  // whether tasks are stamped, as in trace.cuh
 constexpr OpConfig kOps[kNumOps] = {
     {64, 32, 64, 4, 2, 16, kSilu, true, true, false, true, 1, kNoHint, kEvictLast},
@@ -38,3 +40,4 @@ constexpr OpConfig kOps[kNumOps] = {
 #endif
 
 constexpr int kNumThreads = 32 * kNumWarps;
+constexpr int kClusterSize = kClusterM * kClusterN;

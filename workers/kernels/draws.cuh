@@ -35,7 +35,7 @@ struct Draws {
   static __device__ __forceinline__ bool has_two(const LaunchArgs& args) { return args.plan.assignment == kStealing; }
 
   static __device__ __forceinline__ int own_list(const LaunchArgs& args) {
-    return has_two(args) && static_cast<int>(blockIdx.x) >= args.plan.num_first_ctas ? 1 : 0;
+    return has_two(args) && cluster_number() >= args.plan.num_first_ctas ? 1 : 0;
   }
 
   static __device__ __forceinline__ u64* counter(const LaunchArgs& args, int list) {

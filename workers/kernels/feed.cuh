@@ -8,6 +8,12 @@
 // anything of a higher one. For static queues the order is the queue's, as the proof assumes. With stealing all of that
 // holds of the table's order, as long as no task of list 0 is taken behind one of list 1 that may wait (draws.cuh): before
 // the feeder turns to list 0, it waits until the CTA has done all that it took.
+//
+// In a cluster all CTAs work off the same tasks. Each reads its cluster's static queue by itself. A ticket is drawn once
+// for the cluster, by the feeder of its first CTA, the leader; this one writes the slots of all CTAs and arrives at their
+// `full`. The feeders of the others read the slot like every other role, and all roles of all CTAs release it at the
+// leader's `empty`. Slots are written and read by plain accesses, so these arrivals and waits have the cluster's scope;
+// there is one of each per task.
 #pragma once
 #include "draws.cuh"
 #include "ring.cuh"
@@ -21,11 +27,66 @@ struct FeedSlot {
   int zero[6];
 };
 static_assert(sizeof(FeedSlot) == 64, "the host sizes shared memory by this");
+constexpr int kFeedWords = 10;  // of a slot that mean something
 
 using FeedRing = Ring<kFeedSlots, sizeof(FeedSlot)>;
 
 __device__ __forceinline__ FeedSlot* feed_slot(unsigned char* memory, const FeedRing::Place& place) {
   return reinterpret_cast<FeedSlot*>(memory) + place.slot();
+}
+
+// Roles that read a slot: in the leader's CTA the inputs' warp and the math warpgroups, in the others their feeder too.
+constexpr int kReadersOfFeeder = 2, kReadersOfOthers = 3;
+
+__device__ __forceinline__ bool is_fed_by_leader(const LaunchArgs& args) {
+  return kClusterSize > 1 && args.plan.assignment != kStaticQueues;
+}
+
+// Arrivals that free a slot.
+__device__ __forceinline__ u32 feed_readers(const LaunchArgs& args) {
+  return kReadersOfFeeder + (is_fed_by_leader(args) ? kReadersOfOthers * (kClusterSize - 1) : 0);
+}
+
+// A reader's: until the slot holds a task.
+__device__ __forceinline__ void wait_fed(const FeedRing& feed, const FeedRing::Place& place) {
+  if constexpr (kClusterSize == 1) {
+    feed.wait_filled(place);
+  } else {
+    mbarrier_wait_acquire_cluster(feed.full(place), place.parity());
+  }
+}
+
+__device__ __forceinline__ void release_fed(const LaunchArgs& args, const FeedRing& feed, const FeedRing::Place& place) {
+  if (is_fed_by_leader(args)) {
+    mbarrier_arrive_release_cluster(address_in_cta(feed.empty(place), 0));
+  } else {
+    feed.release(place);
+  }
+}
+
+// The feeder's: the slot's task, for all roles of its CTA; the leader's: for those of all CTAs.
+__device__ __forceinline__ void feed_task(const LaunchArgs& args, const FeedRing& feed, const FeedRing::Place& place,
+                                          unsigned char* memory, const FeedSlot& filled) {
+  if constexpr (kClusterSize == 1) {
+    feed.wait_free(place);
+  } else {
+    mbarrier_wait_acquire_cluster(feed.empty(place), place.parity() ^ 1);
+  }
+  FeedSlot* slot = feed_slot(memory, place);
+  slot->task = task_of_rank(filled.task, rank_in_cluster());
+  slot->index = filled.index;
+  slot->epoch = filled.epoch;
+  mbarrier_arrive(feed.full(place));
+  if (!is_fed_by_leader(args)) return;
+  for (int rank = 1; rank < kClusterSize; ++rank) {
+    FeedSlot other = filled;
+    other.task = task_of_rank(filled.task, rank);
+    const u32* words = reinterpret_cast<const u32*>(&other);
+    const u32 there = address_in_cta(feed.stage(place), rank);
+#pragma unroll
+    for (int i = 0; i < kFeedWords; ++i) store_in_cluster(there + 4 * i, words[i]);
+    mbarrier_arrive_release_cluster(address_in_cta(feed.full(place), rank));
+  }
 }
 
 // The feeder's: which task of the plan is the CTA's next.
@@ -37,7 +98,7 @@ struct TaskSource {
   // Draws the first task; a static plan's queue is read.
   __device__ explicit TaskSource(const LaunchArgs& launch_args) : args(launch_args), draws{} {
     if (is_static()) {
-      const int* queue = args.words + args.plan.queue_offset + blockIdx.x;
+      const int* queue = args.words + args.plan.queue_offset + cluster_number();
       next = __ldg(queue);
       end = __ldg(queue + 1);
     } else {

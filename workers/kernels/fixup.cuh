@@ -26,7 +26,11 @@ constexpr int kFixupAlignment = 256;
 // fp32 sums of one part of a tile.
 __device__ constexpr int slot_size(const OpConfig& op) { return op.tile_m * op.weight_rows(); }
 
-__device__ __forceinline__ int num_tiles(int size, int tile) { return (size + tile - 1) / tile; }
+// Of the CTAs' tiles, also those of a cluster's that lie outside.
+template <int kCtas>
+__device__ __forceinline__ int num_tiles(int size, int tile) {
+  return (size + tile * kCtas - 1) / (tile * kCtas) * kCtas;
+}
 
 __device__ constexpr long long fixup_aligned(long long bytes) {
   return (bytes + kFixupAlignment - 1) / kFixupAlignment * kFixupAlignment;
@@ -44,8 +48,8 @@ __device__ inline MeetingPlace meeting_place(const LaunchArgs& args, const Task&
 #pragma unroll
   for (int op = 0; op < kNumOps; ++op) {
     if (kOps[op].num_parts == 1) continue;
-    const int columns = num_tiles(args.ops[op].n, kOps[op].tile_n);
-    const int tiles = num_tiles(args.ops[op].m, kOps[op].tile_m) * columns;
+    const int columns = num_tiles<kClusterN>(args.ops[op].n, kOps[op].tile_n);
+    const int tiles = num_tiles<kClusterM>(args.ops[op].m, kOps[op].tile_m) * columns;
     const int before = op < task.op ? tiles : op == task.op ? task.tile_m * columns + task.tile_n : 0;
     tile += before;
     first_sum += static_cast<long long>(before) * (kOps[op].num_parts * slot_size(kOps[op]));

@@ -21,6 +21,18 @@ struct Task {
 };
 static_assert(sizeof(Task) == 32, "a task is 8 words");
 
+// Clusters. What a plan calls a CTA is a cluster: all of its CTAs walk the same tasks, each computes its own tile of a
+// task's, and each posts for it. So the device counts kClusterSize posts where a plan counts one.
+__device__ __forceinline__ int cluster_number() { return static_cast<int>(blockIdx.x) / kClusterSize; }
+__device__ __forceinline__ int rank_in_cluster() { return static_cast<int>(blockIdx.x) % kClusterSize; }
+
+// A plan's task as the CTA of that rank sees it: tile row and column count the CTAs' tiles.
+__device__ __forceinline__ Task task_of_rank(Task task, int rank) {
+  task.tile_m = task.tile_m * kClusterM + rank / kClusterN;
+  task.tile_n = task.tile_n * kClusterN + rank % kClusterN;
+  return task;
+}
+
 struct alignas(16) Wait {
   int signal_begin, signal_end, threshold, posts_per_launch;
   int before_step;  // of the task, counted from its first one: waited for before that step's inputs are requested

@@ -15,6 +15,10 @@
 // its acquire and before it requests the copies, orders the two proxies; one proxy fence on the path from write to read
 // is what the memory model asks for, so a writer has none. A slot is written again by the copy engine after wgmma has
 // read it, both through the async proxy, ordered by the slot's `empty` barrier.
+//
+// Clusters. Each CTA waits for a task's signals by itself before it requests its slices of the inputs, so whatever another
+// CTA's copies bring was requested behind that CTA's own acquire and proxy fence: a CTA reads inputs in its shared memory
+// alone, and needs no order with writers that another CTA has waited for.
 #pragma once
 #include "config_wgmma.cuh"
 #include "feed.cuh"
@@ -22,8 +26,8 @@
 #include "trace.cuh"
 #include "wgmma.cuh"
 
-using WeightRing = Ring<kNumStages, kWeightStageBytes>;
-using InputRing = Ring<kNumInputStages, kInputStageBytes>;
+using WeightRing = Ring<kNumStages, kWeightStageBytes, WeightSharers>;
+using InputRing = Ring<kNumInputStages, kInputStageBytes, InputSharers>;
 
 // All threads of one warp, before it requests the inputs of k-step `step`: until the task's waits are over that stand there
 // or earlier; false, for all alike, if the launch is aborted. The caller goes on in any case, since a role that left would
@@ -37,16 +41,32 @@ __device__ inline bool wait_for_inputs(const LaunchArgs& args, const Task& task,
   return ok;
 }
 
-// One thread: stage `step` of kRows rows from `row` on. Where rows are whole lines a map has a row's lines as its third
-// dimension, and one request brings the stage; else each line is a request.
-template <int kRows, int kTileK, bool kIsWhole>
+// One thread: the CTA's slice, for all sharers, of stage `step` of kRows rows from `row` on. Where rows are whole lines a
+// map has a row's lines as its third dimension, and one request brings the slice; else each line is a request.
+template <int kRows, int kTileK, bool kIsWhole, class StageSharers>
 __device__ __forceinline__ void request_rows(u32 stage, u32 full, const TensorMap* map, int step, int row, u64 policy) {
+  using Cut = Slice<kRows, kTileK, StageSharers::kCount>;
+  const int place = StageSharers::place();
+  const int first_line = place % Cut::kLineParts * Cut::kNumLines, first_row = place / Cut::kLineParts * Cut::kNumRows;
+  const u32 slice = stage + (first_line * kRows + first_row) * kLineBytes;
+  row += first_row;
+  const int line = step * Cut::kStageLines + first_line;
   if constexpr (kIsWhole) {
-    copy_lines(stage, map, row, step * (kTileK / kLineColumns), full, policy);
+    if constexpr (StageSharers::kCount == 1) {
+      copy_lines(slice, map, row, line, full, policy);
+    } else {
+      copy_lines_to(slice, map, row, line, full, policy, StageSharers::ctas());
+    }
   } else {
 #pragma unroll
-    for (int line = 0; line < kTileK / kLineColumns; ++line)
-      copy_line(stage + line * kRows * kLineBytes, map, step * kTileK + line * kLineColumns, row, full, policy);
+    for (int i = 0; i < Cut::kNumLines; ++i) {
+      const u32 there = slice + i * kRows * kLineBytes;
+      if constexpr (StageSharers::kCount == 1) {
+        copy_line(there, map, (line + i) * kLineColumns, row, full, policy);
+      } else {
+        copy_line_to(there, map, (line + i) * kLineColumns, row, full, policy, StageSharers::ctas());
+      }
+    }
   }
 }
 
@@ -55,7 +75,8 @@ __device__ __forceinline__ void request_input_stage(u32 stage, u32 full, const T
                                                     u64 policy) {
   constexpr OpConfig kConfig = kOps[kOp];
   mbarrier_arrive_expect(full, kConfig.tile_m * kConfig.tile_k * 2);
-  request_rows<kConfig.tile_m, kConfig.tile_k, kWholeLines[kOp]>(stage, full, map, step, tile_m * kConfig.tile_m, policy);
+  request_rows<kConfig.tile_m, kConfig.tile_k, kWholeLines[kOp], InputSharers>(stage, full, map, step,
+                                                                               tile_m * kConfig.tile_m, policy);
 }
 
 template <int kOp>
@@ -64,10 +85,10 @@ __device__ __forceinline__ void request_weight_stage(u32 stage, u32 full, const 
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr int kRows = kConfig.tile_n, kTileK = kConfig.tile_k;
   mbarrier_arrive_expect(full, kConfig.weight_rows() * kTileK * 2);
-  request_rows<kRows, kTileK, kWholeLines[kOp]>(stage, full, map, step, tile_n * kRows, policy);
+  request_rows<kRows, kTileK, kWholeLines[kOp], WeightSharers>(stage, full, map, step, tile_n * kRows, policy);
   if constexpr (kConfig.gated) {
     const u32 up = stage + kRows * kTileK * 2;
-    request_rows<kRows, kTileK, kWholeLines[kOp]>(up, full, map, step, n + tile_n * kRows, policy);
+    request_rows<kRows, kTileK, kWholeLines[kOp], WeightSharers>(up, full, map, step, n + tile_n * kRows, policy);
   }
 }
 
@@ -91,8 +112,7 @@ struct WgmmaTile {
   __device__ static void multiply(float (&acc)[kMaxWgmmaAccumulators], int num_steps, const InputRing& inputs,
                                   const WeightRing& weights, InputRing::Place& input, WeightRing::Place& weight) {
     fill(acc, 0.0f);
-    const int thread = thread_number(), group = thread / 128;
-    const bool is_leader = thread % 32 == 0;
+    const int thread = thread_number(), group = thread / 128, lane = thread % 32;
 #pragma unroll 1
     for (int step = 0; step < num_steps; ++step) {
       weights.wait_filled(weight);
@@ -116,17 +136,17 @@ struct WgmmaTile {
       }
       wgmma_commit();
       wgmma_wait<1>();
-      if (step > 0 && is_leader) {
-        inputs.release_before(input);
-        weights.release_before(weight);
+      if (step > 0) {
+        inputs.release_before(input, lane);
+        weights.release_before(weight, lane);
       }
       input.advance();
       weight.advance();
     }
     wgmma_wait<0>();
-    if (is_leader && num_steps > 0) {
-      inputs.release_before(input);
-      weights.release_before(weight);
+    if (num_steps > 0) {
+      inputs.release_before(input, lane);
+      weights.release_before(weight, lane);
     }
   }
 };

@@ -57,6 +57,62 @@ __device__ __forceinline__ void copy_lines(u32 shared, const TensorMap* map, int
       : "memory");
 }
 
+// The same boxes, to the same place in the shared memory of each CTA of the cluster whose bit is set, and their bytes to
+// the barrier at the same place there.
+__device__ __forceinline__ void copy_line_to(u32 shared, const TensorMap* map, int column, int row, u32 barrier, u64 policy,
+                                             u16 ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+      "[%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(shared),
+      "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(ctas), "l"(policy)
+      : "memory");
+}
+
+__device__ __forceinline__ void copy_lines_to(u32 shared, const TensorMap* map, int row, int line, u32 barrier, u64 policy,
+                                              u16 ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4}], [%5], %6, %7;" ::"r"(shared),
+      "l"(map), "r"(0), "r"(row), "r"(line), "r"(barrier), "h"(ctas), "l"(policy)
+      : "memory");
+}
+
+// Where `address` lies in the shared memory of the CTA of that rank, for instructions on the cluster's shared memory.
+__device__ __forceinline__ u32 address_in_cta(u32 address, int rank) {
+  u32 there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+
+__device__ __forceinline__ void store_in_cluster(u32 address, u32 value) {
+  asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+// CTA scope: orders this thread's accesses before it no further than the plain form does.
+__device__ __forceinline__ void mbarrier_arrive_in_cluster(u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Hands what this thread has read and written on to whoever waits with the next.
+__device__ __forceinline__ void mbarrier_arrive_release_cluster(u32 barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void mbarrier_wait_acquire_cluster(u32 barrier, u32 parity) {
+  asm volatile(
+      "{\n.reg .pred done;\n"
+      "AGAIN:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra READY;\nbra AGAIN;\nREADY:\n}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// Barrier of all threads of a cluster; what each did before it is visible to all after it.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+
+__device__ __forceinline__ void fence_acq_rel_cluster() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
+
 // Orders generic accesses before it and the copy engine's after it.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
 

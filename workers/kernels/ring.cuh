@@ -3,7 +3,22 @@
 // Each slot has two mbarriers: `full` (one arrival by the thread that requests the copies, and their bytes) and `empty`
 // (one arrival per consumer). Producer and consumers walk the slots in the same order for the whole launch, across tasks,
 // so a producer may be stages of the next task ahead: a slot is only ever waited for by its number.
+//
+// In a cluster. A stage that several CTAs share arrives in slices, one requested by each of them (cluster.cuh). Every
+// producer arms its own `full` with the bytes of the whole stage, then requests its slice for all sharers; a slot's
+// `empty` counts the consumers of all sharers, since the slice will overwrite what each of them reads: a consumer arrives
+// at the `empty` of every sharer, one lane of its warp at each.
+// Phases. A slice may arrive before the receiving CTA has armed that `full`: bytes are then owed, but the phase cannot
+// end without the arrival that arms it. It cannot arrive a phase too early either: it was requested after the receiver's
+// consumers had released the slot, hence after they had waited for the phase before.
+// Liveness. All CTAs of a cluster walk the same stages in the same order. Of the first stage that some CTA has not
+// consumed all stages a ring's depth before are consumed by everyone, so every producer can request its slice: the CTAs
+// of a cluster are never more than a ring apart, and wait for nothing of each other that comes later.
+// Memory order. What passes between CTAs in a slot is read and written by the async proxy alone: wgmma has read it when
+// its wait is over, in program order before the arrival, and the bytes have landed when `full` says so. So arrivals and
+// waits need no cluster scope, which would cost a consumer at every stage.
 #pragma once
+#include "cluster.cuh"
 #include "ptx_hopper.cuh"
 
 // One walker's place in a ring of kSlots, in one register: a slot, and in the high half its present phase's parity.
@@ -21,9 +36,11 @@ struct RingPlace {
 };
 
 // kSlots stages of kBytes, and their barriers.
-template <int kSlots, int kBytes>
+template <int kSlots, int kBytes, class SharersOfStage = Sharers<1, 1>>
 struct Ring {
+  using StageSharers = SharersOfStage;
   static constexpr int kNumSlots = kSlots;
+  static constexpr int kNumSharers = StageSharers::kCount;
   static constexpr int kDataBytes = kSlots * kBytes;
   static constexpr int kBarrierBytes = kSlots * 16;
   using Place = RingPlace<kSlots>;
@@ -34,10 +51,11 @@ struct Ring {
   __device__ __forceinline__ u32 full(const Place& place) const { return barriers + place.slot() * 16; }
   __device__ __forceinline__ u32 empty(const Place& place) const { return barriers + place.slot() * 16 + 8; }
 
+  // `consumers` of each sharer.
   __device__ void init(u32 consumers) const {
     for (int slot = 0; slot < kSlots; ++slot) {
       mbarrier_init(barriers + slot * 16, 1);
-      mbarrier_init(barriers + slot * 16 + 8, consumers);
+      mbarrier_init(barriers + slot * 16 + 8, consumers * kNumSharers);
     }
   }
 
@@ -48,8 +66,15 @@ struct Ring {
   // The producer's: until all consumers have released the stage that it put there in this round.
   __device__ __forceinline__ void wait_released(const Place& place) const { mbarrier_wait(empty(place), place.parity()); }
   __device__ __forceinline__ void release(const Place& place) const { mbarrier_arrive(empty(place)); }
-  // Of the slot before this one.
-  __device__ __forceinline__ void release_before(const Place& place) const {
-    mbarrier_arrive(barriers + (place.slot() == 0 ? kSlots - 1 : place.slot() - 1) * 16 + 8);
+
+  // Of the slot before this one: lane 0 of each consuming warp, or of as many lanes as there are sharers each at one.
+  __device__ __forceinline__ void release_before(const Place& place, int lane) const {
+    if (lane >= kNumSharers) return;
+    const u32 empty = barriers + (place.slot() == 0 ? kSlots - 1 : place.slot() - 1) * 16 + 8;
+    if constexpr (kNumSharers == 1) {
+      mbarrier_arrive(empty);
+    } else {
+      mbarrier_arrive_in_cluster(address_in_cta(empty, StageSharers::rank_of(lane)));
+    }
   }
 };

@@ -62,12 +62,20 @@ __device__ __forceinline__ PendingWaits all_waits(const Task& task) {
   return {task.wait_begin, task.wait_begin == task.wait_end ? kNoStep : 0};
 }
 
+// What a signal shows when a launch begins, and when the wait is over: each CTA of a cluster makes a post of the plan's.
+__device__ __forceinline__ u32 posts_before(const Wait& wait, u32 epoch) {
+  return epoch * static_cast<u32>(wait.posts_per_launch * kClusterSize);
+}
+__device__ __forceinline__ u32 posts_wanted(const Wait& wait, u32 epoch) {
+  return posts_before(wait, epoch) + wait.threshold * kClusterSize;
+}
+
 // All lanes of one warp, which share the signals of one wait; false, for all alike, if the launch is aborted.
 __device__ inline bool spin_on(const LaunchArgs& args, const Wait& wait, int task_index, u32 epoch) {
-  const u32 base = epoch * static_cast<u32>(wait.posts_per_launch);
+  const u32 base = posts_before(wait, epoch), target = posts_wanted(wait, epoch);
   bool ok = true;
   for (int s = wait.signal_begin + static_cast<int>(threadIdx.x) % 32; s < wait.signal_end && ok; s += 32)
-    ok = spin_until(args.workspace, s, base + wait.threshold, task_index, base, args.spin_limit_cycles);
+    ok = spin_until(args.workspace, s, target, task_index, base, args.spin_limit_cycles);
   return __all_sync(0xFFFFFFFFu, ok);
 }
 
@@ -82,7 +90,7 @@ __device__ inline void look_ahead(const LaunchArgs& args, const Wait* waits, int
   bool is_over = false;
   if (mine < wait_end) {
     const Wait wait = waits[mine];
-    const u32 target = epoch * static_cast<u32>(wait.posts_per_launch) + wait.threshold;
+    const u32 target = posts_wanted(wait, epoch);
     step = wait.before_step;
     is_over = wait.signal_end - wait.signal_begin <= kFewSignals;
     const int end = is_over ? wait.signal_end : wait.signal_begin;

@@ -4,7 +4,7 @@
 //
 // Layout. args.trace is a table of 48-byte rows, one per task of the plan and then one per CTA: TaskStamps, CtaStamps.
 // Who. Each function is for one thread, the one that knows the event; the caller picks it. Where warps have roles,
-// different threads may stamp the events of one task. A stamp is a read of the SM's cycle counter and one 8-byte store
+// different threads may stamp the events of one task. Of a cluster the first CTA stamps. A stamp is a read of the SM's cycle counter and one 8-byte store
 // to global memory: some tens of cycles, and the release of the task's post waits for the stores before it.
 // Clocks. Cycle counters are private to an SM; the global timer is common, but moves in ticks of up to a microsecond.
 // A CTA's begin and end therefore catch an edge of the timer and stamp both; the host draws a line through the pairs.
@@ -31,9 +31,10 @@ constexpr int kMaxTimerPolls = 1000;
 
 __device__ __forceinline__ void trace_stamp(const LaunchArgs& args, int task_index, TraceEvent event) {
   if constexpr (kTrace) {
+    if (rank_in_cluster() != 0) return;
     TaskStamps* row = static_cast<TaskStamps*>(args.trace) + task_index;
     row->cycles[event] = read_clock();
-    if (event == kTaken) row->cta = blockIdx.x;
+    if (event == kTaken) row->cta = cluster_number();
   }
 }
 
@@ -47,12 +48,13 @@ __device__ inline void trace_catch_edge(long long& cycles, long long& ns) {
 }
 
 __device__ __forceinline__ CtaStamps* trace_cta_row(const LaunchArgs& args) {
-  return static_cast<CtaStamps*>(args.trace) + args.plan.num_tasks + blockIdx.x;
+  return static_cast<CtaStamps*>(args.trace) + args.plan.num_tasks + cluster_number();
 }
 
 // The CTA's first act, before it takes a task.
 __device__ __forceinline__ void trace_begin(const LaunchArgs& args) {
   if constexpr (kTrace) {
+    if (rank_in_cluster() != 0) return;
     CtaStamps* row = trace_cta_row(args);
     trace_catch_edge(row->begin_cycles, row->begin_ns);
     row->sm = read_smid();
@@ -63,6 +65,7 @@ __device__ __forceinline__ void trace_begin(const LaunchArgs& args) {
 // After the CTA's last stamp.
 __device__ __forceinline__ void trace_end(const LaunchArgs& args) {
   if constexpr (kTrace) {
+    if (rank_in_cluster() != 0) return;
     CtaStamps* row = trace_cta_row(args);
     trace_catch_edge(row->end_cycles, row->end_ns);
   }

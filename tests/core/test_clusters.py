@@ -1,0 +1,130 @@
+"""Clusters of CTAs: which tiles they can compute, and how many of them a GPU holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.cases import H200, ordering, small_gpu, wgmma
+from tuner.core.gpu import CATALOGUE
+from tuner.core.legality import check_schedule, dynamic_smem_bytes, estimated_resources
+from tuner.core.order import make_plan
+from tuner.core.schedule import Assignment, Engine, Ordering, Schedule, Tiling
+from tuner.core.split import num_split_tiles, slot_bytes
+from tuner.core.tiles import tile_graph
+from tuner.core.verify import recheck, verify
+from tuner.core.workload import ffn_pair
+from tuner.errors import IllegalSchedule, ResourceError
+
+PAIR = ffn_pair(m=256, d_in=4096, d_hidden=14336, d_out=4096)
+
+
+def check(tiling: Tiling, order: Ordering | None = None) -> None:
+    check_schedule(PAIR, H200, Schedule(tiling=tiling, ordering=order or ordering()))
+
+
+@pytest.mark.parametrize(
+    "tiling",
+    [
+        wgmma((16, 128, 64), cluster_n=2),
+        wgmma((16, 256, 128), cluster_n=4, num_stages=6),
+        wgmma((128, 448, 64), (128, 512, 64), num_warps=8, cluster_n=2),
+        wgmma((256, 256, 64), num_warps=8, cluster_m=2),
+        wgmma((512, 128, 64), num_warps=8, cluster_m=2, input_stages=2),
+        wgmma((256, 512, 64), num_warps=8, cluster_m=2, cluster_n=2),
+        wgmma((64, 32, 64), num_stages=6, cluster_m=4),
+        wgmma((64, 16, 128), num_stages=6, cluster_m=4),
+    ],
+    ids=str,
+)
+def test_what_each_cta_can_compute_and_bring_its_slice_of_is_legal(tiling: Tiling) -> None:
+    check(tiling)
+
+
+@pytest.mark.parametrize(
+    ("tiling", "sentence"),
+    [
+        (wgmma((64, 96, 64), cluster_n=3), "clusters of 1 x 3 CTAs: use 1, 2, 4 along m and n, up to 4 in all"),
+        (wgmma((64, 64, 64), cluster_m=0), "clusters of 0 x 1 CTAs: use 1, 2, 4 along m and n, up to 4 in all"),
+        (wgmma((256, 128, 64), cluster_m=2, cluster_n=4), "clusters of 2 x 4 CTAs: use 1, 2, 4"),
+        (wgmma((64, 72, 64), (64, 73, 64), cluster_n=2), "tile 64x73x64: 1 x 2 CTAs cannot cut it into equal parts"),
+        (wgmma((64, 72, 64), cluster_n=2), r"tile 64x36x64: n must be a positive multiple of 8 \(of one CTA of 1x2\)"),
+        (wgmma((128, 64, 64), num_warps=8, cluster_m=2), r"tile 64x64x64: m must be a multiple of 128 .* CTA of 2x1\)"),
+        (wgmma((128, 1024, 64), num_warps=8, cluster_n=2), "tile 128x512x64: 512 rows of W; one instruction takes"),
+        (wgmma((16, 256, 64), cluster_n=4), "4 CTAs share its inputs, 16 rows of 1 lines: each must bring whole lines"),
+        (wgmma((128, 24, 64), cluster_m=2), "2 CTAs share its weights, 24 rows of 1 lines: .* a multiple of 8 rows"),
+        (
+            wgmma((256, 256, 64), num_warps=8, cluster_m=2, split_k=(1, 2)),
+            "tile 128x256x64: 128 sums a thread spill where CTAs share weights and add parts: use at most 112",
+        ),
+        (replace(wgmma((64, 64, 64), cluster_n=2), engine=Engine.MMA), "1 x 2 CTAs: the mma engine has none, say 1"),
+    ],
+)
+def test_a_cluster_that_cannot_be_built_is_refused(tiling: Tiling, sentence: str) -> None:
+    with pytest.raises(IllegalSchedule, match=sentence):
+        check(tiling)
+
+
+def test_a_cta_of_a_cluster_takes_what_its_own_tile_takes() -> None:
+    alone, cluster = wgmma((128, 224, 64), num_warps=8), wgmma((256, 448, 64), num_warps=8, cluster_m=2, cluster_n=2)
+    assert cluster.cta_tiles == alone.tiles
+    assert dynamic_smem_bytes(PAIR, cluster) == dynamic_smem_bytes(PAIR, alone)
+    assert estimated_resources(PAIR, cluster) == replace(estimated_resources(PAIR, alone), cluster_size=4)
+
+
+def test_parts_of_a_split_tile_meet_cta_by_cta() -> None:
+    alone = wgmma((64, 128, 64), split_k=(1, 4))
+    cluster = wgmma((128, 256, 64), split_k=(1, 4), cluster_m=2, cluster_n=2)
+    assert num_split_tiles(PAIR, alone) == num_split_tiles(PAIR, cluster) == 4 * 32
+    assert slot_bytes(PAIR, alone) == slot_bytes(PAIR, cluster)
+
+
+@pytest.mark.parametrize(
+    ("cluster_size", "reserved_sms", "expected"),
+    [(1, 0, 132), (1, 4, 128), (2, 0, 66), (2, 1, 65), (2, 4, 64), (4, 0, 32), (4, 4, 32), (4, 5, 31), (4, 129, 0)],
+)
+def test_a_cluster_lies_in_one_gpc(cluster_size: int, reserved_sms: int, expected: int) -> None:
+    assert H200.num_clusters(cluster_size, reserved_sms) == expected
+
+
+def test_no_more_clusters_than_sms_whatever_the_gpu() -> None:
+    for gpu in (*CATALOGUE.values(), small_gpu(1), small_gpu(5)):
+        for size in (1, 2, 4):
+            assert 0 <= gpu.num_clusters(size) * size <= gpu.num_sms
+
+
+@pytest.mark.parametrize(("cluster_n", "num_ctas"), [(1, 132), (2, 66), (4, 32)])
+def test_a_plan_has_a_queue_for_each_cluster(cluster_n: int, num_ctas: int) -> None:
+    tiling = wgmma((64, 64 * cluster_n, 64), cluster_n=cluster_n)
+    order = ordering(assignment=Assignment.STATIC)
+    check(tiling, order)
+    graph = tile_graph(PAIR, tiling)
+    plan = make_plan(graph, order, H200)
+    assert plan.num_ctas == num_ctas == plan.queues.size - 1
+    resources = estimated_resources(PAIR, tiling)
+    verified = verify(plan, graph, resources, H200)
+    if cluster_n > 1:
+        twice = replace(resources, cluster_size=2 * cluster_n)
+        with pytest.raises(ResourceError, match=f"the grid has {num_ctas} clusters of {2 * cluster_n} CTAs, 132 SMs"):
+            recheck(verified, twice)
+
+
+def test_reserved_sms_that_take_no_cluster_away_are_a_second_name() -> None:
+    tiling = wgmma((64, 256, 64), cluster_n=4)
+    with pytest.raises(
+        IllegalSchedule, match="1 CTAs per SM less 4 SMs is a grid of 32 clusters of 4 CTAs for 288 tas"
+    ):
+        check(tiling, ordering(reserved_sms=4))
+    check(tiling, ordering(reserved_sms=8))
+    with pytest.raises(IllegalSchedule, match="129 reserved SMs of 132: use 0 to 128"):
+        check(tiling, ordering(reserved_sms=129))
+
+
+def test_a_cluster_is_said_and_kept() -> None:
+    schedule = Schedule(tiling=wgmma((64, 128, 64), cluster_n=2), ordering=ordering())
+    assert str(schedule.tiling).endswith("w4 cluster1x2")
+    assert Schedule.from_json(schedule.to_json()) == schedule
+    plain = Schedule(tiling=wgmma((64, 128, 64)), ordering=ordering())
+    assert not {"cluster_m", "cluster_n"} & set(plain.to_json()["tiling"])
+    assert schedule.digest != plain.digest

@@ -1,0 +1,154 @@
+"""Clusters of CTAs on a card: every shape of cluster, edge, option and way of launching, against float64."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cupy
+import pytest
+
+from tests.gpu.helpers import forged, fused, problem, run
+from tests.gpu.test_wgmma import EXAMPLE, hopper, schedule
+from tuner.core.evaluator import Environment
+from tuner.core.gpu import Gpu
+from tuner.core.legality import kind_problem
+from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind
+from tuner.core.schedule import Assignment, Granularity, RasterKind, WaitPosition
+from tuner.core.workload import Activation, Dtype, ffn_pair
+from workers.artifact import assemble
+from workers.build import Builder
+from workers.candidates import prepare
+
+pytest.importorskip("cupy")
+
+from workers.gpu.session import Session
+
+__all__ = ["hopper"]
+
+#: Rows of k that are no whole lines, and others that are.
+RAGGED = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU)
+WHOLE = ffn_pair(m=256, d_in=512, d_hidden=1024, d_out=512, activation=Activation.RELU, dtype=Dtype.BF16)
+TICKET = Assignment.TICKET
+CASES = {
+    "1x2, 16 rows": schedule(((16, 128, 64), (16, 64, 128)), cluster=(1, 2)),
+    "1x2, 64 rows, window": schedule(((64, 192, 128), (64, 112, 64)), stages=5, window=2, cluster=(1, 2)),
+    "1x2, 128 rows": schedule(((128, 352, 64), (128, 128, 64)), cluster=(1, 2)),
+    "1x2, tickets": schedule(((64, 128, 64), (64, 64, 64)), assignment=TICKET, cluster=(1, 2)),
+    "1x2, split": schedule(((64, 192, 64), (64, 96, 64)), split_k=(2, 3), cluster=(1, 2)),
+    "1x4, 16 rows": schedule(((16, 256, 128), (16, 128, 256)), stages=3, input_stages=2, cluster=(1, 4)),
+    "1x4, 64 rows": schedule(((64, 256, 64), (64, 128, 128)), cluster=(1, 4)),
+    "1x4, split, tickets": schedule(((32, 256, 64), (32, 128, 64)), split_k=(3, 4), assignment=TICKET, cluster=(1, 4)),
+    "2x1, 128 rows": schedule(((128, 64, 64), (128, 48, 64)), raster=RasterKind.COLUMN, cluster=(2, 1)),
+    "2x1, 256 rows": schedule(((256, 224, 64), (256, 128, 64)), cluster=(2, 1)),
+    "2x1, split, tickets": schedule(((256, 112, 64), (256, 64, 64)), split_k=(1, 4), assignment=TICKET, cluster=(2, 1)),
+    "1x2, waits by slice": schedule(
+        ((64, 64, 64), (64, 64, 64)),
+        granularity=Granularity.TILE,
+        wait_position=WaitPosition.SLICE,
+        assignment=TICKET,
+        cluster=(1, 2),
+    ),
+    "1x2, run-ahead 25": schedule(((16, 128, 64), (16, 64, 128)), run_ahead=25, cluster=(1, 2)),
+    "2x1, run-ahead 0, tickets": schedule(
+        ((128, 64, 64), (128, 64, 64)), run_ahead=0, split_k=(1, 3), assignment=TICKET, cluster=(2, 1)
+    ),
+    "1x2, stealing": schedule(((64, 64, 64), (64, 64, 64)), partition=6, cluster=(1, 2)),
+    "4x1": schedule(((64, 64, 64), (128, 32, 64)), cluster=(4, 1)),
+    "2x2": schedule(((128, 128, 64), (128, 64, 64)), granularity=Granularity.TILE, cluster=(2, 2)),
+    "2x2, tickets": schedule(((256, 256, 64), (256, 128, 64)), assignment=TICKET, cluster=(2, 2)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("pair", [RAGGED, WHOLE], ids=["ragged", "whole"])
+def test_every_shape_of_cluster_is_right(session: Session, builder: Builder, gpu: Gpu, case: str, pair: Any) -> None:
+    run(session, builder, gpu, problem(pair), fused(CASES[case]))
+
+
+@pytest.mark.parametrize("m", [1, 16, 37, 64, 129])
+def test_ctas_of_a_cluster_may_have_no_rows_or_columns(session: Session, builder: Builder, gpu: Gpu, m: int) -> None:
+    pair = ffn_pair(m=m, d_in=264, d_hidden=520, d_out=72, activation=Activation.GELU, bias=True)
+    for name in ("1x2, split", "1x4, split, tickets", "2x1, split, tickets", "2x2"):
+        run(session, builder, gpu, problem(pair), fused(CASES[name]))
+
+
+@pytest.mark.parametrize("cluster", [(1, 2), (2, 1), (2, 2), (1, 4)], ids=str)
+def test_every_option_is_right(session: Session, builder: Builder, gpu: Gpu, cluster: tuple[int, int]) -> None:
+    options = {"gated": True, "bias": True, "residual": True, "row_scale": True}
+    pair = ffn_pair(m=150, d_in=136, d_hidden=264, d_out=72, activation=Activation.SILU, **options)
+    rows, columns = 64 * cluster[0], 32 * cluster[1]
+    for depth, split in ((64, ()), (128, (2, 2))):
+        tiles = ((rows, columns, depth), (rows, 2 * columns, 64))
+        run(session, builder, gpu, problem(pair), fused(schedule(tiles, split_k=split, cluster=cluster)))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind.is_ours])
+def test_every_plan_kind_is_right(session: Session, builder: Builder, gpu: Gpu, kind: PlanKind) -> None:
+    if reason := kind_problem(RAGGED, gpu, kind):
+        pytest.skip(reason)
+    for name in ("1x2, 128 rows", "1x4, 64 rows", "2x1, 256 rows", "1x2, tickets"):
+        if kind is not PlanKind.TWO_STREAMS or CASES[name].ordering.assignment.is_static:
+            run(session, builder, gpu, problem(RAGGED), Candidate(plan_kind=kind, schedule=CASES[name]))
+
+
+@pytest.mark.parametrize("cluster_size", [2, 4])
+def test_the_driver_holds_as_many_clusters_as_the_plans_count_on(builder: Builder, gpu: Gpu, cluster_size: int) -> None:
+    from workers.gpu.launch import Kernel
+
+    case = {2: "1x2, 128 rows", 4: "1x4, 64 rows"}[cluster_size]
+    work = prepare(RAGGED, gpu, fused(CASES[case]), builder, {}).work
+    kernel = Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes)
+    print(f"clusters of {cluster_size}: the driver says {kernel.max_clusters()}")
+    assert kernel.cluster_size == cluster_size
+    assert kernel.max_clusters() >= gpu.num_clusters(cluster_size)
+
+
+@pytest.mark.parametrize("case", ["1x2, 128 rows", "1x2, tickets", "2x2"])
+def test_an_aborted_launch_leaves_nan_or_what_is_right(session: Session, builder: Builder, gpu: Gpu, case: str) -> None:
+    good = prepare(RAGGED, gpu, fused(CASES[case]), builder, {})
+    (plan,) = good.plans
+    words = plan.words.copy()
+    words[int(words[8]) + 2] += 1  # the first wait asks for a post too many
+    bad = replace(good.work, plans=(forged(plan, words),), spin_limit_cycles=10**8)
+    outcome = session.evaluate(problem(RAGGED), bad).outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.kind is FailureKind.HANG
+    assert isinstance(session.evaluate(problem(RAGGED), good.work).outcome, Measured)
+
+
+def test_an_artifact_runs_from_its_zip_alone(builder: Builder, gpu: Gpu, tmp_path: Path) -> None:
+    here = Environment(gpu_name=gpu.name, simulated=False)
+    for name in ("1x2, split", "2x2, tickets"):
+        chosen: Any = fused(CASES[name])
+        prepared = prepare(RAGGED, gpu, chosen, builder, {})
+        assert prepared.built
+        made = assemble(problem(RAGGED), chosen, prepared.plans, prepared.source, prepared.built.cubin, here, {})
+        assert made.manifest["launches"][0]["grid"][0] % made.manifest["launches"][0]["cluster"][0] == 0
+        with zipfile.ZipFile(tmp_path / "cluster.zip", "w") as archive:
+            for file, data in made.files.items():
+                archive.writestr(file, data)
+        ran = subprocess.run(
+            [sys.executable, str(EXAMPLE), str(tmp_path / "cluster.zip")], capture_output=True, text=True
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("case", ["1x2, split", "2x2, tickets"])
+def test_relaunches_give_the_same_bits(session: Session, builder: Builder, gpu: Gpu, case: str) -> None:
+    from workers.gpu.baselines import runner_of
+    from workers.gpu.launch import Kernel
+
+    work = prepare(RAGGED, gpu, fused(CASES[case]), builder, {}).work
+    prepared = session._prepare(problem(RAGGED))
+    runner = runner_of(work, Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes))
+    seen = []
+    for _ in range(20):
+        assert prepared.run_once(runner, prepared.data.check_ops(0)) is None
+        seen.append(prepared.data.outputs[0][1].bits.copy())
+    assert all(bool((bits == seen[0]).all()) for bits in seen)
+    assert not bool(cupy.isnan(seen[0].view(cupy.float16)).any())

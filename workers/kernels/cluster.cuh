@@ -1,0 +1,44 @@
+// Who shares what in a cluster: one copy from the L2 fills the shared memory of several CTAs.
+//
+// Layout. A cluster is a grid of kClusterM x kClusterN CTAs, rank by rank along n, over the tile of one task. CTAs of the
+// same row multiply the same rows of the inputs, CTAs of the same column the same rows of the weights: these are the
+// sharers of a ring. Every CTA holds whole stages of both operands, at the same addresses; of a stage that c CTAs share
+// each requests one c-th, a slice, and the copy engine writes it into all c of them.
+//
+// A slice is so many whole lines of the stage, or, where there are fewer lines than sharers, so many rows of one line:
+// always one box, and rows in groups of eight as the swizzle has them.
+#pragma once
+#include "config_wgmma.cuh"
+#include "launch_args.cuh"
+
+// kNumSharers CTAs whose ranks are kStride apart; both are powers of two.
+template <int kNumSharers, int kStride>
+struct Sharers {
+  static constexpr int kCount = kNumSharers;
+
+  // Of the CTA among its sharers.
+  __device__ static __forceinline__ int place() { return rank_in_cluster() / kStride % kCount; }
+  __device__ static __forceinline__ int rank_of(int place) {
+    return (rank_in_cluster() & ~((kCount - 1) * kStride)) + place * kStride;
+  }
+  __device__ static __forceinline__ u16 ctas() {
+    u32 bits = 0;
+    for (int i = 0; i < kCount; ++i) bits |= 1u << i * kStride;
+    return static_cast<u16>(bits << rank_of(0));
+  }
+};
+
+using InputSharers = Sharers<kClusterN, 1>;
+using WeightSharers = Sharers<kClusterM, kClusterN>;
+
+// How kSharers CTAs cut a stage of kRows rows of kTileK columns, the same way for a gate's and an up projection's.
+template <int kRows, int kTileK, int kSharers>
+struct Slice {
+  static constexpr int kStageLines = kTileK / kLineColumns;
+  static constexpr int kLineParts = kStageLines < kSharers ? kStageLines : kSharers;
+  static constexpr int kRowParts = kSharers / kLineParts;
+  static constexpr int kNumLines = kStageLines / kLineParts, kNumRows = kRows / kRowParts;
+  static_assert(kNumLines == 1 || kRowParts == 1, "a slice of several lines has all of their rows");
+  static_assert(kNumLines * kLineParts == kStageLines && kNumRows * kRowParts == kRows, "slices are equal");
+  static_assert(kNumRows % 8 == 0, "the swizzle moves bytes within eight rows");
+};
