@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.report import NO_GPU, write_report
+from tuner.core.axes import position_problem
 from tuner.core.gpu import CATALOGUE
 from tuner.core.legality import check_schedule, estimated_resources
 from tuner.core.offers_ordering import SYNCS
@@ -30,6 +31,7 @@ from tuner.core.schedule import (
     Schedule,
     Tile,
     Tiling,
+    WaitPosition,
 )
 from tuner.core.simulate import simulate
 from tuner.core.space import Space
@@ -64,11 +66,13 @@ def partition_of(assignment: Assignment) -> int:
 
 
 def verify_rows() -> list[dict[str, Any]]:
-    """Making and proving a plan of over 20,000 tasks, by granularity and assignment."""
+    """Making and proving a plan of over 20,000 tasks, by granularity, wait position and assignment."""
     graph = graph_of(1152, 32, 32)
     resources = estimated_resources(graph.workload, graph.tiling)
     rows = []
-    for (granularity, sync_width), assignment in product(SYNCS, Assignment):
+    for (granularity, sync_width), position, assignment in product(SYNCS, WaitPosition, Assignment):
+        if position_problem(graph, granularity, sync_width, position) is not None:
+            continue
         # These need the producer's rows to be complete.
         whole = granularity in (Granularity.BATCH, Granularity.BARRIER) or assignment is Assignment.STEALING
         ordering = Ordering(
@@ -78,11 +82,13 @@ def verify_rows() -> list[dict[str, Any]]:
             sync_width=sync_width,
             assignment=assignment,
             partition=partition_of(assignment),
+            wait_position=position,
         )
         check_schedule(graph.workload, GPU, Schedule(tiling=graph.tiling, ordering=ordering))
         made = make_plan(graph, ordering, GPU)
         words = made.words
-        case = {"granularity": granularity, "sync_width": sync_width, "assignment": assignment}
+        case = {"granularity": granularity, "sync_width": sync_width, "wait_position": position}
+        case["assignment"] = assignment
         size = {"tasks": graph.num_tasks, "edges": graph.num_edges, "signals": made.num_signals}
         proven = median_ms(lambda words=words: verify(Plan.from_words(words), graph, resources, GPU))
         drawn = median_ms(lambda ordering=ordering: make_plan(graph, ordering, GPU))

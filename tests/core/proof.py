@@ -156,7 +156,8 @@ def _wait_changed(column: int, step: int) -> Callable[[Plan, random.Random], Pla
     def change(plan: Plan, rng: random.Random) -> Plan:
         if not len(plan.waits):
             return plan
-        wait = rng.randrange(len(plan.waits))
+        some = np.flatnonzero(plan.waits[:, column] + step >= 0).tolist()
+        wait = rng.choice(some or range(len(plan.waits)))
         return mutants.edit_wait(plan, wait, column, int(plan.waits[wait, column]) + step)
 
     return change

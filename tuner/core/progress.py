@@ -54,18 +54,12 @@ class Protocol:
             if needed > 0:
                 for signal in range(first, last):
                     self.watchers[signal].append((needed, wait))
-        steps = plan.waits[:, 4]
-        shared: dict[tuple[int, int], dict[int, int]] = {}
-        #: [task] its waits, in their order, and the k-step before which each of them stands.
-        self.waits_of: list[dict[int, int]] = []
-        for wait_begin, wait_end in plan.tasks[:, 3:5].tolist():
-            key = (wait_begin, wait_end)
-            if key not in shared:
-                mine = slice(wait_begin, wait_end)
-                shared[key] = {}
-                for wait, step in zip(inverse[mine].tolist(), steps[mine].tolist(), strict=True):
-                    shared[key].setdefault(wait, step)
-            self.waits_of.append(shared[key])
+        ranges, needs = np.unique(plan.tasks[:, 3:5], axis=0, return_inverse=True)
+        #: [task] which of the lists of waits is its own.
+        self.needs_of: list[int] = needs.reshape(-1).tolist()
+        #: [list] waits, in their order, and the k-steps before which they stand.
+        self.waits: list[list[int]] = [inverse[begin:end].tolist() for begin, end in ranges.tolist()]
+        self.steps: list[list[int]] = [plan.waits[begin:end, 4].tolist() for begin, end in ranges.tolist()]
         #: [task] the signal that its tile posts to, or -1.
         self.post_of: list[int] = plan.tasks[:, 5].tolist()
         #: [task] the task that stands for its tile.
@@ -100,7 +94,7 @@ class Protocol:
                     break
                 held[cta] = -1
                 runnable.extend(board.complete(task))
-        blocked = {held[cta]: self.waits_of[held[cta]][wait] for wait, parked in board.parked.items() for cta in parked}
+        blocked = {held[cta]: board.next_step(held[cta]) for parked in board.parked.values() for cta in parked}
         return Progress(started=started, posts=board.posts, blocked=blocked)
 
 
@@ -110,6 +104,8 @@ class Board:
     def __init__(self, protocol: Protocol) -> None:
         self._protocol = protocol
         self._open_signals = protocol.open_signals.copy()
+        #: [list of waits] how many of them are over: those in front, for whoever has them.
+        self._num_over = [0] * len(protocol.waits)
         self._arrived: dict[int, int] = {}
         #: [num_signals] posts so far.
         self.posts = [0] * protocol.plan.num_signals
@@ -118,11 +114,20 @@ class Board:
 
     def parks(self, cta: int, task: int) -> bool:
         """Whether a wait of the task is not over; the CTA is then parked there."""
-        for wait in self._protocol.waits_of[task]:
-            if self._open_signals[wait]:
-                self.parked.setdefault(wait, []).append(cta)
-                return True
-        return False
+        needs = self._protocol.needs_of[task]
+        waits, number = self._protocol.waits[needs], self._num_over[needs]
+        while number < len(waits) and not self._open_signals[waits[number]]:
+            number += 1
+        self._num_over[needs] = number
+        if number == len(waits):
+            return False
+        self.parked.setdefault(waits[number], []).append(cta)
+        return True
+
+    def next_step(self, task: int) -> int:
+        """The k-step before which a task stands that is parked."""
+        needs = self._protocol.needs_of[task]
+        return self._protocol.steps[needs][self._num_over[needs]]
 
     def complete(self, task: int) -> list[int]:
         """Posts for the task's tile if this was all that it lacked; answers the CTAs to look at again."""
