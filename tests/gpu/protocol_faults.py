@@ -142,8 +142,8 @@ MUTANTS = {
     ),
     # Each reader brings words of later rows into its SM's L1. In a case with parts their arrivals would acquire, too.
     "no acquire after the wait": Mutant(
-        was="  fence_acq_rel_gpu();\n  __syncwarp();",
-        becomes="  __syncwarp();",
+        was="ld.acquire.gpu.global.u32",
+        becomes="ld.relaxed.gpu.global.u32",
         kind=1,
         case="narrow rows",
     ),

@@ -148,15 +148,19 @@ __device__ __forceinline__ int stages_before_last(const WgmmaArgs& args, const T
 
 constexpr int kAll = 1 << 29;  // stages
 
+// Stages of a task's weights that may be requested before its first waits are over.
+__device__ __forceinline__ int stages_before_ready(const WgmmaArgs& args, const Task& task) {
+  const int held = args.base.plan.held_stages;
+  return held > 0 && task.wait_begin != task.wait_end ? kNumStages - held : kAll;
+}
+
 // A task's weights from the `requested`-th stage on; of a task that waits, those that the plan holds back after
 // `wait_ready`, which returns when its first waits are over.
 template <class WaitReady>
 __device__ __forceinline__ void request_held_weights(const WgmmaArgs& args, const Task& task, int requested,
                                                      const WeightRing& ring, WeightRing::Place& place, Window& window,
                                                      u64 policy, const WaitReady& wait_ready) {
-  const int held = args.base.plan.held_stages;
-  const bool is_held = held > 0 && task.wait_begin != task.wait_end;
-  for (int until = is_held ? kNumStages - held : kAll;; until = kAll) {
+  for (int until = stages_before_ready(args, task);; until = kAll) {
     request_weights(args, task, requested, until - requested, ring, place, window, policy);
     if (until == kAll) break;
     requested = until;
@@ -207,21 +211,36 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
     wait_for_prerequisites();
   }
   TaskSource source(args.base);
-  for (;;) {
+  const bool is_static = source.is_static();
+  FeedRing::Place filled;
+  const auto feed_next = [&] {
     const bool more = source.has_task();
-    if (more) trace_stamp(args.base, source.next, kTaken);
     const Task task = more ? source.task() : Task{};
-    const FeedRing::Place filled = feed;
+    filled = feed;
     feed_task(args.base, shared.feed, feed, shared.feed_memory, {task, more ? source.next : -1, source.epoch()});
     feed.advance();
-    if (!more) return;
-    const Task own = task_of_rank(task, rank_in_cluster());
+    return task_of_rank(task, rank_in_cluster());
+  };
+  Task next = feed_next();
+  while (source.has_task()) {
+    const Task own = next;
+    trace_stamp(args.base, source.next, kTaken);
+    if (is_static) {
+      const int first = min(requested + 1, stages_before_ready(args, own));
+      request_weights(args, own, requested, first - requested, shared.weights, weight, window, policy);
+      requested = max(requested, first);
+      source.advance([] {});  // a queue is one list
+      next = feed_next();
+    }
     request_held_weights(args, own, requested, shared.weights, weight, window, policy, [&] {
       mbarrier_wait(shared_address(&shared.flags->ready), ready_parity);
       ready_parity ^= 1;
     });
     requested = 0;
-    source.advance([&] { shared.feed.wait_released(filled); });  // the math warpgroups release it when it is posted
+    if (!is_static) {
+      source.advance([&] { shared.feed.wait_released(filled); });  // the math warpgroups release it when it is posted
+      next = feed_next();
+    }
   }
 }
 

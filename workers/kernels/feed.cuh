@@ -1,12 +1,13 @@
 // The next tasks of a warp-specialised CTA: drawn by one thread, read by all roles.
 //
-// The feeder is the thread that loads the weights. It takes a task when it has requested the last weights of the one
-// before, so a CTA holds at most the tasks that its ring of weights reaches into, and the others get what they need of a
-// task from a slot in shared memory. Every role works its tasks off in the order in which they were taken. That keeps
-// liveness for tickets: the lowest unfinished ticket is held by a CTA that has nothing lower left to do; its weights come
-// before those of higher tickets in the ring, its inputs depend on lower tickets only, and nobody in the CTA waits for
-// anything of a higher one. For static queues the order is the queue's, as the proof assumes. With stealing all of that
-// holds of the table's order, as long as no task of list 0 is taken behind one of list 1 that may wait (draws.cuh): before
+// The feeder is the thread that loads the weights. It draws a task when it has requested the last weights of the one
+// before, so a CTA holds at most the tasks that its ring of weights reaches into. What comes next in a static queue is
+// known: it is read as soon as the first weights of the present task are under way, since a read stands behind all that
+// the CTA has requested. The others get what they need of a task from a slot in shared memory. Every role works its tasks
+// off in the order in which they were taken. That keeps liveness for tickets: the lowest unfinished ticket is held by a
+// CTA that has nothing lower left to do; its weights come before those of higher tickets in the ring, its inputs depend on
+// lower tickets only, and nobody in the CTA waits for anything of a higher one. For static queues the order is the queue's,
+// as the proof assumes. With stealing all of that holds of the table's order, as long as no task of list 0 is taken behind one of list 1 that may wait (draws.cuh): before
 // the feeder turns to list 0, it waits until the CTA has done all that it took.
 //
 // In a cluster all CTAs work off the same tasks. Each reads its cluster's static queue by itself. A ticket is drawn once

@@ -101,6 +101,12 @@ __device__ __forceinline__ float unpack_one(u16 bits) {
   }
 }
 
+__device__ __forceinline__ u32 load_acquire_gpu(const u32* address) {
+  u32 value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+
 __device__ __forceinline__ u32 load_relaxed_gpu(const u32* address) {
   u32 value;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
@@ -177,8 +183,6 @@ __device__ __forceinline__ bool barrier_or(bool flag) {
       : "memory");
   return any != 0;
 }
-
-__device__ __forceinline__ void fence_acq_rel_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 __device__ __forceinline__ void fence_sc_gpu() { asm volatile("fence.sc.gpu;" ::: "memory"); }
 

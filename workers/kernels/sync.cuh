@@ -1,9 +1,11 @@
 // Signals between CTAs: post, bounded wait, abort.
 //
 // Memory order. A producer task stores its tile (generic proxy), the CTA barrier orders these stores before thread 0,
-// whose red.release.gpu publishes them (release is cumulative over the barrier). A consumer's warp 0 polls with relaxed
-// loads, then every polling lane executes fence.acq_rel.gpu, then the CTA barrier orders the other warps' reads after
-// it. The consumer reads by cp.async, which belongs to the generic proxy: no proxy fence is needed.
+// whose red.release.gpu publishes them (release is cumulative over the barrier). A consumer's warp polls with relaxed
+// loads; a lane that sees what it waits for loads it once more, ld.acquire.gpu, and the barrier behind the waits orders the
+// other threads' reads after it. A fence in its place would stand behind all that the CTA has requested: microseconds
+// while weights are on their way. The consumer reads by cp.async, which belongs to the generic proxy: no proxy fence is
+// needed.
 //
 // Steps. A wait stands before a k-step of its task, mostly the first. It is over before that step's inputs are requested;
 // waits are in the order of their steps, so who walks both needs to know the next one only. A task has its CTA from its
@@ -35,12 +37,15 @@ __device__ inline void raise_abort(Workspace* workspace, int task, int signal, u
 __device__ inline bool spin_until(Workspace* workspace, int signal, u32 target, int task, u32 base,
                                   long long spin_limit_cycles) {
   const u32* address = workspace->signals + signal;
-  u32 seen = load_relaxed_gpu(address);
+  u32 seen = load_acquire_gpu(address);
   if (has_reached(seen, target)) return true;
   const long long start = clock64();
   for (u32 polls = 1;; ++polls) {
     seen = load_relaxed_gpu(address);
-    if (has_reached(seen, target)) return true;
+    if (has_reached(seen, target)) {
+      load_acquire_gpu(address);
+      return true;
+    }
     if (polls % 16 != 0) continue;
     if (load_relaxed_gpu(&workspace->abort.raised) != 0) return false;
     if (clock64() - start > spin_limit_cycles) {
@@ -57,7 +62,7 @@ struct PendingWaits {
   int next, step;
 };
 
-// Of a task that has just been taken. Its first wait is made before its first load, wherever it stands.
+// Of a task that has just been taken.
 __device__ __forceinline__ PendingWaits all_waits(const Task& task) {
   return {task.wait_begin, task.wait_begin == task.wait_end ? kNoStep : 0};
 }
@@ -95,7 +100,7 @@ __device__ inline void look_ahead(const LaunchArgs& args, const Wait* waits, int
     is_over = wait.signal_end - wait.signal_begin <= kFewSignals;
     const int end = is_over ? wait.signal_end : wait.signal_begin;
 #pragma unroll 4
-    for (int s = wait.signal_begin; s < end; ++s) is_over &= has_reached(load_relaxed_gpu(args.workspace->signals + s), target);
+    for (int s = wait.signal_begin; s < end; ++s) is_over &= has_reached(load_acquire_gpu(args.workspace->signals + s), target);
   }
   const u32 open = ~__ballot_sync(0xFFFFFFFFu, is_over);
   const int num_over = open == 0 ? 32 : __ffs(static_cast<int>(open)) - 1;
@@ -108,26 +113,23 @@ __device__ inline void look_ahead(const LaunchArgs& args, const Wait* waits, int
 }
 
 // All lanes of one warp: until the waits that stand before k-step `step` or an earlier one are over, and with them those
-// of later steps that are over by then; false, for all alike, if the launch is aborted. One fence acquires for all of them.
+// of later steps that are over by then; false, for all alike, if the launch is aborted.
 __device__ inline bool wait_before(const LaunchArgs& args, const Task& task, int task_index, u32 epoch, int step,
                                    PendingWaits& pending) {
   const Wait* waits = reinterpret_cast<const Wait*>(args.words + args.plan.wait_offset);
-  while (pending.step <= step) {
-    if (pending.next == task.wait_end) {
-      pending.step = kNoStep;
-    } else if (pending.next > task.wait_begin) {
+  bool ok = true;
+  while (ok && pending.step <= step) {
+    if (pending.next < task.wait_end) {
       look_ahead(args, waits, task.wait_end, epoch, pending);
+    } else {
+      pending.step = kNoStep;
     }
     if (pending.step > step) break;
-    if (!spin_on(args, waits[pending.next], task_index, epoch)) {
-      pending.step = kNoStep;
-      return false;
-    }
-    ++pending.next;
+    ok = spin_on(args, waits[pending.next++], task_index, epoch);
   }
-  fence_acq_rel_gpu();
+  if (!ok) pending.step = kNoStep;
   __syncwarp();
-  return true;
+  return ok;
 }
 
 // All threads of the CTA, before they request the inputs of k-step `step`, as `wait_before`. `pending`, in shared memory,
