@@ -135,8 +135,8 @@ class Mutant:
 
 MUTANTS = {
     "signals count from zero in every launch": Mutant(
-        was="const u32 base = epoch * static_cast<u32>(wait.posts_per_launch);",
-        becomes="const u32 base = 0 * epoch;",
+        was="return epoch * static_cast<u32>(wait.posts_per_launch * kClusterSize);",
+        becomes="return 0 * epoch;",
         kind=1,
         case="a pair",
     ),
