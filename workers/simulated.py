@@ -23,8 +23,9 @@ from tuner.core.inspection import CounterReport, Trace, no_counters
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.procedure import Procedure
+from tuner.core.rates import rates_of
 from tuner.core.samples import Round
-from tuner.core.simulate import LAUNCH_US, simulate
+from tuner.core.simulate import simulate
 from tuner.core.tracing import make_trace, no_trace, spans_from_timelines
 from tuner.core.workload import GemmOp, Workload
 from tuner.errors import IllegalSchedule, PlanError
@@ -61,7 +62,7 @@ def library_us(workload: Workload, gpu: Gpu) -> float:
     tiles do not fill the last wave, and a launch more for what its epilogue cannot do."""
     launches_us = [_library_op_us(op, workload, gpu) for op in workload.ops]
     launches_us += [_elementwise_us(op, workload, gpu) for op in workload.ops if split_epilogue(op)[1]]
-    return max(sum(launches_us) + LAUNCH_US * len(launches_us), reference_us(workload, gpu))
+    return max(sum(launches_us) + rates_of(gpu).launch_us * len(launches_us), reference_us(workload, gpu))
 
 
 def _library_op_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:

@@ -41,7 +41,7 @@ def count(
     check_metrics(metrics or ())
     timelines = [simulate(plan) for plan in plans]
     written_bytes = workload.compulsory_bytes - workload.compulsory_read_bytes
-    read_bytes = (sum(timeline.dram_bytes for timeline in timelines) or workload.compulsory_bytes) - written_bytes
+    read_bytes = sum(timeline.dram_read_bytes for timeline in timelines) or workload.compulsory_read_bytes
     hit_bytes = sum(timeline.l2_hit_bytes for timeline in timelines)
     values = (1e3 * time_us, read_bytes, written_bytes, 100 * hit_bytes / (hit_bytes + read_bytes))
     by_name = dict(zip(METRICS, values, strict=True))

@@ -63,7 +63,7 @@ def test_a_row_says_what_order_is_worth_beside_what_noise_is(row: dict[str, Any]
     assert row["worst"]["ordering"] == row["orderings"][-1]["ordering"]
     assert row["worst_over_best"] == pytest.approx(row["worst"]["us"] / row["best"]["us"], rel=0.01)
     assert row["row_major_over_best"] == pytest.approx(row["row_major"]["us"] / row["best"]["us"], rel=0.01)
-    assert row["worst_over_best"] > 1.2  # the twin's shares leave CTAs without work
+    assert row["worst_over_best"] > 1.05  # the twin's shares leave CTAs without work
     assert row["row_major_over_itself"] == pytest.approx(1, abs=0.02)
     assert min(row["tilings"], key=row["tilings"].__getitem__) == row["tiling"]
 

@@ -15,7 +15,7 @@ from tuner.core.order import make_plan
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.plan import STATIC
 from tuner.core.schedule import Assignment, Ordering, Raster, RasterKind, Tile
-from tuner.core.simulate import L2, Timeline, simulate
+from tuner.core.simulate import Timeline, simulate
 from tuner.core.space import Space
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import Resources, verify
@@ -99,13 +99,6 @@ def test_order_alone_changes_the_time() -> None:
 
 def test_the_same_plan_has_the_same_timeline() -> None:
     assert timeline_of(BIG, ordering(bands=2)) == timeline_of(BIG, ordering(bands=2))
-
-
-def test_the_cache_forgets_what_was_used_least_recently() -> None:
-    cache = L2(100)
-    assert [cache.touch(panel, 40) for panel in (1, 2, 1, 3, 1, 2)] == [40, 40, 0, 40, 0, 40]
-    assert cache.touch(9, 101) == 101
-    assert cache.touch(9, 101) == 101
 
 
 def test_a_walk_that_returns_to_its_panels_reads_less_from_dram() -> None:

@@ -3,38 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from tuner.core.engine_wgmma import multiplied_rows, num_groups, tensor_share
 from tuner.core.gpu import Gpu
+from tuner.core.rates import EngineRates, Rates
 from tuner.core.schedule import Engine, Tile, Tiling, warp_grid
 from tuner.core.split import SUM_BYTES, num_steps
-from tuner.core.tiles import TileGraph, part_steps, product_tile
-from tuner.core.workload import ROW_SCALE_BYTES
+from tuner.core.tiles import TileGraph, part_steps, product_tile, tile_graph
+from tuner.core.workload import ROW_SCALE_BYTES, Workload
 
 #: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
 SMEM_BYTES_PER_CLOCK = 128
 L2_BYTES_PER_CLOCK = 64
-#: Share of an SM's rates that the mma engine's main loop attains: fitted to the trials of
-#: benchmarks/results/h200/first_trials.json.
-SM_EFFICIENCY = 0.65
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartCosts:
     """What one part of the tiles of an op costs, or a whole tile."""
 
-    #: [tile row] (panel, bytes) of the rows of A that it reads.
+    #: [tile row] (panel, bytes) of the rows of A that it reads, and bytes of all of them.
     a_panels: list[list[tuple[int, int]]]
-    #: [tile col] (panel, bytes) of its weights and bias.
+    a_bytes: list[int]
+    #: [tile col] (panel, bytes) of its weights and bias, and bytes of all of them.
     w_panels: list[list[tuple[int, int]]]
-    #: Time on the SM's own units.
+    w_bytes: list[int]
+    #: Time on the SM's own units, and that of one k-step.
     busy_us: float
-    #: Stages of the main loop over stages in flight, without those that are requested ahead.
+    step_us: float
+    #: Stages of the main loop over stages in flight, without those that are requested ahead; and how long a stage
+    #: takes behind its latency, if nobody else asks.
     turns: float
-    #: Of its weights, what is requested before its inputs are there; 0 where nothing is.
+    turn_us: float
+    #: Of its weights, what can be requested before its inputs are there; and the weights of one stage.
     ahead_bytes: int
+    stage_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,17 +48,23 @@ class OpCosts:
 
     #: By part; the last one is that of a whole tile.
     parts: list[PartCosts]
-    #: [tile row], [tile col]: the panels of the output that the tile writes, with their bytes; None where it leaves.
-    out_panels: list[list[list[tuple[int, int]]]] | None
+    #: [tile row], [tile col]: the panels of the output that the tile writes, with their bytes.
+    out_panels: list[list[list[tuple[int, int]]]]
+    #: Whether the output leaves, and nobody reads it.
+    leaves: bool
     #: [tile row], [tile col]: clipped extents.
     rows: list[int]
     cols: list[int]
-    #: Bytes that pass through DRAM once and are of no use after: the output where it leaves, and the residual, per
-    #: element of the tile; the row scale, per row.
+    #: Bytes that are read once for the epilogue: the residual, per element of the tile, and the row scale, per row.
     once_bytes: int
     once_row_bytes: int
-    #: To write the sums of one part, or to read them, through the SM's port to the L2.
+    #: Bytes of an element of the output.
+    element_bytes: int
+    #: Rounding and store of a tile, and all that a task costs beside its loops.
+    store_us: float
+    #: To write the sums of one part, or to read them, and their bytes.
     slot_us: float
+    slot_bytes: int
 
 
 class Panels:
@@ -87,12 +98,14 @@ def _slices(graph: TileGraph, op_index: int) -> list[int]:
     return [min(end * tile.k, op.k) - begin * tile.k for begin, end in steps]
 
 
-def _out_panels(graph: TileGraph, op_index: int, panels: Panels) -> list[list[list[tuple[int, int]]]] | None:
-    """The panels in which the consumers will look for what a tile writes, cut as each of them reads."""
+def _out_panels(graph: TileGraph, op_index: int, panels: Panels) -> list[list[list[tuple[int, int]]]]:
+    """The panels in which the consumers will look for what a tile writes, cut as each of them reads; where there are
+    none, the tile itself."""
     op, tile, size = graph.workload.ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
     cuts = {tuple(_slices(graph, reader)) for reader in graph.workload.consumers_of(op_index)}
     if not cuts:
-        return None
+        tiles = panels.cut(op.name, _extents(op.m, tile.m), _extents(op.n, tile.n))
+        return [[[(panel, elements * size)] for panel, elements in row] for row in tiles]
     rows, num_cols = _extents(op.m, tile.m), -(-op.n // tile.n)
     written: list[list[list[tuple[int, int]]]] = [[[] for _ in range(num_cols)] for _ in rows]
     for slices in sorted(cuts):
@@ -105,7 +118,22 @@ def _out_panels(graph: TileGraph, op_index: int, panels: Panels) -> list[list[li
     return written
 
 
-def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, panels: Panels) -> OpCosts:
+def costs_of(graph: TileGraph, gpu: Gpu, rates: Rates) -> dict[int, OpCosts]:
+    """The costs of each op of a launch."""
+    return _costs_of(graph.workload, graph.tiling, graph.op_indices, gpu, rates)
+
+
+@lru_cache(maxsize=64)
+def _costs_of(
+    workload: Workload, tiling: Tiling, op_indices: tuple[int, ...], gpu: Gpu, rates: Rates
+) -> dict[int, OpCosts]:
+    """Thousands of orders share them."""
+    graph, panels = tile_graph(workload, tiling, op_indices), Panels()
+    return {op: op_costs(graph, op, gpu, rates, panels) for op in graph.op_indices}
+
+
+def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Panels) -> OpCosts:
+    """The costs of one op; `panels` numbers those of all ops of a launch."""
     op, tile = graph.workload.ops[op_index], graph.tiling.tiles[op_index]
     size = graph.workload.dtype.size_bytes
     rows, cols = _extents(op.m, tile.m), _extents(op.n, tile.n)
@@ -121,21 +149,28 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, panels: Panels) -> OpCos
     parts = []
     for part in range(num_parts) if num_parts > 1 else ():
         begin, end = part_steps(num_steps(op, tile), part, num_parts)
-        parts.append(_part_costs(graph, op_index, gpu, slice(part, part + 1), end - begin, reads, weights))
-    parts.append(_part_costs(graph, op_index, gpu, slice(0, num_parts), num_steps(op, tile), reads, weights))
+        parts.append(_part_costs(graph, op_index, gpu, rates, slice(part, part + 1), end - begin, reads, weights))
+    parts.append(_part_costs(graph, op_index, gpu, rates, slice(0, num_parts), num_steps(op, tile), reads, weights))
     for col, extent in enumerate(cols) if op.bias else ():
         for last in parts[-2:]:  # the last part, and the whole tile
             panel, num_bytes = last.w_panels[col][-1]
-            last.w_panels[col][-1] = (panel, num_bytes + extent * op.rows_per_column * size)
-    out_panels, product = _out_panels(graph, op_index, panels), product_tile(op, graph.tiling.cta_tiles[op_index])
+            bias_bytes = extent * op.rows_per_column * size
+            last.w_panels[col][-1] = (panel, num_bytes + bias_bytes)
+            last.w_bytes[col] += bias_bytes
+    engine, own = rates.of(graph.tiling.engine), graph.tiling.cta_tiles[op_index]
+    slot_bytes = min(own.m, op.m) * product_tile(op, own).n * SUM_BYTES
     return OpCosts(
         parts=parts,
-        out_panels=out_panels,
+        out_panels=_out_panels(graph, op_index, panels),
+        leaves=not graph.workload.consumers_of(op_index),
         rows=rows,
         cols=cols,
-        once_bytes=((out_panels is None) + op.residual) * size,
+        once_bytes=op.residual * size,
         once_row_bytes=op.row_scale * ROW_SCALE_BYTES,
-        slot_us=product.m * product.n * SUM_BYTES / L2_BYTES_PER_CLOCK / gpu.clock_mhz / SM_EFFICIENCY,
+        element_bytes=size,
+        store_us=engine.task_us + engine.store_us_per_kib * min(own.m, op.m) * own.n * size / 1024,
+        slot_us=engine.sum_us_per_kib * slot_bytes / 1024,
+        slot_bytes=slot_bytes * graph.tiling.cluster_size,
     )
 
 
@@ -143,6 +178,7 @@ def _part_costs(
     graph: TileGraph,
     op_index: int,
     gpu: Gpu,
+    rates: Rates,
     part: slice,
     depth: int,
     reads: list[list[list[tuple[int, int]]]],
@@ -151,13 +187,21 @@ def _part_costs(
     """Costs of `depth` k-steps on the slices `part` of [tile row] rows of panels, and of the weights' panels."""
     op, tile, size = graph.workload.ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
     tile = product_tile(op, tile)
-    ahead = min(depth, graph.tiling.num_stages) if runs_ahead(graph.tiling) else 0
+    ahead = min(depth, graph.tiling.stages_ahead)
+    a_panels = [[(panel, n * size) for cells in row for panel, n in cells[part]] for row in reads]
+    w_panels = [[(panel, n * size) for panel, n in cells[part]] for cells in weights]
+    step_us = _step_us(graph, op_index, gpu, rates)
     return PartCosts(
-        a_panels=[[(panel, n * size) for cells in row for panel, n in cells[part]] for row in reads],
-        w_panels=[[(panel, n * size) for panel, n in cells[part]] for cells in weights],
-        busy_us=depth * _step_us(graph, op_index, gpu),
-        turns=(depth - ahead) / _steps_in_flight(graph.tiling),
+        a_panels=a_panels,
+        a_bytes=[sum(num_bytes for _, num_bytes in row) for row in a_panels],
+        w_panels=w_panels,
+        w_bytes=[sum(num_bytes for _, num_bytes in row) for row in w_panels],
+        busy_us=depth * step_us,
+        step_us=step_us,
+        turns=max(0, depth - ahead) / _steps_in_flight(graph.tiling),
+        turn_us=_port_us(product_tile(op, graph.tiling.cta_tiles[op_index]), size, gpu, rates.of(graph.tiling.engine)),
         ahead_bytes=ahead * tile.n * tile.k * size,
+        stage_bytes=tile.n * tile.k * size,
     )
 
 
@@ -176,15 +220,22 @@ def _steps_in_flight(tiling: Tiling) -> int:
     return tiling.num_stages - 1 if tiling.engine is Engine.MMA else tiling.window or tiling.num_stages
 
 
-def _step_us(graph: TileGraph, op_index: int, gpu: Gpu) -> float:
+def _port_us(tile: Tile, element_bytes: int, gpu: Gpu, engine: EngineRates) -> float:
+    """Time of a stage through the SM's port to the L2."""
+    num_bytes = (tile.m + tile.n) * tile.k * element_bytes
+    return num_bytes / L2_BYTES_PER_CLOCK / gpu.clock_mhz / engine.port_share
+
+
+def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
     """Time of one k-step on the SM's own units: the slowest of them, at the share of its rate that is attained."""
     tiling, op = graph.tiling, graph.workload.ops[op_index]
     tile, size = product_tile(op, tiling.cta_tiles[op_index]), graph.workload.dtype.size_bytes
-    us_per_flop, bytes_of_a_row = 1e6 * gpu.num_sms / gpu.tensor_flops_per_s, tile.k * size
-    port_us = (tile.m + tile.n) * bytes_of_a_row / L2_BYTES_PER_CLOCK / gpu.clock_mhz
+    engine, us_per_flop = rates.of(tiling.engine), 1e6 * gpu.num_sms / gpu.tensor_flops_per_s
+    port_us = _port_us(tile, size, gpu, engine)
+    tensor_us = us_per_flop * 2 * tensor_rows(tiling, tile) * tile.n * tile.k / engine.tensor_share
     if tiling.engine is Engine.WGMMA:
-        return max(port_us, us_per_flop * 2 * tensor_rows(tiling, tile) * tile.n * tile.k / tensor_share(tile.n))
+        return max(port_us, tensor_us / tensor_share(tile.n)) + engine.step_us
     warps_m, warps_n = warp_grid(tiling.tiles[op_index], tiling.num_warps, op.rows_per_column) or (1, 1)
     # Each warp reads its own fragments: warp_m + warp_n rows, over all warps of the CTA.
-    smem_us = (tile.m * warps_n + tile.n * warps_m) * bytes_of_a_row / SMEM_BYTES_PER_CLOCK / gpu.clock_mhz
-    return max(port_us, smem_us, us_per_flop * 2 * tile.m * tile.n * tile.k) / SM_EFFICIENCY
+    smem_us = (tile.m * warps_n + tile.n * warps_m) * tile.k * size / SMEM_BYTES_PER_CLOCK / gpu.clock_mhz
+    return max(port_us, smem_us / engine.smem_share, tensor_us) + engine.step_us

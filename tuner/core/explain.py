@@ -12,8 +12,9 @@ from tuner.core.bounds import Waves, dram_us, io_bytes, io_us, tensor_us, wave_u
 from tuner.core.gpu import Gpu
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.rates import rates_of
 from tuner.core.schedule import Schedule
-from tuner.core.simulate import DRAM_EFFICIENCY, Timeline, simulate
+from tuner.core.simulate import Timeline, simulate
 from tuner.core.space import Space
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Workload
@@ -76,7 +77,7 @@ def _costs(workload: Workload, gpu: Gpu, plan: VerifiedPlan, timeline: Timeline)
     )
     busy_us = sum(end - start for _, _, _, start, _, _, end in timeline.rows)
     shares = {
-        "DRAM": 1e6 * timeline.dram_bytes / (gpu.dram_bytes_per_s * DRAM_EFFICIENCY) / timeline.makespan_us,
+        "DRAM": 1e6 * timeline.dram_bytes / (gpu.dram_bytes_per_s * rates_of(gpu).dram_share) / timeline.makespan_us,
         "the tensor cores' whole tiles": wave_us(plan.graph, gpu) / timeline.makespan_us,
         "waiting for signals": timeline.waited_us / lanes_us,
         "CTAs without a task (the tail)": 1 - (busy_us + timeline.waited_us) / lanes_us,

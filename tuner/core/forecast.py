@@ -7,7 +7,8 @@ from dataclasses import replace
 from tuner.core.gpu import Gpu
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.simulate import LAUNCH_US, Timeline, simulate
+from tuner.core.rates import rates_of
+from tuner.core.simulate import Timeline, simulate
 from tuner.core.workload import Workload
 
 #: What is left of a launch's start where it begins while the launch before it ends.
@@ -21,14 +22,15 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> float:
         IllegalSchedule: the plan kind is not for this GPU, or the schedule is outside the legal space.
         PlanError: a plan is refused.
     """
+    launch_us = rates_of(gpu).launch_us
     timelines = [simulate(plan) for plan in plans_for(workload, gpu, candidate)]
     total_us = sum(timeline.makespan_us for timeline in timelines)
     if candidate.plan_kind.is_programmatic:
-        return total_us - len(timelines) * (LAUNCH_US - PROGRAMMATIC_LAUNCH_US)
+        return total_us - len(timelines) * (launch_us - PROGRAMMATIC_LAUNCH_US)
     if candidate.plan_kind is PlanKind.TWO_STREAMS:
         # The launches overlap where the first one's CTAs idle, and at best as well as one launch's tasks do.
         fused = replace(candidate, plan_kind=PlanKind.FUSED)
-        return max(total_us - LAUNCH_US - _idle_us(timelines[0]), forecast_us(workload, gpu, fused))
+        return max(total_us - launch_us - _idle_us(timelines[0]), forecast_us(workload, gpu, fused))
     return total_us
 
 

@@ -1,13 +1,15 @@
-"""A verified plan and the catalogue's costs -> a timeline: who ran what when, who waited, what came from DRAM.
+"""A verified plan and a GPU's rates -> a timeline: who ran what when, who waited, what came from DRAM.
 
 List scheduling (Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969): each CTA takes
-its next task, from its queue or by ticket, as soon as it is free, and starts it once its waits are over. A task's time
-is a roofline (Williams et al., CACM 52(4), 2009) over resources that are shared first come, first served: the DRAM by
-all CTAs, tensor cores, shared memory and L2 port by the CTAs of an SM; and never less than what the bytes in flight
-allow (Little's law: stages x stage bytes per latency). The L2 keeps the operand panels read last, so the walk matters.
-A part of a tile writes its sums and arrives; the one that arrives last reads all parts' sums and stores the tile. An
-engine that runs ahead has requested the first weights of a task when its CTA turns to it, and what it need not wait for
-comes under the task before.
+its next task, from its queue or by ticket, as soon as it is free, and starts it once its waits are over. What a task
+reads comes through resources that transfers share equally, the DRAM and the L2 (`tuner.core.sharing`), and never faster
+than the bytes in flight allow (Little's law: stages x stage bytes per latency). The L2 keeps the operand panels read
+last, so the walk matters; what another CTA is fetching already comes with that CTA's transfer. Then the SM's own units,
+in turn where CTAs share an SM (a roofline: Williams et al., CACM 52(4), 2009), then the epilogue.
+
+A part of a tile writes its sums and arrives; the one that arrives last reads all parts' sums and stores the tile. The
+first weights of a task are requested before its wait. An engine that runs ahead turns to its next task while the last
+stages of this one are multiplied.
 
 Pure and deterministic. Meant to rank orders and to stand in for a card, not to predict microseconds.
 """
@@ -15,37 +17,22 @@ Pure and deterministic. Meant to rank orders and to stand in for a card, not to 
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from tuner.core.costs import Panels, op_costs, runs_ahead
+from tuner.core.costs import costs_of, runs_ahead
 from tuner.core.dealer import Dealer
-from tuner.core.gpu import Gpu
+from tuner.core.memory import Memory, Tile
 from tuner.core.plan import STATIC, TICKET
 from tuner.core.progress import Board, Protocol
-from tuner.core.tiles import TileGraph
+from tuner.core.rates import Rates, rates_of
 from tuner.core.verify import VerifiedPlan, occupancy
 
-#: Share of the data sheet's DRAM rate that a stream of reads attains.
-DRAM_EFFICIENCY = 0.92
-#: Source: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024 (loaded latencies).
-DRAM_LATENCY_US = 0.75
-L2_LATENCY_US = 0.25
-#: Start of a launch in a graph, until the first task is taken.
-LAUNCH_US = 2.0
-#: Per task: reading its words, addresses, epilogue, barriers.
-TASK_US = 0.2
-#: Atomic round trip and broadcast of a ticket.
-TICKET_US = 0.4
-#: A poll that finds the signals set, and each further pass over as many signals as there are threads that poll.
-POLL_US = 0.5
 #: Threads that poll where the copying is one warp's work.
 WARP = 32
-#: Barrier, fence and reduction of a post.
-POST_US = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +55,16 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """What happens when, by the costs of the catalogue."""
+    """What happens when, by the rates of the GPU."""
 
     #: From the launch to the last store, microseconds.
     makespan_us: float
     #: Read from and written to DRAM.
     dram_bytes: int
+    #: Of these, what is read.
+    dram_read_bytes: int
+    #: Of what is written, what the L2 still holds at the end.
+    late_write_bytes: int
     #: Operand bytes that the L2 had.
     l2_hit_bytes: int
     #: (CTA, task, begin, wait over, loaded, computed, end) of every task, in the order of their starts.
@@ -96,197 +87,163 @@ class Timeline:
         return sum(row[3] - row[2] for row in self.rows)
 
 
-#: Op, tile row, tile column.
-Tile = tuple[int, int, int]
+#: Events of a CTA: a task ends; the CTA turns to its next task, or looks again whether the one that it holds may start.
+_END, _LOOK = 0, 1
 
 
-class L2:
-    """Least recently used panels; `touch` answers the bytes that had to come from DRAM. A panel may come by and by."""
-
-    def __init__(self, capacity_bytes: int) -> None:
-        self._free = capacity_bytes
-        self._panels: OrderedDict[int, int] = OrderedDict()
-
-    def touch(self, panel: int, size_bytes: int) -> int:
-        held = self._panels.pop(panel, 0)
-        missed = max(0, size_bytes - held)
-        self._panels[panel] = held + missed
-        self._free -= missed
-        while self._free < 0:  # a panel larger than the cache evicts itself
-            self._free += self._panels.popitem(last=False)[1]
-        return missed
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Ahead:
-    """What a CTA requested of its next task's weights."""
-
-    #: When that is there.
-    landed_us: float
-    #: Bytes, and of these what had to come from DRAM.
-    asked_bytes: int
-    missed_bytes: int
-
-
-_NOTHING = _Ahead(landed_us=0.0, asked_bytes=0, missed_bytes=0)
-
-
-class _Machine:
-    """The shared resources, and when each is free next."""
-
-    def __init__(self, graph: TileGraph, gpu: Gpu) -> None:
-        panels = Panels()
-        self.costs = {op: op_costs(graph, op, gpu, panels) for op in graph.op_indices}
-        self.num_sms = gpu.num_clusters(graph.tiling.cluster_size)  # that compute a task each
-        self.us_per_byte = 1e6 / (gpu.dram_bytes_per_s * DRAM_EFFICIENCY)
-        self.l2 = L2(gpu.l2_bytes)
-        self.dram_free_us = 0.0
-        self.sm_free_us = [0.0] * self.num_sms
-        self.dram_bytes = self.l2_hit_bytes = 0
-        self._ahead: dict[int, _Ahead] = {}
-        self._keep_last_launch(graph, gpu)
-
-    def _keep_last_launch(self, graph: TileGraph, gpu: Gpu) -> None:
-        """What an earlier launch of the same workload wrote is in the L2, if it takes at most half of it."""
-        for op in graph.op_indices:
-            producer = graph.workload.producer_of(op)
-            if producer is None or producer in graph.op_indices:
-                continue
-            held = [panel for row in self.costs[op].parts[-1].a_panels for panel in row]
-            if sum(size for _, size in held) <= gpu.l2_bytes // 2:
-                for panel, size in held:
-                    self.l2.touch(panel, size)
-
-    def ask_ahead(self, tile: Tile, part: int, cta: int, asked_us: float) -> None:
-        """Requests the first weights of a task, before its inputs are there."""
-        cost = self.costs[tile[0]].parts[part]
-        left, missed = cost.ahead_bytes, 0
-        if not left:
-            return
-        for panel, size in cost.w_panels[tile[2]]:
-            missed += self.l2.touch(panel, min(size, left))
-            left -= min(size, left)
-        self._pass_dram(missed, asked_us)
-        landed_us = max(asked_us + DRAM_LATENCY_US, self.dram_free_us) if missed else asked_us + L2_LATENCY_US
-        self._ahead[cta] = _Ahead(landed_us=landed_us, asked_bytes=cost.ahead_bytes - left, missed_bytes=missed)
-
-    def run(
-        self, tile: Tile, part: int, cta: int, start_us: float, *, is_hidden: bool = False
-    ) -> tuple[float, float, float]:
-        """If its CTA starts it now: when the tile's first operands have come, when it is computed, when stored; of a
-        part of a tile, when its sums are. `is_hidden`: its operands came under the task before."""
-        op, row, col = tile
-        cost, ahead = self.costs[op].parts[part], self._ahead.pop(cta, _NOTHING)
-        weight_bytes = sum(size for _, size in cost.w_panels[col])
-        missed = self._touch(cost.a_panels[row])
-        missed += min(self._touch(cost.w_panels[col]), weight_bytes - ahead.asked_bytes)
-        self.l2_hit_bytes += weight_bytes + sum(size for _, size in cost.a_panels[row]) - missed - ahead.missed_bytes
-        latency_us = DRAM_LATENCY_US if missed else L2_LATENCY_US
-        is_whole = cost is self.costs[op].parts[-1]
-        missed += self._store(tile) if is_whole else 0
-        self._pass_dram(missed, start_us)
-        sm = cta % self.num_sms
-        sm_us = max(self.sm_free_us[sm], start_us) + cost.busy_us
-        self.sm_free_us[sm] = sm_us
-        streamed_us = max(self.dram_free_us if missed else 0.0, sm_us, start_us + cost.turns * latency_us)
-        first_us = 0.0 if is_hidden else latency_us
-        loaded_us = max(start_us + first_us, ahead.landed_us)
-        computed_us = max(streamed_us + first_us, loaded_us)
-        arrival_us = 0.0 if is_whole else self.costs[op].slot_us + POST_US
-        return loaded_us, computed_us, computed_us + TASK_US + arrival_us
-
-    def _touch(self, panels: list[tuple[int, int]]) -> int:
-        """Bytes of the panels that must come from DRAM."""
-        return sum(self.l2.touch(panel, size) for panel, size in panels)
-
-    def add_up(self, tile: Tile, start_us: float) -> float:
-        """When the tile is stored, if the last of its parts arrived now."""
-        cost = self.costs[tile[0]]
-        self._pass_dram(self._store(tile), start_us)
-        return start_us + L2_LATENCY_US + (len(cost.parts) - 1) * cost.slot_us + TASK_US
-
-    def _store(self, tile: Tile) -> int:
-        """Bytes that pass through DRAM for a tile's epilogue and its output."""
-        op, row, col = tile
-        cost = self.costs[op]
-        for panel, size in cost.out_panels[row][col] if cost.out_panels is not None else ():
-            self.l2.touch(panel, size)
-        return cost.rows[row] * (cost.cols[col] * cost.once_bytes + cost.once_row_bytes)
-
-    def _pass_dram(self, num_bytes: int, start_us: float) -> None:
-        self.dram_bytes += num_bytes
-        self.dram_free_us = max(self.dram_free_us, start_us) + num_bytes * self.us_per_byte
-
-
-def simulate(plan: VerifiedPlan) -> Timeline:
-    """The timeline of one launch, cold but for what an earlier launch of the same workload wrote.
+def simulate(plan: VerifiedPlan, rates: Rates | None = None) -> Timeline:
+    """The timeline of one launch, cold but for what an earlier launch of the same workload wrote; by `rates`, or by
+    those of the GPU.
 
     One of two launches that share their signals is drawn as if the other one had ended.
     """
-    words, gpu = plan.plan.without_waits() if plan.is_part else plan.plan, plan.gpu
-    machine, protocol = _Machine(plan.graph, gpu), Protocol(words)
-    board = Board(protocol)
-    dealer = Dealer(words)
-    # CTAs that do not fit at once would start when others leave, which is when no ticket is left.
-    num_ctas = words.num_ctas
-    if words.assignment == TICKET:
-        num_ctas = min(num_ctas, machine.num_sms * occupancy(plan.resources, gpu))
-    take_us = 0.0 if words.assignment == STATIC else TICKET_US
-    tiles: list[Tile] = [(op, row, col) for op, row, col in words.tasks[:, :3].tolist()]
-    parts = np.where(words.tasks[:, 7] > 0, words.tasks[:, 6], -1).tolist()
-    poll_us = _poll_costs(plan)
-    overlaps = runs_ahead(plan.graph.tiling)
-    free_us = [LAUNCH_US] * num_ctas  # when its rings have room for the next task's operands
-    row_of = [-1] * num_ctas  # of the task that a CTA runs; -1 once it adds parts up, or has none
-    held, begun, running = [-1] * num_ctas, [0.0] * num_ctas, [False] * num_ctas
-    rows: list[tuple[int, int, float, float, float, float, float]] = []
-    events = [(LAUNCH_US, cta) for cta in range(num_ctas)]  # a task ends, a wait is over, or the launch begins
-    while events:
-        now, cta = heapq.heappop(events)
-        if running[cta]:
-            if row_of[cta] >= 0 and parts[held[cta]] >= 0 and board.is_last(held[cta]):
-                end_us = machine.add_up(tiles[held[cta]], now) + POST_US * (protocol.post_of[held[cta]] >= 0)
-                rows[row_of[cta]] = (*rows[row_of[cta]][:-1], end_us)
-                row_of[cta] = -1
-                heapq.heappush(events, (end_us, cta))
-                continue
-            for waiter in board.complete(held[cta]):
-                heapq.heappush(events, (now, waiter))
-            running[cta], held[cta] = False, -1
-        task = held[cta]
-        if task < 0:
-            task = dealer.take(cta)
+    return _Run(plan, rates or rates_of(plan.gpu)).timeline()
+
+
+class _Run:
+    """One launch: the CTAs, the signals and the memory, event by event."""
+
+    def __init__(self, plan: VerifiedPlan, rates: Rates) -> None:
+        gpu, graph = plan.gpu, plan.graph
+        words = plan.plan.without_waits() if plan.is_part else plan.plan
+        self._rates = rates
+        self._costs = costs_of(graph, gpu, rates)
+        self._memory = Memory(graph, self._costs, gpu, rates)
+        self._protocol = Protocol(words)
+        self._board = Board(self._protocol)
+        self._dealer = Dealer(words)
+        # CTAs that do not fit at once would start when others leave, which is when no ticket is left.
+        self._num_sms = gpu.num_clusters(graph.tiling.cluster_size)  # that compute a task each
+        fitting = self._num_sms * occupancy(plan.resources, gpu)
+        self.num_ctas = num_ctas = min(words.num_ctas, fitting) if words.assignment == TICKET else words.num_ctas
+        self._take_us = 0.0 if words.assignment == STATIC else rates.ticket_us
+        self._tiles: list[Tile] = [(op, row, col) for op, row, col in words.tasks[:, :3].tolist()]
+        self._parts = np.where(words.tasks[:, 7] > 0, words.tasks[:, 6], -1).tolist()
+        self._polls_us = _polls_us(plan, rates)
+        self._overlaps = runs_ahead(graph.tiling)
+        self._exposed_share = rates.of(graph.tiling.engine).exposed_share
+        self._engine, self._num_stages = graph.tiling.engine, graph.tiling.num_stages
+        self._held_stages = words.held_stages
+        self._sm_free_us = [0.0] * self._num_sms
+        #: By CTA: the task whose operands it gathers, -1 for none; when it took that, when its operands were asked for,
+        #: and when its polls were over.
+        self._held = [-1] * num_ctas
+        self._taken_us = [0.0] * num_ctas
+        self._start_us = [0.0] * num_ctas
+        self._fetched_us = [0.0] * num_ctas
+        self._latency_us = [0.0] * num_ctas
+        #: By CTA: when its last task was stored.
+        self._free_us = [0.0] * num_ctas
+        self._rows: list[tuple[int, int, float, float, float, float, float]] = []
+        #: Task -> its row, of a part that has not arrived.
+        self._arriving: dict[int, int] = {}
+        self._events = [(rates.launch_us, _LOOK, cta, -1) for cta in range(num_ctas)]
+
+    def timeline(self) -> Timeline:
+        """Runs it to its end."""
+        events, memory = self._events, self._memory
+        dram, link = memory.dram, memory.link
+        while True:
+            shared = dram if dram.next_us <= link.next_us else link
+            if events and events[0][0] <= shared.next_us:
+                now_us, kind, cta, task = heapq.heappop(events)
+                if kind == _END:
+                    self._end(cta, task, now_us)
+                else:
+                    self._look(cta, now_us)
+            elif (now_us := shared.next_us) < math.inf:
+                for cta in memory.end(shared):
+                    self._compute(cta, now_us)
+            else:
+                break
+        ends_us = max((row[-1] for row in self._rows), default=self._rates.launch_us)
+        return Timeline(
+            makespan_us=max(ends_us, self._rates.launch_us + memory.least_us),
+            dram_bytes=memory.dram_bytes,
+            dram_read_bytes=memory.read_bytes,
+            late_write_bytes=memory.late_write_bytes,
+            l2_hit_bytes=memory.hit_bytes,
+            rows=tuple(self._rows),
+            num_ctas=self.num_ctas,
+        )
+
+    def _look(self, cta: int, now_us: float) -> None:
+        """A CTA turns to its next task, or looks at the waits of the one that it holds."""
+        task = self._held[cta]
+        if is_new := task < 0:
+            task = self._dealer.take(cta)
             if task < 0:
-                continue
-            held[cta], begun[cta] = task, now
-            machine.ask_ahead(tiles[task], parts[task], cta, free_us[cta])
-        if board.parks(cta, task):
-            continue
-        is_hidden = overlaps and free_us[cta] > LAUNCH_US and now == begun[cta]
-        begin_us = begun[cta] + (0.0 if is_hidden else take_us)
-        start_us = begin_us if is_hidden else max(now, begin_us) + poll_us[task]
-        loaded_us, computed_us, end_us = machine.run(tiles[task], parts[task], cta, start_us, is_hidden=is_hidden)
-        free_us[cta] = computed_us
-        if protocol.post_of[task] >= 0 and parts[task] < 0:
-            end_us += POST_US
-        row_of[cta] = len(rows)
-        rows.append((cta, task, begin_us, start_us, loaded_us, computed_us, end_us))
-        running[cta] = True
-        heapq.heappush(events, (end_us, cta))
-    return Timeline(
-        makespan_us=max((row[-1] for row in rows), default=LAUNCH_US),
-        dram_bytes=machine.dram_bytes,
-        l2_hit_bytes=machine.l2_hit_bytes,
-        rows=tuple(rows),
-        num_ctas=num_ctas,
-    )
+                return
+            self._held[cta], self._taken_us[cta] = task, now_us
+        tile = self._tiles[task]
+        cost = self._costs[tile[0]].parts[self._parts[task]]
+        if self._board.parks(cta, task):
+            if is_new:
+                self._memory.ask_ahead(cta, cost, tile, now_us, self._held_stages)
+            return
+        self._fetched_us[cta] = now_us
+        is_cold = self._memory.fetch(cta, cost, tile, now_us)
+        self._latency_us[cta] = self._rates.dram_latency_us if is_cold else self._rates.l2_latency_us
+        self._start_us[cta] = max(now_us, self._taken_us[cta] + self._take_us) + self._polls_us[task]
+
+    def _compute(self, cta: int, now_us: float) -> None:
+        """The last operands of a CTA's task are in the L2's link: when it computes, and when it is done."""
+        memory = self._memory
+        task, start_us, latency_us = self._held[cta], self._start_us[cta], self._latency_us[cta]
+        tile, part = self._tiles[task], self._parts[task]
+        costs = self._costs[tile[0]]
+        cost = costs.parts[part]
+        begin_us = max(self._taken_us[cta], self._free_us[cta])
+        wait_us = max(start_us, begin_us)
+        loaded_us = max(start_us + latency_us, begin_us)
+        sm = cta % self._num_sms
+        sm_us = self._sm_free_us[sm] = max(self._sm_free_us[sm], loaded_us) + cost.busy_us
+        streamed_us = max(now_us, start_us + cost.turns * (latency_us + cost.turn_us)) + latency_us + cost.step_us
+        from_dram_us = max(0.0, memory.arrived_us.get(cta, 0.0) - self._fetched_us[cta])
+        shorter_us, longer_us = sorted((cost.busy_us, from_dram_us))
+        exposed_us = self._exposed_share * shorter_us * shorter_us / longer_us
+        computed_us = max(sm_us, streamed_us) + exposed_us
+        end_us = computed_us
+        if part >= 0:
+            end_us += costs.slot_us + self._rates.of(self._engine).arrival_us
+            memory.pass_sums(costs.slot_bytes, now_us)
+            self._arriving[task] = len(self._rows)
+        else:
+            end_us += costs.store_us
+            if self._protocol.post_of[task] >= 0:
+                end_us += self._rates.post_us
+        self._rows.append((cta, task, begin_us, wait_us, loaded_us, computed_us, end_us))
+        self._free_us[cta], self._held[cta] = end_us, -1
+        heapq.heappush(self._events, (end_us, _END, cta, task))
+        if self._overlaps:
+            ring_us = self._num_stages * cost.step_us
+            heapq.heappush(self._events, (max(now_us, computed_us - ring_us), _LOOK, cta, -1))
+
+    def _end(self, cta: int, task: int, now_us: float) -> None:
+        """A task is stored, or a part's sums are."""
+        tile = self._tiles[task]
+        if (row := self._arriving.pop(task, -1)) >= 0 and self._board.is_last(task):
+            costs = self._costs[tile[0]]
+            self._memory.pass_sums(costs.slot_bytes * (len(costs.parts) - 1), now_us)
+            end_us = now_us + self._rates.l2_latency_us + (len(costs.parts) - 1) * costs.slot_us + costs.store_us
+            end_us += self._rates.post_us * (self._protocol.post_of[task] >= 0)
+            self._rows[row] = (*self._rows[row][:-1], end_us)
+            self._free_us[cta] = max(self._free_us[cta], end_us)
+            heapq.heappush(self._events, (end_us, _END, cta, task))
+            return
+        if self._parts[task] < 0 or self._board.is_last(task):
+            self._memory.store(tile, now_us)
+        for waiter in self._board.complete(task):
+            heapq.heappush(self._events, (now_us, _LOOK, waiter, -1))
+        if not self._overlaps:
+            heapq.heappush(self._events, (now_us, _LOOK, cta, -1))
 
 
-def _poll_costs(plan: VerifiedPlan) -> list[float]:
+def _polls_us(plan: VerifiedPlan, rates: Rates) -> list[float]:
     """[task] time of the polls that find its waits over: threads look at a signal each."""
     waits = plan.plan.waits
     num_pollers = WARP if runs_ahead(plan.graph.tiling) else plan.resources.num_threads
     passes = np.concatenate(([0], np.cumsum(-(-(waits[:, 1] - waits[:, 0]) // num_pollers))))
     per_task = passes[plan.plan.tasks[:, 4]] - passes[plan.plan.tasks[:, 3]]
-    costs: list[float] = (POLL_US * per_task).tolist()
+    costs: list[float] = (rates.poll_us * per_task).tolist()
     return costs

@@ -1,0 +1,58 @@
+"""What the L2 holds, panel by panel: a panel is what one row or column of tiles reads of an operand, or a part of it.
+
+Least recently used goes first, by class: panels that were asked for as `FIRST` to be evicted before the others, those
+asked for as `LAST` after them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+#: Classes of eviction, as the copies of operands ask for.
+FIRST, NORMAL, LAST = range(3)
+
+
+class L2:
+    """A cache of so many bytes; of a panel that was written, what is evicted goes to the DRAM."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._free = capacity_bytes
+        self._classes: tuple[OrderedDict[int, int], ...] = (OrderedDict(), OrderedDict(), OrderedDict())
+        #: Panel -> the class that holds it.
+        self._home: dict[int, OrderedDict[int, int]] = {}
+        #: Panel -> its bytes that differ from the DRAM's.
+        self._dirty: dict[int, int] = {}
+        #: Bytes written to the DRAM by evictions.
+        self.evicted_bytes = 0
+
+    def held(self, panel: int) -> int:
+        """Bytes of a panel that it holds."""
+        home = self._home.get(panel)
+        return home[panel] if home is not None else 0
+
+    def touch(self, panel: int, size_bytes: int, hint: int = NORMAL) -> int:
+        """Reads a panel of so many bytes, or more of one that comes by and by; the bytes that were not there."""
+        home, target = self._home.get(panel), self._classes[hint]
+        held = home.pop(panel) if home is not None else 0
+        missed = size_bytes - held if size_bytes > held else 0
+        target[panel] = held + missed
+        if home is not target:
+            self._home[panel] = target
+        if missed:
+            self._free -= missed
+            if self._free < 0:
+                self._evict()
+        return missed
+
+    def write(self, panel: int, num_bytes: int, size_bytes: int, hint: int = NORMAL) -> None:
+        """Writes so many bytes of a panel of `size_bytes`: they join what is held of it."""
+        self._dirty[panel] = min(size_bytes, self._dirty.get(panel, 0) + num_bytes)
+        self.touch(panel, min(size_bytes, self.held(panel) + num_bytes), hint)
+
+    def _evict(self) -> None:
+        for held in self._classes:
+            while self._free < 0 and held:  # a panel larger than the cache evicts itself
+                panel, size_bytes = held.popitem(last=False)
+                del self._home[panel]
+                self._free += size_bytes
+                self.evicted_bytes += self._dirty.pop(panel, 0)
