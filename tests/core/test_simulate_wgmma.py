@@ -11,7 +11,7 @@ from tests.core.cases import H200, ordering, tiling, wgmma
 from tuner.core.bounds import reference_us, tensor_us
 from tuner.core.legality import estimated_resources
 from tuner.core.order import make_plan
-from tuner.core.schedule import Assignment, Raster, RasterKind, Tiling
+from tuner.core.schedule import Assignment, Granularity, Raster, RasterKind, Tiling, WaitPosition
 from tuner.core.simulate import Timeline, simulate
 from tuner.core.tiles import tile_graph
 from tuner.core.verify import verify
@@ -70,3 +70,15 @@ def test_a_wgmma_timeline_is_in_order_and_a_wait_that_is_over_costs_nothing() ->
     later = [span for lane in timeline.spans for span in lane[1:]]
     assert any(span.wait_us == span.begin_us for span in later)
     assert any(span.wait_us > span.begin_us for span in later)
+
+
+def test_a_tile_that_waits_slice_by_slice_starts_on_what_is_there() -> None:
+    """Half of the producer's tiles come in a second round: by slice the readers' first half is done by then."""
+    pair = ffn_pair(m=16, d_in=4096, d_hidden=8192, d_out=4096)
+    tiles = wgmma((16, 32, 128), (16, 32, 128), num_stages=8, input_stages=4)
+    by_task, by_slice = (
+        timeline_of(pair, tiles, granularity=Granularity.CHUNK, sync_width=8, wait_position=position)
+        for position in WaitPosition
+    )
+    assert by_slice.makespan_us < by_task.makespan_us
+    assert by_slice.waited_us < by_task.waited_us

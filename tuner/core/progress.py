@@ -14,6 +14,7 @@ which only some CTAs are resident makes fewer steps possible, never others: what
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,14 +113,16 @@ class Board:
         #: Wait -> the CTAs that it holds.
         self.parked: dict[int, list[int]] = {}
 
-    def parks(self, cta: int, task: int) -> bool:
-        """Whether a wait of the task is not over; the CTA is then parked there."""
+    def parks(self, cta: int, task: int, step: int | None = None) -> bool:
+        """Whether a wait of the task is not over, of those before k-step `step` and earlier ones where that is given;
+        the CTA is then parked there."""
         needs = self._protocol.needs_of[task]
         waits, number = self._protocol.waits[needs], self._num_over[needs]
-        while number < len(waits) and not self._open_signals[waits[number]]:
+        end = len(waits) if step is None else bisect_right(self._protocol.steps[needs], step)
+        while number < end and not self._open_signals[waits[number]]:
             number += 1
-        self._num_over[needs] = number
-        if number == len(waits):
+        self._num_over[needs] = max(number, self._num_over[needs])
+        if number >= end:
             return False
         self.parked.setdefault(waits[number], []).append(cta)
         return True

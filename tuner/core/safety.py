@@ -78,26 +78,15 @@ def check_steps(plan: Plan, graph: TileGraph) -> None:
     unordered = np.flatnonzero((end > begin) & (falls[end] > falls[np.minimum(begin + 1, end)]))
     waiting = np.flatnonzero(end > begin)
     last = step[end[waiting] - 1]
-    beyond = waiting[(step[begin[waiting]] < 0) | (last >= _num_steps(plan, graph)[waiting])]
+    beyond = waiting[(step[begin[waiting]] < 0) | (last >= graph.num_steps(plan.tasks)[waiting])]
     for wrong, problem in (
         (unordered, "are not in the order of their k-steps"),
         (beyond, "stand at a k-step it lacks"),
     ):
         if wrong.size:
             task = int(wrong[0])
-            who = f"{task_name(plan, graph, task)}, of {_num_steps(plan, graph)[task]} k-steps"
+            who = f"{task_name(plan, graph, task)}, of {graph.num_steps(plan.tasks)[task]} k-steps"
             raise SafetyError("a wait is passed over", f"{who}: its waits {_waits_text(plan, task)} {problem}")
-
-
-def _num_steps(plan: Plan, graph: TileGraph) -> Ints:
-    """[num_tasks] k-steps of each task."""
-    counts = np.zeros(plan.num_tasks, dtype=np.int64)
-    for op in graph.op_indices:
-        mine = np.flatnonzero(plan.tasks[:, 0] == op)
-        all_steps = -(-graph.workload.ops[op].k // graph.tiling.tiles[op].k)
-        part, num_parts = plan.tasks[mine, 6].astype(np.int64), np.maximum(plan.tasks[mine, 7], 1)
-        counts[mine] = all_steps * (part + 1) // num_parts - all_steps * part // num_parts
-    return counts
 
 
 def _lanes(plan: Plan) -> Ints:

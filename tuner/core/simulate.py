@@ -26,9 +26,10 @@ import numpy as np
 from tuner.core.costs import costs_of, runs_ahead
 from tuner.core.dealer import Dealer
 from tuner.core.memory import Memory, Tile
-from tuner.core.plan import STATIC, TICKET
+from tuner.core.plan import STATIC, TICKET, Plan
 from tuner.core.progress import Board, Protocol
 from tuner.core.rates import Rates, rates_of
+from tuner.core.tiles import TileGraph
 from tuner.core.verify import VerifiedPlan, occupancy
 
 #: Threads that poll where the copying is one warp's work.
@@ -132,6 +133,10 @@ class _Run:
         self._start_us = [0.0] * num_ctas
         self._fetched_us = [0.0] * num_ctas
         self._latency_us = [0.0] * num_ctas
+        #: By CTA: whether its task has its operands but for those of k-steps whose waits are not over.
+        self._stalls = [False] * num_ctas
+        #: [task] share of its k-steps from its last wait on, which is 1 where all its waits stand before the first.
+        self._last_shares = _last_shares(words, graph)
         #: By CTA: when its last task was stored.
         self._free_us = [0.0] * num_ctas
         self._rows: list[tuple[int, int, float, float, float, float, float]] = []
@@ -169,6 +174,9 @@ class _Run:
 
     def _look(self, cta: int, now_us: float) -> None:
         """A CTA turns to its next task, or looks at the waits of the one that it holds."""
+        if self._stalls[cta]:
+            self._compute(cta, now_us)
+            return
         task = self._held[cta]
         if is_new := task < 0:
             task = self._dealer.take(cta)
@@ -177,7 +185,7 @@ class _Run:
             self._held[cta], self._taken_us[cta] = task, now_us
         tile = self._tiles[task]
         cost = self._costs[tile[0]].parts[self._parts[task]]
-        if self._board.parks(cta, task):
+        if self._board.parks(cta, task, 0):
             if is_new:
                 self._memory.ask_ahead(cta, cost, tile, now_us, self._held_stages)
             return
@@ -187,8 +195,12 @@ class _Run:
         self._start_us[cta] = max(now_us, self._taken_us[cta] + self._take_us) + self._polls_us[task]
 
     def _compute(self, cta: int, now_us: float) -> None:
-        """The last operands of a CTA's task are in the L2's link: when it computes, and when it is done."""
+        """The last operands of a CTA's task are in the L2's link: when it computes, and when it is done. A task that
+        waits within asks for all of them after its first wait, and stands still before steps whose inputs are late."""
         memory = self._memory
+        if self._board.parks(cta, self._held[cta]):
+            self._stalls[cta] = True
+            return
         task, start_us, latency_us = self._held[cta], self._start_us[cta], self._latency_us[cta]
         tile, part = self._tiles[task], self._parts[task]
         costs = self._costs[tile[0]]
@@ -203,6 +215,10 @@ class _Run:
         shorter_us, longer_us = sorted((cost.busy_us, from_dram_us))
         exposed_us = self._exposed_share * shorter_us * shorter_us / longer_us
         computed_us = max(sm_us, streamed_us) + exposed_us
+        if self._stalls[cta]:
+            self._stalls[cta] = False
+            rest_us = self._rates.poll_us + latency_us + self._last_shares[task] * cost.busy_us + cost.step_us
+            computed_us = max(computed_us, now_us + rest_us)
         end_us = computed_us
         if part >= 0:
             end_us += costs.slot_us + self._rates.of(self._engine).arrival_us
@@ -243,7 +259,18 @@ def _polls_us(plan: VerifiedPlan, rates: Rates) -> list[float]:
     """[task] time of the polls that find its waits over: threads look at a signal each."""
     waits = plan.plan.waits
     num_pollers = WARP if runs_ahead(plan.graph.tiling) else plan.resources.num_threads
-    passes = np.concatenate(([0], np.cumsum(-(-(waits[:, 1] - waits[:, 0]) // num_pollers))))
+    is_first = waits[:, 4] == 0  # those of later steps are looked at while the steps before are computed
+    passes = np.concatenate(([0], np.cumsum(is_first * -(-(waits[:, 1] - waits[:, 0]) // num_pollers))))
     per_task = passes[plan.plan.tasks[:, 4]] - passes[plan.plan.tasks[:, 3]]
     costs: list[float] = (rates.poll_us * per_task).tolist()
     return costs
+
+
+def _last_shares(plan: Plan, graph: TileGraph) -> list[float]:
+    """[task] share of its k-steps from its last wait on."""
+    num_steps = graph.num_steps(plan.tasks)
+    shares = np.ones(plan.num_tasks)
+    waiting = np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3])
+    shares[waiting] -= plan.waits[plan.tasks[waiting, 4] - 1, 4] / num_steps[waiting]
+    told: list[float] = shares.tolist()
+    return told

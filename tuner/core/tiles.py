@@ -225,6 +225,16 @@ class TileGraph:
         all_steps = -(-self.workload.ops[op_index].k // self.tiling.tiles[op_index].k)
         return part_steps(all_steps, part, num_parts)
 
+    def num_steps(self, tasks: npt.NDArray[np.int32]) -> Ints:
+        """[tasks] k-steps of each, by its words as a plan has them: its op, its part, and the parts of its tile."""
+        counts = np.zeros(len(tasks), dtype=np.int64)
+        for op in self.op_indices:
+            mine = np.flatnonzero(tasks[:, 0] == op)
+            all_steps = self.steps(op)[1]
+            part, num_parts = tasks[mine, 6].astype(np.int64), np.maximum(tasks[mine, 7], 1)
+            counts[mine] = all_steps * (part + 1) // num_parts - all_steps * part // num_parts
+        return counts
+
     def reads(
         self,
         op_index: int,
