@@ -32,6 +32,16 @@ DEVICE_FILES = {
         "chain.cuh",
         "gate.cuh",
     ),
+    Engine.SIMT: (
+        *_BASE_FILES,
+        *_SHARED_FILES,
+        "draws.cuh",
+        "scheduler.cuh",
+        "mainloop_simt.cuh",
+        "epilogue_simt.cuh",
+        "chain.cuh",
+        "gate.cuh",
+    ),
     Engine.WGMMA: (
         *_BASE_FILES,
         *_SHARED_FILES,
@@ -104,6 +114,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
         num_stages=tiling.num_stages,
         num_warps=tiling.num_threads // 32,
         num_ops=len(workload.ops),
+        resident_ctas=tiling.resident_ctas,
         weight_hint=_HINTS[hints.weights],
         cluster_m=tiling.cluster_m,
         cluster_n=tiling.cluster_n,
@@ -133,7 +144,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
 
 def _engine_config(workload: Workload, tiling: Tiling) -> str:
     """What one engine needs beside the common constants."""
-    if tiling.engine is Engine.MMA:
+    if tiling.engine is not Engine.WGMMA:
         return ""
     whole = ", ".join(str(has_whole_lines(op)).lower() for op in workload.ops)
     return (

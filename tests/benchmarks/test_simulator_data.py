@@ -40,7 +40,7 @@ def test_a_draw_is_legal_and_has_tilings_in_many_orders(row: Row) -> None:
         check_schedule(row.workload, H200, one.schedule)
         if one.stratum != "guesses":
             assert tile_graph(row.workload, one.schedule.tiling).num_tasks <= MAX_TASKS
-    for engine in Engine:
+    for engine in (Engine.MMA, Engine.WGMMA):
         orders = Counter(one.schedule.tiling for one in drawn if one.schedule.tiling.engine is engine)
         assert sum(count >= NUM_ORDERS - 1 for count in orders.values()) >= 3
         assert len(orders) >= 25

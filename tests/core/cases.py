@@ -52,6 +52,13 @@ def wgmma(*tiles: tuple[int, int, int], **fields: Any) -> Tiling:
     return Tiling(engine=Engine.WGMMA, tiles=tuple(Tile(m=m, n=n, k=k) for m, n, k in both), **{**rings, **fields})
 
 
+def simt(*tiles: tuple[int, int, int], **fields: Any) -> Tiling:
+    """A tiling of the simt engine, likewise."""
+    both = tiles if len(tiles) > 1 else tiles * 2
+    whole = tuple(Tile(m=m, n=n, k=k) for m, n, k in both)
+    return Tiling(engine=Engine.SIMT, tiles=whole, **{"num_stages": 3, "num_warps": 8, **fields})
+
+
 def ordering(num_ops: int = 2, *, bands: int = 0, **changes: object) -> Ordering:
     """The plainest ordering, with changes."""
     interleave = Interleave(kind=InterleaveKind.BANDS, rows=bands) if bands else Interleave()

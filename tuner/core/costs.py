@@ -18,6 +18,8 @@ from tuner.core.workload import ROW_SCALE_BYTES, Workload
 #: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
 SMEM_BYTES_PER_CLOCK = 128
 L2_BYTES_PER_CLOCK = 64
+#: fp32 products of an SM per clock (source: the same), and the share of them that dot products attain: a guess.
+FP32_LANES, FP32_SHARE = 128, 0.65
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,8 +218,8 @@ def runs_ahead(tiling: Tiling) -> bool:
 
 
 def _steps_in_flight(tiling: Tiling) -> int:
-    """Stages that may be under way: one of mma's is being multiplied, and wgmma's window is a limit of its own."""
-    return tiling.num_stages - 1 if tiling.engine is Engine.MMA else tiling.window or tiling.num_stages
+    """Stages that may be under way: but for wgmma one is being multiplied; its window is a limit of its own."""
+    return tiling.window or tiling.num_stages if tiling.engine is Engine.WGMMA else tiling.num_stages - 1
 
 
 def _port_us(tile: Tile, element_bytes: int, gpu: Gpu, engine: EngineRates) -> float:
@@ -233,6 +235,10 @@ def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
     engine, us_per_flop = rates.of(tiling.engine), 1e6 * gpu.num_sms / gpu.tensor_flops_per_s
     port_us = _port_us(tile, size, gpu, engine)
     tensor_us = us_per_flop * 2 * tensor_rows(tiling, tile) * tile.n * tile.k / engine.tensor_share
+    if tiling.engine is Engine.SIMT:
+        # Each weight becomes fp32 and is multiplied by each row.
+        product_us = (tile.m + 1) * tile.n * tile.k / FP32_LANES / gpu.clock_mhz / FP32_SHARE
+        return max(port_us, product_us) + engine.step_us
     if tiling.engine is Engine.WGMMA:
         return max(port_us, tensor_us / tensor_share(tile.n)) + engine.step_us
     warps_m, warps_n = warp_grid(tiling.tiles[op_index], tiling.num_warps, op.rows_per_column) or (1, 1)

@@ -20,6 +20,8 @@ _OTHER_REGISTERS = {32: 58, 64: 76, 128: 90}
 #: The largest warp tile, 64 x 64, leaves registers for so many 16-byte copies a thread and stage; with more, ptxas
 #: spilled in most kernels of the whole space, for sm_80 and sm_90a.
 _FULL_ACCUMULATORS = 128
+#: With fewer beside accumulators and fragments, ptxas spilled where registers were capped.
+_LEAST_OTHER_REGISTERS = 64
 _MAX_COPIES_BESIDE_FULL_ACCUMULATORS = 16
 #: With stages of 32, whose main loop is the tightest, adding up the parts of a tile spilled beside more accumulators.
 _MOST_ACCUMULATORS_TO_ADD = 96
@@ -49,6 +51,12 @@ def registers(workload: Workload, tiling: Tiling) -> int:
     )
     others = max(_OTHER_REGISTERS[tile.k] for tile in tiling.tiles)
     return min(most + others, MAX_REGISTERS_PER_THREAD)
+
+
+def least_registers(workload: Workload, tiling: Tiling) -> int:
+    """Accumulators, fragments of one slice, and what else there must be."""
+    both = zip(workload.ops, tiling.tiles, strict=True)
+    return max(_fragment_registers(op, tile, tiling.num_warps) for op, tile in both) + _LEAST_OTHER_REGISTERS
 
 
 def _fragment_registers(op: GemmOp, tile: Tile, num_warps: int) -> int:

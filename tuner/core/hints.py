@@ -27,6 +27,7 @@ class Hints:
 _OWN = {
     Engine.MMA: (CacheHint.NORMAL, CacheHint.NORMAL),
     Engine.WGMMA: (CacheHint.EVICT_FIRST, CacheHint.EVICT_LAST),
+    Engine.SIMT: (CacheHint.EVICT_FIRST, CacheHint.NORMAL),
 }
 #: An intermediate is read soon after it was stored, often by many: evicting it first is never worth a try.
 _OF_INTERMEDIATES = (CacheHint.DEFAULT, CacheHint.NORMAL, CacheHint.EVICT_LAST)

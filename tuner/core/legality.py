@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tuner.core import engine_mma, engine_wgmma
+from tuner.core import engine_mma, engine_simt, engine_wgmma
 from tuner.core.axes import (
     deal_problem,
     interleave_problem,
@@ -26,11 +26,12 @@ from tuner.core.outcome import PlanKind
 from tuner.core.schedule import Engine, Schedule, Tiling
 from tuner.core.split import split_problem
 from tuner.core.tiles import tile_graph
-from tuner.core.verify import Resources, occupancy_limits
+from tuner.core.verify import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
 from tuner.core.workload import Workload
 from tuner.errors import IllegalSchedule
 
 MAX_CTAS_PER_SM = 2
+REGISTERS_PER_SM = 65_536
 
 
 class _Rules(Protocol):
@@ -40,9 +41,10 @@ class _Rules(Protocol):
     def tiling_problem(self, workload: Workload, tiling: Tiling) -> str | None: ...
     def smem_bytes(self, workload: Workload, tiling: Tiling) -> int: ...
     def registers(self, workload: Workload, tiling: Tiling) -> int: ...
+    def least_registers(self, workload: Workload, tiling: Tiling) -> int: ...
 
 
-_RULES: dict[Engine, _Rules] = {Engine.MMA: engine_mma, Engine.WGMMA: engine_wgmma}
+_RULES: dict[Engine, _Rules] = {Engine.MMA: engine_mma, Engine.WGMMA: engine_wgmma, Engine.SIMT: engine_simt}
 
 
 def dynamic_smem_bytes(workload: Workload, tiling: Tiling) -> int:
@@ -52,7 +54,32 @@ def dynamic_smem_bytes(workload: Workload, tiling: Tiling) -> int:
 
 def estimated_registers(workload: Workload, tiling: Tiling) -> int:
     """Registers of a thread, before the compiler has spoken."""
-    return _RULES[tiling.engine].registers(workload, tiling)
+    return min(_RULES[tiling.engine].registers(workload, tiling), register_cap(tiling))
+
+
+def register_cap(tiling: Tiling) -> int:
+    """Most registers of a thread with which the resident CTAs fit an SM.
+
+    Source: CUDA C++ Programming Guide, "Compute Capabilities": 65,536 registers an SM, given to a warp in units of 8 a
+    thread.
+    """
+    share = REGISTERS_PER_SM // (tiling.resident_ctas * tiling.num_threads)
+    return min(share // 8 * 8, MAX_REGISTERS_PER_THREAD)
+
+
+def resident_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why the compiler cannot make do with that share of the registers, or need not."""
+    if not 1 <= tiling.resident_ctas <= MAX_CTAS_PER_SM:
+        return f"{tiling.resident_ctas} resident CTAs: use 1 to {MAX_CTAS_PER_SM}"
+    if tiling.resident_ctas == 1:
+        return None
+    if tiling.engine is Engine.WGMMA:
+        return "the wgmma engine runs one CTA per SM: say resident_ctas 1"
+    if (cap := register_cap(tiling)) == MAX_REGISTERS_PER_THREAD:
+        return f"{tiling.resident_ctas} CTAs of {tiling.num_warps} warps have all registers anyway: say resident_ctas 1"
+    if (least := _RULES[tiling.engine].least_registers(workload, tiling)) > cap:
+        return f"a thread needs about {least} registers and would have {cap}: say resident_ctas 1, or smaller tiles"
+    return None
 
 
 def estimated_resources(workload: Workload, tiling: Tiling) -> Resources:
@@ -87,7 +114,8 @@ def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
         or _RULES[tiling.engine].tiling_problem(workload, tiling)
         or split_problem(workload, tiling)
         or hint_problem(workload, tiling)
-        or residency_problem(estimated_resources(workload, tiling), gpu, 1)
+        or resident_problem(workload, tiling)
+        or residency_problem(estimated_resources(workload, tiling), gpu, tiling.resident_ctas)
     )
 
 
@@ -169,6 +197,8 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
         if problem := raster_problem(raster, block_shapes(blocks, op), workload.ops[op].name):
             return problem
     resources = estimated_resources(workload, schedule.tiling)
+    if (resident := schedule.tiling.resident_ctas) > ordering.ctas_per_sm:
+        return f"registers are capped for {resident} CTAs per SM, and {ordering.ctas_per_sm} runs: say resident_ctas 1"
     return (
         (part_order_problem(graph, ordering.interleave) if ordering.part_major else None)
         or sync_problem(graph, ordering.interleave, ordering.granularity, ordering.sync_width)

@@ -66,7 +66,7 @@ class Rates:
     post_us: float
 
     def of(self, engine: Engine) -> EngineRates:
-        """An engine's."""
+        """An engine's; simt's are mma's, whose main loop is fed the same way, until trials of it were fitted."""
         return self.wgmma if engine is Engine.WGMMA else self.mma
 
     def to_json(self) -> dict[str, Any]:

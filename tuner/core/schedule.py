@@ -16,6 +16,8 @@ class Engine(StrEnum):
     MMA = "mma"
     #: wgmma fed by the copy engine (TMA), with warpgroups that copy and warpgroups that multiply; sm_90a.
     WGMMA = "wgmma"
+    #: Dot products on the CUDA cores, for one to four rows; sm_80 and up.
+    SIMT = "simt"
 
 
 class CacheHint(StrEnum):
@@ -39,11 +41,11 @@ COPYING_THREADS = 128
 class Tile:
     """The piece of one op that one task computes: m x n outputs, k at a time."""
 
-    #: Rows of C, a multiple of 16.
+    #: Rows of C: a multiple of 16, or 1, 2 or 4 for simt.
     m: int
-    #: Columns of C, a multiple of 8 or 16.
+    #: Columns of C: a multiple of 8 or 16, or of the warps for simt.
     n: int
-    #: Depth of one pipeline stage, a multiple of 16.
+    #: Depth of one pipeline stage, a multiple of 32.
     k: int
 
     def __str__(self) -> str:
@@ -58,11 +60,11 @@ class Tiling:
     engine: Engine = Engine.MMA
     #: One tile per op, in the workload's order.
     tiles: tuple[Tile, ...]
-    #: Depth of the shared-memory ring, >= 2: of all operands for mma, of the weights for wgmma.
+    #: Depth of the shared-memory ring, >= 2: of the weights for wgmma, else of all operands.
     num_stages: int
     #: Warps per CTA that multiply; 4 or 8.
     num_warps: int
-    #: Depth of the inputs' own ring, >= 2, for wgmma; 0 for mma, which has one ring.
+    #: Depth of the inputs' own ring, >= 2, for wgmma; 0 for the others, which have one ring.
     input_stages: int = 0
     #: Most stages of weights that are requested but have not arrived; 0 for no limit but the ring's. For wgmma.
     window: int = 0
@@ -71,6 +73,8 @@ class Tiling:
     #: CTAs of a cluster along m and along n, 1, 2 or 4; together they compute one task's tile. For wgmma.
     cluster_m: int = 1
     cluster_n: int = 1
+    #: CTAs that are to fit an SM at once, 1 or 2: the compiler makes do with their share of the registers.
+    resident_ctas: int = 1
     #: What the L2 is told about weights.
     weight_hint: CacheHint = CacheHint.DEFAULT
     #: What it is told about the output of an op that another one reads, where it is stored and where it is read.
@@ -106,9 +110,9 @@ class Tiling:
         window = f" window{self.window}" if self.window else ""
         split = f" split{'+'.join(map(str, self.split_k))}" if self.split_k else ""
         cluster = f" cluster{self.cluster_m}x{self.cluster_n}" if self.cluster_size > 1 else ""
-        return (
-            f"{self.engine} {tiles} s{self.num_stages}{inputs}{window} w{self.num_warps}{split}{cluster}{self._hints}"
-        )
+        resident = f" resident{self.resident_ctas}" if self.resident_ctas > 1 else ""
+        shape = f"s{self.num_stages}{inputs}{window} w{self.num_warps}"
+        return f"{self.engine} {tiles} {shape}{split}{cluster}{resident}{self._hints}"
 
     @property
     def _hints(self) -> str:
@@ -282,11 +286,12 @@ _LATER_TILING: dict[str, Any] = {
     "split_k": (),
     "cluster_m": 1,
     "cluster_n": 1,
+    "resident_ctas": 1,
     "weight_hint": CacheHint.DEFAULT,
     "intermediate_hint": CacheHint.DEFAULT,
 }
 #: Those of them that are counts.
-_LATER_COUNTS = ("input_stages", "window", "cluster_m", "cluster_n")
+_LATER_COUNTS = ("input_stages", "window", "cluster_m", "cluster_n", "resident_ctas")
 _LATER_ORDERING: dict[str, Any] = {
     "sync_width": 1,
     "partition": 0,

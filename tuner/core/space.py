@@ -34,7 +34,8 @@ from tuner.core.legality import (
 )
 from tuner.core.merge import block_shapes, longest_first, merge_blocks
 from tuner.core.offers_ordering import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
-from tuner.core.offers_wgmma import WgmmaOffers
+from tuner.core.offers_simt import SimtOffers
+from tuner.core.offers_wgmma import NUM_GUESSES, WgmmaOffers
 from tuner.core.orderings import Choices, Deal, Merge, Orderings
 from tuner.core.schedule import (
     CacheHint,
@@ -90,6 +91,7 @@ class Space:
         self.workload = workload
         self.gpu = gpu
         self._wgmma = WgmmaOffers(workload, gpu)
+        self._simt = SimtOffers(workload, gpu)
         self._merges: dict[object, tuple[Merge, ...]] = {}
         self._deals: dict[object, tuple[Deal, ...]] = {}
         self._slices: dict[object, frozenset[tuple[Granularity, int]]] = {}
@@ -115,12 +117,13 @@ class Space:
     def tilings(self) -> tuple[Tiling, ...]:
         """All legal tilings of the offered values, engine by engine."""
         split = (split for tiling in self._whole_tilings() for split in self._splits(tiling))
-        return (*split, *self._wgmma.tilings())
+        return (*split, *self._wgmma.tilings(), *self._simt.tilings())
 
     @property
     def guesses(self) -> list[Tiling]:
         """Tilings to begin with, by arithmetic: what fills the GPU."""
-        return self._wgmma.guesses()
+        simt = self._simt.guesses()
+        return [*simt, *self._wgmma.guesses()[: NUM_GUESSES - len(simt)]]
 
     def _whole_tilings(self) -> Iterator[Tiling]:
         """Legal tilings without split tiles."""
@@ -153,7 +156,10 @@ class Space:
         graph = tile_graph(self.workload, tiling)
         resources = estimated_resources(self.workload, tiling)
         grids = tuple(
-            grid for grid in self.grids(graph) if grid_problem(graph.num_tasks, resources, self.gpu, *grid) is None
+            (ctas, reserved)
+            for ctas, reserved in self.grids(graph)
+            if ctas >= tiling.resident_ctas
+            and grid_problem(graph.num_tasks, resources, self.gpu, ctas, reserved) is None
         )
         sizes = tuple(map(graph.num_tasks_of, graph.op_indices))
         if (key := (sizes, grids, tiling.cluster_size)) not in self._deals:
@@ -252,9 +258,17 @@ class Space:
             tilings = left
 
     def neighbours(self, schedule: Schedule) -> list[Schedule]:
-        """The legal schedules that differ from this one in the value of one axis."""
+        """The legal schedules that differ from this one in the value of one axis; CTAs on an SM and the registers that
+        they are compiled for are one."""
         candidates = [Schedule(tiling=tiling, ordering=schedule.ordering) for tiling in self._near(schedule.tiling)]
         candidates += [Schedule(tiling=schedule.tiling, ordering=ordering) for ordering in self._reordered(schedule)]
+        candidates += [
+            Schedule(
+                tiling=replace(schedule.tiling, resident_ctas=resident),
+                ordering=replace(schedule.ordering, ctas_per_sm=ctas),
+            )
+            for resident, ctas in ((1, 1), (1, 2), (2, 2))
+        ]
         others = (candidate for candidate in dict.fromkeys(candidates) if candidate != schedule)
         return [candidate for candidate in others if self.is_legal(candidate)]
 
@@ -269,8 +283,9 @@ class Space:
     def _near(self, tiling: Tiling) -> Iterator[Tiling]:
         yield from (replace(tiling, weight_hint=hint) for hint in CacheHint)
         yield from (replace(tiling, intermediate_hint=hint) for hint in CacheHint)
-        if tiling.engine is Engine.WGMMA:
-            yield from self._wgmma.near(tiling)
+        if tiling.engine is not Engine.MMA:
+            offers = self._wgmma if tiling.engine is Engine.WGMMA else self._simt
+            yield from offers.near(tiling)
             return
         for m in self.tile_ms:
             yield replace(tiling, tiles=tuple(replace(tile, m=m) for tile in tiling.tiles))

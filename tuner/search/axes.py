@@ -44,6 +44,7 @@ def distributions(num_ops: int) -> dict[str, BaseDistribution]:
         "window": IntDistribution(0, 64),
         "cluster_m": IntDistribution(1, 16),
         "cluster_n": IntDistribution(1, 16),
+        "resident_ctas": IntDistribution(1, 32),
         "weight_hint": _choices(CacheHint),
         "intermediate_hint": _choices(CacheHint),
         "interleave": _choices(InterleaveKind),
@@ -61,7 +62,7 @@ def distributions(num_ops: int) -> dict[str, BaseDistribution]:
         "part_major": CategoricalDistribution([False, True]),
     }
     for op in range(num_ops):
-        axes |= {f"tile_{axis}_{op}": IntDistribution(16, 4096) for axis in "mnk"}
+        axes |= {f"tile_{axis}_{op}": IntDistribution(1, 4096) for axis in "mnk"}
         axes |= {f"split_k_{op}": IntDistribution(1, 64)}
         axes |= {f"raster_{op}": _choices(RasterKind), f"raster_width_{op}": IntDistribution(1, 2**31)}
     return axes
@@ -78,6 +79,7 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
         "window": tiling.window,
         "cluster_m": tiling.cluster_m,
         "cluster_n": tiling.cluster_n,
+        "resident_ctas": tiling.resident_ctas,
         "weight_hint": str(tiling.weight_hint),
         "intermediate_hint": str(tiling.intermediate_hint),
         "interleave": str(ordering.interleave.kind),
@@ -118,6 +120,7 @@ def from_params(params: dict[str, Any]) -> Schedule:
             cluster_m=params["cluster_m"],
             cluster_n=params["cluster_n"],
             split_k=parts if max(parts) > 1 else (),
+            resident_ctas=params["resident_ctas"],
             weight_hint=CacheHint(params["weight_hint"]),
             intermediate_hint=CacheHint(params["intermediate_hint"]),
         ),
@@ -144,9 +147,11 @@ def from_params(params: dict[str, Any]) -> Schedule:
 
 def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]:
     """Sizes in powers of two, and how well each op's tiles fill the last wave: what a tiling's speed hangs on."""
-    features = [float(tiling.engine is Engine.WGMMA), math.log2(tiling.num_warps), math.log2(tiling.num_stages)]
+    features = [float(tiling.engine is engine) for engine in (Engine.WGMMA, Engine.SIMT)]
+    features += [math.log2(tiling.num_warps), math.log2(tiling.num_stages)]
     features += [math.log2(max(1, tiling.input_stages)), (tiling.window or tiling.num_stages) / tiling.num_stages]
     features += [math.log2(tiling.cluster_m), math.log2(tiling.cluster_n)]
+    features.append(float(tiling.resident_ctas))
     given = (hint for hint in CacheHint if hint is not CacheHint.DEFAULT)
     features += [0.5 * (asked is hint) for hint in given for asked in (tiling.weight_hint, tiling.intermediate_hint)]
     for index, (tile, op) in enumerate(zip(tiling.tiles, workload.ops, strict=True)):

@@ -94,8 +94,9 @@ def _evicted(tiling: Tiling) -> str:
 
 
 def _engine(tiling: Tiling) -> str:
-    if tiling.engine is Engine.MMA:
-        return f"{tiling.engine}, {tiling.num_stages} pipeline stages, {tiling.num_warps} warps"
+    if tiling.engine is not Engine.WGMMA:
+        capped = f", with registers for {tiling.resident_ctas} CTAs on an SM" if tiling.resident_ctas > 1 else ""
+        return f"{tiling.engine}, {tiling.num_stages} pipeline stages, {tiling.num_warps} warps{capped}"
     window = f", of which {tiling.window} may be under way" if tiling.window else ""
     stages = f"{tiling.num_stages} stages of weights{window}, {tiling.input_stages} of inputs"
     cluster = f", clusters of {tiling.cluster_m} x {tiling.cluster_n} CTAs" if tiling.cluster_size > 1 else ""

@@ -1,9 +1,10 @@
 // The persistent kernel: runs any verified plan of a chain of ops. One op's plan alone makes the unfused launch.
+//
+// A main loop in front of it gives EngineTile<kOp>: `compute` makes the sums of a task's tile, `add_up` adds the parts of a
+// tile, and `store_tile` finishes and stores it. All threads of the CTA do all of it together.
 #pragma once
 #include "dependent_launch.cuh"
 #include "epilogue.cuh"
-#include "fixup.cuh"
-#include "mainloop_mma.cuh"
 #include "scheduler.cuh"
 #include "sync.cuh"
 #include "trace.cuh"
@@ -35,11 +36,10 @@ __device__ __forceinline__ bool run_task(const LaunchArgs& args, const Task& tas
     }
     if constexpr (first_like(kOp) == kOp) {
       if (mine) {
-        MmaTile<kOp> tile(accumulators);
+        EngineTile<kOp> tile(accumulators);
         if (!tile.compute(args, task, scheduler, ring)) return false;
         if constexpr (kOps[kOp].num_parts > 1) {
-          constexpr int kCount = MmaTile<kOp>::kNumSums;
-          if (!add_parts<kOp, kNumThreads, kCount>(args, task, scheduler.epoch, threadIdx.x, accumulators)) {
+          if (!tile.add_up(args, task, scheduler.epoch)) {
             if (threadIdx.x == 0) trace_stamp(args, scheduler.next, kStored);
             return true;
           }
@@ -56,7 +56,7 @@ __device__ __forceinline__ bool run_task(const LaunchArgs& args, const Task& tas
   return true;
 }
 
-extern "C" __global__ void __launch_bounds__(kNumThreads, 1) tuner_chain(const __grid_constant__ LaunchArgs args) {
+extern "C" __global__ void __launch_bounds__(kNumThreads, kResidentCtas) tuner_chain(const __grid_constant__ LaunchArgs args) {
   extern __shared__ __align__(128) unsigned char ring_memory[];
   __shared__ Scheduler::Shared shared;
   const u32 ring = shared_address(ring_memory);

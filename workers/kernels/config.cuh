@@ -29,6 +29,8 @@ constexpr bool kBf16 = false;
 constexpr int kNumStages = 3;
 constexpr int kNumWarps = 8;
 constexpr int kNumOps = 2;
+// CTAs that are to fit an SM: their registers are capped for it.
+[[maybe_unused]] constexpr int kResidentCtas = 1;
 [[maybe_unused]] constexpr CacheHint kWeightHint = kEvictFirst;
 constexpr int kClusterM = 1, kClusterN = 1;  // CTAs of a cluster: their tiles, side by side, are one task's
 #define TUNER_CLUSTER_DIMS                   // of the kernel: none

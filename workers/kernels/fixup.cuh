@@ -108,19 +108,22 @@ __device__ __forceinline__ void add_slots(const float4* slot, float* sums) {
 
 // Leaves the sums of a part, and adds the tile's parts up if it is the last to arrive: true then, for all threads alike,
 // with the tile in `sums`; also for a tile that is whole. Thread 0 .. kThreads - 1 of a CTA, which meet at barrier
-// kBarrier, call it with their kCount sums each. kLoadsInFlight vectors of a thread are under way at a time: the more, the
+// kBarrier, call it with their kCount sums each; where that is more than the tile has, the first ones hold it. kLoadsInFlight vectors of a thread are under way at a time: the more, the
 // fewer round trips, as long as the compiler has registers.
 template <int kOp, int kThreads, int kCount, int kBarrier = 0, int kLoadsInFlight = kFewLoads>
 __device__ __forceinline__ bool add_parts(const LaunchArgs& args, const Task& task, u32 epoch, int thread, float* sums) {
   static_assert(kCount % 4 == 0, "sums travel in vectors of four");
-  static_assert(kThreads * kCount == slot_size(kOps[kOp]), "the threads hold the tile");
-  constexpr int kVectors = kCount / 4;
+  constexpr int kVectors = kCount / 4, kHolders = slot_size(kOps[kOp]) / kCount;
+  static_assert(kHolders * kCount == slot_size(kOps[kOp]) && kHolders <= kThreads, "the threads hold the tile");
   if (task.num_parts == 0) return true;
   const MeetingPlace place = meeting_place(args, task);
-  float4* slot = place.slots + task.part * (kVectors * kThreads) + thread;
+  const bool holds = kHolders == kThreads || thread < kHolders;
+  float4* slot = place.slots + task.part * (kVectors * kHolders) + thread;
 #pragma unroll
-  for (int v = 0; v < kVectors; ++v)
-    __stcg(slot + v * kThreads, make_float4(sums[4 * v], sums[4 * v + 1], sums[4 * v + 2], sums[4 * v + 3]));
+  for (int v = 0; v < kVectors; ++v) {
+    if (holds)
+      __stcg(slot + v * kHolders, make_float4(sums[4 * v], sums[4 * v + 1], sums[4 * v + 2], sums[4 * v + 3]));
+  }
   barrier_sync<kBarrier, kThreads>();
   bool is_last = false;
   if (thread == 0) {
@@ -128,6 +131,6 @@ __device__ __forceinline__ bool add_parts(const LaunchArgs& args, const Task& ta
     is_last = before + 1 == (epoch + 1) * static_cast<u32>(task.num_parts);
   }
   if (!barrier_or<kBarrier, kThreads>(is_last)) return false;
-  add_slots<kThreads, kCount, kOps[kOp].num_parts, kLoadsInFlight>(place.slots + thread, sums);
+  add_slots<kHolders, kCount, kOps[kOp].num_parts, kLoadsInFlight>(place.slots + (holds ? thread : 0), sums);
   return true;
 }

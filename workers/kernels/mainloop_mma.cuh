@@ -17,6 +17,7 @@
 // thread 0 writes that word again when it has waited. So a ticket is still drawn when all waits are over.
 #pragma once
 #include "copy.cuh"
+#include "fixup.cuh"
 #include "launch_args.cuh"
 #include "scheduler.cuh"
 #include "sync.cuh"
@@ -210,4 +211,12 @@ struct MmaTile {
     if (threadIdx.x == 0) trace_stamp(args, scheduler.next, kComputed);
     return true;
   }
+
+  // As `add_parts`, of the accumulators.
+  __device__ bool add_up(const LaunchArgs& args, const Task& task, u32 epoch) {
+    return add_parts<kOp, kNumThreads, kNumSums>(args, task, epoch, threadIdx.x, acc);
+  }
 };
+
+template <int kOp>
+using EngineTile = MmaTile<kOp>;

@@ -42,6 +42,17 @@ __device__ __forceinline__ void cp_async(u32 shared, const void* global, int val
   }
 }
 
+// 16 bytes through L1, for what several warps of a CTA read.
+template <CacheHint kHint>
+__device__ __forceinline__ void cp_async_through_l1(u32 shared, const void* global, int valid_bytes) {
+  if constexpr (kHint == kNoHint) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid_bytes));
+  } else {
+    asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared), "l"(global),
+                 "r"(valid_bytes), "l"(cache_policy<kHint>()));
+  }
+}
+
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Until at most kPending of this thread's groups are under way.
@@ -237,6 +248,25 @@ __device__ __forceinline__ float4 load_past_l1(const float4* address) {
 
 __device__ __forceinline__ void store_shared(u32 address, u16 value) {
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(u32 address, float value) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+
+__device__ __forceinline__ float load_shared_float(u32 address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ uint4 load_shared_vector(u32 address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
 }
 
 template <CacheHint kHint>
