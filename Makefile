@@ -19,7 +19,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-wheel test-gpu lint check sanitize wheel bench-core bench-proof bench-service bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-gpu bench-finals results bench-compile-space clean
+.PHONY: help venv demo serve test test-wheel test-gpu lint check golden sanitize wheel bench-core bench-proof bench-service bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-gpu bench-finals results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 	@$(BIN)/lint-imports
 
 check: lint test-wheel test ## all that CI runs
+
+golden: $(VENV)/.dev ## renew the generated parts of some kernels, tests/workers/golden; read their diff
+	@$(BIN)/python -m tests.workers.golden
 
 sanitize: $(VENV)/.dev ## run every engine's kernels under compute-sanitizer; needs a GPU and the CUDA toolkit
 	@$(BIN)/python -m benchmarks.sanitize

@@ -127,7 +127,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
             for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True))
         ),
     )
-    parts = [f"// ---- {name}\n{_inline(device_text(name))}" for name in DEVICE_FILES[tiling.engine]]
+    parts = [f"// ---- {name}\n{inlined(name)}" for name in DEVICE_FILES[tiling.engine]]
     parts[0] = _with_config(parts[0], config + _engine_config(workload, tiling))
     if tiling.engine is Engine.WGMMA:
         widths = sorted({_wgmma_columns(op, tile) for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True)})
@@ -179,8 +179,9 @@ def _wgmma_instruction(columns: int, dtype: Dtype) -> str:
     )
 
 
-def _inline(text: str) -> str:
-    return re.sub(r'^#(pragma once|include ".*")\n', "", text, flags=re.MULTILINE)
+def inlined(name: str) -> str:
+    """A device file as it stands in a source, without its includes."""
+    return re.sub(r'^#(pragma once|include ".*")\n', "", device_text(name), flags=re.MULTILINE)
 
 
 def _with_config(text: str, config: str) -> str:
