@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
+
 import pytest
 
+from benchmarks.compile_space import LIMIT_S, MEDIAN_LIMIT_S, compile_one
 from tests.core.cases import H200
 from tests.workers.golden import CASES, FOLDER, generated_part
 from tuner.core.legality import tiling_problem
@@ -17,6 +20,17 @@ def test_the_generated_part_is_the_one_that_was_reviewed(name: str) -> None:
     written = FOLDER / f"{name}.cu.txt"
     assert written.exists(), "run `make golden`"
     assert generated_part(render(workload, tiling)) == written.read_text(), "run `make golden`, and read the diff"
+
+
+def test_a_kernel_of_any_engine_compiles_soon_and_cleanly() -> None:
+    """In seconds of one core, so that whoever else runs here does not count."""
+    seconds = []
+    for workload, tiling in CASES.values():
+        row = compile_one(workload, tiling, "sm_90a")
+        assert (row["spill_bytes"], row["warnings"]) == (0, [])
+        seconds.append(row["compile_s"])
+    assert max(seconds) <= LIMIT_S
+    assert statistics.median(seconds) <= MEDIAN_LIMIT_S
 
 
 def test_every_engine_is_among_them_and_each_is_legal() -> None:
