@@ -130,7 +130,7 @@ def judge_row(row: Row, finalists: Sequence[Candidate], times: FinalsTimes) -> d
 
 
 def measure_row(
-    bench: Workbench, row: Row, winners: Sequence[Winner], begun: Begun, num_rounds: int | None
+    bench: Workbench, row: Row, winners: Sequence[Winner], begun: Begun, num_rounds: int | None, *, torch: bool = False
 ) -> dict[str, Any]:
     """The finals of one row, of what was begun.
 
@@ -149,8 +149,12 @@ def measure_row(
         tuple(finalists),
         num_rounds=num_rounds or NUM_ROUNDS[row.regime],
         energy=row.regime is Regime.SUSTAINED,
+        torch=torch,
     )
     figures = judge_row(row, finalists, times)
+    if torch:
+        figures["torch_us"] = None if times.torch_us is None else round(median(times.torch_us), 3)
+        figures["torch_reason"] = times.torch_reason
     figures["reasons"] += refused
     by_schedule = {str(winner.candidate.schedule): winner.rel_error for winner in winners}
     figures["rel_error"] = max((by_schedule.get(text, 0.0) for text in figures["schedules"].values()), default=0.0)
@@ -213,10 +217,11 @@ def measure_rows(
     num_rounds: int | None = None,
     *,
     limit_s: float = math.inf,
+    torch: bool = False,
 ) -> None:
     """The finals of each row that has winners, written as they come; a row that fails is told, and the others go on.
 
-    After `limit_s` no row is begun.
+    After `limit_s` no row is begun. With `torch` PyTorch's own calls are timed in the rounds of the warm process too.
     """
     total = Watch()
     begun: dict[str, Begun] = {
@@ -231,7 +236,7 @@ def measure_rows(
         try:
             if not winners.of(row):
                 raise TunerError("no winners: search it first")
-            figures = measure_row(bench, row, winners.of(row), begun.pop(row.name), num_rounds)
+            figures = measure_row(bench, row, winners.of(row), begun.pop(row.name), num_rounds, torch=torch)
         except Exception as error:  # whatever it is, the other rows may come through
             results.fail(row.name, told_of(error))
             print(f"{row.name} FAILED after {watch.seconds} s: {told_of(error)}", flush=True)
@@ -249,6 +254,7 @@ def main() -> None:
     parser.add_argument("--suite", action="append", default=[], choices=list(SUITES))
     parser.add_argument("--row", action="append", default=[], help="a row, a pair or m16")
     parser.add_argument("--rounds", type=int, help="in each of the two processes; default: 20, sustained 5")
+    parser.add_argument("--torch", action="store_true", help="time PyTorch's own calls in the warm rounds too")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after that")
     parser.add_argument("--gpu", default="auto")
     parser.add_argument("--winners", type=Path, help="default: benchmarks/winners/<gpu>.json")
@@ -260,7 +266,7 @@ def main() -> None:
         out = arguments.out or results_file(bench.evaluator.target.id, "pairs")
         results = Results(out, machine_of(bench.evaluator.environment()))
         rows = choose_rows(arguments.suite, arguments.row)
-        measure_rows(bench, rows, winners, results, arguments.rounds, limit_s=arguments.seconds)
+        measure_rows(bench, rows, winners, results, arguments.rounds, limit_s=arguments.seconds, torch=arguments.torch)
     for suite, summary in results.summaries().items():
         print(suite, json.dumps(summary))
     print(f"{watch.seconds} s in all")

@@ -95,6 +95,8 @@ class FinalsRequest:
     num_rounds: int
     #: Whether to measure the energy of a run of each.
     energy: bool = False
+    #: Whether to time PyTorch's own calls in the same rounds.
+    torch: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +109,9 @@ class FinalsAnswer:
     num_dropped: int
     #: [work] millijoules of one run; None where it was not measured.
     energy_mj: tuple[float | None, ...]
+    #: [round] of PyTorch's own calls, microseconds; None where they were not asked for, or with the reason why not.
+    torch_us: tuple[float, ...] | None = None
+    torch_reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

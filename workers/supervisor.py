@@ -120,6 +120,7 @@ class GpuSupervisor:
         *,
         num_rounds: int | None = None,
         energy: bool = True,
+        torch: bool = False,
     ) -> FinalsTimes:
         """The same rounds in the warm child, and again in a fresh one.
 
@@ -131,7 +132,7 @@ class GpuSupervisor:
         works = tuple(prepare(problem.workload, self._target.gpu, c, self._builder, {}).work for c in candidates)
         faults = [""] * len(works)
         try:
-            answer = self._finals_twice(problem, works, num_rounds or _FINAL_ROUNDS, energy=energy)
+            answer = self._finals_twice(problem, works, num_rounds or _FINAL_ROUNDS, energy=energy, torch=torch)
         except ChildLost:
             faults = [self._fault_alone(problem, work) for work in works]
             if not any(faults):
@@ -242,10 +243,10 @@ class GpuSupervisor:
         self._processes.hello()
 
     def _finals_twice(
-        self, problem: Problem, works: tuple[messages.Work, ...], num_rounds: int, *, energy: bool
+        self, problem: Problem, works: tuple[messages.Work, ...], num_rounds: int, *, energy: bool, torch: bool = False
     ) -> FinalsTimes:
-        """Warm, with the energy, then fresh; the rounds of both, one after the other."""
-        warm = self.time_together(problem, works, num_rounds, energy=energy)
+        """Warm, with the energy and PyTorch, then fresh; the rounds of both, one after the other."""
+        warm = self.time_together(problem, works, num_rounds, energy=energy, torch=torch)
         self._processes.replace(problem)
         fresh = self.time_together(problem, works, num_rounds)
         times = tuple(
@@ -258,6 +259,8 @@ class GpuSupervisor:
             process_of_round=(0,) * num_kept[0] + (1,) * num_kept[1],
             num_dropped=warm.num_dropped + fresh.num_dropped,
             energy_mj=warm.energy_mj,
+            torch_us=warm.torch_us,
+            torch_reason=warm.torch_reason,
         )
 
     def _fault_alone(self, problem: Problem, work: messages.Work) -> str:
@@ -268,7 +271,13 @@ class GpuSupervisor:
             return str(lost)
 
     def time_together(
-        self, problem: Problem, works: tuple[messages.Work, ...], num_rounds: int, *, energy: bool = False
+        self,
+        problem: Problem,
+        works: tuple[messages.Work, ...],
+        num_rounds: int,
+        *,
+        energy: bool = False,
+        torch: bool = False,
     ) -> messages.FinalsAnswer:
         """Checks each of the works, then times all in the same rounds, in the child that is there.
 
@@ -276,7 +285,9 @@ class GpuSupervisor:
             ChildLost: a work took the child along, or the deadline passed.
             WorkerError: the card itself does not work any more.
         """
-        request = messages.FinalsRequest(problem=problem, works=works, num_rounds=num_rounds, energy=energy)
+        request = messages.FinalsRequest(
+            problem=problem, works=works, num_rounds=num_rounds, energy=energy, torch=torch
+        )
         answer = self._ask(problem, request, self._deadlines.finals_s)
         if isinstance(answer, messages.FinalsAnswer):
             return answer

@@ -60,6 +60,17 @@ def test_every_plan_kind_is_measured_and_the_row_says_what_was_found(
         assert "energy_mj" not in row
 
 
+def test_pytorch_is_a_cross_check_that_says_why_it_is_missing(
+    bench: Workbench, winners: Winners, tmp_path: Path
+) -> None:
+    for asked in (True, False):
+        path = tmp_path / f"pairs_{asked}.json"
+        measure_rows(bench, SEARCHED[:1], winners, results(bench, path), torch=asked)
+        [row] = json.loads(path.read_text())["rows"]
+        told = {name: row[name] for name in ("torch_us", "torch_reason") if name in row}
+        assert told == ({"torch_us": None, "torch_reason": "a simulated GPU has no PyTorch"} if asked else {})
+
+
 def test_rows_of_the_same_commit_stay_and_those_of_another_go(
     bench: Workbench, winners: Winners, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,7 +121,9 @@ def _answer(session: Session, request: Request) -> Answer:
             case EvaluateRequest():
                 return session.evaluate(request.problem, request.work, request.incumbent_speedup, energy=request.energy)
             case FinalsRequest():
-                return session.finals(request.problem, request.works, request.num_rounds, energy=request.energy)
+                return session.finals(
+                    request.problem, request.works, request.num_rounds, energy=request.energy, torch=request.torch
+                )
             case CountRequest(problem=problem, work=work, metrics=metrics):
                 return session.count(problem, work, metrics)
             case TraceRequest(problem=problem, work=work):

@@ -71,13 +71,14 @@ def measure_run_energy(prepared: Prepared, runner: Runner) -> tuple[Metric, ...]
 
 
 def measure_together(
-    prepared: Prepared, runners: Sequence[Runner], num_rounds: int, *, energy: bool
+    prepared: Prepared, runners: Sequence[Runner], num_rounds: int, *, energy: bool, others: Sequence[Any] = ()
 ) -> tuple[list[list[float]], int, list[float | None]]:
-    """What `time_together` says of the runners' chains, and millijoules of a run where `energy`."""
+    """What `time_together` says of the runners' chains and of the graphs of `others` behind them, and millijoules of a
+    run of each runner where `energy`."""
     if not runners:
         return [], 0, []
     graphs = [prepared.timer.capture(runner) for runner in runners]
-    times_us, num_dropped = time_together(prepared, graphs, num_rounds)
+    times_us, num_dropped = time_together(prepared, [*graphs, *others], num_rounds)
     energies = [measure_energy(prepared.timer, graph) if energy else None for graph in graphs]
     return times_us, num_dropped, [one.run_mj if one else None for one in energies]
 

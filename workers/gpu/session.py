@@ -159,9 +159,10 @@ class Session:
         return None if self._view is None else self._view.num_foreign()
 
     def finals(
-        self, problem: Problem, works: tuple[Work, ...], num_rounds: int, *, energy: bool = False
+        self, problem: Problem, works: tuple[Work, ...], num_rounds: int, *, energy: bool = False, torch: bool = False
     ) -> FinalsAnswer:
-        """All works in the same rounds; each is checked first, and one that fails has a reason instead of times."""
+        """All works in the same rounds, and PyTorch's calls where `torch`; each work is checked first, and one that
+        fails has a reason instead of times."""
         prepared = self._prepare(problem)
         kernels = Kernels()
         runners: list[Runner] = []
@@ -175,7 +176,9 @@ class Session:
             reasons.append(_fault(prepared, runner, work))
             if not reasons[-1]:
                 runners.append(runner)
-        times, num_dropped, energies = measure_together(prepared, runners, num_rounds, energy=energy)
+        others, torch_reason = _torch_graphs(prepared) if torch else ([], "")
+        times, num_dropped, energies = measure_together(prepared, runners, num_rounds, energy=energy, others=others)
+        torch_us = tuple(times.pop()) if others and runners else None
         late = [runner.abort_record() or "" for runner in runners]
         for runner in runners:
             prepared.check_intact(runner)
@@ -189,7 +192,12 @@ class Session:
             energy_mj.append(None if reasons[i] else run_mj)
         kernels.unload()
         return FinalsAnswer(
-            times_us=tuple(times_us), reasons=tuple(reasons), num_dropped=num_dropped, energy_mj=tuple(energy_mj)
+            times_us=tuple(times_us),
+            reasons=tuple(reasons),
+            num_dropped=num_dropped,
+            energy_mj=tuple(energy_mj),
+            torch_us=torch_us,
+            torch_reason=torch_reason,
         )
 
     def count(self, problem: Problem, work: Work, metrics: tuple[str, ...] | None) -> CountAnswer:
@@ -309,3 +317,13 @@ def _fault(prepared: Prepared, runner: Runner, work: Work) -> str:
         reason = str(error)
     prepared.check_intact(runner)
     return reason
+
+
+def _torch_graphs(prepared: Prepared) -> tuple[list[Any], str]:
+    """PyTorch's chain over the same buffers, captured; or none, and why."""
+    try:
+        from workers.gpu.torch_baseline import torch_runner
+
+        return [torch_runner(prepared.data)], ""
+    except Exception as error:  # whatever is wrong with it, the finals need no PyTorch
+        return [], f"{type(error).__name__}: {error}"
