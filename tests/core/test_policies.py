@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import random
 
 import numpy as np
@@ -59,6 +61,23 @@ def test_a_wave_takes_fast_variants_while_ctas_last_and_then_frugal_ones() -> No
     assert tiles(wavefront(choice(two, 6))) == [SMALL.tile, LARGE.tile]
     pair = ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64)  # two waves, so each has all CTAs
     assert tiles(wavefront(choice(pair, 4))) == [SMALL.tile, SMALL.tile]
+
+
+def test_variants_that_share_an_sm_are_capped_and_leave_room_for_fast_ones() -> None:
+    small = OpVariant(tile=Tile(m=16, n=64, k=32), task_us=3.0)
+    large = OpVariant(tile=Tile(m=32, n=128, k=32), task_us=8.0)
+    two = independent_pair((64, 128, 32), (64, 128, 32))  # eight small tiles each, or two large
+    alone = replace(choice(two, 8, (small, large), (small, large)), num_warps=8)
+    shared = replace(alone, ctas_per_sm=2)
+    assert tiles(wavefront(alone)) == [small.tile, large.tile]
+    planned = wavefront(shared)
+    assert tiles(planned) == [small.tile, small.tile]
+    assert (planned.tiling.resident_ctas, planned.plan.plan.num_ctas) == (2, 16)
+    assert wavefront(alone).tiling.resident_ctas == 1
+    assert replace(shared, num_warps=4).tiling((small, small)).resident_ctas == 1  # of 4 warps two fit anyway
+    wide = OpVariant(tile=Tile(m=128, n=256, k=32), task_us=1.0)
+    with pytest.raises(IllegalSchedule, match="say resident_ctas 1, or smaller tiles"):
+        wavefront(replace(shared, variants=((wide,), (small,))))
 
 
 def test_independent_ops_of_one_wave_run_side_by_side() -> None:

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 
 from tuner.core.dealer import Dealer
 from tuner.core.gpu import Gpu
-from tuner.core.legality import estimated_resources, tiling_problem
+from tuner.core.legality import estimated_resources, register_cap, tiling_problem
 from tuner.core.order import Ints, make_plan, plan_of, proportional
 from tuner.core.plan import Plan
 from tuner.core.progress import Board, Protocol
@@ -52,11 +52,25 @@ class Choice:
     #: Of the kernel that all ops share.
     num_stages: int = 3
     num_warps: int = 4
+    #: CTAs that share an SM, for which the variants were measured; with 2, registers are capped where they must be.
+    ctas_per_sm: int = 1
 
     def __post_init__(self) -> None:
         if len(self.variants) != len(self.workload.ops) or not all(self.variants):
             num_ops = len(self.workload.ops)
             raise InvalidInput("variants", "an op has none, or they are not one list per op", f"give {num_ops} lists")
+
+    @property
+    def num_ctas(self) -> int:
+        """CTAs that run at a time."""
+        return self.ctas_per_sm * self.gpu.num_sms
+
+    def tiling(self, picked: Sequence[OpVariant]) -> Tiling:
+        """The kernel of one variant for each op."""
+        tiles = tuple(variant.tile for variant in picked)
+        plain = Tiling(tiles=tiles, num_stages=self.num_stages, num_warps=self.num_warps)
+        capped = replace(plain, resident_ctas=self.ctas_per_sm)
+        return plain if register_cap(capped) == register_cap(plain) else capped
 
     def num_tasks(self, op_index: int, variant: OpVariant) -> int:
         """Tiles of the op when cut so."""
@@ -82,7 +96,7 @@ Policy = Callable[[Choice], Planned]
 def fastest(choice: Choice, op: int) -> OpVariant:
     """The variant that ends first when the op has the GPU for itself."""
     return min(
-        choice.variants[op], key=lambda v: (-(-choice.num_tasks(op, v) // choice.gpu.num_sms) * v.task_us, v.task_us)
+        choice.variants[op], key=lambda v: (-(-choice.num_tasks(op, v) // choice.num_ctas) * v.task_us, v.task_us)
     )
 
 
@@ -99,7 +113,7 @@ def wavefront(choice: Choice) -> Planned:
     num_used = dict.fromkeys(waves, 0)
     for op, wave in enumerate(waves):
         variant = fastest(choice, op)
-        if num_used[wave] + choice.num_tasks(op, variant) > choice.gpu.num_sms:
+        if num_used[wave] + choice.num_tasks(op, variant) > choice.num_ctas:
             variant = frugal(choice, op)
         num_used[wave] += choice.num_tasks(op, variant)
         picked.append(variant)
@@ -107,7 +121,7 @@ def wavefront(choice: Choice) -> Planned:
     order = np.concatenate(
         [_mixed(graph, [op for op, w in enumerate(waves) if w == wave]) for wave in sorted(num_used)]
     )
-    num_ctas = min(graph.num_tasks, choice.gpu.num_sms)
+    num_ctas = min(graph.num_tasks, choice.num_ctas)
     costs = [picked[op].task_us for op in order[:, 0].tolist()]
     return _planned(choice, picked, graph, order, Granularity.ROW, _earliest_free(costs, num_ctas))
 
@@ -117,7 +131,7 @@ def append(choice: Choice) -> Planned:
     picked = [fastest(choice, op) for op in range(len(choice.workload.ops))]
     graph = _graph(choice, picked)
     order = np.concatenate([_mixed(graph, [op]) for op in graph.op_indices])
-    queue = np.arange(graph.num_tasks) % min(graph.num_tasks, choice.gpu.num_sms)
+    queue = np.arange(graph.num_tasks) % min(graph.num_tasks, choice.num_ctas)
     return _planned(choice, picked, graph, order, Granularity.BARRIER, queue)
 
 
@@ -197,8 +211,7 @@ def _waves(workload: Workload) -> list[int]:
 
 
 def _graph(choice: Choice, picked: list[OpVariant]) -> TileGraph:
-    tiles = tuple(variant.tile for variant in picked)
-    tiling = Tiling(tiles=tiles, num_stages=choice.num_stages, num_warps=choice.num_warps)
+    tiling = choice.tiling(picked)
     if problem := tiling_problem(choice.workload, choice.gpu, tiling):
         raise IllegalSchedule(f"{tiling}: {problem}")
     return tile_graph(choice.workload, tiling)
@@ -225,7 +238,7 @@ def _earliest_free(costs: list[float], num_ctas: int) -> Ints:
 def _planned(
     choice: Choice, picked: list[OpVariant], graph: TileGraph, order: Ints, granularity: Granularity, queue: Ints | None
 ) -> Planned:
-    num_ctas = min(graph.num_tasks, choice.gpu.num_sms)
+    num_ctas = min(graph.num_tasks, choice.num_ctas)
     whole = np.zeros(len(order), dtype=np.int64)
     plan = plan_of(graph, (order[:, 0], order[:, 1], order[:, 2], whole), granularity, 1, num_ctas, queue)
     return _verified(choice, picked, graph, plan)
