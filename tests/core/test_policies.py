@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
