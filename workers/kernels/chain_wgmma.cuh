@@ -109,6 +109,7 @@ __device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Tas
   if constexpr (kOp < kNumOps) {
     if (task.op != kOp) return request_weights<kOp + 1>(args, task, skip, most, ring, place, window, policy);
     const Steps steps = steps_of<kOp>(args.base.ops[kOp], task.part, task.num_parts);
+#pragma unroll 1
     for (int step = skip; step < steps.count && step < skip + most; ++step) {
       ring.wait_free(place);
       window.wait_for_oldest(ring);
@@ -127,6 +128,7 @@ __device__ __forceinline__ void request_inputs(const WgmmaArgs& args, const Task
     if (task.op != kOp) return request_inputs<kOp + 1>(args, task, skip, most, ring, place);
     const u64 policy = cache_policy<kOps[kOp].input_hint>();
     const Steps steps = steps_of<kOp>(args.base.ops[kOp], task.part, task.num_parts);
+#pragma unroll 1
     for (int step = skip; step < steps.count && step < skip + most; ++step) {
       ring.wait_free(place);
       request_input_stage<kOp>(ring.stage(place), ring.full(place), &args.input_maps[kOp], steps.first + step,
