@@ -153,7 +153,7 @@ def test_neighbours_of_a_wgmma_schedule_are_of_its_engine_and_change_one_thing()
     assert len(set(near)) == len(near)
     assert {tiling.engine for tiling in tilings} == {Engine.WGMMA}
     assert {first.tiles[1]} < {tiling.tiles[1] for tiling in tilings}
-    assert {tiling.num_parts(1) for tiling in tilings if tiling.tiles == first.tiles} == {1, 2}
+    assert {tiling.num_parts(1) for tiling in tilings if tiling.tiles == first.tiles} == {1, 2, 3, 4}
     assert {3, 4, 5} < {tiling.input_stages for tiling in tilings}
     assert {0, 1, 2, 3, 4, 5} == {tiling.window for tiling in tilings}
     assert {4, 5, 6} < {tiling.num_stages for tiling in tilings if tiling.tiles == first.tiles}

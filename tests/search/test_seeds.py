@@ -19,10 +19,11 @@ def space(m: int, gpu: str = "h200") -> Space:
 def test_the_first_guesses_fill_the_gpu_and_every_engine_is_among_the_others(m: int) -> None:
     here = space(m)
     seeds = seed_schedules(here, random.Random(1))
-    assert len(seeds) == len(set(seeds)) == NUM_SEEDS
-    assert [seed.tiling for seed in seeds[: NUM_SEEDS - NUM_DRAWN]] == here.guesses
-    assert {seed.ordering.assignment for seed in seeds[:4]} <= {Assignment.STATIC, Assignment.TICKET}
-    assert {seed.tiling.engine for seed in seeds[4:]} == {tiling.engine for tiling in here.tilings}
+    guesses = len(here.guesses)
+    assert len(seeds) == len(set(seeds)) == guesses + NUM_DRAWN <= NUM_SEEDS
+    assert [seed.tiling for seed in seeds[:guesses]] == here.guesses
+    assert {seed.ordering.assignment for seed in seeds[:guesses]} <= {Assignment.STATIC, Assignment.TICKET}
+    assert {seed.tiling.engine for seed in seeds[guesses:]} == {tiling.engine for tiling in here.tilings}
     assert all(map(here.is_legal, seeds))
     assert seeds == seed_schedules(here, random.Random(1))
 

@@ -12,7 +12,7 @@ SIMULATED_PREFIX = "simulated:"
 #: SMs of a TPC, and of a GPC of an H100 or H200, at least and at most.
 #: Source: NVIDIA H100 Tensor Core GPU Architecture white paper: up to 9 TPCs in a GPC; SXM5 boards have 66 in 8.
 SMS_PER_TPC = 2
-MIN_SMS_PER_GPC, MAX_SMS_PER_GPC = 16, 18
+MIN_SMS_PER_GPC, MAX_SMS_PER_GPC = 14, 18
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import islice, product
 from math import ceil
 
 from tuner.core.costs import L2_BYTES_PER_CLOCK
@@ -37,8 +37,6 @@ from tuner.core.workload import GemmOp, Workload
 
 #: Rows up to which the weights' bytes are what takes time: one low tile row, tasks cut for their bytes alone.
 FEW_ROWS = 64
-#: (tile m, warps) for more rows; 64 where there are few tiles.
-HIGH_TILES = ((64, 4), (128, 8), (256, 8))
 MAX_ROWS_OF_TILES_OF_64 = 256
 #: More tile rows than this are not offered where a taller tile gives fewer.
 MAX_TILE_ROWS = 64
@@ -51,9 +49,13 @@ MIN_RATE = 0.85
 MIN_CUTS = 6
 #: ... nor more than this for all ops together, so that a job's tilings are a few thousand.
 MAX_COMBINATIONS = 196
-#: Per task, and more where it is a part: words, barriers, epilogue; arrival.
+#: Per task, and more where it is a part: words, barriers, epilogue; arrival. Where another op reads the tile it also
+#: waits for the last part's sum.
 TASK_US = 0.3
 PART_US = 0.5
+READ_PART_US = 3.0
+#: Rows of W of a task that reads its inputs often enough: with fewer it reads as many bytes of them.
+FEW_COLUMNS = 32
 #: Stages of about this size are tried first.
 GOOD_STAGE_BYTES = 24_576
 #: Depths of the inputs' ring where tiles are low; else it is as deep as the weights'.
@@ -63,6 +65,30 @@ INPUT_STAGES = (6, 4, 8)
 WINDOW_BYTES = (65_536, 98_304)
 #: Tilings that are tried before a model knows anything.
 NUM_GUESSES = 4
+
+
+@dataclass(frozen=True)
+class Height:
+    """What all ops' tiles have in common."""
+
+    #: Rows of a tile: of all CTAs of a cluster.
+    m: int
+    num_warps: int
+    #: CTAs that share a tile's weights.
+    cluster_m: int = 1
+
+    @property
+    def groups(self) -> int:
+        """Warpgroups that multiply."""
+        return self.num_warps // WARPS_PER_GROUP
+
+    def of_cta(self, tile: Tile) -> Tile:
+        """What one CTA computes of the tile."""
+        return replace(tile, m=tile.m // self.cluster_m)
+
+
+#: For more rows; 64 where there are few tiles. Two CTAs with a tile of 256 rows read its weights once.
+HIGH_TILES = (Height(128, 8), Height(256, 8, 2), Height(256, 8), Height(64, 4))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +110,7 @@ class WgmmaOffers:
         self._gpu = gpu
         self._rows = max(op.m for op in workload.ops)
         #: By tile height, per op.
-        self._cuts = {height[0]: self._cuts_of_ops(*height) for height in self.heights} if self.is_there else {}
+        self._cuts = {height: self._cuts_of_ops(height) for height in self.heights} if self.is_there else {}
 
     @property
     def is_there(self) -> bool:
@@ -92,101 +118,134 @@ class WgmmaOffers:
         return workload_problem(self._workload, self._gpu) is None
 
     @property
-    def heights(self) -> tuple[tuple[int, int], ...]:
-        """(tile m, warps), shared by the ops."""
+    def heights(self) -> tuple[Height, ...]:
+        """Those that are worth a try."""
         if self._rows <= FEW_ROWS:
-            return ((next(m for m in LOW_TILE_MS if m >= self._rows), 4),)
-        first = 0 if self._rows <= MAX_ROWS_OF_TILES_OF_64 else 1
-        useful = [pair for pair in HIGH_TILES[first:] if pair[0] < 2 * self._rows]
-        return tuple(pair for pair in useful if -(-self._rows // pair[0]) <= MAX_TILE_ROWS) or (HIGH_TILES[-1],)
+            return (Height(next(m for m in LOW_TILE_MS if m >= self._rows), 4),)
+        lowest = FEW_ROWS if self._rows <= MAX_ROWS_OF_TILES_OF_64 else FEW_ROWS + 1
+        useful = [height for height in HIGH_TILES if lowest <= height.m < 2 * self._rows]
+        return tuple(one for one in useful if -(-self._rows // one.m) <= MAX_TILE_ROWS) or HIGH_TILES[:1]
 
     def tilings(self) -> Iterator[Tiling]:
         """All of them, without repetition; the best filled of each height first."""
-        for m, num_warps in self.heights if self.is_there else ():
-            for cuts in sorted(product(*self._cuts[m]), key=_by_rate):
-                yield from self._with_rings(cuts, num_warps)
+        apart = list(self._in_two_waves())
+        yield from apart
+        for height, cuts_of_ops in self._cuts.items():
+            for cuts in sorted(product(*cuts_of_ops), key=_by_rate):
+                yield from (tiling for tiling in self._with_rings(cuts, height) if tiling not in apart)
 
     def guesses(self) -> list[Tiling]:
         """Where to begin: the fastest cuts of different widths, each with rings that take what memory there is."""
         found: dict[object, Tiling] = {}
-        heights = self.heights if self.is_there else ()
-        combined = [(cuts, warps) for m, warps in heights for cuts in product(*self._cuts[m])]
-        for cuts, num_warps in sorted(combined, key=lambda item: _by_rate(item[0])):
-            widths = tuple((cut.tile.m, cut.tile.n, cut.parts) for cut in cuts)
-            if widths not in found and (first := next(self._with_rings(cuts, num_warps), None)):
+        combined = [(cuts, height) for height, of_ops in self._cuts.items() for cuts in product(*of_ops)]
+        for cuts, height in sorted(combined, key=lambda item: _by_rate(item[0])):
+            widths = (height, *((cut.tile.n, cut.parts) for cut in cuts))
+            if widths not in found and (first := next(self._with_rings(cuts, height), None)):
                 found[widths] = first
             if len(found) == NUM_GUESSES:
                 break
-        return list(found.values())
+        return [*found.values(), *self._in_two_waves()]
+
+    def _in_two_waves(self) -> Iterator[Tiling]:
+        """At few rows: two tasks of each op per SM, so that the first half of the intermediate is there when the second
+        op begins; wide tiles in deep stages, and a window."""
+        if self._rows > FEW_ROWS or not self.is_there:
+            return
+        (height,) = self.heights
+        lanes = self._gpu.num_clusters(height.cluster_m)
+        chosen: list[Cut] = []
+        for op in self._workload.ops:
+            cuts = [c for c in self._all_cuts(op, height) if lanes < num_tiles(op, c.tile) * c.parts <= 2 * lanes]
+            wide = [cut for cut in cuts if cut.tile.n * op.rows_per_column >= FEW_COLUMNS]
+            fast = [cut for cut in wide if cut.rate >= MIN_RATE * cuts[0].rate]
+            if not fast:
+                return
+            is_read = bool(self._workload.consumers_of(len(chosen)))
+            chosen.append(max(fast, key=lambda cut: _by_depth(op, cut, is_read=is_read)))
+        windowed = (tiling for tiling in self._with_rings(tuple(chosen), height) if tiling.window)
+        yield from islice(windowed, 1)
 
     def near(self, tiling: Tiling) -> Iterator[Tiling]:
         """Tilings that differ in the height of the tiles, in the cut of one op, or in one number of the rings; the ring
         of weights becomes shorter where it would not fit."""
-        for tile_m, num_warps in self.heights:
-            tiles = tuple(replace(tile, m=tile_m) for tile in tiling.tiles)
-            yield from self._fitted(replace(tiling, tiles=tiles, num_warps=num_warps))
+        for height in self.heights:
+            tiles = tuple(replace(tile, m=height.m) for tile in tiling.tiles)
+            changed = replace(tiling, tiles=tiles, num_warps=height.num_warps, cluster_m=height.cluster_m, cluster_n=1)
+            yield from self._fitted(changed)
         whole = tiling.split_k or (1,) * len(tiling.tiles)
         for index, (op, tile) in enumerate(zip(self._workload.ops, tiling.tiles, strict=True)):
-            offered = self._cuts[tile.m][index] if tile.m in self._cuts else ()
+            offered = self._cuts.get(Height(tile.m, tiling.num_warps, tiling.cluster_m), {index: ()})[index]
             cuts = {(cut.tile, cut.parts) for cut in offered}
             cuts |= {(deep, whole[index]) for deep in _tiles(op, tile.m, tile.n)}
-            cuts |= {(tile, parts) for parts in self._parts(op, tile)}
-            for changed, parts in sorted(cuts, key=str):
+            cuts |= {(tile, parts) for parts in self._parts(op, tile, tiling.cluster_m)}
+            for cut, parts in sorted(cuts, key=str):
                 split = (*whole[:index], parts, *whole[index + 1 :])
-                tiles = (*tiling.tiles[:index], changed, *tiling.tiles[index + 1 :])
+                tiles = (*tiling.tiles[:index], cut, *tiling.tiles[index + 1 :])
                 yield from self._fitted(replace(tiling, tiles=tiles, split_k=split if max(split) > 1 else ()))
         for num_stages in range(2, MAX_STAGES + 1):
             yield replace(tiling, num_stages=num_stages, window=min(tiling.window, num_stages - 1))
         yield from (replace(tiling, input_stages=stages) for stages in range(2, MAX_INPUT_STAGES + 1))
         yield from (replace(tiling, window=window) for window in range(tiling.num_stages))
 
-    def _cuts_of_ops(self, tile_m: int, num_warps: int) -> tuple[tuple[Cut, ...], ...]:
+    def _cuts_of_ops(self, height: Height) -> tuple[tuple[Cut, ...], ...]:
         most = max(2, int(MAX_COMBINATIONS ** (1 / len(self._workload.ops)) + 1e-9))
-        return tuple(tuple(self._best_cuts(op, tile_m, num_warps)[:most]) for op in self._workload.ops)
+        return tuple(tuple(self._best_cuts(op, height)[:most]) for op in self._workload.ops)
 
-    def _best_cuts(self, op: GemmOp, tile_m: int, num_warps: int) -> list[Cut]:
+    def _best_cuts(self, op: GemmOp, height: Height) -> list[Cut]:
         """Those that fill the SMs, the best first; where few do, the best ones."""
+        cuts = self._all_cuts(op, height)
+        filled = [cut for cut in cuts if cut.rate >= MIN_RATE * cuts[0].rate]
+        return filled if len(filled) >= MIN_CUTS else cuts[:MIN_CUTS]
+
+    def _all_cuts(self, op: GemmOp, height: Height) -> list[Cut]:
+        """The fastest first."""
         widest = min(MAX_PRODUCT_COLUMNS // op.rows_per_column, -(-op.n // COLUMNS) * COLUMNS)
         tiles = [
             tile
             for n in range(min(2 * COLUMNS, widest), widest + 1, COLUMNS)
-            for tile in _tiles(op, tile_m, n)
-            if tile_problem(op, tile, num_warps // WARPS_PER_GROUP) is None
+            for tile in _tiles(op, height.m, n)
+            if tile_problem(op, height.of_cta(tile), height.groups) is None
         ]
-        cuts = [self._cut(op, tile, parts, num_warps) for tile in tiles for parts in self._parts(op, tile)]
-        cuts.sort(key=lambda cut: (-round(cut.rate, 3), abs(_stage_bytes(op, cut.tile) - GOOD_STAGE_BYTES)))
-        filled = [cut for cut in cuts if cut.rate >= MIN_RATE * cuts[0].rate]
-        return filled if len(filled) >= MIN_CUTS else cuts[:MIN_CUTS]
+        cuts = [
+            self._cut(op, tile, parts, height) for tile in tiles for parts in self._parts(op, tile, height.cluster_m)
+        ]
+        return sorted(cuts, key=lambda cut: (-round(cut.rate, 3), abs(_stage_bytes(op, cut.tile) - GOOD_STAGE_BYTES)))
 
-    def _cut(self, op: GemmOp, tile: Tile, parts: int, num_warps: int) -> Cut:
+    def _cut(self, op: GemmOp, tile: Tile, parts: int, height: Height) -> Cut:
         """How long the busiest SM takes for its tasks, by bytes and by products, against the roofline of the op."""
         gpu, num_rows, steps = self._gpu, ceil(op.m / tile.m), ceil(num_steps(op, tile) / parts)
-        num_waves = ceil(num_tiles(op, tile) * parts / gpu.num_sms)
-        crowding = num_waves * tile.n * steps * tile.k * gpu.num_sms / (num_rows * op.n * op.k)
+        num_lanes = gpu.num_clusters(height.cluster_m)
+        num_waves = ceil(num_tiles(op, tile) * parts / num_lanes)
+        crowding = num_waves * tile.n * steps * tile.k * num_lanes / (num_rows * op.n * op.k)
         memory_us = 1e6 * op.weight_rows * op.k * self._workload.dtype.size_bytes / gpu.dram_bytes_per_s
         product_us = 2e6 * op.m * op.weight_rows * op.k / gpu.tensor_flops_per_s
-        padding = num_rows * multiplied_rows(tile, num_warps // WARPS_PER_GROUP) / op.m
+        padding = num_rows * multiplied_rows(height.of_cta(tile), height.groups) * height.cluster_m / op.m
         columns = tile.n * op.rows_per_column
         busy_us = crowding * max(memory_us, product_us * padding / tensor_share(columns))
         if parts > 1:
-            slot_us = tile.m * columns * SUM_BYTES / L2_BYTES_PER_CLOCK / gpu.clock_mhz
-            busy_us += PART_US + (1 + parts) * slot_us
+            slot_us = height.of_cta(tile).m * columns * SUM_BYTES / L2_BYTES_PER_CLOCK / gpu.clock_mhz
+            is_read = bool(self._workload.consumers_of(self._workload.ops.index(op)))
+            busy_us += (READ_PART_US if is_read else PART_US) + (1 + parts) * slot_us
         return Cut(tile=tile, parts=parts, rate=max(memory_us, product_us) / (busy_us + num_waves * TASK_US))
 
-    def _parts(self, op: GemmOp, tile: Tile) -> tuple[int, ...]:
-        """Numbers of parts of a tile: with more than one all tasks still run at once."""
-        most = min(num_steps(op, tile) // MIN_STEPS_PER_PART, self._gpu.num_sms // num_tiles(op, tile))
+    def _parts(self, op: GemmOp, tile: Tile, cluster_m: int) -> tuple[int, ...]:
+        """Numbers of parts of a tile: with more than one all tasks still run at once, or at few rows in two waves, so
+        that the second reads what the first wave of the op before it has written last."""
+        waves = 2 if self._rows <= FEW_ROWS else 1
+        at_once = self._gpu.num_clusters(cluster_m) * waves // num_tiles(op, tile)
+        most = min(num_steps(op, tile) // MIN_STEPS_PER_PART, at_once)
         return tuple(parts for parts in PARTS if parts == 1 or parts <= most)
 
-    def _with_rings(self, cuts: tuple[Cut, ...], num_warps: int) -> Iterator[Tiling]:
+    def _with_rings(self, cuts: tuple[Cut, ...], height: Height) -> Iterator[Tiling]:
         """Rings as deep as fits and about two thirds of it, without and with a window."""
         parts = tuple(cut.parts for cut in cuts)
         bare = Tiling(
             engine=Engine.WGMMA,
             tiles=tuple(cut.tile for cut in cuts),
             num_stages=2,
-            num_warps=num_warps,
+            num_warps=height.num_warps,
             split_k=parts if max(parts) > 1 else (),
+            cluster_m=height.cluster_m,
         )
         for rings in dict.fromkeys(self._rings(bare)):
             tiling = replace(bare, num_stages=rings[0], input_stages=rings[1], window=rings[2])
@@ -219,6 +278,12 @@ class WgmmaOffers:
 def _by_rate(cuts: tuple[Cut, ...]) -> float:
     """Least where all ops are fast."""
     return -round(min(cut.rate for cut in cuts) + sum(cut.rate for cut in cuts), 3)
+
+
+def _by_depth(op: GemmOp, cut: Cut, *, is_read: bool) -> tuple[float, ...]:
+    """Greatest where stages are deep, after what matters more: whole tiles of what is read, wide ones of the rest."""
+    first = cut.parts == 1 if is_read else cut.tile.n >= FEW_ROWS
+    return first, round(cut.rate, 1), _stage_bytes(op, cut.tile), cut.rate
 
 
 def _stage_bytes(op: GemmOp, tile: Tile) -> int:

@@ -35,7 +35,7 @@ from tuner.core.legality import (
 from tuner.core.merge import block_shapes, longest_first, merge_blocks
 from tuner.core.offers_ordering import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.offers_simt import SimtOffers
-from tuner.core.offers_wgmma import NUM_GUESSES, WgmmaOffers
+from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.orderings import Choices, Deal, Merge, Orderings
 from tuner.core.schedule import (
     CacheHint,
@@ -122,8 +122,7 @@ class Space:
     @property
     def guesses(self) -> list[Tiling]:
         """Tilings to begin with, by arithmetic: what fills the GPU."""
-        simt = self._simt.guesses()
-        return [*simt, *self._wgmma.guesses()[: NUM_GUESSES - len(simt)]]
+        return [*self._simt.guesses(), *self._wgmma.guesses()]
 
     def _whole_tilings(self) -> Iterator[Tiling]:
         """Legal tilings without split tiles."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import product
 
 from tuner.core import forecast
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Assignment, Engine, Ordering, Raster, RasterKind, Schedule, Tiling
+from tuner.core.schedule import Assignment, Engine, Granularity, Ordering, Raster, RasterKind, Schedule, Tiling
 from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
 from tuner.errors import IllegalSchedule, PlanError
@@ -22,7 +23,7 @@ NUM_FORECASTS = 96
 #: Of these, how many are tried.
 NUM_DRAWN = 6
 #: First guesses, at most: those, and before them a space's own.
-NUM_SEEDS = NUM_DRAWN + 4
+NUM_SEEDS = NUM_DRAWN + 7
 
 
 def forecast_us(space: Space, candidate: Candidate) -> float:
@@ -58,11 +59,16 @@ def _by_forecast(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
 
 
 def _plain(space: Space, tiling: Tiling) -> Iterator[Schedule]:
-    """Op after op along rows or columns of tiles, by queue or ticket, on each grid."""
-    grids = space.grids(tile_graph(space.workload, tiling))
-    deals = (Assignment.STATIC, Assignment.TICKET)
+    """Op after op along rows or columns of tiles, by queue or ticket, on each grid. Where weights have a window, parts
+    are taken one by one, all first ones first, each waiting for a quarter of what a tile reads."""
+    graph = tile_graph(space.workload, tiling)
+    grids = space.grids(graph)
+    in_parts = tiling.window and max(tiling.split_k, default=1) > 1
+    deals = (Assignment.STATIC,) if in_parts else (Assignment.STATIC, Assignment.TICKET)
     for raster, deal, (ctas, reserved) in product((RasterKind.ROW, RasterKind.COLUMN), deals, grids):
         rasters = (Raster(kind=raster),) * len(tiling.tiles)
         ordering = Ordering(rasters=rasters, assignment=deal, ctas_per_sm=ctas, reserved_sms=reserved)
-        if space.is_legal(schedule := Schedule(tiling=tiling, ordering=ordering)):
+        columns = max(graph.grids[edge.producer][1] for edge in graph.edges) if graph.edges else 1
+        by_part = replace(ordering, part_major=True, granularity=Granularity.CHUNK, sync_width=-(-columns // 4))
+        if space.is_legal(schedule := Schedule(tiling=tiling, ordering=by_part if in_parts else ordering)):
             yield schedule
