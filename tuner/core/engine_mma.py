@@ -16,13 +16,13 @@ MAX_STAGES = 8
 NUM_WARPS = (4, 8)
 #: Addresses, loop counters, epilogue and what the compiler adds, by depth of a stage: 19 of 20 kernels of the whole
 #: space take no more. Near the limit of a thread the compiler does with less.
-_OTHER_REGISTERS = {32: 58, 64: 76, 128: 90}
+_OTHER_REGISTERS = {32: 70, 64: 76, 128: 90}
 #: The largest warp tile, 64 x 64, leaves registers for so many 16-byte copies a thread and stage; with more, ptxas
 #: spilled in most kernels of the whole space, for sm_80 and sm_90a.
 _FULL_ACCUMULATORS = 128
+_MAX_COPIES_BESIDE_FULL_ACCUMULATORS = 16
 #: With fewer beside accumulators and fragments, ptxas spilled where registers were capped.
 _LEAST_OTHER_REGISTERS = 64
-_MAX_COPIES_BESIDE_FULL_ACCUMULATORS = 16
 #: With stages of 32, whose main loop is the tightest, adding up the parts of a tile spilled beside more accumulators.
 _MOST_ACCUMULATORS_TO_ADD = 96
 
