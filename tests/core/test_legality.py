@@ -85,6 +85,7 @@ def test_unequal_tile_heights_are_legal() -> None:
         (tiling((64, 64), (64, 64), num_stages=9), "9 stages: use 2 to 8"),
         (tiling((128, 128), (64, 64), num_stages=8, num_warps=8, k=128), "the stages take 524288 bytes"),
         (tiling((64, 64)), "1 tiles for 2 ops"),
+        (tiling((128, 256), (128, 64), num_stages=6, num_warps=8), "6 stages of 32 spill"),
     ],
 )
 def test_a_tiling_that_cannot_be_built_is_refused(tiles: Tiling, sentence: str) -> None:

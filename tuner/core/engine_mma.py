@@ -23,6 +23,9 @@ _FULL_ACCUMULATORS = 128
 _MAX_COPIES_BESIDE_FULL_ACCUMULATORS = 16
 #: With fewer beside accumulators and fragments, ptxas spilled where registers were capped.
 _LEAST_OTHER_REGISTERS = 64
+#: With so many stages of 32 beside full accumulators, ptxas spilled for sm_80 where the other op's tile was smaller; with
+#: any other number it did not.
+_RING_THAT_SPILLS = 6
 #: With stages of 32, whose main loop is the tightest, adding up the parts of a tile spilled beside more accumulators.
 _MOST_ACCUMULATORS_TO_ADD = 96
 
@@ -98,13 +101,16 @@ def _spill_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why the compiler would spill registers."""
     tiles = product_tiles(workload, tiling)
     num_accumulators = max(tile.m * tile.n for tile in tiles) // tiling.num_threads
+    min_depth = min(tile.k for tile in tiles)
     num_copies = max((tile.m + tile.n) * tile.k for tile in tiles) // (8 * tiling.num_threads)
     if num_accumulators >= _FULL_ACCUMULATORS and num_copies > _MAX_COPIES_BESIDE_FULL_ACCUMULATORS:
         most = _MAX_COPIES_BESIDE_FULL_ACCUMULATORS
         return (
             f"warp tiles of 64 x 64 and {num_copies} copies a thread and stage spill: use at most {most}, or more warps"
         )
-    if tiling.split_k and num_accumulators > _MOST_ACCUMULATORS_TO_ADD and min(tile.k for tile in tiles) < 64:
+    if num_accumulators >= _FULL_ACCUMULATORS and min_depth < 64 and tiling.num_stages == _RING_THAT_SPILLS:
+        return f"warp tiles of 64 x 64 and {_RING_THAT_SPILLS} stages of 32 spill: use another number of stages"
+    if tiling.split_k and num_accumulators > _MOST_ACCUMULATORS_TO_ADD and min_depth < 64:
         return (
             f"{num_accumulators} accumulators a thread and stages of 32 spill where parts are added up: "
             f"use at most {_MOST_ACCUMULATORS_TO_ADD}, or stages of 64"
