@@ -23,8 +23,8 @@ _FULL_ACCUMULATORS = 128
 _MAX_COPIES_BESIDE_FULL_ACCUMULATORS = 16
 #: With fewer beside accumulators and fragments, ptxas spilled where registers were capped.
 _LEAST_OTHER_REGISTERS = 64
-#: With so many stages of 32 beside full accumulators, ptxas spilled for sm_80 where the other op's tile was smaller; with
-#: any other number it did not.
+#: With so many stages of 32 beside full accumulators, ptxas spilled for sm_80 where the other op's tile was smaller;
+#: with any other number it did not.
 _RING_THAT_SPILLS = 6
 #: With stages of 32, whose main loop is the tightest, adding up the parts of a tile spilled beside more accumulators.
 _MOST_ACCUMULATORS_TO_ADD = 96
