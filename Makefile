@@ -19,7 +19,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-wheel test-gpu lint check golden sanitize wheel bench-core bench-proof bench-service bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-gpu bench-finals results bench-compile-space clean
+.PHONY: help venv demo serve test test-wheel test-gpu lint check golden sanitize wheel bench-core bench-proof bench-service bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-gpu bench-finals results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ bench-noise: $(VENV)/.dev ## measure one candidate 50 times and one job 10 times
 
 bench-orders: $(VENV)/.dev ## time one tiling of a pair in many orders on this machine's GPU (4 min, SECONDS=); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.orders --gpu $(GPU) $(if $(SECONDS),--seconds $(SECONDS))
+
+bench-simulator: $(VENV)/.dev ## judge the simulator by measured schedules, and fit it (FIT=1, minutes); no GPU; writes benchmarks/results/h200/
+	@$(BIN)/python -m benchmarks.simulator $(if $(FIT),--fit --trials 30)
 
 # Of bench-gpu and bench-finals: SUITE and ROW choose rows; after SECONDS none is begun; FORCE=1 searches again what was searched.
 named = $(foreach name,$(SUITE),--suite $(name)) $(foreach name,$(ROW),--row $(name))

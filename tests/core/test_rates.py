@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, replace
+from datetime import date
 
 import pytest
 
@@ -22,6 +23,16 @@ def test_a_gpu_without_trials_has_the_catalogues() -> None:
     assert fit_of("a40") is None
     assert rates_of(CATALOGUE["a40"]) is CATALOGUE_RATES
     assert rates_of(replace(CATALOGUE["h200"], id="h201")) is CATALOGUE_RATES
+
+
+def test_the_fit_of_the_h200_says_where_it_comes_from() -> None:
+    fit = fit_of("h200")
+    assert fit is not None
+    assert fit.gpu == "h200"
+    assert "H200" in fit.gpu_name
+    assert date.fromisoformat(fit.date)
+    assert fit.num_trials >= 8 * 150
+    assert rates_of(CATALOGUE["h200"]) == fit.rates
 
 
 @pytest.mark.parametrize("gpu", CATALOGUE.values(), ids=lambda gpu: gpu.id)

@@ -23,6 +23,9 @@ from tuner.search import Searcher
 from tuner.search.seeds import forecast_us
 from workers.simulated import SimulatedEvaluator
 
+#: Every schedule of the space is forecast: half a minute of a core that is free.
+pytestmark = pytest.mark.timeout(600)
+
 TARGET = parse_target("simulated:h200")
 PROBLEM = Problem(workload=ffn_pair(m=16, d_in=1024, d_hidden=4096, d_out=1024), objective=Objective())
 NUM_TRIALS = 60

@@ -126,7 +126,7 @@ def test_a_better_fused_schedule_is_soon_launched_twice_too(whole: list[Trial]) 
         if best == best_of(whole[: number - TWIN_EVERY - 2], PlanKind.FUSED):
             num_stays += 1
             assert as_kind(PlanKind.TWO_LAUNCHES, best) in [trial.candidate for trial in whole[:number]]
-    assert num_stays > 10
+    assert num_stays > 5
 
 
 @pytest.mark.parametrize("num_trials", [16, 18, 40])

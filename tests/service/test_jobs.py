@@ -21,13 +21,13 @@ from workers.simulated import Faults
 
 def test_a_job_ends_with_a_verdict_finals_of_each_kind_and_an_artifact(serve: Serve) -> None:
     service = serve()
-    job = finish(service, service.submit(spec(trials=25))[0])
-    assert (job.state, job.num_trials, job.reason) == (JobState.SUCCEEDED, 25, "")
+    job = finish(service, service.submit(spec(trials=40))[0])
+    assert (job.state, job.num_trials, job.reason) == (JobState.SUCCEEDED, 40, "")
     best = service.best(job.id)
     kinds = [row.candidate.plan_kind for row in best.finals]
     assert list(dict.fromkeys(kinds)) == [kind for kind in NUM_FINALISTS if kind in kinds]
     assert set(kinds) == set(PlanKind)
-    tried = service.trials(job.id, limit=25, outcome="measured", plan_kind=PlanKind.FUSED).items
+    tried = service.trials(job.id, limit=40, outcome="measured", plan_kind=PlanKind.FUSED).items
     whole = [trial for trial in tried if isinstance(trial.outcome, Measured) and not trial.outcome.truncated]
     assert kinds.count(PlanKind.FUSED) == min(3, len(whole))
     assert len(tried) > len(whole) > 0
@@ -107,7 +107,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_a_worker_that_comes_back_costs_no_trial(serve: Serve) -> None:
     service = serve(FailingWorker(2))
-    job = finish(service, service.submit(spec(trials=3))[0])
+    job = finish(service, service.submit(spec(64, trials=3))[0])
     assert (job.state, job.num_trials, job.num_failed) == (JobState.SUCCEEDED, 3, 0)
 
 

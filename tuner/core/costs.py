@@ -42,6 +42,8 @@ class PartCosts:
     #: Of its weights, what can be requested before its inputs are there; and the weights of one stage.
     ahead_bytes: int
     stage_bytes: int
+    #: By how much its reads take the DRAM longer than their bytes.
+    dram_stretch: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +66,9 @@ class OpCosts:
     element_bytes: int
     #: Rounding and store of a tile, and all that a task costs beside its loops.
     store_us: float
+    #: Of the shorter of multiplying and loading from the DRAM, what does not hide behind the other; 0 where no other
+    #: tile reads the same weights.
+    exposed_share: float
     #: To write the sums of one part, or to read them, and their bytes.
     slot_us: float
     slot_bytes: int
@@ -171,6 +176,7 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
         once_row_bytes=op.row_scale * ROW_SCALE_BYTES,
         element_bytes=size,
         store_us=engine.task_us + engine.store_us_per_kib * min(own.m, op.m) * own.n * size / 1024,
+        exposed_share=engine.exposed_share if len(rows) > 1 else 0.0,
         slot_us=engine.sum_us_per_kib * slot_bytes / 1024,
         slot_bytes=slot_bytes * graph.tiling.cluster_size,
     )
@@ -204,6 +210,7 @@ def _part_costs(
         turn_us=_port_us(product_tile(op, graph.tiling.cta_tiles[op_index]), size, gpu, rates.of(graph.tiling.engine)),
         ahead_bytes=ahead * tile.n * tile.k * size,
         stage_bytes=tile.n * tile.k * size,
+        dram_stretch=1 + rates.dram_row_bytes / (tile.k * size),
     )
 
 

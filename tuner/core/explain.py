@@ -78,6 +78,7 @@ def _costs(workload: Workload, gpu: Gpu, plan: VerifiedPlan, timeline: Timeline)
     busy_us = sum(end - start for _, _, _, start, _, _, end in timeline.rows)
     shares = {
         "DRAM": 1e6 * timeline.dram_bytes / (gpu.dram_bytes_per_s * rates_of(gpu).dram_share) / timeline.makespan_us,
+        "the way from the L2 to the SMs": timeline.link_us / timeline.makespan_us,
         "the tensor cores' whole tiles": wave_us(plan.graph, gpu) / timeline.makespan_us,
         "waiting for signals": timeline.waited_us / lanes_us,
         "CTAs without a task (the tail)": 1 - (busy_us + timeline.waited_us) / lanes_us,

@@ -11,8 +11,8 @@ from tuner.core.rates import rates_of
 from tuner.core.simulate import Timeline, simulate
 from tuner.core.workload import Workload
 
-#: What is left of a launch's start where it begins while the launch before it ends.
-PROGRAMMATIC_LAUNCH_US = 0.5
+#: What a launch saves that begins while the launch before it ends.
+PROGRAMMATIC_GAIN_US = 1.5
 
 
 def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> float:
@@ -26,7 +26,7 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> float:
     timelines = [simulate(plan) for plan in plans_for(workload, gpu, candidate)]
     total_us = sum(timeline.makespan_us for timeline in timelines)
     if candidate.plan_kind.is_programmatic:
-        return total_us - len(timelines) * (launch_us - PROGRAMMATIC_LAUNCH_US)
+        return total_us - len(timelines) * PROGRAMMATIC_GAIN_US
     if candidate.plan_kind is PlanKind.TWO_STREAMS:
         # The launches overlap where the first one's CTAs idle, and at best as well as one launch's tasks do.
         fused = replace(candidate, plan_kind=PlanKind.FUSED)

@@ -35,7 +35,8 @@ class Memory:
         self._output_hints = [_CLASSES[hint] for hint in hints.outputs]
         self._us_per_byte = 1e6 / (gpu.dram_bytes_per_s * rates.dram_share)
         self.dram = FairShare(1 / self._us_per_byte)
-        self.link = FairShare(L2_BYTES_PER_CLOCK * gpu.clock_mhz * gpu.num_sms * rates.l2_share)
+        self.link_bytes_per_us = L2_BYTES_PER_CLOCK * gpu.clock_mhz * gpu.num_sms * rates.l2_share
+        self.link = FairShare(self.link_bytes_per_us)
         self._l2 = L2(int(gpu.l2_bytes * rates.l2_capacity_share))
         self._num_transfers = 0
         #: Transfer under way -> the CTAs that wait for it.
@@ -96,7 +97,7 @@ class Memory:
         self._asked[cta] = most - left
         self.read_bytes += missed
         if missed:
-            self._begin(self.dram, transfer, missed, now_us)
+            self._begin(self.dram, transfer, missed * cost.dram_stretch, now_us)
             self._wait_for(transfer, cta)
 
     def fetch(self, cta: int, cost: PartCosts, tile: Tile, now_us: float) -> bool:
@@ -115,7 +116,7 @@ class Memory:
         self.asked_bytes += total
         self.read_bytes += missed
         if missed:
-            self._begin(self.dram, transfer, missed, now_us)
+            self._begin(self.dram, transfer, missed * cost.dram_stretch, now_us)
             self._wait_for(transfer, cta)
         self._begin(self.link, self._num_transfers, total, now_us)
         self._waiting[self._num_transfers - 1].append(cta)  # counted already, as its inputs

@@ -28,8 +28,8 @@ class EngineRates:
     smem_share: float
     #: Of a k-step: barriers, addresses.
     step_us: float
-    #: Of multiplying and loading from the DRAM, what of the shorter is not hidden where both are equal;
-    #: in proportion less where they are not.
+    #: Of the shorter of multiplying and loading from the DRAM, what does not hide behind the other where several tiles
+    #: read the same weights: each then waits for whoever asked first, and who streams weights of its own does not.
     exposed_share: float
     #: Of a task: its words, first addresses, barriers.
     task_us: float
@@ -49,6 +49,8 @@ class Rates:
     wgmma: EngineRates
     #: Share of the data sheet's DRAM rate that a stream of reads attains.
     dram_share: float
+    #: Bytes by which each row of a stage takes the DRAM longer: rows lie apart, and short ones read slowly.
+    dram_row_bytes: float
     #: From a request to its first bytes, from the DRAM and from the L2.
     dram_latency_us: float
     l2_latency_us: float
@@ -87,7 +89,7 @@ CATALOGUE_RATES = Rates(
         port_share=0.8,
         smem_share=0.65,
         step_us=0.03,
-        exposed_share=0.5,
+        exposed_share=0.3,
         task_us=0.2,
         store_us_per_kib=0.01,
         sum_us_per_kib=0.012,
@@ -98,13 +100,14 @@ CATALOGUE_RATES = Rates(
         port_share=0.9,
         smem_share=0.9,
         step_us=0.03,
-        exposed_share=0.5,
+        exposed_share=0.3,
         task_us=0.2,
         store_us_per_kib=0.01,
         sum_us_per_kib=0.012,
         arrival_us=0.5,
     ),
     dram_share=0.92,
+    dram_row_bytes=8.0,
     dram_latency_us=0.75,
     l2_latency_us=0.25,
     l2_share=0.75,

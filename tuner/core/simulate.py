@@ -68,6 +68,9 @@ class Timeline:
     late_write_bytes: int
     #: Operand bytes that the L2 had.
     l2_hit_bytes: int
+    #: Operand bytes that came from the L2 to the SMs, and how long that takes if all of them ask.
+    link_bytes: int
+    link_us: float
     #: (CTA, task, begin, wait over, loaded, computed, end) of every task, in the order of their starts.
     rows: tuple[tuple[int, int, float, float, float, float, float], ...]
     #: CTAs that took part.
@@ -122,7 +125,6 @@ class _Run:
         self._parts = np.where(words.tasks[:, 7] > 0, words.tasks[:, 6], -1).tolist()
         self._polls_us = _polls_us(plan, rates)
         self._overlaps = runs_ahead(graph.tiling)
-        self._exposed_share = rates.of(graph.tiling.engine).exposed_share
         self._engine, self._num_stages = graph.tiling.engine, graph.tiling.num_stages
         self._held_stages = words.held_stages
         self._sm_free_us = [0.0] * self._num_sms
@@ -168,6 +170,8 @@ class _Run:
             dram_read_bytes=memory.read_bytes,
             late_write_bytes=memory.late_write_bytes,
             l2_hit_bytes=memory.hit_bytes,
+            link_bytes=memory.asked_bytes,
+            link_us=memory.asked_bytes / memory.link_bytes_per_us,
             rows=tuple(self._rows),
             num_ctas=self.num_ctas,
         )
@@ -212,8 +216,7 @@ class _Run:
         sm_us = self._sm_free_us[sm] = max(self._sm_free_us[sm], loaded_us) + cost.busy_us
         streamed_us = max(now_us, start_us + cost.turns * (latency_us + cost.turn_us)) + latency_us + cost.step_us
         from_dram_us = max(0.0, memory.arrived_us.get(cta, 0.0) - self._fetched_us[cta])
-        shorter_us, longer_us = sorted((cost.busy_us, from_dram_us))
-        exposed_us = self._exposed_share * shorter_us * shorter_us / longer_us
+        exposed_us = costs.exposed_share * min(cost.busy_us, from_dram_us)
         computed_us = max(sm_us, streamed_us) + exposed_us
         if self._stalls[cta]:
             self._stalls[cta] = False
