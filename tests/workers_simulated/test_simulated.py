@@ -173,7 +173,7 @@ def test_its_trace_holds_every_task_in_order_and_says_that_it_is_simulated(kind:
         assert 0 <= s.taken_ns <= s.ready_ns <= s.loaded_ns <= s.computed_ns <= s.stored_ns <= trace.makespan_ns
     assert [op.wait + op.load + op.compute + op.store for op in trace.shares] == [pytest.approx(1)] * 2
     true_us = twin.true_us(problem(asked), candidate)
-    assert 0.8 * true_us < trace.makespan_ns / 1e3 < true_us
+    assert 0.6 * true_us < trace.makespan_ns / 1e3 < true_us
     if kind is PlanKind.TWO_LAUNCHES:
         last_up = max(s.stored_ns for s in trace.spans if s.launch == 0)
         assert last_up < min(s.taken_ns for s in trace.spans if s.launch == 1)
