@@ -23,7 +23,6 @@ from tuner.core.inspection import CounterReport, Trace, no_counters
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.procedure import Procedure
-from tuner.core.rates import rates_of
 from tuner.core.samples import Round
 from tuner.core.simulate import simulate
 from tuner.core.tracing import make_trace, no_trace, spans_from_timelines
@@ -40,6 +39,8 @@ from workers.stop_rules import HopelessRule, StopRule
 #: Share of a data sheet's rates that a vendor library reaches on large GEMMs.
 LIBRARY_DRAM_EFFICIENCY = 0.88
 LIBRARY_TENSOR_EFFICIENCY = 0.75
+#: Start of one of its launches in a graph.
+LIBRARY_LAUNCH_US = 2.0
 #: Tile of the library's kernels, and the most that an unfilled last wave costs it (it splits k).
 LIBRARY_TILE = 128
 LIBRARY_WORST_WAVE = 1.3
@@ -62,7 +63,7 @@ def library_us(workload: Workload, gpu: Gpu) -> float:
     tiles do not fill the last wave, and a launch more for what its epilogue cannot do."""
     launches_us = [_library_op_us(op, workload, gpu) for op in workload.ops]
     launches_us += [_elementwise_us(op, workload, gpu) for op in workload.ops if split_epilogue(op)[1]]
-    return max(sum(launches_us) + rates_of(gpu).launch_us * len(launches_us), reference_us(workload, gpu))
+    return max(sum(launches_us) + LIBRARY_LAUNCH_US * len(launches_us), reference_us(workload, gpu))
 
 
 def _library_op_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:

@@ -14,11 +14,10 @@ from tuner.core.job import Objective
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind, Rejected
 from tuner.core.procedure import CacheState, LaunchStyle, Procedure, Regime
-from tuner.core.rates import rates_of
 from tuner.core.schedule import Assignment, Ordering, Raster, Schedule
 from tuner.core.space import Space
 from tuner.core.workload import Activation, Workload, ffn_pair, independent_pair
-from workers.simulated import Faults, SimulatedEvaluator, library_us
+from workers.simulated import LIBRARY_LAUNCH_US, Faults, SimulatedEvaluator, library_us
 
 TARGET = parse_target("simulated:h200")
 HEALTHY = Faults(hang=0, crash=0, wrong_numbers=0)
@@ -202,7 +201,7 @@ def test_the_library_pays_a_launch_more_for_what_its_epilogue_cannot_do() -> Non
         )
     )
     assert plain == relu
-    assert relu + rates_of(TARGET.gpu).launch_us < silu < gated
+    assert relu + LIBRARY_LAUNCH_US < silu < gated
 
 
 def test_every_kind_has_its_forecast_programmatic_launches_save_a_gap_and_two_streams_the_tail() -> None:
