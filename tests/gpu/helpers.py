@@ -85,3 +85,19 @@ def run(session: Session, builder: Builder, gpu: Gpu, asked: Problem, candidate:
     outcome = session.evaluate(asked, prepared.work).outcome
     assert isinstance(outcome, Measured), outcome
     return outcome
+
+
+def check_relaunches(session: Session, builder: Builder, gpu: Gpu, asked: Problem, candidate: Candidate) -> None:
+    """Launches one candidate of an fp16 pair 20 times: each leaves the same bits, and none of them is NaN."""
+    from workers.gpu.baselines import runner_of
+    from workers.gpu.launch import Kernel
+
+    work = prepare(asked.workload, gpu, candidate, builder, {}).work
+    prepared = session._prepare(asked)
+    runner = runner_of(work, Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes))
+    seen = []
+    for _ in range(20):
+        assert prepared.run_once(runner, prepared.data.check_ops(0)) is None
+        seen.append(prepared.data.outputs[0][1].bits.get())
+    assert all((bits == seen[0]).all() for bits in seen)
+    assert not np.isnan(seen[0].view(np.float16)).any()

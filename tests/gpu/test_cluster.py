@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import cupy
 import pytest
 
-from tests.gpu.helpers import forged, fused, problem, run
+from tests.gpu.helpers import check_relaunches, forged, fused, problem, run
 from tests.gpu.test_wgmma import EXAMPLE, hopper, schedule
 from tuner.core.evaluator import Environment
 from tuner.core.gpu import Gpu
@@ -140,15 +139,4 @@ def test_an_artifact_runs_from_its_zip_alone(builder: Builder, gpu: Gpu, tmp_pat
 
 @pytest.mark.parametrize("case", ["1x2, split", "2x2, tickets"])
 def test_relaunches_give_the_same_bits(session: Session, builder: Builder, gpu: Gpu, case: str) -> None:
-    from workers.gpu.baselines import runner_of
-    from workers.gpu.launch import Kernel
-
-    work = prepare(RAGGED, gpu, fused(CASES[case]), builder, {}).work
-    prepared = session._prepare(problem(RAGGED))
-    runner = runner_of(work, Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes))
-    seen = []
-    for _ in range(20):
-        assert prepared.run_once(runner, prepared.data.check_ops(0)) is None
-        seen.append(prepared.data.outputs[0][1].bits.copy())
-    assert all(bool((bits == seen[0]).all()) for bits in seen)
-    assert not bool(cupy.isnan(seen[0].view(cupy.float16)).any())
+    check_relaunches(session, builder, gpu, problem(RAGGED), fused(CASES[case]))
