@@ -37,7 +37,8 @@ def schedule(tiling: Tiling, **changes: object) -> Schedule:
     return Schedule(tiling=tiling, ordering=replace(plain, **changes))  # type: ignore[arg-type]
 
 
-COLUMNS = (Raster(kind=RasterKind.COLUMN),) * 2
+#: Of 4 rows in tiles of 4 and of 2: the first op's one row of tiles has no other order.
+BY_COLUMN = (Raster(), Raster(kind=RasterKind.COLUMN))
 CASES = {
     "one row": schedule(simt((1, 32, 256), (1, 16, 512))),
     "one row, a column a warp": schedule(simt((1, 8, 256), (1, 4, 256), num_warps=4)),
@@ -50,7 +51,7 @@ CASES = {
     ),
     "one row, split": schedule(simt((1, 32, 256), split_k=(3, 2)), granularity=Granularity.TILE),
     "slices": schedule(simt((4, 32, 256)), granularity=Granularity.TILE, wait_position=WaitPosition.SLICE),
-    "unequal rows": schedule(simt((4, 32, 256), (2, 64, 256)), rasters=COLUMNS),
+    "unequal rows": schedule(simt((4, 32, 256), (2, 64, 256)), rasters=BY_COLUMN),
     "two on an SM": schedule(simt((1, 8, 256), (1, 8, 256), num_stages=2, resident_ctas=2), ctas_per_sm=2),
     "hints": schedule(simt((2, 32, 256), weight_hint=CacheHint.NORMAL, intermediate_hint=CacheHint.EVICT_LAST)),
 }
