@@ -120,7 +120,9 @@ def test_the_energy_of_a_run_is_its_time_at_a_plausible_power(watched: Session, 
     assert isinstance(outcome, Measured)
     figures = {metric.tag: metric.value for metric in outcome.metrics}
     assert 100 < figures["power"] < 800
-    assert figures["energy_per_run"] == pytest.approx(1e-3 * figures["power"] * outcome.time_us, rel=0.1)
+    # The energy is of a run of its own, behind that which was timed: a card once took 22.1 mJ where its power and the
+    # time before gave 20.06, so a tenth is too little.
+    assert figures["energy_per_run"] == pytest.approx(1e-3 * figures["power"] * outcome.time_us, rel=0.15)
     assert 1.0 < outcome.stage_s["energy"] < 3.0
 
 
