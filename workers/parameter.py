@@ -29,7 +29,7 @@ _HEAD_BYTES = 104
 _OP_BYTES = 64
 
 
-#: Of the first tasks and of each tensor map in a wgmma kernel's parameter: `WgmmaArgs` in chain_wgmma.cuh.
+#: Of the first tasks and of each tensor map in a wgmma kernel's parameter: `WgmmaArgs` in shared_wgmma.cuh.
 _EXTENSION_ALIGNMENT = 64
 _MAX_FIRST_TASKS = 160
 _FIRST_TASK = struct.Struct("<iihBBi")

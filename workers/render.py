@@ -53,6 +53,7 @@ DEVICE_FILES = {
         "feed.cuh",
         "wgmma.cuh",
         "mainloop_wgmma.cuh",
+        "shared_wgmma.cuh",
         "epilogue_wgmma.cuh",
         "chain_wgmma.cuh",
         "gate.cuh",

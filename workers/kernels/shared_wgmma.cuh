@@ -1,0 +1,63 @@
+// The warp-specialised kernel's parameter, and its shared memory.
+//
+// What a CTA needs of its first task travels in the parameter: its words would come from DRAM, one dependent load after the
+// other, before the first byte could be requested.
+#pragma once
+#include "mainloop_wgmma.cuh"
+
+struct FirstTask {
+  int tile_m, tile_n;
+  short op;  // below 0: not known
+  unsigned char part, num_parts;
+  int num_waits;
+};
+constexpr int kMaxCtas = 160;
+
+// The launch parameter: what every engine takes, the CTAs' first tasks (static queues), and the tensor maps of each op's
+// inputs [m, k] and weights [n, k].
+struct WgmmaArgs {
+  LaunchArgs base;
+  alignas(64) FirstTask first_tasks[kMaxCtas];
+  TensorMap input_maps[kNumOps];
+  TensorMap weight_maps[kNumOps];
+};
+static_assert(sizeof(FirstTask) == 16, "the host lays FirstTask out in 16 bytes");
+
+struct Flags {
+  int aborted;  // a wait of the task, or of one before it, has expired: what it multiplies is not what it should be
+  u32 epoch;    // of the launch
+  u64 ready;    // an mbarrier: a phase for each task that waits, over when its first waits are
+  u32 num_ready;  // tasks whose first waits are over, of those that wait; for a CTA that the cluster's leader feeds
+};
+
+// Shared memory: inputs, weights, feed slots, the barriers of all three, flags.
+struct SharedLayout {
+  static constexpr int kWeights = InputRing::kDataBytes;
+  static constexpr int kFeed = kWeights + WeightRing::kDataBytes;
+  static constexpr int kBarriers = kFeed + FeedRing::kDataBytes;
+  static constexpr int kFlags = kBarriers + InputRing::kBarrierBytes + WeightRing::kBarrierBytes + FeedRing::kBarrierBytes;
+};
+static_assert(kInputStageBytes % 1024 == 0 && kWeightStageBytes % 1024 == 0, "a swizzled stage starts at 1,024 bytes");
+
+struct Shared {
+  InputRing inputs;
+  WeightRing weights;
+  FeedRing feed;
+  unsigned char* feed_memory;
+  Flags* flags;
+
+  __device__ explicit Shared(unsigned char* memory) {
+    const u32 base = shared_address(memory);
+    u32 barriers = base + SharedLayout::kBarriers;
+    inputs = {base, barriers};
+    weights = {base + SharedLayout::kWeights, barriers += InputRing::kBarrierBytes};
+    feed = {base + SharedLayout::kFeed, barriers += WeightRing::kBarrierBytes};
+    feed_memory = memory + SharedLayout::kFeed;
+    flags = reinterpret_cast<Flags*>(memory + SharedLayout::kFlags);
+  }
+};
+
+__device__ __forceinline__ Task as_task(const FirstTask& first) {
+  return task_of_rank(Task{first.op, first.tile_m, first.tile_n, 0, 0, -1, first.part, first.num_parts},
+                      rank_in_cluster());
+}
