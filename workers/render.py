@@ -11,7 +11,7 @@ from string import Template
 from tuner import __version__
 from tuner.core.engine_wgmma import LINE_ELEMENTS
 from tuner.core.hints import hints_of
-from tuner.core.schedule import CacheHint, Engine, Tile, Tiling, warp_grid
+from tuner.core.schedule import CacheHint, Engine, Tile, Tiling, Warpgroups, warp_grid
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload
 from tuner.errors import IllegalSchedule
 from workers.tensor_maps import has_whole_lines
@@ -151,6 +151,7 @@ def _engine_config(workload: Workload, tiling: Tiling) -> str:
     return (
         f"constexpr int kNumInputStages = {tiling.input_stages};\n"
         f"constexpr int kWindow = {tiling.window};\n"
+        f"constexpr bool kPingPong = {str(tiling.warpgroups is Warpgroups.PING_PONG).lower()};\n"
         f"constexpr bool kWholeLines[kNumOps] = {{{whole}}};\n"
     )
 

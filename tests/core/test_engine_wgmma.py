@@ -9,7 +9,7 @@ import pytest
 from tests.core.cases import H200, ordering, wgmma
 from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.legality import check_schedule, dynamic_smem_bytes, engine_problem, estimated_resources
-from tuner.core.schedule import Engine, Ordering, Schedule, Tiling
+from tuner.core.schedule import Engine, Ordering, Schedule, Tiling, Warpgroups
 from tuner.core.verify import occupancy
 from tuner.core.workload import Workload, ffn_pair
 from tuner.errors import IllegalSchedule
@@ -33,6 +33,9 @@ LEGAL = (
     wgmma((256, 128, 64), num_warps=8),
     wgmma((16, 64, 64), num_stages=16, input_stages=12, window=15),
     wgmma((16, 64, 64), num_stages=2, input_stages=2),
+    wgmma((16, 112, 128), (16, 128, 128), num_warps=8, warpgroups=Warpgroups.PING_PONG),
+    wgmma((64, 256, 64), (128, 128, 64), num_warps=8, warpgroups=Warpgroups.PING_PONG),
+    wgmma((128, 256, 64), num_warps=8, warpgroups=Warpgroups.PING_PONG, cluster_m=2),
 )
 
 
@@ -51,6 +54,11 @@ def test_what_the_engine_can_compile_is_legal(tiles: Tiling) -> None:
         (wgmma((16, 64, 64), num_warps=8), "m must be a multiple of 128 up to 256"),
         (wgmma((64, 64, 64), num_warps=8), "m must be a multiple of 128 up to 256"),
         (wgmma((192, 64, 64), num_warps=8), "m must be a multiple of 128 up to 256"),
+        (
+            wgmma((16, 64, 64), warpgroups=Warpgroups.PING_PONG),
+            "ping-pong of 4 warps: two warpgroups take turns, say 8",
+        ),
+        (wgmma((128, 136, 64), num_warps=8, warpgroups=Warpgroups.PING_PONG), "136 sums a thread: use at most 128"),
         (wgmma((16, 0, 64)), "n must be a positive multiple of 8"),
         (wgmma((16, 20, 64)), "n must be a positive multiple of 8"),
         (wgmma((16, 272, 64)), "272 rows of W; one instruction takes up to 256"),
@@ -97,6 +105,10 @@ def test_parts_with_a_bias_leave_two_warpgroups_room_for_fewer_sums() -> None:
     check(replace(whole, tiles=wgmma((128, 224, 64)).tiles, split_k=(1, 2)), biased)
     with pytest.raises(IllegalSchedule, match=r"128 sums a thread spill where parts and a bias are added: .* most 112"):
         check(replace(whole, split_k=(1, 2)), biased)
+    turns = wgmma((64, 256, 64), num_warps=8, split_k=(1, 2), warpgroups=Warpgroups.PING_PONG)
+    with pytest.raises(IllegalSchedule, match=r"128 sums a thread spill where parts and a bias are added"):
+        check(turns, biased)
+    check(replace(turns, num_warps=4, warpgroups=Warpgroups.COOPERATIVE), biased)
 
 
 @pytest.mark.parametrize("num_warps", [4, 8])
@@ -131,3 +143,7 @@ def test_rings_of_its_own_mean_nothing_to_the_other_engine() -> None:
     with pytest.raises(IllegalSchedule, match="0 input stages, window 1"):
         check(replace(mma, input_stages=0, window=1))
     check(replace(mma, input_stages=0))
+    with pytest.raises(
+        IllegalSchedule, match="ping_pong: all warps of the mma engine share each task, say cooperative"
+    ):
+        check(replace(mma, input_stages=0, warpgroups=Warpgroups.PING_PONG))

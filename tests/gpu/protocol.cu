@@ -154,7 +154,7 @@ __device__ bool run_task(const LaunchArgs& args, const Task& task, Scheduler& sc
       store_plain(run.words + tile, run.number);
     }
     __syncthreads();
-    post(args, task);
+    if (threadIdx.x == 0) post(args, task);
   }
   return true;
 }

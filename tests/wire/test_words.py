@@ -21,6 +21,7 @@ from tuner.core.schedule import (
     Tile,
     Tiling,
     WaitPosition,
+    Warpgroups,
 )
 from tuner.core.workload import ffn_pair
 from tuner.wire.words import candidate_words
@@ -50,6 +51,7 @@ VARIANTS: dict[str, Tiling | Ordering] = {
     "engine": WGMMA,
     "input stages": replace(WGMMA, input_stages=3),
     "window": replace(WGMMA, window=2),
+    "warpgroups": replace(WGMMA, warpgroups=Warpgroups.PING_PONG),
     "weights": replace(TILING, weight_hint=CacheHint.EVICT_FIRST),
     "weights stay": replace(TILING, weight_hint=CacheHint.EVICT_LAST),
     "intermediate": replace(TILING, intermediate_hint=CacheHint.EVICT_LAST),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.core.cases import simt, wgmma
-from tuner.core.schedule import CacheHint, Tile, Tiling
+from tuner.core.schedule import CacheHint, Tile, Tiling, Warpgroups
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
 from workers.render import inlined, render
 
@@ -43,6 +43,10 @@ CASES = {
     "wgmma_cluster": (
         _pair(1024, dtype=Dtype.BF16),
         wgmma((256, 128, 64), num_stages=4, input_stages=4, num_warps=8, cluster_m=2),
+    ),
+    "wgmma_ping_pong": (
+        _pair(200, **ALL),
+        wgmma((64, 128, 64), (64, 256, 64), num_warps=8, warpgroups=Warpgroups.PING_PONG),
     ),
     "simt_one_row": (_pair(1), simt((1, 112, 256), (1, 32, 512))),
     "simt_gated": (_pair(4, Activation.SILU, **ALL), simt((4, 16, 256), (4, 32, 256), resident_ctas=2, split_k=(1, 2))),

@@ -12,7 +12,7 @@ from tests.core.cases import H200
 from tuner.core.launches import plans_for
 from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Assignment, CacheHint, Engine, Ordering, Raster, Schedule, Tile, Tiling
+from tuner.core.schedule import Assignment, CacheHint, Engine, Ordering, Raster, Schedule, Tile, Tiling, Warpgroups
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
 from workers.build import compile_source, parse_log
 from workers.parameter import MAP_BYTES, extend_args, first_tasks, parameter_layout
@@ -24,6 +24,8 @@ PAIR = ffn_pair(m=512, d_in=4096, d_hidden=14336, d_out=4096, activation=Activat
 GATED = ffn_pair(m=512, d_in=4096, d_hidden=14336, d_out=4096, activation=Activation.GELU, **ALL)
 RAGGED = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.SILU, bias=True, dtype=Dtype.BF16)
 
+TURNS = Warpgroups.PING_PONG
+
 
 def tiling(
     tiles: tuple[tuple[int, int, int], ...],
@@ -32,15 +34,17 @@ def tiling(
     split_k: tuple[int, ...] = (),
     window: int = 0,
     cluster: tuple[int, int] = (1, 1),
+    warpgroups: Warpgroups = Warpgroups.COOPERATIVE,
 ) -> Tiling:
     return Tiling(
         engine=Engine.WGMMA,
         tiles=tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles),
         num_stages=stages,
         input_stages=input_stages,
-        num_warps=8 if max(m for m, _, _ in tiles) // cluster[0] > 64 else 4,
+        num_warps=8 if warpgroups is TURNS or max(m for m, _, _ in tiles) // cluster[0] > 64 else 4,
         split_k=split_k,
         window=window,
+        warpgroups=warpgroups,
         cluster_m=cluster[0],
         cluster_n=cluster[1],
     )
@@ -66,6 +70,12 @@ CASES = [
     (PAIR, tiling(((256, 512, 64), (256, 512, 64)), 4, 4, cluster=(2, 2))),
     (GATED, tiling(((64, 256, 128), (64, 256, 64)), 5, 4, (2, 4), cluster=(1, 4))),
     (RAGGED, tiling(((128, 352, 64), (128, 256, 64)), 4, 4, (1, 4), cluster=(1, 2))),
+    (PAIR, tiling(((16, 112, 128), (16, 128, 128)), 6, 4, (1, 4), warpgroups=TURNS)),
+    (PAIR, tiling(((64, 256, 64), (128, 128, 64)), 4, 4, (2, 4), warpgroups=TURNS)),
+    (GATED, tiling(((64, 128, 64), (64, 256, 64)), 4, 4, warpgroups=TURNS)),
+    (GATED, tiling(((128, 56, 128), (128, 112, 64)), 3, 3, (1, 4), warpgroups=TURNS)),
+    (GATED, tiling(((128, 256, 64), (128, 512, 64)), 4, 4, cluster=(2, 2), warpgroups=TURNS)),
+    (RAGGED, tiling(((128, 128, 64), (64, 112, 64)), 4, 4, (1, 4), window=2, warpgroups=TURNS)),
 ]
 
 
@@ -110,12 +120,15 @@ def test_a_source_has_an_instruction_for_each_width_and_no_other() -> None:
 
 @pytest.mark.parametrize(
     "field",
-    ["window", "input_stages", "num_stages", "split_k", "weight_hint", "intermediate_hint", "cluster_m", "cluster_n"],
+    [
+        *("window", "input_stages", "num_stages", "split_k", "weight_hint", "intermediate_hint"),
+        *("cluster_m", "cluster_n", "warpgroups"),
+    ],
 )
 def test_every_axis_of_the_engine_changes_the_source(field: str) -> None:
     hints = {"weight_hint": CacheHint.NORMAL, "intermediate_hint": CacheHint.NORMAL}
     rings: dict[str, object] = {"window": 5, "input_stages": 5, "num_stages": 8, "split_k": (1, 2)}
-    values = {**rings, **hints, "cluster_m": 2, "cluster_n": 2}
+    values = {**rings, **hints, "cluster_m": 2, "cluster_n": 2, "warpgroups": TURNS}
     chosen = CASES[2][1]
     changed = Tiling(**{**{f: getattr(chosen, f) for f in chosen.__dataclass_fields__}, field: values[field]})
     assert render(PAIR, changed).splitlines()[6:] != render(PAIR, chosen).splitlines()[6:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tuner.core.gpu import Gpu
-from tuner.core.schedule import Tile, Tiling, warp_grid
+from tuner.core.schedule import Tile, Tiling, Warpgroups, warp_grid
 from tuner.core.tiles import product_tiles
 from tuner.core.verify import MAX_REGISTERS_PER_THREAD
 from tuner.core.workload import GemmOp, Workload
@@ -78,6 +78,8 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"{tiling.num_stages} stages: use 2 to {MAX_STAGES}"
     if tiling.cluster_size > 1:
         return f"clusters of {tiling.cluster_m} x {tiling.cluster_n} CTAs: the mma engine has none, say 1 and 1"
+    if tiling.warpgroups is not Warpgroups.COOPERATIVE:
+        return f"warpgroups {tiling.warpgroups}: all warps of the mma engine share each task, say cooperative"
     if tiling.input_stages or tiling.window:
         return f"{tiling.input_stages} input stages, window {tiling.window}: the mma engine has one ring, say 0 and 0"
     return _spill_problem(workload, tiling)

@@ -7,7 +7,7 @@ of A and row of W.
 from __future__ import annotations
 
 from tuner.core.gpu import Gpu
-from tuner.core.schedule import Tile, Tiling
+from tuner.core.schedule import Tile, Tiling, Warpgroups
 from tuner.core.split import SUM_BYTES
 from tuner.core.tiles import product_tiles
 from tuner.core.verify import MAX_REGISTERS_PER_THREAD
@@ -81,6 +81,8 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"{tiling.input_stages} input stages, window {tiling.window}: the simt engine has one ring, say 0 and 0"
     if tiling.cluster_size > 1:
         return f"clusters of {tiling.cluster_m} x {tiling.cluster_n} CTAs: the simt engine has none, say 1 and 1"
+    if tiling.warpgroups is not Warpgroups.COOPERATIVE:
+        return f"warpgroups {tiling.warpgroups}: all warps of the simt engine share each task, say cooperative"
     return None
 
 

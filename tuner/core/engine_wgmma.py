@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.core.gpu import Gpu
-from tuner.core.schedule import Tile, Tiling
+from tuner.core.schedule import Tile, Tiling, Warpgroups
 from tuner.core.tiles import product_tile
 from tuner.core.workload import GemmOp, Workload
 
@@ -29,6 +29,8 @@ LINE_BYTES, LINE_ELEMENTS = 128, 64
 STAGE_DEPTHS = (64, 128, 256, 512)
 NUM_WARPS = (4, 8)
 WARPS_PER_GROUP, THREADS_PER_GROUP = 4, 128
+#: Two warpgroups take turns.
+PING_PONG_WARPS = 2 * WARPS_PER_GROUP
 MAX_STAGES = 16
 MAX_INPUT_STAGES = 12
 #: CTAs of a cluster along m, along n, and in all.
@@ -94,8 +96,8 @@ def least_registers(workload: Workload, tiling: Tiling) -> int:
 
 
 def num_groups(tiling: Tiling) -> int:
-    """Warpgroups that multiply."""
-    return tiling.num_warps // WARPS_PER_GROUP
+    """Warpgroups that multiply a task together: all, or one of two that take turns."""
+    return 1 if tiling.warpgroups is Warpgroups.PING_PONG else tiling.num_warps // WARPS_PER_GROUP
 
 
 def multiplied_rows(tile: Tile, groups: int) -> int:
@@ -119,6 +121,8 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why the tiling cannot be compiled."""
     if tiling.num_warps not in NUM_WARPS:
         return f"{tiling.num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
+    if tiling.warpgroups is Warpgroups.PING_PONG and tiling.num_warps != PING_PONG_WARPS:
+        return f"ping-pong of {tiling.num_warps} warps: two warpgroups take turns, say {PING_PONG_WARPS}"
     if problem := _cluster_problem(workload, tiling):
         return problem
     for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
@@ -179,7 +183,7 @@ def _spill_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why the compiler would spill registers."""
     for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True)):
         held, most = num_accumulators(op, tile, num_groups(tiling)), MAX_ACCUMULATORS_TO_ADD
-        if held <= most or tiling.num_parts(index) == 1 or num_groups(tiling) == 1:
+        if held <= most or tiling.num_parts(index) == 1 or tiling.num_warps == WARPS_PER_GROUP:
             continue
         if op.bias:
             return f"tile {tile}: {held} sums a thread spill where parts and a bias are added: use at most {most}"

@@ -33,6 +33,15 @@ class CacheHint(StrEnum):
     EVICT_LAST = "evict_last"
 
 
+class Warpgroups(StrEnum):
+    """How the warpgroups that multiply share the tasks of a CTA."""
+
+    #: All of them compute each task together, some of its rows each.
+    COOPERATIVE = "cooperative"
+    #: Two take turns: one multiplies while the other one stores the task before.
+    PING_PONG = "ping_pong"
+
+
 #: One warpgroup, which only feeds the others.
 COPYING_THREADS = 128
 
@@ -68,6 +77,8 @@ class Tiling:
     input_stages: int = 0
     #: Most stages of weights that are requested but have not arrived; 0 for no limit but the ring's. For wgmma.
     window: int = 0
+    #: How the warpgroups that multiply share the tasks. For wgmma.
+    warpgroups: Warpgroups = Warpgroups.COOPERATIVE
     #: Parts per op into which the k-steps of each of its tiles are split, >= 1 each; empty where no op is split.
     split_k: tuple[int, ...] = ()
     #: CTAs of a cluster along m and along n, 1, 2 or 4; together they compute one task's tile. For wgmma.
@@ -111,7 +122,8 @@ class Tiling:
         split = f" split{'+'.join(map(str, self.split_k))}" if self.split_k else ""
         cluster = f" cluster{self.cluster_m}x{self.cluster_n}" if self.cluster_size > 1 else ""
         resident = f" resident{self.resident_ctas}" if self.resident_ctas > 1 else ""
-        shape = f"s{self.num_stages}{inputs}{window} w{self.num_warps}"
+        turns = " ping-pong" if self.warpgroups is Warpgroups.PING_PONG else ""
+        shape = f"s{self.num_stages}{inputs}{window} w{self.num_warps}{turns}"
         return f"{self.engine} {tiles} {shape}{split}{cluster}{resident}{self._hints}"
 
     @property
@@ -283,6 +295,7 @@ class Ordering:
 _LATER_TILING: dict[str, Any] = {
     "input_stages": 0,
     "window": 0,
+    "warpgroups": Warpgroups.COOPERATIVE,
     "split_k": (),
     "cluster_m": 1,
     "cluster_n": 1,
@@ -340,6 +353,7 @@ class Schedule:
                 num_stages=tiling["num_stages"],
                 num_warps=tiling["num_warps"],
                 **{name: tiling[name] for name in _LATER_COUNTS if name in tiling},
+                warpgroups=Warpgroups(tiling.get("warpgroups", Warpgroups.COOPERATIVE)),
                 split_k=tuple(tiling.get("split_k", ())),
                 weight_hint=CacheHint(tiling.get("weight_hint", CacheHint.DEFAULT)),
                 intermediate_hint=CacheHint(tiling.get("intermediate_hint", CacheHint.DEFAULT)),

@@ -24,6 +24,7 @@ from tuner.core.schedule import (
     Tile,
     Tiling,
     WaitPosition,
+    Warpgroups,
 )
 from tuner.core.workload import Workload
 
@@ -42,6 +43,7 @@ def distributions(num_ops: int) -> dict[str, BaseDistribution]:
         "num_warps": IntDistribution(1, 32),
         "input_stages": IntDistribution(0, 64),
         "window": IntDistribution(0, 64),
+        "warpgroups": _choices(Warpgroups),
         "cluster_m": IntDistribution(1, 16),
         "cluster_n": IntDistribution(1, 16),
         "resident_ctas": IntDistribution(1, 32),
@@ -77,6 +79,7 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
         "num_warps": tiling.num_warps,
         "input_stages": tiling.input_stages,
         "window": tiling.window,
+        "warpgroups": str(tiling.warpgroups),
         "cluster_m": tiling.cluster_m,
         "cluster_n": tiling.cluster_n,
         "resident_ctas": tiling.resident_ctas,
@@ -117,6 +120,7 @@ def from_params(params: dict[str, Any]) -> Schedule:
             num_warps=params["num_warps"],
             input_stages=params["input_stages"],
             window=params["window"],
+            warpgroups=Warpgroups(params["warpgroups"]),
             cluster_m=params["cluster_m"],
             cluster_n=params["cluster_n"],
             split_k=parts if max(parts) > 1 else (),
@@ -150,6 +154,7 @@ def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]
     features = [float(tiling.engine is engine) for engine in (Engine.WGMMA, Engine.SIMT)]
     features += [math.log2(tiling.num_warps), math.log2(tiling.num_stages)]
     features += [math.log2(max(1, tiling.input_stages)), (tiling.window or tiling.num_stages) / tiling.num_stages]
+    features.append(float(tiling.warpgroups is Warpgroups.PING_PONG))
     features += [math.log2(tiling.cluster_m), math.log2(tiling.cluster_n)]
     features.append(float(tiling.resident_ctas))
     given = (hint for hint in CacheHint if hint is not CacheHint.DEFAULT)

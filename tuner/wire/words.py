@@ -15,6 +15,7 @@ from tuner.core.schedule import (
     Schedule,
     Tiling,
     WaitPosition,
+    Warpgroups,
 )
 from tuner.core.workload import Workload
 
@@ -100,7 +101,8 @@ def _engine(tiling: Tiling) -> str:
     window = f", of which {tiling.window} may be under way" if tiling.window else ""
     stages = f"{tiling.num_stages} stages of weights{window}, {tiling.input_stages} of inputs"
     cluster = f", clusters of {tiling.cluster_m} x {tiling.cluster_n} CTAs" if tiling.cluster_size > 1 else ""
-    return f"{tiling.engine}, {stages}, {tiling.num_warps} warps that multiply and 4 that copy{cluster}"
+    turns = ", a task by four of them and the next by the others" if tiling.warpgroups is Warpgroups.PING_PONG else ""
+    return f"{tiling.engine}, {stages}, {tiling.num_warps} warps that multiply{turns}, and 4 that copy{cluster}"
 
 
 def _walk(raster: Raster) -> str:

@@ -46,8 +46,10 @@ __device__ __forceinline__ bool run_task(const LaunchArgs& args, const Task& tas
         }
         store_tile<kOp>(tile, args, task);
         __syncthreads();
-        post(args, task);
-        if (threadIdx.x == 0) trace_stamp(args, scheduler.next, kStored);
+        if (threadIdx.x == 0) {
+          post(args, task);
+          trace_stamp(args, scheduler.next, kStored);
+        }
         return true;
       }
     }

@@ -9,8 +9,9 @@
 #include "fixup.cuh"
 #include "shared_wgmma.cuh"
 
-// Registers of a thread of the producers and of two math warpgroups: together within the SM's 65,536.
-constexpr int kProducerRegisters = 56, kMathRegisters = 224;
+// Registers of a thread of the producers and of two math warpgroups: together within the SM's 65,536. A team that takes turns
+// with another one needs a few more.
+constexpr int kProducerRegisters = kNumTeams > 1 ? 48 : 56, kMathRegisters = kNumTeams > 1 ? 232 : 224;
 
 // That a wait has expired, to all CTAs whose sums the inputs reach that this one requests from now on. The fence ends when
 // the flags lie in their shared memory, before any of these inputs are requested, so who multiplies them sees its flag.
@@ -79,12 +80,12 @@ __device__ __forceinline__ void request_inputs(const WgmmaArgs& args, const Task
   }
 }
 
-// Stages of a task, less one: the last one's inputs are requested when all that the math warpgroups need is in place.
+// Of a task, in either ring.
 template <int kOp = 0>
-__device__ __forceinline__ int stages_before_last(const WgmmaArgs& args, const Task& task) {
+__device__ __forceinline__ int num_stages_of(const WgmmaArgs& args, const Task& task) {
   if constexpr (kOp < kNumOps) {
-    if (task.op != kOp) return stages_before_last<kOp + 1>(args, task);
-    return steps_of<kOp>(args.base.ops[kOp], task.part, task.num_parts).count - 1;
+    if (task.op != kOp) return num_stages_of<kOp + 1>(args, task);
+    return steps_of<kOp>(args.base.ops[kOp], task.part, task.num_parts).count;
   }
   return 0;
 }
@@ -201,7 +202,8 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
   if (is_static) {
     const FirstTask& known = args.first_tasks[cluster_number()];
     if (known.op >= 0 && known.num_waits == 0) {
-      requested = min(kNumInputStages, stages_before_last(args, as_task(known)));
+      // The last stage's inputs are requested when all that the math warpgroups need is in place.
+      requested = min(kNumInputStages, num_stages_of(args, as_task(known)) - 1);
       if (is_leader) request_inputs(args, as_task(known), 0, requested, shared.inputs, input);
     }
     if (is_leader)
@@ -241,7 +243,10 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
   }
 }
 
-// The math warpgroups' share of one task; false where another part of the tile will be the last. The task's words are read
+// Barriers of the teams' own, from 1 on: one of a task's end, one to add parts up.
+__device__ __forceinline__ int team_barrier() { return 1 + team_number(); }
+
+// A team's share of one task; false where another part of the tile will be the last. The task's words are read
 // from the feed where they are needed: registers are for the sums.
 template <int kOp = 0>
 __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSlot& slot, const Shared& shared,
@@ -250,21 +255,26 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
   if constexpr (kOp < kNumOps) {
     if (slot.task.op != kOp) return compute_tile<kOp + 1>(args, slot, shared, acc, input, weight);
     using Tile = WgmmaTile<kOp>;
+    if constexpr (kNumTeams > 1) mbarrier_wait(shared_address(&shared.flags->turn), team_number() ^ 1);
     if constexpr (kTrace) {
       shared.weights.wait_filled(weight);
       shared.inputs.wait_filled(input);
-      if (thread_number() == 0) trace_stamp(args.base, slot.index, kLoaded);
+      if (team_thread() == 0) trace_stamp(args.base, slot.index, kLoaded);
     }
     const int num_steps = steps_of<kOp>(args.base.ops[kOp], slot.task.part, slot.task.num_parts).count;
-    Tile::multiply(acc, num_steps, shared.inputs, shared.weights, input, weight);
-    if (thread_number() == 0) trace_stamp(args.base, slot.index, kComputed);
+    Tile::multiply(acc, num_steps, shared.inputs, shared.weights, input, weight, [&] {
+      if constexpr (kNumTeams > 1) {
+        if (thread_number() % 32 == 0) mbarrier_arrive(shared_address(&shared.flags->turn));
+      }
+    });
+    if (team_thread() == 0) trace_stamp(args.base, slot.index, kComputed);
     if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
     if constexpr (kOps[kOp].num_parts > 1) {
       // Of a tile of fewer than 64 rows only some warps hold any.
-      constexpr int kThreads = Tile::kTileM < kBlockRows ? 2 * Tile::kTileM : kNumMathThreads;
-      if (thread_number() >= kThreads) return true;
-      if (!add_parts<kOp, kThreads, Tile::kNumSums, 2, kNumMathGroups == 1 ? 32 : kFewLoads>(
-              args.base, slot.task, shared.flags->epoch, thread_number(), acc)) return false;
+      constexpr int kThreads = Tile::kTileM < kBlockRows ? 2 * Tile::kTileM : kTeamThreads;
+      if (team_thread() >= kThreads) return true;
+      if (!add_parts<kOp, kThreads, Tile::kNumSums, kNumMathGroups == 1 ? 32 : kFewLoads>(
+              args.base, slot.task, shared.flags->epoch, team_thread(), acc, team_barrier() + kNumTeams)) return false;
     }
     store_wgmma_tile<kOp>(acc, args.base.ops[kOp], slot.task);
   }
@@ -276,18 +286,27 @@ __device__ inline void compute(const WgmmaArgs& args, const Shared& shared) {
   FeedRing::Place feed;
   InputRing::Place input;
   WeightRing::Place weight;
-  for (;;) {
+  for (;; feed.advance()) {
     wait_fed(shared.feed, feed);
     const FeedSlot& slot = *feed_slot(shared.feed_memory, feed);
     if (slot.index < 0) return;
+    if constexpr (kNumTeams > 1) {
+      if (feed.slot() % kNumTeams != team_number()) {
+        const int passed = num_stages_of(args, slot.task);
+        input.advance_by(passed);
+        weight.advance_by(passed);
+        __syncwarp();
+        if (thread_number() % 32 == 0) release_fed(args.base, shared.feed, feed);
+        continue;
+      }
+    }
     const bool is_stored = compute_tile(args, slot, shared, acc, input, weight);
-    barrier_sync<1, kNumMathThreads>();
-    if (thread_number() == 0) {
+    barrier_sync<kTeamThreads>(team_barrier());
+    if (team_thread() == 0) {
       if (is_stored) post(args.base, slot.task);
       trace_stamp(args.base, slot.index, kStored);
       release_fed(args.base, shared.feed, feed);
     }
-    feed.advance();
   }
 }
 
@@ -311,8 +330,9 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
     shared.flags->aborted = 0;
     shared.flags->num_ready = 0;
     mbarrier_init(shared_address(&shared.flags->ready), 1);
-    shared.inputs.init(4 * kNumMathGroups);
-    shared.weights.init(4 * kNumMathGroups);
+    if constexpr (kNumTeams > 1) mbarrier_init(shared_address(&shared.flags->turn), kTeamWarps);
+    shared.inputs.init(kTeamWarps);
+    shared.weights.init(kTeamWarps);
     shared.feed.init(feed_readers(args.base));
     fence_mbarrier_init();
     trace_begin(args.base);

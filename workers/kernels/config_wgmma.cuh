@@ -5,12 +5,16 @@
 #ifdef TUNER_CONFIG_DEFAULT
 constexpr int kNumInputStages = 3;  // of the inputs' ring; kNumStages is the depth of the weights'
 constexpr int kWindow = 0;          // most stages of weights under way at a time; 0: as many as the ring has
+constexpr bool kPingPong = false;   // whether the math warpgroups take turns with the tasks, or share each of them
 constexpr bool kWholeLines[kNumOps] = {true, false};  // whether rows of k are whole lines of 64 elements
 #endif
 
-// The producers' warpgroup comes behind the math warpgroups.
+// The producers' warpgroup comes behind the math warpgroups. A team of these multiplies a task: all of them, or with
+// ping-pong one.
 constexpr int kNumMathGroups = kNumWarps / 4 - 1;
-constexpr int kNumMathThreads = 128 * kNumMathGroups;
+constexpr int kNumTeams = kPingPong ? kNumMathGroups : 1;
+constexpr int kTeamGroups = kNumMathGroups / kNumTeams, kTeamWarps = 4 * kTeamGroups, kTeamThreads = 32 * kTeamWarps;
+static_assert(kNumTeams <= 2, "whose turn it is has one bit");
 constexpr int kWeightWarp = 4 * kNumMathGroups, kInputWarp = kWeightWarp + 1;
 
 // Rows of one line of the copy engine, and of one matrix of wgmma.
@@ -18,7 +22,7 @@ constexpr int kLineColumns = 64, kLineBytes = 2 * kLineColumns, kBlockRows = 64;
 
 // Blocks of 64 rows of a tile that one warpgroup multiplies; a tile of fewer rows is one.
 __device__ constexpr int blocks_of(const OpConfig& op) {
-  return op.tile_m <= kBlockRows ? 1 : op.tile_m / (kBlockRows * kNumMathGroups);
+  return op.tile_m <= kBlockRows ? 1 : op.tile_m / (kBlockRows * kTeamGroups);
 }
 
 __device__ constexpr int max_input_stage_bytes() {

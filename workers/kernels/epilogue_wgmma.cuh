@@ -65,7 +65,7 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
                                                  const Task& task) {
   using Tile = WgmmaTile<kOp>;
   constexpr int kGroups = kOps[kOp].tile_n / 8;
-  const int thread = thread_number(), group = thread / 128, lane = thread % 32, q = lane % 4;
+  const int thread = team_thread(), group = thread / 128, lane = thread % 32, q = lane % 4;
   const int column0 = task.tile_n * kOps[kOp].tile_n;
 #pragma unroll
   for (int block = 0; block < Tile::kBlocks; ++block) {

@@ -10,6 +10,16 @@
 // as the proof assumes. With stealing all of that holds of the table's order, as long as no task of list 0 is taken behind one of list 1 that may wait (draws.cuh): before
 // the feeder turns to list 0, it waits until the CTA has done all that it took.
 //
+// With ping-pong two teams of the math warpgroups take turns: a slot of an even number is the first team's task, the next
+// one the other's. Both read every slot, since the team that passes a task over must know how many stages to pass. A CTA may
+// so post a task before the one taken in front of it, whose sums are still being stored; but no task waits in a CTA for
+// a later one. All roles but the teams walk as before. A team comes to its task when it has stored its last one, two tasks
+// before, and begins when the other team has issued the products of the task between; that team waits for nothing of what
+// comes behind. So of the lowest unfinished task in the CTA all stages before are released, both teams are past what came
+// before, and it ends when its waits do: these stood in the way of no lower one. A slot is free when its task is
+// stored and the other team, which comes to it when it has posted the task before, has passed it: so the feeder, which waits
+// for the last slot that it filled before it turns to list 0, has waited for all tasks.
+//
 // In a cluster all CTAs work off the same tasks. Each reads its cluster's static queue by itself. A ticket is drawn once
 // for the cluster, by the feeder of its first CTA, the leader; this one writes the slots of all CTAs and arrives at their
 // `full`. The feeders of the others read the slot like every other role, and all roles of all CTAs release it at the
@@ -36,8 +46,10 @@ __device__ __forceinline__ FeedSlot* feed_slot(unsigned char* memory, const Feed
   return reinterpret_cast<FeedSlot*>(memory) + place.slot();
 }
 
-// Roles that read a slot: in the leader's CTA the inputs' warp and the math warpgroups, in the others their feeder too.
-constexpr int kReadersOfFeeder = 2, kReadersOfOthers = 3;
+// Who releases a slot: in the leader's CTA the inputs' warp, the team whose task it is, and the warps of one that passes it
+// over; in the others their feeder too.
+constexpr int kReadersOfFeeder = 2 + (kNumTeams - 1) * kTeamWarps, kReadersOfOthers = kReadersOfFeeder + 1;
+static_assert(kFeedSlots % kNumTeams == 0, "a team's tasks have slots of their own");
 
 __device__ __forceinline__ bool is_fed_by_leader(const LaunchArgs& args) {
   return kClusterSize > 1 && args.plan.assignment != kStaticQueues;

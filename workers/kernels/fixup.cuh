@@ -107,11 +107,13 @@ __device__ __forceinline__ void add_slots(const float4* slot, float* sums) {
 }
 
 // Leaves the sums of a part, and adds the tile's parts up if it is the last to arrive: true then, for all threads alike,
-// with the tile in `sums`; also for a tile that is whole. Thread 0 .. kThreads - 1 of a CTA, which meet at barrier
-// kBarrier, call it with their kCount sums each; where that is more than the tile has, the first ones hold it. kLoadsInFlight vectors of a thread are under way at a time: the more, the
-// fewer round trips, as long as the compiler has registers.
-template <int kOp, int kThreads, int kCount, int kBarrier = 0, int kLoadsInFlight = kFewLoads>
-__device__ __forceinline__ bool add_parts(const LaunchArgs& args, const Task& task, u32 epoch, int thread, float* sums) {
+// with the tile in `sums`; also for a tile that is whole. Threads 0 .. kThreads - 1 of those that computed it, which meet at
+// that barrier, call it with their kCount sums each; where that is more than the tile has, the first ones hold it.
+// kLoadsInFlight vectors of a thread are under way at a time: the more, the fewer round trips, as long as the compiler has
+// registers.
+template <int kOp, int kThreads, int kCount, int kLoadsInFlight = kFewLoads>
+__device__ __forceinline__ bool add_parts(const LaunchArgs& args, const Task& task, u32 epoch, int thread, float* sums,
+                                          int barrier = 0) {
   static_assert(kCount % 4 == 0, "sums travel in vectors of four");
   constexpr int kVectors = kCount / 4, kHolders = slot_size(kOps[kOp]) / kCount;
   static_assert(kHolders * kCount == slot_size(kOps[kOp]) && kHolders <= kThreads, "the threads hold the tile");
@@ -124,13 +126,13 @@ __device__ __forceinline__ bool add_parts(const LaunchArgs& args, const Task& ta
     if (holds)
       __stcg(slot + v * kHolders, make_float4(sums[4 * v], sums[4 * v + 1], sums[4 * v + 2], sums[4 * v + 3]));
   }
-  barrier_sync<kBarrier, kThreads>();
+  barrier_sync<kThreads>(barrier);
   bool is_last = false;
   if (thread == 0) {
     const u32 before = fetch_add_acq_rel_gpu(place.arrivals, 1);
     is_last = before + 1 == (epoch + 1) * static_cast<u32>(task.num_parts);
   }
-  if (!barrier_or<kBarrier, kThreads>(is_last)) return false;
+  if (!barrier_or<kThreads>(barrier, is_last)) return false;
   add_slots<kHolders, kCount, kOps[kOp].num_parts, kLoadsInFlight>(place.slots + (holds ? thread : 0), sums);
   return true;
 }

@@ -11,6 +11,11 @@
 // which reaches only rows that nobody stores. (The inputs' ring lies in front of the weights', so the read stays inside
 // shared memory.)
 //
+// Ping-pong. Two teams of one math warpgroup each multiply every second task, whole tiles. It is a team's turn when all
+// products of the task before are issued: the tensor cores go on with its own, while the other team stores, or adds up
+// parts. Each warp arrives for its own products, so no warp of the team that hands over may still be before its turn, and
+// a phase behind.
+//
 // Proxies. Inputs written by other CTAs' plain stores are read by the copy engine: the reader's fence.proxy.async, after
 // its acquire and before it requests the copies, orders the two proxies; one proxy fence on the path from write to read
 // is what the memory model asks for, so a writer has none. A slot is written again by the copy engine after wgmma has
@@ -92,6 +97,10 @@ __device__ __forceinline__ void request_weight_stage(u32 stage, u32 full, const 
   }
 }
 
+// A thread's number in its team, and the team's: of one team, or of two.
+__device__ __forceinline__ int team_thread() { return kNumTeams == 1 ? thread_number() : thread_number() % kTeamThreads; }
+__device__ __forceinline__ int team_number() { return kNumTeams == 1 ? 0 : thread_number() / kTeamThreads; }
+
 // Multiplies one task's tile into the warpgroup's accumulators.
 template <int kOp>
 struct WgmmaTile {
@@ -109,10 +118,13 @@ struct WgmmaTile {
     for (int i = 0; i < kNumSums; ++i) acc[i] = value;
   }
 
+  // `issued` is called when all products are.
+  template <class Issued>
   __device__ static void multiply(float (&acc)[kMaxWgmmaAccumulators], int num_steps, const InputRing& inputs,
-                                  const WeightRing& weights, InputRing::Place& input, WeightRing::Place& weight) {
+                                  const WeightRing& weights, InputRing::Place& input, WeightRing::Place& weight,
+                                  const Issued& issued) {
     fill(acc, 0.0f);
-    const int thread = thread_number(), group = thread / 128, lane = thread % 32;
+    const int thread = team_thread(), group = thread / 128, lane = thread % 32;
 #pragma unroll 1
     for (int step = 0; step < num_steps; ++step) {
       weights.wait_filled(weight);
@@ -143,6 +155,7 @@ struct WgmmaTile {
       input.advance();
       weight.advance();
     }
+    issued();
     wgmma_wait<0>();
     if (num_steps > 0) {
       inputs.release_before(input, lane);

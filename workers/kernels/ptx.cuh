@@ -176,21 +176,21 @@ __device__ __forceinline__ void prefetch_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
-// Barrier of the first kThreads threads of a CTA that use it; kThreads is a multiple of 32.
-template <int kBarrier, int kThreads>
-__device__ __forceinline__ void barrier_sync() {
-  asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
+// Of kThreads threads of a CTA, a multiple of 32, at its barrier of that number.
+template <int kThreads>
+__device__ __forceinline__ void barrier_sync(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
 }
 
 // The same, and whether `flag` holds for any of them.
-template <int kBarrier, int kThreads>
-__device__ __forceinline__ bool barrier_or(bool flag) {
+template <int kThreads>
+__device__ __forceinline__ bool barrier_or(int barrier, bool flag) {
   u32 any;
   asm volatile(
       "{\n\t.reg .pred mine, any;\n\tsetp.ne.u32 mine, %1, 0;\n\tbar.red.or.pred any, %2, %3, mine;\n\t"
       "selp.u32 %0, 1, 0, any;\n\t}"
       : "=r"(any)
-      : "r"(static_cast<u32>(flag)), "n"(kBarrier), "n"(kThreads)
+      : "r"(static_cast<u32>(flag)), "r"(barrier), "n"(kThreads)
       : "memory");
   return any != 0;
 }

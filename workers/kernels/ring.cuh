@@ -2,7 +2,10 @@
 //
 // Each slot has two mbarriers: `full` (one arrival by the thread that requests the copies, and their bytes) and `empty`
 // (one arrival per consumer). Producer and consumers walk the slots in the same order for the whole launch, across tasks,
-// so a producer may be stages of the next task ahead: a slot is only ever waited for by its number.
+// so a producer may be stages of the next task ahead: a slot is only ever waited for by its number. With ping-pong a team
+// walks past the other team's stages without waiting for them. So when it waits for a stage of its own, all stages before
+// must be filled, as they are once it is its turn (mainloop_wgmma.cuh): else the barrier might be two phases behind, where
+// a parity means the wrong phase.
 //
 // In a cluster. A stage that several CTAs share arrives in slices, one requested by each of them (cluster.cuh). Every
 // producer arms its own `full` with the bytes of the whole stage, then requests its slice for all sharers; a slot's
@@ -32,6 +35,12 @@ struct RingPlace {
   __device__ __forceinline__ void advance() {
     ++packed;
     if (slot() == kSlots) packed = (packed ^ 0x10000) & 0x10000;
+  }
+
+  // As often at once.
+  __device__ __forceinline__ void advance_by(int count) {
+    const u32 next = slot() + count;
+    packed = ((packed ^ next / kSlots << 16) & 0x10000) | next % kSlots;
   }
 };
 

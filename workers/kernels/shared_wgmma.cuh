@@ -28,6 +28,7 @@ struct Flags {
   u32 epoch;    // of the launch
   u64 ready;    // an mbarrier: a phase for each task that waits, over when its first waits are
   u32 num_ready;  // tasks whose first waits are over, of those that wait; for a CTA that the cluster's leader feeds
+  u64 turn;       // an mbarrier, of two teams: a phase for each task, over when all its products are issued
 };
 
 // Shared memory: inputs, weights, feed slots, the barriers of all three, flags.

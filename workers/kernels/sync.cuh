@@ -149,9 +149,9 @@ __device__ inline bool wait_for(const LaunchArgs& args, const Task& task, int ta
   return __syncthreads_and(ok);
 }
 
-// Call after the CTA barrier that follows the tile's stores.
+// One thread, after the barrier that follows the tile's stores.
 __device__ __forceinline__ void post(const LaunchArgs& args, const Task& task) {
-  if (task.post >= 0 && threadIdx.x == 0) add_release_gpu(args.workspace->signals + task.post, 1);
+  if (task.post >= 0) add_release_gpu(args.workspace->signals + task.post, 1);
 }
 
 // The CTA's last act: NaN into every output if the launch was aborted by anyone.

@@ -1,0 +1,137 @@
+"""The roles of a CTA whose math warpgroups take turns: every interleaving of what they wait for and arrive at.
+
+Barriers tell phases apart by parity alone, as on the device: a wait for phase k is over when the last phase that ended
+has k's parity. So who may be two phases away from a barrier passes too early, or never.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+#: Fewer than the device's, and still a multiple of the teams.
+TEAMS, WARPS, FEED_SLOTS = 2, 2, 2
+#: By name of a barrier: the arrivals that end a phase, where it is not one.
+ARRIVALS = {"empty": WARPS, "turn": WARPS, "free": 2 + WARPS, "met": WARPS}
+WAIT, ARRIVE = "wait", "arrive"
+POSTED = ("posted", 0)
+#: What is done, a barrier's name and number, and the phase that is waited for. A post is an arrival at `POSTED`.
+Action = tuple[str, tuple[str, int], int]
+
+
+def feeder(tasks: tuple[int, ...], slots: int) -> Iterator[Action]:
+    """Feeds each task behind the first stage of the one before, and requests its stages; at the end it waits until all
+    are done, as it does before it turns to the other list."""
+    yield from feed(0)
+    stage = 0
+    for task, steps in enumerate(tasks):
+        for step in range(steps):
+            yield WAIT, ("empty", stage % slots), stage // slots - 1
+            yield ARRIVE, ("full", stage % slots), 0
+            if step == 0 and task + 1 < len(tasks):
+                yield from feed(task + 1)
+            stage += 1
+    last = len(tasks) - 1
+    yield WAIT, ("free", last % FEED_SLOTS), last // FEED_SLOTS
+    yield ARRIVE, POSTED, len(tasks)
+
+
+def feed(task: int) -> Iterator[Action]:
+    yield WAIT, ("free", task % FEED_SLOTS), task // FEED_SLOTS - 1
+    yield ARRIVE, ("fed", task % FEED_SLOTS), 0
+
+
+def inputs_warp(tasks: tuple[int, ...]) -> Iterator[Action]:
+    """Reads every slot; its ring is like the weights'."""
+    for task in range(len(tasks)):
+        yield WAIT, ("fed", task % FEED_SLOTS), task // FEED_SLOTS
+        yield ARRIVE, ("free", task % FEED_SLOTS), 0
+
+
+def math_warp(tasks: tuple[int, ...], slots: int, team: int, warp: int, fault: str) -> Iterator[Action]:
+    """One warp of a team, with a statement left out or changed by `fault`."""
+    stage = 0
+    for task, steps in enumerate(tasks):
+        yield WAIT, ("fed", task % FEED_SLOTS), task // FEED_SLOTS
+        if task % TEAMS != team:
+            stage += steps
+            yield ARRIVE, ("free", task % FEED_SLOTS), 0
+            continue
+        if fault != "no turns":
+            yield WAIT, ("turn", 0), task - 1
+        for own in range(stage, stage + steps):
+            yield WAIT, ("full", own % slots), own // slots
+            if own > stage:
+                yield ARRIVE, ("empty", (own - 1) % slots), 0
+        stage += steps
+        for _ in range(WARPS * (warp == 0) if fault == "one warp hands over" else 1):
+            yield ARRIVE, ("turn", 0), 0
+        yield ARRIVE, ("empty", (stage - 1) % slots), 0
+        if fault == "passes before it posts" and warp == 0:
+            yield ARRIVE, ("free", task % FEED_SLOTS), 0
+        yield ARRIVE, ("met", team), 0
+        yield WAIT, ("met", team), task // TEAMS
+        if warp == 0:
+            yield ARRIVE, POSTED, task
+            if fault != "passes before it posts":
+                yield ARRIVE, ("free", task % FEED_SLOTS), 0
+
+
+def problem(tasks: tuple[int, ...], fault: str = "", slots: int = 2) -> str | None:
+    """What goes wrong in some interleaving; `tasks` are stages of each task, `slots` those of a ring."""
+    roles = [list(feeder(tasks, slots)), list(inputs_warp(tasks))]
+    roles += [list(math_warp(tasks, slots, team, warp, fault)) for team in range(TEAMS) for warp in range(WARPS)]
+    #: [role][actions done] how often each barrier has been arrived at, and how many tasks are posted.
+    counts = [
+        [Counter(barrier for what, barrier, _ in role[:done] if what != WAIT) for done in range(len(role) + 1)]
+        for role in roles
+    ]
+
+    def count(state: tuple[int, ...], barrier: tuple[str, int]) -> int:
+        return sum(of_role[done][barrier] for of_role, done in zip(counts, state, strict=True))
+
+    stack = [(0,) * len(roles)]
+    seen = set(stack)
+    while stack:
+        state = stack.pop()
+        goes_on = False
+        for index, role in enumerate(roles):
+            if state[index] == len(role):
+                continue
+            what, barrier, phase = role[state[index]]
+            if what == WAIT:
+                ended = count(state, barrier) // ARRIVALS.get(barrier[0], 1)
+                if (ended - 1 - phase) % 2:
+                    continue
+                if ended <= phase:
+                    return f"{barrier[0]}: passes in phase {ended}, waiting for the end of phase {phase}"
+            if barrier == POSTED and phase == len(tasks) and (num_posted := count(state, POSTED)) < len(tasks):
+                return f"turns to the other list when {num_posted} of {len(tasks)} tasks are posted"
+            goes_on = True
+            then = (*state[:index], state[index] + 1, *state[index + 1 :])
+            if then not in seen:
+                seen.add(then)
+                stack.append(then)
+        if not goes_on and any(done < len(role) for role, done in zip(roles, state, strict=True)):
+            return "nobody can go on"
+    return None
+
+
+@pytest.mark.parametrize("tasks", [(1, 3, 1), (2, 1, 1), (1, 1, 1, 1)], ids=str)
+def test_teams_that_take_turns_wait_for_the_right_phases_and_for_ever_for_none(tasks: tuple[int, ...]) -> None:
+    assert problem(tasks) is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [
+        ("no turns", "full: passes in phase 1, waiting for the end of phase 2"),
+        ("one warp hands over", "nobody can go on"),
+        ("passes before it posts", r"turns to the other list when \d of 3 tasks are posted"),
+    ],
+)
+def test_each_of_its_statements_is_needed(fault: str, found: str) -> None:
+    assert re.fullmatch(found, problem((1, 3, 1), fault) or "")
