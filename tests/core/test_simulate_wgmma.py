@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tuner.core.bounds import reference_us, tensor_us
 from tuner.core.legality import estimated_resources
 from tuner.core.order import make_plan
 from tuner.core.rates import CATALOGUE_RATES
-from tuner.core.schedule import Assignment, CacheHint, Granularity, Raster, RasterKind, Tiling, WaitPosition
+from tuner.core.schedule import Assignment, CacheHint, Granularity, Raster, RasterKind, Tiling, WaitPosition, Warpgroups
 from tuner.core.simulate import Timeline, simulate
 from tuner.core.tiles import tile_graph
 from tuner.core.verify import verify
@@ -100,6 +101,20 @@ def test_a_hint_for_weights_changes_what_is_read_again() -> None:
         for hint in (CacheHint.DEFAULT, CacheHint.NORMAL)
     )
     assert normal != first
+
+
+def test_where_teams_take_turns_a_store_hides_behind_the_next_products() -> None:
+    workload = ffn_pair(m=1024, d_in=2048, d_hidden=8192, d_out=2048)
+    alone = wgmma((128, 128, 64), num_stages=6, input_stages=6)
+    turns = replace(alone, num_warps=8, warpgroups=Warpgroups.PING_PONG)
+    one, two = (timeline_of(workload, tiles) for tiles in (alone, turns))
+    assert two.makespan_us < one.makespan_us
+    for timeline, overlaps in ((one, False), (two, True)):
+        pairs = [pair for lane in timeline.spans for pair in pairwise(lane)]
+        assert any(after.begin_us < before.end_us for before, after in pairs) is overlaps
+        assert all(after.begin_us >= before.computed_us for before, after in pairs)
+    for lane in two.spans:
+        assert all(later.begin_us >= first.end_us for first, later in zip(lane, lane[2:], strict=False))
 
 
 def test_a_cluster_brings_shared_stages_once_through_the_link() -> None:

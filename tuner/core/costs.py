@@ -10,7 +10,7 @@ import numpy as np
 from tuner.core.engine_wgmma import multiplied_rows, num_groups, tensor_share
 from tuner.core.gpu import Gpu
 from tuner.core.rates import EngineRates, Rates
-from tuner.core.schedule import Engine, Tile, Tiling, warp_grid
+from tuner.core.schedule import Engine, Tile, Tiling, Warpgroups, warp_grid
 from tuner.core.split import SUM_BYTES, num_steps
 from tuner.core.tiles import TileGraph, part_steps, product_tile, tile_graph
 from tuner.core.workload import ROW_SCALE_BYTES, Workload
@@ -222,6 +222,11 @@ def tensor_rows(tiling: Tiling, tile: Tile) -> int:
 def runs_ahead(tiling: Tiling) -> bool:
     """Whether a CTA requests the operands of its next task while it computes one, and weights before any wait."""
     return tiling.engine is Engine.WGMMA
+
+
+def num_teams(tiling: Tiling) -> int:
+    """Teams of warps that take turns with a CTA's tasks."""
+    return 2 if tiling.warpgroups is Warpgroups.PING_PONG else 1
 
 
 def _steps_in_flight(tiling: Tiling) -> int:

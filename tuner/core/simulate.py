@@ -9,7 +9,7 @@ in turn where CTAs share an SM (a roofline: Williams et al., CACM 52(4), 2009), 
 
 A part of a tile writes its sums and arrives; the one that arrives last reads all parts' sums and stores the tile. The
 first weights of a task are requested before its wait. An engine that runs ahead turns to its next task while the last
-stages of this one are multiplied.
+stages of this one are multiplied. Where teams of warps take turns, one stores or adds up while the next one multiplies.
 
 Pure and deterministic. Meant to rank orders and to stand in for a card, not to predict microseconds.
 """
@@ -23,7 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.core.costs import costs_of, runs_ahead
+from tuner.core.costs import costs_of, num_teams, runs_ahead
 from tuner.core.dealer import Dealer
 from tuner.core.memory import Memory, Tile
 from tuner.core.plan import STATIC, TICKET, Plan
@@ -139,11 +139,13 @@ class _Run:
         self._stalls = [False] * num_ctas
         #: [task] share of its k-steps from its last wait on, which is 1 where all its waits stand before the first.
         self._last_shares = _last_shares(words, graph)
-        #: By CTA: when its last task was stored.
-        self._free_us = [0.0] * num_ctas
+        #: By CTA: how many tasks it has computed, and when the last one was; by its teams of warps, when each is free.
+        self._num_computed = [0] * num_ctas
+        self._computed_us = [0.0] * num_ctas
+        self._free_us = [[0.0] * num_teams(graph.tiling) for _ in range(num_ctas)]
         self._rows: list[tuple[int, int, float, float, float, float, float]] = []
-        #: Task -> its row, of a part that has not arrived.
-        self._arriving: dict[int, int] = {}
+        #: Task -> its row and its team, of a part that has not arrived.
+        self._arriving: dict[int, tuple[int, int]] = {}
         self._events = [(rates.launch_us, _LOOK, cta, -1) for cta in range(num_ctas)]
 
     def timeline(self) -> Timeline:
@@ -209,7 +211,9 @@ class _Run:
         tile, part = self._tiles[task], self._parts[task]
         costs = self._costs[tile[0]]
         cost = costs.parts[part]
-        begin_us = max(self._taken_us[cta], self._free_us[cta])
+        free_us = self._free_us[cta]
+        team = self._num_computed[cta] % len(free_us)
+        begin_us = max(self._taken_us[cta], self._computed_us[cta], free_us[team])
         wait_us = max(start_us, begin_us)
         loaded_us = max(start_us + latency_us, begin_us)
         sm = cta % self._num_sms
@@ -226,13 +230,14 @@ class _Run:
         if part >= 0:
             end_us += costs.slot_us + self._rates.of(self._engine).arrival_us
             memory.pass_sums(costs.slot_bytes, now_us)
-            self._arriving[task] = len(self._rows)
+            self._arriving[task] = len(self._rows), team
         else:
             end_us += costs.store_us
             if self._protocol.post_of[task] >= 0:
                 end_us += self._rates.post_us
         self._rows.append((cta, task, begin_us, wait_us, loaded_us, computed_us, end_us))
-        self._free_us[cta], self._held[cta] = end_us, -1
+        free_us[team], self._held[cta] = end_us, -1
+        self._num_computed[cta], self._computed_us[cta] = self._num_computed[cta] + 1, computed_us
         heapq.heappush(self._events, (end_us, _END, cta, task))
         if self._overlaps:
             ring_us = self._num_stages * cost.step_us
@@ -241,13 +246,14 @@ class _Run:
     def _end(self, cta: int, task: int, now_us: float) -> None:
         """A task is stored, or a part's sums are."""
         tile = self._tiles[task]
-        if (row := self._arriving.pop(task, -1)) >= 0 and self._board.is_last(task):
+        row, team = self._arriving.pop(task, (-1, 0))
+        if row >= 0 and self._board.is_last(task):
             costs = self._costs[tile[0]]
             self._memory.pass_sums(costs.slot_bytes * (len(costs.parts) - 1), now_us)
             end_us = now_us + self._rates.l2_latency_us + (len(costs.parts) - 1) * costs.slot_us + costs.store_us
             end_us += self._rates.post_us * (self._protocol.post_of[task] >= 0)
             self._rows[row] = (*self._rows[row][:-1], end_us)
-            self._free_us[cta] = max(self._free_us[cta], end_us)
+            self._free_us[cta][team] = max(self._free_us[cta][team], end_us)
             heapq.heappush(self._events, (end_us, _END, cta, task))
             return
         if self._parts[task] < 0 or self._board.is_last(task):
