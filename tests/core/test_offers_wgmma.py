@@ -10,7 +10,7 @@ from tests.core.cases import H200, chain_of_three
 from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.legality import tiling_problem
 from tuner.core.offers_wgmma import MAX_COMBINATIONS, WgmmaOffers
-from tuner.core.schedule import Engine, Tiling
+from tuner.core.schedule import Engine, Tiling, Warpgroups
 from tuner.core.space import Space
 from tuner.core.split import num_tiles
 from tuner.core.workload import Workload, ffn_pair, independent_pair
@@ -99,6 +99,17 @@ def test_guesses_are_offered_and_their_rings_take_all_the_memory(workload: Workl
         if max(op.m for op in workload.ops) > 64:  # both rings are as deep
             deeper = replace(deeper, input_stages=tiling.input_stages + 1)
         assert tiling_problem(workload, H200, deeper) is not None
+
+
+def test_two_warpgroups_take_turns_where_rows_are_many_and_nearby_where_they_are_few() -> None:
+    for m, heights in ((16, set[int]()), (200, {64, 128}), (512, {128})):
+        offers = WgmmaOffers(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200)
+        turns = [one for one in offers.tilings() if one.warpgroups is Warpgroups.PING_PONG]
+        assert {(one.tiles[0].m, one.num_warps) for one in turns} == {(height, 8) for height in heights}
+    first = WgmmaOffers(LLAMA, H200).guesses()[0]
+    turned = replace(first, num_warps=8, warpgroups=Warpgroups.PING_PONG)
+    assert turned in set(WgmmaOffers(LLAMA, H200).near(first))
+    assert first in set(WgmmaOffers(LLAMA, H200).near(turned))
 
 
 @pytest.mark.parametrize(

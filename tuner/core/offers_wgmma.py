@@ -20,6 +20,7 @@ from tuner.core.engine_wgmma import (
     MAX_INPUT_STAGES,
     MAX_PRODUCT_COLUMNS,
     MAX_STAGES,
+    PING_PONG_WARPS,
     STAGE_DEPTHS,
     WARPS_PER_GROUP,
     multiplied_rows,
@@ -31,7 +32,7 @@ from tuner.core.engine_wgmma import (
 )
 from tuner.core.gpu import Gpu
 from tuner.core.legality import tiling_problem
-from tuner.core.schedule import Engine, Tile, Tiling
+from tuner.core.schedule import Engine, Tile, Tiling, Warpgroups
 from tuner.core.split import SUM_BYTES, num_steps, num_tiles
 from tuner.core.workload import GemmOp, Workload
 
@@ -76,19 +77,33 @@ class Height:
     num_warps: int
     #: CTAs that share a tile's weights.
     cluster_m: int = 1
+    warpgroups: Warpgroups = Warpgroups.COOPERATIVE
 
     @property
     def groups(self) -> int:
-        """Warpgroups that multiply."""
-        return self.num_warps // WARPS_PER_GROUP
+        """Warpgroups that multiply a task together."""
+        return 1 if self.warpgroups is Warpgroups.PING_PONG else self.num_warps // WARPS_PER_GROUP
+
+    @property
+    def in_turns(self) -> Height:
+        """The same by two warpgroups that take turns."""
+        return replace(self, num_warps=PING_PONG_WARPS, warpgroups=Warpgroups.PING_PONG)
 
     def of_cta(self, tile: Tile) -> Tile:
         """What one CTA computes of the tile."""
         return replace(tile, m=tile.m // self.cluster_m)
 
 
-#: For more rows; 64 where there are few tiles. Two CTAs with a tile of 256 rows read its weights once.
-HIGH_TILES = (Height(128, 8), Height(256, 8, 2), Height(256, 8), Height(64, 4))
+#: For more rows; 64 where there are few tiles. Two CTAs with a tile of 256 rows read its weights once. With ping-pong
+#: one warpgroup holds all sums of a tile.
+HIGH_TILES = (
+    Height(128, 8),
+    Height(256, 8, 2),
+    Height(256, 8),
+    Height(64, 4),
+    Height(128, 8).in_turns,
+    Height(64, 4).in_turns,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +154,7 @@ class WgmmaOffers:
         found: dict[object, Tiling] = {}
         combined = [(cuts, height) for height, of_ops in self._cuts.items() for cuts in product(*of_ops)]
         for cuts, height in sorted(combined, key=lambda item: _by_rate(item[0])):
-            widths = (height, *((cut.tile.n, cut.parts) for cut in cuts))
+            widths = (height.m, height.cluster_m, *((cut.tile.n, cut.parts) for cut in cuts))
             if widths not in found and (first := next(self._with_rings(cuts, height), None)):
                 found[widths] = first
             if len(found) == NUM_GUESSES:
@@ -166,15 +181,17 @@ class WgmmaOffers:
         yield from islice(windowed, 1)
 
     def near(self, tiling: Tiling) -> Iterator[Tiling]:
-        """Tilings that differ in the height of the tiles, in the cut of one op, or in one number of the rings; the ring
-        of weights becomes shorter where it would not fit."""
-        for height in self.heights:
+        """Tilings that differ in the height of the tiles and in who multiplies them, in the cut of one op, or in one
+        number of the rings; the ring of weights becomes shorter where it would not fit."""
+        for height in (*self.heights, *(height.in_turns for height in self.heights if height.groups == 1)):
             tiles = tuple(replace(tile, m=height.m) for tile in tiling.tiles)
-            changed = replace(tiling, tiles=tiles, num_warps=height.num_warps, cluster_m=height.cluster_m, cluster_n=1)
-            yield from self._fitted(changed)
+            shape = {name: getattr(height, name) for name in ("num_warps", "cluster_m", "warpgroups")}
+            yield from self._fitted(replace(tiling, tiles=tiles, cluster_n=1, **shape))
         whole = tiling.split_k or (1,) * len(tiling.tiles)
         for index, (op, tile) in enumerate(zip(self._workload.ops, tiling.tiles, strict=True)):
-            offered = self._cuts.get(Height(tile.m, tiling.num_warps, tiling.cluster_m), {index: ()})[index]
+            offered = self._cuts.get(
+                Height(tile.m, tiling.num_warps, tiling.cluster_m, tiling.warpgroups), {index: ()}
+            )[index]
             cuts = {(cut.tile, cut.parts) for cut in offered}
             cuts |= {(deep, whole[index]) for deep in _tiles(op, tile.m, tile.n)}
             cuts |= {(tile, parts) for parts in self._parts(op, tile, tiling.cluster_m)}
@@ -246,6 +263,7 @@ class WgmmaOffers:
             num_warps=height.num_warps,
             split_k=parts if max(parts) > 1 else (),
             cluster_m=height.cluster_m,
+            warpgroups=height.warpgroups,
         )
         for rings in dict.fromkeys(self._rings(bare)):
             tiling = replace(bare, num_stages=rings[0], input_stages=rings[1], window=rings[2])
