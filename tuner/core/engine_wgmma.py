@@ -16,9 +16,10 @@ from tuner.core.workload import GemmOp, Workload
 COMPUTE_CAPABILITY = (9, 0)
 #: TMA reads rows that begin and end at multiples of 16 bytes.
 ROW_ELEMENTS = 8
-#: Rows of A of one instruction (PTX ISA, wgmma.mma_async); lower tiles are multiplied as if they had them.
+#: Rows of A of one instruction (PTX ISA, wgmma.mma_async); lower blocks are multiplied as if they had them.
 BLOCK_ROWS = 64
-LOW_TILE_MS = (16, 32, 64)
+#: Rows of a warp in a block of sums: of a lower block some warps hold none, the others whole ones.
+WARP_ROWS = 16
 MAX_TILE_M = 256
 #: The instruction takes columns in steps of this, which is also the swizzle's.
 COLUMNS = 8
@@ -27,7 +28,8 @@ MAX_PRODUCT_COLUMNS = 256
 #: Whole lines of the 128-byte swizzle.
 LINE_BYTES, LINE_ELEMENTS = 128, 64
 STAGE_DEPTHS = (64, 128, 256, 512)
-NUM_WARPS = (4, 8)
+NUM_WARPS = (4, 8, 12)
+MOST_WARPS = NUM_WARPS[-1]
 WARPS_PER_GROUP, THREADS_PER_GROUP = 4, 128
 #: Two warpgroups take turns.
 PING_PONG_WARPS = 2 * WARPS_PER_GROUP
@@ -36,14 +38,15 @@ MAX_INPUT_STAGES = 12
 #: CTAs of a cluster along m, along n, and in all.
 CLUSTER_EDGES = (1, 2, 4)
 MAX_CLUSTER_SIZE = 4
-#: fp32 sums of one thread; with more there are too few registers for the rest.
-MAX_ACCUMULATORS = 128
-#: With two warpgroups, adding up parts spilled beside more sums where there is a bias, or weights are shared.
-MAX_ACCUMULATORS_TO_ADD = 112
+#: fp32 sums of one thread, by warpgroups that multiply a task; with more there are too few registers for the rest.
+MAX_ACCUMULATORS = {1: 128, 2: 128, 3: 96}
+#: Beside more sums, adding up parts spilled, by warps that multiply: with 8 where there is a bias, or weights are shared;
+#: with 12 everywhere.
+MAX_ACCUMULATORS_TO_ADD = {8: 112, 12: 68}
 #: CTAs, one per SM, whose first tasks the launch parameter has room for.
 MAX_SMS = 160
-#: What a launch of 384 threads leaves each of them (65,536 registers, in units of 8).
-REGISTERS = 168
+#: What a launch leaves each thread, by warps that multiply (65,536 registers, in units of 8).
+REGISTERS = {4: 168, 8: 168, 12: 128}
 #: Beside the stages: the tasks that come next, a pair of barriers for each stage and each of these, flags.
 FEED_SLOTS = 4
 FEED_SLOT_BYTES = 64
@@ -84,10 +87,10 @@ def smem_bytes(workload: Workload, tiling: Tiling) -> int:
 
 
 def registers(workload: Workload, tiling: Tiling) -> int:
-    """What it is compiled for: 168 for 384 threads, where the warpgroups then redistribute them. With fewer threads the
-    compiler may take more; one CTA fits an SM either way."""
-    del workload, tiling
-    return REGISTERS
+    """What it is compiled for: an equal share, which the warpgroups then redistribute. With 256 threads the compiler
+    may take more; one CTA fits an SM either way."""
+    del workload
+    return REGISTERS[tiling.num_warps]
 
 
 def least_registers(workload: Workload, tiling: Tiling) -> int:
@@ -174,17 +177,22 @@ def _slice_problem(tile: Tile, tiling: Tiling) -> str | None:
 def _reach_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why the tensor cores would read what is no shared memory of the kernel's."""
     behind = tiling.num_stages * stage_bytes(workload, tiling)[1]
-    if (beyond := max((BLOCK_ROWS - tile.m) * LINE_BYTES for tile in tiling.cta_tiles)) > behind:
-        return f"a low tile is read as {BLOCK_ROWS} rows, {beyond} bytes into the weights' ring, which has {behind}"
+    for tile in tiling.cta_tiles:
+        rows = multiplied_rows(tile, num_groups(tiling))
+        if (beyond := (rows - tile.m) * LINE_BYTES) > behind:
+            return f"tile {tile} is read as {rows} rows, {beyond} bytes into the weights' ring, which has {behind}"
     return None
 
 
 def _spill_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why the compiler would spill registers."""
+    most = MAX_ACCUMULATORS_TO_ADD.get(tiling.num_warps, MAX_ACCUMULATORS[1])
     for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True)):
-        held, most = num_accumulators(op, tile, num_groups(tiling)), MAX_ACCUMULATORS_TO_ADD
-        if held <= most or tiling.num_parts(index) == 1 or tiling.num_warps == WARPS_PER_GROUP:
+        held = num_accumulators(op, tile, num_groups(tiling))
+        if held <= most or tiling.num_parts(index) == 1:
             continue
+        if tiling.num_warps == MOST_WARPS:
+            return f"tile {tile}: {held} sums a thread spill where {MOST_WARPS} warps add parts: use at most {most}"
         if op.bias:
             return f"tile {tile}: {held} sums a thread spill where parts and a bias are added: use at most {most}"
         if tiling.cluster_m > 1:
@@ -194,10 +202,8 @@ def _spill_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 def tile_problem(op: GemmOp, tile: Tile, groups: int) -> str | None:
     """Why these warpgroups cannot compute this tile of an op."""
-    high = tile.m > 0 and tile.m % (BLOCK_ROWS * groups) == 0 and tile.m <= MAX_TILE_M
-    if not high and (groups > 1 or tile.m not in LOW_TILE_MS):
-        low = "" if groups > 1 else f"{', '.join(map(str, LOW_TILE_MS))} or "
-        return f"tile {tile}: m must be {low}a multiple of {BLOCK_ROWS * groups} up to {MAX_TILE_M}"
+    if problem := height_problem(tile.m, groups):
+        return f"tile {tile}: {problem}"
     if tile.n < COLUMNS or tile.n % COLUMNS:
         return f"tile {tile}: n must be a positive multiple of {COLUMNS}"
     if (columns := product_tile(op, tile).n) > MAX_PRODUCT_COLUMNS:
@@ -205,6 +211,18 @@ def tile_problem(op: GemmOp, tile: Tile, groups: int) -> str | None:
         return f"tile {tile}: {what}; one instruction takes up to {MAX_PRODUCT_COLUMNS}"
     if tile.k not in STAGE_DEPTHS:
         return f"tile {tile}: k must be one of {', '.join(map(str, STAGE_DEPTHS))}, which the swizzle is made for"
-    if (held := num_accumulators(op, tile, groups)) > MAX_ACCUMULATORS:
-        return f"tile {tile}: {held} sums a thread: use at most {MAX_ACCUMULATORS}, or more warps"
+    if (held := num_accumulators(op, tile, groups)) > MAX_ACCUMULATORS[groups]:
+        return f"tile {tile}: {held} sums a thread: use at most {MAX_ACCUMULATORS[groups]}"
     return None
+
+
+def height_problem(tile_m: int, groups: int) -> str | None:
+    """Why these warpgroups cannot share so many rows of a CTA's tile: each has a block, the last one perhaps a lower
+    one, or all have as many whole ones."""
+    rows = BLOCK_ROWS * groups
+    is_one_block_each = rows - BLOCK_ROWS < tile_m <= rows and tile_m % WARP_ROWS == 0
+    if is_one_block_each or (0 < tile_m <= MAX_TILE_M and tile_m % rows == 0):
+        return None
+    more = f", or a multiple of {rows} up to {MAX_TILE_M}" if 2 * rows <= MAX_TILE_M else ""
+    lowest = rows - BLOCK_ROWS + WARP_ROWS
+    return f"m of {WARPS_PER_GROUP * groups} warps must be a multiple of {WARP_ROWS} from {lowest} to {rows}{more}"

@@ -15,14 +15,16 @@ from math import ceil
 
 from tuner.core.costs import L2_BYTES_PER_CLOCK
 from tuner.core.engine_wgmma import (
+    BLOCK_ROWS,
     COLUMNS,
-    LOW_TILE_MS,
     MAX_INPUT_STAGES,
     MAX_PRODUCT_COLUMNS,
     MAX_STAGES,
     PING_PONG_WARPS,
     STAGE_DEPTHS,
+    WARP_ROWS,
     WARPS_PER_GROUP,
+    height_problem,
     multiplied_rows,
     smem_bytes,
     stage_bytes,
@@ -94,10 +96,12 @@ class Height:
         return replace(tile, m=tile.m // self.cluster_m)
 
 
-#: For more rows; 64 where there are few tiles. Two CTAs with a tile of 256 rows read its weights once. With ping-pong
-#: one warpgroup holds all sums of a tile.
+#: For more rows, the most of a tile; the height is what covers the rows in as many tiles. Two CTAs with one tile read
+#: its weights once; a warpgroup that multiplies two blocks has whole ones. With ping-pong one warpgroup holds all sums of
+#: a tile.
 HIGH_TILES = (
     Height(128, 8),
+    Height(192, 12),
     Height(256, 8, 2),
     Height(256, 8),
     Height(64, 4),
@@ -136,10 +140,13 @@ class WgmmaOffers:
     def heights(self) -> tuple[Height, ...]:
         """Those that are worth a try."""
         if self._rows <= FEW_ROWS:
-            return (Height(next(m for m in LOW_TILE_MS if m >= self._rows), 4),)
+            return (_covering(self._rows, Height(FEW_ROWS, 4)),)
         lowest = FEW_ROWS if self._rows <= MAX_ROWS_OF_TILES_OF_64 else FEW_ROWS + 1
-        useful = [height for height in HIGH_TILES if lowest <= height.m < 2 * self._rows]
-        return tuple(one for one in useful if -(-self._rows // one.m) <= MAX_TILE_ROWS) or HIGH_TILES[:1]
+        useful = [most for most in HIGH_TILES if lowest <= most.m < 2 * self._rows]
+        useful = [most for most in useful if -(-self._rows // most.m) <= MAX_TILE_ROWS]
+        covering = dict.fromkeys(_covering(self._rows, most) for most in useful)
+        fitting = tuple(one for one in covering if height_problem(one.m // one.cluster_m, one.groups) is None)
+        return fitting or HIGH_TILES[:1]
 
     def tilings(self) -> Iterator[Tiling]:
         """All of them, without repetition; the best filled of each height first."""
@@ -291,6 +298,14 @@ class WgmmaOffers:
         num_stages = min(tiling.num_stages, self._deepest(tiling, is_equal=False))
         if num_stages >= 2:
             yield replace(tiling, num_stages=num_stages, window=min(tiling.window, num_stages - 1))
+
+
+def _covering(rows: int, most: Height) -> Height:
+    """The lowest height that covers the rows in as many tiles as the highest does: the copy engine takes its time over
+    rows that are not there, and so do the tensor cores."""
+    block_rows = BLOCK_ROWS * most.groups * most.cluster_m
+    step = WARP_ROWS * most.cluster_m if most.m <= block_rows else block_rows
+    return replace(most, m=-(-rows // (-(-rows // most.m) * step)) * step)
 
 
 def _by_rate(cuts: tuple[Cut, ...]) -> float:

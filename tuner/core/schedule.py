@@ -71,7 +71,7 @@ class Tiling:
     tiles: tuple[Tile, ...]
     #: Depth of the shared-memory ring, >= 2: of the weights for wgmma, else of all operands.
     num_stages: int
-    #: Warps per CTA that multiply; 4 or 8.
+    #: Warps per CTA that multiply; 4 or 8, for wgmma also 12.
     num_warps: int
     #: Depth of the inputs' own ring, >= 2, for wgmma; 0 for the others, which have one ring.
     input_stages: int = 0

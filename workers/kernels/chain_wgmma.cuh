@@ -9,9 +9,10 @@
 #include "fixup.cuh"
 #include "shared_wgmma.cuh"
 
-// Registers of a thread of the producers and of two math warpgroups: together within the SM's 65,536. A team that takes turns
-// with another one needs a few more.
-constexpr int kProducerRegisters = kNumTeams > 1 ? 48 : 56, kMathRegisters = kNumTeams > 1 ? 232 : 224;
+// Registers of a thread of the producers and of two or three math warpgroups: together within the SM's 65,536. A team that
+// takes turns with another one needs a few more.
+constexpr int kProducerRegisters = kNumTeams > 1 ? 48 : 56;
+constexpr int kMathRegisters = kNumTeams > 1 ? 232 : kNumMathGroups == 2 ? 224 : 152;
 
 // That a wait has expired, to all CTAs whose sums the inputs reach that this one requests from now on. The fence ends when
 // the flags lie in their shared memory, before any of these inputs are requested, so who multiplies them sees its flag.
@@ -270,8 +271,8 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
     if (team_thread() == 0) trace_stamp(args.base, slot.index, kComputed);
     if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
     if constexpr (kOps[kOp].num_parts > 1) {
-      // Of a tile of fewer than 64 rows only some warps hold any.
-      constexpr int kThreads = Tile::kTileM < kBlockRows ? 2 * Tile::kTileM : kTeamThreads;
+      // Where the last block is lower than 64 rows, the last warps hold none.
+      constexpr int kThreads = Tile::kBlocks == 1 ? 2 * Tile::kTileM : kTeamThreads;
       if (team_thread() >= kThreads) return true;
       if (!add_parts<kOp, kThreads, Tile::kNumSums, kNumMathGroups == 1 ? 32 : kFewLoads>(
               args.base, slot.task, shared.flags->epoch, team_thread(), acc, team_barrier() + kNumTeams)) return false;

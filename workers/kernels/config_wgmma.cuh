@@ -20,9 +20,9 @@ constexpr int kWeightWarp = 4 * kNumMathGroups, kInputWarp = kWeightWarp + 1;
 // Rows of one line of the copy engine, and of one matrix of wgmma.
 constexpr int kLineColumns = 64, kLineBytes = 2 * kLineColumns, kBlockRows = 64;
 
-// Blocks of 64 rows of a tile that one warpgroup multiplies; a tile of fewer rows is one.
+// Blocks of 64 rows of a tile that one warpgroup multiplies; the last warpgroup's may be lower.
 __device__ constexpr int blocks_of(const OpConfig& op) {
-  return op.tile_m <= kBlockRows ? 1 : op.tile_m / (kBlockRows * kTeamGroups);
+  return op.tile_m <= kBlockRows * kTeamGroups ? 1 : op.tile_m / (kBlockRows * kTeamGroups);
 }
 
 __device__ constexpr int max_input_stage_bytes() {

@@ -7,9 +7,10 @@
 // Operands. Both lie K-major under the 128-byte swizzle, in lines of 64 elements of k; a stage holds its tile_k / 64 lines
 // one after the other, each with all rows of the tile. A gated op's stage has the gate's lines, then the up projection's;
 // a thread gets both sums of an output: from one wgmma where a stage is one line, so that the rows of both follow each
-// other, else from two. Rows and columns outside of a matrix arrive as zero. A tile of fewer than 64 rows is multiplied as 64: the tensor cores then read on into what lies behind it,
-// which reaches only rows that nobody stores. (The inputs' ring lies in front of the weights', so the read stays inside
-// shared memory.)
+// other, else from two. Rows and columns outside of a matrix arrive as zero. The last 64 rows of a tile may be fewer: the
+// tensor cores then read on into what lies behind it, which reaches only rows that nobody stores. (The inputs' ring lies
+// in front of the weights', so the read stays inside shared memory.) So a tile need be hardly higher than the matrix: the
+// copy engine takes longer over rows outside of it than over rows that are there.
 //
 // Ping-pong. Two teams of one math warpgroup each multiply every second task, whole tiles. It is a team's turn when all
 // products of the task before are issued: the tensor cores go on with its own, while the other team stores, or adds up
