@@ -31,6 +31,9 @@ LEGAL = (
     wgmma((192, 80, 64)),
     wgmma((128, 256, 64), num_warps=8),
     wgmma((256, 128, 64), num_warps=8),
+    wgmma((48, 64, 64)),
+    wgmma((80, 64, 64), (112, 64, 64), num_warps=8),
+    wgmma((144, 192, 64), (192, 64, 64), num_warps=12),
     wgmma((16, 64, 64), num_stages=16, input_stages=12, window=15),
     wgmma((16, 64, 64), num_stages=2, input_stages=2),
     wgmma((16, 112, 128), (16, 128, 128), num_warps=8, warpgroups=Warpgroups.PING_PONG),
@@ -47,13 +50,15 @@ def test_what_the_engine_can_compile_is_legal(tiles: Tiling) -> None:
 @pytest.mark.parametrize(
     ("tiles", "sentence"),
     [
-        (wgmma((16, 64, 64), num_warps=5), "5 warps: use 4 or 8"),
-        (wgmma((48, 64, 64)), "m must be 16, 32, 64 or a multiple of 64 up to 256"),
-        (wgmma((0, 64, 64)), "m must be 16, 32, 64 or a multiple of 64 up to 256"),
-        (wgmma((320, 16, 64)), "m must be 16, 32, 64 or a multiple of 64 up to 256"),
-        (wgmma((16, 64, 64), num_warps=8), "m must be a multiple of 128 up to 256"),
-        (wgmma((64, 64, 64), num_warps=8), "m must be a multiple of 128 up to 256"),
-        (wgmma((192, 64, 64), num_warps=8), "m must be a multiple of 128 up to 256"),
+        (wgmma((16, 64, 64), num_warps=5), "5 warps: use 4 or 8 or 12"),
+        (wgmma((40, 64, 64)), "m of 4 warps must be a multiple of 16 from 16 to 64, or a multiple of 64 up"),
+        (wgmma((0, 64, 64)), "m of 4 warps must be a multiple of 16 from 16 to 64, or a multiple of 64 up"),
+        (wgmma((80, 16, 64)), "m of 4 warps must be a multiple of 16 from 16 to 64, or a multiple of 64 up"),
+        (wgmma((320, 16, 64)), "m of 4 warps must be a multiple of 16 from 16 to 64, or a multiple of 64 up"),
+        (wgmma((64, 64, 64), num_warps=8), "m of 8 warps must be a multiple of 16 from 80 to 128, or"),
+        (wgmma((192, 64, 64), num_warps=8), "m of 8 warps must be a multiple of 16 from 80 to 128, or"),
+        (wgmma((128, 64, 64), num_warps=12), "m of 12 warps must be a multiple of 16 from 144 to 192$"),
+        (wgmma((256, 64, 64), num_warps=12), "m of 12 warps must be a multiple of 16 from 144 to 192$"),
         (
             wgmma((16, 64, 64), warpgroups=Warpgroups.PING_PONG),
             "ping-pong of 4 warps: two warpgroups take turns, say 8",
@@ -66,6 +71,7 @@ def test_what_the_engine_can_compile_is_legal(tiles: Tiling) -> None:
         (wgmma((16, 64, 64), (16, 64, 192)), "tile 16x64x192: k must be one of"),
         (wgmma((256, 80, 64)), "160 sums a thread: use at most 128"),
         (wgmma((256, 144, 64), num_warps=8), "144 sums a thread: use at most 128"),
+        (wgmma((160, 200, 64), num_warps=12), "100 sums a thread: use at most 96"),
         (wgmma((16, 16, 64), num_stages=17), "17 stages of weights: use 2 to 16"),
         (wgmma((16, 16, 64), num_stages=1), "1 stages of weights: use 2 to 16"),
         (wgmma((16, 16, 64), input_stages=1), "1 stages of inputs: use 2 to 12"),
@@ -111,9 +117,15 @@ def test_parts_with_a_bias_leave_two_warpgroups_room_for_fewer_sums() -> None:
     check(replace(turns, num_warps=4, warpgroups=Warpgroups.COOPERATIVE), biased)
 
 
-@pytest.mark.parametrize("num_warps", [4, 8])
-def test_one_such_cta_fits_an_sm(num_warps: int) -> None:
-    tiles = wgmma((128, 64, 64), num_stages=2, input_stages=2, num_warps=num_warps)
+def test_parts_leave_three_warpgroups_room_for_fewer_sums() -> None:
+    check(wgmma((192, 192, 64), (192, 136, 64), num_warps=12, split_k=(1, 2)))
+    with pytest.raises(IllegalSchedule, match="72 sums a thread spill where 12 warps add parts: use at most 68"):
+        check(wgmma((192, 192, 64), (192, 144, 64), num_warps=12, split_k=(1, 2)))
+
+
+@pytest.mark.parametrize(("tile_m", "num_warps"), [(128, 4), (128, 8), (192, 12)])
+def test_one_such_cta_fits_an_sm(tile_m: int, num_warps: int) -> None:
+    tiles = wgmma((tile_m, 64, 64), num_stages=2, input_stages=2, num_warps=num_warps)
     assert estimated_resources(LLAMA, tiles).num_threads == 32 * num_warps + 128
     assert occupancy(estimated_resources(LLAMA, tiles), H200) == 1
     with pytest.raises(IllegalSchedule, match="registers of H200 allow 1 such CTAs per SM, not 2"):

@@ -85,7 +85,25 @@ def test_the_first_guess_has_whole_waves() -> None:
     assert ([tile.n for tile in first_guess(512).tiles], first_guess(512).split_k) == ([224, 256], (1, 2))
     assert [tile.n for tile in first_guess(1024).tiles] == [176, 256]
     assert {first_guess(m).tiles[0].m for m in (512, 1024)} == {128}
-    assert [first_guess(m).tiles[0].m for m in (1, 17, 33, 64)] == [16, 32, 64, 64]
+    assert [first_guess(m).tiles[0].m for m in (1, 17, 33, 64)] == [16, 32, 48, 64]
+
+
+@pytest.mark.parametrize("m", [65, 96, 100, 130, 192, 200, 300, 1000])
+def test_tiles_are_as_high_as_the_rows_need(m: int) -> None:
+    heights = WgmmaOffers(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200).heights
+    assert len(heights) > 1
+    for height in heights:
+        num_tile_rows = -(-m // height.m)
+        step = 128 if height.m // height.cluster_m > 64 * height.groups else 16 * height.cluster_m
+        assert num_tile_rows * (height.m - step) < m <= num_tile_rows * height.m
+
+
+def test_tasks_of_independent_ops_fill_a_wave_together() -> None:
+    pair = independent_pair((1024, 1024, 4096), (1024, 1152, 4096))
+    first = WgmmaOffers(pair, H200).guesses()[0]
+    num_tasks = sum(-(-op.m // t.m) * -(-op.n // t.n) for op, t in zip(pair.ops, first.tiles, strict=True))
+    assert not first.split_k
+    assert 0.9 * H200.num_sms < num_tasks <= H200.num_sms
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=Workload.describe)

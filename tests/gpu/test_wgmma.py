@@ -60,12 +60,13 @@ def schedule(
     cluster: tuple[int, int] = (1, 1),
     **ordering: Any,
 ) -> Schedule:
+    rows = max(m for m, _, _ in tiles) // cluster[0]
     tiling = Tiling(
         engine=Engine.WGMMA,
         tiles=tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles),
         num_stages=stages,
         input_stages=input_stages,
-        num_warps=8 if max(m for m, _, _ in tiles) // cluster[0] > 64 else 4,
+        num_warps=4 if rows <= 64 else 8 if rows <= 128 or rows % 128 == 0 else 12,
         split_k=split_k,
         window=window,
         cluster_m=cluster[0],
@@ -94,6 +95,15 @@ CASES = {
     "128 rows": schedule(((128, 224, 64), (128, 256, 64))),
     "128 rows, columns": schedule(((128, 80, 64), (128, 64, 64)), raster=RasterKind.COLUMN),
     "128 rows, split": schedule(((128, 176, 64), (128, 128, 64)), split_k=(1, 4), assignment=Assignment.TICKET),
+    "48 rows": schedule(((48, 64, 64), (48, 32, 128))),
+    "80 and 112 rows, split": schedule(((80, 96, 64), (112, 64, 64)), split_k=(2, 3), granularity=Granularity.TILE),
+    "two CTAs of 96 rows": schedule(((192, 64, 64), (192, 64, 64)), split_k=(1, 2), cluster=(2, 1)),
+    "144 and 176 rows, tickets": schedule(((144, 128, 64), (176, 192, 64)), assignment=Assignment.TICKET),
+    "192 rows": schedule(((192, 192, 64), (192, 176, 64)), stages=3, input_stages=3),
+    "192 rows, split": schedule(((192, 136, 64), (192, 96, 64)), split_k=(2, 4), assignment=Assignment.TICKET),
+    "192 rows, slices": schedule(
+        ((192, 64, 64), (192, 64, 64)), granularity=Granularity.TILE, wait_position=WaitPosition.SLICE
+    ),
     "256 rows": schedule(((256, 128, 64), (256, 112, 64)), input_stages=2),
     **{
         f"waits by slice of {name}": schedule(tiles, wait_position=WaitPosition.SLICE, **more)
@@ -131,10 +141,10 @@ def test_every_tile_shape_is_right(session: Session, builder: Builder, gpu: Gpu,
     run(session, builder, gpu, problem(pair), fused(CASES[case]))
 
 
-@pytest.mark.parametrize("m", [1, 16, 37, 64, 129])
+@pytest.mark.parametrize("m", [1, 16, 37, 64, 129, 193])
 def test_every_number_of_rows_is_right(session: Session, builder: Builder, gpu: Gpu, m: int) -> None:
     pair = ffn_pair(m=m, d_in=264, d_hidden=512, d_out=136, activation=Activation.GELU, bias=True)
-    for name in ("16 rows", "64 rows, split", "128 rows"):
+    for name in ("16 rows", "64 rows, split", "80 and 112 rows, split", "128 rows", "192 rows, split"):
         run(session, builder, gpu, problem(pair), fused(CASES[name]))
 
 

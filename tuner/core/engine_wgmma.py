@@ -40,8 +40,8 @@ CLUSTER_EDGES = (1, 2, 4)
 MAX_CLUSTER_SIZE = 4
 #: fp32 sums of one thread, by warpgroups that multiply a task; with more there are too few registers for the rest.
 MAX_ACCUMULATORS = {1: 128, 2: 128, 3: 96}
-#: Beside more sums, adding up parts spilled, by warps that multiply: with 8 where there is a bias, or weights are shared;
-#: with 12 everywhere.
+#: Beside more sums, adding up parts spilled, by warps that multiply: with 8 where there is a bias, or weights are
+#: shared; with 12 everywhere.
 MAX_ACCUMULATORS_TO_ADD = {8: 112, 12: 68}
 #: CTAs, one per SM, whose first tasks the launch parameter has room for.
 MAX_SMS = 160

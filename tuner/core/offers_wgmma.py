@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import islice, product, zip_longest
 from math import ceil
 
 from tuner.core.costs import L2_BYTES_PER_CLOCK
@@ -36,7 +36,7 @@ from tuner.core.gpu import Gpu
 from tuner.core.legality import tiling_problem
 from tuner.core.schedule import Engine, Tile, Tiling, Warpgroups
 from tuner.core.split import SUM_BYTES, num_steps, num_tiles
-from tuner.core.workload import GemmOp, Workload
+from tuner.core.workload import GemmOp, Workload, WorkloadKind
 
 #: Rows up to which the weights' bytes are what takes time: one low tile row, tasks cut for their bytes alone.
 FEW_ROWS = 64
@@ -97,8 +97,8 @@ class Height:
 
 
 #: For more rows, the most of a tile; the height is what covers the rows in as many tiles. Two CTAs with one tile read
-#: its weights once; a warpgroup that multiplies two blocks has whole ones. With ping-pong one warpgroup holds all sums of
-#: a tile.
+#: its weights once; a warpgroup that multiplies two blocks has whole ones. With ping-pong one warpgroup holds all sums
+#: of a tile.
 HIGH_TILES = (
     Height(128, 8),
     Height(192, 12),
@@ -119,6 +119,10 @@ class Cut:
     parts: int
     #: The op's roofline over the time of the busiest SM.
     rate: float
+    #: Tiles, or parts of them.
+    num_tasks: int
+    #: Of one of them, while all SMs are busy alike.
+    task_us: float
 
 
 class WgmmaOffers:
@@ -128,8 +132,9 @@ class WgmmaOffers:
         self._workload = workload
         self._gpu = gpu
         self._rows = max(op.m for op in workload.ops)
-        #: By tile height, per op.
-        self._cuts = {height: self._cuts_of_ops(height) for height in self.heights} if self.is_there else {}
+        combine = self._side_by_side if workload.kind is WorkloadKind.INDEPENDENT else self._one_by_one
+        #: By tile height, a cut of each op: the fastest first.
+        self._combined = {height: combine(height) for height in self.heights} if self.is_there else {}
 
     @property
     def is_there(self) -> bool:
@@ -152,21 +157,26 @@ class WgmmaOffers:
         """All of them, without repetition; the best filled of each height first."""
         apart = list(self._in_two_waves())
         yield from apart
-        for height, cuts_of_ops in self._cuts.items():
-            for cuts in sorted(product(*cuts_of_ops), key=_by_rate):
+        for height, combined in self._combined.items():
+            for cuts in combined:
                 yield from (tiling for tiling in self._with_rings(cuts, height) if tiling not in apart)
 
     def guesses(self) -> list[Tiling]:
-        """Where to begin: the fastest cuts of different widths, each with rings that take what memory there is."""
-        found: dict[object, Tiling] = {}
-        combined = [(cuts, height) for height, of_ops in self._cuts.items() for cuts in product(*of_ops)]
-        for cuts, height in sorted(combined, key=lambda item: _by_rate(item[0])):
-            widths = (height.m, height.cluster_m, *((cut.tile.n, cut.parts) for cut in cuts))
+        """Where to begin: of each height in turn the fastest cuts of different widths, each with rings that take what
+        memory there is. Who multiplies in turns is one step away."""
+        together = [height for height in self._combined if height.warpgroups is Warpgroups.COOPERATIVE]
+        found = [list(islice(self._of_height(height), NUM_GUESSES)) for height in together]
+        in_turn = [tiling for of_rank in zip_longest(*found) for tiling in of_rank if tiling is not None]
+        return [*in_turn[: max(NUM_GUESSES, len(found))], *self._in_two_waves()]
+
+    def _of_height(self, height: Height) -> Iterator[Tiling]:
+        """One tiling for each combination of widths and parts."""
+        found: set[object] = set()
+        for cuts in self._combined[height]:
+            widths = tuple((cut.tile.n, cut.parts) for cut in cuts)
             if widths not in found and (first := next(self._with_rings(cuts, height), None)):
-                found[widths] = first
-            if len(found) == NUM_GUESSES:
-                break
-        return [*found.values(), *self._in_two_waves()]
+                found.add(widths)
+                yield first
 
     def _in_two_waves(self) -> Iterator[Tiling]:
         """At few rows: two tasks of each op per SM, so that the first half of the intermediate is there when the second
@@ -196,10 +206,9 @@ class WgmmaOffers:
             yield from self._fitted(replace(tiling, tiles=tiles, cluster_n=1, **shape))
         whole = tiling.split_k or (1,) * len(tiling.tiles)
         for index, (op, tile) in enumerate(zip(self._workload.ops, tiling.tiles, strict=True)):
-            offered = self._cuts.get(
-                Height(tile.m, tiling.num_warps, tiling.cluster_m, tiling.warpgroups), {index: ()}
-            )[index]
-            cuts = {(cut.tile, cut.parts) for cut in offered}
+            own = Height(tile.m, tiling.num_warps, tiling.cluster_m, tiling.warpgroups)
+            offered = self._combined.get(own, [])
+            cuts = {(combined[index].tile, combined[index].parts) for combined in offered}
             cuts |= {(deep, whole[index]) for deep in _tiles(op, tile.m, tile.n)}
             cuts |= {(tile, parts) for parts in self._parts(op, tile, tiling.cluster_m)}
             for cut, parts in sorted(cuts, key=str):
@@ -211,9 +220,20 @@ class WgmmaOffers:
         yield from (replace(tiling, input_stages=stages) for stages in range(2, MAX_INPUT_STAGES + 1))
         yield from (replace(tiling, window=window) for window in range(tiling.num_stages))
 
-    def _cuts_of_ops(self, height: Height) -> tuple[tuple[Cut, ...], ...]:
+    def _one_by_one(self, height: Height) -> list[tuple[Cut, ...]]:
+        """Of ops that follow each other: each as if it had all SMs."""
         most = max(2, int(MAX_COMBINATIONS ** (1 / len(self._workload.ops)) + 1e-9))
-        return tuple(tuple(self._best_cuts(op, height)[:most]) for op in self._workload.ops)
+        return sorted(product(*(self._best_cuts(op, height)[:most] for op in self._workload.ops)), key=_by_rate)
+
+    def _side_by_side(self, height: Height) -> list[tuple[Cut, ...]]:
+        """Of ops that share the SMs: the tasks of all of them are to fill whole waves."""
+        lanes = self._gpu.num_clusters(height.cluster_m)
+        timed = [
+            (_makespan_us(cuts, lanes), cuts)
+            for cuts in product(*(self._all_cuts(op, height) for op in self._workload.ops))
+        ]
+        timed.sort(key=lambda one: one[0])
+        return [cuts for time_us, cuts in timed if time_us <= timed[0][0] / MIN_RATE][:MAX_COMBINATIONS]
 
     def _best_cuts(self, op: GemmOp, height: Height) -> list[Cut]:
         """Those that fill the SMs, the best first; where few do, the best ones."""
@@ -239,18 +259,21 @@ class WgmmaOffers:
         """How long the busiest SM takes for its tasks, by bytes and by products, against the roofline of the op."""
         gpu, num_rows, steps = self._gpu, ceil(op.m / tile.m), ceil(num_steps(op, tile) / parts)
         num_lanes = gpu.num_clusters(height.cluster_m)
-        num_waves = ceil(num_tiles(op, tile) * parts / num_lanes)
-        crowding = num_waves * tile.n * steps * tile.k * num_lanes / (num_rows * op.n * op.k)
+        num_tasks = num_tiles(op, tile) * parts
+        num_waves = ceil(num_tasks / num_lanes)
+        crowding = tile.n * steps * tile.k * num_lanes / (num_rows * op.n * op.k)  # of an SM by one task
         memory_us = 1e6 * op.weight_rows * op.k * self._workload.dtype.size_bytes / gpu.dram_bytes_per_s
         product_us = 2e6 * op.m * op.weight_rows * op.k / gpu.tensor_flops_per_s
         padding = num_rows * multiplied_rows(height.of_cta(tile), height.groups) * height.cluster_m / op.m
         columns = tile.n * op.rows_per_column
-        busy_us = crowding * max(memory_us, product_us * padding / tensor_share(columns))
+        task_us = crowding * max(memory_us, product_us * padding / tensor_share(columns)) + TASK_US
+        sum_us = 0.0
         if parts > 1:
             slot_us = height.of_cta(tile).m * columns * SUM_BYTES / L2_BYTES_PER_CLOCK / gpu.clock_mhz
             is_read = bool(self._workload.consumers_of(self._workload.ops.index(op)))
-            busy_us += (READ_PART_US if is_read else PART_US) + (1 + parts) * slot_us
-        return Cut(tile=tile, parts=parts, rate=max(memory_us, product_us) / (busy_us + num_waves * TASK_US))
+            sum_us = (READ_PART_US if is_read else PART_US) + (1 + parts) * slot_us
+        rate = max(memory_us, product_us) / (num_waves * task_us + sum_us)
+        return Cut(tile=tile, parts=parts, rate=rate, num_tasks=num_tasks, task_us=task_us + sum_us)
 
     def _parts(self, op: GemmOp, tile: Tile, cluster_m: int) -> tuple[int, ...]:
         """Numbers of parts of a tile: with more than one all tasks still run at once, or at few rows in two waves, so
@@ -311,6 +334,14 @@ def _covering(rows: int, most: Height) -> Height:
 def _by_rate(cuts: tuple[Cut, ...]) -> float:
     """Least where all ops are fast."""
     return -round(min(cut.rate for cut in cuts) + sum(cut.rate for cut in cuts), 3)
+
+
+def _makespan_us(cuts: tuple[Cut, ...], lanes: int) -> float:
+    """At least, of all ops' tasks on so many SMs or clusters."""
+    num_waves = ceil(sum(cut.num_tasks for cut in cuts) / lanes)
+    all_us = sum(cut.num_tasks * cut.task_us for cut in cuts)
+    times_us = [cut.task_us for cut in cuts]
+    return max(all_us / lanes, max(times_us), num_waves * min(times_us))
 
 
 def _by_depth(op: GemmOp, cut: Cut, *, is_read: bool) -> tuple[float, ...]:
