@@ -41,6 +41,8 @@ from tuner.core.workload import GemmOp, Workload, WorkloadKind
 #: Rows up to which the weights' bytes are what takes time: one low tile row, tasks cut for their bytes alone.
 FEW_ROWS = 64
 MAX_ROWS_OF_TILES_OF_64 = 256
+#: Columns of a tile, at least.
+NARROWEST = 16
 #: More tile rows than this are not offered where a taller tile gives fewer.
 MAX_TILE_ROWS = 64
 PARTS = (1, 2, 3, 4, 6, 8)
@@ -145,13 +147,21 @@ class WgmmaOffers:
     def heights(self) -> tuple[Height, ...]:
         """Those that are worth a try."""
         if self._rows <= FEW_ROWS:
-            return (_covering(self._rows, Height(FEW_ROWS, 4)),)
+            return tuple(dict.fromkeys(self._low_heights()))
         lowest = FEW_ROWS if self._rows <= MAX_ROWS_OF_TILES_OF_64 else FEW_ROWS + 1
         useful = [most for most in HIGH_TILES if lowest <= most.m < 2 * self._rows]
         useful = [most for most in useful if -(-self._rows // most.m) <= MAX_TILE_ROWS]
         covering = dict.fromkeys(_covering(self._rows, most) for most in useful)
         fitting = tuple(one for one in covering if height_problem(one.m // one.cluster_m, one.groups) is None)
         return fitting or HIGH_TILES[:1]
+
+    def _low_heights(self) -> Iterator[Height]:
+        """One tile row; more where even so each tile of theirs has an SM of its own: then a CTA brings fewer rows."""
+        for most in (FEW_ROWS, FEW_ROWS // 2, FEW_ROWS // 4):
+            height = _covering(self._rows, Height(most, 4))
+            num_tiles = sum(-(-op.m // height.m) * -(-op.n // NARROWEST) for op in self._workload.ops)
+            if height.m >= self._rows or num_tiles <= self._gpu.num_sms:
+                yield height
 
     def tilings(self) -> Iterator[Tiling]:
         """All of them, without repetition; the best filled of each height first."""
@@ -183,7 +193,7 @@ class WgmmaOffers:
         op begins; wide tiles in deep stages, and a window."""
         if self._rows > FEW_ROWS or not self.is_there:
             return
-        (height,) = self.heights
+        height = self.heights[0]
         lanes = self._gpu.num_clusters(height.cluster_m)
         chosen: list[Cut] = []
         for op in self._workload.ops:
@@ -246,7 +256,7 @@ class WgmmaOffers:
         widest = min(MAX_PRODUCT_COLUMNS // op.rows_per_column, -(-op.n // COLUMNS) * COLUMNS)
         tiles = [
             tile
-            for n in range(min(2 * COLUMNS, widest), widest + 1, COLUMNS)
+            for n in range(min(NARROWEST, widest), widest + 1, COLUMNS)
             for tile in _tiles(op, height.m, n)
             if tile_problem(op, height.of_cta(tile), height.groups) is None
         ]
@@ -360,7 +370,7 @@ def _tiles(op: GemmOp, tile_m: int, tile_n: int) -> list[Tile]:
 
     High tiles have stages of inputs that are as large as the weights', so they take the shallowest.
     """
-    useful = [Tile(m=tile_m, n=tile_n, k=k) for k in STAGE_DEPTHS if k == STAGE_DEPTHS[0] or 4 * k <= op.k]
+    useful = [Tile(m=tile_m, n=tile_n, k=k) for k in STAGE_DEPTHS if k == STAGE_DEPTHS[0] or 2 * k <= op.k]
     if tile_m > FEW_ROWS:
         return useful[:1]
     fitting = [tile for tile in useful if _stage_bytes(op, tile) <= STAGE_BYTES[1]]
