@@ -103,10 +103,10 @@ def each_cut_once(workload: Workload) -> list[Tiling]:
     return chosen
 
 
-@pytest.mark.parametrize("m", [16, 200])
-def test_what_is_offered_compiles_without_spills_or_warnings(m: int) -> None:
+@pytest.mark.parametrize(("m", "first", "step"), [(16, 0, 1), *((192, first, 4) for first in range(4))])
+def test_what_is_offered_compiles_without_spills_or_warnings(m: int, first: int, step: int) -> None:
     workload = replace(GATED, ops=tuple(replace(op, m=m) for op in GATED.ops))
-    for chosen in each_cut_once(workload):
+    for chosen in each_cut_once(workload)[first::step]:
         resources = parse_log(compile_source(render(workload, chosen), "sm_90a")[1])
         assert (resources.warnings, resources.spill_bytes) == ((), 0), chosen
 
