@@ -68,12 +68,10 @@ def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> s
     producers = _producers(table, graph, steps)
     if table.num_first:
         sides = [cta < table.num_first for cta in range(table.num_ctas)]
-        return found | ({"liveness"} if can_deadlock(table, sides) else set()) | _explore_drawn_ahead(table, producers)
+        return found | ({"liveness"} if can_deadlock(table, sides) else set()) | _explore_ahead(table, producers)
     for num_resident in [table.num_ctas] if table.is_static else range(1, table.num_ctas + 1):
         found |= _explore(table, producers, num_resident)
-    if not table.is_static and table.num_ctas > 1:
-        found |= _explore_drawn_ahead(table, producers)
-    return found
+    return found | _explore_ahead(table, producers)
 
 
 def _is_covered(table: Table, graph: TileGraph) -> bool:
@@ -194,9 +192,9 @@ def _explore(table: Table, producers: list[list[set[int]]], num_resident: int) -
     return found
 
 
-def _explore_drawn_ahead(table: Table, producers: list[list[set[int]]]) -> set[str]:
-    """Every order in which drawn tasks can complete, where nothing is known of who draws which, and how far ahead: a
-    state is what is done."""
+def _explore_ahead(table: Table, producers: list[list[set[int]]]) -> set[str]:
+    """Every order in which tasks can complete, where nothing is known of who takes which, and how far ahead: a state is
+    what is done."""
     found: set[str] = set()
     seen, todo = {frozenset[int]()}, [frozenset[int]()]
     while todo:

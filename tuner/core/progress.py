@@ -70,16 +70,24 @@ class Protocol:
 
     def run(self, *, num_ctas: int, frozen: int = -1) -> Progress:
         """A maximal run on `num_ctas` CTAs; the task `frozen`, if started, never completes."""
-        static = self.plan.assignment == STATIC
-        queues = self.plan.queues.tolist()
-        heads, ends = (queues[:-1], queues[1:]) if static else ([0], [self.plan.num_tasks])
+        queues = self.plan.queues.tolist() if self.plan.assignment == STATIC else [0, self.plan.num_tasks]
+        return self._run(queues, num_ctas, frozen)
+
+    def run_apart(self, *, frozen: int) -> Progress:
+        """A maximal run of tasks that each have a CTA of their own; the task `frozen` never completes."""
+        return self._run([0, self.plan.num_tasks], self.plan.num_tasks, frozen)
+
+    def _run(self, queues: list[int], num_ctas: int, frozen: int) -> Progress:
+        """CTA *i* takes from queue *i*, the tasks from `queues[i]` on before `queues[i + 1]`; all take from one
+        where there is one."""
+        heads, ends = queues[:-1], queues[1:]
         board = Board(self)
         started = bytearray(self.plan.num_tasks)
         held = [-1] * num_ctas
         runnable = list(reversed(range(num_ctas)))
         while runnable:
             cta = runnable.pop()
-            queue = cta if static else 0
+            queue = cta if len(heads) > 1 else 0
             while True:
                 task = held[cta]
                 if task < 0:

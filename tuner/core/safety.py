@@ -8,9 +8,9 @@ answers that: a run in which the consumer reads before the producer posts is, up
 frozen, and every run with the producer frozen is the beginning of a run in which it is merely slow. A tile that is
 split is there once its last part is: each of its parts is frozen in turn.
 
-Tasks that are drawn. A CTA may draw ahead, so the one that holds the frozen producer may hold the tasks that wait for
-it, too, and leave the other CTAs to run past them. How far ahead an engine draws is its own business: each task gets a
-CTA of its own here. One CTA alone runs its tasks in order, whatever it draws.
+Tasks of one CTA. An engine may take the next task, of a queue or by drawing, before the present one is done, and load
+its operands; with two warpgroups in turns even finish it. How far ahead it gets is its own business, so that one CTA
+runs both tasks orders nothing here: each task gets a CTA of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.liveness import post_totals, range_reduce, task_name
-from tuner.core.plan import STATIC, Plan
+from tuner.core.plan import Plan
 from tuner.core.progress import Protocol
 from tuner.core.tiles import Edges, TileGraph
 from tuner.errors import SafetyError
@@ -44,13 +44,9 @@ def check_safety(plan: Plan, graph: TileGraph) -> None:
             readers.setdefault(producer, []).extend((consumer, step) for consumer in consumers)
     if not readers:
         return
-    protocol, lane = Protocol(plan), _lanes(plan)
-    num_ctas = plan.num_ctas if plan.assignment == STATIC or plan.num_ctas == 1 else plan.num_tasks
-    for producer, members in readers.items():
-        reads = [(task, step) for task, step in members if lane[task] != lane[producer] or task < producer]
-        if not reads:
-            continue
-        progress = protocol.run(num_ctas=num_ctas, frozen=producer)
+    protocol = Protocol(plan)
+    for producer, reads in readers.items():
+        progress = protocol.run_apart(frozen=producer)
         racing = next((read for read in reads if progress.reaches(*read)), None)
         if racing is not None:
             reader, step = racing
@@ -87,13 +83,6 @@ def check_steps(plan: Plan, graph: TileGraph) -> None:
             task = int(wrong[0])
             who = f"{task_name(plan, graph, task)}, of {graph.num_steps(plan.tasks)[task]} k-steps"
             raise SafetyError("a wait is passed over", f"{who}: its waits {_waits_text(plan, task)} {problem}")
-
-
-def _lanes(plan: Plan) -> Ints:
-    """[task] a number that two tasks share if one CTA is sure to run both, in the order of their indices."""
-    if plan.assignment == STATIC:
-        return np.repeat(np.arange(plan.num_ctas), plan.queues[1:].astype(np.int64) - plan.queues[:-1])
-    return np.zeros(plan.num_tasks, dtype=np.int64) if plan.num_ctas == 1 else np.arange(plan.num_tasks)
 
 
 def _waits_text(plan: Plan, task: int) -> str:
