@@ -19,6 +19,7 @@ from tuner.core.schedule import (
     Ordering,
     Raster,
     RasterKind,
+    SplitOrder,
     Tile,
     Tiling,
     WaitPosition,
@@ -159,6 +160,7 @@ def orderings(draw: st.DrawFn, workload: Workload) -> Ordering:
         ctas_per_sm=draw(st.sampled_from((1, 2))),
         wait_position=draw(st.sampled_from(WaitPosition)),
         run_ahead=draw(st.sampled_from(RUN_AHEADS)),
+        split_order=draw(st.sampled_from(SplitOrder)),
     )
 
 

@@ -99,7 +99,7 @@ def mutants(draw: st.DrawFn, plan: Plan) -> Plan:
 @st.composite
 def _mutant(draw: st.DrawFn, plan: Plan) -> Plan:
     task = draw(st.integers(0, plan.num_tasks - 1)) if plan.num_tasks else 0
-    kinds = ["move", "move", "unwait", "post", "drop", "double", "grid"]
+    kinds = ["move", "move", "unwait", "post", "drop", "double", "grid", "order"]
     if len(plan.waits):
         kinds += ["threshold", "range", "step", "split", "threshold", "place", "place"]
     match draw(st.sampled_from(kinds)) if plan.num_tasks else "grid":
@@ -127,6 +127,8 @@ def _mutant(draw: st.DrawFn, plan: Plan) -> Plan:
         case "place":
             wait = draw(st.integers(0, len(plan.waits) - 1))
             return edit_wait(plan, wait, 4, int(plan.waits[wait, 4]) + draw(st.sampled_from((-1, 1))))
+        case "order":
+            return replace(plan, strided_parts=not plan.strided_parts)
         case "split":
             return _split(plan, task)
         case _:

@@ -26,6 +26,8 @@ class Table(NamedTuple):
     is_static: bool
     #: With stealing, the CTAs that begin with the first list; else 0.
     num_first: int
+    #: Whether a part takes every so many-th k-step of its tile.
+    strided: bool
 
 
 def read(words: list[int]) -> Table:
@@ -46,7 +48,7 @@ def read(words: list[int]) -> Table:
         queues = [list(range(num_tasks))]
     else:
         queues = [list(range(words[10])), list(range(words[10], num_tasks))]
-    return Table(tasks, queues, num_ctas, assignment == 0, words[11] if assignment == 2 else 0)
+    return Table(tasks, queues, num_ctas, assignment == 0, words[11] if assignment == 2 else 0, words[13] == 1)
 
 
 def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> set[str]:
@@ -58,7 +60,7 @@ def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> s
     if not _is_covered(table, graph):
         return {"coverage"}
     found = _epoch_faults(table)
-    steps = [_columns_by_step(task, graph) for task in table.tasks]
+    steps = [_columns_by_step(task, graph, strided=table.strided) for task in table.tasks]
     for task, mine in zip(table.tasks, steps, strict=True):
         places = [wait[4] for wait in task.waits]
         if places != sorted(places) or not set(places) <= set(range(len(mine))):
@@ -116,11 +118,13 @@ def _epoch_faults(table: Table) -> set[str]:
     return found
 
 
-def _columns_by_step(task: Task, graph: TileGraph) -> list[set[int]]:
+def _columns_by_step(task: Task, graph: TileGraph, *, strided: bool) -> list[set[int]]:
     """[k-steps of the task] the columns of A that each reads."""
     depth, k = graph.tiling.tiles[task.op].k, graph.workload.ops[task.op].k
     steps = [set(range(begin, min(begin + depth, k))) for begin in range(0, k, depth)]
     num_parts = task.num_parts or 1
+    if strided:
+        return [columns for number, columns in enumerate(steps) if number % num_parts == task.part]
     begin, end = (len(steps) * part // num_parts for part in (task.part, task.part + 1))
     return steps[begin:end]
 

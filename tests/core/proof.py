@@ -14,12 +14,12 @@ import numpy as np
 
 from tests.core import mutants, oracle
 from tests.core.cases import chain_of_three, fork, small_gpu, tiling
-from tuner.core.axes import interleave_problem, position_problem, raster_problem, sync_problem
+from tuner.core.axes import interleave_problem, position_problem, raster_problem, split_order_problem, sync_problem
 from tuner.core.merge import block_shapes, merge_blocks
 from tuner.core.offers_ordering import INTERLEAVES, RASTERS, SYNCS
 from tuner.core.order import make_plan
 from tuner.core.plan import STATIC, STEALING, Plan
-from tuner.core.schedule import Assignment, Ordering, WaitPosition
+from tuner.core.schedule import Assignment, Ordering, SplitOrder, WaitPosition
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import Resources, verify
 from tuner.core.workload import ffn_pair, independent_pair
@@ -49,6 +49,9 @@ SPLIT_GRAPHS = (
     tile_graph(ffn_pair(m=16, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32), split=(1, 2))),
     tile_graph(ffn_pair(m=16, d_in=32, d_hidden=96, d_out=32), tiling((16, 48), (16, 32), split=(1, 3))),
     tile_graph(ffn_pair(m=16, d_in=32, d_hidden=100, d_out=32), tiling((16, 32), (16, 32), split=(1, 3))),
+    tile_graph(ffn_pair(m=16, d_in=32, d_hidden=144, d_out=32), tiling((16, 32), (16, 32), split=(1, 2))),
+    tile_graph(ffn_pair(m=16, d_in=32, d_hidden=160, d_out=32), tiling((16, 48), (16, 32), split=(1, 3))),
+    tile_graph(ffn_pair(m=32, d_in=32, d_hidden=96, d_out=32), tiling((16, 64), (16, 32), split=(1, 2))),
     tile_graph(ffn_pair(m=32, d_in=64, d_hidden=32, d_out=32), tiling((16, 32), (16, 32), split=(2, 1))),
     tile_graph(ffn_pair(m=16, d_in=50, d_hidden=64, d_out=32), tiling((16, 32), (16, 32), split=(2, 2))),
     tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=32), tiling((16, 32), (32, 32), split=(1, 2))),
@@ -117,7 +120,10 @@ def random_ordering(graph: TileGraph, rng: random.Random) -> Ordering:
     interleave = rng.choice([value for value in INTERLEAVES if interleave_problem(workload, tiles, value) is None])
     blocks = merge_blocks(workload, tiles, graph.op_indices, interleave)
     sync = rng.choice([value for value in SYNCS if sync_problem(graph, interleave, *value) is None])
-    positions = [value for value in WaitPosition if position_problem(graph, *sync, value) is None]
+    orders = [value for value in SplitOrder if split_order_problem(graph, value) is None]
+    order = rng.choice(orders)
+    parted = graph.with_parts(strided=order is SplitOrder.STRIDED)
+    positions = [value for value in WaitPosition if position_problem(parted, *sync, value) is None]
     return Ordering(
         rasters=tuple(
             rng.choice([raster for raster in RASTERS if raster_problem(raster, block_shapes(blocks, op), "") is None])
@@ -129,6 +135,7 @@ def random_ordering(graph: TileGraph, rng: random.Random) -> Ordering:
         assignment=rng.choice(tuple(Assignment)),
         partition=rng.choice((0, 0, 4, 6)),
         wait_position=rng.choice(positions),
+        split_order=order,
     )
 
 
@@ -256,6 +263,7 @@ MUTATIONS: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "waits of another": _waits_swapped,
     "sides changed": _sides_changed,
     "part changed": _part_changed,
+    "parts taken in the other order": lambda plan, rng: replace(plan, strided_parts=not plan.strided_parts),
     "part made whole": _made_whole,
     "posts per launch changed": _step_changed,
     "wait one k-step earlier": _wait_changed(4, -1),

@@ -25,14 +25,15 @@ def test_words_round_trip(case: tuple[TileGraph, Ordering, Gpu]) -> None:
     back = Plan.from_words(plan.words)
     for field in ("tasks", "waits", "queues"):
         assert getattr(back, field).tolist() == getattr(plan, field).tolist()
-    for number in ("num_signals", "num_ctas", "assignment", "num_first_tasks", "num_first_ctas", "held_stages"):
+    numbers = ("num_signals", "num_ctas", "assignment", "num_first_tasks", "num_first_ctas", "held_stages")
+    for number in (*numbers, "strided_parts"):
         assert getattr(back, number) == getattr(plan, number)
     assert back.words.tobytes() == plan.words.tobytes()
 
 
 def test_words_start_as_the_kernel_expects_and_are_aligned_for_vector_loads() -> None:
     assert WORDS.dtype == np.int32
-    assert WORDS[:6].tolist() == [MAGIC, 2, 8, 2, 3, 0]
+    assert WORDS[:6].tolist() == [MAGIC, 3, 8, 2, 3, 0]
     queue_offset, task_offset, wait_offset, num_waits = WORDS[6:10].tolist()
     assert queue_offset == HEADER_WORDS
     assert task_offset % 8 == wait_offset % 8 == 0
@@ -59,6 +60,7 @@ def test_words_cannot_be_written() -> None:
         (7, 3, "lies outside the table"),
         (9, 10**6, "lies outside the table"),
         (12, -1, "header field is out of range"),
+        (13, 2, "header field is out of range"),
         (HEADER_WORDS + 1, 100, "do not partition"),
         (int(WORDS[7]) + 4, 99, "wait range or posted signal"),
         (int(WORDS[7]) + 5, 99, "wait range or posted signal"),

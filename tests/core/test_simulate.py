@@ -56,7 +56,7 @@ def test_a_timeline_keeps_every_queue_and_every_edge(case: tuple[TileGraph, Orde
             if edge:
                 need = int(edge.need(plan.tasks[span.task, 6], plan.tasks[span.task, 7]))
                 rows = range(edge.first[row], edge.last[row])
-                cols = range(edge.first_col[need], edge.last_col[need])
+                cols = edge.columns(need)
                 by_slice = order.wait_position is WaitPosition.SLICE  # then the last of it is read by the last k-steps
                 read_us = span.computed_us if by_slice else span.wait_us
                 assert all(end_us[edge.producer, r, c] <= read_us for r in rows for c in cols)

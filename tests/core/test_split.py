@@ -12,14 +12,24 @@ from tests.core.cases import H200, SMALL, ordering, small_gpu, tiling
 from tuner.core.legality import check_schedule, tiling_problem
 from tuner.core.order import make_plan
 from tuner.core.plan import Plan
-from tuner.core.schedule import Assignment, Engine, Granularity, Schedule, Tile
+from tuner.core.schedule import (
+    Assignment,
+    Engine,
+    Granularity,
+    Ordering,
+    Schedule,
+    SplitOrder,
+    Tile,
+    WaitPosition,
+)
 from tuner.core.simulate import simulate
 from tuner.core.space import SPLITS, Space
 from tuner.core.split import num_split_tiles, num_steps, num_tiles, slot_bytes
-from tuner.core.tiles import part_steps, tile_graph
+from tuner.core.streams import joined, make_parts
+from tuner.core.tiles import TileGraph, part_steps, tile_graph
 from tuner.core.verify import verify
 from tuner.core.workload import ffn_pair
-from tuner.errors import CoverageError, LivenessError, PlanError, SafetyError
+from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError
 
 #: One tile row: up has 4 tiles, down 2 tiles of 2 parts, each of which reads half of up's.
 PAIR = tile_graph(ffn_pair(m=16, d_in=32, d_hidden=128, d_out=64), tiling((16, 32), (16, 32), split=(1, 2)))
@@ -27,12 +37,14 @@ PAIR = tile_graph(ffn_pair(m=16, d_in=32, d_hidden=128, d_out=64), tiling((16, 3
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
 
 
-@given(st.integers(1, 300), st.data())
-def test_parts_share_the_steps_evenly_and_leave_none_out(num_k_steps: int, data: st.DataObject) -> None:
+@given(st.integers(1, 300), st.booleans(), st.data())
+def test_parts_share_the_steps_evenly_and_leave_none_out(num_k_steps: int, strided: bool, data: st.DataObject) -> None:
     num_parts = data.draw(st.integers(1, min(16, num_k_steps)))
-    steps = [part_steps(num_k_steps, part, num_parts) for part in range(num_parts)]
-    assert [steps[0][0], *(end for _, end in steps)] == [*(begin for begin, _ in steps), num_k_steps]
-    sizes = [end - begin for begin, end in steps]
+    parts = [part_steps(num_k_steps, part, num_parts, strided=strided) for part in range(num_parts)]
+    taken = [step for steps in parts for step in steps]
+    assert sorted(taken) == list(range(num_k_steps))
+    assert strided or taken == sorted(taken)
+    sizes = list(map(len, parts))
     assert min(sizes) >= 1
     assert max(sizes) - min(sizes) <= 1
 
@@ -63,6 +75,101 @@ def test_each_part_of_a_decode_step_waits_for_one_signal() -> None:
         (records,) = {(begin, end) for *_, begin, end in parts[parts[:, 6] == part][:, :5].tolist()}
         assert plan.waits[slice(*records)].tolist() == [[part, part + 1, 32, 32, 0]]
     verify(plan, graph, SMALL, H200)
+
+
+STRIDED = PAIR.with_parts(strided=True)
+BY_SLICE = ordering(granularity=Granularity.TILE, wait_position=WaitPosition.SLICE, split_order=SplitOrder.STRIDED)
+
+
+def sliced_waits_of_parts(graph: TileGraph, order: Ordering) -> dict[int, list[list[int]]]:
+    """Part -> (signals, threshold, step) of the waits of down's first tile."""
+    plan = make_plan(graph, order, small_gpu(3))
+    return {
+        part: [[*wait[:3], wait[4]] for wait in plan.waits[begin:end].tolist()]
+        for op, _, col, begin, end, _, part, _ in plan.tasks.tolist()
+        if (op, col) == (1, 0)
+    }
+
+
+def test_strided_parts_wait_for_every_so_many_th_column_from_the_first_on() -> None:
+    """up's tiles are as wide as down's k-steps: part 0 reads tiles 0 and 2, part 1 tiles 1 and 3."""
+    chunks = replace(BY_SLICE, granularity=Granularity.CHUNK, sync_width=2)
+    rows = replace(BY_SLICE, granularity=Granularity.ROW, wait_position=WaitPosition.TASK)
+    at_once = replace(BY_SLICE, wait_position=WaitPosition.TASK)
+    each = {0: [[0, 1, 1, 0], [2, 3, 1, 1]], 1: [[1, 2, 1, 0], [3, 4, 1, 1]]}
+    assert sliced_waits_of_parts(PAIR, BY_SLICE) == each
+    assert sliced_waits_of_parts(PAIR, chunks) == {part: [[0, 1, 2, 0], [1, 2, 2, 1]] for part in (0, 1)}
+    assert sliced_waits_of_parts(PAIR, at_once) == {0: [[0, 1, 1, 0], [2, 3, 1, 0]], 1: [[1, 2, 1, 0], [3, 4, 1, 0]]}
+    assert sliced_waits_of_parts(PAIR, rows) == {part: [[0, 1, 4, 0]] for part in (0, 1)}
+
+
+def test_the_sketch_of_strided_parts_in_the_docs_is_true() -> None:
+    wide = ffn_pair(m=16, d_in=32, d_hidden=256, d_out=32)  # 8 tiles, a signal for 2 of them, 4 k-steps
+    graph = tile_graph(wide, replace(tiling((16, 32), (16, 32), k=64, split=(1, 2)), num_stages=2))
+    chunks = replace(BY_SLICE, granularity=Granularity.CHUNK, sync_width=2)
+    contiguous = replace(chunks, split_order=SplitOrder.CONTIGUOUS)
+    assert sliced_waits_of_parts(graph, contiguous) == {
+        0: [[0, 1, 2, 0], [1, 2, 2, 1]],
+        1: [[2, 3, 2, 0], [3, 4, 2, 1]],
+    }
+    assert sliced_waits_of_parts(graph, chunks) == {0: [[0, 1, 2, 0], [2, 3, 2, 1]], 1: [[1, 2, 2, 0], [3, 4, 2, 1]]}
+
+
+def test_the_words_say_in_which_order_parts_take_their_steps_and_the_proof_believes_them() -> None:
+    strided, plain = (
+        make_plan(PAIR, order, small_gpu(3))
+        for order in (BY_SLICE, replace(BY_SLICE, split_order=SplitOrder.CONTIGUOUS))
+    )
+    assert (strided.words[13], plain.words[13]) == (1, 0)
+    assert verify(strided, PAIR, SMALL, small_gpu(3)).graph.strided_parts
+    assert not verify(plain, STRIDED, SMALL, small_gpu(3)).graph.strided_parts
+    refused(
+        replace(plain, strided_parts=True),
+        SafetyError,
+        "task 4 (down tile 0,0 part 0 of 2) can load its k-step 1 before task 2",
+    )
+    refused(
+        replace(strided, strided_parts=False),
+        SafetyError,
+        "task 4 (down tile 0,0 part 0 of 2) can load its k-step 1 before task 1",
+    )
+    parts = [
+        replace(part, strided_parts=strided)
+        for part, strided in zip(make_parts(PAIR, BY_SLICE, small_gpu(3)), (True, False), strict=True)
+    ]
+    with pytest.raises(PlanError, match="the parts of one alone are strided"):
+        joined(*parts)
+
+
+def test_a_split_order_that_is_none_is_refused() -> None:
+    def problem(split: tuple[int, ...], order: Ordering) -> str:
+        tiles = tiling((64, 64), (64, 64), k=64, split=split)
+        with pytest.raises(IllegalSchedule) as caught:
+            check_schedule(
+                ffn_pair(m=64, d_in=64, d_hidden=512, d_out=128), H200, Schedule(tiling=tiles, ordering=order)
+            )
+        return str(caught.value)
+
+    assert "no op is split: say split order contiguous" in problem((), BY_SLICE)
+    assert "each part is one k-step, whatever their order: say split order contiguous" in problem((1, 8), BY_SLICE)
+    alternate = replace(BY_SLICE, granularity=Granularity.STRIDED, sync_width=2)
+    assert "say wait position task" in problem((1, 4), alternate)
+    contiguous = replace(BY_SLICE, granularity=Granularity.CHUNK, sync_width=2, split_order=SplitOrder.CONTIGUOUS)
+    assert "say wait position task" in problem((1, 4), contiguous)
+    workload = ffn_pair(m=64, d_in=64, d_hidden=512, d_out=128)
+    legal = replace(contiguous, split_order=SplitOrder.STRIDED)
+    check_schedule(workload, H200, Schedule(tiling=tiling((64, 64), (64, 64), k=64, split=(1, 4)), ordering=legal))
+
+
+def test_a_split_order_has_a_json_form_where_it_is_not_the_plain_one() -> None:
+    one = Schedule(tiling=PAIR.tiling, ordering=BY_SLICE)
+    assert one.to_json()["ordering"]["split_order"] == "strided"
+    assert Schedule.from_json(one.to_json()) == one
+    plain = replace(one, ordering=replace(BY_SLICE, split_order=SplitOrder.CONTIGUOUS))
+    assert "split_order" not in plain.to_json()["ordering"]
+    assert Schedule.from_json(plain.to_json()) == plain
+    assert "strided-parts" in str(one)
+    assert "strided-parts" not in str(plain)
 
 
 def refused(plan: Plan, error: type[PlanError], *witness: str) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.core.cases import graphs, tiling
 from tuner.core.tiles import Region, TileGraph, tile_graph
@@ -21,27 +22,45 @@ def tiles_of(graph: TileGraph, op: int) -> list[tuple[int, int, int]]:
     return [(op, row, col) for row in range(rows) for col in range(cols)]
 
 
-def tiles_read(graph: TileGraph, tile: tuple[int, int, int], part: int, num_parts: int) -> set[tuple[int, int, int]]:
-    return {
-        other
-        for producer in graph.op_indices
-        for other in tiles_of(graph, producer)
-        if any(overlap(region, graph.writes(*other)) for region in graph.reads(*tile, part, num_parts))
-    }
+Tile = tuple[int, int, int]
 
 
-def tiles_named(graph: TileGraph, tile: tuple[int, int, int], part: int, num_parts: int) -> set[tuple[int, int, int]]:
+def tiles_read(graph: TileGraph, tile: Tile, part: int, num_parts: int) -> dict[Tile, int]:
+    """The tiles that a part of a tile reads, and in which of its k-steps it does so first."""
+    first: dict[Tile, int] = {}
+    for number, step in enumerate(graph.steps(tile[0], part, num_parts)):
+        for producer in graph.op_indices:
+            for other in tiles_of(graph, producer):
+                if any(overlap(region, graph.writes(*other)) for region in graph.reads(*tile, step)):
+                    first.setdefault(other, number)
+    return first
+
+
+def tiles_named(graph: TileGraph, tile: Tile, part: int, num_parts: int) -> dict[Tile, int]:
     edge = graph.edges_into(tile[0])
     if edge is None:
-        return set()
+        return {}
     need = int(edge.need(np.array(part), np.array(num_parts if num_parts > 1 else 0)))
     rows = range(edge.first[tile[1]], edge.last[tile[1]])
-    cols = range(edge.first_col[need], edge.last_col[need])
-    return {(edge.producer, row, col) for row in rows for col in cols}
+    return {(edge.producer, row, col): edge.first_reads[need, col] for row in rows for col in edge.columns(need)}
 
 
-@given(graphs())
-def test_an_edge_is_where_a_read_overlaps_a_write(graph: TileGraph) -> None:
+@given(graphs(), st.booleans())
+def test_an_edge_is_where_a_read_overlaps_a_write(graph: TileGraph, strided: bool) -> None:
+    check_edges(graph.with_parts(strided=strided))
+
+
+@pytest.mark.parametrize("strided", [False, True])
+@pytest.mark.parametrize("num_parts", [2, 3, 4])
+@pytest.mark.parametrize("width", [16, 32, 48, 80, 144])
+def test_parts_of_many_steps_read_what_these_overlap(width: int, num_parts: int, strided: bool) -> None:
+    tiles = tiling((16, width), (16, 32), split=(1, num_parts))
+    for d_hidden in (224, 331):
+        graph = tile_graph(ffn_pair(m=16, d_in=32, d_hidden=d_hidden, d_out=32), tiles)
+        check_edges(graph.with_parts(strided=strided))
+
+
+def check_edges(graph: TileGraph) -> None:
     count = 0
     for consumer in graph.op_indices:
         num_parts = graph.num_parts(consumer)
@@ -54,16 +73,23 @@ def test_an_edge_is_where_a_read_overlaps_a_write(graph: TileGraph) -> None:
     assert graph.num_edges == count
 
 
-@given(graphs())
-def test_the_parts_of_a_tile_read_its_operands_once(graph: TileGraph) -> None:
+@given(graphs(), st.booleans())
+def test_the_parts_of_a_tile_read_its_operands_once(graph: TileGraph, strided: bool) -> None:
+    graph = graph.with_parts(strided=strided)
     for index in graph.op_indices:
         num_parts = graph.num_parts(index)
+        by_part = [graph.steps(index, part, num_parts) for part in range(num_parts)]
+        assert all(by_part)
+        assert {steps.step for steps in by_part} == {num_parts if strided else 1}
+        assert sorted(step for steps in by_part for step in steps) == list(graph.steps(index))
+        words = np.array([[index, 0, 0, 0, 0, -1, part, num_parts] for part in range(num_parts)], dtype=np.int32)
+        assert graph.num_steps(words).tolist() == list(map(len, by_part))
         num_operands = 1 + graph.workload.ops[index].rows_per_column
         for operand, whole in enumerate(graph.reads(index, 0, 0)[:num_operands]):
-            parts = [graph.reads(index, 0, 0, part, num_parts)[operand] for part in range(num_parts)]
-            assert all(part.num_elements > 0 for part in parts)
-            assert [part.col_end for part in parts[:-1]] == [part.col_begin for part in parts[1:]]
-            assert (parts[0].col_begin, parts[-1].col_end) == (whole.col_begin, whole.col_end)
+            pieces = [graph.reads(index, 0, 0, step)[operand] for step in graph.steps(index)]
+            assert all(piece.num_elements > 0 for piece in pieces)
+            assert [piece.col_end for piece in pieces[:-1]] == [piece.col_begin for piece in pieces[1:]]
+            assert (pieces[0].col_begin, pieces[-1].col_end) == (whole.col_begin, whole.col_end)
 
 
 @given(graphs())

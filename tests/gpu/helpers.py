@@ -19,6 +19,7 @@ from tuner.core.schedule import (
     Ordering,
     Raster,
     Schedule,
+    SplitOrder,
     Tile,
     Tiling,
     WaitPosition,
@@ -50,6 +51,7 @@ def schedule(
     ctas_per_sm: int = 1,
     split: tuple[int, ...] = (),
     wait_position: WaitPosition = WaitPosition.TASK,
+    split_order: SplitOrder = SplitOrder.CONTIGUOUS,
 ) -> Schedule:
     whole = tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles)
     return Schedule(
@@ -63,6 +65,7 @@ def schedule(
             partition=partition,
             ctas_per_sm=ctas_per_sm,
             wait_position=wait_position,
+            split_order=split_order,
         ),
     )
 

@@ -83,8 +83,8 @@ class Tables:
         return self.first_tile[task[0]] + task[1] * self.num_columns[task[0]] + task[2]
 
 
-def tables_of(workload: Workload, tiling: Tiling) -> Tables:
-    """The tables, element by element."""
+def tables_of(workload: Workload, tiling: Tiling, *, strided: bool = False) -> Tables:
+    """The tables, element by element; of parts that take a share of the k-steps in a row, or every so many-th."""
     names = [op.name for op in workload.ops]
     split = tiling.split_k or (1,) * len(names)
     shapes = list(zip(workload.ops, tiling.tiles, strict=True))
@@ -103,9 +103,10 @@ def tables_of(workload: Workload, tiling: Tiling) -> Tables:
         wrote = tiling.tiles[producer]
         steps = [range(op.k)[begin : begin + tile.k] for begin in range(0, op.k, tile.k)]
         bounds = [len(steps) * part // parts for part in range(parts + 1)]
+        taken = [steps[part::parts] for part in range(parts)] if strided else [steps[a:b] for a, b in pairwise(bounds)]
         step_of: list[dict[int, int]] = []  # by part: column of tiles -> the first step that reads it
-        for a, b in pairwise(bounds):
-            last_first = ((k // wrote.n, number) for number in reversed(range(b - a)) for k in steps[a + number])
+        for own in taken:
+            last_first = ((k // wrote.n, number) for number, ks in reversed(list(enumerate(own))) for k in ks)
             step_of.append(dict(sorted(dict(last_first).items())))
         for row in range(num_rows):
             rows_of = sorted({line // wrote.m for line in range(op.m)[row * tile.m : (row + 1) * tile.m]})

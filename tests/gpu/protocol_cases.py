@@ -62,7 +62,7 @@ def _axes(candidate: Candidate) -> list[Hashable]:
     sync = f"{ordering.granularity}{ordering.sync_width} {ordering.wait_position}"
     deal = f"{ordering.assignment} {ordering.partition}"
     grid = f"{ordering.ctas_per_sm} {ordering.reserved_sms}"
-    return [candidate.plan_kind, *ordering.rasters, ordering.interleave, sync, deal, grid]
+    return [candidate.plan_kind, *ordering.rasters, ordering.interleave, sync, ordering.split_order, deal, grid]
 
 
 def candidates(case: str, gpu: Gpu) -> list[Candidate]:

@@ -7,7 +7,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from tests.gpu.protocol import RUN, VIOLATION, Launches, Record, draws_per_launch, source, tables_of
+from tests.gpu.protocol import RUN, VIOLATION, Launches, Record, Tables, draws_per_launch, source, tables_of
 from tests.gpu.protocol_cases import CASES
 from tests.gpu.protocol_faults import Mutant
 from tuner.core.gpu import Gpu
@@ -38,18 +38,14 @@ class Rig:
     def __init__(self, case: str, builder: Builder, gpu: Gpu, mutant: Mutant | None = None) -> None:
         """Builds the kernel, with a statement of the engine changed where a mutant is given."""
         self.workload, self.tiling = CASES[case]
+        #: Of parts that take a share of their tile's k-steps in a row.
         self.tables = tables_of(self.workload, self.tiling)
+        self._strided = tables_of(self.workload, self.tiling, strided=True)
         self.gpu = gpu
         text = source(self.workload, self.tiling)
         self._cubin = builder.build(mutant.applied(text) if mutant else text, gpu.arch).cubin
         cupy.cuda.Device().synchronize()  # makes the context, where no test before this one did
         self._kernel = Kernel(self._cubin, num_threads=self.tiling.num_threads, smem_bytes=0)
-        reads = self.tables.reads
-        self._reads_begin = cupy.asarray(np.cumsum([0, *map(len, reads)]).astype(np.int32))
-        self._reads, self._read_steps = (
-            cupy.asarray(np.array([value for values in table for value in values], dtype=np.int32))
-            for table in (reads, self.tables.read_steps)
-        )
         self._words = cupy.zeros(self.tables.first_tile[-1], dtype=cupy.uint32)
         self._times_done = cupy.zeros(self.tables.first_unit[-1], dtype=cupy.uint32)
         self._violation = cupy.zeros(VIOLATION.itemsize // 4, dtype=cupy.uint32)
@@ -83,16 +79,28 @@ class Rig:
         )
         return runner_of(work, self._kernel)
 
+    def tables_of(self, runner: ChainRunner) -> Tables:
+        """What the units of these launches read."""
+        return self._strided if runner.plans[0].plan.plan.strided_parts else self.tables
+
     def run(self, runner: ChainRunner, num_runs: int, *, slow_unit: int = -1, slow_cycles: int = SLOW_CYCLES) -> Record:
         """So many runs, enqueued back to back; the first one meets counters of zero."""
-        read_ns = cupy.zeros((num_runs, self._reads.size), dtype=cupy.uint64)
+        tables = self.tables_of(runner)
+        reads_begin = cupy.asarray(np.cumsum([0, *map(len, tables.reads)]).astype(np.int32))
+        reads, read_steps = (
+            cupy.asarray(np.array([value for values in table for value in values], dtype=np.int32))
+            for table in (tables.reads, tables.read_steps)
+        )
+        read_ns = cupy.zeros((num_runs, reads.size), dtype=cupy.uint64)
         end_ns = cupy.zeros((num_runs, self._words.size), dtype=cupy.uint64)
         self._words.fill(self._number)
         self._times_done.fill(0)
         self._violation.fill(0)
         each = np.arange(num_runs)
         table = np.zeros(num_runs, dtype=RUN)
-        for name in ("words", "reads_begin", "reads", "read_steps", "times_done", "violation"):
+        for name, array in (("reads_begin", reads_begin), ("reads", reads), ("read_steps", read_steps)):
+            table[name] = array.data.ptr
+        for name in ("words", "times_done", "violation"):
             table[name] = getattr(self, f"_{name}").data.ptr
         table["read_ns"] = read_ns.data.ptr + read_ns.strides[0] * each
         table["end_ns"] = end_ns.data.ptr + end_ns.strides[0] * each

@@ -17,7 +17,7 @@ from tuner.core.evaluator import Environment
 from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind
-from tuner.core.schedule import Assignment, Granularity, RasterKind, WaitPosition
+from tuner.core.schedule import Assignment, Granularity, RasterKind, SplitOrder, WaitPosition
 from tuner.core.workload import Activation, Dtype, ffn_pair
 from workers.artifact import assemble
 from workers.build import Builder
@@ -51,6 +51,15 @@ CASES = {
         wait_position=WaitPosition.SLICE,
         assignment=TICKET,
         cluster=(1, 2),
+    ),
+    "2x1, strided parts by slice, tickets": schedule(
+        ((128, 64, 64), (128, 64, 64)),
+        granularity=Granularity.TILE,
+        wait_position=WaitPosition.SLICE,
+        split_k=(2, 3),
+        split_order=SplitOrder.STRIDED,
+        assignment=TICKET,
+        cluster=(2, 1),
     ),
     "1x2, run-ahead 25": schedule(((16, 128, 64), (16, 64, 128)), run_ahead=25, cluster=(1, 2)),
     "2x1, run-ahead 0, tickets": schedule(

@@ -26,7 +26,7 @@ SHORT_SPIN_CYCLES = SLOW_CYCLES
 
 def check(rig: Rig, runner: ChainRunner, num_runs: int, what: str) -> None:
     """Runs that keep the protocol."""
-    found = faults(rig.run(runner, num_runs), rig.tables, launches_of(runner))
+    found = faults(rig.run(runner, num_runs), rig.tables_of(runner), launches_of(runner))
     assert found == [], what
 
 

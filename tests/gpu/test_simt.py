@@ -19,6 +19,7 @@ from tuner.core.schedule import (
     Raster,
     RasterKind,
     Schedule,
+    SplitOrder,
     Tiling,
     WaitPosition,
 )
@@ -51,11 +52,19 @@ CASES = {
     ),
     "one row, split": schedule(simt((1, 32, 256), split_k=(3, 2)), granularity=Granularity.TILE),
     "slices": schedule(simt((4, 32, 256)), granularity=Granularity.TILE, wait_position=WaitPosition.SLICE),
+    "strided parts": schedule(simt((1, 32, 256), split_k=(3, 4)), split_order=SplitOrder.STRIDED),
+    "strided parts by slice, tickets": schedule(
+        simt((4, 32, 256), split_k=(2, 3)),
+        granularity=Granularity.TILE,
+        wait_position=WaitPosition.SLICE,
+        split_order=SplitOrder.STRIDED,
+        assignment=Assignment.TICKET,
+    ),
     "unequal rows": schedule(simt((4, 32, 256), (2, 64, 256)), rasters=BY_COLUMN),
     "two on an SM": schedule(simt((1, 8, 256), (1, 8, 256), num_stages=2, resident_ctas=2), ctas_per_sm=2),
     "hints": schedule(simt((2, 32, 256), weight_hint=CacheHint.NORMAL, intermediate_hint=CacheHint.EVICT_LAST)),
 }
-SPLITS = ["four rows, split", "four rows, split, tickets", "one row, split"]
+SPLITS = ["four rows, split", "four rows, split, tickets", "one row, split", "strided parts by slice, tickets"]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import cupy
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tests.gpu.helpers import fused, problem, run, schedule
 from tuner.core.gpu import Gpu
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Assignment, Granularity, Schedule
+from tuner.core.schedule import Assignment, Granularity, Schedule, SplitOrder, WaitPosition
 from tuner.core.workload import Activation, Dtype, ffn_pair
 from workers.build import Builder
 from workers.candidates import prepare
@@ -66,6 +67,27 @@ def test_a_part_that_waits_for_its_own_columns_alone_is_right(session: Session, 
             run(session, builder, gpu, asked, fused(one))
 
 
+@pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])
+@pytest.mark.parametrize("position", list(WaitPosition))
+@pytest.mark.parametrize("split", [(1, 2), (3, 4), (4, 16)], ids=str)
+def test_parts_that_take_every_so_many_th_step_are_right(
+    session: Session, builder: Builder, gpu: Gpu, split: tuple[int, ...], position: WaitPosition, assignment: Assignment
+) -> None:
+    """Of 8 and 17 k-steps: parts of equal and of unequal numbers of them, with the ragged last one in any of them."""
+    for granularity, width in ((Granularity.TILE, 1), (Granularity.CHUNK, 4), (Granularity.STRIDED, 3)):
+        order = {"granularity": granularity, "sync_width": width, "wait_position": position}
+        one = chosen(split, assignment, split_order=SplitOrder.STRIDED, **order)
+        run(session, builder, gpu, problem(RAGGED), fused(one))
+
+
+def test_rows_that_are_copied_element_by_element_may_be_split_in_strides(
+    session: Session, builder: Builder, gpu: Gpu
+) -> None:
+    asked = problem(ffn_pair(m=33, d_in=131, d_hidden=263, d_out=67, activation=Activation.GELU, bias=True))
+    one = schedule(((16, 64, 32), (16, 32, 32)), split=(2, 3), split_order=SplitOrder.STRIDED)
+    run(session, builder, gpu, asked, fused(one))
+
+
 def test_wide_tiles_and_unequal_heights_are_right(session: Session, builder: Builder, gpu: Gpu) -> None:
     asked = problem(ffn_pair(m=300, d_in=512, d_hidden=1152, d_out=640))
     for up, down in ((128, 64), (64, 128)):
@@ -75,8 +97,9 @@ def test_wide_tiles_and_unequal_heights_are_right(session: Session, builder: Bui
 
 @pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind.is_ours])
 def test_every_plan_kind_runs_tiles_in_parts(session: Session, builder: Builder, gpu: Gpu, kind: PlanKind) -> None:
-    candidate = Candidate(plan_kind=kind, schedule=chosen((2, 4), Assignment.STATIC))
-    run(session, builder, gpu, problem(RAGGED), candidate)
+    for order in SplitOrder:
+        candidate = Candidate(plan_kind=kind, schedule=chosen((2, 4), Assignment.STATIC, split_order=order))
+        run(session, builder, gpu, problem(RAGGED), candidate)
 
 
 def launched(builder: Builder, gpu: Gpu, one: Schedule) -> tuple[Kernel, PlanOnDevice]:
@@ -88,8 +111,8 @@ def launched(builder: Builder, gpu: Gpu, one: Schedule) -> tuple[Kernel, PlanOnD
 def test_every_launch_gives_the_same_bits(session: Session, builder: Builder, gpu: Gpu) -> None:
     """Whoever arrives last: so many launches that the order of arrivals is sure to differ."""
     ready = session._prepare(problem(RAGGED))
-    for assignment in (Assignment.STATIC, Assignment.TICKET):
-        kernel, plan = launched(builder, gpu, chosen((4, 8), assignment))
+    for assignment, order in product((Assignment.STATIC, Assignment.TICKET), SplitOrder):
+        kernel, plan = launched(builder, gpu, chosen((4, 8), assignment, split_order=order))
         runner, first = ChainRunner(kernel, (plan,)), None
         for _ in range(200):
             assert ready.run_once(runner, ready.data.check_ops(0)) is None

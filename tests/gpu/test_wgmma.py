@@ -24,6 +24,7 @@ from tuner.core.schedule import (
     Raster,
     RasterKind,
     Schedule,
+    SplitOrder,
     Tile,
     Tiling,
     WaitPosition,
@@ -119,6 +120,36 @@ CASES = {
                 "tall readers, no run-ahead",
                 ((128, 96, 64), (256, 112, 64)),
                 {"granularity": Granularity.CHUNK, "sync_width": 2, "run_ahead": 0, "input_stages": 2},
+            ),
+        )
+    },
+    "16 rows, strided parts": schedule(((16, 80, 64), (16, 64, 64)), split_k=(3, 4), split_order=SplitOrder.STRIDED),
+    **{
+        f"strided parts by slice, {name}": schedule(
+            tiles, split_order=SplitOrder.STRIDED, wait_position=WaitPosition.SLICE, **more
+        )
+        for name, tiles, more in (
+            ("16 rows", ((16, 48, 64), (16, 64, 64)), {"granularity": Granularity.TILE, "split_k": (1, 3)}),
+            (
+                "64 rows, window, tickets",
+                ((64, 48, 64), (64, 64, 64)),
+                {
+                    "granularity": Granularity.CHUNK,
+                    "sync_width": 4,
+                    "split_k": (2, 4),
+                    "window": 2,
+                    "assignment": Assignment.TICKET,
+                },
+            ),
+            (
+                "128 rows, no run-ahead",
+                ((128, 96, 64), (128, 128, 64)),
+                {"granularity": Granularity.TILE, "split_k": (1, 4), "run_ahead": 0},
+            ),
+            (
+                "64 rows, stealing",
+                ((64, 64, 64), (64, 64, 64)),
+                {"granularity": Granularity.TILE, "split_k": (2, 3), "partition": 6},
             ),
         )
     },

@@ -18,6 +18,7 @@ from tuner.core.schedule import (
     Raster,
     RasterKind,
     Schedule,
+    SplitOrder,
     Tile,
     Tiling,
     WaitPosition,
@@ -85,6 +86,7 @@ VARIANTS: dict[str, Tiling | Ordering] = {
     "reserve": replace(ORDERING, reserved_sms=4),
     "wait position": replace(ORDERING, wait_position=WaitPosition.SLICE),
     "run-ahead": replace(ORDERING, run_ahead=25),
+    "split order": replace(ORDERING, split_order=SplitOrder.STRIDED),
 }
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.core.cases import graphs, small_gpu
 from tests.gpu import protocol
@@ -82,22 +83,22 @@ def overlap(a: Region, b: Region) -> bool:
 
 
 @settings(max_examples=40, deadline=None)
-@given(graphs())
-def test_the_tables_name_the_tiles_whose_regions_overlap(graph: TileGraph) -> None:
+@given(graphs(), st.booleans())
+def test_the_tables_name_the_tiles_whose_regions_overlap(graph: TileGraph, strided: bool) -> None:
     workload, tiling = graph.workload, graph.tiling
-    whole = TileGraph(workload=workload, tiling=tiling, op_indices=tuple(range(len(workload.ops))))
+    ops = tuple(range(len(workload.ops)))
+    whole = TileGraph(workload=workload, tiling=tiling, op_indices=ops, strided_parts=strided)
     tiles = [(op, r, c) for op, (rows, cols) in whole.grids.items() for r, c in product(range(rows), range(cols))]
-    tables = tables_of(workload, tiling)
+    tables = tables_of(workload, tiling, strided=strided)
     units = 0
     for tile in tiles:
         parts = whole.num_parts(tile[0])
         for part in range(parts):
-            read = whole.reads(*tile, part, parts)
+            in_step = [whole.reads(*tile, step) for step in whole.steps(tile[0], part, parts)]
+            read = [region for regions in in_step for region in regions]
             expected = [i for i, other in enumerate(tiles) if any(overlap(whole.writes(*other), one) for one in read)]
             words = [*tile, 0, 0, -1, part, parts]
             assert list(tables.reads[tables.unit(words)]) == expected
-            begin, end = whole.steps(tile[0], part, parts)
-            in_step = [whole.reads(*tile, steps=(step, step + 1)) for step in range(begin, end)]
             first = [
                 [any(overlap(whole.writes(*tiles[i]), one) for one in read) for read in in_step].index(True)
                 for i in expected
@@ -265,11 +266,12 @@ def one_plan(plans: tuple[VerifiedPlan, ...]) -> Plan:
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_ordering_keeps_the_protocol(case: str) -> None:
-    tables, rng = tables_of(*CASES[case]), random.Random(0)
+    tables, rng = [tables_of(*CASES[case], strided=strided) for strided in (False, True)], random.Random(0)
     of_one_protocol = [c for c in candidates(case, GPU) if c.plan_kind.is_fused or c.plan_kind is PlanKind.TWO_STREAMS]
     for candidate in rng.sample(of_one_protocol, 8):
         plan = one_plan(plans_for(CASES[case][0], GPU, candidate))
-        assert faults(Twin(plan, tables, rng).record(2), tables, ((plan,),)) == []
+        mine = tables[plan.strided_parts]
+        assert faults(Twin(plan, mine, rng).record(2), mine, ((plan,),)) == []
 
 
 @pytest.mark.parametrize("fault", Fault)

@@ -24,6 +24,7 @@ from tuner.core.schedule import (
     Ordering,
     Raster,
     RasterKind,
+    SplitOrder,
     Tile,
     WaitPosition,
 )
@@ -230,8 +231,7 @@ def _waits_within(graph: TileGraph, edge: Edges, granularity: Granularity, width
     groups = np.array(column_groups(granularity, width, graph.grids[edge.producer][1]), dtype=np.int64)
     num_parts = graph.num_parts(edge.consumer)
     for need in range(num_parts) if num_parts > 1 else (0,):
-        cols = np.arange(edge.first_col[need], edge.last_col[need], dtype=np.int64)
-        early = cols[edge.reading_step(need, cols) == 0]
+        cols, early = edge.columns(need), np.flatnonzero(edge.first_reads[need] == 0)
         if not np.isin(groups[cols], groups[early]).all():
             return True
     return False
@@ -284,6 +284,18 @@ def _partition_problem(
         )
         if np.array_equal(plain_queues, queues):
             return f"{split}, the queues of shares: say shares without a partition"
+    return None
+
+
+def split_order_problem(graph: TileGraph, order: SplitOrder) -> str | None:
+    """Why parts do not take their k-steps so, or take the same ones by the plain name."""
+    if order is SplitOrder.CONTIGUOUS:
+        return None
+    split = [op for op in graph.op_indices if graph.num_parts(op) > 1]
+    if not split:
+        return "no op is split: say split order contiguous"
+    if all(len(graph.steps(op)) == graph.num_parts(op) for op in split):
+        return "each part is one k-step, whatever their order: say split order contiguous"
     return None
 
 

@@ -8,8 +8,7 @@ from math import sqrt
 
 from tuner.core.costs import tensor_rows
 from tuner.core.gpu import Gpu
-from tuner.core.split import num_steps
-from tuner.core.tiles import TileGraph, part_steps, product_tile
+from tuner.core.tiles import TileGraph, product_tile
 from tuner.core.workload import Workload
 from tuner.errors import InvalidInput
 
@@ -81,9 +80,9 @@ def _tasks(graph: TileGraph, op_index: int) -> Iterator[tuple[int, int]]:
     op, num_parts = graph.workload.ops[op_index], graph.num_parts(op_index)
     tile = product_tile(op, graph.tiling.tiles[op_index])
     for part in range(num_parts):
-        begin, end = part_steps(num_steps(op, tile), part, num_parts)
+        num_steps = len(graph.steps(op_index, part, num_parts))
         yield (
-            2 * tensor_rows(graph.tiling, tile) * tile.n * tile.k * (end - begin),
+            2 * tensor_rows(graph.tiling, tile) * tile.n * tile.k * num_steps,
             graph.num_tasks_of(op_index) // num_parts,
         )
 

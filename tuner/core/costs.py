@@ -12,7 +12,7 @@ from tuner.core.gpu import Gpu
 from tuner.core.rates import EngineRates, Rates
 from tuner.core.schedule import Engine, Tile, Tiling, Warpgroups, warp_grid
 from tuner.core.split import SUM_BYTES, num_steps
-from tuner.core.tiles import TileGraph, part_steps, product_tile, tile_graph
+from tuner.core.tiles import Ints, TileGraph, product_tile, tile_graph
 from tuner.core.workload import ROW_SCALE_BYTES, Workload
 
 #: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
@@ -52,8 +52,8 @@ class OpCosts:
 
     #: By part; the last one is that of a whole tile.
     parts: list[PartCosts]
-    #: [tile row], [tile col]: the panels of the output that the tile writes, with their bytes.
-    out_panels: list[list[list[tuple[int, int]]]]
+    #: [tile row], [tile col]: the panels of the output that the tile writes, their bytes, and the tile's share of them.
+    out_panels: list[list[list[tuple[int, int, int]]]]
     #: Whether the output leaves, and nobody reads it.
     leaves: bool
     #: [tile row], [tile col]: clipped extents.
@@ -100,42 +100,53 @@ def _extents(size: int, tile: int) -> list[int]:
 
 def _slices(graph: TileGraph, op_index: int) -> list[int]:
     """Columns of A that each part of an op's tiles reads."""
+    slices: list[int] = np.bincount(_part_of_columns(graph, op_index)).tolist()
+    return slices
+
+
+def _part_of_columns(graph: TileGraph, op_index: int) -> Ints:
+    """[columns of A] which part of an op's tiles reads each."""
     op, tile, num_parts = graph.workload.ops[op_index], graph.tiling.tiles[op_index], graph.num_parts(op_index)
-    steps = (part_steps(num_steps(op, tile), part, num_parts) for part in range(num_parts))
-    return [min(end * tile.k, op.k) - begin * tile.k for begin, end in steps]
+    part_of_steps = np.empty(num_steps(op, tile), dtype=np.int64)
+    for part in range(num_parts):
+        part_of_steps[graph.steps(op_index, part, num_parts)] = part
+    return np.repeat(part_of_steps, tile.k)[: op.k]
 
 
-def _out_panels(graph: TileGraph, op_index: int, panels: Panels) -> list[list[list[tuple[int, int]]]]:
+def _out_panels(graph: TileGraph, op_index: int, panels: Panels) -> list[list[list[tuple[int, int, int]]]]:
     """The panels in which the consumers will look for what a tile writes, cut as each of them reads; where there are
     none, the tile itself."""
     op, tile, size = graph.workload.ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
-    cuts = {tuple(_slices(graph, reader)) for reader in graph.workload.consumers_of(op_index)}
-    if not cuts:
+    readers = {tuple(_slices(graph, reader)): reader for reader in graph.workload.consumers_of(op_index)}
+    if not readers:
         tiles = panels.cut(op.name, _extents(op.m, tile.m), _extents(op.n, tile.n))
-        return [[[(panel, elements * size)] for panel, elements in row] for row in tiles]
+        return [[[(panel, elements * size, elements * size)] for panel, elements in row] for row in tiles]
     rows, num_cols = _extents(op.m, tile.m), -(-op.n // tile.n)
-    written: list[list[list[tuple[int, int]]]] = [[[] for _ in range(num_cols)] for _ in rows]
-    for slices in sorted(cuts):
-        ends = np.cumsum(slices)
-        slice_of = np.searchsorted(ends, np.arange(num_cols) * tile.n, side="right").tolist()
+    written: list[list[list[tuple[int, int, int]]]] = [[[] for _ in range(num_cols)] for _ in rows]
+    for slices, reader in sorted(readers.items()):
+        cell_of = np.arange(op.n) // tile.n * len(slices) + _part_of_columns(graph, reader)
+        shares = np.bincount(cell_of, minlength=num_cols * len(slices)).reshape(num_cols, -1).tolist()
         for row, cells in enumerate(panels.cut(op.name, rows, list(slices))):
-            for col, part in enumerate(slice_of):
-                panel, elements = cells[part]
-                written[row][col].append((panel, elements * size))
+            for col, widths in enumerate(shares):
+                written[row][col] += [
+                    (panel, elements * size, rows[row] * width * size)
+                    for (panel, elements), width in zip(cells, widths, strict=True)
+                    if width
+                ]
     return written
 
 
 def costs_of(graph: TileGraph, gpu: Gpu, rates: Rates) -> dict[int, OpCosts]:
     """The costs of each op of a launch."""
-    return _costs_of(graph.workload, graph.tiling, graph.op_indices, gpu, rates)
+    return _costs_of(graph.workload, graph.tiling, graph.op_indices, graph.strided_parts, gpu, rates)
 
 
 @lru_cache(maxsize=64)
 def _costs_of(
-    workload: Workload, tiling: Tiling, op_indices: tuple[int, ...], gpu: Gpu, rates: Rates
+    workload: Workload, tiling: Tiling, op_indices: tuple[int, ...], strided_parts: bool, gpu: Gpu, rates: Rates
 ) -> dict[int, OpCosts]:
     """Thousands of orders share them."""
-    graph, panels = tile_graph(workload, tiling, op_indices), Panels()
+    graph, panels = tile_graph(workload, tiling, op_indices).with_parts(strided=strided_parts), Panels()
     return {op: op_costs(graph, op, gpu, rates, panels) for op in graph.op_indices}
 
 
@@ -155,8 +166,8 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
     weights = panels.cut(f"{op.name}.weight", [extent * op.rows_per_column for extent in cols], slices)
     parts = []
     for part in range(num_parts) if num_parts > 1 else ():
-        begin, end = part_steps(num_steps(op, tile), part, num_parts)
-        parts.append(_part_costs(graph, op_index, gpu, rates, slice(part, part + 1), end - begin, reads, weights))
+        depth = len(graph.steps(op_index, part, num_parts))
+        parts.append(_part_costs(graph, op_index, gpu, rates, slice(part, part + 1), depth, reads, weights))
     parts.append(_part_costs(graph, op_index, gpu, rates, slice(0, num_parts), num_steps(op, tile), reads, weights))
     for col, extent in enumerate(cols) if op.bias else ():
         for last in parts[-2:]:  # the last part, and the whole tile

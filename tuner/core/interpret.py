@@ -91,6 +91,7 @@ def interpret(
         LivenessError: CTAs hold tasks, and none can go on.
     """
     plan = Plan.from_words(plan.words)
+    graph = graph.with_parts(strided=plan.strided_parts)
     memory = {name: array.copy() for name, array in tensors.items()}
     signals = np.zeros(plan.num_signals, dtype=np.int64)
     for epoch in range(num_launches):
@@ -133,7 +134,7 @@ def _launch(
             raise LivenessError("the plan deadlocks", f"none of these can go on: {stuck}")
         assert task is not None
         _multiply(plan, graph, memory, task)
-        if task.step < task.end:
+        if task.done < len(task.steps):
             continue
         post = plan.tasks[task.index, 5]
         if _store(plan, graph, memory, partial, task) and post >= 0:
@@ -147,10 +148,9 @@ class _Held:
 
     #: In the plan.
     index: int
-    #: Its k-steps, of all that the op's tiles have; which is next.
-    begin: int
-    end: int
-    step: int
+    #: Its k-steps, of all that the op's tiles have; how many of them are done.
+    steps: range
+    done: int
     #: [halves of W] the sums so far.
     sums: list[Matrix]
 
@@ -160,8 +160,7 @@ def _begin(plan: Plan, graph: TileGraph, queue: list[int]) -> _Held | None:
         return None
     index = queue.pop(0)
     op, *_, part, num_parts = plan.tasks[index].tolist()
-    begin, end = graph.steps(op, part, max(num_parts, 1))
-    return _Held(index=index, begin=begin, end=end, step=begin, sums=[])
+    return _Held(index=index, steps=graph.steps(op, part, max(num_parts, 1)), done=0, sums=[])
 
 
 def _is_ready(plan: Plan, task: _Held, signals: npt.NDArray[np.int64], epoch: int) -> bool:
@@ -170,18 +169,18 @@ def _is_ready(plan: Plan, task: _Held, signals: npt.NDArray[np.int64], epoch: in
     return all(
         bool((signals[begin:end] - epoch * per_launch >= threshold).all())
         for begin, end, threshold, per_launch, step in waits
-        if step <= task.step - task.begin
+        if step <= task.done
     )
 
 
 def _multiply(plan: Plan, graph: TileGraph, memory: dict[str, Matrix], task: _Held) -> None:
     """One k-step, on what is in memory now."""
     op, tile_m, tile_n = plan.tasks[task.index, :3].tolist()
-    rows, *others = graph.reads(op, tile_m, tile_n, steps=(task.step, task.step + 1))
+    rows, *others = graph.reads(op, tile_m, tile_n, task.steps[task.done])
     weights = others[: graph.workload.ops[op].rows_per_column]
     products = [_part(memory, rows) @ _part(memory, region).T for region in weights]
     task.sums = [old + new for old, new in zip(task.sums, products, strict=True)] if task.sums else products
-    task.step += 1
+    task.done += 1
 
 
 def _store(

@@ -16,6 +16,7 @@ from tuner.core.axes import (
     position_problem,
     raster_problem,
     run_ahead_problem,
+    split_order_problem,
     sync_problem,
 )
 from tuner.core.gpu import Gpu
@@ -23,7 +24,7 @@ from tuner.core.hints import hint_problem
 from tuner.core.merge import block_shapes, merge_blocks
 from tuner.core.order import grid_size
 from tuner.core.outcome import PlanKind
-from tuner.core.schedule import Engine, Schedule, Tiling
+from tuner.core.schedule import Engine, Schedule, SplitOrder, Tiling
 from tuner.core.split import split_problem
 from tuner.core.tiles import tile_graph
 from tuner.core.verify import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
@@ -188,6 +189,9 @@ def check_schedule(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:
 
 def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
     ordering, tiles, graph = schedule.ordering, schedule.tiling.tiles, tile_graph(workload, schedule.tiling)
+    if problem := split_order_problem(graph, ordering.split_order):
+        return problem
+    graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
     if len(ordering.rasters) != len(workload.ops):
         return f"{len(ordering.rasters)} rasters for {len(workload.ops)} ops: give one raster per op"
     if problem := interleave_problem(workload, tiles, ordering.interleave):

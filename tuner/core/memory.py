@@ -151,12 +151,12 @@ class Memory:
         num_rows, num_columns = cost.rows[row], cost.cols[col]
         num_bytes = num_rows * num_columns * cost.element_bytes
         once = num_rows * (num_columns * cost.once_bytes + cost.once_row_bytes)
-        for panel, size in cost.out_panels[row][col]:
+        for panel, size, share in cost.out_panels[row][col]:
             if cost.leaves:
                 self._l2.touch(panel, size)
                 self._outputs.append(panel)
             else:
-                self._l2.write(panel, num_bytes, size, self._output_hints[op])
+                self._l2.write(panel, share, size, self._output_hints[op])
         self.read_bytes += once
         self._once_bytes += once
         self.output_bytes += num_bytes * cost.leaves

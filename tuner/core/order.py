@@ -16,7 +16,7 @@ from tuner.core.gpu import Gpu
 from tuner.core.merge import merge_blocks
 from tuner.core.plan import STATIC, STEALING, TICKET, WAIT_FIELDS, Plan, Words
 from tuner.core.rasters import walk
-from tuner.core.schedule import Assignment, Granularity, InterleaveKind, Ordering, Tiling, WaitPosition
+from tuner.core.schedule import Assignment, Granularity, InterleaveKind, Ordering, SplitOrder, Tiling, WaitPosition
 from tuner.core.signals import Signals, signals_of
 from tuner.core.tiles import Edges, TileGraph
 
@@ -71,6 +71,7 @@ def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
     CTAs steal between the first op's tasks and those of all others; one op alone, or one CTA, is left with tickets. The
     first op waits for nobody, so its tasks may come before all others: the table stays a linear extension.
     """
+    graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
     ops, rows, cols, parts = parted(graph, global_order(graph, ordering), part_major=ordering.part_major)
     num_ctas = grid_size(graph.num_tasks, ordering, gpu, graph.tiling.cluster_size)
     is_first = ops == ops.min()
@@ -141,6 +142,7 @@ def plan_of(
         num_signals=num_signals,
         num_ctas=num_ctas,
         assignment=TICKET if queue is None else STATIC,
+        strided_parts=graph.strided_parts,
     )
 
 
@@ -193,6 +195,5 @@ def _waits_of(
     edge: Edges, signals: Signals, first: int, last: int, need: int, *, by_slice: bool
 ) -> list[tuple[int, int, int, int, int]]:
     """The wait records of the tasks that read producer tile rows [first, last) and the columns of a need."""
-    first_col, last_col = int(edge.first_col[need]), int(edge.last_col[need])
-    steps = edge.reading_step(need, np.arange(first_col, last_col, dtype=np.int64)) if by_slice else None
-    return signals.waits_for(first, last, first_col, last_col, steps)
+    cols = edge.columns(need)
+    return signals.waits_for(first, last, cols, edge.first_reads[need, cols] if by_slice else None)

@@ -7,7 +7,7 @@ Layout (all int32, offsets counted in words from the start)::
 
     header, 16 words
         0 magic            0x52_4E_55_54 ("TUNR")
-        1 version          2
+        1 version          3
         2 num_tasks
         3 num_signals
         4 num_ctas         CTAs of the persistent grid
@@ -20,7 +20,8 @@ Layout (all int32, offsets counted in words from the start)::
         11 num_first_ctas  stealing: CTAs [0, num_first_ctas) begin with list 0, the others with list 1; else 0
         12 held_stages     stages of weights that stay unrequested until a task's first waits are over, of those that
                            could be requested ahead; 0 for none
-        13..15             0
+        13 strided_parts   1 where a part takes every num_parts-th k-step of its tile, 0 where it takes a share in a row
+        14..15             0
     task, 8 words (at task_offset + 8 * t)
         0 op               index into the workload's ops
         1 tile_m           tile row
@@ -39,9 +40,9 @@ Layout (all int32, offsets counted in words from the start)::
                            waits are in the order of their steps
         5..7               0
 
-Parts: part p of P covers the k-steps [S * p // P, S * (p + 1) // P) of the op's S = ceil(k / tile.k). The parts of a
-tile are tasks of their own, with waits of their own. Whichever is done last adds them up, stores the tile and posts: a
-tile posts once, however many parts it has.
+Parts: part p of P covers the k-steps [S * p // P, S * (p + 1) // P) of the op's S = ceil(k / tile.k); where parts are
+strided, it covers p, p + P, p + 2 P and so on. The parts of a tile are tasks of their own, with waits of their own.
+Whichever is done last adds them up, stores the tile and posts: a tile posts once, however many parts it has.
 
 Tickets: CTAs draw 0, 1, 2, ... and run tasks[ticket]. Stealing: a CTA draws from its list, in table order, and when
 that is exhausted, from the other one. Signals are monotonic over launches: a wait is over when
@@ -61,7 +62,7 @@ from tuner.errors import PlanError
 Words = npt.NDArray[np.int32]
 
 MAGIC = int.from_bytes(b"TUNR", "little")
-VERSION = 2
+VERSION = 3
 HEADER_WORDS = 16
 TASK_WORDS = 8
 WAIT_WORDS = 8
@@ -93,6 +94,8 @@ class Plan:
     assignment: int = field(default=TICKET)
     #: Stages of weights that stay unrequested until a task's first waits are over; 0 and more.
     held_stages: int = 0
+    #: Whether part p of P takes the k-steps p, p + P, ...; else a share in a row.
+    strided_parts: bool = False
     #: Stealing: tasks of list 0, and CTAs that begin with it, of which there is one at least, as there is of others.
     num_first_tasks: int = 0
     num_first_ctas: int = 0
@@ -124,10 +127,10 @@ class Plan:
         task_offset += -task_offset % 8  # tasks and waits are 32 bytes, a sector each
         wait_offset = task_offset + self.tasks.size
         words = np.zeros(wait_offset + len(self.waits) * WAIT_WORDS, dtype=np.int32)
-        words[:13] = (
+        words[:14] = (
             MAGIC, VERSION, self.num_tasks, self.num_signals, self.num_ctas, self.assignment,
             queue_offset, task_offset, wait_offset, len(self.waits),
-            self.num_first_tasks, self.num_first_ctas, self.held_stages,
+            self.num_first_tasks, self.num_first_ctas, self.held_stages, self.strided_parts,
         )  # fmt: skip
         if self.assignment == STATIC:
             words[queue_offset : queue_offset + self.queues.size] = self.queues
@@ -152,10 +155,11 @@ class Plan:
         if words.size < HEADER_WORDS or words[0] != MAGIC or words[1] != VERSION:
             raise PlanError("not a plan", f"the table must start with {MAGIC}, {VERSION} and hold a 16-word header")
         num_tasks, num_signals, num_ctas, assignment, queue_at, task_at, wait_at, num_waits = map(int, words[2:10])
-        num_first_tasks, num_first_ctas, held = map(int, words[10:13])
+        num_first_tasks, num_first_ctas, held, strided = map(int, words[10:14])
         is_known = assignment in (STATIC, TICKET, STEALING)
+        is_known &= strided in (0, 1)
         if min(num_tasks, num_signals, queue_at, num_waits, held) < 0 or num_ctas < 1 or not is_known:
-            raise PlanError("not a plan", f"a header field is out of range: {words[:13].tolist()}")
+            raise PlanError("not a plan", f"a header field is out of range: {words[:14].tolist()}")
         if assignment == STEALING and not (0 <= num_first_tasks <= num_tasks and 1 <= num_first_ctas < num_ctas):
             sides = f"{num_first_tasks} of {num_tasks} tasks, and {num_first_ctas} of {num_ctas} CTAs that begin there"
             raise PlanError("not a plan", f"the first list has {sides}; both lists must have CTAs")
@@ -177,6 +181,7 @@ class Plan:
             num_ctas=num_ctas,
             assignment=assignment,
             held_stages=held,
+            strided_parts=bool(strided),
             num_first_tasks=num_first_tasks if assignment == STEALING else 0,
             num_first_ctas=num_first_ctas if assignment == STEALING else 0,
         )

@@ -111,15 +111,14 @@ def _uncovered(plan: Plan, graph: TileGraph, edge: Edges, totals: Ints) -> Itera
     for group in loose.tolist():
         row, wait_begin, wait_end, need = groups[group].tolist()
         counted_before = _counted_before(plan, wait_begin, wait_end, totals)
-        first_row, first_col = int(edge.first[row]), int(edge.first_col[need])
-        cols = np.arange(first_col, edge.last_col[need], dtype=np.int64)
-        read_in = edge.reading_step(need, cols)
-        late = counted_before[signal_at[first_row : edge.last[row], first_col : edge.last_col[need]]] > read_in
+        first_row, cols = int(edge.first[row]), edge.columns(need)
+        read_in = edge.first_reads[need, cols]
+        late = counted_before[signal_at[first_row : edge.last[row], cols]] > read_in
         if not late.any():
             continue
         members = consumers[group_of.reshape(-1) == group].tolist()
         for below, right in zip(*(axis.tolist() for axis in np.nonzero(late)), strict=True):
-            tile = (first_row + below) * grid[1] + first_col + right
+            tile = (first_row + below) * grid[1] + int(cols[right])
             for producer in by_tile[first_of[tile] : first_of[tile + 1]].tolist():
                 yield producer, int(read_in[right]), members
 
@@ -143,11 +142,11 @@ def _covered_by_one_wait(plan: Plan, edge: Edges, groups: Ints, signal_at: Ints,
     covered = np.zeros(len(groups), dtype=np.bool_)
     if not totals.size:
         return covered
-    for need, (begin, end) in enumerate(zip(edge.first_col.tolist(), edge.last_col.tolist(), strict=True)):
+    for need in range(edge.num_needs):
         waiting = np.flatnonzero((groups[:, 2] > groups[:, 1]) & (groups[:, 3] == need))
         if not waiting.size:
             continue
-        signals = signal_at[:, begin:end]
+        signals = signal_at[:, edge.columns(need)]
         lowest, highest, most = signals.min(axis=1), signals.max(axis=1), totals[signals].max(axis=1)
         first, last = edge.first[groups[waiting, 0]], edge.last[groups[waiting, 0]]
         wait = plan.waits[groups[waiting, 1]].astype(np.int64)

@@ -231,6 +231,15 @@ class WaitPosition(StrEnum):
     SLICE = "slice"
 
 
+class SplitOrder(StrEnum):
+    """Which k-steps of its tile a part takes, where an op is split."""
+
+    #: A share of them in a row.
+    CONTIGUOUS = "contiguous"
+    #: Every P-th one: part p of P those from the p-th on, so that all parts walk along k together.
+    STRIDED = "strided"
+
+
 class Assignment(StrEnum):
     """How tasks reach CTAs."""
 
@@ -279,6 +288,8 @@ class Ordering:
     #: Percent of the stages that could be filled with weights, of which a CTA requests no more before a task's first
     #: waits are over; 0, 25, 50 or 100.
     run_ahead: int = 100
+    #: Which k-steps a part of a tile takes. Only where an op is split.
+    split_order: SplitOrder = SplitOrder.CONTIGUOUS
 
     def __str__(self) -> str:
         rasters = "+".join(str(raster) for raster in self.rasters)
@@ -287,7 +298,8 @@ class Ordering:
         sync += " by slice" if self.wait_position is WaitPosition.SLICE else ""
         sync += f" ahead{self.run_ahead}" if self.run_ahead != 100 else ""
         deal = f"{self.assignment} {self.partition}/8" if self.partition else str(self.assignment)
-        parts = " part-major" if self.part_major else ""
+        parts = " strided-parts" if self.split_order is SplitOrder.STRIDED else ""
+        parts += " part-major" if self.part_major else ""
         return f"{rasters} {self.interleave}{parts} {sync} {deal} {grid}"
 
 
@@ -311,6 +323,7 @@ _LATER_ORDERING: dict[str, Any] = {
     "part_major": False,
     "wait_position": WaitPosition.TASK,
     "run_ahead": 100,
+    "split_order": SplitOrder.CONTIGUOUS,
 }
 _LATER_INTERLEAVE = {"lag": 0, "chunks": 1}
 

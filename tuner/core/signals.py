@@ -62,14 +62,14 @@ class Signals:
         return np.repeat(posts, sizes)
 
     def waits_for(
-        self, first: int, last: int, first_col: int = 0, last_col: int | None = None, steps: Ints | None = None
+        self, first: int, last: int, cols: Ints | None = None, steps: Ints | None = None
     ) -> list[tuple[int, int, int, int, int]]:
-        """Wait records that cover the tiles of rows [first, last) and columns [first_col, last_col), all by default.
+        """Wait records that cover the tiles of rows [first, last) and these columns, all by default.
 
-        Column `first_col + i` is first read in k-step `steps[i]`; with no steps, all is waited for before step 0.
+        Column `cols[i]` is first read in k-step `steps[i]`; with no steps, all is waited for before step 0.
         Neighbouring signals of one step share a record.
         """
-        read = self.post[first:last, first_col:last_col]
+        read = self.post[first:last] if cols is None else self.post[first:last, cols]
         step_of = np.broadcast_to(np.zeros(read.shape[1], dtype=np.int64) if steps is None else steps, read.shape)
         signals, signal_of = np.unique(read, return_inverse=True)
         step = np.full(signals.size, np.iinfo(np.int64).max)

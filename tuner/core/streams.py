@@ -13,7 +13,7 @@ import numpy as np
 from tuner.core.gpu import Gpu
 from tuner.core.order import Ints, deal, global_order, grid_size, held_stages, parted, plan_of
 from tuner.core.plan import STATIC, Plan
-from tuner.core.schedule import Interleave, Ordering
+from tuner.core.schedule import Interleave, Ordering, SplitOrder
 from tuner.core.tiles import TileGraph
 from tuner.errors import PlanError
 
@@ -21,6 +21,7 @@ from tuner.errors import PlanError
 def make_parts(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[Plan, Plan]:
     """The plans of the first and of the second op of a pair, each on a grid and in queues of its own."""
     ordering = replace(ordering, interleave=Interleave(), partition=0)
+    graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
     order = parted(graph, global_order(graph, ordering), part_major=ordering.part_major)
     is_first = order[0] == graph.op_indices[0]
     sizes = [grid_size(int(mine.sum()), ordering, gpu, graph.tiling.cluster_size) for mine in (is_first, ~is_first)]
@@ -55,6 +56,7 @@ def _part(both: Plan, first_cta: int, end_cta: int) -> Plan:
         num_ctas=end_cta - first_cta,
         assignment=STATIC,
         held_stages=both.held_stages,
+        strided_parts=both.strided_parts,
     )
 
 
@@ -69,6 +71,8 @@ def joined(first: Plan, second: Plan) -> Plan:
     if first.num_signals != second.num_signals:
         counts = f"the first has {first.num_signals}, the second {second.num_signals}"
         raise PlanError("launches that share signals must agree on their number", counts)
+    if first.strided_parts != second.strided_parts:
+        raise PlanError("launches that share signals must split alike", "the parts of one alone are strided")
     later = second.tasks.copy()
     later[:, 3:5] += len(first.waits)
     return Plan(
@@ -78,4 +82,5 @@ def joined(first: Plan, second: Plan) -> Plan:
         num_signals=first.num_signals,
         num_ctas=first.num_ctas + second.num_ctas,
         assignment=STATIC,
+        strided_parts=first.strided_parts,
     )

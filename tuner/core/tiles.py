@@ -1,7 +1,8 @@
 """The tile graph: tasks, the regions that they write and read, and the edges where a read overlaps a write.
 
-A task is a tile, or one of the parts into which a tile's k-steps are split: a part reads its own columns of A and of
-the weights. The parts of a tile write it together: it is there once all of them are done.
+A task is a tile, or one of the parts into which a tile's k-steps are split: a part reads the columns of A and of the
+weights that its own k-steps take, in a row or not. The parts of a tile write it together: it is there once all of them
+are done.
 
 What kind of op a tile belongs to ends here: orders, proofs and simulations see tasks, regions and edges only.
 """
@@ -65,48 +66,49 @@ class RowEdges:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Edges(RowEdges):
     """Who reads whom between two ops, aggregated: the tasks of a consumer tile row that are the same part read the same
-    rectangle of producer tiles."""
+    columns of producer tiles."""
 
-    #: [needs] first producer tile column whose region overlaps what the need's tasks read. Need p is that of part p,
-    #: and the last one that of a whole tile.
-    first_col: Ints
-    #: [needs] one past the last such column.
-    last_col: Ints
-    #: [needs] the first k-step of the need's tasks, of all that the op's tiles have.
-    first_step: Ints
-    #: [needs] k-steps of the need's tasks.
-    num_steps: Ints
-    #: Columns of the consumer's k-step, and of a producer tile.
-    step_columns: int
-    tile_columns: int
+    #: [needs, producer tile columns] the k-step, counted in those of the task, in which the need's tasks first read
+    #: something of the column; -1 where they read nothing of it. Need p is that of part p, and the last one that of a
+    #: whole tile.
+    first_reads: Ints
+
+    @property
+    def num_needs(self) -> int:
+        """One for each part, where the consumer is split, and that of a whole tile."""
+        return len(self.first_reads)
 
     def need(self, part: Ints, num_parts: Ints) -> Ints:
         """The needs of tasks with these words: their part, and the parts of their tile (0 for a whole tile)."""
-        return np.where(num_parts > 0, part, self.first_col.size - 1)
+        return np.where(num_parts > 0, part, self.num_needs - 1)
 
-    def reading_step(self, need: int, cols: Ints) -> Ints:
-        """The k-step, counted from the task's first, in which tasks of the need first read each of these columns of
-        producer tiles."""
-        steps: Ints = np.maximum(cols * self.tile_columns // self.step_columns - self.first_step[need], 0)
-        return steps
+    def columns(self, need: int) -> Ints:
+        """The producer's tile columns that the need's tasks read, ascending."""
+        return np.flatnonzero(self.first_reads[need] >= 0)
 
 
-def part_steps(num_steps: int, part: int, num_parts: int) -> tuple[int, int]:
-    """The k-steps [begin, end) of one part: parts differ by one step at most, and none is empty if there are enough."""
-    return num_steps * part // num_parts, num_steps * (part + 1) // num_parts
+def part_steps(num_steps: int, part: int, num_parts: int, *, strided: bool = False) -> range:
+    """The k-steps of one part, of all that a tile has: parts differ by one step at most, and none is empty if there are
+    enough."""
+    if strided:
+        return range(part, num_steps, num_parts)
+    return range(num_steps * part // num_parts, num_steps * (part + 1) // num_parts)
 
 
 @lru_cache(maxsize=1024)
-def column_needs(k: int, tile_k: int, num_parts: int, producer_n: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """First and one past the last column of producer tiles, `producer_n` wide, that each need reads, its first k-step,
-    and how many it has: see `Edges`."""
+def _first_reads(k: int, tile_k: int, num_parts: int, producer_n: int, strided: bool) -> Ints:
+    """`Edges.first_reads` of producer tiles that are `producer_n` wide."""
     all_steps = -(-k // tile_k)
-    steps = [part_steps(all_steps, part, num_parts) for part in range(num_parts)] if num_parts > 1 else []
-    begin, end = np.array([*steps, (0, all_steps)], dtype=np.int64).T
-    needs = begin * tile_k // producer_n, -(-np.minimum(end * tile_k, k) // producer_n), begin, end - begin
-    for array in needs:
-        array.setflags(write=False)
-    return needs
+    parts = range(num_parts if num_parts > 1 else 0)
+    needs = [*(part_steps(all_steps, part, num_parts, strided=strided) for part in parts), range(all_steps)]
+    words = np.array([(steps.start, steps.step, len(steps)) for steps in needs], dtype=np.int64)
+    begin, stride, count = words.T[..., None]
+    column = np.arange(-(-k // producer_n), dtype=np.int64)
+    lowest, highest = column * producer_n // tile_k, (np.minimum((column + 1) * producer_n, k) - 1) // tile_k
+    number = np.maximum(0, -((begin - lowest) // stride))  # of the need's first k-step that is not below `lowest`
+    reads: Ints = np.where((number < count) & (begin + number * stride <= highest), number, -1)
+    reads.setflags(write=False)
+    return reads
 
 
 @lru_cache(maxsize=256)
@@ -135,6 +137,8 @@ class TileGraph:
     tiling: Tiling
     #: Ops of this launch, ascending: all of them for a fused launch.
     op_indices: tuple[int, ...]
+    #: Whether part p of P takes the k-steps p, p + P, ... of its tile; else a share in a row. A plan says it.
+    strided_parts: bool = False
 
     @property
     def tile_ms(self) -> tuple[int, ...]:
@@ -156,24 +160,21 @@ class TileGraph:
         edges = []
         for edge in row_edges(self.workload, self.tile_ms, self.op_indices):
             reader, tiles = edge.consumer, self.tiling.tiles
-            first_col, last_col, first_step, num_steps = column_needs(
-                self.workload.ops[reader].k, tiles[reader].k, self.num_parts(reader), tiles[edge.producer].n
+            reads = _first_reads(
+                self.workload.ops[reader].k,
+                tiles[reader].k,
+                self.num_parts(reader),
+                tiles[edge.producer].n,
+                self.strided_parts,
             )
             edges.append(
-                Edges(
-                    producer=edge.producer,
-                    consumer=reader,
-                    first=edge.first,
-                    last=edge.last,
-                    first_col=first_col,
-                    last_col=last_col,
-                    first_step=first_step,
-                    num_steps=num_steps,
-                    step_columns=tiles[reader].k,
-                    tile_columns=tiles[edge.producer].n,
-                )
+                Edges(producer=edge.producer, consumer=reader, first=edge.first, last=edge.last, first_reads=reads)
             )
         return tuple(edges)
+
+    def with_parts(self, *, strided: bool) -> TileGraph:
+        """The same tiles, whose parts take their k-steps so."""
+        return self if strided == self.strided_parts else replace(self, strided_parts=strided)
 
     def num_parts(self, op_index: int) -> int:
         """Parts of a tile of the op; 1 where it is not split."""
@@ -194,7 +195,7 @@ class TileGraph:
         """Producer task -> consumer task edges before aggregation."""
         return sum(
             int((edge.last - edge.first).sum())
-            * int((edge.last_col - edge.first_col)[: self.num_parts(edge.consumer)].sum())
+            * int((edge.first_reads[: self.num_parts(edge.consumer)] >= 0).sum())
             * self.num_parts(edge.producer)
             * self.grids[edge.consumer][1]
             for edge in self.edges
@@ -220,36 +221,30 @@ class TileGraph:
             col_end=min((tile_n + 1) * tile.n, op.n),
         )
 
-    def steps(self, op_index: int, part: int = 0, num_parts: int = 1) -> tuple[int, int]:
-        """The k-steps [begin, end) of a tile of the op, or of one of its parts."""
+    def steps(self, op_index: int, part: int = 0, num_parts: int = 1) -> range:
+        """The k-steps of a tile of the op, or of one of its parts, of all that the op's tiles have."""
         all_steps = -(-self.workload.ops[op_index].k // self.tiling.tiles[op_index].k)
-        return part_steps(all_steps, part, num_parts)
+        return part_steps(all_steps, part, num_parts, strided=self.strided_parts)
 
     def num_steps(self, tasks: npt.NDArray[np.int32]) -> Ints:
         """[tasks] k-steps of each, by its words as a plan has them: its op, its part, and the parts of its tile."""
         counts = np.zeros(len(tasks), dtype=np.int64)
         for op in self.op_indices:
             mine = np.flatnonzero(tasks[:, 0] == op)
-            all_steps = self.steps(op)[1]
+            all_steps = len(self.steps(op))
             part, num_parts = tasks[mine, 6].astype(np.int64), np.maximum(tasks[mine, 7], 1)
-            counts[mine] = all_steps * (part + 1) // num_parts - all_steps * part // num_parts
+            if self.strided_parts:
+                counts[mine] = -((part - all_steps) // num_parts)
+            else:
+                counts[mine] = all_steps * (part + 1) // num_parts - all_steps * part // num_parts
         return counts
 
-    def reads(
-        self,
-        op_index: int,
-        tile_m: int,
-        tile_n: int,
-        part: int = 0,
-        num_parts: int = 1,
-        steps: tuple[int, int] | None = None,
-    ) -> tuple[Region, ...]:
-        """The regions of A [m, k] and of the weights [n, k] that a tile, or one of its parts, or some k-steps [begin,
-        end) of the tile, reads: of gate and up where it is gated; and of the residual [m, n], where there is one."""
+    def reads(self, op_index: int, tile_m: int, tile_n: int, step: int | None = None) -> tuple[Region, ...]:
+        """The regions of A [m, k] and of the weights [n, k] that a tile, or one of its k-steps, reads: of gate and up
+        where it is gated; and of the residual [m, n], where there is one."""
         op, out = self.workload.ops[op_index], self.writes(op_index, tile_m, tile_n)
         depth = self.tiling.tiles[op_index].k
-        begin, end = (depth * step for step in steps or self.steps(op_index, part, num_parts))
-        end = min(end, op.k)
+        begin, end = (0, op.k) if step is None else (depth * step, min(depth * (step + 1), op.k))
         rows = Region(tensor=op.source, row_begin=out.row_begin, row_end=out.row_end, col_begin=begin, col_end=end)
         weights = tuple(
             Region(

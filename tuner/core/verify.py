@@ -14,7 +14,7 @@ from tuner.core.liveness import check_epochs, check_liveness, task_name
 from tuner.core.plan import Plan, Words
 from tuner.core.safety import check_safety
 from tuner.core.streams import joined
-from tuner.core.tiles import TileGraph, tile_graph
+from tuner.core.tiles import TileGraph
 from tuner.errors import CoverageError, LivenessError, ResourceError
 
 #: Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
@@ -90,7 +90,7 @@ class VerifiedPlan:
 
 
 def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> VerifiedPlan:
-    """Proves the plan's words against the tile graph and the GPU.
+    """Proves the plan's words against the tile graph and the GPU. Which k-steps a part takes is told by the words, too.
 
     Raises:
         PlanError: the words are no plan.
@@ -101,6 +101,7 @@ def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> Veri
         SafetyError: a read can precede its write.
     """
     judged = Plan.from_words(plan.words)
+    graph = graph.with_parts(strided=judged.strided_parts)
     check_coverage(judged, graph)
     check_resources(judged, resources, gpu)
     check_epochs(judged, graph)
@@ -122,6 +123,7 @@ def verify_parts(
     """
     parts = Plan.from_words(first.words), Plan.from_words(second.words)
     both = joined(*parts)
+    graph = graph.with_parts(strided=both.strided_parts)
     check_coverage(both, graph)
     waiting = np.flatnonzero(both.tasks[: parts[0].num_tasks, 4] > both.tasks[: parts[0].num_tasks, 3])
     if waiting.size:
@@ -136,7 +138,7 @@ def verify_parts(
     check_epochs(both, graph)
     check_liveness(both, graph)
     check_safety(both, graph)
-    graphs = (tile_graph(graph.workload, graph.tiling, (op,)) for op in graph.op_indices)
+    graphs = (replace(graph, op_indices=(op,)) for op in graph.op_indices)
     one, other = (
         VerifiedPlan(plan=part, graph=own, resources=resources, gpu=gpu, token=_TOKEN, is_part=True)
         for part, own in zip(parts, graphs, strict=True)

@@ -13,6 +13,7 @@ from tuner.core.schedule import (
     Raster,
     RasterKind,
     Schedule,
+    SplitOrder,
     Tiling,
     WaitPosition,
     Warpgroups,
@@ -67,12 +68,14 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     left = f", {ordering.reserved_sms} SMs left free" if ordering.reserved_sms else ""
     share = "begin with" if ordering.assignment is Assignment.STEALING else "run only"
     part = f", of which {ordering.partition} eighths {share} {names[0]}" if ordering.partition else ""
+    strided = ordering.split_order is SplitOrder.STRIDED
+    steps = ", the parts of a tile take its k-steps in turn" if strided else ""
     sweep = ", all tiles' first parts before any second one" if ordering.part_major else ""
     words = [
         f"Tiles: {tiles}.",
         f"Engine: {_engine(tiling)}.",
         f"Walk: {walks}.",
-        f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ctas} per SM{left}{part}{sweep}.",
+        f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ctas} per SM{left}{part}{sweep}{steps}.",
     ]
     signals = _SIGNALS[ordering.granularity].format(ordering.sync_width)
     if ordering.wait_position is WaitPosition.SLICE:

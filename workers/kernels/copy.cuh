@@ -47,8 +47,9 @@ struct TileCopy {
         first(Layout::offset(row(), column() / 8) + column() % 8 * 2),
         rows_left(num_rows - row0 - row()) {}
 
-  // Requests the stage that starts at column `k0` into `tile`; call once per stage, in order.
-  __device__ __forceinline__ void copy(u32 tile, int k0, int k) {
+  // Requests the stage that starts at column `k0` into `tile`; call once per stage, in order. The next one starts
+  // `stride_k` columns further.
+  __device__ __forceinline__ void copy(u32 tile, int k0, int stride_k, int k) {
     const int rows_valid = k0 + column() < k ? rows_left : 0;
     const u16* from = source;
 #pragma unroll(kBytes == 16 ? kRounds : 1)
@@ -60,7 +61,7 @@ struct TileCopy {
       copy_one(tile + target, from, below < rows_valid);
       from += kRowsPerRound * k;  // 32-bit product: a matrix has at most 2^31 - 1 elements
     }
-    source += kTileK;
+    source += stride_k;
   }
 
   __device__ __forceinline__ static void copy_one(u32 target, const u16* from, bool valid) {

@@ -22,21 +22,25 @@
 
 constexpr int kLineElements = 64;  // of an L2 line of 128 bytes
 
-// The columns of the ring's first filling, of all rows that the task reads: of a gate and an up projection, both.
+// The columns of the ring's first filling, of all rows that the task reads: of a gate and an up projection, both. Steps in
+// a row are one run of columns; of others each is a run of its own.
 template <int kOp>
-__device__ void prefetch_weights(const OpArgs& op, int tile_n, int part, int num_parts) {
+__device__ void prefetch_weights(const LaunchArgs& args, int tile_n, int part, int num_parts) {
   constexpr OpConfig kConfig = kOps[kOp];
+  const OpArgs& op = args.ops[kOp];
   const int row0 = tile_n * kConfig.tile_n;
-  const Steps steps = steps_of<kOp>(op, part, num_parts);
-  const int first_k = steps.first * kConfig.tile_k;
+  const Steps steps = steps_of<kOp>(args, part, num_parts);
+  const int num_steps = min(kNumStages - 1, steps.count), first_k = steps.first * kConfig.tile_k;
   const int num_rows = min(kConfig.tile_n, op.n - row0);
-  const int num_columns = min(min(kNumStages - 1, steps.count) * kConfig.tile_k, op.k - first_k);
-  const int num_lines = (num_columns + kLineElements - 1) / kLineElements;
+  const int num_runs = steps.stride == 1 ? 1 : num_steps;
+  const int run_lines = ((steps.stride == 1 ? num_steps : 1) * kConfig.tile_k + kLineElements - 1) / kLineElements;
+  const int num_lines = num_runs * run_lines;
 #pragma unroll 1
   for (int i = threadIdx.x; i < (kConfig.gated ? 2 : 1) * num_rows * num_lines; i += kNumThreads) {
-    const int below = i / num_lines, column = first_k + i % num_lines * kLineElements;
+    const int below = i / num_lines, line = i % num_lines, run = kConfig.num_parts > 1 ? line / run_lines : 0;
+    const int column = first_k + run * steps.stride * kConfig.tile_k + (line - run * run_lines) * kLineElements;
     const int row = row0 + (below < num_rows ? below : op.n + below - num_rows);
-    prefetch_l2(op.w + static_cast<long long>(row) * op.k + column);
+    if (column < op.k) prefetch_l2(op.w + static_cast<long long>(row) * op.k + column);
   }
 }
 
@@ -44,7 +48,7 @@ template <int kOp = 0>
 __device__ void prefetch_weights_of(const LaunchArgs& args, int op, int tile_n, int part, int num_parts) {
   if constexpr (kOp < kNumOps) {
     if (op == kOp) {
-      prefetch_weights<kOp>(args.ops[kOp], tile_n, part, num_parts);
+      prefetch_weights<kOp>(args, tile_n, part, num_parts);
     } else {
       prefetch_weights_of<kOp + 1>(args, op, tile_n, part, num_parts);
     }

@@ -11,7 +11,8 @@ struct PlanHeader {
   int magic, version, num_tasks, num_signals, num_ctas, assignment, queue_offset, task_offset, wait_offset, num_waits;
   int num_first_tasks, num_first_ctas;  // with stealing: of the first list; else 0
   int held_stages;                      // of weights: not requested before a task's first waits are over
-  int zero[3];
+  int strided_parts;                    // 1: part p of P takes the k-steps p, p + P, ... of its tile; 0: a share in a row
+  int zero[2];
 };
 static_assert(sizeof(PlanHeader) == 64, "the plan's header is 16 words");
 
@@ -53,20 +54,6 @@ struct OpArgs {
 };
 static_assert(sizeof(OpArgs) == 64, "the host lays OpArgs out in 64 bytes");
 
-// The k-steps of a task: all, or those of its part.
-struct Steps {
-  int first, count;
-};
-
-template <int kOp>
-__device__ __forceinline__ Steps steps_of(const OpArgs& op, int part, int num_parts) {
-  const int all = (op.k + kOps[kOp].tile_k - 1) / kOps[kOp].tile_k;
-  if constexpr (kOps[kOp].num_parts > 1) {
-    if (num_parts > 0) return {all * part / num_parts, all * (part + 1) / num_parts - all * part / num_parts};
-  }
-  return {0, all};
-}
-
 // Who gave up waiting, for what: written once per abort, by the first.
 struct AbortRecord {
   u32 raised;
@@ -102,3 +89,23 @@ struct LaunchArgs {
   PlanHeader plan;
   OpArgs ops[kNumOps];
 };
+
+// The k-steps of a task, of all that its tile has: `count` of them from `first` on, each `stride` behind the one before.
+struct Steps {
+  int first, stride, count;
+
+  __device__ __forceinline__ int operator[](int step) const { return first + step * stride; }
+};
+
+template <int kOp>
+__device__ __forceinline__ Steps steps_of(const LaunchArgs& args, int part, int num_parts) {
+  constexpr int kParts = kOps[kOp].num_parts;  // what num_parts is, or 0
+  const int all = (args.ops[kOp].k + kOps[kOp].tile_k - 1) / kOps[kOp].tile_k;
+  if constexpr (kParts > 1) {
+    if (num_parts > 0) {
+      if (args.plan.strided_parts != 0) return {part, kParts, (all - part + kParts - 1) / kParts};
+      return {all * part / kParts, 1, all * (part + 1) / kParts - all * part / kParts};
+    }
+  }
+  return {0, 1, all};
+}

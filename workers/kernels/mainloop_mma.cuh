@@ -72,9 +72,9 @@ struct MmaTile {
         : w(op.w, task.tile_n * kTileN, op.n, op.k, first_k),
           up(kGated ? op.w + static_cast<long long>(op.n) * op.k : op.w, task.tile_n * kTileN, op.n, op.k, first_k) {}
 
-    __device__ __forceinline__ void copy(u32 stage, int k0, int k) {
-      w.copy(stage + kWOffset, k0, k);
-      if constexpr (kGated) up.copy(stage + kUpOffset, k0, k);
+    __device__ __forceinline__ void copy(u32 stage, int k0, int stride_k, int k) {
+      w.copy(stage + kWOffset, k0, stride_k, k);
+      if constexpr (kGated) up.copy(stage + kUpOffset, k0, stride_k, k);
     }
   };
 
@@ -145,14 +145,15 @@ struct MmaTile {
     const OpArgs& op = args.ops[task.op];
     const bool waits = task.wait_begin != task.wait_end;
     if (threadIdx.x == 0 && !waits) trace_stamp(args, scheduler.next, kReady);
-    const Steps steps = steps_of<kOp>(op, task.part, task.num_parts);
-    const int num_steps = steps.count, first_k = steps.first * kTileK;
+    const Steps steps = steps_of<kOp>(args, task.part, task.num_parts);
+    const int num_steps = steps.count, first_k = steps.first * kTileK, stride_k = steps.stride * kTileK;
     TileCopy<kTileM, kTileK, kConfig.copy_bytes, kConfig.input_hint> copy_a(op.a, task.tile_m * kTileM, op.m, op.k, first_k);
     WeightCopy copy_w(op, task, first_k);
 
     const int num_ahead = min(num_steps, waits ? kNumStages - 1 - args.plan.held_stages : kNumStages - 1);
 #pragma unroll 1
-    for (int step = 0; step < num_ahead; ++step) copy_w.copy(ring + step * kStageBytes, first_k + step * kTileK, op.k);
+    for (int step = 0; step < num_ahead; ++step)
+      copy_w.copy(ring + step * kStageBytes, first_k + step * stride_k, stride_k, op.k);
     if (!wait_for(args, task, scheduler.next, scheduler.epoch, kNumStages - 1, true, pending)) {
       cp_async_wait<0>();
       return false;
@@ -160,8 +161,8 @@ struct MmaTile {
     if (threadIdx.x == 0 && waits) trace_stamp(args, scheduler.next, kReady);
     for (int step = 0; step < kNumStages - 1; ++step) {
       if (step < num_steps) {
-        if (step >= num_ahead) copy_w.copy(ring + step * kStageBytes, first_k + step * kTileK, op.k);
-        copy_a.copy(ring + step * kStageBytes, first_k + step * kTileK, op.k);
+        if (step >= num_ahead) copy_w.copy(ring + step * kStageBytes, first_k + step * stride_k, stride_k, op.k);
+        copy_a.copy(ring + step * kStageBytes, first_k + step * stride_k, stride_k, op.k);
       }
       cp_async_commit();
     }
@@ -197,8 +198,8 @@ struct MmaTile {
         }
         if (slice == 0) {
           if (ahead < num_steps) {
-            copy_a.copy(write_stage, first_k + ahead * kTileK, op.k);
-            copy_w.copy(write_stage, first_k + ahead * kTileK, op.k);
+            copy_a.copy(write_stage, first_k + ahead * stride_k, stride_k, op.k);
+            copy_w.copy(write_stage, first_k + ahead * stride_k, stride_k, op.k);
           }
           cp_async_commit();
           write_stage += kStageBytes;

@@ -167,22 +167,22 @@ struct SimtTile {
     const OpArgs& op = args.ops[task.op];
     const bool waits = task.wait_begin != task.wait_end;
     if (threadIdx.x == 0 && !waits) trace_stamp(args, scheduler.next, kReady);
-    const Steps steps = steps_of<kOp>(op, task.part, task.num_parts);
-    const int num_steps = steps.count, first_k = steps.first * kTileK;
+    const Steps steps = steps_of<kOp>(args, task.part, task.num_parts);
+    const int num_steps = steps.count, first_k = steps.first * kTileK, stride_k = steps.stride * kTileK;
     const u32 mine = ring + threadIdx.x * kChunkBytes;
     sums = ring + kNumStages * kStageBytes;
 
     const int num_ahead = min(num_steps, waits ? kNumStages - 1 - args.plan.held_stages : kNumStages - 1);
 #pragma unroll 1
-    for (int step = 0; step < num_ahead; ++step) copy_weights(mine + step * kStageBytes, op, task, first_k + step * kTileK);
+    for (int step = 0; step < num_ahead; ++step) copy_weights(mine + step * kStageBytes, op, task, first_k + step * stride_k);
     PendingWaits pending = all_waits(task);
     bool ok = !waits || wait_before(args, task, scheduler.next, scheduler.epoch, kNumStages - 2, pending);
     if (threadIdx.x == 0 && waits) trace_stamp(args, scheduler.next, kReady);
 #pragma unroll 1
     for (int step = 0; step < kNumStages - 1; ++step) {
       if (step < num_steps) {
-        if (step >= num_ahead) copy_weights(mine + step * kStageBytes, op, task, first_k + step * kTileK);
-        copy_inputs(mine + step * kStageBytes, op, task, first_k + step * kTileK);
+        if (step >= num_ahead) copy_weights(mine + step * kStageBytes, op, task, first_k + step * stride_k);
+        copy_inputs(mine + step * kStageBytes, op, task, first_k + step * stride_k);
       }
       cp_async_commit();
     }
@@ -201,9 +201,9 @@ struct SimtTile {
       }
       const int ahead = step + kNumStages - 1;
       if (ahead < num_steps) {
-        copy_weights(write_stage, op, task, first_k + ahead * kTileK);
+        copy_weights(write_stage, op, task, first_k + ahead * stride_k);
         if (pending.step <= ahead) ok &= wait_before(args, task, scheduler.next, scheduler.epoch, ahead, pending);
-        copy_inputs(write_stage, op, task, first_k + ahead * kTileK);
+        copy_inputs(write_stage, op, task, first_k + ahead * stride_k);
       }
       cp_async_commit();
       write_stage += kStageBytes;
