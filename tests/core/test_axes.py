@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Hashable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from tuner.core.legality import estimated_resources
 from tuner.core.offers_ordering import DEALS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.order import make_plan
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import InterleaveKind, Ordering, Raster, RasterKind, Schedule, Tiling, WaitPosition
+from tuner.core.schedule import InterleaveKind, Ordering, Raster, RasterKind, Schedule, SplitOrder, Tiling, WaitPosition
 from tuner.core.simulate import simulate
 from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
@@ -28,11 +29,14 @@ from tuner.core.workload import Workload, ffn_pair, independent_pair
 PAIR = ffn_pair(m=320, d_in=32, d_hidden=18 * 32, d_out=12 * 32)
 BESIDE = independent_pair((320, 18 * 32, 32), (160, 9 * 32, 64))
 CHAIN = chain_of_three(96, (32, 160, 96, 128))
+#: The one whose tiles are split.
+PARTS = ffn_pair(m=80, d_in=96, d_hidden=10 * 32, d_out=64)
 GPU = small_gpu(17)
 
 
 def tiles_of(workload: Workload) -> Tiling:
-    return tiling(*((16, 32) for _ in workload.ops))
+    split = (2, 3) if workload is PARTS else ()
+    return tiling(*((16, 32) for _ in workload.ops), split=split)
 
 
 def axes(ordering: Ordering) -> tuple[Hashable, ...]:
@@ -42,6 +46,7 @@ def axes(ordering: Ordering) -> tuple[Hashable, ...]:
         ordering.interleave,
         (ordering.granularity, ordering.sync_width),
         ordering.wait_position,
+        (ordering.split_order, ordering.part_major),
         ordering.run_ahead,
         (ordering.assignment, ordering.partition),
         (ordering.ctas_per_sm, ordering.reserved_sms),
@@ -54,7 +59,7 @@ def covering(workload: Workload) -> list[Ordering]:
     return covering_sample([legal[legal.draw(rng)] for _ in range(6000)], axes)
 
 
-@pytest.mark.parametrize("workload", [PAIR, BESIDE, CHAIN], ids=Workload.describe)
+@pytest.mark.parametrize("workload", [PAIR, BESIDE, CHAIN, PARTS], ids=Workload.describe)
 def test_every_pair_of_values_is_proven_and_computes_the_product(workload: Workload) -> None:
     tensors = random_tensors(workload, 0)
     wanted = plain_product(workload, tensors)
@@ -70,9 +75,16 @@ def test_every_pair_of_values_is_proven_and_computes_the_product(workload: Workl
 
 def test_every_offered_value_is_legal_somewhere() -> None:
     seen: set[Hashable] = set()
-    for workload in (PAIR, BESIDE):
+    for workload in (PAIR, BESIDE, PARTS):
         seen.update(value for ordering in covering(workload) for value in axes(ordering))
-    assert {*RASTERS, *SYNCS, *DEALS, *WaitPosition, *RUN_AHEADS[:2]} - seen == set()
+    assert {
+        *RASTERS,
+        *SYNCS,
+        *DEALS,
+        *WaitPosition,
+        *product(SplitOrder, (False, True)),
+        *RUN_AHEADS[:2],
+    } - seen == set()
     assert set(INTERLEAVES) - seen == set()
 
 

@@ -16,7 +16,17 @@ from tuner.core.legality import check_schedule
 from tuner.core.offers_ordering import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.order import make_plan
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Engine, Granularity, InterleaveKind, Ordering, Schedule, Tile, Tiling, WaitPosition
+from tuner.core.schedule import (
+    Engine,
+    Granularity,
+    InterleaveKind,
+    Ordering,
+    Schedule,
+    SplitOrder,
+    Tile,
+    Tiling,
+    WaitPosition,
+)
 from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
 from tuner.core.workload import Workload, ffn_pair, independent_pair
@@ -182,11 +192,30 @@ def differences(a: Schedule, b: Schedule) -> set[str]:
         axes[f"raster{op}"] = a.ordering.rasters[op] != b.ordering.rasters[op]
     for field in ("num_stages", "num_warps", "weight_hint", "intermediate_hint"):
         axes[field] = getattr(a.tiling, field) != getattr(b.tiling, field)
-    for field in ("interleave", "ctas_per_sm", "reserved_sms", "part_major", "wait_position", "run_ahead"):
+    of_ordering = ("interleave", "ctas_per_sm", "reserved_sms", "part_major", "wait_position", "run_ahead")
+    for field in (*of_ordering, "split_order"):
         axes[field] = getattr(a.ordering, field) != getattr(b.ordering, field)
     for first, second in (("granularity", "sync_width"), ("assignment", "partition")):
         axes[first] = any(getattr(a.ordering, field) != getattr(b.ordering, field) for field in (first, second))
     return {axis for axis, differs in axes.items() if differs}
+
+
+def test_strided_parts_are_offered_where_they_wait_by_slice() -> None:
+    space = Space(LLAMA, H200)
+    split = next(chosen for chosen in space.tilings if chosen.engine is Engine.WGMMA and chosen.num_parts(1) == 4)
+    whole = next(chosen for chosen in space.tilings if not chosen.split_k)
+
+    def offered(tiles: Tiling) -> set[tuple[SplitOrder, WaitPosition]]:
+        rng, orders = random.Random(0), space.orderings(tiles)
+        drawn = (orders[orders.draw(rng)] for _ in range(300))
+        return {(order.split_order, order.wait_position) for order in drawn}
+
+    assert {order for order, _ in offered(whole)} == {SplitOrder.CONTIGUOUS}
+    assert offered(split) == {
+        (SplitOrder.CONTIGUOUS, WaitPosition.TASK),
+        (SplitOrder.CONTIGUOUS, WaitPosition.SLICE),
+        (SplitOrder.STRIDED, WaitPosition.SLICE),
+    }
 
 
 def test_neighbours_are_the_legal_schedules_that_differ_in_one_axis() -> None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import overload
 
-from tuner.core.schedule import Assignment, Granularity, Interleave, Ordering, Raster, WaitPosition
+from tuner.core.schedule import Assignment, Granularity, Interleave, Ordering, Raster, SplitOrder, WaitPosition
 
 #: Share of the draws that take the plainest run-ahead, whatever else they are.
 PLAIN_RUN_AHEADS = 0.85
-#: (granularity, sync width, wait position).
-Sync = tuple[Granularity, int, WaitPosition]
+#: (granularity, sync width, wait position, split order).
+Sync = tuple[Granularity, int, WaitPosition, SplitOrder]
 #: (assignment, eighths of a partition, CTAs per SM, reserved SMs).
 Deal = tuple[Assignment, int, int, int]
 
@@ -33,7 +33,7 @@ class Choices:
     """Legal values per axis of the orderings that share an interleave; any combination is legal."""
 
     merge: Merge
-    #: Those of the merge, with every legal wait position.
+    #: Those of the merge, with every legal wait position; strided parts where they wait by slice.
     syncs: tuple[Sync, ...]
     #: Percent; the plainest first.
     run_aheads: tuple[int, ...]
@@ -52,7 +52,7 @@ class Choices:
             index, digit = divmod(index, size)
             digits.append(digit)
         run_ahead, *rasters, sync, deal, sweep = reversed(digits)
-        granularity, sync_width, wait_position = self.syncs[sync]
+        granularity, sync_width, wait_position, split_order = self.syncs[sync]
         assignment, partition, ctas_per_sm, reserved_sms = self.deals[deal]
         return Ordering(
             rasters=tuple(values[digit] for values, digit in zip(self.merge.rasters, rasters, strict=True)),
@@ -65,6 +65,7 @@ class Choices:
             reserved_sms=reserved_sms,
             part_major=self.sweeps[sweep],
             wait_position=wait_position,
+            split_order=split_order,
             run_ahead=self.run_aheads[run_ahead],
         )
 

@@ -20,6 +20,7 @@ from tuner.core.axes import (
     position_problem,
     raster_problem,
     run_ahead_problem,
+    split_order_problem,
     sync_problem,
 )
 from tuner.core.engine_mma import STAGE_DEPTHS
@@ -45,6 +46,7 @@ from tuner.core.schedule import (
     Ordering,
     Raster,
     Schedule,
+    SplitOrder,
     Tile,
     Tiling,
     WaitPosition,
@@ -166,7 +168,7 @@ class Space:
         whole = self._deals[key]
         plain = tuple(deal for deal in whole if not deal[1])
         run_aheads = tuple(value for value in self.run_aheads if run_ahead_problem(graph, value) is None)
-        slices = self._sliced_syncs(graph)
+        slices = {order: self._sliced_syncs(graph, order) for order in SplitOrder}
         choices = []
         for merge in self._merges_of(graph):
             is_plain = part_order_problem(graph, merge.interleave) is not None
@@ -174,8 +176,13 @@ class Space:
                 Choices(
                     merge=merge,
                     syncs=(
-                        *((*sync, WaitPosition.TASK) for sync in merge.syncs),
-                        *((*sync, WaitPosition.SLICE) for sync in merge.syncs if sync in slices),
+                        *((*sync, WaitPosition.TASK, SplitOrder.CONTIGUOUS) for sync in merge.syncs),
+                        *(
+                            (*sync, WaitPosition.SLICE, order)
+                            for order in SplitOrder
+                            for sync in merge.syncs
+                            if sync in slices[order]
+                        ),
                     ),
                     run_aheads=run_aheads,
                     deals=whole if merge.interleave == Interleave() else plain,
@@ -212,12 +219,14 @@ class Space:
             self._merges[key] = tuple(merges)
         return self._merges[key]
 
-    def _sliced_syncs(self, graph: TileGraph) -> frozenset[tuple[Granularity, int]]:
-        """The signals that a task with these tiles can wait for slice by slice."""
+    def _sliced_syncs(self, graph: TileGraph, order: SplitOrder) -> frozenset[tuple[Granularity, int]]:
+        """The signals that a task with these tiles, whose parts take their k-steps so, can wait for slice by slice."""
         tiling = graph.tiling
-        key = tuple((tile.n, tile.k, tiling.num_parts(op)) for op, tile in enumerate(tiling.tiles))
+        key = (order, *((tile.n, tile.k, tiling.num_parts(op)) for op, tile in enumerate(tiling.tiles)))
         if key not in self._slices:
-            legal = (sync for sync in SYNCS if position_problem(graph, *sync, WaitPosition.SLICE) is None)
+            ordered = graph.with_parts(strided=order is SplitOrder.STRIDED)
+            syncs = SYNCS if split_order_problem(graph, order) is None else ()
+            legal = (sync for sync in syncs if position_problem(ordered, *sync, WaitPosition.SLICE) is None)
             self._slices[key] = frozenset(legal)
         return self._slices[key]
 
@@ -312,6 +321,7 @@ class Space:
         yield from (replace(ordering, wait_position=position) for position in WaitPosition)
         yield from (replace(ordering, run_ahead=percent) for percent in self.run_aheads)
         yield replace(ordering, part_major=not ordering.part_major)
+        yield from (replace(ordering, split_order=order) for order in SplitOrder)
         yield from (replace(ordering, assignment=assignment, partition=part) for assignment, part in DEALS)
         ctas, reserved = zip(*self.grids(tile_graph(self.workload, schedule.tiling)), strict=True)
         yield from (replace(ordering, ctas_per_sm=value) for value in sorted(set(ctas)))

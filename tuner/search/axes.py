@@ -21,6 +21,7 @@ from tuner.core.schedule import (
     Raster,
     RasterKind,
     Schedule,
+    SplitOrder,
     Tile,
     Tiling,
     WaitPosition,
@@ -62,6 +63,7 @@ def distributions(num_ops: int) -> dict[str, BaseDistribution]:
         "sync_width": IntDistribution(1, 2**31),
         "partition": IntDistribution(0, 7),
         "part_major": CategoricalDistribution([False, True]),
+        "split_order": _choices(SplitOrder),
     }
     for op in range(num_ops):
         axes |= {f"tile_{axis}_{op}": IntDistribution(1, 4096) for axis in "mnk"}
@@ -98,6 +100,7 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
         "sync_width": ordering.sync_width,
         "partition": ordering.partition,
         "part_major": ordering.part_major,
+        "split_order": str(ordering.split_order),
     }
     for op, (tile, raster) in enumerate(zip(tiling.tiles, ordering.rasters, strict=True)):
         params |= {f"tile_m_{op}": tile.m, f"tile_n_{op}": tile.n, f"tile_k_{op}": tile.k}
@@ -145,6 +148,7 @@ def from_params(params: dict[str, Any]) -> Schedule:
             sync_width=params["sync_width"],
             partition=params["partition"],
             part_major=params["part_major"],
+            split_order=SplitOrder(params["split_order"]),
         ),
     )
 
@@ -179,7 +183,7 @@ def ordering_features(ordering: Ordering) -> list[float]:
     features += [0.5 * (ordering.wait_position is WaitPosition.SLICE), ordering.run_ahead / 100]
     features += [float(ordering.assignment is kind) for kind in Assignment if kind is not Assignment.TICKET]
     features += [ordering.partition / 4, float(ordering.ctas_per_sm), math.log2(1 + ordering.reserved_sms)]
-    features.append(0.5 * ordering.part_major)
+    features += [0.5 * ordering.part_major, 0.5 * (ordering.split_order is SplitOrder.STRIDED)]
     for raster in ordering.rasters:
         features += [0.7 * (raster.kind is kind) for kind in RasterKind]
         features.append(0.3 * math.log2(raster.width))

@@ -13,17 +13,30 @@ from itertools import product
 
 from tuner.core import forecast
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Assignment, Engine, Granularity, Ordering, Raster, RasterKind, Schedule, Tiling
+from tuner.core.schedule import (
+    Assignment,
+    Engine,
+    Granularity,
+    Ordering,
+    Raster,
+    RasterKind,
+    Schedule,
+    SplitOrder,
+    Tiling,
+    WaitPosition,
+)
 from tuner.core.space import Space
-from tuner.core.tiles import tile_graph
+from tuner.core.tiles import TileGraph, tile_graph
 from tuner.errors import IllegalSchedule, PlanError
 
 #: Schedules that are forecast.
 NUM_FORECASTS = 96
 #: Of these, how many are tried.
 NUM_DRAWN = 6
-#: First guesses, at most: those, and before them a space's own.
-NUM_SEEDS = NUM_DRAWN + 7
+#: A space's own guesses that are tried before these, at most.
+NUM_GUESSES = 7
+#: First guesses, at most: those, and between them one with strided parts.
+NUM_SEEDS = NUM_GUESSES + 1 + NUM_DRAWN
 
 
 def forecast_us(space: Space, candidate: Candidate) -> float:
@@ -35,9 +48,12 @@ def forecast_us(space: Space, candidate: Candidate) -> float:
 
 
 def seed_schedules(space: Space, rng: random.Random) -> list[Schedule]:
-    """The space's own guesses, each in its best plain order; then the schedules of a draw with the shortest forecasts,
-    each of another tiling: the best one of each engine, and the next best of all."""
-    plain = [_by_forecast(space, _plain(space, tiling)) for tiling in space.guesses[: NUM_SEEDS - NUM_DRAWN]]
+    """The space's own guesses, each in its best plain order, and the best of them with strided parts; then the
+    schedules of a draw with the shortest forecasts, each of another tiling: the best one of each engine, and the next
+    best of all."""
+    guesses = space.guesses[:NUM_GUESSES]
+    plain = [_by_forecast(space, _plain(space, tiling)) for tiling in guesses]
+    strided = _by_forecast(space, (schedule for tiling in guesses for schedule in _strided(space, tiling)))
     by_tiling: dict[Tiling, Schedule] = {}
     for schedule in _by_forecast(space, space.sample(rng, NUM_FORECASTS)):
         by_tiling.setdefault(schedule.tiling, schedule)
@@ -45,7 +61,7 @@ def seed_schedules(space: Space, rng: random.Random) -> list[Schedule]:
     for tiling, schedule in by_tiling.items():
         by_engine.setdefault(tiling.engine, schedule)
     drawn = list(dict.fromkeys((*by_engine.values(), *by_tiling.values())))
-    return list(dict.fromkeys((*(first for first, *_ in plain), *drawn[:NUM_DRAWN])))
+    return list(dict.fromkeys((*(first for first, *_ in plain), *strided[:1], *drawn[:NUM_DRAWN])))
 
 
 def first_guesses(space: Space, seed: int) -> list[Schedule]:
@@ -68,7 +84,32 @@ def _plain(space: Space, tiling: Tiling) -> Iterator[Schedule]:
     for raster, deal, (ctas, reserved) in product((RasterKind.ROW, RasterKind.COLUMN), deals, grids):
         rasters = (Raster(kind=raster),) * len(tiling.tiles)
         ordering = Ordering(rasters=rasters, assignment=deal, ctas_per_sm=ctas, reserved_sms=reserved)
-        columns = max(graph.grids[edge.producer][1] for edge in graph.edges) if graph.edges else 1
-        by_part = replace(ordering, part_major=True, granularity=Granularity.CHUNK, sync_width=-(-columns // 4))
+        by_part = replace(ordering, part_major=True, granularity=Granularity.CHUNK, sync_width=_quarter(graph))
         if space.is_legal(schedule := Schedule(tiling=tiling, ordering=by_part if in_parts else ordering)):
             yield schedule
+
+
+def _strided(space: Space, tiling: Tiling) -> Iterator[Schedule]:
+    """Op after op along rows of tiles, by queue, on each grid; the parts of a tile walk along k together, each quarter
+    of the way behind a wait of its own. How soon a part can begin is less than a forecast tells apart, so one is
+    tried."""
+    graph = tile_graph(space.workload, tiling)
+    for ctas, reserved in space.grids(graph):
+        ordering = Ordering(
+            rasters=(Raster(),) * len(tiling.tiles),
+            assignment=Assignment.STATIC,
+            granularity=Granularity.CHUNK,
+            sync_width=_quarter(graph),
+            wait_position=WaitPosition.SLICE,
+            split_order=SplitOrder.STRIDED,
+            ctas_per_sm=ctas,
+            reserved_sms=reserved,
+        )
+        if space.is_legal(schedule := Schedule(tiling=tiling, ordering=ordering)):
+            yield schedule
+
+
+def _quarter(graph: TileGraph) -> int:
+    """Tiles in a quarter of the widest producer's row."""
+    columns = max(graph.grids[edge.producer][1] for edge in graph.edges) if graph.edges else 1
+    return -(-columns // 4)
