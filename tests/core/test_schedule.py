@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.cases import H200, orderings
+from tuner.core.engine_mma import warp_grid
 from tuner.core.schedule import (
     Engine,
     Granularity,
@@ -19,7 +20,6 @@ from tuner.core.schedule import (
     Schedule,
     Tile,
     Tiling,
-    warp_grid,
 )
 from tuner.core.space import Space
 from tuner.core.workload import ffn_pair

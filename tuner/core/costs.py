@@ -7,10 +7,11 @@ from functools import lru_cache
 
 import numpy as np
 
+from tuner.core.engine_mma import warp_grid
 from tuner.core.engine_wgmma import multiplied_rows, num_groups, tensor_share
 from tuner.core.gpu import Gpu
 from tuner.core.rates import EngineRates, Rates
-from tuner.core.schedule import Engine, Tile, Tiling, Warpgroups, warp_grid
+from tuner.core.schedule import Engine, Tile, Tiling, Warpgroups
 from tuner.core.split import SUM_BYTES, num_steps
 from tuner.core.tiles import Ints, TileGraph, product_tile, tile_graph
 from tuner.core.workload import ROW_SCALE_BYTES, Workload

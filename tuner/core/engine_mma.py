@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tuner.core.gpu import Gpu
-from tuner.core.schedule import Tile, Tiling, Warpgroups, warp_grid
+from tuner.core.schedule import Tile, Tiling, Warpgroups
 from tuner.core.tiles import product_tiles
 from tuner.core.verify import MAX_REGISTERS_PER_THREAD
 from tuner.core.workload import GemmOp, Workload
@@ -29,7 +29,25 @@ _RING_THAT_SPILLS = 6
 #: With stages of 32, whose main loop is the tightest, adding up the parts of a tile spilled beside more accumulators.
 _MOST_ACCUMULATORS_TO_ADD = 96
 
-_warp_grid = lru_cache(maxsize=4096)(warp_grid)
+#: Warp grids tried for a tile, in the order of preference, by number of warps: (warps along m, warps along n).
+_WARP_GRIDS = {4: ((1, 4), (2, 2), (4, 1)), 8: ((1, 8), (2, 4), (4, 2), (8, 1))}
+
+
+@lru_cache(maxsize=4096)
+def warp_grid(tile: Tile, num_warps: int, rows_per_column: int = 1) -> tuple[int, int] | None:
+    """Warps along m and n whose warp tile is legal and reads the fewest operand bytes, or None.
+
+    A warp tile is legal where its m is a multiple of 16, its n of 8 (the mma.sync.m16n8k16 fragment), and neither m nor
+    its rows of W, `rows_per_column` for each column, exceed 64 (128 fp32 accumulators a thread). Each warp loads its
+    rows of A and of W per k-step, so the squarest wins.
+    """
+    legal = []
+    for warps_m, warps_n in _WARP_GRIDS.get(num_warps, ()):
+        warp_m, warp_n = tile.m // warps_m, tile.n // warps_n * rows_per_column
+        whole = tile.m % (16 * warps_m) == 0 and tile.n % (8 * warps_n) == 0
+        if whole and warp_m <= 64 and warp_n <= 64:
+            legal.append((warp_m + warp_n, warps_m, warps_n))
+    return min(legal)[1:] if legal else None
 
 
 def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
@@ -64,7 +82,7 @@ def least_registers(workload: Workload, tiling: Tiling) -> int:
 
 def _fragment_registers(op: GemmOp, tile: Tile, num_warps: int) -> int:
     """Accumulators and double-buffered operand fragments of a thread."""
-    warps_m, warps_n = _warp_grid(tile, num_warps, op.rows_per_column) or (1, 1)
+    warps_m, warps_n = warp_grid(tile, num_warps, op.rows_per_column) or (1, 1)
     warp_m, warp_n = tile.m // warps_m, tile.n // warps_n * op.rows_per_column
     return warp_m * warp_n // 32 + 2 * (warp_m // 16 * 4 + warp_n // 8 * 2)
 
@@ -93,7 +111,7 @@ def _tile_problem(op: GemmOp, tile: Tile, num_warps: int) -> str | None:
         return f"tile {tile}: m and n must be positive multiples of 16, one mma.sync fragment"
     if tile.k not in STAGE_DEPTHS:
         return f"tile {tile}: k must be one of {', '.join(map(str, STAGE_DEPTHS))}, which the swizzle is made for"
-    if _warp_grid(tile, num_warps, op.rows_per_column) is None:
+    if warp_grid(tile, num_warps, op.rows_per_column) is None:
         widest = f"64 x {64 // op.rows_per_column}" + (", a gate and an up projection wide" if op.gated else "")
         return f"tile {tile}: no grid of {num_warps} warps gives warp tiles of 16 x 8 multiples up to {widest}"
     return None

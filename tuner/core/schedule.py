@@ -387,23 +387,3 @@ class Schedule:
         """16 hex digits that name this schedule."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-#: Warp grids tried for a tile, in the order of preference, by number of warps: (warps along m, warps along n).
-_WARP_GRIDS = {4: ((1, 4), (2, 2), (4, 1)), 8: ((1, 8), (2, 4), (4, 2), (8, 1))}
-
-
-def warp_grid(tile: Tile, num_warps: int, rows_per_column: int = 1) -> tuple[int, int] | None:
-    """Warps along m and n whose warp tile is legal and reads the fewest operand bytes, or None.
-
-    A warp tile is legal where its m is a multiple of 16, its n of 8 (the mma.sync.m16n8k16 fragment), and neither m nor
-    its rows of W, `rows_per_column` for each column, exceed 64 (128 fp32 accumulators a thread). Each warp loads its
-    rows of A and of W per k-step, so the squarest wins.
-    """
-    legal = []
-    for warps_m, warps_n in _WARP_GRIDS.get(num_warps, ()):
-        warp_m, warp_n = tile.m // warps_m, tile.n // warps_n * rows_per_column
-        whole = tile.m % (16 * warps_m) == 0 and tile.n % (8 * warps_n) == 0
-        if whole and warp_m <= 64 and warp_n <= 64:
-            legal.append((warp_m + warp_n, warps_m, warps_n))
-    return min(legal)[1:] if legal else None
