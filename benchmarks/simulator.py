@@ -44,7 +44,7 @@ MIN_ORDERS, MIN_SPREAD = 8, 3.0
 #: Plans that are larger are not fitted to: they take longest to simulate.
 MAX_FITTED_TASKS = 2000
 #: Steps of the fit to all; of a fit that leaves a pair out, behind the first, which all of these share.
-NUM_STEPS, NUM_LEFT_OUT_STEPS = 3, 1
+NUM_STEPS, NUM_LEFT_OUT_STEPS = 6, 1
 #: Targets.
 SPEARMAN_BAR, REGRET_BAR, DRAM_BAR = 0.85, 0.05, 0.15
 

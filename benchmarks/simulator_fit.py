@@ -35,12 +35,14 @@ HUBER = 0.15
 BYTES_WEIGHT = 0.5
 #: The most that a rate moves in one step.
 MAX_MOVE = 0.5
-#: Shares end at 1; that of the DRAM's rate at what was measured of one long read on an H200.
+#: Shares end at 1; that of the DRAM's rate at what was measured of one long read on an H200. The start of a launch ends
+#: at what the traces of the fastest schedules leave of their times there, lest it stand for what the tasks lose.
 MOST = {
     **dict.fromkeys(
         ("tensor_share", "smem_share", "port_share", "exposed_share", "l2_share", "l2_capacity_share"), 1.0
     ),
     "dram_share": 0.94,
+    "launch_us": 5.5,
 }
 
 
@@ -94,7 +96,7 @@ def to_vector(rates: Rates) -> Vector:
 
 
 def from_vector(vector: Vector) -> Rates:
-    """Inverse of `to_vector`; shares end at their most."""
+    """Inverse of `to_vector`; rates end at their most."""
     data: dict[str, Any] = {"mma": {}, "wgmma": {}}
     for name, value in zip(names(), np.exp(vector).tolist(), strict=True):
         *engine, rate = name.split(".")

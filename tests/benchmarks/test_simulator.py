@@ -116,13 +116,13 @@ def test_a_fit_is_shown_some_of_each_pair_most_of_them_fast(data: DataSet) -> No
         assert sum(time <= times[len(times) // 2] for time in shown) >= 20
 
 
-def test_rates_are_a_vector_and_shares_have_a_most() -> None:
+def test_rates_are_a_vector_and_some_have_a_most() -> None:
     vector = to_vector(CATALOGUE_RATES)
     assert len(vector) == len(names())
     back = from_vector(vector)
     assert to_vector(back) == pytest.approx(vector)
     highest = from_vector(vector + 5.0)
-    assert (highest.dram_share, highest.l2_share) == (MOST["dram_share"], 1.0)
+    assert (highest.dram_share, highest.l2_share, highest.launch_us) == (MOST["dram_share"], 1.0, MOST["launch_us"])
 
 
 def test_a_step_of_the_fit_solves_a_linear_problem_and_sees_only_what_is_used() -> None:

@@ -40,6 +40,8 @@ class PartCosts:
     #: takes behind its latency, if nobody else asks.
     turns: float
     turn_us: float
+    #: What its inputs take at least through a ring of their own, from the L2; 0 where a stage holds both operands.
+    inputs_us: float
     #: Of its weights, what can be requested before its inputs are there; and the weights of one stage.
     ahead_bytes: int
     stage_bytes: int
@@ -211,6 +213,8 @@ def _part_costs(
     a_panels = [[(panel, n * size) for cells in row for panel, n in cells[part]] for row in reads]
     w_panels = [[(panel, n * size) for panel, n in cells[part]] for cells in weights]
     step_us = _step_us(graph, op_index, gpu, rates)
+    own, tiling = product_tile(op, graph.tiling.cta_tiles[op_index]), graph.tiling
+    turn_us = _port_us(own, size, gpu, rates.of(tiling.engine))
     return PartCosts(
         a_panels=a_panels,
         a_bytes=[sum(num_bytes for _, num_bytes in row) for row in a_panels],
@@ -218,8 +222,9 @@ def _part_costs(
         w_bytes=[sum(num_bytes for _, num_bytes in row) for row in w_panels],
         busy_us=depth * step_us,
         step_us=step_us,
-        turns=max(0, depth - ahead) / _steps_in_flight(graph.tiling),
-        turn_us=_port_us(product_tile(op, graph.tiling.cta_tiles[op_index]), size, gpu, rates.of(graph.tiling.engine)),
+        turns=max(0, depth - ahead) / _stages_under_way(tiling),
+        turn_us=turn_us,
+        inputs_us=_input_turns(tiling, depth) * (rates.l2_latency_us + turn_us),
         ahead_bytes=ahead * tile.n * tile.k * size,
         stage_bytes=tile.n * tile.k * size,
         dram_stretch=1 + rates.dram_row_bytes / (tile.k * size),
@@ -241,9 +246,16 @@ def num_teams(tiling: Tiling) -> int:
     return 2 if tiling.warpgroups is Warpgroups.PING_PONG else 1
 
 
-def _steps_in_flight(tiling: Tiling) -> int:
-    """Stages that may be under way: but for wgmma one is being multiplied; its window is a limit of its own."""
-    return tiling.window or tiling.num_stages if tiling.engine is Engine.WGMMA else tiling.num_stages - 1
+def _stages_under_way(tiling: Tiling) -> int:
+    """Stages that may be under way, wgmma's of weights: all but the one that is being multiplied. wgmma's, too, is not
+    free before the next one has come, since it is released behind the issue of that one's products. A window is a
+    limit of its own."""
+    return tiling.window or tiling.num_stages - 1
+
+
+def _input_turns(tiling: Tiling, depth: int) -> float:
+    """Stages of `depth` k-steps over those that may be under way, likewise, of a ring that holds inputs alone."""
+    return depth / (tiling.input_stages - 1) if tiling.engine is Engine.WGMMA else 0.0
 
 
 def _port_us(tile: Tile, element_bytes: int, gpu: Gpu, engine: EngineRates) -> float:

@@ -3,9 +3,9 @@
 List scheduling (Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969): each CTA takes
 its next task, from its queue or by ticket, as soon as it is free, and starts it once its waits are over. What a task
 reads comes through resources that transfers share equally, the DRAM and the L2 (`tuner.core.sharing`), and never faster
-than the bytes in flight allow (Little's law: stages x stage bytes per latency). The L2 keeps the operand panels read
-last, so the walk matters; what another CTA is fetching already comes with that CTA's transfer. Then the SM's own units,
-in turn where CTAs share an SM (a roofline: Williams et al., CACM 52(4), 2009), then the epilogue.
+than the bytes in flight allow (Little's law: stages x stage bytes per latency, in each ring). The L2 keeps the operand
+panels read last, so the walk matters; what another CTA is fetching already comes with that CTA's transfer. Then the
+SM's own units, in turn where CTAs share an SM (a roofline: Williams et al., CACM 52(4), 2009), then the epilogue.
 
 A part of a tile writes its sums and arrives; the one that arrives last reads all parts' sums and stores the tile. The
 first weights of a task are requested before its wait. An engine that runs ahead turns to its next task while the last
@@ -218,7 +218,8 @@ class _Run:
         loaded_us = max(start_us + latency_us, begin_us)
         sm = cta % self._num_sms
         sm_us = self._sm_free_us[sm] = max(self._sm_free_us[sm], loaded_us) + cost.busy_us
-        streamed_us = max(now_us, start_us + cost.turns * (latency_us + cost.turn_us)) + latency_us + cost.step_us
+        turns_us = max(cost.turns * (latency_us + cost.turn_us), cost.inputs_us)
+        streamed_us = max(now_us, start_us + turns_us) + latency_us + cost.step_us
         from_dram_us = max(0.0, memory.arrived_us.get(cta, 0.0) - self._fetched_us[cta])
         exposed_us = costs.exposed_share * min(cost.busy_us, from_dram_us)
         computed_us = max(sm_us, streamed_us) + exposed_us
