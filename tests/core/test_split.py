@@ -277,12 +277,12 @@ def test_the_last_part_of_a_tile_ends_after_the_others() -> None:
         assert all(before.end_us <= after.begin_us for before, after in pairwise(lane))
 
 
-def test_a_reader_behind_one_part_still_has_to_wait_for_the_others() -> None:
+def test_a_reader_behind_a_part_in_its_queue_still_has_to_wait_for_both() -> None:
     graph = tile_graph(ffn_pair(m=16, d_in=64, d_hidden=32, d_out=32), tiling((16, 32), (16, 32), split=(2, 1)))
     plan = make_plan(graph, ordering(assignment=Assignment.STATIC), small_gpu(2))
     assert plan.queues.tolist() == [0, 2, 3]  # up part 0 and then down; up part 1
     unwaited = mutants.edit(plan, 1, 4, int(plan.tasks[1, 3]))
     with pytest.raises(
-        SafetyError, match=r"task 1 \(down tile 0,0\) can load its k-step 0 before task 2 \(up tile 0,0 part 1 of 2"
+        SafetyError, match=r"task 1 \(down tile 0,0\) can load its k-step 0 before task 0 \(up tile 0,0 part 0 of 2"
     ):
         verify(unwaited, graph, SMALL, small_gpu(2))
