@@ -38,7 +38,7 @@ LEGAL = (
     wgmma((16, 64, 64), num_stages=2, input_stages=2),
     wgmma((16, 112, 128), (16, 128, 128), num_warps=8, warpgroups=Warpgroups.PING_PONG),
     wgmma((64, 256, 64), (128, 128, 64), num_warps=8, warpgroups=Warpgroups.PING_PONG),
-    wgmma((128, 256, 64), num_warps=8, warpgroups=Warpgroups.PING_PONG, cluster_m=2),
+    wgmma((128, 224, 64), num_warps=8, warpgroups=Warpgroups.PING_PONG, cluster_m=2),
 )
 
 
@@ -112,8 +112,12 @@ def test_parts_with_a_bias_leave_two_warpgroups_room_for_fewer_sums() -> None:
     with pytest.raises(IllegalSchedule, match=r"128 sums a thread spill where parts and a bias are added: .* most 112"):
         check(replace(whole, split_k=(1, 2)), biased)
     turns = wgmma((64, 256, 64), num_warps=8, split_k=(1, 2), warpgroups=Warpgroups.PING_PONG)
-    with pytest.raises(IllegalSchedule, match=r"128 sums a thread spill where parts and a bias are added"):
-        check(turns, biased)
+    for workload in (LLAMA, biased):
+        with pytest.raises(IllegalSchedule, match=r"128 sums a thread spill with ping-pong where parts are added"):
+            check(turns, workload)
+    with pytest.raises(IllegalSchedule, match=r"128 sums a thread spill with ping-pong in clusters: use at most 112"):
+        check(replace(turns, split_k=(), tiles=wgmma((128, 256, 64)).tiles, cluster_m=2))
+    check(replace(turns, split_k=()), biased)
     check(replace(turns, num_warps=4, warpgroups=Warpgroups.COOPERATIVE), biased)
 
 

@@ -49,7 +49,7 @@ CASES = {
     "64 rows, part-major": schedule(((64, 64, 64), (64, 64, 64)), split_k=(2, 3), part_major=True),
     "128 rows": schedule(((128, 128, 64), (128, 128, 64))),
     "128 rows, columns, tickets": schedule(((128, 80, 64), (128, 64, 64)), raster=RasterKind.COLUMN, assignment=TICKET),
-    "128 rows, split, tickets": schedule(((128, 112, 64), (128, 128, 64)), split_k=(1, 4), assignment=TICKET),
+    "128 rows, split, tickets": schedule(((128, 128, 64), (128, 112, 64)), split_k=(1, 4), assignment=TICKET),
     "two stages": schedule(((64, 96, 64), (64, 64, 64)), stages=2, input_stages=2),
     "unequal rows": schedule(((128, 96, 64), (64, 64, 64))),
     "256 rows": schedule(((256, 64, 64), (256, 56, 64)), input_stages=2),

@@ -71,10 +71,10 @@ CASES = [
     (GATED, tiling(((64, 256, 128), (64, 256, 64)), 5, 4, (2, 4), cluster=(1, 4))),
     (RAGGED, tiling(((128, 352, 64), (128, 256, 64)), 4, 4, (1, 4), cluster=(1, 2))),
     (PAIR, tiling(((16, 112, 128), (16, 128, 128)), 6, 4, (1, 4), warpgroups=TURNS)),
-    (PAIR, tiling(((64, 256, 64), (128, 128, 64)), 4, 4, (2, 4), warpgroups=TURNS)),
+    (PAIR, tiling(((64, 224, 64), (128, 112, 64)), 4, 4, (1, 4), warpgroups=TURNS)),
     (GATED, tiling(((64, 128, 64), (64, 256, 64)), 4, 4, warpgroups=TURNS)),
     (GATED, tiling(((128, 56, 128), (128, 112, 64)), 3, 3, (1, 4), warpgroups=TURNS)),
-    (GATED, tiling(((128, 256, 64), (128, 512, 64)), 4, 4, cluster=(2, 2), warpgroups=TURNS)),
+    (GATED, tiling(((128, 224, 64), (128, 448, 64)), 4, 4, cluster=(2, 2), warpgroups=TURNS)),
     (RAGGED, tiling(((128, 128, 64), (64, 112, 64)), 4, 4, (1, 4), window=2, warpgroups=TURNS)),
 ]
 

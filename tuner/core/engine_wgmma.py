@@ -189,8 +189,14 @@ def _spill_problem(workload: Workload, tiling: Tiling) -> str | None:
     most = MAX_ACCUMULATORS_TO_ADD.get(tiling.num_warps, MAX_ACCUMULATORS[1])
     for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True)):
         held = num_accumulators(op, tile, num_groups(tiling))
-        if held <= most or tiling.num_parts(index) == 1:
+        if held <= most:
             continue
+        if tiling.warpgroups is Warpgroups.PING_PONG and tiling.cluster_size > 1:
+            return f"tile {tile}: {held} sums a thread spill with ping-pong in clusters: use at most {most}"
+        if tiling.num_parts(index) == 1:
+            continue
+        if tiling.warpgroups is Warpgroups.PING_PONG:
+            return f"tile {tile}: {held} sums a thread spill with ping-pong where parts are added: use at most {most}"
         if tiling.num_warps == MOST_WARPS:
             return f"tile {tile}: {held} sums a thread spill where {MOST_WARPS} warps add parts: use at most {most}"
         if op.bias:

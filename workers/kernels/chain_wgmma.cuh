@@ -9,10 +9,15 @@
 #include "fixup.cuh"
 #include "shared_wgmma.cuh"
 
-// Registers of a thread of the producers and of two or three math warpgroups: together within the SM's 65,536. A team that
-// takes turns with another one needs a few more.
-constexpr int kProducerRegisters = kNumTeams > 1 ? 48 : 56;
-constexpr int kMathRegisters = kNumTeams > 1 ? 232 : kNumMathGroups == 2 ? 224 : 152;
+// Registers of a thread of the producers and of two or three math warpgroups. A team that takes turns with another one needs
+// a few more; so do producers that copy for a cluster.
+constexpr bool kSparesProducers = kNumTeams == 1 || kClusterSize > 1;
+constexpr int kProducerRegisters = kSparesProducers ? 56 : 40;
+constexpr int kMathRegisters = kNumMathGroups == 3 ? 152 : kSparesProducers ? 224 : 232;
+// What a launch gives the threads, an equal share each in units of 8, is all that they can redistribute: to raise beyond
+// that waits for ever.
+static_assert(kNumMathGroups == 1 || 128 * kProducerRegisters + 128 * kNumMathGroups * kMathRegisters <=
+                                         65536 / kNumThreads / 8 * 8 * kNumThreads);
 
 // That a wait has expired, to all CTAs whose sums the inputs reach that this one requests from now on. The fence ends when
 // the flags lie in their shared memory, before any of these inputs are requested, so who multiplies them sees its flag.
