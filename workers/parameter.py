@@ -11,7 +11,7 @@ from typing import Any
 
 from tuner.core.plan import HEADER_WORDS, STATIC
 from tuner.core.schedule import Engine, Tiling
-from tuner.core.split import num_split_tiles, slot_bytes
+from tuner.core.split import slot_bytes
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Workload
 from workers.render import SIGNALS_OFFSET_BYTES
@@ -82,7 +82,7 @@ def first_tasks(plan: VerifiedPlan) -> bytes:
     for cta in range(_MAX_FIRST_TASKS):
         has_task = words.assignment == STATIC and cta < words.num_ctas and words.queues[cta] < words.queues[cta + 1]
         if has_task:
-            op, tile_m, tile_n, wait_begin, wait_end, _, part, num_parts = words.tasks[words.queues[cta]].tolist()
+            op, tile_m, tile_n, wait_begin, wait_end, _, part, num_parts, _ = words.tasks[words.queues[cta]].tolist()
             rows.append(_FIRST_TASK.pack(tile_m, tile_n, op, part, num_parts, wait_end - wait_begin))
         else:
             rows.append(_FIRST_TASK.pack(0, 0, -1, 0, 0, 0))
@@ -136,13 +136,13 @@ def parameter_layout(workload: Workload, tiling: Tiling) -> dict[str, Any]:
 
 
 def workspace_layout(plan: VerifiedPlan) -> dict[str, int]:
-    """Of one stream and one plan, bytes: where the signals start, the arrivals of split tiles, and the slots of their
-    parts, and the size of all; see launch_args.cuh and fixup.cuh."""
-    workload, tiling = plan.graph.workload, plan.graph.tiling
+    """Of one stream and one plan, bytes: where the signals start, the arrivals of the tiles that it splits, the sums of
+    their parts, and the size of all; see launch_args.cuh and fixup.cuh."""
+    workload, tiling, num_split = plan.graph.workload, plan.graph.tiling, plan.plan.num_split_tiles
     arrivals = _aligned(SIGNALS_OFFSET_BYTES + WORD_BYTES * plan.plan.num_signals)
-    slots = arrivals + _aligned(WORD_BYTES * num_split_tiles(workload, tiling))
+    slots = arrivals + _aligned(WORD_BYTES * num_split * tiling.cluster_size)
     sizes = {"signals": SIGNALS_OFFSET_BYTES, "arrivals": arrivals, "slots": slots}
-    return sizes | {"bytes": slots + slot_bytes(workload, tiling)}
+    return sizes | {"bytes": slots + num_split * slot_bytes(workload, tiling)}
 
 
 def _aligned(num_bytes: int) -> int:

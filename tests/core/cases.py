@@ -20,6 +20,7 @@ from tuner.core.schedule import (
     Raster,
     RasterKind,
     SplitOrder,
+    SplitTiles,
     Tile,
     Tiling,
     WaitPosition,
@@ -161,6 +162,7 @@ def orderings(draw: st.DrawFn, workload: Workload) -> Ordering:
         wait_position=draw(st.sampled_from(WaitPosition)),
         run_ahead=draw(st.sampled_from(RUN_AHEADS)),
         split_order=draw(st.sampled_from(SplitOrder)),
+        split_tiles=draw(st.sampled_from(SplitTiles)),
     )
 
 

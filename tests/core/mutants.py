@@ -9,13 +9,13 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
-from tuner.core.plan import STATIC, Plan, Words
+from tuner.core.plan import STATIC, TASK_FIELDS, Plan, Words
 
 
 def rebuilt(plan: Plan, queues: list[list[Words]]) -> Plan:
     """The plan with other queues of tasks; tickets have one."""
     tasks = [task for queue in queues for task in queue]
-    table = np.array(tasks, dtype=np.int32).reshape(-1, 8)
+    table = np.array(tasks, dtype=np.int32).reshape(-1, TASK_FIELDS)
     bounds = np.cumsum([0, *map(len, queues)]).astype(np.int32)
     if plan.assignment == STATIC:
         return replace(plan, tasks=table, queues=bounds)

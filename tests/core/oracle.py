@@ -16,6 +16,7 @@ class Task(NamedTuple):
     post: int
     part: int
     num_parts: int
+    slot: int
 
 
 class Table(NamedTuple):
@@ -28,6 +29,8 @@ class Table(NamedTuple):
     num_first: int
     #: Whether a part takes every so many-th k-step of its tile.
     strided: bool
+    #: Slots in which parts meet.
+    num_slots: int
 
 
 def read(words: list[int]) -> Table:
@@ -35,12 +38,13 @@ def read(words: list[int]) -> Table:
     num_tasks, _, num_ctas, assignment, queue_at, task_at, wait_at, _ = words[2:10]
     tasks = []
     for at in range(task_at, task_at + 8 * num_tasks, 8):
-        op, row, col, begin, end, post, part, num_parts = words[at : at + 8]
+        op, row, col, begin, end, post, parts, slot = words[at : at + 8]
+        num_parts, part = divmod(parts, 1 << 16)
         waits = []
         for w in range(begin, end):
             signal_begin, signal_end, threshold, per_launch, step, *_ = words[wait_at + 8 * w : wait_at + 8 * w + 8]
             waits.append((signal_begin, signal_end, threshold, per_launch, step))
-        tasks.append(Task(op, row, col, tuple(waits), post, part, num_parts))
+        tasks.append(Task(op, row, col, tuple(waits), post, part, num_parts, slot))
     if assignment == 0:
         bounds = words[queue_at : queue_at + num_ctas + 1]
         queues = [list(range(bounds[i], bounds[i + 1])) for i in range(num_ctas)]
@@ -48,7 +52,8 @@ def read(words: list[int]) -> Table:
         queues = [list(range(num_tasks))]
     else:
         queues = [list(range(words[10])), list(range(words[10], num_tasks))]
-    return Table(tasks, queues, num_ctas, assignment == 0, words[11] if assignment == 2 else 0, words[13] == 1)
+    num_first, strided = (words[11] if assignment == 2 else 0), words[13] == 1
+    return Table(tasks, queues, num_ctas, assignment == 0, num_first, strided, words[14])
 
 
 def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> set[str]:
@@ -77,10 +82,12 @@ def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> s
 
 
 def _is_covered(table: Table, graph: TileGraph) -> bool:
-    """Whether each tile is one task, or each of its parts is one, which post to the same signal."""
-    tiles: dict[tuple[int, int, int], list[tuple[int, int, int]]] = {}
+    """Whether each tile is one task, or each of its parts is one, which post to the same signal and meet in a slot that
+    is no other tile's."""
+    tiles: dict[tuple[int, int, int], list[tuple[int, int, int, int]]] = {}
+    taken: list[int] = []
     for task in table.tasks:
-        tiles.setdefault((task.op, task.row, task.col), []).append((task.part, task.num_parts, task.post))
+        tiles.setdefault((task.op, task.row, task.col), []).append((task.part, task.num_parts, task.post, task.slot))
     if set(tiles) != {(op, r, c) for op, (rows, cols) in graph.grids.items() for r in range(rows) for c in range(cols)}:
         return False
     for (op, _, _), parts in tiles.items():
@@ -89,9 +96,10 @@ def _is_covered(table: Table, graph: TileGraph) -> bool:
             continue
         if split == 1 or sorted(part[:2] for part in parts) != [(part, split) for part in range(split)]:
             return False
-        if len({post for _, _, post in parts}) > 1:
+        if len({part[2:] for part in parts}) > 1:
             return False
-    return True
+        taken.append(parts[0][3])
+    return len(set(taken)) == len(taken) and set(taken) <= set(range(table.num_slots))
 
 
 def posts_of(table: Table, done: frozenset[int] | set[int]) -> Counter[int]:

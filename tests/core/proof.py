@@ -19,7 +19,7 @@ from tuner.core.merge import block_shapes, merge_blocks
 from tuner.core.offers_ordering import INTERLEAVES, RASTERS, SYNCS
 from tuner.core.order import make_plan
 from tuner.core.plan import STATIC, STEALING, Plan
-from tuner.core.schedule import Assignment, Ordering, SplitOrder, WaitPosition
+from tuner.core.schedule import Assignment, Ordering, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import Resources, verify
 from tuner.core.workload import ffn_pair, independent_pair
@@ -136,6 +136,7 @@ def random_ordering(graph: TileGraph, rng: random.Random) -> Ordering:
         partition=rng.choice((0, 0, 4, 6)),
         wait_position=rng.choice(positions),
         split_order=order,
+        split_tiles=rng.choice(tuple(SplitTiles)),
     )
 
 
@@ -229,6 +230,18 @@ def _part_changed(plan: Plan, rng: random.Random) -> Plan:
     return mutants.edit(plan, task, column, int(plan.tasks[task, column]) + rng.choice((-1, 1)))
 
 
+def _slot_changed(plan: Plan, rng: random.Random) -> Plan:
+    """One part, or the whole of its tile, meets elsewhere; or there is a slot less, or one more."""
+    if rng.random() < 0.2:
+        return replace(plan, num_split_tiles=max(0, plan.num_split_tiles + rng.choice((-1, 1))))
+    task = rng.choice(np.flatnonzero(plan.tasks[:, 7]).tolist() or [0])
+    slot = rng.randint(-1, plan.num_split_tiles)
+    same = np.flatnonzero((plan.tasks[:, :3] == plan.tasks[task, :3]).all(axis=1)).tolist()
+    for other in same if rng.random() < 0.5 else [task]:
+        plan = mutants.edit(plan, other, 8, slot)
+    return plan
+
+
 def _made_whole(plan: Plan, rng: random.Random) -> Plan:
     """One part becomes the whole tile; half the time the others go."""
     task = rng.choice(np.flatnonzero(plan.tasks[:, 7]).tolist() or [0])
@@ -265,6 +278,7 @@ MUTATIONS: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "part changed": _part_changed,
     "parts taken in the other order": lambda plan, rng: replace(plan, strided_parts=not plan.strided_parts),
     "part made whole": _made_whole,
+    "slot changed": _slot_changed,
     "posts per launch changed": _step_changed,
     "wait one k-step earlier": _wait_changed(4, -1),
     "wait one k-step later": _wait_changed(4, 1),

@@ -76,8 +76,8 @@ def test_a_cta_of_a_cluster_takes_what_its_own_tile_takes() -> None:
 def test_parts_of_a_split_tile_meet_cta_by_cta() -> None:
     alone = wgmma((64, 128, 64), split_k=(1, 4))
     cluster = wgmma((128, 256, 64), split_k=(1, 4), cluster_m=2, cluster_n=2)
-    assert num_split_tiles(PAIR, alone) == num_split_tiles(PAIR, cluster) == 4 * 32
-    assert slot_bytes(PAIR, alone) == slot_bytes(PAIR, cluster)
+    assert num_split_tiles(PAIR, alone) == 4 * num_split_tiles(PAIR, cluster) == 4 * 32
+    assert 4 * slot_bytes(PAIR, alone) == slot_bytes(PAIR, cluster)
 
 
 @pytest.mark.parametrize(

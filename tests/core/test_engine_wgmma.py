@@ -121,6 +121,14 @@ def test_parts_with_a_bias_leave_two_warpgroups_room_for_fewer_sums() -> None:
     check(replace(turns, num_warps=4, warpgroups=Warpgroups.COOPERATIVE), biased)
 
 
+def test_parts_of_two_ops_leave_two_warpgroups_room_for_fewer_sums() -> None:
+    pair = ffn_pair(m=512, d_in=4096, d_hidden=14336, d_out=4096)
+    check(wgmma((128, 224, 64), (128, 256, 64), num_warps=8, split_k=(2, 2)), pair)
+    check(wgmma((128, 232, 64), (128, 256, 64), num_warps=8, split_k=(1, 2)), pair)
+    with pytest.raises(IllegalSchedule, match=r"128 sums a thread spill where another op adds parts, too: .* most 112"):
+        check(wgmma((128, 232, 64), (128, 256, 64), num_warps=8, split_k=(2, 2)), pair)
+
+
 def test_parts_leave_three_warpgroups_room_for_fewer_sums() -> None:
     check(wgmma((192, 192, 64), (192, 136, 64), num_warps=12, split_k=(1, 2)))
     with pytest.raises(IllegalSchedule, match="72 sums a thread spill where 12 warps add parts: use at most 68"):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from itertools import groupby
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,12 +12,22 @@ from tuner.core.merge import merge_blocks
 from tuner.core.order import global_order, make_plan, parted
 from tuner.core.plan import STATIC
 from tuner.core.rasters import hilbert, walk
-from tuner.core.schedule import Assignment, Granularity, Interleave, InterleaveKind, Ordering, Raster, RasterKind
+from tuner.core.schedule import (
+    Assignment,
+    Granularity,
+    Interleave,
+    InterleaveKind,
+    Ordering,
+    Raster,
+    RasterKind,
+    SplitTiles,
+)
+from tuner.core.streams import make_parts
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.workload import ffn_pair, independent_pair
 
-#: Columns of a task: op, tile row, tile column, part.
-WHO = [0, 1, 2, 6]
+#: Columns of a task: op, tile row, tile column, part, and the parts of its tile.
+WHO = [0, 1, 2, 6, 7]
 
 
 def spelled_out(raster: Raster, num_rows: int, num_cols: int) -> list[tuple[int, int]]:
@@ -60,7 +69,8 @@ def test_every_tile_is_in_the_global_order_once(case: tuple[TileGraph, Ordering,
     tiles = list(zip(*(column.tolist() for column in global_order(graph, order)), strict=True))
     assert len(set(tiles)) == len(tiles) == sum(rows * cols for rows, cols in graph.grids.values())
     tasks = list(zip(*(column.tolist() for column in parted(graph, global_order(graph, order))), strict=True))
-    assert tasks == [(*tile, part) for tile in tiles for part in range(graph.num_parts(tile[0]))]
+    split = {op: range(parts) if (parts := graph.num_parts(op)) > 1 else (-1,) for op in graph.op_indices}
+    assert tasks == [(*tile, part) for tile in tiles for part in split[tile[0]]]
     assert len(tasks) == graph.num_tasks
 
 
@@ -117,17 +127,64 @@ def test_rows_with_the_same_needs_share_a_wait_and_only_producers_post() -> None
 def test_static_queues_are_the_global_order_dealt_round_robin(case: tuple[TileGraph, Ordering, Gpu]) -> None:
     graph, order, gpu = case
     plan = make_plan(graph, order, gpu)
-    assert plan.num_ctas == min(graph.num_tasks, order.ctas_per_sm * gpu.num_sms)
-    wanted = np.stack(parted(graph, global_order(graph, order)), axis=1)
+    assert plan.num_ctas == min(plan.num_tasks, order.ctas_per_sm * gpu.num_sms)
     if order.assignment.is_static:
         assert plan.assignment == STATIC
     if order.assignment is Assignment.STATIC and not order.partition:
         for cta in range(plan.num_ctas):
             queue = plan.tasks[plan.queues[cta] : plan.queues[cta + 1]][:, WHO]
-            assert queue.tolist() == wanted[cta :: plan.num_ctas].tolist()
+            assert queue.tolist() == dealt(graph, order, gpu)[cta :: plan.num_ctas]
     if order.assignment is Assignment.TICKET:
-        assert plan.tasks[:, WHO].tolist() == wanted.tolist()
+        assert plan.tasks[:, WHO].tolist() == dealt(graph, order, gpu)
         assert plan.queues.size == 0
+
+
+def dealt(graph: TileGraph, order: Ordering, gpu: Gpu) -> list[list[int]]:
+    """The tasks of one list, in their order: with a split tail the tiles of whole waves of CTAs are whole."""
+    tiles = list(zip(*(column.tolist() for column in global_order(graph, order)), strict=True))
+    num_ctas = order.ctas_per_sm * gpu.num_sms
+    num_whole = len(tiles) // num_ctas * num_ctas if order.split_tiles is SplitTiles.TAIL else 0
+    tasks: list[list[int]] = []
+    for number, tile in enumerate(tiles):
+        parts = graph.num_parts(tile[0])
+        is_whole = parts == 1 or number < num_whole
+        tasks += [[*tile, 0, 0]] if is_whole else [[*tile, part, parts] for part in range(parts)]
+    return tasks
+
+
+@given(ordered_graphs())
+def test_every_tile_in_parts_has_a_slot_of_its_own_and_whole_tiles_have_none(
+    case: tuple[TileGraph, Ordering, Gpu],
+) -> None:
+    plan = make_plan(*case)
+    slots = {tuple(task[:3]): task[8] for task in plan.tasks.tolist() if task[7]}
+    assert all(slots[tuple(task[:3])] == task[8] for task in plan.tasks.tolist() if task[7])
+    assert [slots[tile] for tile in sorted(slots)] == list(range(plan.num_split_tiles))
+
+
+def test_the_tail_of_a_partition_is_that_of_each_side() -> None:
+    graph = tile_graph(ffn_pair(m=16, d_in=64, d_hidden=448, d_out=352), tiling((16, 32), (16, 32), split=(2, 3)))
+    for assignment in (Assignment.STATIC, Assignment.STEALING):
+        order = ordering(assignment=assignment, partition=4, split_tiles=SplitTiles.TAIL)
+        plan = make_plan(graph, order, small_gpu(8))  # 14 and 11 tiles on 4 CTAs each
+        split = {tuple(task[:3]) for task in plan.tasks.tolist() if task[7]}
+        assert split == {(0, 0, 12), (0, 0, 13), (1, 0, 8), (1, 0, 9), (1, 0, 10)}
+        assert plan.num_tasks == 14 + 2 + 11 + 6
+
+
+def test_the_tail_of_two_launches_is_that_of_each() -> None:
+    workload = ffn_pair(m=16, d_in=64, d_hidden=448, d_out=352)
+    whole = tile_graph(workload, tiling((16, 32), (16, 32), split=(2, 3)))
+    order = ordering(assignment=Assignment.STATIC, split_tiles=SplitTiles.TAIL)
+    fused = make_plan(whole, order, small_gpu(4))  # 25 tiles
+    assert [task[:3] for task in fused.tasks.tolist() if task[7]] == [[1, 0, 10]] * 3
+    apart = [make_plan(tile_graph(workload, whole.tiling, (op,)), order, small_gpu(4)) for op in (0, 1)]
+    assert [plan.num_split_tiles for plan in apart] == [2, 3]
+    beside = make_parts(whole, order, small_gpu(4))
+    assert [plan.num_split_tiles for plan in beside] == [5, 5]
+    for one, other in zip(apart, beside, strict=True):
+        assert one.tasks[:, WHO].tolist() == other.tasks[:, WHO].tolist()
+    assert {task[8] for plan in beside for task in plan.tasks.tolist() if task[7]} == set(range(5))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 100])

@@ -26,14 +26,14 @@ def test_words_round_trip(case: tuple[TileGraph, Ordering, Gpu]) -> None:
     for field in ("tasks", "waits", "queues"):
         assert getattr(back, field).tolist() == getattr(plan, field).tolist()
     numbers = ("num_signals", "num_ctas", "assignment", "num_first_tasks", "num_first_ctas", "held_stages")
-    for number in (*numbers, "strided_parts"):
+    for number in (*numbers, "strided_parts", "num_split_tiles"):
         assert getattr(back, number) == getattr(plan, number)
     assert back.words.tobytes() == plan.words.tobytes()
 
 
 def test_words_start_as_the_kernel_expects_and_are_aligned_for_vector_loads() -> None:
     assert WORDS.dtype == np.int32
-    assert WORDS[:6].tolist() == [MAGIC, 3, 8, 2, 3, 0]
+    assert WORDS[:6].tolist() == [MAGIC, 4, 8, 2, 3, 0]
     queue_offset, task_offset, wait_offset, num_waits = WORDS[6:10].tolist()
     assert queue_offset == HEADER_WORDS
     assert task_offset % 8 == wait_offset % 8 == 0

@@ -44,7 +44,7 @@ def test_a_timeline_keeps_every_queue_and_every_edge(case: tuple[TileGraph, Orde
             tile = tuple(plan.tasks[span.task, :3].tolist())
             end_us[tile] = max(span.end_us, end_us.get(tile, 0.0))
             num_spans += 1
-    assert num_spans == graph.num_tasks
+    assert num_spans == plan.num_tasks
     assert len(end_us) == sum(rows * cols for rows, cols in graph.grids.values())
     if plan.assignment == STATIC:
         for cta, lane in enumerate(timeline.spans):

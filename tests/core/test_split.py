@@ -2,15 +2,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core import mutants
-from tests.core.cases import H200, SMALL, ordering, small_gpu, tiling
+from tests.core.cases import H200, SMALL, ordering, small_gpu, tiling, wgmma
+from tuner.core.launches import plans_for
 from tuner.core.legality import check_schedule, tiling_problem
 from tuner.core.order import make_plan
+from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.plan import Plan
 from tuner.core.schedule import (
     Assignment,
@@ -19,12 +22,14 @@ from tuner.core.schedule import (
     Ordering,
     Schedule,
     SplitOrder,
+    SplitTiles,
     Tile,
+    Tiling,
     WaitPosition,
 )
 from tuner.core.simulate import simulate
 from tuner.core.space import SPLITS, Space
-from tuner.core.split import num_split_tiles, num_steps, num_tiles, slot_bytes
+from tuner.core.split import num_split_tiles, num_steps, num_tiles, slot_bytes, waves
 from tuner.core.streams import joined, make_parts
 from tuner.core.tiles import TileGraph, part_steps, tile_graph
 from tuner.core.verify import verify
@@ -86,7 +91,7 @@ def sliced_waits_of_parts(graph: TileGraph, order: Ordering) -> dict[int, list[l
     plan = make_plan(graph, order, small_gpu(3))
     return {
         part: [[*wait[:3], wait[4]] for wait in plan.waits[begin:end].tolist()]
-        for op, _, col, begin, end, _, part, _ in plan.tasks.tolist()
+        for op, _, col, begin, end, _, part, *_ in plan.tasks.tolist()
         if (op, col) == (1, 0)
     }
 
@@ -191,6 +196,83 @@ def test_parts_that_do_not_make_up_their_tile_are_refused() -> None:
     refused(whole, CoverageError, "down tile 0,0 part 1 of 2: tasks 4 and 5 compute it")
 
 
+def test_tiles_that_do_not_meet_in_a_slot_of_their_own_are_refused() -> None:
+    plan = make_plan(PAIR, ordering(), small_gpu(3))
+    assert plan.tasks[4:, 8].tolist() == [0, 0, 1, 1]
+    refused(mutants.edit(plan, 5, 8, 1), CoverageError, "part 0 of 2) leaves its sums in slot 0", "in slot 1")
+    shared = mutants.edit(mutants.edit(plan, 6, 8, 0), 7, 8, 0)
+    refused(shared, CoverageError, "task 4 (down tile 0,0 part 0 of 2) and task 6 (down tile 0,1 part 0 of 2): slot 0")
+    outside = mutants.edit(mutants.edit(plan, 6, 8, 2), 7, 8, 2)
+    refused(outside, CoverageError, "leaves its sums in slot 2 of 2")
+    refused(mutants.edit(mutants.edit(plan, 4, 8, -1), 5, 8, -1), CoverageError, "leaves its sums in slot -1 of 2")
+    refused(replace(plan, num_split_tiles=1), CoverageError, "leaves its sums in slot 1 of 1")
+    verify(mutants.edit(replace(plan, num_split_tiles=9), 0, 8, 7), PAIR, SMALL, small_gpu(3))
+
+
+#: 14 and 11 tiles of 2 k-steps and more.
+TWO_WAVES = ffn_pair(m=16, d_in=64, d_hidden=448, d_out=352)
+
+
+@pytest.mark.parametrize(
+    ("split", "num_sms", "changes", "sentence"),
+    [
+        ((), 4, {}, "no op is split, so no tail is: say split_tiles all"),
+        ((1, 3), 4, {"assignment": Assignment.SHARES}, "shares are dealt in one piece and have no last wave"),
+        ((1, 3), 4, {"part_major": True}, "the parts of a tail run at once, there is nothing to sweep"),
+        ((2, 3), 25, {}, "none or all of the 25 tiles in parts: say split_tiles all"),
+        ((1, 3), 13, {}, "none or all of the 11 tiles in parts: say split_tiles all"),
+        ((2, 1), 7, {}, "none or all of the 14 tiles in parts: say an empty split_k"),
+        ((1, 3), 11, {}, None),  # 3 of the 25 tiles, fused
+        ((2, 1), 4, {}, None),  # launched alone, the last 2 of 14
+        ((1, 3), 4, {"assignment": Assignment.STEALING, "partition": 3}, None),
+    ],
+)
+def test_a_tail_that_is_none_or_everything_is_refused(
+    split: tuple[int, ...], num_sms: int, changes: dict[str, Any], sentence: str | None
+) -> None:
+    tiles = tiling((16, 32), (16, 32), split=split)
+    one = Schedule(tiling=tiles, ordering=ordering(split_tiles=SplitTiles.TAIL, **changes))
+    if sentence is None:
+        check_schedule(TWO_WAVES, small_gpu(num_sms), one)
+        return
+    with pytest.raises(IllegalSchedule) as refusal:
+        check_schedule(TWO_WAVES, small_gpu(num_sms), one)
+    assert sentence in str(refusal.value)
+
+
+def test_waves_of_an_op_alone_count_whole_tiles_and_parts() -> None:
+    assert waves(128, 1, 132) == (0, 1)
+    assert waves(60, 4, 132) == (0, 2)
+    assert waves(576, 2, 132) == (4, 1)  # 48 tiles are left
+    assert waves(576, 4, 132) == (4, 2)
+    assert waves(264, 3, 132) == (2, 0)
+
+
+def test_a_split_tail_takes_little_workspace_and_a_shorter_forecast() -> None:
+    workload = ffn_pair(m=4096, d_in=4096, d_hidden=14336, d_out=4096)
+    both = wgmma((128, 184, 64), (128, 248, 64), num_warps=8, input_stages=4)
+    tails = replace(both, split_k=(1, 2))
+    assert num_tiles(workload.ops[1], tails.tiles[1]) == 544  # and 2,496 of up: 4 of 3,040 are left on 132 SMs
+    order = ordering(assignment=Assignment.STATIC, split_tiles=SplitTiles.TAIL)
+    check_schedule(workload, H200, Schedule(tiling=tails, ordering=order))
+    with pytest.raises(IllegalSchedule, match="the parts' sums take"):
+        check_schedule(workload, H200, Schedule(tiling=replace(both, split_k=(1, 8)), ordering=ordering()))
+    (fused,) = plans_for(workload, H200, fused_of(tails, order))
+    _, down = plans_for(workload, H200, replace(fused_of(tails, order), plan_kind=PlanKind.TWO_LAUNCHES))
+    assert (fused.plan.num_split_tiles, down.plan.num_split_tiles) == (4, 16)
+    assert down.plan.num_split_tiles * slot_bytes(workload, tails) == 16 * 2 * 128 * 248 * 4
+    _, whole = plans_for(
+        workload,
+        H200,
+        replace(fused_of(both, replace(order, split_tiles=SplitTiles.ALL)), plan_kind=PlanKind.TWO_LAUNCHES),
+    )
+    assert simulate(down).makespan_us < simulate(whole).makespan_us
+
+
+def fused_of(tiles: Tiling, order: Ordering) -> Candidate:
+    return Candidate(plan_kind=PlanKind.FUSED, schedule=Schedule(tiling=tiles, ordering=order))
+
+
 def test_a_tile_may_be_whole_where_its_op_is_split() -> None:
     plan = make_plan(PAIR, ordering(), small_gpu(3))
     verify(mutants.edit(mutants.drop(plan, 5), 4, 7, 0), PAIR, SMALL, small_gpu(3))
@@ -234,9 +316,12 @@ def test_the_sums_of_all_parts_have_to_fit_the_workspace() -> None:
     workload = ffn_pair(m=2048, d_in=4096, d_hidden=14336, d_out=4096)
     tiles = tiling((128, 128), (128, 128), k=64, num_stages=3, num_warps=8, split=(2, 2))
     assert num_split_tiles(workload, tiles) == 16 * (112 + 32)
-    assert slot_bytes(workload, tiles) == 16 * (112 + 32) * 2 * 128 * 128 * 4
-    assert tiling_problem(workload, H200, tiles) is None
-    problem = tiling_problem(workload, H200, replace(tiles, split_k=(8, 8)))
+    assert slot_bytes(workload, tiles) == 2 * 128 * 128 * 4
+    assert slot_bytes(workload, replace(tiles, split_k=(1, 3))) == 3 * 128 * 128 * 4
+    check_schedule(workload, H200, Schedule(tiling=tiles, ordering=ordering()))
+    with pytest.raises(IllegalSchedule) as refusal:
+        check_schedule(workload, H200, Schedule(tiling=replace(tiles, split_k=(8, 8)), ordering=ordering()))
+    problem = str(refusal.value).partition(": ")[2]
     assert problem == "the parts' sums take 1152 MiB of workspace, more than 512: use fewer parts"
 
 

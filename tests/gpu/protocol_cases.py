@@ -15,7 +15,7 @@ from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
 from tuner.core.offers_ordering import SYNCS
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Assignment, Interleave, InterleaveKind, Schedule, Tiling, WaitPosition
+from tuner.core.schedule import Assignment, Interleave, InterleaveKind, Schedule, SplitTiles, Tiling, WaitPosition
 from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
 from tuner.core.workload import GemmOp, Workload, WorkloadKind, ffn_pair
@@ -74,6 +74,8 @@ def candidates(case: str, gpu: Gpu) -> list[Candidate]:
     drawn = []
     for _ in range(NUM_DRAWN):
         kind, ordering = rng.choice(kinds), legal[legal.draw(rng)]
+        if ordering.split_tiles is SplitTiles.TAIL:
+            continue  # units are all tiles of an op, or all their parts
         if kind is not PlanKind.TWO_STREAMS or ordering.assignment.is_static:
             drawn.append(Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering)))
     return covering_sample(drawn, _axes)

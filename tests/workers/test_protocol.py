@@ -247,10 +247,10 @@ class Twin:
         return until
 
     def _finish(self, task: int) -> None:
-        tile, (*_, post, _, num_parts) = self.tables.tile(self.tasks[task]), self.tasks[task]
+        tile, (*_, post, _, num_parts, slot) = self.tables.tile(self.tasks[task]), self.tasks[task]
         if num_parts:
-            self.arrivals[tile] += 1
-            if self.arrivals[tile] < (self.run + 1) * num_parts:
+            self.arrivals[slot] += 1
+            if self.arrivals[slot] < (self.run + 1) * num_parts:
                 return
         if self.words[tile] != self.number - 1:
             self.violations.append((3, task, self._unit(task), tile, self.words[tile], self.number - 1))

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from tuner.core.merge import joined, longest_first, merge_blocks, row_steps
-from tuner.core.order import PARTITION_PARTS, deal, held_stages, num_first_ctas
+from tuner.core.order import PARTITION_PARTS, Ints, deal, held_stages, num_first_ctas, parts_of, proportional, tail_of
 from tuner.core.paths import MAX_SIDE
 from tuner.core.rasters import plain_name
 from tuner.core.schedule import (
@@ -25,10 +25,12 @@ from tuner.core.schedule import (
     Raster,
     RasterKind,
     SplitOrder,
+    SplitTiles,
     Tile,
     WaitPosition,
 )
 from tuner.core.signals import column_groups, rows_per_signal
+from tuner.core.split import num_split_tiles, slots_problem
 from tuner.core.tiles import Edges, TileGraph, row_edges
 from tuner.core.workload import Workload
 
@@ -306,3 +308,40 @@ def part_order_problem(graph: TileGraph, interleave: Interleave) -> str | None:
     if not any(graph.num_parts(op) > 1 and rows * cols > 1 for op, (rows, cols) in graph.grids.items()):
         return "no op has several tiles in parts, so part-major is the plain order: say no part_major"
     return None
+
+
+def ops_in_order(graph: TileGraph, interleave: Interleave) -> Ints:
+    """[tiles] the op of each tile of the global order, whatever the rasters."""
+    blocks = merge_blocks(graph.workload, graph.tiling.tiles, graph.op_indices, interleave)
+    sizes = [(block.row_end - block.row_begin) * (block.col_end - block.col_begin) for block in blocks]
+    ops = np.repeat(np.array([block.op for block in blocks], dtype=np.int64), sizes)
+    return ops[proportional(sizes)] if interleave.kind is InterleaveKind.PROPORTIONAL else ops
+
+
+def tail_splits(graph: TileGraph, interleave: Interleave, partition: int, num_ctas: int) -> tuple[int, int]:
+    """Tiles of ops that are split: those of the launch's last wave, and all."""
+    ops = ops_in_order(graph, interleave)
+    in_parts = parts_of(graph)[ops] > 1
+    return int((tail_of(ops, num_ctas, partition) & in_parts).sum()), int(in_parts.sum())
+
+
+def split_tiles_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
+    """Why there is no tail to split, or nothing but a tail, fused or op by op; or why the sums of what is split do not
+    fit."""
+    workload, tiling = graph.workload, graph.tiling
+    num_split = num_split_tiles(workload, tiling)
+    if ordering.split_tiles is SplitTiles.ALL:
+        return slots_problem(workload, tiling, num_split)
+    if not num_split:
+        return "no op is split, so no tail is: say split_tiles all"
+    if ordering.assignment is Assignment.SHARES:
+        return "shares are dealt in one piece and have no last wave: say static, or split_tiles all"
+    if ordering.part_major:
+        return "the parts of a tail run at once, there is nothing to sweep: say no part_major, or split_tiles all"
+    launches = (*(replace(graph, op_indices=(op,)) for op in graph.op_indices), graph)
+    tails = (tail_splits(launch, ordering.interleave, ordering.partition, num_ctas) for launch in launches)
+    if not any(0 < num_tail < num_all for num_tail, num_all in tails):
+        name = "split_tiles all" if num_split <= num_ctas else "an empty split_k"
+        where = f"the last wave on {num_ctas} CTAs, of the ops fused or of one alone, has"
+        return f"{where} none or all of the {num_split} tiles in parts: say {name}"
+    return slots_problem(workload, tiling, num_ctas)

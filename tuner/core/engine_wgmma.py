@@ -41,7 +41,7 @@ MAX_CLUSTER_SIZE = 4
 #: fp32 sums of one thread, by warpgroups that multiply a task; with more there are too few registers for the rest.
 MAX_ACCUMULATORS = {1: 128, 2: 128, 3: 96}
 #: Beside more sums, adding up parts spilled, by warps that multiply: with 8 where there is a bias, or weights are
-#: shared; with 12 everywhere.
+#: shared, or where another op has as many and parts; with 12 everywhere.
 MAX_ACCUMULATORS_TO_ADD = {8: 112, 12: 68}
 #: CTAs, one per SM, whose first tasks the launch parameter has room for.
 MAX_SMS = 160
@@ -187,6 +187,7 @@ def _reach_problem(workload: Workload, tiling: Tiling) -> str | None:
 def _spill_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why the compiler would spill registers."""
     most = MAX_ACCUMULATORS_TO_ADD.get(tiling.num_warps, MAX_ACCUMULATORS[1])
+    num_large = 0
     for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True)):
         held = num_accumulators(op, tile, num_groups(tiling))
         if held <= most:
@@ -203,6 +204,9 @@ def _spill_problem(workload: Workload, tiling: Tiling) -> str | None:
             return f"tile {tile}: {held} sums a thread spill where parts and a bias are added: use at most {most}"
         if tiling.cluster_m > 1:
             return f"tile {tile}: {held} sums a thread spill where CTAs share weights and add parts: use at most {most}"
+        num_large += 1
+        if num_large > 1:
+            return f"tile {tile}: {held} sums a thread spill where another op adds parts, too: use at most {most}"
     return None
 
 

@@ -121,7 +121,7 @@ def _launch(
         first, rest = list(range(plan.num_first_tasks)), list(range(plan.num_first_tasks, plan.num_tasks))
         queues = [first if cta < plan.num_first_ctas else rest for cta in range(plan.num_ctas)]
         others = [rest if queue is first else first for queue in queues]
-    partial: dict[tuple[int, ...], dict[int, list[Matrix]]] = {}
+    partial: dict[int, dict[int, list[Matrix]]] = {}
     held = [_begin(plan, graph, queue or other) for queue, other in zip(queues, others, strict=True)]
     while any(task is not None for task in held):
         cta, task = -1, None
@@ -159,7 +159,7 @@ def _begin(plan: Plan, graph: TileGraph, queue: list[int]) -> _Held | None:
     if not queue:
         return None
     index = queue.pop(0)
-    op, *_, part, num_parts = plan.tasks[index].tolist()
+    op, *_, part, num_parts, _ = plan.tasks[index].tolist()
     return _Held(index=index, steps=graph.steps(op, part, max(num_parts, 1)), done=0, sums=[])
 
 
@@ -187,15 +187,15 @@ def _store(
     plan: Plan,
     graph: TileGraph,
     memory: dict[str, Matrix],
-    partial: dict[tuple[int, ...], dict[int, list[Matrix]]],
+    partial: dict[int, dict[int, list[Matrix]]],
     task: _Held,
 ) -> bool:
     """Stores a tile whose sums are complete; of a part, leaves its sums and stores the tile if it is the last. Whether
     the tile is stored."""
-    index, tile_m, tile_n, _, _, _, part, num_parts = plan.tasks[task.index].tolist()
+    index, tile_m, tile_n, _, _, _, part, num_parts, slot = plan.tasks[task.index].tolist()
     op, out = graph.workload.ops[index], graph.writes(index, tile_m, tile_n)
     _, *others = graph.reads(index, tile_m, tile_n)
-    arrived = partial.setdefault((index, tile_m, tile_n), {})
+    arrived = partial.setdefault(slot, {}) if num_parts else {}
     arrived[part] = task.sums
     if len(arrived) < num_parts:
         return False

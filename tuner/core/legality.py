@@ -17,6 +17,7 @@ from tuner.core.axes import (
     raster_problem,
     run_ahead_problem,
     split_order_problem,
+    split_tiles_problem,
     sync_problem,
 )
 from tuner.core.gpu import Gpu
@@ -201,6 +202,7 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
         if problem := raster_problem(raster, block_shapes(blocks, op), workload.ops[op].name):
             return problem
     resources = estimated_resources(workload, schedule.tiling)
+    num_ctas = grid_size(graph.num_tasks, ordering, gpu, schedule.tiling.cluster_size)
     if (resident := schedule.tiling.resident_ctas) > ordering.ctas_per_sm:
         return f"registers are capped for {resident} CTAs per SM, and {ordering.ctas_per_sm} runs: say resident_ctas 1"
     return (
@@ -214,6 +216,7 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
             ordering.interleave,
             ordering.assignment,
             ordering.partition,
-            grid_size(graph.num_tasks, ordering, gpu, schedule.tiling.cluster_size),
+            num_ctas,
         )
+        or split_tiles_problem(graph, ordering, num_ctas)
     )

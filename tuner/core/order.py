@@ -14,13 +14,23 @@ import numpy.typing as npt
 
 from tuner.core.gpu import Gpu
 from tuner.core.merge import merge_blocks
-from tuner.core.plan import STATIC, STEALING, TICKET, WAIT_FIELDS, Plan, Words
+from tuner.core.plan import STATIC, STEALING, TASK_FIELDS, TICKET, WAIT_FIELDS, Plan, Words
 from tuner.core.rasters import walk
-from tuner.core.schedule import Assignment, Granularity, InterleaveKind, Ordering, SplitOrder, Tiling, WaitPosition
+from tuner.core.schedule import (
+    Assignment,
+    Granularity,
+    InterleaveKind,
+    Ordering,
+    SplitOrder,
+    SplitTiles,
+    Tiling,
+    WaitPosition,
+)
 from tuner.core.signals import Signals, signals_of
 from tuner.core.tiles import Edges, TileGraph
 
 Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 #: A partition is given in these.
 PARTITION_PARTS = 8
@@ -47,22 +57,45 @@ def proportional(counts: list[int]) -> Ints:
     return np.argsort(when, kind="stable")
 
 
+def tail_of(ops: Ints, num_ctas: int, partition: int = 0) -> Flags:
+    """[tiles] whether each tile of the global order, given the op of each, is of the last, incomplete wave: what is
+    left when whole waves of the grid, or of each side of a partition, are dealt; all of them where no wave is whole."""
+    is_tail = np.zeros(ops.size, dtype=np.bool_)
+    is_first = ops == ops.min()
+    lists = [(np.arange(ops.size), num_ctas)]
+    if partition and num_ctas > 1 and not is_first.all():
+        num_first = num_first_ctas(num_ctas, partition)
+        lists = [(np.flatnonzero(is_first), num_first), (np.flatnonzero(~is_first), num_ctas - num_first)]
+    for tiles, size in lists:
+        is_tail[tiles[tiles.size // size * size :]] = True
+    return is_tail
+
+
 def parted(
-    graph: TileGraph, order: tuple[Ints, Ints, Ints], *, part_major: bool = False
+    graph: TileGraph, order: tuple[Ints, Ints, Ints], *, part_major: bool = False, is_split: Flags | None = None
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """Op, tile row, tile column and part of every task: the parts of a tile follow each other, where the tile stood;
-    or, part by part, all tiles of a run of tasks of one op, where the run stood."""
-    parts_of = np.ones(max(graph.op_indices) + 1, dtype=np.int64)
-    for op in graph.op_indices:
-        parts_of[op] = graph.num_parts(op)
-    repeats = parts_of[order[0]]
+    """Op, tile row, tile column and part (-1 for a whole tile) of every task: the parts of a tile follow each other,
+    where the tile stood; or, part by part, all tiles of a run of tasks of one op, where the run stood. `is_split` tells
+    which tiles are split, where not all are whose op has parts."""
+    repeats = parts_of(graph)[order[0]]
+    if is_split is not None:
+        repeats = np.where(is_split, repeats, 1)
     ops, rows, cols = (np.repeat(column, repeats) for column in order)
     parts = np.arange(ops.size, dtype=np.int64) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    parts[np.repeat(repeats == 1, repeats)] = -1
     if not part_major:
         return ops, rows, cols, parts
     runs = np.concatenate(([0], np.cumsum(np.diff(ops) != 0)))
     sweep = np.lexsort((parts, runs))  # stable: tiles keep their order
     return ops[sweep], rows[sweep], cols[sweep], parts[sweep]
+
+
+def parts_of(graph: TileGraph) -> Ints:
+    """[ops] parts of a tile that is split, by op index; 1 for the ops of other launches."""
+    parts = np.ones(max(graph.op_indices) + 1, dtype=np.int64)
+    for op in graph.op_indices:
+        parts[op] = graph.num_parts(op)
+    return parts
 
 
 def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
@@ -72,8 +105,11 @@ def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
     first op waits for nobody, so its tasks may come before all others: the table stays a linear extension.
     """
     graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
-    ops, rows, cols, parts = parted(graph, global_order(graph, ordering), part_major=ordering.part_major)
-    num_ctas = grid_size(graph.num_tasks, ordering, gpu, graph.tiling.cluster_size)
+    order = global_order(graph, ordering)
+    most = grid_capacity(ordering, gpu, graph.tiling.cluster_size)
+    is_split = tail_of(order[0], most, ordering.partition) if ordering.split_tiles is SplitTiles.TAIL else None
+    ops, rows, cols, parts = parted(graph, order, part_major=ordering.part_major, is_split=is_split)
+    num_ctas = grid_size(ops.size, ordering, gpu, graph.tiling.cluster_size)
     is_first = ops == ops.min()
     steals = ordering.assignment is Assignment.STEALING and num_ctas > 1 and not is_first.all()
     if steals:
@@ -115,14 +151,16 @@ def plan_of(
     *,
     wait_position: WaitPosition = WaitPosition.TASK,
 ) -> Plan:
-    """The plan of a global order (ops, tile rows, tile columns, parts): in queues where `queue` gives each task's, else
-    by tickets."""
+    """The plan of a global order (ops, tile rows, tile columns, parts, which are -1 for whole tiles): in queues where
+    `queue` gives each task's, else by tickets. Tiles that are split have slots in the order of ops, rows, columns."""
     ops, rows, cols, parts = order
-    tasks = np.zeros((graph.num_tasks, 8), dtype=np.int32)
-    tasks[:, 0], tasks[:, 1], tasks[:, 2], tasks[:, 5], tasks[:, 6] = ops, rows, cols, -1, parts
-    for op in graph.op_indices:
-        if graph.num_parts(op) > 1:
-            tasks[ops == op, 7] = graph.num_parts(op)
+    tasks = np.zeros((ops.size, TASK_FIELDS), dtype=np.int32)
+    tasks[:, 0], tasks[:, 1], tasks[:, 2], tasks[:, 5], tasks[:, 6] = ops, rows, cols, -1, np.maximum(parts, 0)
+    num_split = 0
+    if (in_parts := np.flatnonzero(parts >= 0)).size:
+        tasks[in_parts, 7] = parts_of(graph)[ops[in_parts]]
+        split, slots = np.unique(tasks[in_parts, :3], axis=0, return_inverse=True)
+        tasks[in_parts, 8], num_split = slots.reshape(-1), len(split)
     signals: dict[int, Signals] = {}
     num_signals = 0
     for op in sorted(graph.posting_ops):
@@ -143,12 +181,18 @@ def plan_of(
         num_ctas=num_ctas,
         assignment=TICKET if queue is None else STATIC,
         strided_parts=graph.strided_parts,
+        num_split_tiles=num_split,
     )
 
 
 def grid_size(num_tasks: int, ordering: Ordering, gpu: Gpu, cluster_size: int) -> int:
     """CTAs of the persistent grid, or its clusters: a task has one to itself."""
-    return max(1, min(num_tasks, ordering.ctas_per_sm * gpu.num_clusters(cluster_size, ordering.reserved_sms)))
+    return max(1, min(num_tasks, grid_capacity(ordering, gpu, cluster_size)))
+
+
+def grid_capacity(ordering: Ordering, gpu: Gpu, cluster_size: int) -> int:
+    """CTAs of the persistent grid, or its clusters, where there are tasks enough."""
+    return ordering.ctas_per_sm * gpu.num_clusters(cluster_size, ordering.reserved_sms)
 
 
 def num_first_ctas(num_ctas: int, partition: int) -> int:

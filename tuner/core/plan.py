@@ -7,7 +7,7 @@ Layout (all int32, offsets counted in words from the start)::
 
     header, 16 words
         0 magic            0x52_4E_55_54 ("TUNR")
-        1 version          3
+        1 version          4
         2 num_tasks
         3 num_signals
         4 num_ctas         CTAs of the persistent grid
@@ -21,7 +21,8 @@ Layout (all int32, offsets counted in words from the start)::
         12 held_stages     stages of weights that stay unrequested until a task's first waits are over, of those that
                            could be requested ahead; 0 for none
         13 strided_parts   1 where a part takes every num_parts-th k-step of its tile, 0 where it takes a share in a row
-        14..15             0
+        14 num_split_tiles places in which the parts of a tile meet
+        15                 0
     task, 8 words (at task_offset + 8 * t)
         0 op               index into the workload's ops
         1 tile_m           tile row
@@ -29,8 +30,9 @@ Layout (all int32, offsets counted in words from the start)::
         3 wait_begin       its waits are waits[wait_begin : wait_end]
         4 wait_end
         5 post             the signal that gets 1 when the tile is stored, or -1
-        6 part             which part of its tile's k-steps it computes; 0 for a whole tile
-        7 num_parts        into how many parts its tile is split; 0 for a whole tile
+        6 part             its low 16 bits: which part of its tile's k-steps it computes; 0 for a whole tile
+          num_parts        its high 16 bits: into how many parts its tile is split; 0 for a whole tile
+        7 slot             the place where the parts of its tile meet, of its own; it means nothing for a whole tile
     wait, 8 words (at wait_offset + 8 * w)
         0 signal_begin     every signal of [signal_begin, signal_end) must have reached the threshold
         1 signal_end
@@ -42,7 +44,8 @@ Layout (all int32, offsets counted in words from the start)::
 
 Parts: part p of P covers the k-steps [S * p // P, S * (p + 1) // P) of the op's S = ceil(k / tile.k); where parts are
 strided, it covers p, p + P, p + 2 P and so on. The parts of a tile are tasks of their own, with waits of their own.
-Whichever is done last adds them up, stores the tile and posts: a tile posts once, however many parts it has.
+Whichever is done last adds them up, stores the tile and posts: a tile posts once, however many parts it has. Only some
+tiles of an op may be split, and only they have a slot.
 
 Tickets: CTAs draw 0, 1, 2, ... and run tasks[ticket]. Stealing: a CTA draws from its list, in table order, and when
 that is exhausted, from the other one. Signals are monotonic over launches: a wait is over when
@@ -62,10 +65,12 @@ from tuner.errors import PlanError
 Words = npt.NDArray[np.int32]
 
 MAGIC = int.from_bytes(b"TUNR", "little")
-VERSION = 3
+VERSION = 4
 HEADER_WORDS = 16
 TASK_WORDS = 8
 WAIT_WORDS = 8
+#: What the words of a task say, of which the sixth says two things.
+TASK_FIELDS = 9
 #: Of these, the words that mean something.
 WAIT_FIELDS = 5
 STATIC, TICKET, STEALING = 0, 1, 2
@@ -76,11 +81,26 @@ def _readonly(array: Words) -> Words:
     return array
 
 
+def _packed(tasks: Words) -> Words:
+    """[num_tasks, 8] the words of tasks."""
+    words = tasks[:, [0, 1, 2, 3, 4, 5, 6, 8]]
+    words[:, 6] = tasks[:, 6] & 0xFFFF | tasks[:, 7] << 16
+    return words
+
+
+def _unpacked(words: Words) -> Words:
+    """[num_tasks, 9] what the words of tasks say."""
+    tasks = words[:, [0, 1, 2, 3, 4, 5, 6, 6, 7]]
+    tasks[:, 6] = words[:, 6].astype(np.int16)
+    tasks[:, 7] = words[:, 6] >> 16
+    return tasks
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
     """One launch's plan as arrays; `to_words` and `from_words` are inverses."""
 
-    #: [num_tasks, 8]: op, tile_m, tile_n, wait_begin, wait_end, post, part, num_parts; in queue or ticket order.
+    #: [num_tasks, 9]: op, tile_m, tile_n, wait_begin, wait_end, post, part, num_parts, slot; in queue or ticket order.
     tasks: Words
     #: [num_waits, 5]: signal_begin, signal_end, threshold, posts_per_launch, before_step.
     waits: Words
@@ -96,6 +116,8 @@ class Plan:
     held_stages: int = 0
     #: Whether part p of P takes the k-steps p, p + P, ...; else a share in a row.
     strided_parts: bool = False
+    #: Places in which the parts of a tile meet; a slot is the number of one.
+    num_split_tiles: int = 0
     #: Stealing: tasks of list 0, and CTAs that begin with it, of which there is one at least, as there is of others.
     num_first_tasks: int = 0
     num_first_ctas: int = 0
@@ -125,16 +147,16 @@ class Plan:
         queue_offset = HEADER_WORDS if self.assignment == STATIC else 0
         task_offset = HEADER_WORDS + (self.queues.size if self.assignment == STATIC else 0)
         task_offset += -task_offset % 8  # tasks and waits are 32 bytes, a sector each
-        wait_offset = task_offset + self.tasks.size
+        wait_offset = task_offset + self.num_tasks * TASK_WORDS
         words = np.zeros(wait_offset + len(self.waits) * WAIT_WORDS, dtype=np.int32)
-        words[:14] = (
+        words[:15] = (
             MAGIC, VERSION, self.num_tasks, self.num_signals, self.num_ctas, self.assignment,
             queue_offset, task_offset, wait_offset, len(self.waits),
-            self.num_first_tasks, self.num_first_ctas, self.held_stages, self.strided_parts,
+            self.num_first_tasks, self.num_first_ctas, self.held_stages, self.strided_parts, self.num_split_tiles,
         )  # fmt: skip
         if self.assignment == STATIC:
             words[queue_offset : queue_offset + self.queues.size] = self.queues
-        words[task_offset:wait_offset] = self.tasks.ravel()
+        words[task_offset:wait_offset] = _packed(self.tasks).ravel()
         words[wait_offset:].reshape(-1, WAIT_WORDS)[:, :WAIT_FIELDS] = self.waits
         return _readonly(words)
 
@@ -155,11 +177,12 @@ class Plan:
         if words.size < HEADER_WORDS or words[0] != MAGIC or words[1] != VERSION:
             raise PlanError("not a plan", f"the table must start with {MAGIC}, {VERSION} and hold a 16-word header")
         num_tasks, num_signals, num_ctas, assignment, queue_at, task_at, wait_at, num_waits = map(int, words[2:10])
-        num_first_tasks, num_first_ctas, held, strided = map(int, words[10:14])
+        num_first_tasks, num_first_ctas, held, strided, num_split_tiles = map(int, words[10:15])
         is_known = assignment in (STATIC, TICKET, STEALING)
         is_known &= strided in (0, 1)
-        if min(num_tasks, num_signals, queue_at, num_waits, held) < 0 or num_ctas < 1 or not is_known:
-            raise PlanError("not a plan", f"a header field is out of range: {words[:14].tolist()}")
+        counts = (num_tasks, num_signals, queue_at, num_waits, held, num_split_tiles)
+        if min(counts) < 0 or num_ctas < 1 or not is_known:
+            raise PlanError("not a plan", f"a header field is out of range: {words[:15].tolist()}")
         if assignment == STEALING and not (0 <= num_first_tasks <= num_tasks and 1 <= num_first_ctas < num_ctas):
             sides = f"{num_first_tasks} of {num_tasks} tasks, and {num_first_ctas} of {num_ctas} CTAs that begin there"
             raise PlanError("not a plan", f"the first list has {sides}; both lists must have CTAs")
@@ -172,7 +195,7 @@ class Plan:
         if any(begin < HEADER_WORDS or begin + size > words.size for begin, size in ends):
             raise PlanError("not a plan", f"a section lies outside the table of {words.size} words: {ends}")
         plan = cls(
-            tasks=_readonly(words[task_at : task_at + num_tasks * TASK_WORDS].reshape(num_tasks, TASK_WORDS)),
+            tasks=_readonly(_unpacked(words[task_at : task_at + num_tasks * TASK_WORDS].reshape(-1, TASK_WORDS))),
             waits=_readonly(
                 words[wait_at : wait_at + num_waits * WAIT_WORDS].reshape(num_waits, WAIT_WORDS)[:, :WAIT_FIELDS]
             ),
@@ -182,6 +205,7 @@ class Plan:
             assignment=assignment,
             held_stages=held,
             strided_parts=bool(strided),
+            num_split_tiles=num_split_tiles,
             num_first_tasks=num_first_tasks if assignment == STEALING else 0,
             num_first_ctas=num_first_ctas if assignment == STEALING else 0,
         )

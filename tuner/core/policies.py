@@ -239,7 +239,7 @@ def _planned(
     choice: Choice, picked: list[OpVariant], graph: TileGraph, order: Ints, granularity: Granularity, queue: Ints | None
 ) -> Planned:
     num_ctas = min(graph.num_tasks, choice.num_ctas)
-    whole = np.zeros(len(order), dtype=np.int64)
+    whole = np.full(len(order), -1, dtype=np.int64)
     plan = plan_of(graph, (order[:, 0], order[:, 1], order[:, 2], whole), granularity, 1, num_ctas, queue)
     return _verified(choice, picked, graph, plan)
 

@@ -240,6 +240,15 @@ class SplitOrder(StrEnum):
     STRIDED = "strided"
 
 
+class SplitTiles(StrEnum):
+    """Which tiles of the ops that are split are computed in parts."""
+
+    #: All of them.
+    ALL = "all"
+    #: Those of the last, incomplete wave.
+    TAIL = "tail"
+
+
 class Assignment(StrEnum):
     """How tasks reach CTAs."""
 
@@ -290,6 +299,8 @@ class Ordering:
     run_ahead: int = 100
     #: Which k-steps a part of a tile takes. Only where an op is split.
     split_order: SplitOrder = SplitOrder.CONTIGUOUS
+    #: Which tiles are split, of the ops whose tiles have parts; the others stay whole.
+    split_tiles: SplitTiles = SplitTiles.ALL
 
     def __str__(self) -> str:
         rasters = "+".join(str(raster) for raster in self.rasters)
@@ -300,6 +311,7 @@ class Ordering:
         deal = f"{self.assignment} {self.partition}/8" if self.partition else str(self.assignment)
         parts = " strided-parts" if self.split_order is SplitOrder.STRIDED else ""
         parts += " part-major" if self.part_major else ""
+        parts += f" split-{self.split_tiles}" if self.split_tiles is not SplitTiles.ALL else ""
         return f"{rasters} {self.interleave}{parts} {sync} {deal} {grid}"
 
 
@@ -324,6 +336,7 @@ _LATER_ORDERING: dict[str, Any] = {
     "wait_position": WaitPosition.TASK,
     "run_ahead": 100,
     "split_order": SplitOrder.CONTIGUOUS,
+    "split_tiles": SplitTiles.ALL,
 }
 _LATER_INTERLEAVE = {"lag": 0, "chunks": 1}
 
@@ -344,11 +357,8 @@ class Schedule:
         What came later is left out while it has its default, so that digests outlive new axes.
         """
         data = asdict(self)
-        for part, defaults in (
-            (data["tiling"], _LATER_TILING),
-            (data["ordering"], _LATER_ORDERING),
-            (data["ordering"]["interleave"], _LATER_INTERLEAVE),
-        ):
+        parts = (data["tiling"], data["ordering"], data["ordering"]["interleave"])
+        for part, defaults in zip(parts, (_LATER_TILING, _LATER_ORDERING, _LATER_INTERLEAVE), strict=True):
             for name, default in defaults.items():
                 if part[name] == default:
                     del part[name]

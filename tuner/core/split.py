@@ -1,12 +1,10 @@
 """Split-K: how many parts a tile's k-steps may be split into, and the memory in which the parts meet.
 
-Each part of a tile leaves its fp32 sums in a slot of the workspace and counts itself in; the last one to arrive adds
-the slots up in the order of the parts, so that the result is the same bits whoever that is.
+Each part of a tile leaves its fp32 sums in the tile's slot of the workspace and counts itself in; the last one to
+arrive adds them up in the order of the parts, so that the result is the same bits whoever that is.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 from tuner.core.schedule import Tile, Tiling
 from tuner.core.workload import GemmOp, Workload
@@ -29,23 +27,32 @@ def num_tiles(op: GemmOp, tile: Tile) -> int:
     return -(-op.m // tile.m) * -(-op.n // tile.n)
 
 
-def _split_ops(workload: Workload, tiling: Tiling) -> Iterator[tuple[int, int]]:
-    """(tiles, bytes of all their slots) of each op that is split, in the workload's order."""
-    for index, (op, tile) in enumerate(zip(workload.ops, tiling.tiles, strict=True)):
-        parts = tiling.num_parts(index)
-        if parts > 1:
-            slot = tile.m * tile.n * op.rows_per_column * SUM_BYTES
-            yield num_tiles(op, tile), num_tiles(op, tile) * parts * slot
+def waves(num_tiles: int, num_parts: int, num_ctas: int) -> tuple[int, int]:
+    """Of an op alone on so many CTAs: waves of whole tiles, then waves of parts: those of all tiles, or of the tail's
+    where the tiles are more than one wave."""
+    whole, tail = divmod(num_tiles, num_ctas) if num_tiles > num_ctas else (0, num_tiles)
+    return whole, -(-tail * num_parts // num_ctas)
 
 
 def num_split_tiles(workload: Workload, tiling: Tiling) -> int:
-    """Tiles of CTAs that are split, of all ops: each has a counter of the parts that have arrived."""
-    return sum(tiles for tiles, _ in _split_ops(workload, tiling)) * tiling.cluster_size
+    """Tiles of the ops that are split, all of them."""
+    shapes = enumerate(zip(workload.ops, tiling.tiles, strict=True))
+    return sum(num_tiles(op, tile) for index, (op, tile) in shapes if tiling.num_parts(index) > 1)
 
 
 def slot_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Memory for the partial sums of all split tiles, bytes: tile by tile, and part by part within a tile."""
-    return sum(size for _, size in _split_ops(workload, tiling))
+    """Memory in which the parts of one tile meet, bytes: the same for all ops, as the largest one needs."""
+    shapes = enumerate(zip(workload.ops, tiling.tiles, strict=True))
+    sums = [tile.m * tile.n * op.rows_per_column * tiling.num_parts(index) for index, (op, tile) in shapes]
+    return SUM_BYTES * max((one for index, one in enumerate(sums) if tiling.num_parts(index) > 1), default=0)
+
+
+def slots_problem(workload: Workload, tiling: Tiling, num_split: int) -> str | None:
+    """Why the workspace does not hold the sums of so many tiles that are split."""
+    if (size := num_split * slot_bytes(workload, tiling)) > MAX_SLOT_BYTES:
+        most = MAX_SLOT_BYTES // 2**20
+        return f"the parts' sums take {-(-size // 2**20)} MiB of workspace, more than {most}: use fewer parts"
+    return None
 
 
 def split_problem(workload: Workload, tiling: Tiling) -> str | None:
@@ -62,7 +69,4 @@ def split_problem(workload: Workload, tiling: Tiling) -> str | None:
     for op, tile, parts in zip(workload.ops, tiling.tiles, split, strict=True):
         if parts > num_steps(op, tile):
             return f"{parts} parts of {op.name}: a tile has {num_steps(op, tile)} k-steps of {tile.k}, use no more"
-    if (size := slot_bytes(workload, tiling)) > MAX_SLOT_BYTES:
-        most = MAX_SLOT_BYTES // 2**20
-        return f"the parts' sums take {-(-size // 2**20)} MiB of workspace, more than {most}: use fewer parts"
     return None

@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from tuner.core.gpu import Gpu
-from tuner.core.order import Ints, deal, global_order, grid_size, held_stages, parted, plan_of
+from tuner.core.order import Ints, deal, global_order, grid_capacity, grid_size, held_stages, parted, plan_of, tail_of
 from tuner.core.plan import STATIC, Plan
-from tuner.core.schedule import Interleave, Ordering, SplitOrder
+from tuner.core.schedule import Interleave, Ordering, SplitOrder, SplitTiles
 from tuner.core.tiles import TileGraph
 from tuner.errors import PlanError
 
@@ -22,7 +22,11 @@ def make_parts(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[Plan, Pl
     """The plans of the first and of the second op of a pair, each on a grid and in queues of its own."""
     ordering = replace(ordering, interleave=Interleave(), partition=0)
     graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
-    order = parted(graph, global_order(graph, ordering), part_major=ordering.part_major)
+    tiles, is_split = global_order(graph, ordering), None
+    if ordering.split_tiles is SplitTiles.TAIL:  # each launch has waves of its own
+        most = grid_capacity(ordering, gpu, graph.tiling.cluster_size)
+        is_split = np.concatenate([tail_of(tiles[0][tiles[0] == op], most) for op in graph.op_indices])
+    order = parted(graph, tiles, part_major=ordering.part_major, is_split=is_split)
     is_first = order[0] == graph.op_indices[0]
     sizes = [grid_size(int(mine.sum()), ordering, gpu, graph.tiling.cluster_size) for mine in (is_first, ~is_first)]
     queue: Ints = np.empty(is_first.size, dtype=np.int64)
@@ -57,6 +61,7 @@ def _part(both: Plan, first_cta: int, end_cta: int) -> Plan:
         assignment=STATIC,
         held_stages=both.held_stages,
         strided_parts=both.strided_parts,
+        num_split_tiles=both.num_split_tiles,
     )
 
 
@@ -73,6 +78,9 @@ def joined(first: Plan, second: Plan) -> Plan:
         raise PlanError("launches that share signals must agree on their number", counts)
     if first.strided_parts != second.strided_parts:
         raise PlanError("launches that share signals must split alike", "the parts of one alone are strided")
+    if first.num_split_tiles != second.num_split_tiles:
+        counts = f"the first has {first.num_split_tiles}, the second {second.num_split_tiles}"
+        raise PlanError("launches that share a workspace must agree on its slots", counts)
     later = second.tasks.copy()
     later[:, 3:5] += len(first.waits)
     return Plan(
@@ -83,4 +91,5 @@ def joined(first: Plan, second: Plan) -> Plan:
         num_ctas=first.num_ctas + second.num_ctas,
         assignment=STATIC,
         strided_parts=first.strided_parts,
+        num_split_tiles=first.num_split_tiles,
     )

@@ -181,18 +181,18 @@ class TileGraph:
         return self.tiling.num_parts(op_index)
 
     def num_tasks_of(self, op_index: int) -> int:
-        """Tasks of one op."""
+        """Tasks of one op, where all its tiles are split that may be."""
         rows, cols = self.grids[op_index]
         return rows * cols * self.num_parts(op_index)
 
     @cached_property
     def num_tasks(self) -> int:
-        """Tasks of all ops of this launch: a tile each, or a part of one."""
+        """Tasks of all ops of this launch, a tile each or a part of one, where all tiles are split that may be."""
         return sum(map(self.num_tasks_of, self.op_indices))
 
     @cached_property
     def num_edges(self) -> int:
-        """Producer task -> consumer task edges before aggregation."""
+        """Producer task -> consumer task edges before aggregation, where all tiles are split that may be."""
         return sum(
             int((edge.last - edge.first).sum())
             * int((edge.first_reads[: self.num_parts(edge.consumer)] >= 0).sum())

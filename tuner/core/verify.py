@@ -95,7 +95,7 @@ def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> Veri
     Raises:
         PlanError: the words are no plan.
         CoverageError: a tile or a part of one is computed never or more than once, or lies outside its grid; or the
-            parts of a tile do not agree on what the last of them posts.
+            parts of a tile do not agree on what the last of them posts, or do not meet in a slot of their own.
         ResourceError: the grid, the registers, the shared memory or the table are more than there is.
         LivenessError: a wait never ends.
         SafetyError: a read can precede its write.
@@ -196,19 +196,36 @@ def check_coverage(plan: Plan, graph: TileGraph) -> None:
                 how = f"tasks {' and '.join(map(str, doubles))} compute it" if doubles else "no task computes it"
                 which = f" part {missing} of {split}" if split > 1 else ""
                 raise CoverageError(problem, f"{name} tile {first // cols},{first % cols}{which}: {how}")
-    _check_parts_agree(plan, graph)
+    _check_parts_agree(plan, graph, 5, "posts to signal")
+    _check_slots(plan, graph)
 
 
-def _check_parts_agree(plan: Plan, graph: TileGraph) -> None:
-    """Whichever part of a tile is done last posts: to the same signal."""
-    other = np.flatnonzero(plan.tasks[:, 5] != plan.tasks[plan.leader, 5])
+def _check_parts_agree(plan: Plan, graph: TileGraph, column: int, verb: str) -> None:
+    """Whichever part of a tile is done last posts, to the same signal, what it found in the same slot."""
+    in_parts = plan.tasks[:, 7] > 0
+    other = np.flatnonzero(in_parts & (plan.tasks[:, column] != plan.tasks[plan.leader, column]))
     if other.size:
         task, leader = int(other[0]), int(plan.leader[other[0]])
-        names = [task_name(plan, graph, one) for one in (leader, task)]
-        posts = [int(plan.tasks[one, 5]) for one in (leader, task)]
-        raise CoverageError(
-            "the parts of a tile disagree", f"{names[0]} posts to signal {posts[0]}, {names[1]} to signal {posts[1]}"
-        )
+        what = [f"{task_name(plan, graph, one)} {verb} {plan.tasks[one, column]}" for one in (leader, task)]
+        raise CoverageError("the parts of a tile disagree", ", ".join(what))
+
+
+def _check_slots(plan: Plan, graph: TileGraph) -> None:
+    """The parts of each tile that is split meet in a slot that the workspace has, and no others do: sums would be added
+    to those of another tile, and parts counted with its parts."""
+    _check_parts_agree(plan, graph, 8, "leaves its sums in slot")
+    tiles = np.flatnonzero((plan.tasks[:, 7] > 0) & (plan.leader == np.arange(plan.num_tasks)))
+    slots = plan.tasks[tiles, 8]
+    outside = np.flatnonzero((slots < 0) | (slots >= plan.num_split_tiles))
+    if outside.size:
+        who, slot = task_name(plan, graph, int(tiles[outside[0]])), int(slots[outside[0]])
+        raise CoverageError("a slot does not exist", f"{who} leaves its sums in slot {slot} of {plan.num_split_tiles}")
+    by_slot = np.argsort(slots, kind="stable")
+    again = np.flatnonzero(np.diff(slots[by_slot]) == 0)
+    if again.size:
+        first, second = (int(tiles[by_slot[again[0] + step]]) for step in (0, 1))
+        names = [task_name(plan, graph, one) for one in (first, second)]
+        raise CoverageError("two tiles meet in one slot", f"{' and '.join(names)}: slot {plan.tasks[first, 8]}")
 
 
 def check_resources(plan: Plan, resources: Resources, gpu: Gpu, *, is_part: bool = False) -> None:

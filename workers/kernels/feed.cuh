@@ -125,9 +125,7 @@ struct TaskSource {
   __device__ u32 epoch() const { return static_cast<u32>(draws.launch); }
 
   __device__ Task task() const {
-    const int4* words = reinterpret_cast<const int4*>(args.words + args.plan.task_offset) + 2 * next;
-    const int4 low = __ldg(words), high = __ldg(words + 1);
-    return Task{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    return load_task(args.words + args.plan.task_offset + kTaskWords * next);
   }
 
   // Takes the next task. `finish` returns once the CTA has done all that it took before this one.

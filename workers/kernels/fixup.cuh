@@ -1,72 +1,66 @@
 // Split-K: the parts of a tile meet in the workspace, and the last one to arrive adds them up.
 //
-// Layout. Behind the signals, on cache lines of their own, lies a counter of arrivals for every tile that is split: op
-// by op, tile row by tile row. Behind these lie the slots, tile by tile in the same order, part by part within a tile. A
-// slot holds the fp32 sums of the threads that computed it, in vectors of four: vector v of thread t is at
-// v * kThreads + t. The threads that add a tile up read what the same threads of other CTAs wrote, so which element of
-// the tile a sum belongs to is the engine's business, and loads and stores are coalesced.
+// Layout. A plan numbers the tiles that it splits; that number is the tile's slot. Behind the signals, on cache lines of
+// their own, lies a counter of arrivals for every slot, and behind these the sums, slot by slot and part by part within
+// one. All slots are as large as the largest op needs, so that a slot's place follows from its number alone; in a cluster
+// a tile has one for each CTA. A part's fp32 sums are those of the threads that computed it, in vectors of four: vector v
+// of thread t is at v * kThreads + t. The threads that add a tile up read what the same threads of other CTAs wrote, so
+// which element of the tile a sum belongs to is the engine's business, and loads and stores are coalesced.
 //
 // Who waits for whom: nobody. A part stores its sums and counts itself in. One that is not the last has done its task;
 // the last goes on to the epilogue and to the post of the tile. So no ticket and no queue depends on another part, and
 // once all parts have run the post is sure to come.
 //
-// Order of the sum: part 0, 1, 2, ... read from the slots, the last one's own too: the same bits whoever is last.
+// Order of the sum: part 0, 1, 2, ... read from the slot, the last one's own too: the same bits whoever is last.
 //
 // Memory order. Every thread stores its sums (generic proxy); a barrier orders them before thread 0's atom.acq_rel.gpu,
 // whose release is cumulative over the barrier. The last arrival reads from the chain of all the others (a chain of
 // atomic updates is a release sequence), and a second barrier orders the other threads' loads after it. Slots are read
 // past L1, where an earlier tile's line could linger. A slot is written once in a launch, and read before it ends.
 //
-// Epochs. A counter grows by num_parts in every launch and is never reset.
+// Epochs. A slot is the same tile's in every launch; its counter grows by num_parts in each and is never reset.
 #pragma once
 #include "launch_args.cuh"
 
 constexpr int kFixupAlignment = 256;
 
 // fp32 sums of one part of a tile.
-__device__ constexpr int slot_size(const OpConfig& op) { return op.tile_m * op.weight_rows(); }
+__device__ constexpr int part_size(const OpConfig& op) { return op.tile_m * op.weight_rows(); }
 
-// Of the CTAs' tiles, also those of a cluster's that lie outside.
-template <int kCtas>
-__device__ __forceinline__ int num_tiles(int size, int tile) {
-  return (size + tile * kCtas - 1) / (tile * kCtas) * kCtas;
+// fp32 sums of a slot: of all parts of a tile of the op that needs most.
+__device__ constexpr int slot_size() {
+  int most = 0;
+  for (int op = 0; op < kNumOps; ++op) {
+    const int size = kOps[op].num_parts * part_size(kOps[op]);
+    if (kOps[op].num_parts > 1 && size > most) most = size;
+  }
+  return most;
 }
 
 __device__ constexpr long long fixup_aligned(long long bytes) {
   return (bytes + kFixupAlignment - 1) / kFixupAlignment * kFixupAlignment;
 }
 
-// Where the parts of a tile meet.
-struct MeetingPlace {
-  u32* arrivals;
-  float4* slots;  // num_parts of them
-};
+// Arrivals of a task's tile.
+__device__ __forceinline__ u32* arrivals_of(const LaunchArgs& args, const Task& task) {
+  char* first = reinterpret_cast<char*>(args.workspace) + fixup_aligned(kSignalsOffset + 4LL * args.plan.num_signals);
+  return reinterpret_cast<u32*>(first) + task.slot;
+}
 
-__device__ inline MeetingPlace meeting_place(const LaunchArgs& args, const Task& task) {
-  int tile = 0, num_split = 0;
-  long long first_sum = 0;
-#pragma unroll
-  for (int op = 0; op < kNumOps; ++op) {
-    if (kOps[op].num_parts == 1) continue;
-    const int columns = num_tiles<kClusterN>(args.ops[op].n, kOps[op].tile_n);
-    const int tiles = num_tiles<kClusterM>(args.ops[op].m, kOps[op].tile_m) * columns;
-    const int before = op < task.op ? tiles : op == task.op ? task.tile_m * columns + task.tile_n : 0;
-    tile += before;
-    first_sum += static_cast<long long>(before) * (kOps[op].num_parts * slot_size(kOps[op]));
-    num_split += tiles;
-  }
-  char* arrivals = reinterpret_cast<char*>(args.workspace) + fixup_aligned(kSignalsOffset + 4LL * args.plan.num_signals);
-  char* slots = arrivals + fixup_aligned(4LL * num_split);
-  return {reinterpret_cast<u32*>(arrivals) + tile, reinterpret_cast<float4*>(slots) + first_sum / 4};
+// The sums of its parts, part by part.
+__device__ __forceinline__ float4* sums_of(const LaunchArgs& args, const Task& task) {
+  char* first = reinterpret_cast<char*>(args.workspace) + fixup_aligned(kSignalsOffset + 4LL * args.plan.num_signals) +
+                fixup_aligned(4LL * args.plan.num_split_tiles * kClusterSize);
+  return reinterpret_cast<float4*>(first) + slot_size() / 4 * static_cast<long long>(task.slot);
 }
 
 // Vectors of a thread that are under way at a time where the sums leave no registers for more: the compiler would spill.
 constexpr int kFewLoads = 8;
 
-// sums[] = the thread's share of the parts, `slot` its first vector of part 0, added in the order of the parts. With few
+// sums[] = the thread's share of the parts, `stored` its first vector of part 0, added in the order of the parts. With few
 // loads under way a part is a pass over the sums; with more, some vectors of all parts come at once, in fewer round trips.
 template <int kThreads, int kCount, int kParts, int kLoadsInFlight>
-__device__ __forceinline__ void add_slots(const float4* slot, float* sums) {
+__device__ __forceinline__ void add_stored(const float4* stored, float* sums) {
   constexpr int kVectors = kCount / 4;
   constexpr int kTogether = kLoadsInFlight > kParts ? kLoadsInFlight / kParts : 1;
 #pragma unroll
@@ -77,10 +71,10 @@ __device__ __forceinline__ void add_slots(const float4* slot, float* sums) {
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
         if (v % kLoadsInFlight == 0) __syncwarp();
-        const float4 read = load_past_l1(slot + v * kThreads);
+        const float4 read = load_past_l1(stored + v * kThreads);
         sums[4 * v] += read.x, sums[4 * v + 1] += read.y, sums[4 * v + 2] += read.z, sums[4 * v + 3] += read.w;
       }
-      slot += kVectors * kThreads;
+      stored += kVectors * kThreads;
     }
   } else {
 #pragma unroll
@@ -91,7 +85,7 @@ __device__ __forceinline__ void add_slots(const float4* slot, float* sums) {
       for (int v = 0; v < kTogether && first + v < kVectors; ++v) {
 #pragma unroll
         for (int part = 0; part < kParts; ++part)
-          read[v][part] = load_past_l1(slot + (part * kVectors + first + v) * kThreads);
+          read[v][part] = load_past_l1(stored + (part * kVectors + first + v) * kThreads);
       }
 #pragma unroll
       for (int v = 0; v < kTogether && first + v < kVectors; ++v) {
@@ -115,24 +109,23 @@ template <int kOp, int kThreads, int kCount, int kLoadsInFlight = kFewLoads>
 __device__ __forceinline__ bool add_parts(const LaunchArgs& args, const Task& task, u32 epoch, int thread, float* sums,
                                           int barrier = 0) {
   static_assert(kCount % 4 == 0, "sums travel in vectors of four");
-  constexpr int kVectors = kCount / 4, kHolders = slot_size(kOps[kOp]) / kCount;
-  static_assert(kHolders * kCount == slot_size(kOps[kOp]) && kHolders <= kThreads, "the threads hold the tile");
+  constexpr int kVectors = kCount / 4, kHolders = part_size(kOps[kOp]) / kCount;
+  static_assert(kHolders * kCount == part_size(kOps[kOp]) && kHolders <= kThreads, "the threads hold the tile");
   if (task.num_parts == 0) return true;
-  const MeetingPlace place = meeting_place(args, task);
   const bool holds = kHolders == kThreads || thread < kHolders;
-  float4* slot = place.slots + task.part * (kVectors * kHolders) + thread;
+  float4* own = sums_of(args, task) + task.part * (kVectors * kHolders) + thread;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     if (holds)
-      __stcg(slot + v * kHolders, make_float4(sums[4 * v], sums[4 * v + 1], sums[4 * v + 2], sums[4 * v + 3]));
+      __stcg(own + v * kHolders, make_float4(sums[4 * v], sums[4 * v + 1], sums[4 * v + 2], sums[4 * v + 3]));
   }
   barrier_sync<kThreads>(barrier);
   bool is_last = false;
   if (thread == 0) {
-    const u32 before = fetch_add_acq_rel_gpu(place.arrivals, 1);
+    const u32 before = fetch_add_acq_rel_gpu(arrivals_of(args, task), 1);
     is_last = before + 1 == (epoch + 1) * static_cast<u32>(task.num_parts);
   }
   if (!barrier_or<kThreads>(barrier, is_last)) return false;
-  add_slots<kHolders, kCount, kOps[kOp].num_parts, kLoadsInFlight>(place.slots + (holds ? thread : 0), sums);
+  add_stored<kHolders, kCount, kOps[kOp].num_parts, kLoadsInFlight>(sums_of(args, task) + (holds ? thread : 0), sums);
   return true;
 }

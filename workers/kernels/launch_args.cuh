@@ -12,25 +12,37 @@ struct PlanHeader {
   int num_first_tasks, num_first_ctas;  // with stealing: of the first list; else 0
   int held_stages;                      // of weights: not requested before a task's first waits are over
   int strided_parts;                    // 1: part p of P takes the k-steps p, p + P, ... of its tile; 0: a share in a row
-  int zero[2];
+  int num_split_tiles;                  // slots in which the parts of a tile meet
+  int zero;
 };
 static_assert(sizeof(PlanHeader) == 64, "the plan's header is 16 words");
 
 struct Task {
   int op, tile_m, tile_n, wait_begin, wait_end, post;
-  int part, num_parts;  // both 0 for a whole tile
+  short part, num_parts;  // both 0 for a whole tile
+  int slot;               // where the parts of its tile meet; means nothing for a whole tile
 };
-static_assert(sizeof(Task) == 32, "a task is 8 words");
+constexpr int kTaskWords = 8;
+static_assert(sizeof(Task) == 4 * kTaskWords, "a task is 8 words");
+
+// The task whose words begin there.
+__device__ __forceinline__ Task load_task(const int* words) {
+  const int4* halves = reinterpret_cast<const int4*>(words);
+  const int4 low = __ldg(halves), high = __ldg(halves + 1);
+  const short part = static_cast<short>(high.z), num_parts = static_cast<short>(high.z >> 16);
+  return Task{low.x, low.y, low.z, low.w, high.x, high.y, part, num_parts, high.w};
+}
 
 // Clusters. What a plan calls a CTA is a cluster: all of its CTAs walk the same tasks, each computes its own tile of a
 // task's, and each posts for it. So the device counts kClusterSize posts where a plan counts one.
 __device__ __forceinline__ int cluster_number() { return static_cast<int>(blockIdx.x) / kClusterSize; }
 __device__ __forceinline__ int rank_in_cluster() { return static_cast<int>(blockIdx.x) % kClusterSize; }
 
-// A plan's task as the CTA of that rank sees it: tile row and column count the CTAs' tiles.
+// A plan's task as the CTA of that rank sees it: tile row, tile column and slot count the CTAs' tiles.
 __device__ __forceinline__ Task task_of_rank(Task task, int rank) {
   task.tile_m = task.tile_m * kClusterM + rank / kClusterN;
   task.tile_n = task.tile_n * kClusterN + rank % kClusterN;
+  task.slot = task.slot * kClusterSize + rank;
   return task;
 }
 

@@ -47,9 +47,7 @@ struct Scheduler {
   __device__ bool has_task() const { return next < end; }
 
   __device__ Task task() const {
-    const int4* words = reinterpret_cast<const int4*>(args.words + args.plan.task_offset) + 2 * next;
-    const int4 low = __ldg(words), high = __ldg(words + 1);
-    return Task{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    return load_task(args.words + args.plan.task_offset + kTaskWords * next);
   }
 
   // Draws the task of the next round, once per tile; its latency hides behind the tile's last steps.

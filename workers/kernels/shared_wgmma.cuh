@@ -59,6 +59,6 @@ struct Shared {
 };
 
 __device__ __forceinline__ Task as_task(const FirstTask& first) {
-  return task_of_rank(Task{first.op, first.tile_m, first.tile_n, 0, 0, -1, first.part, first.num_parts},
+  return task_of_rank(Task{first.op, first.tile_m, first.tile_n, 0, 0, -1, first.part, first.num_parts, 0},
                       rank_in_cluster());
 }
