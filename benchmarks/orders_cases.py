@@ -20,6 +20,7 @@ from tuner.core.schedule import (
     Raster,
     RasterKind,
     Schedule,
+    SplitTiles,
     Tile,
     Tiling,
     WaitPosition,
@@ -119,10 +120,10 @@ CASES = (
 
 
 def tilings_of(case: Case, space: Space) -> list[Tiling]:
-    """Good tilings of the case: what the space begins with, or for `mma` named ones. The fastest in row-major order is
-    the one whose orderings are compared."""
+    """Good tilings of the case: what the space begins with, split tails aside, or for `mma` named ones. The fastest in
+    row-major order is the one whose orderings are compared."""
     if case.engine is Engine.WGMMA:
-        return space.guesses
+        return [tiling for tiling in space.guesses if space.split_tiles(tiling)[0] is SplitTiles.ALL]
     return [
         Tiling(tiles=tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles), num_stages=stages, num_warps=warps)
         for tiles, stages, warps in _MMA[case.m]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from benchmarks.pairs import Row, choose_rows
@@ -100,9 +100,9 @@ def _orders(space: Space, tiling: Tiling, count: int, rng: random.Random) -> lis
 def _guesses(space: Space, rng: random.Random) -> Iterator[Schedule]:
     """What a search begins with, by queue and by ticket, and neighbours of it."""
     for tiling in space.guesses:
-        plain = Ordering(rasters=(Raster(),) * len(tiling.tiles), assignment=Assignment.STATIC)
-        first = Schedule(tiling=tiling, ordering=plain)
-        by_ticket = Schedule(tiling=tiling, ordering=Ordering(rasters=plain.rasters))
+        rasters, split_tiles = (Raster(),) * len(tiling.tiles), space.split_tiles(tiling)[0]
+        by_ticket = Schedule(tiling=tiling, ordering=Ordering(rasters=rasters, split_tiles=split_tiles))
+        first = replace(by_ticket, ordering=replace(by_ticket.ordering, assignment=Assignment.STATIC))
         yield from (one for one in (first, by_ticket) if space.is_legal(one))
         neighbours = space.neighbours(first)
         yield from rng.sample(neighbours, min(NUM_NEIGHBOURS, len(neighbours)))

@@ -23,6 +23,7 @@ from tuner.core.schedule import (
     Ordering,
     Schedule,
     SplitOrder,
+    SplitTiles,
     Tile,
     Tiling,
     WaitPosition,
@@ -193,7 +194,7 @@ def differences(a: Schedule, b: Schedule) -> set[str]:
     for field in ("num_stages", "num_warps", "weight_hint", "intermediate_hint"):
         axes[field] = getattr(a.tiling, field) != getattr(b.tiling, field)
     of_ordering = ("interleave", "ctas_per_sm", "reserved_sms", "part_major", "wait_position", "run_ahead")
-    for field in (*of_ordering, "split_order"):
+    for field in (*of_ordering, "split_order", "split_tiles"):
         axes[field] = getattr(a.ordering, field) != getattr(b.ordering, field)
     for first, second in (("granularity", "sync_width"), ("assignment", "partition")):
         axes[first] = any(getattr(a.ordering, field) != getattr(b.ordering, field) for field in (first, second))
@@ -246,7 +247,29 @@ def test_every_gpu_of_the_catalogue_has_a_space_of_provable_plans(gpu: Gpu) -> N
     for workload in (LLAMA, replace_m(512), chain_of_three(100, (64, 64, 96, 64))):
         for schedule in Space(workload, gpu).sample(random.Random(0), 5):
             (plan,) = plans_for(workload, gpu, Candidate(plan_kind=PlanKind.FUSED, schedule=schedule))
-            assert plan.plan.num_tasks == plan.graph.num_tasks
+            num_tiles = sum(rows * cols for rows, cols in plan.graph.grids.values())
+            is_whole = schedule.ordering.split_tiles is SplitTiles.ALL
+            assert num_tiles <= plan.plan.num_tasks <= plan.graph.num_tasks
+            assert plan.plan.num_tasks == plan.graph.num_tasks or not is_whole
+
+
+def test_a_tail_is_offered_to_be_split_where_tiles_fill_more_than_a_wave() -> None:
+    space = Space(replace_m(512), H200)
+    tails = [tiling for tiling in space.tilings if space.split_tiles(tiling)[0] is SplitTiles.TAIL]
+    assert len(tails) > 100
+    for tiling in tails[::40]:
+        orderings = space.orderings(tiling)
+        drawn = [orderings[orderings.draw(random.Random(seed))] for seed in range(40)]
+        assert sum(ordering.split_tiles is SplitTiles.TAIL for ordering in drawn) > 20
+        assert all(space.is_legal(Schedule(tiling=tiling, ordering=ordering)) for ordering in drawn)
+    one = next(tiling for tiling in tails if 1 in tiling.split_k)
+    some = Schedule(tiling=one, ordering=plain(split_tiles=SplitTiles.TAIL))
+    near = space.neighbours(some)
+    assert replace(some, ordering=plain()) in near
+    whole = replace(one, split_k=())
+    assert any(other.tiling == whole and other.ordering == plain() for other in near)
+    again = space.neighbours(Schedule(tiling=whole, ordering=plain()))
+    assert any(other.tiling.split_k and other.ordering.split_tiles is SplitTiles.TAIL for other in again)
 
 
 def test_iteration_is_lazy() -> None:

@@ -53,8 +53,11 @@ def _bounds(workload: Workload, gpu: Gpu, plan: VerifiedPlan) -> Iterator[str]:
 
 def _waves(plan: VerifiedPlan) -> Iterator[str]:
     for op, (rows, cols) in plan.graph.grids.items():
-        waves = Waves(num_tasks=plan.graph.num_tasks_of(op), num_ctas=plan.plan.num_ctas)
-        parts = f" in {plan.graph.num_parts(op)} parts" if plan.graph.num_parts(op) > 1 else ""
+        mine = plan.plan.tasks[plan.plan.tasks[:, 0] == op]
+        waves = Waves(num_tasks=len(mine), num_ctas=plan.plan.num_ctas)
+        num_split = int((mine[:, 7] > 0).sum()) // plan.graph.num_parts(op)
+        which = "" if num_split == rows * cols else f", {num_split} of them"
+        parts = f"{which} in {plan.graph.num_parts(op)} parts" if num_split else ""
         name = plan.graph.workload.ops[op].name
         many = "wave" if waves.num_waves == 1 else "waves"
         yield (
@@ -71,9 +74,10 @@ def _costs(workload: Workload, gpu: Gpu, plan: VerifiedPlan, timeline: Timeline)
         f"through this L2; {timeline.l2_hit_bytes / read:.0%} of what is read or written stays in the L2."
     )
     lanes_us = timeline.makespan_us * timeline.num_ctas
+    most = "" if plan.plan.num_tasks == plan.graph.num_tasks else "at most "
     yield (
         f"Waits: {timeline.waited_us / lanes_us:.1%} of the CTAs' time, on {plan.plan.num_signals} signals that stand "
-        f"for {plan.graph.num_edges:,} edges."
+        f"for {most}{plan.graph.num_edges:,} edges."
     )
     busy_us = sum(end - start for _, _, _, start, _, _, end in timeline.rows)
     shares = {

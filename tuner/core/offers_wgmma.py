@@ -35,7 +35,7 @@ from tuner.core.engine_wgmma import (
 from tuner.core.gpu import Gpu
 from tuner.core.legality import tiling_problem
 from tuner.core.schedule import Engine, Tile, Tiling, Warpgroups
-from tuner.core.split import SUM_BYTES, num_steps, num_tiles
+from tuner.core.split import SUM_BYTES, num_steps, num_tiles, waves
 from tuner.core.workload import GemmOp, Workload, WorkloadKind
 
 #: Rows up to which the weights' bytes are what takes time: one low tile row, tasks cut for their bytes alone.
@@ -68,8 +68,11 @@ INPUT_STAGES = (6, 4, 8)
 #: Weights that a CTA has requested and not yet received, bytes, beside no limit: what is requested later waits behind
 #: it, a signal and the intermediate too, and this much already keeps the memory busy.
 WINDOW_BYTES = (65_536, 98_304)
-#: Tilings that are tried before a model knows anything.
+#: Of an op's cuts, one in so many has a split tail, where there are such cuts.
+TAIL_SHARE = 3
+#: Tilings that are tried before a model knows anything: without split tails, and with.
 NUM_GUESSES = 4
+NUM_TAIL_GUESSES = 2
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,8 @@ class Cut:
     tile: Tile
     #: Parts of a tile.
     parts: int
+    #: Whether only the tail is split: the tiles are more than one wave.
+    has_tail: bool
     #: The op's roofline over the time of the busiest SM.
     rate: float
     #: Tiles, or parts of them.
@@ -175,14 +180,19 @@ class WgmmaOffers:
         """Where to begin: of each height in turn the fastest cuts of different widths, each with rings that take what
         memory there is. Who multiplies in turns is one step away."""
         together = [height for height in self._combined if height.warpgroups is Warpgroups.COOPERATIVE]
-        found = [list(islice(self._of_height(height), NUM_GUESSES)) for height in together]
-        in_turn = [tiling for of_rank in zip_longest(*found) for tiling in of_rank if tiling is not None]
-        return [*in_turn[: max(NUM_GUESSES, len(found))], *self._in_two_waves()]
+        whole, tails = (self._in_turn(together, tails=tails) for tails in (False, True))
+        return [*whole[: max(NUM_GUESSES, len(together))], *tails[:NUM_TAIL_GUESSES], *self._in_two_waves()]
 
-    def _of_height(self, height: Height) -> Iterator[Tiling]:
-        """One tiling for each combination of widths and parts."""
+    def _in_turn(self, heights: list[Height], *, tails: bool) -> list[Tiling]:
+        found = [list(islice(self._of_height(height, tails=tails), NUM_GUESSES)) for height in heights]
+        return [tiling for of_rank in zip_longest(*found) for tiling in of_rank if tiling is not None]
+
+    def _of_height(self, height: Height, *, tails: bool) -> Iterator[Tiling]:
+        """One tiling for each combination of widths and parts, in which the tail of some op is split or of none."""
         found: set[object] = set()
         for cuts in self._combined[height]:
+            if any(cut.has_tail for cut in cuts) is not tails:
+                continue
             widths = tuple((cut.tile.n, cut.parts) for cut in cuts)
             if widths not in found and (first := next(self._with_rings(cuts, height), None)):
                 found.add(widths)
@@ -233,7 +243,7 @@ class WgmmaOffers:
     def _one_by_one(self, height: Height) -> list[tuple[Cut, ...]]:
         """Of ops that follow each other: each as if it had all SMs."""
         most = max(2, int(MAX_COMBINATIONS ** (1 / len(self._workload.ops)) + 1e-9))
-        return sorted(product(*(self._best_cuts(op, height)[:most] for op in self._workload.ops)), key=_by_rate)
+        return sorted(product(*(self._best_cuts(op, height, most) for op in self._workload.ops)), key=_by_rate)
 
     def _side_by_side(self, height: Height) -> list[tuple[Cut, ...]]:
         """Of ops that share the SMs: the tasks of all of them are to fill whole waves."""
@@ -241,15 +251,19 @@ class WgmmaOffers:
         timed = [
             (_makespan_us(cuts, lanes), cuts)
             for cuts in product(*(self._all_cuts(op, height) for op in self._workload.ops))
+            if not any(cut.has_tail for cut in cuts)
         ]
         timed.sort(key=lambda one: one[0])
         return [cuts for time_us, cuts in timed if time_us <= timed[0][0] / MIN_RATE][:MAX_COMBINATIONS]
 
-    def _best_cuts(self, op: GemmOp, height: Height) -> list[Cut]:
-        """Those that fill the SMs, the best first; where few do, the best ones."""
-        cuts = self._all_cuts(op, height)
+    def _best_cuts(self, op: GemmOp, height: Height, most: int) -> list[Cut]:
+        """At most so many that fill the SMs, the best first; where few do, the best ones. Some have split tails."""
+        every = self._all_cuts(op, height)
+        cuts = [cut for cut in every if not cut.has_tail]
+        tails = [cut for cut in every if cut.has_tail][: most // TAIL_SHARE]
         filled = [cut for cut in cuts if cut.rate >= MIN_RATE * cuts[0].rate]
-        return filled if len(filled) >= MIN_CUTS else cuts[:MIN_CUTS]
+        best = (filled if len(filled) >= MIN_CUTS else cuts[:MIN_CUTS])[: most - len(tails)]
+        return [cut for cut in every if cut in best or cut in tails]
 
     def _all_cuts(self, op: GemmOp, height: Height) -> list[Cut]:
         """The fastest first."""
@@ -267,31 +281,37 @@ class WgmmaOffers:
 
     def _cut(self, op: GemmOp, tile: Tile, parts: int, height: Height) -> Cut:
         """How long the busiest SM takes for its tasks, by bytes and by products, against the roofline of the op."""
-        gpu, num_rows, steps = self._gpu, ceil(op.m / tile.m), ceil(num_steps(op, tile) / parts)
+        gpu, num_rows, all_steps = self._gpu, ceil(op.m / tile.m), num_steps(op, tile)
         num_lanes = gpu.num_clusters(height.cluster_m)
-        num_tasks = num_tiles(op, tile) * parts
-        num_waves = ceil(num_tasks / num_lanes)
-        crowding = tile.n * steps * tile.k * num_lanes / (num_rows * op.n * op.k)  # of an SM by one task
+        num_whole, num_parted = waves(num_tiles(op, tile), parts, num_lanes)
+        crowding = tile.n * tile.k * num_lanes / (num_rows * op.n * op.k)  # of an SM by one k-step
         memory_us = 1e6 * op.weight_rows * op.k * self._workload.dtype.size_bytes / gpu.dram_bytes_per_s
         product_us = 2e6 * op.m * op.weight_rows * op.k / gpu.tensor_flops_per_s
         padding = num_rows * multiplied_rows(height.of_cta(tile), height.groups) * height.cluster_m / op.m
         columns = tile.n * op.rows_per_column
-        task_us = crowding * max(memory_us, product_us * padding / tensor_share(columns)) + TASK_US
+        step_us = crowding * max(memory_us, product_us * padding / tensor_share(columns))
+        whole_us, task_us = (steps * step_us + TASK_US for steps in (all_steps, ceil(all_steps / parts)))
         sum_us = 0.0
         if parts > 1:
             slot_us = height.of_cta(tile).m * columns * SUM_BYTES / L2_BYTES_PER_CLOCK / gpu.clock_mhz
             is_read = bool(self._workload.consumers_of(self._workload.ops.index(op)))
             sum_us = (READ_PART_US if is_read else PART_US) + (1 + parts) * slot_us
-        rate = max(memory_us, product_us) / (num_waves * task_us + sum_us)
-        return Cut(tile=tile, parts=parts, rate=rate, num_tasks=num_tasks, task_us=task_us + sum_us)
+        rate = max(memory_us, product_us) / (num_whole * whole_us + num_parted * task_us + sum_us)
+        has_tail, num_tasks = parts > 1 and num_whole > 0, num_tiles(op, tile) * parts
+        return Cut(tile=tile, parts=parts, has_tail=has_tail, rate=rate, num_tasks=num_tasks, task_us=task_us + sum_us)
 
     def _parts(self, op: GemmOp, tile: Tile, cluster_m: int) -> tuple[int, ...]:
         """Numbers of parts of a tile: with more than one all tasks still run at once, or at few rows in two waves, so
-        that the second reads what the first wave of the op before it has written last."""
-        waves = 2 if self._rows <= FEW_ROWS else 1
-        at_once = self._gpu.num_clusters(cluster_m) * waves // num_tiles(op, tile)
-        most = min(num_steps(op, tile) // MIN_STEPS_PER_PART, at_once)
-        return tuple(parts for parts in PARTS if parts == 1 or parts <= most)
+        that the second reads what the first wave of the op before it has written last. Of tiles that fill more than a
+        wave the tail is split, into the parts that make it shortest, if any do."""
+        num_lanes, count = self._gpu.num_clusters(cluster_m), num_tiles(op, tile)
+        most = num_steps(op, tile) // MIN_STEPS_PER_PART
+        if self._rows > FEW_ROWS and count > num_lanes:
+            possible = [parts for parts in PARTS if parts == 1 or parts <= most]
+            best = min(possible, key=lambda parts: waves(count, parts, num_lanes)[1] / parts)
+            return (1, best) if best > 1 else (1,)
+        at_once = num_lanes * (2 if self._rows <= FEW_ROWS else 1) // count
+        return tuple(parts for parts in PARTS if parts == 1 or parts <= min(most, at_once))
 
     def _with_rings(self, cuts: tuple[Cut, ...], height: Height) -> Iterator[Tiling]:
         """Rings as deep as fits and about two thirds of it, without and with a window."""

@@ -8,10 +8,21 @@ from dataclasses import dataclass
 from math import prod
 from typing import overload
 
-from tuner.core.schedule import Assignment, Granularity, Interleave, Ordering, Raster, SplitOrder, WaitPosition
+from tuner.core.schedule import (
+    Assignment,
+    Granularity,
+    Interleave,
+    Ordering,
+    Raster,
+    SplitOrder,
+    SplitTiles,
+    WaitPosition,
+)
 
 #: Share of the draws that take the plainest run-ahead, whatever else they are.
 PLAIN_RUN_AHEADS = 0.85
+#: Share of the draws that split the tail alone, where it may be split.
+SPLIT_TAILS = 0.85
 #: (granularity, sync width, wait position, split order).
 Sync = tuple[Granularity, int, WaitPosition, SplitOrder]
 #: (assignment, eighths of a partition, CTAs per SM, reserved SMs).
@@ -40,6 +51,7 @@ class Choices:
     deals: tuple[Deal, ...]
     #: Whether parts are swept.
     sweeps: tuple[bool, ...]
+    split_tiles: SplitTiles
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -67,6 +79,7 @@ class Choices:
             wait_position=wait_position,
             split_order=split_order,
             run_ahead=self.run_aheads[run_ahead],
+            split_tiles=self.split_tiles,
         )
 
 
@@ -77,6 +90,7 @@ class Orderings(Sequence[Ordering]):
         self._choices = choices
         self._counts = [prod(choice.sizes) for choice in choices]
         self._count = sum(self._counts)
+        self._tails = [i for i, choice in enumerate(choices) if choice.split_tiles is SplitTiles.TAIL]
 
     def __len__(self) -> int:
         return self._count
@@ -97,8 +111,11 @@ class Orderings(Sequence[Ordering]):
 
     def draw(self, rng: random.Random) -> int:
         """A random index: each interleave as likely as another, though some leave the rasters little choice, and mostly
-        the plainest run-ahead."""
-        chosen = rng.randrange(len(self._counts))
+        the plainest run-ahead, and a split tail."""
+        if self._tails and rng.random() < SPLIT_TAILS:
+            chosen = rng.choice(self._tails)
+        else:
+            chosen = rng.randrange(len(self._counts))
         index = rng.randrange(self._counts[chosen])
         if rng.random() < PLAIN_RUN_AHEADS:
             index %= self._counts[chosen] // len(self._choices[chosen].run_aheads)

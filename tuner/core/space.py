@@ -21,6 +21,7 @@ from tuner.core.axes import (
     raster_problem,
     run_ahead_problem,
     split_order_problem,
+    split_tiles_problem,
     sync_problem,
 )
 from tuner.core.engine_mma import STAGE_DEPTHS
@@ -47,11 +48,12 @@ from tuner.core.schedule import (
     Raster,
     Schedule,
     SplitOrder,
+    SplitTiles,
     Tile,
     Tiling,
     WaitPosition,
 )
-from tuner.core.split import num_steps, num_tiles
+from tuner.core.split import num_split_tiles, num_steps, num_tiles, slots_problem
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.workload import Workload
 from tuner.errors import IllegalSchedule
@@ -96,6 +98,7 @@ class Space:
         self._simt = SimtOffers(workload, gpu)
         self._merges: dict[object, tuple[Merge, ...]] = {}
         self._deals: dict[object, tuple[Deal, ...]] = {}
+        self._tails: dict[object, tuple[Deal, ...]] = {}
         self._slices: dict[object, frozenset[tuple[Granularity, int]]] = {}
 
     @cached_property
@@ -170,8 +173,10 @@ class Space:
         run_aheads = tuple(value for value in self.run_aheads if run_ahead_problem(graph, value) is None)
         slices = {order: self._sliced_syncs(graph, order) for order in SplitOrder}
         choices = []
-        for merge in self._merges_of(graph):
-            is_plain = part_order_problem(graph, merge.interleave) is not None
+        for merge, split_tiles in product(self._merges_of(graph), self.split_tiles(tiling)):
+            is_tail = split_tiles is SplitTiles.TAIL
+            is_plain = is_tail or part_order_problem(graph, merge.interleave) is not None
+            deals = whole if merge.interleave == Interleave() else plain
             choices.append(
                 Choices(
                     merge=merge,
@@ -185,11 +190,45 @@ class Space:
                         ),
                     ),
                     run_aheads=run_aheads,
-                    deals=whole if merge.interleave == Interleave() else plain,
+                    deals=self._tail_deals(graph, merge.interleave, deals) if is_tail else deals,
                     sweeps=(False,) if is_plain else (False, True),
+                    split_tiles=split_tiles,
                 )
             )
-        return Orderings(tuple(choices))
+        return Orderings(tuple(choice for choice in choices if choice.deals))
+
+    def split_tiles(self, tiling: Tiling) -> tuple[SplitTiles, ...]:
+        """Which tiles are offered to be split, the more promising first: the tail's, where those of an op with parts
+        fill more than a wave."""
+        num_lanes = self.gpu.num_clusters(tiling.cluster_size)
+        shapes = enumerate(zip(self.workload.ops, tiling.tiles, strict=True))
+        split = (num_tiles(op, tile) for index, (op, tile) in shapes if tiling.num_parts(index) > 1)
+        if max(split, default=0) <= num_lanes:
+            return (SplitTiles.ALL,)
+        fits = slots_problem(self.workload, tiling, num_split_tiles(self.workload, tiling)) is None
+        return (SplitTiles.TAIL, SplitTiles.ALL) if fits else (SplitTiles.TAIL,)
+
+    def _tail_deals(self, graph: TileGraph, interleave: Interleave, deals: tuple[Deal, ...]) -> tuple[Deal, ...]:
+        """The deals that have a tail to split."""
+        tiling = graph.tiling
+        key = (tuple((tile.m, tile.n) for tile in tiling.tiles), tiling.split_k, interleave, deals)
+        if key not in self._tails:
+            self._tails[key] = tuple(self._legal_tail_deals(graph, interleave, deals))
+        return self._tails[key]
+
+    def _legal_tail_deals(self, graph: TileGraph, interleave: Interleave, deals: tuple[Deal, ...]) -> Iterator[Deal]:
+        for deal in deals:
+            assignment, partition, ctas, reserved = deal
+            ordering = Ordering(
+                rasters=(),
+                interleave=interleave,
+                assignment=assignment,
+                partition=partition,
+                split_tiles=SplitTiles.TAIL,
+            )
+            num_ctas = min(graph.num_tasks, ctas * self.gpu.num_clusters(graph.tiling.cluster_size, reserved))
+            if split_tiles_problem(graph, ordering, num_ctas) is None:
+                yield deal
 
     def grids(self, graph: TileGraph) -> tuple[tuple[int, int], ...]:
         """(CTAs per SM, reserved SMs): the usual ones, and those that give every task of an op a CTA of its own."""
@@ -267,8 +306,12 @@ class Space:
 
     def neighbours(self, schedule: Schedule) -> list[Schedule]:
         """The legal schedules that differ from this one in the value of one axis; CTAs on an SM and the registers that
-        they are compiled for are one."""
-        candidates = [Schedule(tiling=tiling, ordering=schedule.ordering) for tiling in self._near(schedule.tiling)]
+        they are compiled for are one, and so are the parts of tiles and which tiles are split."""
+        candidates = [
+            Schedule(tiling=tiling, ordering=replace(schedule.ordering, split_tiles=split_tiles))
+            for tiling in self._near(schedule.tiling)
+            for split_tiles in dict.fromkeys((schedule.ordering.split_tiles, self.split_tiles(tiling)[0]))
+        ]
         candidates += [Schedule(tiling=schedule.tiling, ordering=ordering) for ordering in self._reordered(schedule)]
         candidates += [
             Schedule(
@@ -322,6 +365,7 @@ class Space:
         yield from (replace(ordering, run_ahead=percent) for percent in self.run_aheads)
         yield replace(ordering, part_major=not ordering.part_major)
         yield from (replace(ordering, split_order=order) for order in SplitOrder)
+        yield from (replace(ordering, split_tiles=split_tiles) for split_tiles in SplitTiles)
         yield from (replace(ordering, assignment=assignment, partition=part) for assignment, part in DEALS)
         ctas, reserved = zip(*self.grids(tile_graph(self.workload, schedule.tiling)), strict=True)
         yield from (replace(ordering, ctas_per_sm=value) for value in sorted(set(ctas)))

@@ -22,6 +22,7 @@ from tuner.core.schedule import (
     RasterKind,
     Schedule,
     SplitOrder,
+    SplitTiles,
     Tile,
     Tiling,
     WaitPosition,
@@ -64,6 +65,7 @@ def distributions(num_ops: int) -> dict[str, BaseDistribution]:
         "partition": IntDistribution(0, 7),
         "part_major": CategoricalDistribution([False, True]),
         "split_order": _choices(SplitOrder),
+        "split_tiles": _choices(SplitTiles),
     }
     for op in range(num_ops):
         axes |= {f"tile_{axis}_{op}": IntDistribution(1, 4096) for axis in "mnk"}
@@ -101,6 +103,7 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
         "partition": ordering.partition,
         "part_major": ordering.part_major,
         "split_order": str(ordering.split_order),
+        "split_tiles": str(ordering.split_tiles),
     }
     for op, (tile, raster) in enumerate(zip(tiling.tiles, ordering.rasters, strict=True)):
         params |= {f"tile_m_{op}": tile.m, f"tile_n_{op}": tile.n, f"tile_k_{op}": tile.k}
@@ -149,6 +152,7 @@ def from_params(params: dict[str, Any]) -> Schedule:
             partition=params["partition"],
             part_major=params["part_major"],
             split_order=SplitOrder(params["split_order"]),
+            split_tiles=SplitTiles(params["split_tiles"]),
         ),
     )
 
@@ -183,7 +187,8 @@ def ordering_features(ordering: Ordering) -> list[float]:
     features += [0.5 * (ordering.wait_position is WaitPosition.SLICE), ordering.run_ahead / 100]
     features += [float(ordering.assignment is kind) for kind in Assignment if kind is not Assignment.TICKET]
     features += [ordering.partition / 4, float(ordering.ctas_per_sm), math.log2(1 + ordering.reserved_sms)]
-    features += [0.5 * ordering.part_major, 0.5 * (ordering.split_order is SplitOrder.STRIDED)]
+    is_strided, is_tail = ordering.split_order is SplitOrder.STRIDED, ordering.split_tiles is SplitTiles.TAIL
+    features += [0.5 * ordering.part_major, 0.5 * is_strided, 0.5 * is_tail]
     for raster in ordering.rasters:
         features += [0.7 * (raster.kind is kind) for kind in RasterKind]
         features.append(0.3 * math.log2(raster.width))

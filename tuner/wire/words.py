@@ -14,6 +14,7 @@ from tuner.core.schedule import (
     RasterKind,
     Schedule,
     SplitOrder,
+    SplitTiles,
     Tiling,
     WaitPosition,
     Warpgroups,
@@ -71,6 +72,7 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     strided = ordering.split_order is SplitOrder.STRIDED
     steps = ", the parts of a tile take its k-steps in turn" if strided else ""
     sweep = ", all tiles' first parts before any second one" if ordering.part_major else ""
+    sweep += ", only the tiles of the last wave in parts" if ordering.split_tiles is SplitTiles.TAIL else ""
     words = [
         f"Tiles: {tiles}.",
         f"Engine: {_engine(tiling)}.",
