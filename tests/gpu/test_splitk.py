@@ -10,9 +10,20 @@ import pytest
 
 from tests.gpu.helpers import fused, problem, run, schedule
 from tuner.core.gpu import Gpu
+from tuner.core.legality import kind_problem
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Assignment, Granularity, Schedule, SplitOrder, WaitPosition
-from tuner.core.workload import Activation, Dtype, ffn_pair
+from tuner.core.schedule import (
+    Assignment,
+    Engine,
+    Granularity,
+    Schedule,
+    SplitOrder,
+    SplitTiles,
+    Tile,
+    Tiling,
+    WaitPosition,
+)
+from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
 from workers.build import Builder
 from workers.candidates import prepare
 from workers.parameter import workspace_layout
@@ -102,8 +113,69 @@ def test_every_plan_kind_runs_tiles_in_parts(session: Session, builder: Builder,
         run(session, builder, gpu, problem(RAGGED), candidate)
 
 
-def launched(builder: Builder, gpu: Gpu, one: Schedule) -> tuple[Kernel, PlanOnDevice]:
-    good = prepare(RAGGED, gpu, fused(one), builder, {})
+#: 4 x 16 and 4 x 5 tiles of 64 x 64: 9 CTAs leave 3 of all, 1 and 2 of each op, and 3 and 6 CTAs 1 and 2.
+EVEN = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU, bias=True)
+#: 32 and 9 tiles of 32 columns.
+THREE_ROWS = ffn_pair(m=3, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU)
+SQUARE, TALL, LOW = (Tile(m=m, n=n, k=k) for m, n, k in ((64, 64, 64), (128, 64, 64), (4, 32, 256)))
+WGMMA = Tiling(engine=Engine.WGMMA, tiles=(SQUARE, SQUARE), num_stages=4, input_stages=3, num_warps=4, split_k=(2, 3))
+#: A tiling of each engine, and how many SMs its CTAs take.
+TAILED: dict[str, tuple[Workload, Tiling, int]] = {
+    "mma": (EVEN, Tiling(tiles=(SQUARE, SQUARE), num_stages=3, num_warps=4, split_k=(2, 3)), 9),
+    "wgmma": (EVEN, WGMMA, 9),
+    "wgmma, clusters": (EVEN, replace(WGMMA, tiles=(TALL, TALL), cluster_m=2), 18),
+    "simt": (THREE_ROWS, Tiling(engine=Engine.SIMT, tiles=(LOW, LOW), num_stages=3, num_warps=8, split_k=(2, 2)), 9),
+}
+DEALS = ((Assignment.STATIC, 0), (Assignment.STATIC, 3), (Assignment.TICKET, 0), (Assignment.STEALING, 3))
+
+
+def tailed(case: str, gpu: Gpu, assignment: Assignment = Assignment.STATIC, partition: int = 0) -> Schedule:
+    """Few CTAs, so that a few tiles are left for the last wave, and these alone are split."""
+    _, tiling, num_sms = TAILED[case]
+    if tiling.engine is Engine.WGMMA and gpu.compute_capability != (9, 0):
+        pytest.skip(f"{gpu.name} has no wgmma")
+    plain = schedule(TILES, assignment=assignment, partition=partition).ordering
+    ordering = replace(plain, split_tiles=SplitTiles.TAIL, reserved_sms=gpu.num_sms - num_sms)
+    return Schedule(tiling=tiling, ordering=ordering)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind.is_ours])
+@pytest.mark.parametrize("deal", DEALS, ids=str)
+@pytest.mark.parametrize("case", TAILED)
+def test_a_split_tail_is_right(
+    session: Session, builder: Builder, gpu: Gpu, case: str, deal: tuple[Assignment, int], kind: PlanKind
+) -> None:
+    workload, one = TAILED[case][0], tailed(case, gpu, *deal)
+    if kind is PlanKind.TWO_STREAMS and not deal[0].is_static:
+        pytest.skip("two streams need queues")
+    if reason := kind_problem(workload, gpu, kind):
+        pytest.skip(reason)
+    run(session, builder, gpu, problem(workload), Candidate(plan_kind=kind, schedule=one))
+
+
+@pytest.mark.parametrize("case", TAILED)
+def test_a_split_tail_gives_the_same_bits_in_every_launch_and_only_its_parts_arrive(
+    session: Session, builder: Builder, gpu: Gpu, case: str
+) -> None:
+    workload = TAILED[case][0]
+    ready = session._prepare(problem(workload))
+    kernel, plan = launched(builder, gpu, tailed(case, gpu, Assignment.TICKET), workload)
+    runner, first, num_launches = ChainRunner(kernel, (plan,)), None, 100
+    for _ in range(num_launches):
+        assert ready.run_once(runner, ready.data.check_ops(0)) is None
+        bits = {op: output.bits.copy() for op, output in ready.data.outputs[0].items()}
+        first = first or bits
+        assert all(bool((first[op] == bits[op]).all()) for op in bits)
+    words, size = plan.plan.plan, plan.plan.graph.tiling.cluster_size
+    parts = sorted((task[8], task[7]) for task in words.tasks.tolist() if task[7] and not task[6])
+    assert 0 < len(parts) == words.num_split_tiles < 9
+    begin = workspace_layout(plan.plan)["arrivals"] // 4
+    arrivals = cupy.asnumpy(plan._workspace.words[begin : begin + len(parts) * size]).tolist()
+    assert arrivals == [num_launches * num_parts for _, num_parts in parts for _ in range(size)]
+
+
+def launched(builder: Builder, gpu: Gpu, one: Schedule, workload: Workload = RAGGED) -> tuple[Kernel, PlanOnDevice]:
+    good = prepare(workload, gpu, fused(one), builder, {})
     kernel = Kernel(good.work.cubin, num_threads=good.work.num_threads, smem_bytes=good.work.smem_bytes)
     return kernel, PlanOnDevice(good.plans[0])
 
