@@ -56,7 +56,7 @@ __device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Tas
                                                 u64 policy) {
   if constexpr (kOp < kNumOps) {
     if (task.op != kOp) return request_weights<kOp + 1>(args, task, skip, most, ring, place, window, policy);
-    const Steps steps = steps_of<kOp>(args.base, task.part, task.num_parts);
+    const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], task.part, task.num_parts);
 #pragma unroll 1
     for (int step = skip; step < steps.count && step < skip + most; ++step) {
       ring.wait_free(place);
@@ -75,7 +75,7 @@ __device__ __forceinline__ void request_inputs(const WgmmaArgs& args, const Task
   if constexpr (kOp < kNumOps) {
     if (task.op != kOp) return request_inputs<kOp + 1>(args, task, skip, most, ring, place);
     const u64 policy = cache_policy<kOps[kOp].input_hint>();
-    const Steps steps = steps_of<kOp>(args.base, task.part, task.num_parts);
+    const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], task.part, task.num_parts);
 #pragma unroll 1
     for (int step = skip; step < steps.count && step < skip + most; ++step) {
       ring.wait_free(place);
@@ -91,7 +91,7 @@ template <int kOp = 0>
 __device__ __forceinline__ int num_stages_of(const WgmmaArgs& args, const Task& task) {
   if constexpr (kOp < kNumOps) {
     if (task.op != kOp) return num_stages_of<kOp + 1>(args, task);
-    return steps_of<kOp>(args.base, task.part, task.num_parts).count;
+    return steps_of<kOp>(args.base.plan, args.base.ops[kOp], task.part, task.num_parts).count;
   }
   return 0;
 }
@@ -267,7 +267,8 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
       shared.inputs.wait_filled(input);
       if (team_thread() == 0) trace_stamp(args.base, slot.index, kLoaded);
     }
-    const int num_steps = steps_of<kOp>(args.base, slot.task.part, slot.task.num_parts).count;
+    const int num_steps =
+        steps_of<kOp>(args.base.plan, args.base.ops[kOp], slot.task.part, slot.task.num_parts).count;
     Tile::multiply(acc, num_steps, shared.inputs, shared.weights, input, weight, [&] {
       if constexpr (kNumTeams > 1) {
         if (thread_number() % 32 == 0) mbarrier_arrive(shared_address(&shared.flags->turn));

@@ -29,7 +29,7 @@ __device__ void prefetch_weights(const LaunchArgs& args, int tile_n, int part, i
   constexpr OpConfig kConfig = kOps[kOp];
   const OpArgs& op = args.ops[kOp];
   const int row0 = tile_n * kConfig.tile_n;
-  const Steps steps = steps_of<kOp>(args, part, num_parts);
+  const Steps steps = steps_of<kOp>(args.plan, op, part, num_parts);
   const int num_steps = min(kNumStages - 1, steps.count), first_k = steps.first * kConfig.tile_k;
   const int num_rows = min(kConfig.tile_n, op.n - row0);
   const int num_runs = steps.stride == 1 ? 1 : num_steps;

@@ -109,13 +109,14 @@ struct Steps {
   __device__ __forceinline__ int operator[](int step) const { return first + step * stride; }
 };
 
+// Of a task of `op`, whose configuration is that of op kOp.
 template <int kOp>
-__device__ __forceinline__ Steps steps_of(const LaunchArgs& args, int part, int num_parts) {
+__device__ __forceinline__ Steps steps_of(const PlanHeader& plan, const OpArgs& op, int part, int num_parts) {
   constexpr int kParts = kOps[kOp].num_parts;  // what num_parts is, or 0
-  const int all = (args.ops[kOp].k + kOps[kOp].tile_k - 1) / kOps[kOp].tile_k;
+  const int all = (op.k + kOps[kOp].tile_k - 1) / kOps[kOp].tile_k;
   if constexpr (kParts > 1) {
     if (num_parts > 0) {
-      if (args.plan.strided_parts != 0) return {part, kParts, (all - part + kParts - 1) / kParts};
+      if (plan.strided_parts != 0) return {part, kParts, (all - part + kParts - 1) / kParts};
       return {all * part / kParts, 1, all * (part + 1) / kParts - all * part / kParts};
     }
   }

@@ -167,7 +167,7 @@ struct SimtTile {
     const OpArgs& op = args.ops[task.op];
     const bool waits = task.wait_begin != task.wait_end;
     if (threadIdx.x == 0 && !waits) trace_stamp(args, scheduler.next, kReady);
-    const Steps steps = steps_of<kOp>(args, task.part, task.num_parts);
+    const Steps steps = steps_of<kOp>(args.plan, op, task.part, task.num_parts);
     const int num_steps = steps.count, first_k = steps.first * kTileK, stride_k = steps.stride * kTileK;
     const u32 mine = ring + threadIdx.x * kChunkBytes;
     sums = ring + kNumStages * kStageBytes;
