@@ -88,8 +88,10 @@ class Machine:
         self.best_us = min(us for c, us in self.true_us.items() if not self.evaluator.has_fault(c))
 
     def reached(self, candidates: list[Candidate]) -> float:
-        """Exhaustive best over the true time of the candidate that measured best."""
-        outcomes = [(self.evaluator.evaluate(PROBLEM, candidate), candidate) for candidate in candidates]
+        """Exhaustive best over the true time of the candidate that measured best, of those that the space holds: a
+        first guess may have signals that it does not offer."""
+        held = [candidate for candidate in candidates if candidate in self.true_us]
+        outcomes = [(self.evaluator.evaluate(PROBLEM, candidate), candidate) for candidate in held]
         measured = [(outcome.time_us, candidate) for outcome, candidate in outcomes if isinstance(outcome, Measured)]
         return self.best_us / self.true_us[min(measured, key=lambda item: item[0])[1]]
 
