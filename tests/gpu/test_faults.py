@@ -100,6 +100,7 @@ def test_signals_count_up_by_the_posts_of_a_launch(card: Card, builder: Builder)
         kernel = Kernel(good.work.cubin, num_threads=good.work.num_threads, smem_bytes=good.work.smem_bytes)
         plan = PlanOnDevice(good.plans[0])
         stream = cupy.cuda.Stream(non_blocking=True)
+        cupy.cuda.Device().synchronize()  # the plan and its signals are written on another stream
         for _ in range(50):
             plan.launch(kernel, prepared.data.slot_ops(0), stream.ptr)
         stream.synchronize()
