@@ -91,10 +91,10 @@ class Runner:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            if not self._is_fit():
-                continue
-            seen = self._store.num_writes
             try:
+                if not self._is_fit():
+                    continue
+                seen = self._store.num_writes
                 is_busy = self._work_on_next() or self._inspector.take_one()
             except Quarantined as error:  # what was begun stays open, and goes on from its recorded trials
                 _log.warning("%s is in quarantine: %s", self.target.id, error)
