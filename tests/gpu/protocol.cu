@@ -121,7 +121,7 @@ __device__ bool run_task(const LaunchArgs& args, const Task& task, Scheduler& sc
     const int unit = run.first_unit[kOp] + place * run.num_parts[kOp] + task.part;
 
     pause(run, unit, kBeforeWait);
-    const int num_steps = steps_of<kOp>(args.plan, args.ops[task.op], task.part, task.num_parts).count;
+    const int num_steps = steps_of<kOp>(args.plan, args.ops[kOp], task.part, task.num_parts).count;
     __shared__ PendingWaits pending;
     bool waits = true;
     for (int step = 0; step < num_steps; ++step) {
