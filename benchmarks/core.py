@@ -29,13 +29,12 @@ from tuner.core.schedule import (
     Raster,
     RasterKind,
     Schedule,
-    Tile,
-    Tiling,
     WaitPosition,
 )
 from tuner.core.simulate import simulate
 from tuner.core.space import Space
 from tuner.core.tiles import TileGraph, tile_graph
+from tuner.core.tiling import Tile, Tiling
 from tuner.core.verify import verify
 from tuner.core.workload import ffn_pair
 

@@ -12,7 +12,6 @@ from benchmarks.setting import problem_of
 from tuner.core.evaluator import Problem
 from tuner.core.schedule import (
     Assignment,
-    Engine,
     Granularity,
     Interleave,
     InterleaveKind,
@@ -21,11 +20,10 @@ from tuner.core.schedule import (
     RasterKind,
     Schedule,
     SplitTiles,
-    Tile,
-    Tiling,
     WaitPosition,
 )
 from tuner.core.space import Space
+from tuner.core.tiling import Engine, Tile, Tiling
 from tuner.core.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
 
 D_IN, D_HIDDEN = PLAIN["llama3-8b"]

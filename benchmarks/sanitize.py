@@ -24,8 +24,9 @@ import numpy as np
 
 from tuner.core.gpu import Gpu, gpu_from_live
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Engine, Schedule
+from tuner.core.schedule import Schedule
 from tuner.core.space import Space
+from tuner.core.tiling import Engine
 from tuner.core.workload import Activation, Workload, ffn_pair
 from tuner.errors import BuildError, IllegalSchedule, PlanError
 from workers.build import Builder

@@ -16,9 +16,10 @@ from tuner.core.evaluator import Problem
 from tuner.core.gpu import Gpu
 from tuner.core.job import Objective
 from tuner.core.procedure import CacheState, Regime
-from tuner.core.schedule import Assignment, Engine, Ordering, Raster, Schedule, Tiling
+from tuner.core.schedule import Assignment, Ordering, Raster, Schedule
 from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
+from tuner.core.tiling import Engine, Tiling
 from tuner.core.workload import Workload
 
 SEED = 20_26

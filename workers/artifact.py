@@ -10,7 +10,7 @@ from typing import Any
 from tuner.core.evaluator import ArtifactFiles, Environment, Problem
 from tuner.core.legality import dynamic_smem_bytes
 from tuner.core.outcome import Candidate
-from tuner.core.schedule import Engine, Tiling
+from tuner.core.tiling import Engine, Tiling
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Workload
 from workers.parameter import first_tasks, needs_co_residency, parameter_layout, workspace_layout

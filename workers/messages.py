@@ -8,7 +8,7 @@ from tuner.core.evaluator import Problem
 from tuner.core.gpu import LiveFacts
 from tuner.core.inspection import CounterReport
 from tuner.core.outcome import Outcome, PlanKind
-from tuner.core.schedule import Tiling
+from tuner.core.tiling import Tiling
 from tuner.core.tracing import Stamps
 from tuner.core.verify import VerifiedPlan
 from tuner.errors import InvalidInput

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.plan import HEADER_WORDS, STATIC
-from tuner.core.schedule import Engine, Tiling
 from tuner.core.split import slot_bytes
+from tuner.core.tiling import Engine, Tiling
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Workload
 from workers.render import SIGNALS_OFFSET_BYTES

@@ -12,7 +12,7 @@ from tuner import __version__
 from tuner.core.engine_mma import warp_grid
 from tuner.core.engine_wgmma import LINE_ELEMENTS
 from tuner.core.hints import hints_of
-from tuner.core.schedule import CacheHint, Engine, Tile, Tiling, Warpgroups
+from tuner.core.tiling import CacheHint, Engine, Tile, Tiling, Warpgroups
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload
 from tuner.errors import IllegalSchedule
 from workers.tensor_maps import has_whole_lines

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.core.engine_wgmma import LINE_ELEMENTS, stage_slice
-from tuner.core.schedule import Tiling
+from tuner.core.tiling import Tiling
 from tuner.core.workload import GemmOp, Workload
 
 

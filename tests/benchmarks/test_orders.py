@@ -15,9 +15,10 @@ from benchmarks.report import machine_of
 from benchmarks.workbench import Workbench
 from tuner.core.gpu import CATALOGUE
 from tuner.core.order import make_plan
-from tuner.core.schedule import Engine, Schedule
+from tuner.core.schedule import Schedule
 from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
+from tuner.core.tiling import Engine
 
 H200 = CATALOGUE["h200"]
 SMALL = [case for case in CASES if case.name in ("llama3-8b/wgmma/m64", "llama3-8b/mma/m64")]

@@ -16,8 +16,9 @@ from benchmarks.workbench import Workbench
 from tuner.core.gpu import CATALOGUE
 from tuner.core.legality import check_schedule
 from tuner.core.procedure import Regime
-from tuner.core.schedule import Engine, Schedule
+from tuner.core.schedule import Schedule
 from tuner.core.tiles import tile_graph
+from tuner.core.tiling import Engine
 from tuner.core.workload import WorkloadKind, ffn_pair
 
 H200 = CATALOGUE["h200"]

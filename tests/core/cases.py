@@ -12,7 +12,6 @@ from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.schedule import (
     WIDTHLESS,
     Assignment,
-    Engine,
     Granularity,
     Interleave,
     InterleaveKind,
@@ -21,11 +20,10 @@ from tuner.core.schedule import (
     RasterKind,
     SplitOrder,
     SplitTiles,
-    Tile,
-    Tiling,
     WaitPosition,
 )
 from tuner.core.tiles import TileGraph, tile_graph
+from tuner.core.tiling import Engine, Tile, Tiling
 from tuner.core.verify import Resources
 from tuner.core.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 

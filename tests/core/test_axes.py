@@ -18,10 +18,11 @@ from tuner.core.legality import estimated_resources
 from tuner.core.offers_ordering import DEALS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.order import make_plan
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import InterleaveKind, Ordering, Raster, RasterKind, Schedule, SplitOrder, Tiling, WaitPosition
+from tuner.core.schedule import InterleaveKind, Ordering, Raster, RasterKind, Schedule, SplitOrder, WaitPosition
 from tuner.core.simulate import simulate
 from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
+from tuner.core.tiling import Tiling
 from tuner.core.verify import verify
 from tuner.core.workload import Workload, ffn_pair, independent_pair
 

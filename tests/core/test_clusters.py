@@ -10,9 +10,10 @@ from tests.core.cases import H200, ordering, small_gpu, wgmma
 from tuner.core.gpu import CATALOGUE
 from tuner.core.legality import check_schedule, dynamic_smem_bytes, estimated_resources
 from tuner.core.order import make_plan
-from tuner.core.schedule import Assignment, Engine, Ordering, Schedule, Tiling
+from tuner.core.schedule import Assignment, Ordering, Schedule
 from tuner.core.split import num_split_tiles, slot_bytes
 from tuner.core.tiles import tile_graph
+from tuner.core.tiling import Engine, Tiling
 from tuner.core.verify import recheck, verify
 from tuner.core.workload import ffn_pair
 from tuner.errors import IllegalSchedule, ResourceError

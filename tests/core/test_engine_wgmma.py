@@ -9,7 +9,8 @@ import pytest
 from tests.core.cases import H200, ordering, wgmma
 from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.legality import check_schedule, dynamic_smem_bytes, engine_problem, estimated_resources
-from tuner.core.schedule import Engine, Ordering, Schedule, Tiling, Warpgroups
+from tuner.core.schedule import Ordering, Schedule
+from tuner.core.tiling import Engine, Tiling, Warpgroups
 from tuner.core.verify import occupancy
 from tuner.core.workload import Workload, ffn_pair
 from tuner.errors import IllegalSchedule

@@ -8,8 +8,9 @@ import pytest
 from tests.core.cases import H200, ordering, tiling, wgmma
 from tuner.core.hints import hint_problem, hints_of
 from tuner.core.legality import tiling_problem
-from tuner.core.schedule import CacheHint, Engine, Schedule, Tiling
+from tuner.core.schedule import Schedule
 from tuner.core.space import Space
+from tuner.core.tiling import CacheHint, Engine, Tiling
 from tuner.core.workload import ffn_pair, independent_pair
 
 PAIR = ffn_pair(m=512, d_in=256, d_hidden=512, d_out=256)

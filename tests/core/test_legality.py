@@ -17,9 +17,8 @@ from tuner.core.schedule import (
     Raster,
     RasterKind,
     Schedule,
-    Tile,
-    Tiling,
 )
+from tuner.core.tiling import Tile, Tiling
 from tuner.core.workload import Workload, ffn_pair, independent_pair
 from tuner.errors import IllegalSchedule
 

@@ -8,9 +8,9 @@ from tests.core.cases import H200
 from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.legality import register_cap
 from tuner.core.offers_simt import SimtOffers
-from tuner.core.schedule import Engine
 from tuner.core.space import Space
 from tuner.core.split import num_tiles
+from tuner.core.tiling import Engine
 from tuner.core.workload import Workload, ffn_pair
 
 AMPERE = CATALOGUE["a100"]

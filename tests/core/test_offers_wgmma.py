@@ -10,9 +10,9 @@ from tests.core.cases import H200, chain_of_three
 from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.legality import tiling_problem
 from tuner.core.offers_wgmma import MAX_COMBINATIONS, WgmmaOffers
-from tuner.core.schedule import Engine, Tiling, Warpgroups
 from tuner.core.space import Space
 from tuner.core.split import num_tiles
+from tuner.core.tiling import Engine, Tiling, Warpgroups
 from tuner.core.workload import Workload, ffn_pair, independent_pair
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)

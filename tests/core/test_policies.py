@@ -19,7 +19,7 @@ from tuner.core.policies import (
     searched,
     wavefront,
 )
-from tuner.core.schedule import Tile
+from tuner.core.tiling import Tile
 from tuner.core.workload import Workload, ffn_pair, independent_pair
 from tuner.errors import IllegalSchedule, InvalidInput
 

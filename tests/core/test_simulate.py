@@ -14,10 +14,11 @@ from tuner.core.launches import plans_for
 from tuner.core.order import make_plan
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.plan import STATIC
-from tuner.core.schedule import Assignment, Ordering, Raster, RasterKind, Tile, WaitPosition
+from tuner.core.schedule import Assignment, Ordering, Raster, RasterKind, WaitPosition
 from tuner.core.simulate import Timeline, simulate
 from tuner.core.space import Space
 from tuner.core.tiles import TileGraph, tile_graph
+from tuner.core.tiling import Tile
 from tuner.core.verify import Resources, verify
 from tuner.core.workload import ffn_pair
 

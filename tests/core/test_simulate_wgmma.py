@@ -13,9 +13,10 @@ from tuner.core.bounds import reference_us, tensor_us
 from tuner.core.legality import estimated_resources
 from tuner.core.order import make_plan
 from tuner.core.rates import CATALOGUE_RATES
-from tuner.core.schedule import Assignment, CacheHint, Granularity, Raster, RasterKind, Tiling, WaitPosition, Warpgroups
+from tuner.core.schedule import Assignment, Granularity, Raster, RasterKind, WaitPosition
 from tuner.core.simulate import Timeline, simulate
 from tuner.core.tiles import tile_graph
+from tuner.core.tiling import CacheHint, Tiling, Warpgroups
 from tuner.core.verify import verify
 from tuner.core.workload import Workload, ffn_pair
 

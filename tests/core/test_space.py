@@ -16,20 +16,10 @@ from tuner.core.legality import check_schedule
 from tuner.core.offers_ordering import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.order import make_plan
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import (
-    Engine,
-    Granularity,
-    InterleaveKind,
-    Ordering,
-    Schedule,
-    SplitOrder,
-    SplitTiles,
-    Tile,
-    Tiling,
-    WaitPosition,
-)
+from tuner.core.schedule import Granularity, InterleaveKind, Ordering, Schedule, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
+from tuner.core.tiling import Engine, Tile, Tiling
 from tuner.core.workload import Workload, ffn_pair, independent_pair
 from tuner.errors import IllegalSchedule
 

@@ -15,23 +15,13 @@ from tuner.core.legality import check_schedule, tiling_problem
 from tuner.core.order import make_plan
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.plan import Plan
-from tuner.core.schedule import (
-    Assignment,
-    Engine,
-    Granularity,
-    Ordering,
-    Schedule,
-    SplitOrder,
-    SplitTiles,
-    Tile,
-    Tiling,
-    WaitPosition,
-)
+from tuner.core.schedule import Assignment, Granularity, Ordering, Schedule, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.simulate import simulate
 from tuner.core.space import SPLITS, Space
 from tuner.core.split import num_split_tiles, num_steps, num_tiles, slot_bytes, waves
 from tuner.core.streams import joined, make_parts
 from tuner.core.tiles import TileGraph, part_steps, tile_graph
+from tuner.core.tiling import Engine, Tile, Tiling
 from tuner.core.verify import verify
 from tuner.core.workload import ffn_pair
 from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError

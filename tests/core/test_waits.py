@@ -14,9 +14,10 @@ from tuner.core.interpret import interpret, random_tensors
 from tuner.core.legality import check_schedule
 from tuner.core.order import make_plan
 from tuner.core.plan import Plan
-from tuner.core.schedule import Assignment, Granularity, Ordering, Schedule, Tiling, WaitPosition
+from tuner.core.schedule import Assignment, Granularity, Ordering, Schedule, WaitPosition
 from tuner.core.streams import make_parts
 from tuner.core.tiles import TileGraph, tile_graph
+from tuner.core.tiling import Tiling
 from tuner.core.verify import verify
 from tuner.core.workload import Workload, ffn_pair, independent_pair
 from tuner.errors import IllegalSchedule, SafetyError

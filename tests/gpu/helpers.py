@@ -20,10 +20,9 @@ from tuner.core.schedule import (
     Raster,
     Schedule,
     SplitOrder,
-    Tile,
-    Tiling,
     WaitPosition,
 )
+from tuner.core.tiling import Tile, Tiling
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Workload
 from workers.build import Builder

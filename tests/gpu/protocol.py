@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.plan import STATIC, TICKET, Plan
-from tuner.core.schedule import Tiling
+from tuner.core.tiling import Tiling
 from tuner.core.workload import Workload
 from workers.render import render
 

@@ -15,9 +15,10 @@ from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
 from tuner.core.offers_ordering import SYNCS
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Assignment, Interleave, InterleaveKind, Schedule, SplitTiles, Tiling, WaitPosition
+from tuner.core.schedule import Assignment, Interleave, InterleaveKind, Schedule, SplitTiles, WaitPosition
 from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
+from tuner.core.tiling import Tiling
 from tuner.core.workload import GemmOp, Workload, WorkloadKind, ffn_pair
 
 #: Drawn, of which a covering sample is taken.

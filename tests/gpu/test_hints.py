@@ -10,7 +10,8 @@ from tests.gpu.helpers import fused, problem, run, schedule
 from tuner.core.gpu import Gpu
 from tuner.core.legality import engine_problem, tiling_problem
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import CacheHint, Engine, Schedule, Tile, Tiling
+from tuner.core.schedule import Schedule
+from tuner.core.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.workload import Activation, Workload, ffn_pair
 from workers.build import Builder
 

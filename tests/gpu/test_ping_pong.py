@@ -15,7 +15,8 @@ from tests.gpu.test_wgmma import schedule as cooperative
 from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind
-from tuner.core.schedule import Assignment, Granularity, RasterKind, Schedule, WaitPosition, Warpgroups
+from tuner.core.schedule import Assignment, Granularity, RasterKind, Schedule, WaitPosition
+from tuner.core.tiling import Warpgroups
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 from workers.build import Builder
 from workers.candidates import prepare

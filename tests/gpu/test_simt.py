@@ -13,16 +13,15 @@ from tuner.core.legality import kind_problem
 from tuner.core.outcome import Candidate, Failed, FailureKind, PlanKind
 from tuner.core.schedule import (
     Assignment,
-    CacheHint,
     Granularity,
     Ordering,
     Raster,
     RasterKind,
     Schedule,
     SplitOrder,
-    Tiling,
     WaitPosition,
 )
+from tuner.core.tiling import CacheHint, Tiling
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 from workers.build import Builder
 from workers.candidates import prepare

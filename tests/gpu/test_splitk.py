@@ -12,17 +12,8 @@ from tests.gpu.helpers import fused, problem, run, schedule
 from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import (
-    Assignment,
-    Engine,
-    Granularity,
-    Schedule,
-    SplitOrder,
-    SplitTiles,
-    Tile,
-    Tiling,
-    WaitPosition,
-)
+from tuner.core.schedule import Assignment, Granularity, Schedule, SplitOrder, SplitTiles, WaitPosition
+from tuner.core.tiling import Engine, Tile, Tiling
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
 from workers.build import Builder
 from workers.candidates import prepare

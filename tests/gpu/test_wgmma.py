@@ -18,17 +18,15 @@ from tuner.core.legality import kind_problem
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind
 from tuner.core.schedule import (
     Assignment,
-    Engine,
     Granularity,
     Ordering,
     Raster,
     RasterKind,
     Schedule,
     SplitOrder,
-    Tile,
-    Tiling,
     WaitPosition,
 )
+from tuner.core.tiling import Engine, Tile, Tiling
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 from workers.artifact import assemble
 from workers.build import Builder

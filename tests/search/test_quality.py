@@ -16,8 +16,9 @@ from tuner.core.evaluator import Problem
 from tuner.core.gpu import parse_target
 from tuner.core.job import Objective, Trial
 from tuner.core.outcome import Candidate, Measured, PlanKind
-from tuner.core.schedule import Engine, Schedule, Tile, Tiling
+from tuner.core.schedule import Schedule
 from tuner.core.space import Space
+from tuner.core.tiling import Engine, Tile, Tiling
 from tuner.core.workload import ffn_pair
 from tuner.search import Searcher
 from tuner.search.seeds import forecast_us

@@ -11,8 +11,9 @@ from tuner.core.job import Trial
 from tuner.core.launches import plans_for
 from tuner.core.legality import check_schedule
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Outcome, PlanKind, Stage
-from tuner.core.schedule import Granularity, InterleaveKind, Tiling
+from tuner.core.schedule import Granularity, InterleaveKind
 from tuner.core.space import Space
+from tuner.core.tiling import Tiling
 from tuner.core.workload import ffn_pair
 from tuner.search import Searcher
 from tuner.search.pool import canonical

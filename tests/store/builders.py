@@ -7,7 +7,8 @@ from typing import Any
 from tuner.core.job import Budget, JobSpec, Objective, Trial
 from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Outcome, PlanKind, Rejected, Stage
 from tuner.core.samples import Round
-from tuner.core.schedule import Ordering, Raster, Schedule, Tile, Tiling
+from tuner.core.schedule import Ordering, Raster, Schedule
+from tuner.core.tiling import Tile, Tiling
 from tuner.core.workload import Workload, ffn_pair
 
 TARGET = "simulated:h200"

@@ -9,8 +9,6 @@ import pytest
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import (
     Assignment,
-    CacheHint,
-    Engine,
     Granularity,
     Interleave,
     InterleaveKind,
@@ -19,11 +17,9 @@ from tuner.core.schedule import (
     RasterKind,
     Schedule,
     SplitOrder,
-    Tile,
-    Tiling,
     WaitPosition,
-    Warpgroups,
 )
+from tuner.core.tiling import CacheHint, Engine, Tile, Tiling, Warpgroups
 from tuner.core.workload import ffn_pair
 from tuner.wire.words import candidate_words
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.core.cases import simt, wgmma
-from tuner.core.schedule import CacheHint, Tile, Tiling, Warpgroups
+from tuner.core.tiling import CacheHint, Tile, Tiling, Warpgroups
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
 from workers.render import inlined, render
 

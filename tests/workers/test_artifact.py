@@ -16,7 +16,8 @@ from tuner.core.job import Objective
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.plan import HEADER_WORDS, Plan
-from tuner.core.schedule import Assignment, Ordering, Raster, Schedule, Tile, Tiling
+from tuner.core.schedule import Assignment, Ordering, Raster, Schedule
+from tuner.core.tiling import Tile, Tiling
 from tuner.core.workload import Activation, Workload, ffn_pair, independent_pair
 from tuner.errors import WorkerError
 from workers.artifact import assemble

@@ -11,8 +11,8 @@ import pytest
 from benchmarks.compile_space import pair
 from tests.covering import covering_sample, pairs_of
 from tuner.core.gpu import CATALOGUE
-from tuner.core.schedule import CacheHint, Engine, Tile, Tiling
 from tuner.core.space import Space
+from tuner.core.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
 from workers.build import compile_source, parse_log
 from workers.render import DEVICE_FILES, KERNEL_NAME, device_text, render

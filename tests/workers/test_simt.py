@@ -10,7 +10,7 @@ from tests.core.cases import H200, simt
 from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.legality import estimated_registers
 from tuner.core.offers_simt import SimtOffers
-from tuner.core.schedule import Tiling
+from tuner.core.tiling import Tiling
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
 from workers.build import compile_source, parse_log
 from workers.render import render

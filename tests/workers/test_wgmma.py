@@ -12,7 +12,8 @@ from tests.core.cases import H200
 from tuner.core.launches import plans_for
 from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Assignment, CacheHint, Engine, Ordering, Raster, Schedule, Tile, Tiling, Warpgroups
+from tuner.core.schedule import Assignment, Ordering, Raster, Schedule
+from tuner.core.tiling import CacheHint, Engine, Tile, Tiling, Warpgroups
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
 from workers.build import compile_source, parse_log
 from workers.parameter import MAP_BYTES, extend_args, first_tasks, parameter_layout

@@ -26,12 +26,12 @@ from tuner.core.schedule import (
     RasterKind,
     SplitOrder,
     SplitTiles,
-    Tile,
     WaitPosition,
 )
 from tuner.core.signals import column_groups, rows_per_signal
 from tuner.core.split import num_split_tiles, slots_problem
 from tuner.core.tiles import Edges, TileGraph, row_edges
+from tuner.core.tiling import Tile
 from tuner.core.workload import Workload
 
 #: Percent of the stages that weights may fill ahead of a task's waits, the plainest first.

@@ -11,9 +11,9 @@ from tuner.core.engine_mma import warp_grid
 from tuner.core.engine_wgmma import multiplied_rows, num_groups, tensor_share
 from tuner.core.gpu import Gpu
 from tuner.core.rates import EngineRates, Rates
-from tuner.core.schedule import Engine, Tile, Tiling, Warpgroups
 from tuner.core.split import SUM_BYTES, num_steps
 from tuner.core.tiles import Ints, TileGraph, product_tile, tile_graph
+from tuner.core.tiling import Engine, Tile, Tiling, Warpgroups
 from tuner.core.workload import ROW_SCALE_BYTES, Workload
 
 #: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.

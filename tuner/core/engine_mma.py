@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tuner.core.gpu import Gpu
-from tuner.core.schedule import Tile, Tiling, Warpgroups
 from tuner.core.tiles import product_tiles
+from tuner.core.tiling import Tile, Tiling, Warpgroups
 from tuner.core.verify import MAX_REGISTERS_PER_THREAD
 from tuner.core.workload import GemmOp, Workload
 

@@ -7,9 +7,9 @@ of A and row of W.
 from __future__ import annotations
 
 from tuner.core.gpu import Gpu
-from tuner.core.schedule import Tile, Tiling, Warpgroups
 from tuner.core.split import SUM_BYTES
 from tuner.core.tiles import product_tiles
+from tuner.core.tiling import Tile, Tiling, Warpgroups
 from tuner.core.verify import MAX_REGISTERS_PER_THREAD
 from tuner.core.workload import GemmOp, Workload
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.core.gpu import Gpu
-from tuner.core.schedule import Tile, Tiling, Warpgroups
 from tuner.core.tiles import product_tile
+from tuner.core.tiling import Tile, Tiling, Warpgroups
 from tuner.core.workload import GemmOp, Workload
 
 #: Not the next architecture's: the instructions are those of sm_90a alone.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.core.schedule import CacheHint, Engine, Tiling
+from tuner.core.tiling import CacheHint, Engine, Tiling
 from tuner.core.workload import Workload
 
 

@@ -25,9 +25,10 @@ from tuner.core.hints import hint_problem
 from tuner.core.merge import block_shapes, merge_blocks
 from tuner.core.order import grid_size
 from tuner.core.outcome import PlanKind
-from tuner.core.schedule import Engine, Schedule, SplitOrder, Tiling
+from tuner.core.schedule import Schedule, SplitOrder
 from tuner.core.split import split_problem
 from tuner.core.tiles import tile_graph
+from tuner.core.tiling import Engine, Tiling
 from tuner.core.verify import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
 from tuner.core.workload import Workload
 from tuner.errors import IllegalSchedule

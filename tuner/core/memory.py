@@ -11,9 +11,9 @@ from tuner.core.gpu import Gpu
 from tuner.core.hints import hints_of
 from tuner.core.l2 import FIRST, L2, LAST, NORMAL
 from tuner.core.rates import Rates
-from tuner.core.schedule import CacheHint
 from tuner.core.sharing import FairShare
 from tuner.core.tiles import TileGraph
+from tuner.core.tiling import CacheHint
 
 #: Op, tile row, tile column.
 Tile = tuple[int, int, int]

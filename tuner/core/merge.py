@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuner.core.schedule import Interleave, InterleaveKind, Tile
+from tuner.core.schedule import Interleave, InterleaveKind
 from tuner.core.tiles import product_tile, row_edges
+from tuner.core.tiling import Tile
 from tuner.core.workload import Workload
 
 

@@ -34,8 +34,8 @@ from tuner.core.engine_wgmma import (
 )
 from tuner.core.gpu import Gpu
 from tuner.core.legality import tiling_problem
-from tuner.core.schedule import Engine, Tile, Tiling, Warpgroups
 from tuner.core.split import SUM_BYTES, num_steps, num_tiles, waves
+from tuner.core.tiling import Engine, Tile, Tiling, Warpgroups
 from tuner.core.workload import GemmOp, Workload, WorkloadKind
 
 #: Rows up to which the weights' bytes are what takes time: one low tile row, tasks cut for their bytes alone.

@@ -16,18 +16,10 @@ from tuner.core.gpu import Gpu
 from tuner.core.merge import merge_blocks
 from tuner.core.plan import STATIC, STEALING, TASK_FIELDS, TICKET, WAIT_FIELDS, Plan, Words
 from tuner.core.rasters import walk
-from tuner.core.schedule import (
-    Assignment,
-    Granularity,
-    InterleaveKind,
-    Ordering,
-    SplitOrder,
-    SplitTiles,
-    Tiling,
-    WaitPosition,
-)
+from tuner.core.schedule import Assignment, Granularity, InterleaveKind, Ordering, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.signals import Signals, signals_of
 from tuner.core.tiles import Edges, TileGraph
+from tuner.core.tiling import Tiling
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -23,9 +23,10 @@ from tuner.core.legality import estimated_resources, register_cap, tiling_proble
 from tuner.core.order import Ints, make_plan, plan_of, proportional
 from tuner.core.plan import Plan
 from tuner.core.progress import Board, Protocol
-from tuner.core.schedule import Granularity, Tile, Tiling
+from tuner.core.schedule import Granularity
 from tuner.core.space import Space
 from tuner.core.tiles import TileGraph, tile_graph
+from tuner.core.tiling import Tile, Tiling
 from tuner.core.verify import VerifiedPlan, verify
 from tuner.core.workload import Workload
 from tuner.errors import IllegalSchedule, InvalidInput

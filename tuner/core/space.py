@@ -40,8 +40,6 @@ from tuner.core.offers_simt import SimtOffers
 from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.orderings import Choices, Deal, Merge, Orderings
 from tuner.core.schedule import (
-    CacheHint,
-    Engine,
     Granularity,
     Interleave,
     Ordering,
@@ -49,12 +47,11 @@ from tuner.core.schedule import (
     Schedule,
     SplitOrder,
     SplitTiles,
-    Tile,
-    Tiling,
     WaitPosition,
 )
 from tuner.core.split import num_split_tiles, num_steps, num_tiles, slots_problem
 from tuner.core.tiles import TileGraph, tile_graph
+from tuner.core.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.workload import Workload
 from tuner.errors import IllegalSchedule
 

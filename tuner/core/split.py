@@ -6,7 +6,7 @@ arrive adds them up in the order of the parts, so that the result is the same bi
 
 from __future__ import annotations
 
-from tuner.core.schedule import Tile, Tiling
+from tuner.core.tiling import Tile, Tiling
 from tuner.core.workload import GemmOp, Workload
 
 #: Legal numbers of parts.

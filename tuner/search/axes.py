@@ -12,8 +12,6 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from tuner.core.gpu import Gpu
 from tuner.core.schedule import (
     Assignment,
-    CacheHint,
-    Engine,
     Granularity,
     Interleave,
     InterleaveKind,
@@ -23,11 +21,9 @@ from tuner.core.schedule import (
     Schedule,
     SplitOrder,
     SplitTiles,
-    Tile,
-    Tiling,
     WaitPosition,
-    Warpgroups,
 )
+from tuner.core.tiling import CacheHint, Engine, Tile, Tiling, Warpgroups
 from tuner.core.workload import Workload
 
 Features = npt.NDArray[np.float64]

@@ -15,7 +15,6 @@ from tuner.core import forecast
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import (
     Assignment,
-    Engine,
     Granularity,
     Ordering,
     Raster,
@@ -23,11 +22,11 @@ from tuner.core.schedule import (
     Schedule,
     SplitOrder,
     SplitTiles,
-    Tiling,
     WaitPosition,
 )
 from tuner.core.space import Space
 from tuner.core.tiles import TileGraph, tile_graph
+from tuner.core.tiling import Engine, Tiling
 from tuner.errors import IllegalSchedule, PlanError
 
 #: Schedules that are forecast.

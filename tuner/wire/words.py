@@ -5,8 +5,6 @@ from __future__ import annotations
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import (
     Assignment,
-    CacheHint,
-    Engine,
     Granularity,
     Interleave,
     InterleaveKind,
@@ -15,10 +13,9 @@ from tuner.core.schedule import (
     Schedule,
     SplitOrder,
     SplitTiles,
-    Tiling,
     WaitPosition,
-    Warpgroups,
 )
+from tuner.core.tiling import CacheHint, Engine, Tiling, Warpgroups
 from tuner.core.workload import Workload
 
 _KINDS = {

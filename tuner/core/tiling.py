@@ -1,0 +1,129 @@
+"""The compile-time half of a schedule: engine, tiles, stages, who multiplies; each changes the source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+
+class Engine(StrEnum):
+    """Which main loop computes a tile."""
+
+    #: mma.sync fed by multi-stage cp.async; sm_80 and up.
+    MMA = "mma"
+    #: wgmma fed by the copy engine (TMA), with warpgroups that copy and warpgroups that multiply; sm_90a.
+    WGMMA = "wgmma"
+    #: Dot products on the CUDA cores, for one to four rows; sm_80 and up.
+    SIMT = "simt"
+
+
+class CacheHint(StrEnum):
+    """How soon the L2 may give up what is read or written."""
+
+    #: What the engine says by itself.
+    DEFAULT = "default"
+    #: Nothing is said.
+    NORMAL = "normal"
+    #: Before other lines: read once.
+    EVICT_FIRST = "evict_first"
+    #: After other lines: read again soon.
+    EVICT_LAST = "evict_last"
+
+
+class Warpgroups(StrEnum):
+    """How the warpgroups that multiply share the tasks of a CTA."""
+
+    #: All of them compute each task together, some of its rows each.
+    COOPERATIVE = "cooperative"
+    #: Two take turns: one multiplies while the other one stores the task before.
+    PING_PONG = "ping_pong"
+
+
+#: One warpgroup, which only feeds the others.
+COPYING_THREADS = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """The piece of one op that one task computes: m x n outputs, k at a time."""
+
+    #: Rows of C: a multiple of 16, or 1, 2 or 4 for simt.
+    m: int
+    #: Columns of C: a multiple of 8 or 16, or of the warps for simt.
+    n: int
+    #: Depth of one pipeline stage, a multiple of 32.
+    k: int
+
+    def __str__(self) -> str:
+        return f"{self.m}x{self.n}x{self.k}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tiling:
+    """All that is fixed when the kernel is compiled."""
+
+    #: The main loop.
+    engine: Engine = Engine.MMA
+    #: One tile per op, in the workload's order.
+    tiles: tuple[Tile, ...]
+    #: Depth of the shared-memory ring, >= 2: of the weights for wgmma, else of all operands.
+    num_stages: int
+    #: Warps per CTA that multiply; 4 or 8, for wgmma also 12.
+    num_warps: int
+    #: Depth of the inputs' own ring, >= 2, for wgmma; 0 for the others, which have one ring.
+    input_stages: int = 0
+    #: Most stages of weights that are requested but have not arrived; 0 for no limit but the ring's. For wgmma.
+    window: int = 0
+    #: How the warpgroups that multiply share the tasks. For wgmma.
+    warpgroups: Warpgroups = Warpgroups.COOPERATIVE
+    #: Parts per op into which the k-steps of each of its tiles are split, >= 1 each; empty where no op is split.
+    split_k: tuple[int, ...] = ()
+    #: CTAs of a cluster along m and along n, 1, 2 or 4; together they compute one task's tile. For wgmma.
+    cluster_m: int = 1
+    cluster_n: int = 1
+    #: CTAs that are to fit an SM at once, 1 or 2: the compiler makes do with their share of the registers.
+    resident_ctas: int = 1
+    #: What the L2 is told about weights.
+    weight_hint: CacheHint = CacheHint.DEFAULT
+    #: What it is told about the output of an op that another one reads, where it is stored and where it is read.
+    intermediate_hint: CacheHint = CacheHint.DEFAULT
+
+    @property
+    def num_threads(self) -> int:
+        """Threads per CTA: those that multiply, and for wgmma the warpgroup that copies."""
+        return 32 * self.num_warps + (COPYING_THREADS if self.engine is Engine.WGMMA else 0)
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs of a cluster; what a plan calls a CTA is a cluster."""
+        return self.cluster_m * self.cluster_n
+
+    @property
+    def cta_tiles(self) -> tuple[Tile, ...]:
+        """What one CTA computes of each op's tile."""
+        return tuple(replace(t, m=t.m // self.cluster_m, n=t.n // self.cluster_n) for t in self.tiles)
+
+    @property
+    def stages_ahead(self) -> int:
+        """Stages that can be filled with a task's weights before its inputs are there."""
+        return self.num_stages if self.engine is Engine.WGMMA else self.num_stages - 1
+
+    def num_parts(self, op_index: int) -> int:
+        """Parts of a tile of the op: each is a task of its own."""
+        return self.split_k[op_index] if self.split_k else 1
+
+    def __str__(self) -> str:
+        tiles = "+".join(str(tile) for tile in self.tiles)
+        inputs = f" i{self.input_stages}" if self.input_stages else ""
+        window = f" window{self.window}" if self.window else ""
+        split = f" split{'+'.join(map(str, self.split_k))}" if self.split_k else ""
+        cluster = f" cluster{self.cluster_m}x{self.cluster_n}" if self.cluster_size > 1 else ""
+        resident = f" resident{self.resident_ctas}" if self.resident_ctas > 1 else ""
+        turns = " ping-pong" if self.warpgroups is Warpgroups.PING_PONG else ""
+        shape = f"s{self.num_stages}{inputs}{window} w{self.num_warps}{turns}"
+        return f"{self.engine} {tiles} {shape}{split}{cluster}{resident}{self._hints}"
+
+    @property
+    def _hints(self) -> str:
+        given = (("weights", self.weight_hint), ("intermediate", self.intermediate_hint))
+        return "".join(f" {what}-{hint}" for what, hint in given if hint is not CacheHint.DEFAULT)
