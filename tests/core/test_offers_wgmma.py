@@ -9,7 +9,8 @@ import pytest
 from tests.core.cases import H200, chain_of_three
 from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.legality import tiling_problem
-from tuner.core.offers_wgmma import MAX_COMBINATIONS, WgmmaOffers
+from tuner.core.cuts_wgmma import MAX_COMBINATIONS
+from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.space import Space
 from tuner.core.split import num_tiles
 from tuner.core.tiling import Engine, Tiling, Warpgroups

@@ -1,104 +1,54 @@
 """Tilings of the wgmma engine that are worth trying on a workload and a GPU.
 
-The legal ones go into the millions, most of them pointless. One CTA runs on an SM, so an op takes as long as the SM
-with the most of it: tiles are cut so that whole waves of SMs are filled, with parts of tiles where whole ones do not
-fill one. Stages are of a size that keeps the memory busy without many barriers, and the rings take the shared memory
-that there is.
+The legal ones go into the millions, most of them pointless. Tiles are as high as the rows need and cut so that whole
+waves of SMs are filled. Stages are of a size that keeps the memory busy without many barriers, and the rings take the
+shared memory that there is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import islice, product, zip_longest
-from math import ceil
+from dataclasses import replace
+from itertools import islice, zip_longest
 
-from tuner.core.costs import L2_BYTES_PER_CLOCK
+from tuner.core.cuts_wgmma import (
+    FEW_COLUMNS,
+    FEW_ROWS,
+    MIN_RATE,
+    NARROWEST,
+    Cut,
+    Height,
+    WgmmaCuts,
+    tiles_of,
+    weight_stage_bytes,
+)
 from tuner.core.engine_wgmma import (
     BLOCK_ROWS,
-    COLUMNS,
     MAX_INPUT_STAGES,
-    MAX_PRODUCT_COLUMNS,
     MAX_STAGES,
-    PING_PONG_WARPS,
-    STAGE_DEPTHS,
     WARP_ROWS,
-    WARPS_PER_GROUP,
     height_problem,
-    multiplied_rows,
     smem_bytes,
     stage_bytes,
-    tensor_share,
-    tile_problem,
     workload_problem,
 )
 from tuner.core.gpu import Gpu
 from tuner.core.legality import tiling_problem
-from tuner.core.split import SUM_BYTES, num_steps, num_tiles, waves
-from tuner.core.tiling import Engine, Tile, Tiling, Warpgroups
-from tuner.core.workload import GemmOp, Workload, WorkloadKind
+from tuner.core.split import num_tiles
+from tuner.core.tiling import Engine, Tiling, Warpgroups
+from tuner.core.workload import GemmOp, Workload
 
-#: Rows up to which the weights' bytes are what takes time: one low tile row, tasks cut for their bytes alone.
-FEW_ROWS = 64
 MAX_ROWS_OF_TILES_OF_64 = 256
-#: Columns of a tile, at least.
-NARROWEST = 16
 #: More tile rows than this are not offered where a taller tile gives fewer.
 MAX_TILE_ROWS = 64
-PARTS = (1, 2, 3, 4, 6, 8)
-MIN_STEPS_PER_PART = 4
-#: Bytes of a stage of weights: less costs barriers, more leaves too few stages.
-STAGE_BYTES = (12_288, 33_792)
-#: Share of the best cut's rate that another one must have; fewer than `MIN_CUTS` are not offered ...
-MIN_RATE = 0.85
-MIN_CUTS = 6
-#: ... nor more than this for all ops together, so that a job's tilings are a few thousand.
-MAX_COMBINATIONS = 196
-#: Per task, and more where it is a part: words, barriers, epilogue; arrival. Where another op reads the tile it also
-#: waits for the last part's sum.
-TASK_US = 0.3
-PART_US = 0.5
-READ_PART_US = 3.0
-#: Rows of W of a task that reads its inputs often enough: with fewer it reads as many bytes of them.
-FEW_COLUMNS = 32
-#: Stages of about this size are tried first.
-GOOD_STAGE_BYTES = 24_576
 #: Depths of the inputs' ring where tiles are low; else it is as deep as the weights'.
 INPUT_STAGES = (6, 4, 8)
 #: Weights that a CTA has requested and not yet received, bytes, beside no limit: what is requested later waits behind
 #: it, a signal and the intermediate too, and this much already keeps the memory busy.
 WINDOW_BYTES = (65_536, 98_304)
-#: Of an op's cuts, one in so many has a split tail, where there are such cuts.
-TAIL_SHARE = 3
 #: Tilings that are tried before a model knows anything: without split tails, and with.
 NUM_GUESSES = 4
 NUM_TAIL_GUESSES = 2
-
-
-@dataclass(frozen=True)
-class Height:
-    """What all ops' tiles have in common."""
-
-    #: Rows of a tile: of all CTAs of a cluster.
-    m: int
-    num_warps: int
-    #: CTAs that share a tile's weights.
-    cluster_m: int = 1
-    warpgroups: Warpgroups = Warpgroups.COOPERATIVE
-
-    @property
-    def groups(self) -> int:
-        """Warpgroups that multiply a task together."""
-        return 1 if self.warpgroups is Warpgroups.PING_PONG else self.num_warps // WARPS_PER_GROUP
-
-    @property
-    def in_turns(self) -> Height:
-        """The same by two warpgroups that take turns."""
-        return replace(self, num_warps=PING_PONG_WARPS, warpgroups=Warpgroups.PING_PONG)
-
-    def of_cta(self, tile: Tile) -> Tile:
-        """What one CTA computes of the tile."""
-        return replace(tile, m=tile.m // self.cluster_m)
 
 
 #: For more rows, the most of a tile; the height is what covers the rows in as many tiles. Two CTAs with one tile read
@@ -115,23 +65,6 @@ HIGH_TILES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cut:
-    """One op cut into tasks."""
-
-    tile: Tile
-    #: Parts of a tile.
-    parts: int
-    #: Whether only the tail is split: the tiles are more than one wave.
-    has_tail: bool
-    #: The op's roofline over the time of the busiest SM.
-    rate: float
-    #: Tiles, or parts of them.
-    num_tasks: int
-    #: Of one of them, while all SMs are busy alike.
-    task_us: float
-
-
 class WgmmaOffers:
     """The offered tilings; none where the engine does not run the workload on the GPU."""
 
@@ -139,9 +72,9 @@ class WgmmaOffers:
         self._workload = workload
         self._gpu = gpu
         self._rows = max(op.m for op in workload.ops)
-        combine = self._side_by_side if workload.kind is WorkloadKind.INDEPENDENT else self._one_by_one
+        self._cuts = WgmmaCuts(workload, gpu)
         #: By tile height, a cut of each op: the fastest first.
-        self._combined = {height: combine(height) for height in self.heights} if self.is_there else {}
+        self._combined = {height: self._cuts.combined(height) for height in self.heights} if self.is_there else {}
 
     @property
     def is_there(self) -> bool:
@@ -207,7 +140,7 @@ class WgmmaOffers:
         lanes = self._gpu.num_clusters(height.cluster_m)
         chosen: list[Cut] = []
         for op in self._workload.ops:
-            cuts = [c for c in self._all_cuts(op, height) if lanes < num_tiles(op, c.tile) * c.parts <= 2 * lanes]
+            cuts = [c for c in self._cuts.all_cuts(op, height) if lanes < num_tiles(op, c.tile) * c.parts <= 2 * lanes]
             wide = [cut for cut in cuts if cut.tile.n * op.rows_per_column >= FEW_COLUMNS]
             fast = [cut for cut in wide if cut.rate >= MIN_RATE * cuts[0].rate]
             if not fast:
@@ -229,8 +162,8 @@ class WgmmaOffers:
             own = Height(tile.m, tiling.num_warps, tiling.cluster_m, tiling.warpgroups)
             offered = self._combined.get(own, [])
             cuts = {(combined[index].tile, combined[index].parts) for combined in offered}
-            cuts |= {(deep, whole[index]) for deep in _tiles(op, tile.m, tile.n)}
-            cuts |= {(tile, parts) for parts in self._parts(op, tile, tiling.cluster_m)}
+            cuts |= {(deep, whole[index]) for deep in tiles_of(op, tile.m, tile.n)}
+            cuts |= {(tile, parts) for parts in self._cuts.parts(op, tile, tiling.cluster_m)}
             for cut, parts in sorted(cuts, key=str):
                 split = (*whole[:index], parts, *whole[index + 1 :])
                 tiles = (*tiling.tiles[:index], cut, *tiling.tiles[index + 1 :])
@@ -239,79 +172,6 @@ class WgmmaOffers:
             yield replace(tiling, num_stages=num_stages, window=min(tiling.window, num_stages - 1))
         yield from (replace(tiling, input_stages=stages) for stages in range(2, MAX_INPUT_STAGES + 1))
         yield from (replace(tiling, window=window) for window in range(tiling.num_stages))
-
-    def _one_by_one(self, height: Height) -> list[tuple[Cut, ...]]:
-        """Of ops that follow each other: each as if it had all SMs."""
-        most = max(2, int(MAX_COMBINATIONS ** (1 / len(self._workload.ops)) + 1e-9))
-        return sorted(product(*(self._best_cuts(op, height, most) for op in self._workload.ops)), key=_by_rate)
-
-    def _side_by_side(self, height: Height) -> list[tuple[Cut, ...]]:
-        """Of ops that share the SMs: the tasks of all of them are to fill whole waves."""
-        lanes = self._gpu.num_clusters(height.cluster_m)
-        timed = [
-            (_makespan_us(cuts, lanes), cuts)
-            for cuts in product(*(self._all_cuts(op, height) for op in self._workload.ops))
-            if not any(cut.has_tail for cut in cuts)
-        ]
-        timed.sort(key=lambda one: one[0])
-        return [cuts for time_us, cuts in timed if time_us <= timed[0][0] / MIN_RATE][:MAX_COMBINATIONS]
-
-    def _best_cuts(self, op: GemmOp, height: Height, most: int) -> list[Cut]:
-        """At most so many that fill the SMs, the best first; where few do, the best ones. Some have split tails."""
-        every = self._all_cuts(op, height)
-        cuts = [cut for cut in every if not cut.has_tail]
-        tails = [cut for cut in every if cut.has_tail][: most // TAIL_SHARE]
-        filled = [cut for cut in cuts if cut.rate >= MIN_RATE * cuts[0].rate]
-        best = (filled if len(filled) >= MIN_CUTS else cuts[:MIN_CUTS])[: most - len(tails)]
-        return [cut for cut in every if cut in best or cut in tails]
-
-    def _all_cuts(self, op: GemmOp, height: Height) -> list[Cut]:
-        """The fastest first."""
-        widest = min(MAX_PRODUCT_COLUMNS // op.rows_per_column, -(-op.n // COLUMNS) * COLUMNS)
-        tiles = [
-            tile
-            for n in range(min(NARROWEST, widest), widest + 1, COLUMNS)
-            for tile in _tiles(op, height.m, n)
-            if tile_problem(op, height.of_cta(tile), height.groups) is None
-        ]
-        cuts = [
-            self._cut(op, tile, parts, height) for tile in tiles for parts in self._parts(op, tile, height.cluster_m)
-        ]
-        return sorted(cuts, key=lambda cut: (-round(cut.rate, 3), abs(_stage_bytes(op, cut.tile) - GOOD_STAGE_BYTES)))
-
-    def _cut(self, op: GemmOp, tile: Tile, parts: int, height: Height) -> Cut:
-        """How long the busiest SM takes for its tasks, by bytes and by products, against the roofline of the op."""
-        gpu, num_rows, all_steps = self._gpu, ceil(op.m / tile.m), num_steps(op, tile)
-        num_lanes = gpu.num_clusters(height.cluster_m)
-        num_whole, num_parted = waves(num_tiles(op, tile), parts, num_lanes)
-        crowding = tile.n * tile.k * num_lanes / (num_rows * op.n * op.k)  # of an SM by one k-step
-        memory_us = 1e6 * op.weight_rows * op.k * self._workload.dtype.size_bytes / gpu.dram_bytes_per_s
-        product_us = 2e6 * op.m * op.weight_rows * op.k / gpu.tensor_flops_per_s
-        padding = num_rows * multiplied_rows(height.of_cta(tile), height.groups) * height.cluster_m / op.m
-        columns = tile.n * op.rows_per_column
-        step_us = crowding * max(memory_us, product_us * padding / tensor_share(columns))
-        whole_us, task_us = (steps * step_us + TASK_US for steps in (all_steps, ceil(all_steps / parts)))
-        sum_us = 0.0
-        if parts > 1:
-            slot_us = height.of_cta(tile).m * columns * SUM_BYTES / L2_BYTES_PER_CLOCK / gpu.clock_mhz
-            is_read = bool(self._workload.consumers_of(self._workload.ops.index(op)))
-            sum_us = (READ_PART_US if is_read else PART_US) + (1 + parts) * slot_us
-        rate = max(memory_us, product_us) / (num_whole * whole_us + num_parted * task_us + sum_us)
-        has_tail, num_tasks = parts > 1 and num_whole > 0, num_tiles(op, tile) * parts
-        return Cut(tile=tile, parts=parts, has_tail=has_tail, rate=rate, num_tasks=num_tasks, task_us=task_us + sum_us)
-
-    def _parts(self, op: GemmOp, tile: Tile, cluster_m: int) -> tuple[int, ...]:
-        """Numbers of parts of a tile: with more than one all tasks still run at once, or at few rows in two waves, so
-        that the second reads what the first wave of the op before it has written last. Of tiles that fill more than a
-        wave the tail is split, into the parts that make it shortest, if any do."""
-        num_lanes, count = self._gpu.num_clusters(cluster_m), num_tiles(op, tile)
-        most = num_steps(op, tile) // MIN_STEPS_PER_PART
-        if self._rows > FEW_ROWS and count > num_lanes:
-            possible = [parts for parts in PARTS if parts == 1 or parts <= most]
-            best = min(possible, key=lambda parts: waves(count, parts, num_lanes)[1] / parts)
-            return (1, best) if best > 1 else (1,)
-        at_once = num_lanes * (2 if self._rows <= FEW_ROWS else 1) // count
-        return tuple(parts for parts in PARTS if parts == 1 or parts <= min(most, at_once))
 
     def _with_rings(self, cuts: tuple[Cut, ...], height: Height) -> Iterator[Tiling]:
         """Rings as deep as fits and about two thirds of it, without and with a window."""
@@ -361,37 +221,7 @@ def _covering(rows: int, most: Height) -> Height:
     return replace(most, m=-(-rows // (-(-rows // most.m) * step)) * step)
 
 
-def _by_rate(cuts: tuple[Cut, ...]) -> float:
-    """Least where all ops are fast."""
-    return -round(min(cut.rate for cut in cuts) + sum(cut.rate for cut in cuts), 3)
-
-
-def _makespan_us(cuts: tuple[Cut, ...], lanes: int) -> float:
-    """At least, of all ops' tasks on so many SMs or clusters."""
-    num_waves = ceil(sum(cut.num_tasks for cut in cuts) / lanes)
-    all_us = sum(cut.num_tasks * cut.task_us for cut in cuts)
-    times_us = [cut.task_us for cut in cuts]
-    return max(all_us / lanes, max(times_us), num_waves * min(times_us))
-
-
 def _by_depth(op: GemmOp, cut: Cut, *, is_read: bool) -> tuple[float, ...]:
     """Greatest where stages are deep, after what matters more: whole tiles of what is read, wide ones of the rest."""
     first = cut.parts == 1 if is_read else cut.tile.n >= FEW_ROWS
-    return first, round(cut.rate, 1), _stage_bytes(op, cut.tile), cut.rate
-
-
-def _stage_bytes(op: GemmOp, tile: Tile) -> int:
-    """A stage of weights."""
-    return tile.n * op.rows_per_column * tile.k * 2
-
-
-def _tiles(op: GemmOp, tile_m: int, tile_n: int) -> list[Tile]:
-    """Depths that make stages of weights of a good size; where rows are too few for that, the deepest useful one.
-
-    High tiles have stages of inputs that are as large as the weights', so they take the shallowest.
-    """
-    useful = [Tile(m=tile_m, n=tile_n, k=k) for k in STAGE_DEPTHS if k == STAGE_DEPTHS[0] or 2 * k <= op.k]
-    if tile_m > FEW_ROWS:
-        return useful[:1]
-    fitting = [tile for tile in useful if _stage_bytes(op, tile) <= STAGE_BYTES[1]]
-    return [tile for tile in fitting if _stage_bytes(op, tile) >= STAGE_BYTES[0]] or fitting[-1:]
+    return first, round(cut.rate, 1), weight_stage_bytes(op, cut.tile), cut.rate
