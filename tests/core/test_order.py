@@ -172,6 +172,16 @@ def test_the_tail_of_a_partition_is_that_of_each_side() -> None:
         assert plan.num_tasks == 14 + 2 + 11 + 6
 
 
+def test_the_grid_of_a_partition_is_the_one_that_its_tails_are_cut_for() -> None:
+    """8 CTAs, for which a side is 4: whole tiles and parts are 7 tasks, and no reason for a smaller grid."""
+    graph = tile_graph(ffn_pair(m=16, d_in=64, d_hidden=160, d_out=32), tiling((16, 32), (16, 32), split=(2, 1)))
+    order = ordering(assignment=Assignment.STATIC, partition=4, split_tiles=SplitTiles.TAIL)
+    plan = make_plan(graph, order, small_gpu(8))
+    assert plan.num_ctas == 8
+    assert [task[:3] for task in plan.tasks.tolist() if task[7]] == [[0, 0, 4]] * 2
+    assert plan.queues.tolist() == [0, 2, 4, 5, 6, 7, 7, 7, 7]
+
+
 def test_the_tail_of_two_launches_is_that_of_each() -> None:
     workload = ffn_pair(m=16, d_in=64, d_hidden=448, d_out=352)
     whole = tile_graph(workload, tiling((16, 32), (16, 32), split=(2, 3)))

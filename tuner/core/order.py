@@ -98,10 +98,9 @@ def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
     """
     graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
     order = global_order(graph, ordering)
-    most = grid_capacity(ordering, gpu, graph.tiling.cluster_size)
-    is_split = tail_of(order[0], most, ordering.partition) if ordering.split_tiles is SplitTiles.TAIL else None
+    num_ctas = grid_size(graph.num_tasks, ordering, gpu, graph.tiling.cluster_size)
+    is_split = tail_of(order[0], num_ctas, ordering.partition) if ordering.split_tiles is SplitTiles.TAIL else None
     ops, rows, cols, parts = parted(graph, order, part_major=ordering.part_major, is_split=is_split)
-    num_ctas = grid_size(ops.size, ordering, gpu, graph.tiling.cluster_size)
     is_first = ops == ops.min()
     steals = ordering.assignment is Assignment.STEALING and num_ctas > 1 and not is_first.all()
     if steals:
