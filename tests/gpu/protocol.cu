@@ -24,12 +24,20 @@ struct Violation {
   u32 seen, expected;
   u32 zero;
 };
-enum ViolationKind : int { kStaleRead = 1, kWrongSum = 2, kOverwritten = 3, kWrongEpoch = 4 };
+enum ViolationKind : int {
+  kStaleRead = 1,
+  kWrongSum = 2,
+  kOverwritten = 3,
+  kWrongEpoch = 4,
+  kOtherParts = 5,  // a tile is split that should be whole, or whole that should be split
+  kUnread = 6,      // the task has fewer k-steps than its unit, so it leaves out this tile
+};
 
-// What one run is told, and where it leaves what it saw. A unit is a tile or a part of one; units and tiles of all ops
-// are numbered op by op, tile row by tile row, and part by part.
+// What one run is told, and where it leaves what it saw. A unit is a whole tile or a part of a split one; units and tiles
+// of all ops are numbered op by op, tile row by tile row, and part by part. Which tiles are split the table of units says.
 struct Run {
   u32* words;              // [tiles]
+  const int* first_unit;   // [tiles + 1] the first of a tile, which has one, or one for each of its parts
   const int* reads_begin;  // [units + 1]
   const int* reads;        // the tiles that unit u reads: reads[reads_begin[u]] and on
   const int* read_steps;   // and the k-step of the unit that reads each of them first
@@ -40,9 +48,9 @@ struct Run {
   u32 number, epoch;  // of this run: its own word, and launches of this plan before it
   int slow_unit;      // takes slow_cycles more, or -1
   int short_cycles, long_cycles, slow_cycles;
-  int first_tile[4], first_unit[4], num_columns[4], num_parts[4];  // by op
+  int first_tile[4], num_columns[4];  // by op
 };
-static_assert(sizeof(Violation) == 32 && sizeof(Run) == 152, "the host lays these out");
+static_assert(sizeof(Violation) == 32 && sizeof(Run) == 128, "the host lays these out");
 static_assert(kNumOps <= 4, "tables by op have four entries");
 
 __device__ __forceinline__ u32 load_plain(const u32* address) {
@@ -91,7 +99,7 @@ __device__ inline void report(const Run& run, ViolationKind kind, int task, int 
 }
 
 // Leaves sums that tell the run, the tile, the part and the place, and checks what comes of them; false where another
-// part of the tile will be the last.
+// part of the tile will be the last. The sums of a whole tile must come back as they are.
 template <int kOp>
 __device__ bool meet_parts(const LaunchArgs& args, const Task& task, const Scheduler& scheduler, const Run& run, int unit,
                            int tile) {
@@ -101,8 +109,8 @@ __device__ bool meet_parts(const LaunchArgs& args, const Task& task, const Sched
     float sums[kCount];
     for (int i = 0; i < kCount; ++i) sums[i] = static_cast<float>(first + i + task.part);
     if (!add_parts<kOp, kNumThreads, kCount>(args, task, scheduler.epoch, threadIdx.x, sums)) return false;
-    const u32 parts = task.num_parts;
-    for (int i = 0; parts > 0 && i < kCount; ++i) {
+    const u32 parts = task.num_parts > 0 ? task.num_parts : 1;
+    for (int i = 0; i < kCount; ++i) {
       const u32 expected = parts * (first + i) + parts * (parts - 1) / 2;  // exact in fp32: below 2^24
       if (sums[i] != static_cast<float>(expected))
         report(run, kWrongSum, scheduler.next, unit, tile, static_cast<u32>(sums[i]), expected);
@@ -118,7 +126,10 @@ __device__ bool run_task(const LaunchArgs& args, const Task& task, Scheduler& sc
     if (task.op != kOp) return run_task<kOp + 1>(args, task, scheduler, run);
     const int place = task.tile_m * run.num_columns[kOp] + task.tile_n;
     const int tile = run.first_tile[kOp] + place;
-    const int unit = run.first_unit[kOp] + place * run.num_parts[kOp] + task.part;
+    const int num_units = run.first_unit[tile + 1] - run.first_unit[tile];
+    const int unit = run.first_unit[tile] + (task.part < num_units ? task.part : 0);
+    if (threadIdx.x == 0 && num_units != (task.num_parts > 0 ? task.num_parts : 1))
+      report(run, kOtherParts, scheduler.next, unit, tile, task.num_parts, num_units);
 
     pause(run, unit, kBeforeWait);
     const int num_steps = steps_of<kOp>(args.plan, args.ops[kOp], task.part, task.num_parts).count;
@@ -135,6 +146,10 @@ __device__ bool run_task(const LaunchArgs& args, const Task& task, Scheduler& sc
       __syncthreads();  // a task without waits has none before
       waits = pending.step <= step + 1;
       __syncthreads();  // thread 0 writes it again when it has waited
+    }
+    for (int i = run.reads_begin[unit] + static_cast<int>(threadIdx.x); i < run.reads_begin[unit + 1]; i += kNumThreads) {
+      if (run.read_steps[i] >= num_steps)
+        report(run, kUnread, scheduler.next, unit, run.reads[i], num_steps, run.read_steps[i] + 1);
     }
     if (threadIdx.x == 0) {
       atomicAdd(run.times_done + unit, 1u);

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tests.gpu.protocol_tails import Tile, in_whole_waves
 from tuner.core.plan import STATIC, TICKET, Plan
+from tuner.core.schedule import Ordering, SplitOrder, SplitTiles
 from tuner.core.tiling import Tiling
 from tuner.core.workload import Workload
 from workers.render import render
@@ -31,17 +33,24 @@ REPLACED = ("copy.cuh", "mainloop_mma.cuh", "epilogue.cuh", "chain.cuh")
 
 #: `Violation` in protocol.cu.
 VIOLATION = np.dtype([(name, "<u4") for name in ("count", "kind", "task", "unit", "tile", "seen", "expected", "zero")])
-KINDS = {1: "a stale read", 2: "a wrong sum", 3: "an overwritten word", 4: "a wrong epoch"}
+KINDS = {
+    1: "a stale read",
+    2: "a wrong sum",
+    3: "an overwritten word",
+    4: "a wrong epoch",
+    5: "a tile in other parts",
+    6: "a read left out",
+}
 
 #: `Run` in protocol.cu.
 RUN = np.dtype(
     [
-        *((name, "<u8") for name in ("words", "reads_begin", "reads", "read_steps", "times_done")),
-        *((name, "<u8") for name in ("read_ns", "end_ns", "violation")),
+        *((name, "<u8") for name in ("words", "first_unit", "reads_begin", "reads", "read_steps")),
+        *((name, "<u8") for name in ("times_done", "read_ns", "end_ns", "violation")),
         ("number", "<u4"),
         ("epoch", "<u4"),
         *((name, "<i4") for name in ("slow_unit", "short_cycles", "long_cycles", "slow_cycles")),
-        *((name, "<i4", 4) for name in ("first_tile", "first_unit", "num_columns", "num_parts")),
+        *((name, "<i4", 4) for name in ("first_tile", "num_columns")),
     ]
 )
 
@@ -58,71 +67,85 @@ def source(workload: Workload, tiling: Tiling) -> str:
 class Tables:
     """Which tiles each unit reads, by the shapes alone: no plan, no signal, and none of the tile graph's code.
 
-    A unit is a tile or a part of one. Units and tiles of all ops are numbered op by op, tile row by tile row.
+    A unit is a whole tile or a part of a split one. Units and tiles of all ops are numbered op by op, tile row by tile
+    row.
     """
 
     #: [ops] of its grid of tiles.
     num_columns: tuple[int, ...]
-    #: [ops]
-    num_parts: tuple[int, ...]
     #: [ops + 1] the first of each op, and the number of all.
     first_tile: tuple[int, ...]
+    #: [tiles + 1] the first of each tile, and the number of all.
     first_unit: tuple[int, ...]
     #: [units] the tiles that it reads.
     reads: tuple[tuple[int, ...], ...]
     #: [units] in which of its k-steps it first reads each of them.
     read_steps: tuple[tuple[int, ...], ...]
 
-    def unit(self, task: Sequence[int]) -> int:
-        """The unit of a task's words."""
-        op, row, col, part = task[0], task[1], task[2], task[6]
-        return self.first_unit[op] + (row * self.num_columns[op] + col) * self.num_parts[op] + part
-
     def tile(self, task: Sequence[int]) -> int:
         """The tile of a task's words."""
         return self.first_tile[task[0]] + task[1] * self.num_columns[task[0]] + task[2]
 
+    def num_units(self, tile: int) -> int:
+        """Units of a tile: 1 for a whole one, or its parts."""
+        return self.first_unit[tile + 1] - self.first_unit[tile]
 
-def tables_of(workload: Workload, tiling: Tiling, *, strided: bool = False) -> Tables:
-    """The tables, element by element; of parts that take a share of the k-steps in a row, or every so many-th."""
+    def unit(self, task: Sequence[int]) -> int:
+        """The unit of a task's words."""
+        return self.first_unit[self.tile(task)] + task[6]
+
+
+def tables_for(workload: Workload, tiling: Tiling, ordering: Ordering, plans: Sequence[Plan]) -> Tables:
+    """The tables of an ordering's launches. Of the plans it takes the order in which their tiles are dealt, no more."""
+    is_tail = ordering.split_tiles is SplitTiles.TAIL
+    whole = (tile for plan in plans for tile in in_whole_waves(plan, ordering.partition)) if is_tail else ()
+    strided = ordering.split_order is SplitOrder.STRIDED
+    return tables_of(workload, tiling, strided=strided, whole=frozenset(whole))
+
+
+def tables_of(
+    workload: Workload, tiling: Tiling, *, strided: bool = False, whole: frozenset[Tile] = frozenset()
+) -> Tables:
+    """The tables, element by element; of parts that take a share of the k-steps in a row, or every so many-th. Tiles of
+    ops with parts are split, unless they are among the `whole` ones."""
     names = [op.name for op in workload.ops]
-    split = tiling.split_k or (1,) * len(names)
-    shapes = list(zip(workload.ops, tiling.tiles, strict=True))
-    rows = [len(range(0, op.m, tile.m)) for op, tile in shapes]
-    columns = [len(range(0, op.n, tile.n)) for op, tile in shapes]
-    num_tiles = [r * c for r, c in zip(rows, columns, strict=True)]
-    first_tile = (0, *accumulate(num_tiles))
-    reads: list[tuple[int, ...]] = []
-    read_steps: list[tuple[int, ...]] = []
-    for (op, tile), parts, num_rows, num_columns in zip(shapes, split, rows, columns, strict=True):
-        if op.source not in names:
-            reads += [()] * (num_rows * num_columns * parts)
-            read_steps += [()] * (num_rows * num_columns * parts)
-            continue
-        producer = names.index(op.source)
-        wrote = tiling.tiles[producer]
+    shapes = list(zip(workload.ops, tiling.tiles, tiling.split_k or (1,) * len(names), strict=True))
+    num_rows = [len(range(0, op.m, tile.m)) for op, tile, _ in shapes]
+    num_columns = [len(range(0, op.n, tile.n)) for op, tile, _ in shapes]
+    first_tile = (0, *accumulate(r * c for r, c in zip(num_rows, num_columns, strict=True)))
+    units: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    first_unit = [0]
+    for number, (op, tile, parts) in enumerate(shapes):
         steps = [range(op.k)[begin : begin + tile.k] for begin in range(0, op.k, tile.k)]
         bounds = [len(steps) * part // parts for part in range(parts + 1)]
         taken = [steps[part::parts] for part in range(parts)] if strided else [steps[a:b] for a, b in pairwise(bounds)]
-        step_of: list[dict[int, int]] = []  # by part: column of tiles -> the first step that reads it
-        for own in taken:
-            last_first = ((k // wrote.n, number) for number, ks in reversed(list(enumerate(own))) for k in ks)
-            step_of.append(dict(sorted(dict(last_first).items())))
-        for row in range(num_rows):
-            rows_of = sorted({line // wrote.m for line in range(op.m)[row * tile.m : (row + 1) * tile.m]})
-            reads += [
-                tuple(first_tile[producer] + r * columns[producer] + c for r in rows_of for c in cols)
-                for cols in step_of
-            ] * num_columns
-            read_steps += [tuple(cols.values()) * len(rows_of) for cols in step_of] * num_columns
+        is_reader = op.source in names
+        producer = names.index(op.source) if is_reader else number
+        wrote = tiling.tiles[producer]
+        columns_read = [_first_steps(own, wrote.n) if is_reader else {} for own in (steps, *taken)]
+        for row in range(num_rows[number]):
+            rows_read = sorted({line // wrote.m for line in range(op.m)[row * tile.m : (row + 1) * tile.m]})
+            begins = [first_tile[producer] + row_read * num_columns[producer] for row_read in rows_read]
+            as_whole, *in_parts = (
+                (tuple(begin + column for begin in begins for column in columns), tuple(columns.values()) * len(begins))
+                for columns in columns_read
+            )
+            for column in range(num_columns[number]):
+                units += in_parts if parts > 1 and (number, row, column) not in whole else [as_whole]
+                first_unit.append(len(units))
     return Tables(
-        num_columns=tuple(columns),
-        num_parts=split,
+        num_columns=tuple(num_columns),
         first_tile=first_tile,
-        first_unit=(0, *accumulate(n * parts for n, parts in zip(num_tiles, split, strict=True))),
-        reads=tuple(reads),
-        read_steps=tuple(read_steps),
+        first_unit=tuple(first_unit),
+        reads=tuple(read for read, _ in units),
+        read_steps=tuple(steps for _, steps in units),
     )
+
+
+def _first_steps(steps: Sequence[range], width: int) -> dict[int, int]:
+    """Column of tiles so wide that these k-steps read -> the number of the first that does."""
+    last_first = ((k // width, number) for number, ks in reversed(list(enumerate(steps))) for k in ks)
+    return dict(sorted(dict(last_first).items()))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -146,6 +169,8 @@ class Record:
     end_ns: Ints
     #: Of each workspace: the signals' values.
     signals: tuple[list[int], ...]
+    #: Of each workspace and slot: how many parts have met there.
+    arrivals: tuple[list[int], ...]
     #: Of each launch of a run: how often its counters were drawn from.
     draws: tuple[int, ...]
 
@@ -168,6 +193,10 @@ def faults(record: Record, tables: Tables, launches: Launches) -> list[str]:
     for number, (signals, plans) in enumerate(zip(record.signals, launches, strict=True)):
         expected = [record.num_runs * posts for posts in posts_per_launch(plans)]
         found += [f"the signals of workspace {number} are {signals}, not {expected}"] if signals != expected else []
+    for number, (arrivals, plans) in enumerate(zip(record.arrivals, launches, strict=True)):
+        expected = [record.num_runs * parts for parts in arrivals_per_launch(plans, tables)]
+        wrong_slots = f"the arrivals of workspace {number} are {arrivals}, not {expected}"
+        found += [wrong_slots] if arrivals != expected else []
     draws = tuple(record.num_runs * one for plans in launches for plan in plans for one in draws_per_launch(plan))
     found += [f"{record.draws} draws, not {draws}"] if record.draws != draws else []
     return found + _early_starts(record, tables)
@@ -179,6 +208,15 @@ def posts_per_launch(plans: Sequence[Plan]) -> list[int]:
         {(op, row, col): post for plan in plans for op, row, col, _, _, post, *_ in plan.tasks.tolist()}.values()
     )
     return [posts[signal] for signal in range(plans[0].num_signals)]
+
+
+def arrivals_per_launch(plans: Sequence[Plan], tables: Tables) -> list[int]:
+    """Of each slot: the parts of its tile. Whole tiles have none, whatever their words say."""
+    met = [0] * plans[0].num_split_tiles
+    for task in (task for plan in plans for task in plan.tasks.tolist()):
+        if (parts := tables.num_units(tables.tile(task))) > 1:
+            met[task[8]] = parts
+    return met
 
 
 def draws_per_launch(plan: Plan) -> tuple[int, ...]:

@@ -15,7 +15,16 @@ from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
 from tuner.core.offers_ordering import SYNCS
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Assignment, Interleave, InterleaveKind, Schedule, SplitTiles, WaitPosition
+from tuner.core.schedule import (
+    Assignment,
+    Interleave,
+    InterleaveKind,
+    Ordering,
+    Raster,
+    Schedule,
+    SplitTiles,
+    WaitPosition,
+)
 from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
 from tuner.core.tiling import Tiling
@@ -41,9 +50,9 @@ RAGGED = ffn_pair(m=333, d_in=100, d_hidden=1003, d_out=500)
 THREE = Workload(
     kind=WorkloadKind.CHAIN,
     ops=(
-        GemmOp(name="a", m=200, n=544, k=128),
-        GemmOp(name="b", m=200, n=600, k=544, source="a"),
-        GemmOp(name="c", m=200, n=320, k=600, source="b"),
+        GemmOp(name="a", m=230, n=544, k=128),
+        GemmOp(name="b", m=230, n=600, k=544, source="a"),
+        GemmOp(name="c", m=230, n=320, k=600, source="b"),
     ),
 )
 CASES: dict[str, tuple[Workload, Tiling]] = {
@@ -56,6 +65,15 @@ CASES: dict[str, tuple[Workload, Tiling]] = {
     "three ops": (THREE, _tiling((32, 32, 32), (16, 64, 32), (32, 32, 32), split=(1, 3, 2))),
 }
 
+#: Where waits are broken, and which tiles are split there.
+FAULTY = [
+    ("a pair", SplitTiles.ALL),
+    ("tall producers", SplitTiles.ALL),
+    ("tall readers", SplitTiles.ALL),
+    ("parts", SplitTiles.ALL),
+    ("parts", SplitTiles.TAIL),
+]
+
 
 def _axes(candidate: Candidate) -> list[Hashable]:
     assert candidate.schedule is not None
@@ -63,27 +81,30 @@ def _axes(candidate: Candidate) -> list[Hashable]:
     sync = f"{ordering.granularity}{ordering.sync_width} {ordering.wait_position}"
     deal = f"{ordering.assignment} {ordering.partition}"
     grid = f"{ordering.ctas_per_sm} {ordering.reserved_sms}"
-    return [candidate.plan_kind, *ordering.rasters, ordering.interleave, sync, ordering.split_order, deal, grid]
+    parts = f"{ordering.split_tiles} {ordering.split_order} {ordering.part_major}"
+    return [candidate.plan_kind, *ordering.rasters, ordering.interleave, sync, parts, deal, grid]
 
 
 def candidates(case: str, gpu: Gpu) -> list[Candidate]:
-    """A pairwise covering sample of the legal orderings and of the ways to launch them on the GPU."""
+    """A pairwise covering sample of the legal orderings and of the ways to launch them on the GPU. A draw mostly splits
+    the tail alone, where it may: half of these split all tiles in its place."""
     workload, tiling = CASES[case]
-    legal = Space(workload, gpu).orderings(tiling)
+    space = Space(workload, gpu)
+    legal, may_split_all = space.orderings(tiling), SplitTiles.ALL in space.split_tiles(tiling)
     rng = random.Random(0)
     kinds = [kind for kind in PlanKind if kind.is_ours and kind_problem(workload, gpu, kind) is None]
     drawn = []
     for _ in range(NUM_DRAWN):
         kind, ordering = rng.choice(kinds), legal[legal.draw(rng)]
-        if ordering.split_tiles is SplitTiles.TAIL:
-            continue  # units are all tiles of an op, or all their parts
+        if may_split_all and rng.random() < 0.5:
+            ordering = replace(ordering, split_tiles=SplitTiles.ALL)
         if kind is not PlanKind.TWO_STREAMS or ordering.assignment.is_static:
             drawn.append(Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering)))
     return covering_sample(drawn, _axes)
 
 
-def plain_schedules(case: str) -> dict[str, Schedule]:
-    """Producer first, for every granularity, wait position and assignment."""
+def plain_schedules(case: str, split_tiles: SplitTiles = SplitTiles.ALL) -> dict[str, Schedule]:
+    """Producer first, for every granularity, wait position and assignment; but for shares, which have no tail."""
     graph = tile_graph(*CASES[case])
     return {
         f"{granularity}{width} {position} {assignment}": _ordered(
@@ -93,22 +114,25 @@ def plain_schedules(case: str) -> dict[str, Schedule]:
             wait_position=position,
             assignment=assignment,
             partition=4 if assignment is Assignment.STEALING else 0,
+            split_tiles=split_tiles,
         )
         for (granularity, width), position in product(SYNCS, WaitPosition)
         if position_problem(graph, granularity, width, position) is None
         for assignment in Assignment
+        if (split_tiles, assignment) != (SplitTiles.TAIL, Assignment.SHARES)
     }
 
 
-def few_ctas(case: str, gpu: Gpu) -> list[Schedule]:
+def few_ctas(case: str, gpu: Gpu, split_tiles: SplitTiles = SplitTiles.ALL) -> list[Schedule]:
     """Tile row by tile row on a few CTAs: each of them soon meets again what it has read before."""
-    by_row = Interleave(kind=InterleaveKind.BANDS, rows=1)
-    deals = (Assignment.STATIC, Assignment.TICKET)
-    plain = [_ordered(case, interleave=by_row, assignment=assignment) for assignment in deals]
-    return [replace(one, ordering=replace(one.ordering, reserved_sms=gpu.num_sms - NUM_FEW)) for one in plain]
+    by_row, reserved = Interleave(kind=InterleaveKind.BANDS, rows=1), gpu.num_sms - NUM_FEW
+    return [
+        _ordered(case, interleave=by_row, assignment=assignment, reserved_sms=reserved, split_tiles=split_tiles)
+        for assignment in (Assignment.STATIC, Assignment.TICKET)
+    ]
 
 
 def _ordered(case: str, **changes: Any) -> Schedule:
     tiling = CASES[case][1]
-    chosen = schedule(tuple((tile.m, tile.n, tile.k) for tile in tiling.tiles), **changes)
-    return replace(chosen, tiling=tiling)
+    rasters = tuple(Raster() for _ in tiling.tiles)
+    return Schedule(tiling=tiling, ordering=Ordering(rasters=rasters, **changes))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tests.gpu.protocol import Tables, posts_per_launch
 from tuner.core.plan import STATIC, Plan
-from tuner.core.schedule import Granularity, Ordering, WaitPosition
+from tuner.core.schedule import Granularity, Ordering, SplitTiles, WaitPosition
 
 
 class Fault(StrEnum):
@@ -126,6 +126,8 @@ class Mutant:
     kind: int
     #: Of `CASES`: where it is sure to.
     case: str
+    #: Which tiles are split there, where some may be.
+    split_tiles: SplitTiles = SplitTiles.ALL
 
     def applied(self, text: str) -> str:
         """The source with the change."""
@@ -133,6 +135,12 @@ class Mutant:
         return text.replace(self.was, self.becomes)
 
 
+_FIRST_ADDS_UP = Mutant(
+    was="is_last = before + 1 == (epoch + 1) * static_cast<u32>(task.num_parts);",
+    becomes="is_last = before == epoch * static_cast<u32>(task.num_parts);",
+    kind=2,
+    case="parts",
+)
 MUTANTS = {
     "signals count from zero in every launch": Mutant(
         was="return epoch * static_cast<u32>(wait.posts_per_launch * kClusterSize);",
@@ -147,10 +155,13 @@ MUTANTS = {
         kind=1,
         case="narrow rows",
     ),
-    "the first part to arrive adds up": Mutant(
-        was="is_last = before + 1 == (epoch + 1) * static_cast<u32>(task.num_parts);",
-        becomes="is_last = before == epoch * static_cast<u32>(task.num_parts);",
-        kind=2,
+    "the first part to arrive adds up": _FIRST_ADDS_UP,
+    "the first part of a tail to arrive adds up": replace(_FIRST_ADDS_UP, split_tiles=SplitTiles.TAIL),
+    "a whole tile beside a split tail takes a part's k-steps": Mutant(
+        was="if (num_parts > 0) {",
+        becomes="if (num_parts >= 0) {",
+        kind=6,
         case="parts",
+        split_tiles=SplitTiles.TAIL,
     ),
 }

@@ -7,19 +7,19 @@ from typing import Any
 import cupy
 import numpy as np
 
-from tests.gpu.protocol import RUN, VIOLATION, Launches, Record, Tables, draws_per_launch, source, tables_of
+from tests.gpu.protocol import RUN, VIOLATION, Launches, Record, Tables, draws_per_launch, source, tables_for, tables_of
 from tests.gpu.protocol_cases import CASES
 from tests.gpu.protocol_faults import Mutant
 from tuner.core.gpu import Gpu
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Schedule
+from tuner.core.schedule import Ordering, Schedule
 from tuner.core.verify import VerifiedPlan
 from workers.build import Builder
 from workers.gpu.baselines import ChainRunner, runner_of
 from workers.gpu.launch import Kernel, PlanOnDevice
 from workers.messages import Work
-from workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES, OpBuffers
+from workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES, WORD_BYTES, OpBuffers, workspace_layout
 
 #: SM clock cycles of the pauses: up to 5 microseconds, and 50 in one of 32.
 SHORT_CYCLES, LONG_CYCLES = 8_000, 80_000
@@ -38,16 +38,12 @@ class Rig:
     def __init__(self, case: str, builder: Builder, gpu: Gpu, mutant: Mutant | None = None) -> None:
         """Builds the kernel, with a statement of the engine changed where a mutant is given."""
         self.workload, self.tiling = CASES[case]
-        #: Of parts that take a share of their tile's k-steps in a row.
-        self.tables = tables_of(self.workload, self.tiling)
-        self._strided = tables_of(self.workload, self.tiling, strided=True)
         self.gpu = gpu
         text = source(self.workload, self.tiling)
         self._cubin = builder.build(mutant.applied(text) if mutant else text, gpu.arch).cubin
         cupy.cuda.Device().synchronize()  # makes the context, where no test before this one did
         self._kernel = Kernel(self._cubin, num_threads=self.tiling.num_threads, smem_bytes=0)
-        self._words = cupy.zeros(self.tables.first_tile[-1], dtype=cupy.uint32)
-        self._times_done = cupy.zeros(self.tables.first_unit[-1], dtype=cupy.uint32)
+        self._words = cupy.zeros(tables_of(self.workload, self.tiling).first_tile[-1], dtype=cupy.uint32)
         self._violation = cupy.zeros(VIOLATION.itemsize // 4, dtype=cupy.uint32)
         self._operands = [
             [cupy.zeros(size, dtype=cupy.uint16) for size in (op.m * op.k, op.n * op.k, op.m * op.n)]
@@ -56,10 +52,10 @@ class Rig:
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._number = 0
 
-    def fused(self, chosen: Schedule) -> VerifiedPlan:
-        """The plan of one launch."""
+    def fused(self, chosen: Schedule) -> tuple[VerifiedPlan, Tables]:
+        """The plan of one launch, and what its units read."""
         (plan,) = plans_for(self.workload, self.gpu, Candidate(plan_kind=PlanKind.FUSED, schedule=chosen))
-        return plan
+        return plan, self.tables(chosen.ordering, plan)
 
     def runner(
         self,
@@ -79,36 +75,44 @@ class Rig:
         )
         return runner_of(work, self._kernel)
 
-    def tables_of(self, runner: ChainRunner) -> Tables:
-        """What the units of these launches read."""
-        return self._strided if runner.plans[0].plan.plan.strided_parts else self.tables
+    def tables(self, ordering: Ordering, *plans: VerifiedPlan) -> Tables:
+        """What the units of the ordering's launches read."""
+        return tables_for(self.workload, self.tiling, ordering, [plan.plan for plan in plans])
 
-    def run(self, runner: ChainRunner, num_runs: int, *, slow_unit: int = -1, slow_cycles: int = SLOW_CYCLES) -> Record:
+    def run(
+        self,
+        runner: ChainRunner,
+        tables: Tables,
+        num_runs: int,
+        *,
+        slow_unit: int = -1,
+        slow_cycles: int = SLOW_CYCLES,
+    ) -> Record:
         """So many runs, enqueued back to back; the first one meets counters of zero."""
-        tables = self.tables_of(runner)
+        first_unit = cupy.asarray(np.array(tables.first_unit, dtype=np.int32))
         reads_begin = cupy.asarray(np.cumsum([0, *map(len, tables.reads)]).astype(np.int32))
         reads, read_steps = (
             cupy.asarray(np.array([value for values in table for value in values], dtype=np.int32))
             for table in (tables.reads, tables.read_steps)
         )
+        times_done = cupy.zeros(tables.first_unit[-1], dtype=cupy.uint32)
         read_ns = cupy.zeros((num_runs, reads.size), dtype=cupy.uint64)
         end_ns = cupy.zeros((num_runs, self._words.size), dtype=cupy.uint64)
         self._words.fill(self._number)
-        self._times_done.fill(0)
         self._violation.fill(0)
         each = np.arange(num_runs)
         table = np.zeros(num_runs, dtype=RUN)
-        for name, array in (("reads_begin", reads_begin), ("reads", reads), ("read_steps", read_steps)):
+        arrays = {"words": self._words, "first_unit": first_unit, "reads_begin": reads_begin, "reads": reads}
+        arrays |= {"read_steps": read_steps, "times_done": times_done, "violation": self._violation}
+        for name, array in arrays.items():
             table[name] = array.data.ptr
-        for name in ("words", "times_done", "violation"):
-            table[name] = getattr(self, f"_{name}").data.ptr
         table["read_ns"] = read_ns.data.ptr + read_ns.strides[0] * each
         table["end_ns"] = end_ns.data.ptr + end_ns.strides[0] * each
         table["number"], table["epoch"] = self._number + 1 + each, each
         table["slow_unit"], table["slow_cycles"] = slow_unit, slow_cycles
         table["short_cycles"], table["long_cycles"] = SHORT_CYCLES, LONG_CYCLES
-        for name in ("first_tile", "first_unit", "num_columns", "num_parts"):
-            table[name][:, : len(self.workload.ops)] = getattr(self.tables, name)[: len(self.workload.ops)]
+        for name in ("first_tile", "num_columns"):
+            table[name][:, : len(self.workload.ops)] = getattr(tables, name)[: len(self.workload.ops)]
         runs = cupy.asarray(table.view(np.uint8))
         cupy.cuda.Device().synchronize()  # what was written so far is on another stream
         for number in range(num_runs):
@@ -121,10 +125,11 @@ class Rig:
             violation=self._violation.get().view(VIOLATION)[0],
             abort=runner.abort_record(),
             words=_signed(self._words),
-            times_done=_signed(self._times_done),
+            times_done=_signed(times_done),
             read_ns=_signed(read_ns),
             end_ns=_signed(end_ns),
             signals=tuple(plans[0].signals().tolist() for plans in _by_workspace(runner)),
+            arrivals=tuple(_arrivals(plans[0]) for plans in _by_workspace(runner)),
             draws=tuple(
                 int(plans[0]._workspace.words[at : at + 2].get().view(np.uint64)[0])
                 for plans in _by_workspace(runner)
@@ -173,6 +178,12 @@ def _by_workspace(runner: ChainRunner) -> list[list[PlanOnDevice]]:
     for plan in runner.plans:
         shared.setdefault(plan._workspace.address, []).append(plan)
     return list(shared.values())
+
+
+def _arrivals(plan: PlanOnDevice) -> list[int]:
+    """[slots] parts that have met in each."""
+    begin = workspace_layout(plan.plan)["arrivals"] // WORD_BYTES
+    return _signed(plan._workspace.words[begin : begin + plan.plan.plan.num_split_tiles]).tolist()  # type: ignore[no-any-return]
 
 
 def _signed(array: Any) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.gpu.helpers import forged
-from tests.gpu.protocol import faults
-from tests.gpu.protocol_cases import CASES, candidates, few_ctas, plain_schedules
+from tests.gpu.protocol import KINDS, Tables, faults
+from tests.gpu.protocol_cases import CASES, FAULTY, candidates, few_ctas, plain_schedules
 from tests.gpu.protocol_faults import MUTANTS, Fault, plant
 from tuner.core.gpu import Gpu
 from tuner.core.launches import plans_for
+from tuner.core.schedule import SplitTiles
 from workers.build import Builder
 from workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES
 
@@ -22,11 +25,13 @@ from workers.gpu.baselines import ChainRunner
 NUM_RUNS = 30
 #: Many times what a wait of a right plan takes, without a slow tile.
 SHORT_SPIN_CYCLES = SLOW_CYCLES
+#: Of `FAULTY`, those whose launches are aborted.
+ABORTED = [(case, split_tiles) for case, split_tiles in FAULTY if case in ("a pair", "parts")]
 
 
-def check(rig: Rig, runner: ChainRunner, num_runs: int, what: str) -> None:
+def check(rig: Rig, runner: ChainRunner, tables: Tables, num_runs: int, what: str) -> None:
     """Runs that keep the protocol."""
-    found = faults(rig.run(runner, num_runs), rig.tables_of(runner), launches_of(runner))
+    found = faults(rig.run(runner, tables, num_runs), tables, launches_of(runner))
     assert found == [], what
 
 
@@ -35,68 +40,88 @@ def test_every_ordering_and_every_kind_of_launch_keeps_the_protocol(builder: Bui
     rig = Rig(case, builder, gpu)
     for candidate in candidates(case, gpu):
         plans = plans_for(rig.workload, gpu, candidate)
-        check(rig, rig.runner(*plans, kind=candidate.plan_kind), NUM_RUNS, str(candidate))
+        assert candidate.schedule is not None
+        tables = rig.tables(candidate.schedule.ordering, *plans)
+        check(rig, rig.runner(*plans, kind=candidate.plan_kind), tables, NUM_RUNS, str(candidate))
 
 
 @pytest.mark.parametrize("fault", [Fault.TOO_LOW, Fault.REMOVED, Fault.LATE])
-@pytest.mark.parametrize("case", ["a pair", "tall producers", "tall readers", "parts"])
+@pytest.mark.parametrize(("case", "split_tiles"), FAULTY)
 def test_a_wait_that_is_too_short_too_late_or_missing_shows_as_a_stale_read(
-    builder: Builder, gpu: Gpu, case: str, fault: Fault
+    builder: Builder, gpu: Gpu, case: str, split_tiles: SplitTiles, fault: Fault
 ) -> None:
     rig = Rig(case, builder, gpu)
-    for name, chosen in plain_schedules(case).items():
+    for name, chosen in plain_schedules(case, split_tiles).items():
         if not fault.is_sure_to_show(chosen.ordering):
             continue
-        good = rig.fused(chosen)
-        planted = plant(good.plan, rig.tables, fault)
+        good, tables = rig.fused(chosen)
+        planted = plant(good.plan, tables, fault)
         runner = rig.runner(forged(good, planted.plan.words))
-        record = rig.run(runner, 2, slow_unit=planted.slow_unit)
-        found = faults(record, rig.tables, launches_of(runner))
+        record = rig.run(runner, tables, 2, slow_unit=planted.slow_unit)
+        found = faults(record, tables, launches_of(runner))
         assert record.abort is None, (name, found)
         count, kind, task, unit, tile, seen, expected, _ = record.violation.item()
         assert count >= 1, (name, found)
         assert (kind, expected - seen) == (1, 1), (name, found)
         assert task in planted.tasks, (name, found)
-        assert tile in rig.tables.reads[unit], (name, found)
+        assert tile in tables.reads[unit], (name, found)
         # The slow tile holds up others of its CTA, so the tile that was missed by most may be one of those.
         assert fault is Fault.REMOVED or "was there" in found[-1], (name, found)
 
 
-@pytest.mark.parametrize("case", ["a pair", "parts"])
-def test_a_wait_that_is_too_long_is_stopped_named_and_survived(builder: Builder, gpu: Gpu, case: str) -> None:
+@pytest.mark.parametrize(("case", "split_tiles"), ABORTED)
+def test_a_wait_that_is_too_long_is_stopped_named_and_survived(
+    builder: Builder, gpu: Gpu, case: str, split_tiles: SplitTiles
+) -> None:
     rig = Rig(case, builder, gpu)
-    for name, chosen in plain_schedules(case).items():
-        good = rig.fused(chosen)
-        planted = plant(good.plan, rig.tables, Fault.TOO_HIGH)
+    for name, chosen in plain_schedules(case, split_tiles).items():
+        good, tables = rig.fused(chosen)
+        planted = plant(good.plan, tables, Fault.TOO_HIGH)
         runner = rig.runner(forged(good, planted.plan.words), spin_limit_cycles=SHORT_SPIN_CYCLES)
-        rig.run(runner, 1)
+        rig.run(runner, tables, 1)
         abort = runner.plans[0].abort_record()
         assert abort is not None, name
         assert abort.task in planted.tasks, (name, abort)
         assert abort.signal in planted.signals, (name, abort)
         assert abort.expected == abort.seen + 1 == planted.num_posts + 1, (name, abort)
         assert rig.is_poisoned(), name
-        check(rig, rig.runner(good), 3, name)
+        check(rig, rig.runner(good), tables, 3, name)
 
 
-@pytest.mark.parametrize("case", ["a pair", "parts"])
+@pytest.mark.parametrize(("case", "split_tiles"), ABORTED)
 def test_a_launch_is_right_again_once_the_counters_of_an_aborted_one_are_zero(
-    builder: Builder, gpu: Gpu, case: str
+    builder: Builder, gpu: Gpu, case: str, split_tiles: SplitTiles
 ) -> None:
     """A right plan, one tile of which takes longer than a wait may last."""
     rig = Rig(case, builder, gpu)
-    for name, chosen in plain_schedules(case).items():
-        good = rig.fused(chosen)
-        slow = plant(good.plan, rig.tables, Fault.TOO_HIGH)
+    for name, chosen in plain_schedules(case, split_tiles).items():
+        good, tables = rig.fused(chosen)
+        slow = plant(good.plan, tables, Fault.TOO_HIGH)
         runner = rig.runner(good, spin_limit_cycles=SHORT_SPIN_CYCLES)
-        rig.run(runner, 1, slow_unit=slow.slow_unit, slow_cycles=10 * SHORT_SPIN_CYCLES)
+        rig.run(runner, tables, 1, slow_unit=slow.slow_unit, slow_cycles=10 * SHORT_SPIN_CYCLES)
         abort = runner.plans[0].abort_record()
         assert abort is not None, name
         assert (abort.signal, abort.seen, abort.expected) == (slow.signal, slow.num_posts - 1, slow.num_posts), name
         assert rig.is_poisoned(), name
         clear_counters(runner)
         runner.plans[0].spin_limit_cycles = DEFAULT_SPIN_LIMIT_CYCLES
-        check(rig, runner, 3, name)
+        check(rig, runner, tables, 3, name)
+
+
+@pytest.mark.parametrize(("asked", "launched"), [(SplitTiles.TAIL, SplitTiles.ALL), (SplitTiles.ALL, SplitTiles.TAIL)])
+def test_a_plan_that_splits_other_tiles_shows(
+    builder: Builder, gpu: Gpu, asked: SplitTiles, launched: SplitTiles
+) -> None:
+    """A right plan of the same tiles, against the table of units of another one."""
+    rig = Rig("parts", builder, gpu)
+    for name, chosen in plain_schedules("parts", SplitTiles.TAIL).items():
+        (_, tables), (good, _) = (
+            rig.fused(replace(chosen, ordering=replace(chosen.ordering, split_tiles=which)))
+            for which in (asked, launched)
+        )
+        record = rig.run(rig.runner(good), tables, 1)
+        assert record.abort is None, name
+        assert KINDS[int(record.violation["kind"])] == "a tile in other parts", name
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -104,5 +129,6 @@ def test_a_wrong_statement_of_the_engine_shows(builder: Builder, gpu: Gpu, name:
     mutant = MUTANTS[name]
     for change, expected in ((None, {0}), (mutant, {0, mutant.kind})):
         rig = Rig(mutant.case, builder, gpu, change)
-        records = [rig.run(rig.runner(rig.fused(chosen)), NUM_RUNS) for chosen in few_ctas(mutant.case, gpu)]
+        plans = [rig.fused(chosen) for chosen in few_ctas(mutant.case, gpu, mutant.split_tiles)]
+        records = [rig.run(rig.runner(plan), tables, NUM_RUNS) for plan, tables in plans]
         assert {0, *(int(record.violation["kind"]) for record in records)} == expected

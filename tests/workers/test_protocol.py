@@ -20,13 +20,25 @@ from hypothesis import strategies as st
 
 from tests.core.cases import graphs, small_gpu
 from tests.gpu import protocol
-from tests.gpu.protocol import KINDS, RUN, VIOLATION, Record, Tables, draws_per_launch, faults, source, tables_of
-from tests.gpu.protocol_cases import CASES, NUM_FEW, candidates, few_ctas, plain_schedules
+from tests.gpu.protocol import (
+    KINDS,
+    RUN,
+    VIOLATION,
+    Record,
+    Tables,
+    draws_per_launch,
+    faults,
+    source,
+    tables_for,
+    tables_of,
+)
+from tests.gpu.protocol_cases import CASES, FAULTY, NUM_FEW, candidates, few_ctas, plain_schedules
 from tests.gpu.protocol_faults import MUTANTS, Fault, plant
 from tuner.core.gpu import CATALOGUE
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.plan import STATIC, STEALING, Plan
+from tuner.core.schedule import SplitTiles
 from tuner.core.streams import joined
 from tuner.core.tiles import Region, TileGraph
 from tuner.core.verify import VerifiedPlan, verify
@@ -56,7 +68,7 @@ def test_the_kernel_compiles_and_has_the_engines_own_files(case: str, arch: str)
 def test_a_mutant_is_another_kernel(name: str) -> None:
     text = source(*CASES[MUTANTS[name].case])
     assert compile_source(MUTANTS[name].applied(text), "sm_90a")[0] != compile_source(text, "sm_90a")[0]
-    for chosen in few_ctas(MUTANTS[name].case, GPU):
+    for chosen in few_ctas(MUTANTS[name].case, GPU, MUTANTS[name].split_tiles):
         (plan,) = plans_for(CASES[MUTANTS[name].case][0], GPU, Candidate(plan_kind=PlanKind.FUSED, schedule=chosen))
         assert plan.plan.num_ctas == NUM_FEW
 
@@ -83,16 +95,18 @@ def overlap(a: Region, b: Region) -> bool:
 
 
 @settings(max_examples=40, deadline=None)
-@given(graphs(), st.booleans())
-def test_the_tables_name_the_tiles_whose_regions_overlap(graph: TileGraph, strided: bool) -> None:
+@given(graphs(), st.booleans(), st.randoms())
+def test_the_tables_name_the_tiles_whose_regions_overlap(graph: TileGraph, strided: bool, rng: random.Random) -> None:
     workload, tiling = graph.workload, graph.tiling
     ops = tuple(range(len(workload.ops)))
     whole = TileGraph(workload=workload, tiling=tiling, op_indices=ops, strided_parts=strided)
     tiles = [(op, r, c) for op, (rows, cols) in whole.grids.items() for r, c in product(range(rows), range(cols))]
-    tables = tables_of(workload, tiling, strided=strided)
+    unsplit = frozenset(rng.sample(tiles, rng.randrange(len(tiles) + 1)))
+    tables = tables_of(workload, tiling, strided=strided, whole=unsplit)
     units = 0
     for tile in tiles:
-        parts = whole.num_parts(tile[0])
+        parts = 1 if tile in unsplit else whole.num_parts(tile[0])
+        assert tables.num_units(tables.tile(tile)) == parts
         for part in range(parts):
             in_step = [whole.reads(*tile, step) for step in whole.steps(tile[0], part, parts)]
             read = [region for regions in in_step for region in regions]
@@ -119,6 +133,8 @@ def test_the_sample_has_every_kind_and_every_plan_of_it_is_proven(case: str) -> 
     assert 100 < len(sample) < 400
     for candidate in sample[::20]:
         assert plans_for(CASES[case][0], h200, candidate)
+    ways = {(one.plan_kind, one.schedule.ordering.split_tiles) for one in sample if one.schedule is not None}
+    assert ways == set(product(kinds, SplitTiles if CASES[case][1].split_k else (SplitTiles.ALL,)))
 
 
 #: More than a task has.
@@ -158,6 +174,7 @@ class Twin:
             read_ns=read_ns,
             end_ns=end_ns,
             signals=(self.signals,),
+            arrivals=([self.arrivals[slot] for slot in range(self.plan.num_split_tiles)],),
             draws=tuple(self.draws),
         )
 
@@ -235,6 +252,9 @@ class Twin:
     def _read_on(self, task: int, step: int) -> int:
         """Reads on from this k-step; answers the one before which the task's next wait stands."""
         unit, waits = self._unit(task), self.waits[slice(*self.tasks[task][3:5])]
+        tile, num_parts = self.tables.tile(self.tasks[task]), self.tasks[task][7]
+        if step == 0 and self.tables.num_units(tile) != max(1, num_parts):
+            self.violations.append((5, task, unit, tile, num_parts, self.tables.num_units(tile)))
         until = min((wait[4] for wait in waits if wait[4] > step), default=ALL_STEPS)
         self.times_done[unit] += until == ALL_STEPS
         reads = zip(self.tables.reads[unit], self.tables.read_steps[unit], strict=True)
@@ -266,23 +286,26 @@ def one_plan(plans: tuple[VerifiedPlan, ...]) -> Plan:
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_ordering_keeps_the_protocol(case: str) -> None:
-    tables, rng = [tables_of(*CASES[case], strided=strided) for strided in (False, True)], random.Random(0)
+    rng = random.Random(0)
     of_one_protocol = [c for c in candidates(case, GPU) if c.plan_kind.is_fused or c.plan_kind is PlanKind.TWO_STREAMS]
     for candidate in rng.sample(of_one_protocol, 8):
-        plan = one_plan(plans_for(CASES[case][0], GPU, candidate))
-        mine = tables[plan.strided_parts]
-        assert faults(Twin(plan, mine, rng).record(2), mine, ((plan,),)) == []
+        assert candidate.schedule is not None
+        plans = plans_for(CASES[case][0], GPU, candidate)
+        tables = tables_for(*CASES[case], candidate.schedule.ordering, [plan.plan for plan in plans])
+        plan = one_plan(plans)
+        assert faults(Twin(plan, tables, rng).record(2), tables, ((plan,),)) == []
 
 
 @pytest.mark.parametrize("fault", Fault)
-@pytest.mark.parametrize("case", ["a pair", "tall producers", "tall readers", "parts"])
-def test_a_planted_fault_shows_and_is_what_the_proof_refuses(case: str, fault: Fault) -> None:
-    workload, _ = CASES[case]
-    tables, rng = tables_of(*CASES[case]), random.Random(0)
-    for chosen in plain_schedules(case).values():
+@pytest.mark.parametrize(("case", "split_tiles"), FAULTY)
+def test_a_planted_fault_shows_and_is_what_the_proof_refuses(case: str, split_tiles: SplitTiles, fault: Fault) -> None:
+    workload, tiling = CASES[case]
+    rng = random.Random(0)
+    for chosen in plain_schedules(case, split_tiles).values():
         if not fault.is_sure_to_show(chosen.ordering):
             continue
         (good,) = plans_for(workload, GPU, Candidate(plan_kind=PlanKind.FUSED, schedule=chosen))
+        tables = tables_for(workload, tiling, chosen.ordering, [good.plan])
         planted = plant(good.plan, tables, fault)
         with pytest.raises(PlanError):
             verify(planted.plan, good.graph, good.resources, GPU)
@@ -303,10 +326,12 @@ def test_a_planted_fault_shows_and_is_what_the_proof_refuses(case: str, fault: F
         assert re.search(f"before tile {late} was there", found[-1])
 
 
-def test_a_slow_tile_alone_is_no_fault_and_its_signal_lacks_its_post_alone() -> None:
-    tables, rng = tables_of(*CASES["parts"]), random.Random(0)
-    for chosen in plain_schedules("parts").values():
+@pytest.mark.parametrize("split_tiles", SplitTiles)
+def test_a_slow_tile_alone_is_no_fault_and_its_signal_lacks_its_post_alone(split_tiles: SplitTiles) -> None:
+    rng = random.Random(0)
+    for chosen in plain_schedules("parts", split_tiles).values():
         (good,) = plans_for(CASES["parts"][0], GPU, Candidate(plan_kind=PlanKind.FUSED, schedule=chosen))
+        tables = tables_for(*CASES["parts"], chosen.ordering, [good.plan])
         planted = plant(good.plan, tables, Fault.TOO_HIGH)
         assert faults(Twin(good.plan, tables, rng).record(2, planted.slow_unit), tables, ((good.plan,),)) == []
 
