@@ -165,35 +165,42 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def earlier_fits(results: Path) -> tuple[dict[str, Rates], int]:
+    """The fit that each pair was judged by, and how many schedules of each pair it was shown."""
+    report = json.loads(results.read_text())
+    rates = {row["pair"]: Rates.from_json(row["rates"]) for row in report["rows"] if "rates" in row}
+    return rates, report["meta"]["fitted_per_pair"]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Packs, fits, judges."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", default="h200", help="catalogue id of the GPU that was measured")
     parser.add_argument("--data", type=Path, help="lines of benchmarks.simulator_data, to be packed first")
     parser.add_argument("--fit", action="store_true", help="fit again; else only judge")
-    parser.add_argument("--trials", type=int, default=40, help="schedules of each pair that a fit is shown")
+    parser.add_argument("--trials", type=int, default=40, help="schedules of each pair that a new fit is shown")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     gpu, out = CATALOGUE[options.gpu], options.out or results_file(options.gpu, "simulator")
     if options.data:
         write(data_file(gpu.id), pack([json.loads(line) for line in options.data.read_text().splitlines()]))
     data, begin_s = read(data_file(gpu.id)), time.monotonic()
+    per_pair: int = options.trials
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         if options.fit:
-            fitter = Fitter(weighed([trial_of(row, gpu) for row in chosen(data, options.trials)]), pool)
+            fitter = Fitter(weighed([trial_of(row, gpu) for row in chosen(data, per_pair)]), pool)
             _keep(fitter.without(None, NUM_STEPS), gpu, data)
             print(f"{time.monotonic() - begin_s:.0f} s: fitted to all pairs", flush=True)
             rates = {pair: fitter.without(pair, NUM_LEFT_OUT_STEPS) for pair in data.pairs}
         else:
-            rows = json.loads(out.read_text())["rows"]
-            rates = {row["pair"]: Rates.from_json(row["rates"]) for row in rows if "rates" in row}
+            rates, per_pair = earlier_fits(out)
         rows = []
         for pair in data.pairs:
             rows.append(judge(data, pair, rates[pair], gpu, pool))
             print({key: value for key, value in rows[-1].items() if key != "rates"}, flush=True)
     print(summary(rows))
     machine = {key: data.meta[key] for key in ("gpu", "driver", "cuda", "clocks_mhz", "kernel_version")}
-    measured = {"measured_by": data.meta["commit"], "fitted_per_pair": options.trials}
+    measured = {"measured_by": data.meta["commit"], "fitted_per_pair": per_pair}
     write_report(out, [*rows, summary(rows)], {**machine, **measured})
 
 

@@ -16,6 +16,7 @@ from benchmarks.simulator import (
     SPEARMAN_BAR,
     chosen,
     data_file,
+    earlier_fits,
     judge,
     spearman_in_tilings,
     summary,
@@ -48,6 +49,15 @@ def test_every_pair_was_measured_and_judged(data: DataSet) -> None:
 
 def test_the_summary_is_that_of_the_rows() -> None:
     assert summary([ROWS[pair] for pair in PAIRS]) == ROWS["all"]
+
+
+def test_what_is_judged_again_is_what_was_fitted_to_the_schedules_that_it_says(data: DataSet, tmp_path: Path) -> None:
+    rates, per_pair = earlier_fits(RESULTS)
+    assert list(rates) == data.pairs
+    assert f"of {per_pair} schedules a pair" in (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+    other = {"rows": [ROWS["all"], ROWS[PAIRS[0]]], "meta": {"fitted_per_pair": 7}}
+    (tmp_path / "simulator.json").write_text(json.dumps(other))
+    assert earlier_fits(tmp_path / "simulator.json") == ({PAIRS[0]: rates[PAIRS[0]]}, 7)
 
 
 @pytest.mark.timeout(600)
