@@ -88,7 +88,7 @@ def verify_rows() -> list[dict[str, Any]]:
         words = made.words
         case = {"granularity": granularity, "sync_width": sync_width, "wait_position": position}
         case["assignment"] = assignment
-        size = {"tasks": graph.num_tasks, "edges": graph.num_edges, "signals": made.num_signals}
+        size = {"tasks": graph.num_tasks, "edges": graph.num_edges(made.tasks), "signals": made.num_signals}
         proven = median_ms(lambda words=words: verify(Plan.from_words(words), graph, resources, GPU))
         drawn = median_ms(lambda ordering=ordering: make_plan(graph, ordering, GPU))
         rows.append({"check": "verify_ms", **case, **size, "value": proven})

@@ -6,7 +6,7 @@ from tests.core.cases import H200, ordering, tiling
 from tuner.core.explain import differences, explain
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Assignment, Granularity, Schedule
+from tuner.core.schedule import Assignment, Granularity, Schedule, SplitTiles
 from tuner.core.simulate import simulate
 from tuner.core.workload import ffn_pair
 
@@ -23,6 +23,14 @@ def test_an_explanation_names_bound_waves_traffic_waits_and_what_binds() -> None
     (plan,) = plans_for(PAIR, H200, Candidate(plan_kind=PlanKind.FUSED, schedule=SCHEDULE))
     assert f"Forecast: {simulate(plan).makespan_us:.1f} us" in words[6]
     assert "What binds: " in words[6]
+
+
+def test_the_edges_are_those_of_the_tasks_that_run() -> None:
+    """64 tiles of down read the 32 of their row: as whole ones, or 16 by each part. All of up's 256 tiles are whole."""
+    parted = tiling((64, 128), (64, 128), num_stages=4, k=64, split=(2, 2))
+    words = explain(PAIR, H200, Schedule(tiling=parted, ordering=ordering(split_tiles=SplitTiles.TAIL)))
+    assert "down has 8 x 8 tiles, 56 of them in 2 parts" in words[3]
+    assert words[5].endswith("stand for 2,048 edges.")
 
 
 def test_the_next_best_differs_in_one_named_axis_and_has_a_shorter_forecast() -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -60,17 +63,28 @@ def test_parts_of_many_steps_read_what_these_overlap(width: int, num_parts: int,
         check_edges(graph.with_parts(strided=strided))
 
 
+def tasks_of(graph: TileGraph, whole: Callable[[Tile], bool]) -> list[list[int]]:
+    """The words of one task for each tile that stays whole, and for each part of the others."""
+    tasks = []
+    for tile in (tile for op in graph.op_indices for tile in tiles_of(graph, op)):
+        parts = graph.num_parts(tile[0])
+        split = [[*tile, 0, 0, -1, part, parts, 0] for part in range(parts)]
+        tasks += [[*tile, 0, 0, -1, 0, 0, 0]] if parts == 1 or whole(tile) else split
+    return tasks
+
+
 def check_edges(graph: TileGraph) -> None:
-    count = 0
-    for consumer in graph.op_indices:
-        num_parts = graph.num_parts(consumer)
-        for tile in tiles_of(graph, consumer):
-            assert tiles_read(graph, tile, 0, 1) == tiles_named(graph, tile, 0, 1)
-            for part in range(num_parts):
-                read = tiles_read(graph, tile, part, num_parts)
-                assert read == tiles_named(graph, tile, part, num_parts)
-                count += sum(graph.num_parts(op) for op, _, _ in read)
-    assert graph.num_edges == count
+    read: dict[tuple[int, ...], dict[Tile, int]] = {}  # by tile, part and the parts of the tile
+    for op in graph.op_indices:
+        split = [(part, graph.num_parts(op)) for part in range(graph.num_parts(op)) if graph.num_parts(op) > 1]
+        for tile, (part, num_parts) in product(tiles_of(graph, op), ((0, 0), *split)):
+            read[*tile, part, num_parts] = tiles_read(graph, tile, part, max(1, num_parts))
+            assert read[*tile, part, num_parts] == tiles_named(graph, tile, part, num_parts)
+    for whole in (lambda tile: False, lambda tile: sum(tile) % 3 == 0, lambda tile: True):
+        tasks = tasks_of(graph, whole)
+        times = Counter(tuple(task[:3]) for task in tasks)
+        count = sum(times[tile] for task in tasks for tile in read[*task[:3], *task[6:8]])
+        assert graph.num_edges(np.array(tasks, dtype=np.int32)) == count
 
 
 @given(graphs(), st.booleans())
@@ -123,10 +137,14 @@ def test_unequal_tile_heights_give_ranges_of_rows(
 
 def test_independent_ops_and_single_launches_have_no_edges() -> None:
     tiles = tiling((16, 32), (16, 32))
-    assert tile_graph(independent_pair((64, 64, 64), (32, 32, 32)), tiles).num_edges == 0
     pair = ffn_pair(m=64, d_in=64, d_hidden=64, d_out=64)
-    assert tile_graph(pair, tiles).num_edges == 4 * 2 * 2
-    assert tile_graph(pair, tiles, (1,)).num_edges == 0
+    for graph, num_edges in (
+        (tile_graph(independent_pair((64, 64, 64), (32, 32, 32)), tiles), 0),
+        (tile_graph(pair, tiles), 4 * 2 * 2),
+        (tile_graph(pair, tiles, (1,)), 0),
+    ):
+        tasks = tasks_of(graph, lambda tile: True)
+        assert graph.num_edges(np.array(tasks, dtype=np.int32)) == num_edges
     assert tile_graph(pair, tiles, (0,)).posting_ops == frozenset()
 
 

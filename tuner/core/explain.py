@@ -74,10 +74,9 @@ def _costs(workload: Workload, gpu: Gpu, plan: VerifiedPlan, timeline: Timeline)
         f"through this L2; {timeline.l2_hit_bytes / read:.0%} of what is read or written stays in the L2."
     )
     lanes_us = timeline.makespan_us * timeline.num_ctas
-    most = "" if plan.plan.num_tasks == plan.graph.num_tasks else "at most "
     yield (
         f"Waits: {timeline.waited_us / lanes_us:.1%} of the CTAs' time, on {plan.plan.num_signals} signals that stand "
-        f"for {most}{plan.graph.num_edges:,} edges."
+        f"for {plan.graph.num_edges(plan.plan.tasks):,} edges."
     )
     busy_us = sum(end - start for _, _, _, start, _, _, end in timeline.rows)
     shares = {

@@ -191,17 +191,6 @@ class TileGraph:
         return sum(map(self.num_tasks_of, self.op_indices))
 
     @cached_property
-    def num_edges(self) -> int:
-        """Producer task -> consumer task edges before aggregation, where all tiles are split that may be."""
-        return sum(
-            int((edge.last - edge.first).sum())
-            * int((edge.first_reads[: self.num_parts(edge.consumer)] >= 0).sum())
-            * self.num_parts(edge.producer)
-            * self.grids[edge.consumer][1]
-            for edge in self.edges
-        )
-
-    @cached_property
     def posting_ops(self) -> frozenset[int]:
         """Ops with a consumer inside this launch; only their tasks post."""
         return frozenset(edge.producer for edge in self.edges)
@@ -238,6 +227,21 @@ class TileGraph:
             else:
                 counts[mine] = all_steps * (part + 1) // num_parts - all_steps * part // num_parts
         return counts
+
+    def num_edges(self, tasks: npt.NDArray[np.int32]) -> int:
+        """Producer task -> consumer task edges before aggregation, among tasks with words as a plan has them."""
+        count = 0
+        for edge in self.edges:
+            writers, readers = (tasks[tasks[:, 0] == op] for op in (edge.producer, edge.consumer))
+            rows, cols = self.grids[edge.producer]
+            above = np.zeros((rows + 1, cols), dtype=np.int64)  # tasks of each column, in the rows above
+            np.add.at(above, (writers[:, 1] + 1, writers[:, 2]), 1)
+            above = above.cumsum(axis=0)
+            read = np.stack((readers[:, 1], edge.need(readers[:, 6], readers[:, 7])), axis=1)
+            (row, need), times = (found.T for found in np.unique(read, axis=0, return_counts=True))
+            each = (above[edge.last[row]] - above[edge.first[row]]) * (edge.first_reads[need] >= 0)
+            count += int(each.sum(axis=1) @ times)
+        return count
 
     def reads(self, op_index: int, tile_m: int, tile_n: int, step: int | None = None) -> tuple[Region, ...]:
         """The regions of A [m, k] and of the weights [n, k] that a tile, or one of its k-steps, reads: of gate and up
