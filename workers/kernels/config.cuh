@@ -41,5 +41,12 @@ constexpr OpConfig kOps[kNumOps] = {
 };
 #endif
 
+// The most that an op of the kernel needs of something.
+__device__ constexpr int most_of_ops(int (*need)(const OpConfig&)) {
+  int most = 0;
+  for (const OpConfig& op : kOps) most = need(op) > most ? need(op) : most;
+  return most;
+}
+
 constexpr int kNumThreads = 32 * kNumWarps;
 constexpr int kClusterSize = kClusterM * kClusterN;

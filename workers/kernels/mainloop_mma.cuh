@@ -23,27 +23,13 @@
 #include "sync.cuh"
 #include "trace.cuh"
 
-// Bytes of one pipeline stage: the A tile, then the W slice, of the widest op.
-__device__ constexpr int max_stage_bytes() {
-  int widest = 0;
-  for (const OpConfig& op : kOps) {
-    const int bytes = (op.tile_m + op.weight_rows()) * op.tile_k * 2;
-    widest = bytes > widest ? bytes : widest;
-  }
-  return widest;
-}
-constexpr int kStageBytes = max_stage_bytes();
+// Bytes of one pipeline stage: the A tile, then the W slice.
+__device__ constexpr int stage_bytes(const OpConfig& op) { return (op.tile_m + op.weight_rows()) * op.tile_k * 2; }
+constexpr int kStageBytes = most_of_ops(stage_bytes);
 
-// fp32 accumulators of one thread, of the widest op.
-__device__ constexpr int max_accumulators() {
-  int widest = 0;
-  for (const OpConfig& op : kOps) {
-    const int accumulators = op.tile_m * op.weight_rows() / kNumThreads;
-    widest = accumulators > widest ? accumulators : widest;
-  }
-  return widest;
-}
-constexpr int kMaxAccumulators = max_accumulators();
+// fp32 accumulators of one thread.
+__device__ constexpr int num_accumulators(const OpConfig& op) { return op.tile_m * op.weight_rows() / kNumThreads; }
+constexpr int kMaxAccumulators = most_of_ops(num_accumulators);
 
 template <int kOp>
 struct MmaTile {

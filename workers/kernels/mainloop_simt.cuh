@@ -32,27 +32,15 @@
 constexpr int kChunkBytes = 16, kChunkElements = 8;
 constexpr int kWarpColumns = 32 * kChunkElements;  // of k, that the lanes of a warp take at a time
 
-// Bytes of one stage of the widest op: each thread's chunks of weights and of inputs.
-__device__ constexpr int max_stage_bytes() {
-  int widest = 0;
-  for (const OpConfig& op : kOps) {
-    const int bytes = (op.weight_rows() + kNumWarps * op.tile_m) * op.tile_k * 2;
-    widest = bytes > widest ? bytes : widest;
-  }
-  return widest;
+// Bytes of one stage: each thread's chunks of weights and of inputs.
+__device__ constexpr int stage_bytes(const OpConfig& op) {
+  return (op.weight_rows() + kNumWarps * op.tile_m) * op.tile_k * 2;
 }
-constexpr int kStageBytes = max_stage_bytes();
+constexpr int kStageBytes = most_of_ops(stage_bytes);
 
-// fp32 sums of one thread, of the widest op.
-__device__ constexpr int max_accumulators() {
-  int widest = 0;
-  for (const OpConfig& op : kOps) {
-    const int sums = op.tile_m * op.weight_rows() / kNumWarps;
-    widest = sums > widest ? sums : widest;
-  }
-  return widest;
-}
-constexpr int kMaxAccumulators = max_accumulators();
+// fp32 sums of one thread.
+__device__ constexpr int num_accumulators(const OpConfig& op) { return op.tile_m * op.weight_rows() / kNumWarps; }
+constexpr int kMaxAccumulators = most_of_ops(num_accumulators);
 
 // The elements of a chunk in fp32.
 __device__ __forceinline__ void unpack_chunk(float (&values)[kChunkElements], const uint4& chunk) {
