@@ -16,6 +16,7 @@ import tuner.client.cli
 from tuner.core import counting, job, outcome, procedure, records, samples, schedule
 from tuner.core.gpu import CATALOGUE
 from tuner.core.space import Space
+from tuner.core.tiling import CacheHint, Engine, Tile, Tiling, Warpgroups
 from tuner.core.workload import ffn_pair
 from workers.cupti.metrics import BASE_SET
 
@@ -58,6 +59,36 @@ def test_every_value_of_an_axis_has_its_meaning(enum: type[StrEnum], root: Path)
     rows = table_rows(root / "docs/schedule-space.md")
     named = {word for row in rows for word in code_words(row)}
     assert {value.value for value in enum} - named == set()
+
+
+def test_the_words_of_a_schedules_line_are_those_that_schedules_have(root: Path) -> None:
+    section = (root / "docs/schedule-space.md").read_text().split("## A schedule's one line")[1].split("\n## ")[0]
+    tiles = (Tile(m=64, n=112, k=128), Tile(m=64, n=128, k=64))
+    tiling = Tiling(
+        engine=Engine.WGMMA, tiles=tiles, num_stages=6, input_stages=4, window=3, num_warps=4, split_k=(1, 2)
+    )
+    ordering = schedule.Ordering(
+        rasters=(schedule.Raster(), schedule.Raster(kind=schedule.RasterKind.COLUMN)),
+        split_order=schedule.SplitOrder.STRIDED,
+        granularity=schedule.Granularity.CHUNK,
+        sync_width=4,
+        wait_position=schedule.WaitPosition.SLICE,
+        run_ahead=25,
+        assignment=schedule.Assignment.STEALING,
+        partition=4,
+        reserved_sms=4,
+    )
+    line = str(schedule.Schedule(tiling=tiling, ordering=ordering))
+    assert f"\n```\n{line}\n```\n" in section
+    bands = schedule.Interleave(kind=schedule.InterleaveKind.BANDS, rows=2, lag=1, chunks=3)
+    others = [
+        dataclasses.replace(tiling, num_warps=8, warpgroups=Warpgroups.PING_PONG, cluster_m=2, resident_ctas=2),
+        dataclasses.replace(tiling, weight_hint=CacheHint.NORMAL, intermediate_hint=CacheHint.EVICT_LAST),
+        dataclasses.replace(ordering, interleave=bands, part_major=True, split_tiles=schedule.SplitTiles.TAIL),
+    ]
+    words = code_words(re.findall(r"^\| ([^|]*) \|", section, flags=re.MULTILINE))
+    assert len(words) > 20
+    assert [word for word in words if word not in " ".join(map(str, (line, *others)))] == []
 
 
 @pytest.mark.parametrize("enum", enums_of(job, outcome, procedure, records, samples), ids=lambda enum: enum.__name__)
