@@ -10,7 +10,7 @@ from string import Template
 
 from tuner import __version__
 from tuner.core.engine_mma import warp_grid
-from tuner.core.engine_wgmma import LINE_ELEMENTS
+from tuner.core.engine_wgmma import wgmma_columns
 from tuner.core.hints import hints_of
 from tuner.core.tiling import CacheHint, Engine, Tile, Tiling, Warpgroups
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload
@@ -56,6 +56,7 @@ DEVICE_FILES = {
         "mainloop_wgmma.cuh",
         "shared_wgmma.cuh",
         "epilogue_wgmma.cuh",
+        "epilogue_transposed.cuh",
         "chain_wgmma.cuh",
         "gate.cuh",
     ),
@@ -132,7 +133,12 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
     parts = [f"// ---- {name}\n{inlined(name)}" for name in DEVICE_FILES[tiling.engine]]
     parts[0] = _with_config(parts[0], config + _engine_config(workload, tiling))
     if tiling.engine is Engine.WGMMA:
-        widths = sorted({_wgmma_columns(op, tile) for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True)})
+        widths = sorted(
+            {
+                wgmma_columns(op, tile, swap_ab=tiling.swap_ab)
+                for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True)
+            }
+        )
         after = DEVICE_FILES[tiling.engine].index("wgmma.cuh") + 1
         parts[after:after] = [_wgmma_instruction(width, workload.dtype) for width in widths]
     return Template(device_text("unit.cu.in")).substitute(
@@ -153,6 +159,7 @@ def _engine_config(workload: Workload, tiling: Tiling) -> str:
         f"constexpr int kNumInputStages = {tiling.input_stages};\n"
         f"constexpr int kWindow = {tiling.window};\n"
         f"constexpr bool kPingPong = {str(tiling.warpgroups is Warpgroups.PING_PONG).lower()};\n"
+        f"constexpr bool kSwapAb = {str(tiling.swap_ab).lower()};\n"
         f"constexpr bool kWholeLines[kNumOps] = {{{whole}}};\n"
     )
 
@@ -167,18 +174,13 @@ def _op_config(op: GemmOp, tile: Tile, tiling: Tiling, of_tiling: tuple[int | st
     return f"    {{{', '.join(map(str, fields))}}},  // {op.name}"
 
 
-def _wgmma_columns(op: GemmOp, tile: Tile) -> int:
-    """Columns of one instruction: gate and up projection together where a stage is one line."""
-    return op.rows_per_column * tile.n if tile.k == LINE_ELEMENTS else tile.n
-
-
 def _wgmma_instruction(columns: int, dtype: Dtype) -> str:
     """The specialisation of `Wgmma` for one width; the instruction names each accumulator."""
     count, kind = columns // 2, "bf16" if dtype is Dtype.BF16 else "f16"
     names = ", ".join(f"%{i}" for i in range(count))
     operands = ", ".join(f'"+f"(d[{i}])' for i in range(count))
     return Template(device_text("wgmma.in")).substitute(
-        columns=columns, kind=kind, accumulators=names, a=f"%{count}", w=f"%{count + 1}", operands=operands
+        columns=columns, kind=kind, accumulators=names, a=f"%{count}", b=f"%{count + 1}", operands=operands
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.core.engine_wgmma import LINE_ELEMENTS, stage_slice
+from tuner.core.engine_wgmma import COLUMNS, LINE_ELEMENTS, PAIR_ROWS, is_paired, stage_slice
 from tuner.core.tiling import Tiling
 from tuner.core.workload import GemmOp, Workload
 
@@ -34,6 +34,18 @@ def has_whole_lines(op: GemmOp) -> bool:
     return op.k % LINE_ELEMENTS == 0
 
 
+def _paired_map(index: int, op: GemmOp, row_bytes: int, line_bytes: int, slice_: tuple[int, int]) -> TensorMap:
+    """Of a gated op's weights [2n, k], 8 rows of gate and 8 of up projection in turns; a slice is (rows, lines)."""
+    rows, lines = slice_
+    return TensorMap(
+        op=index,
+        operand="w",
+        dims=(LINE_ELEMENTS, COLUMNS, 2, op.n // COLUMNS, op.k // LINE_ELEMENTS),
+        strides_bytes=(row_bytes, op.n * row_bytes, COLUMNS * row_bytes, line_bytes),
+        box=(LINE_ELEMENTS, COLUMNS, 2, rows // PAIR_ROWS, lines),
+    )
+
+
 def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
     """The maps in the order in which the launch parameter holds them: every op's inputs, then every op's weights."""
     maps = []
@@ -46,6 +58,9 @@ def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
             by_line = has_whole_lines(op)
             lines = op.k // LINE_ELEMENTS
             line_bytes = LINE_ELEMENTS * workload.dtype.size_bytes
+            if operand == "w" and is_paired(op, tiling):
+                maps.append(_paired_map(index, op, row_bytes, line_bytes, stage_slice(2 * tile.n, tile.k, sharers)))
+                continue
             maps.append(
                 TensorMap(
                     op=index,

@@ -12,7 +12,7 @@ from tuner.core.legality import check_schedule, dynamic_smem_bytes, engine_probl
 from tuner.core.schedule import Ordering, Schedule
 from tuner.core.tiling import Engine, Tiling, Warpgroups
 from tuner.core.verify import occupancy
-from tuner.core.workload import Workload, ffn_pair
+from tuner.core.workload import Activation, Workload, ffn_pair
 from tuner.errors import IllegalSchedule
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
@@ -40,6 +40,11 @@ LEGAL = (
     wgmma((16, 112, 128), (16, 128, 128), num_warps=8, warpgroups=Warpgroups.PING_PONG),
     wgmma((64, 256, 64), (128, 128, 64), num_warps=8, warpgroups=Warpgroups.PING_PONG),
     wgmma((128, 224, 64), num_warps=8, warpgroups=Warpgroups.PING_PONG, cluster_m=2),
+    wgmma((8, 48, 64), (8, 64, 64), swap_ab=True),
+    wgmma((200, 64, 64), (104, 112, 64), swap_ab=True),
+    wgmma((256, 80, 64), (256, 128, 64), num_warps=8, swap_ab=True),
+    wgmma((72, 240, 64), num_warps=8, swap_ab=True),
+    wgmma((192, 144, 64), num_warps=12, swap_ab=True),
 )
 
 
@@ -66,6 +71,20 @@ def test_what_the_engine_can_compile_is_legal(tiles: Tiling) -> None:
         ),
         (wgmma((128, 136, 64), num_warps=8, warpgroups=Warpgroups.PING_PONG), "136 sums a thread: use at most 128"),
         (wgmma((16, 0, 64)), "n must be a positive multiple of 8"),
+        (wgmma((20, 64, 64), swap_ab=True), "m must be a positive multiple of 8"),
+        (wgmma((264, 64, 64), swap_ab=True), "264 rows of A; one instruction takes up to 256"),
+        (wgmma((16, 56, 64), swap_ab=True), "56 rows of W: swapped, those of 4 warps must be a multiple of 16 from 16"),
+        (wgmma((16, 64, 64), num_warps=8, swap_ab=True), "those of 8 warps must be a multiple of 16 from 80 to 256"),
+        (wgmma((16, 272, 64), swap_ab=True), "272 rows of W: swapped"),
+        (wgmma((136, 128, 64), swap_ab=True), "136 sums a thread: use at most 128"),
+        (
+            wgmma((16, 112, 64), split_k=(1, 2), swap_ab=True),
+            "parts of 112 rows of W are not whole blocks: use up to 64",
+        ),
+        (
+            wgmma((8, 16, 64), num_stages=8, input_stages=2, swap_ab=True),
+            "tile 8x16x64 is read as 64 rows, 6144 bytes into the inputs' ring, which has 2048",
+        ),
         (wgmma((16, 20, 64)), "n must be a positive multiple of 8"),
         (wgmma((16, 272, 64)), "272 rows of W; one instruction takes up to 256"),
         (wgmma((16, 64, 32)), "k must be one of 64, 128, 256, 512"),
@@ -120,6 +139,19 @@ def test_parts_with_a_bias_leave_two_warpgroups_room_for_fewer_sums() -> None:
         check(replace(turns, split_k=(), tiles=wgmma((128, 256, 64)).tiles, cluster_m=2))
     check(replace(turns, split_k=()), biased)
     check(replace(turns, num_warps=4, warpgroups=Warpgroups.COOPERATIVE), biased)
+
+
+def test_swapped_operands_of_a_gated_op_share_the_rows_of_both_projections() -> None:
+    gated = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096, activation=Activation.SILU, gated=True)
+    check(wgmma((16, 24, 64), (16, 64, 64), swap_ab=True), gated)
+    check(wgmma((16, 128, 64), (16, 256, 64), swap_ab=True), gated)
+    with pytest.raises(IllegalSchedule, match="272 rows of W: swapped"):
+        check(wgmma((16, 136, 64), (16, 64, 64), swap_ab=True), gated)
+    with pytest.raises(IllegalSchedule, match=r"its weights, 48 rows of 1 lines: .* multiple of 16 rows"):
+        check(wgmma((16, 24, 64), (16, 64, 64), swap_ab=True, cluster_m=2, num_warps=4), gated)
+    odd = ffn_pair(m=16, d_in=4072, d_hidden=14336, d_out=4096, activation=Activation.SILU, gated=True)
+    with pytest.raises(IllegalSchedule, match="has k 4072: swapped operands of a gated op need a multiple of 64"):
+        check(wgmma((16, 24, 64), (16, 64, 64), swap_ab=True), odd)
 
 
 def test_parts_of_two_ops_leave_two_warpgroups_room_for_fewer_sums() -> None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.core.cases import H200, chain_of_three
+from tuner.core.cuts_wgmma import MAX_COMBINATIONS
 from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.legality import tiling_problem
-from tuner.core.cuts_wgmma import MAX_COMBINATIONS
 from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.space import Space
 from tuner.core.split import num_tiles
@@ -112,7 +112,8 @@ def test_guesses_are_offered_and_their_rings_take_all_the_memory(workload: Workl
     offers = WgmmaOffers(workload, H200)
     guesses = offers.guesses()
     assert set(guesses) <= set(offers.tilings())
-    assert len({(tuple((t.m, t.n) for t in tiling.tiles), tiling.split_k) for tiling in guesses}) == len(guesses) > 0
+    cuts = {(tuple((t.m, t.n) for t in one.tiles), one.split_k, one.swap_ab) for one in guesses}
+    assert len(cuts) == len(guesses) > 0
     for tiling in guesses:
         deeper = replace(tiling, num_stages=tiling.num_stages + 1)
         if max(op.m for op in workload.ops) > 64:  # both rings are as deep

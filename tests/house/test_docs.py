@@ -83,7 +83,7 @@ def test_the_words_of_a_schedules_line_are_those_that_schedules_have(root: Path)
     bands = schedule.Interleave(kind=schedule.InterleaveKind.BANDS, rows=2, lag=1, chunks=3)
     others = [
         dataclasses.replace(tiling, num_warps=8, warpgroups=Warpgroups.PING_PONG, cluster_m=2, resident_ctas=2),
-        dataclasses.replace(tiling, weight_hint=CacheHint.NORMAL, intermediate_hint=CacheHint.EVICT_LAST),
+        dataclasses.replace(tiling, swap_ab=True, weight_hint=CacheHint.NORMAL, intermediate_hint=CacheHint.EVICT_LAST),
         dataclasses.replace(ordering, interleave=bands, part_major=True, split_tiles=schedule.SplitTiles.TAIL),
     ]
     words = code_words(re.findall(r"^\| ([^|]*) \|", section, flags=re.MULTILINE))

@@ -49,6 +49,7 @@ VARIANTS: dict[str, Tiling | Ordering] = {
     "input stages": replace(WGMMA, input_stages=3),
     "window": replace(WGMMA, window=2),
     "warpgroups": replace(WGMMA, warpgroups=Warpgroups.PING_PONG),
+    "swapped": replace(WGMMA, swap_ab=True),
     "weights": replace(TILING, weight_hint=CacheHint.EVICT_FIRST),
     "weights stay": replace(TILING, weight_hint=CacheHint.EVICT_LAST),
     "intermediate": replace(TILING, intermediate_hint=CacheHint.EVICT_LAST),

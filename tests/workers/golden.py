@@ -48,6 +48,10 @@ CASES = {
         _pair(200, **ALL),
         wgmma((64, 128, 64), (64, 256, 64), num_warps=8, warpgroups=Warpgroups.PING_PONG),
     ),
+    "wgmma_swapped": (
+        _pair(96, Activation.SILU, gated=True),
+        wgmma((96, 56, 64), (96, 128, 64), num_stages=4, input_stages=4, num_warps=8, swap_ab=True),
+    ),
     "simt_one_row": (_pair(1), simt((1, 112, 256), (1, 32, 512))),
     "simt_gated": (_pair(4, Activation.SILU, **ALL), simt((4, 16, 256), (4, 32, 256), resident_ctas=2, split_k=(1, 2))),
 }

@@ -36,13 +36,15 @@ def tiling(
     window: int = 0,
     cluster: tuple[int, int] = (1, 1),
     warpgroups: Warpgroups = Warpgroups.COOPERATIVE,
+    swapped_warps: int = 0,
 ) -> Tiling:
     return Tiling(
         engine=Engine.WGMMA,
         tiles=tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles),
         num_stages=stages,
         input_stages=input_stages,
-        num_warps=8 if warpgroups is TURNS or max(m for m, _, _ in tiles) // cluster[0] > 64 else 4,
+        num_warps=swapped_warps or (8 if warpgroups is TURNS or max(m for m, _, _ in tiles) // cluster[0] > 64 else 4),
+        swap_ab=swapped_warps > 0,
         split_k=split_k,
         window=window,
         warpgroups=warpgroups,
@@ -77,6 +79,16 @@ CASES = [
     (GATED, tiling(((128, 56, 128), (128, 112, 64)), 3, 3, (1, 4), warpgroups=TURNS)),
     (GATED, tiling(((128, 224, 64), (128, 448, 64)), 4, 4, cluster=(2, 2), warpgroups=TURNS)),
     (RAGGED, tiling(((128, 128, 64), (64, 112, 64)), 4, 4, (1, 4), window=2, warpgroups=TURNS)),
+    (PAIR, tiling(((8, 112, 128), (8, 64, 256)), 6, 4, (1, 4), swapped_warps=4)),
+    (PAIR, tiling(((256, 64, 64), (256, 64, 64)), 5, 5, (1, 2), swapped_warps=4)),
+    (PAIR, tiling(((224, 112, 64), (224, 128, 64)), 4, 4, (2, 2), swapped_warps=8)),
+    (PAIR, tiling(((192, 144, 64), (192, 192, 64)), 3, 3, swapped_warps=12)),
+    (PAIR, tiling(((136, 144, 64), (136, 192, 64)), 4, 4, (1, 2), swapped_warps=12)),
+    (GATED, tiling(((192, 32, 64), (192, 64, 64)), 6, 6, swapped_warps=4)),
+    (GATED, tiling(((96, 112, 64), (96, 128, 64)), 5, 5, (1, 2), swapped_warps=8)),
+    (RAGGED, tiling(((200, 64, 64), (104, 128, 64)), 5, 5, (3, 2), swapped_warps=4)),
+    (GATED, tiling(((128, 128, 64), (128, 256, 64)), 4, 4, cluster=(2, 2), swapped_warps=8)),
+    (PAIR, tiling(((96, 64, 64), (96, 128, 64)), 5, 5, swapped_warps=8, warpgroups=TURNS)),
 ]
 
 
@@ -123,13 +135,13 @@ def test_a_source_has_an_instruction_for_each_width_and_no_other() -> None:
     "field",
     [
         *("window", "input_stages", "num_stages", "split_k", "weight_hint", "intermediate_hint"),
-        *("cluster_m", "cluster_n", "warpgroups"),
+        *("cluster_m", "cluster_n", "warpgroups", "swap_ab"),
     ],
 )
 def test_every_axis_of_the_engine_changes_the_source(field: str) -> None:
     hints = {"weight_hint": CacheHint.NORMAL, "intermediate_hint": CacheHint.NORMAL}
     rings: dict[str, object] = {"window": 5, "input_stages": 5, "num_stages": 8, "split_k": (1, 2)}
-    values = {**rings, **hints, "cluster_m": 2, "cluster_n": 2, "warpgroups": TURNS}
+    values = {**rings, **hints, "cluster_m": 2, "cluster_n": 2, "warpgroups": TURNS, "swap_ab": True}
     chosen = CASES[2][1]
     changed = Tiling(**{**{f: getattr(chosen, f) for f in chosen.__dataclass_fields__}, field: values[field]})
     assert render(PAIR, changed).splitlines()[6:] != render(PAIR, chosen).splitlines()[6:]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
 
-from tuner.core.costs import tensor_rows
+from tuner.core.costs import multiplied_by
 from tuner.core.gpu import Gpu
-from tuner.core.tiles import TileGraph, product_tile
+from tuner.core.tiles import TileGraph
 from tuner.core.workload import Workload
 from tuner.errors import InvalidInput
 
@@ -78,11 +78,12 @@ def wave_us(graph: TileGraph, gpu: Gpu) -> float:
 def _tasks(graph: TileGraph, op_index: int) -> Iterator[tuple[int, int]]:
     """(operations of a task, tasks like it) of the op: whole tiles, or each part of all tiles."""
     op, num_parts = graph.workload.ops[op_index], graph.num_parts(op_index)
-    tile = product_tile(op, graph.tiling.tiles[op_index])
+    tile = graph.tiling.tiles[op_index]
+    a_rows, b_rows = multiplied_by(graph.tiling, op, tile)
     for part in range(num_parts):
         num_steps = len(graph.steps(op_index, part, num_parts))
         yield (
-            2 * tensor_rows(graph.tiling, tile) * tile.n * tile.k * num_steps,
+            2 * a_rows * b_rows * tile.k * num_steps,
             graph.num_tasks_of(op_index) // num_parts,
         )
 

@@ -8,13 +8,13 @@ from functools import lru_cache
 import numpy as np
 
 from tuner.core.engine_mma import warp_grid
-from tuner.core.engine_wgmma import multiplied_rows, num_groups, tensor_share
+from tuner.core.engine_wgmma import multiplied, num_groups, tensor_share
 from tuner.core.gpu import Gpu
 from tuner.core.rates import EngineRates, Rates
 from tuner.core.split import SUM_BYTES, num_steps
 from tuner.core.tiles import Ints, TileGraph, product_tile, tile_graph
 from tuner.core.tiling import Engine, Tile, Tiling, Warpgroups
-from tuner.core.workload import ROW_SCALE_BYTES, Workload
+from tuner.core.workload import ROW_SCALE_BYTES, GemmOp, Workload
 
 #: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
 SMEM_BYTES_PER_CLOCK = 128
@@ -231,9 +231,11 @@ def _part_costs(
     )
 
 
-def tensor_rows(tiling: Tiling, tile: Tile) -> int:
-    """Rows that the tensor cores multiply for a tile: wgmma's are whole blocks."""
-    return multiplied_rows(tile, num_groups(tiling)) if tiling.engine is Engine.WGMMA else tile.m
+def multiplied_by(tiling: Tiling, op: GemmOp, tile: Tile) -> tuple[int, int]:
+    """Rows of operand A and of operand B that the tensor cores multiply for a tile: wgmma's A in whole blocks."""
+    if tiling.engine is Engine.WGMMA:
+        return multiplied(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab)
+    return tile.m, product_tile(op, tile).n
 
 
 def runs_ahead(tiling: Tiling) -> bool:
@@ -270,13 +272,14 @@ def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
     tile, size = product_tile(op, tiling.cta_tiles[op_index]), graph.workload.dtype.size_bytes
     engine, us_per_flop = rates.of(tiling.engine), 1e6 * gpu.num_sms / gpu.tensor_flops_per_s
     port_us = _port_us(tile, size, gpu, engine)
-    tensor_us = us_per_flop * 2 * tensor_rows(tiling, tile) * tile.n * tile.k / engine.tensor_share
+    a_rows, b_rows = multiplied_by(tiling, op, tiling.cta_tiles[op_index])
+    tensor_us = us_per_flop * 2 * a_rows * b_rows * tile.k / engine.tensor_share
     if tiling.engine is Engine.SIMT:
         # Each weight becomes fp32 and is multiplied by each row.
         product_us = (tile.m + 1) * tile.n * tile.k / FP32_LANES / gpu.clock_mhz / FP32_SHARE
         return max(port_us, product_us) + engine.step_us
     if tiling.engine is Engine.WGMMA:
-        return max(port_us, tensor_us / tensor_share(tile.n)) + engine.step_us
+        return max(port_us, tensor_us / tensor_share(b_rows)) + engine.step_us
     warps_m, warps_n = warp_grid(tiling.tiles[op_index], tiling.num_warps, op.rows_per_column) or (1, 1)
     # Each warp reads its own fragments: warp_m + warp_n rows, over all warps of the CTA.
     smem_us = (tile.m * warps_n + tile.n * warps_m) * tile.k * size / SMEM_BYTES_PER_CLOCK / gpu.clock_mhz

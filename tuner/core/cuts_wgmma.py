@@ -9,15 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
+from typing import Any
 
 from tuner.core.costs import L2_BYTES_PER_CLOCK
 from tuner.core.engine_wgmma import (
     COLUMNS,
     MAX_PRODUCT_COLUMNS,
+    MAX_SHARED_ROWS,
     PING_PONG_WARPS,
     STAGE_DEPTHS,
     WARPS_PER_GROUP,
-    multiplied_rows,
+    multiplied,
     tensor_share,
     tile_problem,
 )
@@ -62,6 +64,8 @@ class Height:
     #: CTAs that share a tile's weights.
     cluster_m: int = 1
     warpgroups: Warpgroups = Warpgroups.COOPERATIVE
+    #: Whether it is the columns that the warpgroups share.
+    swap_ab: bool = False
 
     @property
     def groups(self) -> int:
@@ -72,6 +76,11 @@ class Height:
     def in_turns(self) -> Height:
         """The same by two warpgroups that take turns."""
         return replace(self, num_warps=PING_PONG_WARPS, warpgroups=Warpgroups.PING_PONG)
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """The same as fields of a tiling, but for the rows."""
+        return {name: getattr(self, name) for name in ("num_warps", "cluster_m", "warpgroups", "swap_ab")}
 
     def of_cta(self, tile: Tile) -> Tile:
         """What one CTA computes of the tile."""
@@ -108,6 +117,20 @@ class WgmmaCuts:
         is_independent = self._workload.kind is WorkloadKind.INDEPENDENT
         return self._side_by_side(height) if is_independent else self._one_by_one(height)
 
+    def in_two_waves(self, height: Height) -> tuple[Cut, ...]:
+        """A wide cut of each op in two tasks per SM; nothing where some op has none that is fast."""
+        lanes = self._gpu.num_clusters(height.cluster_m)
+        chosen: list[Cut] = []
+        for op in self._workload.ops:
+            cuts = [c for c in self.all_cuts(op, height) if lanes < num_tiles(op, c.tile) * c.parts <= 2 * lanes]
+            wide = [cut for cut in cuts if cut.tile.n * op.rows_per_column >= FEW_COLUMNS]
+            fast = [cut for cut in wide if cut.rate >= MIN_RATE * cuts[0].rate]
+            if not fast:
+                return ()
+            is_read = bool(self._workload.consumers_of(len(chosen)))
+            chosen.append(max(fast, key=lambda cut: _by_depth(op, cut, is_read=is_read)))
+        return tuple(chosen)
+
     def _one_by_one(self, height: Height) -> list[tuple[Cut, ...]]:
         """Of ops that follow each other: each as if it had all SMs."""
         most = max(2, int(MAX_COMBINATIONS ** (1 / len(self._workload.ops)) + 1e-9))
@@ -135,12 +158,13 @@ class WgmmaCuts:
 
     def all_cuts(self, op: GemmOp, height: Height) -> list[Cut]:
         """The fastest first."""
-        widest = min(MAX_PRODUCT_COLUMNS // op.rows_per_column, -(-op.n // COLUMNS) * COLUMNS)
+        most = (MAX_SHARED_ROWS if height.swap_ab else MAX_PRODUCT_COLUMNS) // op.rows_per_column
+        widest = min(most, -(-op.n // COLUMNS) * COLUMNS)
         tiles = [
             tile
             for n in range(min(NARROWEST, widest), widest + 1, COLUMNS)
             for tile in tiles_of(op, height.m, n)
-            if tile_problem(op, height.of_cta(tile), height.groups) is None
+            if tile_problem(op, height.of_cta(tile), height.groups, swap_ab=height.swap_ab) is None
         ]
         cuts = [
             self._cut(op, tile, parts, height) for tile in tiles for parts in self.parts(op, tile, height.cluster_m)
@@ -157,9 +181,10 @@ class WgmmaCuts:
         crowding = tile.n * tile.k * num_lanes / (num_rows * op.n * op.k)  # of an SM by one k-step
         memory_us = 1e6 * op.weight_rows * op.k * self._workload.dtype.size_bytes / gpu.dram_bytes_per_s
         product_us = 2e6 * op.m * op.weight_rows * op.k / gpu.tensor_flops_per_s
-        padding = num_rows * multiplied_rows(height.of_cta(tile), height.groups) * height.cluster_m / op.m
         columns = tile.n * op.rows_per_column
-        step_us = crowding * max(memory_us, product_us * padding / tensor_share(columns))
+        a_rows, b_rows = multiplied(op, height.of_cta(tile), height.groups, swap_ab=height.swap_ab)
+        padding = num_rows * a_rows * b_rows * height.cluster_m / (op.m * columns)
+        step_us = crowding * max(memory_us, product_us * padding / tensor_share(b_rows))
         whole_us, task_us = (steps * step_us + TASK_US for steps in (all_steps, ceil(all_steps / parts)))
         sum_us = 0.0
         if parts > 1:
@@ -187,6 +212,12 @@ class WgmmaCuts:
 def _by_rate(cuts: tuple[Cut, ...]) -> float:
     """Least where all ops are fast."""
     return -round(min(cut.rate for cut in cuts) + sum(cut.rate for cut in cuts), 3)
+
+
+def _by_depth(op: GemmOp, cut: Cut, *, is_read: bool) -> tuple[float, ...]:
+    """Greatest where stages are deep, after what matters more: whole tiles of what is read, wide ones of the rest."""
+    first = cut.parts == 1 if is_read else cut.tile.n >= FEW_ROWS
+    return first, round(cut.rate, 1), weight_stage_bytes(op, cut.tile), cut.rate
 
 
 def _makespan_us(cuts: tuple[Cut, ...], lanes: int) -> float:

@@ -98,6 +98,8 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"clusters of {tiling.cluster_m} x {tiling.cluster_n} CTAs: the mma engine has none, say 1 and 1"
     if tiling.warpgroups is not Warpgroups.COOPERATIVE:
         return f"warpgroups {tiling.warpgroups}: all warps of the mma engine share each task, say cooperative"
+    if tiling.swap_ab:
+        return "swap_ab: the mma engine has no operands to swap, say false"
     if tiling.input_stages or tiling.window:
         return f"{tiling.input_stages} input stages, window {tiling.window}: the mma engine has one ring, say 0 and 0"
     return _spill_problem(workload, tiling)

@@ -83,6 +83,8 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"clusters of {tiling.cluster_m} x {tiling.cluster_n} CTAs: the simt engine has none, say 1 and 1"
     if tiling.warpgroups is not Warpgroups.COOPERATIVE:
         return f"warpgroups {tiling.warpgroups}: all warps of the simt engine share each task, say cooperative"
+    if tiling.swap_ab:
+        return "swap_ab: the simt engine has no operands to swap, say false"
     return None
 
 

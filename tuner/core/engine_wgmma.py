@@ -1,6 +1,7 @@
 """Rules of the wgmma engine: TMA brings operands, warpgroups of 4 warps multiply; two rings, of inputs and of weights.
 
-A warpgroup holds blocks of 64 tile rows, tile n wide, in registers; W and A are read from shared memory.
+Both operands are read from shared memory: the inputs and the weights, or with swapped operands the weights and the
+inputs. A warpgroup holds blocks of 64 rows of the first one by all of the second in registers.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from tuner.core.workload import GemmOp, Workload
 COMPUTE_CAPABILITY = (9, 0)
 #: TMA reads rows that begin and end at multiples of 16 bytes.
 ROW_ELEMENTS = 8
-#: Rows of A of one instruction (PTX ISA, wgmma.mma_async); lower blocks are multiplied as if they had them.
+#: Rows of operand A of one instruction (PTX ISA, wgmma.mma_async); lower blocks are multiplied as if they had them.
 BLOCK_ROWS = 64
 #: Rows of a warp in a block of sums: of a lower block some warps hold none, the others whole ones.
 WARP_ROWS = 16
-MAX_TILE_M = 256
-#: The instruction takes columns in steps of this, which is also the swizzle's.
+MAX_SHARED_ROWS = 256
+#: The instruction takes rows of operand B in steps of this, which is also the swizzle's.
 COLUMNS = 8
-#: Columns of one instruction.
+#: Where a gate and an up projection take turns in a stage: 8 rows of each.
+PAIR_ROWS = 2 * COLUMNS
+#: Rows of operand B of one instruction.
 MAX_PRODUCT_COLUMNS = 256
 #: Whole lines of the 128-byte swizzle.
 LINE_BYTES, LINE_ELEMENTS = 128, 64
@@ -53,8 +56,8 @@ FEED_SLOT_BYTES = 64
 BARRIER_PAIR_BYTES = 16
 FLAG_BYTES = 64
 
-#: Share of the tensor cores' rate that the main loop attains, by rows of W of a task: an instruction reads 64 rows of A
-#: and as many of W from shared memory, so the more rows of W, the more products for a byte.
+#: Share of the tensor cores' rate that the main loop attains, by rows of operand B of a task: an instruction reads 64
+#: rows of A and as many of B from shared memory, so the more rows of B, the more products for a byte.
 _TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
 
 
@@ -103,18 +106,33 @@ def num_groups(tiling: Tiling) -> int:
     return 1 if tiling.warpgroups is Warpgroups.PING_PONG else tiling.num_warps // WARPS_PER_GROUP
 
 
-def multiplied_rows(tile: Tile, groups: int) -> int:
-    """Rows that the tensor cores multiply for a tile: whole blocks of each warpgroup."""
-    return -(-tile.m // (BLOCK_ROWS * groups)) * BLOCK_ROWS * groups
+def shared_rows(op: GemmOp, tile: Tile, *, swap_ab: bool) -> int:
+    """Rows of operand A that the warpgroups share."""
+    return product_tile(op, tile).n if swap_ab else tile.m
 
 
-def num_accumulators(op: GemmOp, tile: Tile, groups: int) -> int:
+def multiplied(op: GemmOp, tile: Tile, groups: int, *, swap_ab: bool) -> tuple[int, int]:
+    """Rows of A and of B that the tensor cores multiply for a tile: of A whole blocks of each warpgroup."""
+    per_pass = BLOCK_ROWS * groups
+    rows = -(-shared_rows(op, tile, swap_ab=swap_ab) // per_pass) * per_pass
+    return rows, tile.m if swap_ab else product_tile(op, tile).n
+
+
+def num_accumulators(op: GemmOp, tile: Tile, groups: int, *, swap_ab: bool) -> int:
     """fp32 sums of a thread: 128 threads share each block of 64 rows."""
-    return multiplied_rows(tile, groups) * product_tile(op, tile).n // (groups * THREADS_PER_GROUP)
+    rows, columns = multiplied(op, tile, groups, swap_ab=swap_ab)
+    return rows * columns // (groups * THREADS_PER_GROUP)
+
+
+def wgmma_columns(op: GemmOp, tile: Tile, *, swap_ab: bool) -> int:
+    """Rows of B of one instruction: as weights, gate and up projection together where a stage is one line."""
+    if swap_ab:
+        return tile.m
+    return op.rows_per_column * tile.n if tile.k == LINE_ELEMENTS else tile.n
 
 
 def tensor_share(product_columns: int) -> float:
-    """Share of the tensor cores' rate that a task with so many rows of W attains, by straight lines between what was
+    """Share of the tensor cores' rate that a task with so many rows of B attains, by straight lines between what was
     measured."""
     columns, shares = zip(*_TENSOR_SHARES, strict=True)
     return float(np.interp(product_columns, columns, shares))
@@ -129,7 +147,8 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     if problem := _cluster_problem(workload, tiling):
         return problem
     for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
-        if problem := tile_problem(op, tile, num_groups(tiling)) or _slice_problem(tile, tiling):
+        own = tile_problem(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab)
+        if problem := own or _slice_problem(op, tile, tiling):
             return problem + (
                 f" (of one CTA of {tiling.cluster_m}x{tiling.cluster_n})" if tiling.cluster_size > 1 else ""
             )
@@ -139,7 +158,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"{tiling.input_stages} stages of inputs: use 2 to {MAX_INPUT_STAGES}"
     if not 0 <= tiling.window < tiling.num_stages:
         return f"window {tiling.window} of {tiling.num_stages} stages: use 1 to {tiling.num_stages - 1}, 0 for no limit"
-    return _reach_problem(workload, tiling) or _spill_problem(workload, tiling)
+    return _reach_problem(workload, tiling) or _parts_problem(workload, tiling)
 
 
 def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:
@@ -162,34 +181,49 @@ def stage_slice(rows: int, k: int, sharers: int) -> tuple[int, int]:
     return rows // (sharers // line_parts), lines // line_parts
 
 
-def _slice_problem(tile: Tile, tiling: Tiling) -> str | None:
+def is_paired(op: GemmOp, tiling: Tiling) -> bool:
+    """Whether 8 rows of the op's gate and 8 of its up projection take turns in a stage of weights."""
+    return tiling.swap_ab and op.gated
+
+
+def _slice_problem(op: GemmOp, tile: Tile, tiling: Tiling) -> str | None:
     """Why the CTAs that share a stage cannot bring a slice of it each."""
-    for what, rows, sharers in (("inputs", tile.m, tiling.cluster_n), ("weights", tile.n, tiling.cluster_m)):
+    weight_rows, step = (2 * tile.n, PAIR_ROWS) if is_paired(op, tiling) else (tile.n, COLUMNS)
+    for what, rows, sharers, each in (
+        ("inputs", tile.m, tiling.cluster_n, COLUMNS),
+        ("weights", weight_rows, tiling.cluster_m, step),
+    ):
         own, lines = stage_slice(rows, tile.k, sharers)
-        if own * lines * sharers * LINE_ELEMENTS != rows * tile.k or own % COLUMNS:
+        if own * lines * sharers * LINE_ELEMENTS != rows * tile.k or own % each:
             return (
                 f"tile {tile}: {sharers} CTAs share its {what}, {rows} rows of {tile.k // LINE_ELEMENTS} lines: "
-                f"each must bring whole lines, or a multiple of {COLUMNS} rows of one"
+                f"each must bring whole lines, or a multiple of {each} rows of one"
             )
     return None
 
 
 def _reach_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why the tensor cores would read what is no shared memory of the kernel's."""
-    behind = tiling.num_stages * stage_bytes(workload, tiling)[1]
-    for tile in tiling.cta_tiles:
-        rows = multiplied_rows(tile, num_groups(tiling))
-        if (beyond := (rows - tile.m) * LINE_BYTES) > behind:
-            return f"tile {tile} is read as {rows} rows, {beyond} bytes into the weights' ring, which has {behind}"
+    input_bytes, weight_bytes = stage_bytes(workload, tiling)
+    behind = tiling.input_stages * input_bytes if tiling.swap_ab else tiling.num_stages * weight_bytes
+    ring = "inputs'" if tiling.swap_ab else "weights'"
+    for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
+        held = shared_rows(op, tile, swap_ab=tiling.swap_ab)
+        rows = multiplied(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab)[0]
+        if (beyond := (rows - held) * LINE_BYTES) > behind:
+            return f"tile {tile} is read as {rows} rows, {beyond} bytes into the {ring} ring, which has {behind}"
     return None
 
 
-def _spill_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why the compiler would spill registers."""
+def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why parts cannot be added up, or the compiler would spill registers."""
     most = MAX_ACCUMULATORS_TO_ADD.get(tiling.num_warps, MAX_ACCUMULATORS[1])
-    num_large = 0
+    num_large, per_pass = 0, BLOCK_ROWS * num_groups(tiling)
     for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True)):
-        held = num_accumulators(op, tile, num_groups(tiling))
+        rows = shared_rows(op, tile, swap_ab=tiling.swap_ab)
+        if tiling.num_parts(index) > 1 and rows > per_pass and rows % per_pass:
+            return f"tile {tile}: parts of {rows} rows of W are not whole blocks: use up to {per_pass}, or multiples"
+        held = num_accumulators(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab)
         if held <= most:
             continue
         if tiling.warpgroups is Warpgroups.PING_PONG and tiling.cluster_size > 1:
@@ -210,29 +244,43 @@ def _spill_problem(workload: Workload, tiling: Tiling) -> str | None:
     return None
 
 
-def tile_problem(op: GemmOp, tile: Tile, groups: int) -> str | None:
+def tile_problem(op: GemmOp, tile: Tile, groups: int, *, swap_ab: bool) -> str | None:
     """Why these warpgroups cannot compute this tile of an op."""
-    if problem := height_problem(tile.m, groups):
+    held = shared_rows(op, tile, swap_ab=swap_ab)
+    if problem := swapped_rows_problem(held, groups) if swap_ab else rows_problem(held, groups):
         return f"tile {tile}: {problem}"
-    if tile.n < COLUMNS or tile.n % COLUMNS:
-        return f"tile {tile}: n must be a positive multiple of {COLUMNS}"
-    if (columns := product_tile(op, tile).n) > MAX_PRODUCT_COLUMNS:
-        what = f"{columns} rows of W, of gate and up" if op.gated else f"{columns} rows of W"
+    if swap_ab and op.gated and op.k % LINE_ELEMENTS:
+        return f"{op.name} has k {op.k}: swapped operands of a gated op need a multiple of {LINE_ELEMENTS}"
+    if (edge := tile.m if swap_ab else tile.n) < COLUMNS or edge % COLUMNS:
+        return f"tile {tile}: {'m' if swap_ab else 'n'} must be a positive multiple of {COLUMNS}"
+    if (columns := tile.m if swap_ab else product_tile(op, tile).n) > MAX_PRODUCT_COLUMNS:
+        of_both = ", of gate and up" if op.gated else ""
+        what = f"{columns} rows of A" if swap_ab else f"{columns} rows of W{of_both}"
         return f"tile {tile}: {what}; one instruction takes up to {MAX_PRODUCT_COLUMNS}"
     if tile.k not in STAGE_DEPTHS:
         return f"tile {tile}: k must be one of {', '.join(map(str, STAGE_DEPTHS))}, which the swizzle is made for"
-    if (held := num_accumulators(op, tile, groups)) > MAX_ACCUMULATORS[groups]:
+    if (held := num_accumulators(op, tile, groups, swap_ab=swap_ab)) > MAX_ACCUMULATORS[groups]:
         return f"tile {tile}: {held} sums a thread: use at most {MAX_ACCUMULATORS[groups]}"
     return None
 
 
-def height_problem(tile_m: int, groups: int) -> str | None:
-    """Why these warpgroups cannot share so many rows of a CTA's tile: each has a block, the last one perhaps a lower
-    one, or all have as many whole ones."""
+def rows_problem(held: int, groups: int) -> str | None:
+    """Why these warpgroups cannot share so many rows of A of a CTA's tile: each has a block, the last one perhaps a
+    lower one, or all have as many whole ones."""
     rows = BLOCK_ROWS * groups
-    is_one_block_each = rows - BLOCK_ROWS < tile_m <= rows and tile_m % WARP_ROWS == 0
-    if is_one_block_each or (0 < tile_m <= MAX_TILE_M and tile_m % rows == 0):
+    is_one_block_each = rows - BLOCK_ROWS < held <= rows and held % WARP_ROWS == 0
+    if is_one_block_each or (0 < held <= MAX_SHARED_ROWS and held % rows == 0):
         return None
-    more = f", or a multiple of {rows} up to {MAX_TILE_M}" if 2 * rows <= MAX_TILE_M else ""
+    more = f", or a multiple of {rows} up to {MAX_SHARED_ROWS}" if 2 * rows <= MAX_SHARED_ROWS else ""
     lowest = rows - BLOCK_ROWS + WARP_ROWS
     return f"m of {WARPS_PER_GROUP * groups} warps must be a multiple of {WARP_ROWS} from {lowest} to {rows}{more}"
+
+
+def swapped_rows_problem(held: int, groups: int) -> str | None:
+    """Why these warpgroups cannot share so many rows of W of a CTA's tile: each has as many blocks, of the last ones
+    perhaps not all rows."""
+    lowest = BLOCK_ROWS * (groups - 1) + WARP_ROWS
+    if lowest <= held <= MAX_SHARED_ROWS and held % WARP_ROWS == 0:
+        return None
+    bounds = f"a multiple of {WARP_ROWS} from {lowest} to {MAX_SHARED_ROWS}"
+    return f"{held} rows of W: swapped, those of {WARPS_PER_GROUP * groups} warps must be {bounds}"

@@ -12,31 +12,28 @@ from dataclasses import replace
 from itertools import islice, zip_longest
 
 from tuner.core.cuts_wgmma import (
-    FEW_COLUMNS,
     FEW_ROWS,
-    MIN_RATE,
     NARROWEST,
     Cut,
     Height,
     WgmmaCuts,
     tiles_of,
-    weight_stage_bytes,
 )
 from tuner.core.engine_wgmma import (
     BLOCK_ROWS,
+    COLUMNS,
     MAX_INPUT_STAGES,
     MAX_STAGES,
     WARP_ROWS,
-    height_problem,
+    rows_problem,
     smem_bytes,
     stage_bytes,
     workload_problem,
 )
 from tuner.core.gpu import Gpu
 from tuner.core.legality import tiling_problem
-from tuner.core.split import num_tiles
 from tuner.core.tiling import Engine, Tiling, Warpgroups
-from tuner.core.workload import GemmOp, Workload
+from tuner.core.workload import Workload
 
 MAX_ROWS_OF_TILES_OF_64 = 256
 #: More tile rows than this are not offered where a taller tile gives fewer.
@@ -53,12 +50,15 @@ NUM_TAIL_GUESSES = 2
 
 #: For more rows, the most of a tile; the height is what covers the rows in as many tiles. Two CTAs with one tile read
 #: its weights once; a warpgroup that multiplies two blocks has whole ones. With ping-pong one warpgroup holds all sums
-#: of a tile.
+#: of a tile. Where a tile has more rows than columns, swapped operands read less shared memory.
 HIGH_TILES = (
     Height(128, 8),
     Height(192, 12),
+    Height(256, 8, swap_ab=True),
     Height(256, 8, 2),
     Height(256, 8),
+    Height(256, 4, swap_ab=True),
+    Height(192, 12, swap_ab=True),
     Height(64, 4),
     Height(128, 8).in_turns,
     Height(64, 4).in_turns,
@@ -87,10 +87,14 @@ class WgmmaOffers:
         if self._rows <= FEW_ROWS:
             return tuple(dict.fromkeys(self._low_heights()))
         lowest = FEW_ROWS if self._rows <= MAX_ROWS_OF_TILES_OF_64 else FEW_ROWS + 1
-        useful = [most for most in HIGH_TILES if lowest <= most.m < 2 * self._rows]
+        useful = [
+            most for most in HIGH_TILES if lowest <= most.m < 2 * self._rows or (most.swap_ab and self._rows <= most.m)
+        ]
         useful = [most for most in useful if -(-self._rows // most.m) <= MAX_TILE_ROWS]
         covering = dict.fromkeys(_covering(self._rows, most) for most in useful)
-        fitting = tuple(one for one in covering if height_problem(one.m // one.cluster_m, one.groups) is None)
+        fitting = tuple(
+            one for one in covering if one.swap_ab or rows_problem(one.m // one.cluster_m, one.groups) is None
+        )
         return fitting or HIGH_TILES[:1]
 
     def _low_heights(self) -> Iterator[Height]:
@@ -100,6 +104,7 @@ class WgmmaOffers:
             num_tiles = sum(-(-op.m // height.m) * -(-op.n // NARROWEST) for op in self._workload.ops)
             if height.m >= self._rows or num_tiles <= self._gpu.num_sms:
                 yield height
+                yield _covering(self._rows, Height(most, 4, swap_ab=True))
 
     def tilings(self) -> Iterator[Tiling]:
         """All of them, without repetition; the best filled of each height first."""
@@ -134,32 +139,21 @@ class WgmmaOffers:
     def _in_two_waves(self) -> Iterator[Tiling]:
         """At few rows: two tasks of each op per SM, so that the first half of the intermediate is there when the second
         op begins; wide tiles in deep stages, and a window."""
-        if self._rows > FEW_ROWS or not self.is_there:
-            return
-        height = self.heights[0]
-        lanes = self._gpu.num_clusters(height.cluster_m)
-        chosen: list[Cut] = []
-        for op in self._workload.ops:
-            cuts = [c for c in self._cuts.all_cuts(op, height) if lanes < num_tiles(op, c.tile) * c.parts <= 2 * lanes]
-            wide = [cut for cut in cuts if cut.tile.n * op.rows_per_column >= FEW_COLUMNS]
-            fast = [cut for cut in wide if cut.rate >= MIN_RATE * cuts[0].rate]
-            if not fast:
-                return
-            is_read = bool(self._workload.consumers_of(len(chosen)))
-            chosen.append(max(fast, key=lambda cut: _by_depth(op, cut, is_read=is_read)))
-        windowed = (tiling for tiling in self._with_rings(tuple(chosen), height) if tiling.window)
-        yield from islice(windowed, 1)
+        if self._rows <= FEW_ROWS and self.is_there:
+            for height in self.heights[:2]:
+                windowed = (one for one in self._with_rings(self._cuts.in_two_waves(height), height) if one.window)
+                yield from islice(windowed, 1)
 
     def near(self, tiling: Tiling) -> Iterator[Tiling]:
         """Tilings that differ in the height of the tiles and in who multiplies them, in the cut of one op, or in one
         number of the rings; the ring of weights becomes shorter where it would not fit."""
-        for height in (*self.heights, *(height.in_turns for height in self.heights if height.groups == 1)):
+        alone = [height for height in self.heights if height.groups == 1 and height.swap_ab == tiling.swap_ab]
+        for height in (*self.heights, *(height.in_turns for height in alone)):
             tiles = tuple(replace(tile, m=height.m) for tile in tiling.tiles)
-            shape = {name: getattr(height, name) for name in ("num_warps", "cluster_m", "warpgroups")}
-            yield from self._fitted(replace(tiling, tiles=tiles, cluster_n=1, **shape))
+            yield from self._fitted(replace(tiling, tiles=tiles, cluster_n=1, **height.shape))
         whole = tiling.split_k or (1,) * len(tiling.tiles)
         for index, (op, tile) in enumerate(zip(self._workload.ops, tiling.tiles, strict=True)):
-            own = Height(tile.m, tiling.num_warps, tiling.cluster_m, tiling.warpgroups)
+            own = Height(tile.m, tiling.num_warps, tiling.cluster_m, tiling.warpgroups, tiling.swap_ab)
             offered = self._combined.get(own, [])
             cuts = {(combined[index].tile, combined[index].parts) for combined in offered}
             cuts |= {(deep, whole[index]) for deep in tiles_of(op, tile.m, tile.n)}
@@ -175,15 +169,15 @@ class WgmmaOffers:
 
     def _with_rings(self, cuts: tuple[Cut, ...], height: Height) -> Iterator[Tiling]:
         """Rings as deep as fits and about two thirds of it, without and with a window."""
+        if not cuts:
+            return
         parts = tuple(cut.parts for cut in cuts)
         bare = Tiling(
             engine=Engine.WGMMA,
             tiles=tuple(cut.tile for cut in cuts),
             num_stages=2,
-            num_warps=height.num_warps,
             split_k=parts if max(parts) > 1 else (),
-            cluster_m=height.cluster_m,
-            warpgroups=height.warpgroups,
+            **height.shape,
         )
         for rings in dict.fromkeys(self._rings(bare)):
             tiling = replace(bare, num_stages=rings[0], input_stages=rings[1], window=rings[2])
@@ -218,10 +212,6 @@ def _covering(rows: int, most: Height) -> Height:
     rows that are not there, and so do the tensor cores."""
     block_rows = BLOCK_ROWS * most.groups * most.cluster_m
     step = WARP_ROWS * most.cluster_m if most.m <= block_rows else block_rows
+    if most.swap_ab:
+        step = COLUMNS * most.cluster_m
     return replace(most, m=-(-rows // (-(-rows // most.m) * step)) * step)
-
-
-def _by_depth(op: GemmOp, cut: Cut, *, is_read: bool) -> tuple[float, ...]:
-    """Greatest where stages are deep, after what matters more: whole tiles of what is read, wide ones of the rest."""
-    first = cut.parts == 1 if is_read else cut.tile.n >= FEW_ROWS
-    return first, round(cut.rate, 1), weight_stage_bytes(op, cut.tile), cut.rate

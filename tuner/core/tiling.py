@@ -76,6 +76,9 @@ class Tiling:
     window: int = 0
     #: How the warpgroups that multiply share the tasks. For wgmma.
     warpgroups: Warpgroups = Warpgroups.COOPERATIVE
+    #: Whether the weights are operand A of wgmma, of which an instruction takes 64 rows, and the inputs operand B; else
+    #: the other way round. For wgmma.
+    swap_ab: bool = False
     #: Parts per op into which the k-steps of each of its tiles are split, >= 1 each; empty where no op is split.
     split_k: tuple[int, ...] = ()
     #: CTAs of a cluster along m and along n, 1, 2 or 4; together they compute one task's tile. For wgmma.
@@ -120,7 +123,8 @@ class Tiling:
         cluster = f" cluster{self.cluster_m}x{self.cluster_n}" if self.cluster_size > 1 else ""
         resident = f" resident{self.resident_ctas}" if self.resident_ctas > 1 else ""
         turns = " ping-pong" if self.warpgroups is Warpgroups.PING_PONG else ""
-        shape = f"s{self.num_stages}{inputs}{window} w{self.num_warps}{turns}"
+        swapped = " swap-ab" if self.swap_ab else ""
+        shape = f"s{self.num_stages}{inputs}{window} w{self.num_warps}{turns}{swapped}"
         return f"{self.engine} {tiles} {shape}{split}{cluster}{resident}{self._hints}"
 
     @property

@@ -42,6 +42,7 @@ def distributions(num_ops: int) -> dict[str, BaseDistribution]:
         "input_stages": IntDistribution(0, 64),
         "window": IntDistribution(0, 64),
         "warpgroups": _choices(Warpgroups),
+        "swap_ab": CategoricalDistribution([False, True]),
         "cluster_m": IntDistribution(1, 16),
         "cluster_n": IntDistribution(1, 16),
         "resident_ctas": IntDistribution(1, 32),
@@ -80,6 +81,7 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
         "input_stages": tiling.input_stages,
         "window": tiling.window,
         "warpgroups": str(tiling.warpgroups),
+        "swap_ab": tiling.swap_ab,
         "cluster_m": tiling.cluster_m,
         "cluster_n": tiling.cluster_n,
         "resident_ctas": tiling.resident_ctas,
@@ -123,6 +125,7 @@ def from_params(params: dict[str, Any]) -> Schedule:
             input_stages=params["input_stages"],
             window=params["window"],
             warpgroups=Warpgroups(params["warpgroups"]),
+            swap_ab=params["swap_ab"],
             cluster_m=params["cluster_m"],
             cluster_n=params["cluster_n"],
             split_k=parts if max(parts) > 1 else (),
@@ -158,7 +161,7 @@ def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]
     features = [float(tiling.engine is engine) for engine in (Engine.WGMMA, Engine.SIMT)]
     features += [math.log2(tiling.num_warps), math.log2(tiling.num_stages)]
     features += [math.log2(max(1, tiling.input_stages)), (tiling.window or tiling.num_stages) / tiling.num_stages]
-    features.append(float(tiling.warpgroups is Warpgroups.PING_PONG))
+    features += [float(tiling.warpgroups is Warpgroups.PING_PONG), float(tiling.swap_ab)]
     features += [math.log2(tiling.cluster_m), math.log2(tiling.cluster_n)]
     features.append(float(tiling.resident_ctas))
     given = (hint for hint in CacheHint if hint is not CacheHint.DEFAULT)

@@ -104,7 +104,10 @@ def _engine(tiling: Tiling) -> str:
     stages = f"{tiling.num_stages} stages of weights{window}, {tiling.input_stages} of inputs"
     cluster = f", clusters of {tiling.cluster_m} x {tiling.cluster_n} CTAs" if tiling.cluster_size > 1 else ""
     turns = ", a task by four of them and the next by the others" if tiling.warpgroups is Warpgroups.PING_PONG else ""
-    return f"{tiling.engine}, {stages}, {tiling.num_warps} warps that multiply{turns}, and 4 that copy{cluster}"
+    swapped = ", weights as operand A" if tiling.swap_ab else ""
+    return (
+        f"{tiling.engine}{swapped}, {stages}, {tiling.num_warps} warps that multiply{turns}, and 4 that copy{cluster}"
+    )
 
 
 def _walk(raster: Raster) -> str:

@@ -5,7 +5,7 @@
 // these launches before it draws the epoch or reads anything that they may have written, and every store of the math
 // warpgroups comes after inputs that it brought. dependent_launch.cuh argues the rest.
 #pragma once
-#include "epilogue_wgmma.cuh"
+#include "epilogue_transposed.cuh"
 #include "fixup.cuh"
 #include "shared_wgmma.cuh"
 
@@ -278,12 +278,16 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
     if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
     if constexpr (kOps[kOp].num_parts > 1) {
       // Where the last block is lower than 64 rows, the last warps hold none.
-      constexpr int kThreads = Tile::kBlocks == 1 ? 2 * Tile::kTileM : kTeamThreads;
+      constexpr int kThreads = Tile::kBlocks == 1 ? 2 * Tile::kSharedRows : kTeamThreads;
       if (team_thread() >= kThreads) return true;
       if (!add_parts<kOp, kThreads, Tile::kNumSums, kNumMathGroups == 1 ? 32 : kFewLoads>(
               args.base, slot.task, shared.flags->epoch, team_thread(), acc, team_barrier() + kNumTeams)) return false;
     }
-    store_wgmma_tile<kOp>(acc, args.base.ops[kOp], slot.task);
+    if constexpr (kSwapAb) {
+      store_transposed_tile<kOp>(acc, args.base.ops[kOp], slot.task);
+    } else {
+      store_wgmma_tile<kOp>(acc, args.base.ops[kOp], slot.task);
+    }
   }
   return true;
 }

@@ -6,6 +6,7 @@
 constexpr int kNumInputStages = 3;  // of the inputs' ring; kNumStages is the depth of the weights'
 constexpr int kWindow = 0;          // most stages of weights under way at a time; 0: as many as the ring has
 constexpr bool kPingPong = false;   // whether the math warpgroups take turns with the tasks, or share each of them
+constexpr bool kSwapAb = false;     // whether an instruction takes 64 rows of the weights, or of the inputs
 constexpr bool kWholeLines[kNumOps] = {true, false};  // whether rows of k are whole lines of 64 elements
 #endif
 
@@ -17,12 +18,21 @@ constexpr int kTeamGroups = kNumMathGroups / kNumTeams, kTeamWarps = 4 * kTeamGr
 static_assert(kNumTeams <= 2, "whose turn it is has one bit");
 constexpr int kWeightWarp = 4 * kNumMathGroups, kInputWarp = kWeightWarp + 1;
 
-// Rows of one line of the copy engine, and of one matrix of wgmma.
+// Columns of one line of the copy engine, and rows of a block: of wgmma's operand A, 64 at a time.
 constexpr int kLineColumns = 64, kLineBytes = 2 * kLineColumns, kBlockRows = 64;
+constexpr int kPairRows = 16;  // 8 of a gate and 8 of an up projection, where they take turns
 
-// Blocks of 64 rows of a tile that one warpgroup multiplies; the last warpgroup's may be lower.
+// Rows of a tile that the warpgroups share: of the inputs, or with swapped operands of the weights.
+__device__ constexpr int shared_rows(const OpConfig& op) { return kSwapAb ? op.weight_rows() : op.tile_m; }
+
+// Blocks of 64 of these rows that one warpgroup multiplies; of the last ones some rows may be nobody's.
 __device__ constexpr int blocks_of(const OpConfig& op) {
-  return op.tile_m <= kBlockRows * kTeamGroups ? 1 : op.tile_m / (kBlockRows * kTeamGroups);
+  return (shared_rows(op) + kBlockRows * kTeamGroups - 1) / (kBlockRows * kTeamGroups);
+}
+
+// fp32 accumulators of a thread for a block: half a register per column of what it is multiplied with.
+__device__ constexpr int block_sums(const OpConfig& op) {
+  return (kSwapAb ? op.tile_m : op.weight_rows()) / 2;
 }
 
 __device__ constexpr int max_input_stage_bytes() {
@@ -42,11 +52,11 @@ __device__ constexpr int max_weight_stage_bytes() {
 }
 constexpr int kWeightStageBytes = max_weight_stage_bytes();
 
-// fp32 accumulators of one thread, of the widest op: a warpgroup's block takes half a register per column.
+// fp32 accumulators of one thread, of the op that has most.
 __device__ constexpr int max_wgmma_accumulators() {
   int widest = 0;
   for (const OpConfig& op : kOps) {
-    const int accumulators = blocks_of(op) * op.weight_rows() / 2;
+    const int accumulators = blocks_of(op) * block_sums(op);
     widest = accumulators > widest ? accumulators : widest;
   }
   return widest;

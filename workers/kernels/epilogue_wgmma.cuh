@@ -70,7 +70,7 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
 #pragma unroll
   for (int block = 0; block < Tile::kBlocks; ++block) {
     const int warp_row = (group * Tile::kBlocks + block) * kBlockRows + thread / 32 % 4 * 16;
-    if (warp_row >= Tile::kTileM) continue;  // rows of another tile
+    if (warp_row >= Tile::kSharedRows) continue;  // rows of another tile
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const TileRow row = tile_row<kOp>(op, task, warp_row + lane / 4 + half * 8);

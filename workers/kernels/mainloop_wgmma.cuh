@@ -4,13 +4,19 @@
 // producers of a task are not done, its weights are already on the way. Another warp waits for the task's signals and
 // streams its inputs. The math warpgroups multiply; each owns blocks of 64 rows of the tile.
 //
+// Swapped operands (kSwapAb). An instruction multiplies 64 rows of its operand A with up to 256 of its operand B, and reads
+// both from shared memory: (64 + columns) * 32 bytes for 64 * columns products. So the wider operand should be B. That is
+// the weights, unless a tile has more rows than columns: then the weights are A, each warpgroup owns blocks of 64 of the
+// tile's columns, and accumulators hold the tile transposed: C^T = W A^T. Of a gated op 8 rows of the gate and the same 8
+// of the up projection take turns in a stage, so that a thread gets both sums of an output.
+//
 // Operands. Both lie K-major under the 128-byte swizzle, in lines of 64 elements of k; a stage holds its tile_k / 64 lines
-// one after the other, each with all rows of the tile. A gated op's stage has the gate's lines, then the up projection's;
-// a thread gets both sums of an output: from one wgmma where a stage is one line, so that the rows of both follow each
-// other, else from two. Rows and columns outside of a matrix arrive as zero. The last 64 rows of a tile may be fewer: the
-// tensor cores then read on into what lies behind it, which reaches only rows that nobody stores. (The inputs' ring lies
-// in front of the weights', so the read stays inside shared memory.) So a tile need be hardly higher than the matrix: the
-// copy engine takes longer over rows outside of it than over rows that are there.
+// one after the other, each with all rows of the tile. As B, a gated op's stage has the gate's lines, then the up
+// projection's; a thread gets both sums of an output: from one wgmma where a stage is one line, so that the rows of both
+// follow each other, else from two. Rows and columns outside of a matrix arrive as zero. The last 64 rows of A may be
+// fewer: the tensor cores then read on into what lies behind them, which reaches only sums that nobody stores. (The ring of
+// what is A lies in front of the other one, so the read stays inside shared memory.) So a tile need be hardly higher than
+// the matrix: the copy engine takes longer over rows outside of it than over rows that are there.
 //
 // Ping-pong. Two teams of one math warpgroup each multiply every second task, whole tiles. It is a team's turn when all
 // products of the task before are issued: the tensor cores go on with its own, while the other team stores, or adds up
@@ -48,8 +54,9 @@ __device__ inline bool wait_for_inputs(const LaunchArgs& args, const Task& task,
 }
 
 // One thread: the CTA's slice, for all sharers, of stage `step` of kRows rows from `row` on. Where rows are whole lines a
-// map has a row's lines as its third dimension, and one request brings the slice; else each line is a request.
-template <int kRows, int kTileK, bool kIsWhole, class StageSharers>
+// map has a row's lines as its last dimension, and one request brings the slice; else each line is a request. kIsPaired
+// where 8 rows of a gate and 8 of an up projection take turns; the host asks for whole lines there.
+template <int kRows, int kTileK, bool kIsWhole, class StageSharers, bool kIsPaired = false>
 __device__ __forceinline__ void request_rows(u32 stage, u32 full, const TensorMap* map, int step, int row, u64 policy) {
   using Cut = Slice<kRows, kTileK, StageSharers::kCount>;
   const int place = StageSharers::place();
@@ -57,7 +64,14 @@ __device__ __forceinline__ void request_rows(u32 stage, u32 full, const TensorMa
   const u32 slice = stage + (first_line * kRows + first_row) * kLineBytes;
   row += first_row;
   const int line = step * Cut::kStageLines + first_line;
-  if constexpr (kIsWhole) {
+  if constexpr (kIsPaired) {
+    static_assert(kIsWhole && Cut::kNumRows % kPairRows == 0);
+    if constexpr (StageSharers::kCount == 1) {
+      copy_pairs(slice, map, row / kPairRows, line, full, policy);
+    } else {
+      copy_pairs_to(slice, map, row / kPairRows, line, full, policy, StageSharers::ctas());
+    }
+  } else if constexpr (kIsWhole) {
     if constexpr (StageSharers::kCount == 1) {
       copy_lines(slice, map, row, line, full, policy);
     } else {
@@ -89,10 +103,11 @@ template <int kOp>
 __device__ __forceinline__ void request_weight_stage(u32 stage, u32 full, const TensorMap* map, int step, int tile_n, int n,
                                                      u64 policy) {
   constexpr OpConfig kConfig = kOps[kOp];
-  constexpr int kRows = kConfig.tile_n, kTileK = kConfig.tile_k;
+  constexpr bool kIsPaired = kSwapAb && kConfig.gated;
+  constexpr int kRows = kIsPaired ? kConfig.weight_rows() : kConfig.tile_n, kTileK = kConfig.tile_k;
   mbarrier_arrive_expect(full, kConfig.weight_rows() * kTileK * 2);
-  request_rows<kRows, kTileK, kWholeLines[kOp], WeightSharers>(stage, full, map, step, tile_n * kRows, policy);
-  if constexpr (kConfig.gated) {
+  request_rows<kRows, kTileK, kWholeLines[kOp], WeightSharers, kIsPaired>(stage, full, map, step, tile_n * kRows, policy);
+  if constexpr (kConfig.gated && !kIsPaired) {
     const u32 up = stage + kRows * kTileK * 2;
     request_rows<kRows, kTileK, kWholeLines[kOp], WeightSharers>(up, full, map, step, n + tile_n * kRows, policy);
   }
@@ -106,12 +121,12 @@ __device__ __forceinline__ int team_number() { return kNumTeams == 1 ? 0 : threa
 template <int kOp>
 struct WgmmaTile {
   static constexpr OpConfig kConfig = kOps[kOp];
-  static constexpr int kTileM = kConfig.tile_m, kRows = kConfig.weight_rows(), kTileK = kConfig.tile_k;
-  static constexpr int kBlocks = blocks_of(kConfig);
-  // Gate and up projection of several lines lie apart.
-  static constexpr int kHalves = kConfig.gated && kTileK > kLineColumns ? 2 : 1;
-  static constexpr int kColumns = kRows / kHalves;  // of one wgmma
-  static constexpr int kBlockSums = kRows / 2;
+  static constexpr int kTileK = kConfig.tile_k, kStageLines = kTileK / kLineColumns;
+  static constexpr int kSharedRows = shared_rows(kConfig), kBlocks = blocks_of(kConfig);
+  // As B, a gate and an up projection of several lines lie apart.
+  static constexpr int kHalves = kConfig.gated && !kSwapAb && kStageLines > 1 ? 2 : 1;
+  static constexpr int kBlockSums = block_sums(kConfig);
+  static constexpr int kColumns = 2 * kBlockSums / kHalves;  // of one wgmma
   static constexpr int kNumSums = kBlocks * kBlockSums;
 
   __device__ static void fill(float (&acc)[kMaxWgmmaAccumulators], float value) {
@@ -130,8 +145,9 @@ struct WgmmaTile {
     for (int step = 0; step < num_steps; ++step) {
       weights.wait_filled(weight);
       inputs.wait_filled(input);
-      const u64 a = operand_descriptor(inputs.stage(input) + group * kBlocks * kBlockRows * kLineBytes);
-      const u64 w = operand_descriptor(weights.stage(weight));
+      const u32 own_rows = group * kBlocks * kBlockRows * kLineBytes;
+      const u64 a = operand_descriptor((kSwapAb ? weights.stage(weight) : inputs.stage(input)) + own_rows);
+      const u64 b = operand_descriptor(kSwapAb ? inputs.stage(input) : weights.stage(weight));
       wgmma_fence();
 #pragma unroll
       for (int slice = 0; slice < kTileK / 16; ++slice) {
@@ -140,10 +156,10 @@ struct WgmmaTile {
 #pragma unroll
           for (int half = 0; half < kHalves; ++half) {
             // In units of 16 bytes: whole lines, then the slice inside of its line.
-            const int a_units = (slice / 4 * kTileM + block * kBlockRows) * (kLineBytes / 16) + slice % 4 * 2;
-            const int w_line = half * (kTileK / kLineColumns) + slice / 4;
-            const int w_units = w_line * kColumns * (kLineBytes / 16) + slice % 4 * 2;
-            Wgmma<kColumns>::multiply(acc + block * kBlockSums + half * kColumns / 2, a + a_units, w + w_units);
+            const int line = slice / 4;
+            const int a_units = (line * kSharedRows + block * kBlockRows) * (kLineBytes / 16) + slice % 4 * 2;
+            const int b_units = (half * kStageLines + line) * kColumns * (kLineBytes / 16) + slice % 4 * 2;
+            Wgmma<kColumns>::multiply(acc + block * kBlockSums + half * kColumns / 2, a + a_units, b + b_units);
           }
         }
       }

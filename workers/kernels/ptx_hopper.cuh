@@ -57,6 +57,16 @@ __device__ __forceinline__ void copy_lines(u32 shared, const TensorMap* map, int
       : "memory");
 }
 
+// The same of a map [k / 64, n / 8, 2, 8, 64] of a gated op's weights: 8 rows of the gate and the same 8 of the up projection
+// in turns, from the `pair`-th 8 on.
+__device__ __forceinline__ void copy_pairs(u32 shared, const TensorMap* map, int pair, int line, u32 barrier, u64 policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %2, %2, %3, %4}], [%5], %6;" ::"r"(shared),
+      "l"(map), "r"(0), "r"(pair), "r"(line), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
 // The same boxes, to the same place in the shared memory of each CTA of the cluster whose bit is set, and their bytes to
 // the barrier at the same place there.
 __device__ __forceinline__ void copy_line_to(u32 shared, const TensorMap* map, int column, int row, u32 barrier, u64 policy,
@@ -74,6 +84,15 @@ __device__ __forceinline__ void copy_lines_to(u32 shared, const TensorMap* map, 
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
       "[%0], [%1, {%2, %3, %4}], [%5], %6, %7;" ::"r"(shared),
       "l"(map), "r"(0), "r"(row), "r"(line), "r"(barrier), "h"(ctas), "l"(policy)
+      : "memory");
+}
+
+__device__ __forceinline__ void copy_pairs_to(u32 shared, const TensorMap* map, int pair, int line, u32 barrier, u64 policy,
+                                              u16 ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+      "[%0], [%1, {%2, %2, %2, %3, %4}], [%5], %6, %7;" ::"r"(shared),
+      "l"(map), "r"(0), "r"(pair), "r"(line), "r"(barrier), "h"(ctas), "l"(policy)
       : "memory");
 }
 

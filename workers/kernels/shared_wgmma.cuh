@@ -31,10 +31,11 @@ struct Flags {
   u64 turn;       // an mbarrier, of two teams: a phase for each task, over when all its products are issued
 };
 
-// Shared memory: inputs, weights, feed slots, the barriers of all three, flags.
+// Shared memory: inputs and weights, operand A's ring first, feed slots, the barriers of all three, flags.
 struct SharedLayout {
-  static constexpr int kWeights = InputRing::kDataBytes;
-  static constexpr int kFeed = kWeights + WeightRing::kDataBytes;
+  static constexpr int kInputs = kSwapAb ? WeightRing::kDataBytes : 0;
+  static constexpr int kWeights = kSwapAb ? 0 : InputRing::kDataBytes;
+  static constexpr int kFeed = InputRing::kDataBytes + WeightRing::kDataBytes;
   static constexpr int kBarriers = kFeed + FeedRing::kDataBytes;
   static constexpr int kFlags = kBarriers + InputRing::kBarrierBytes + WeightRing::kBarrierBytes + FeedRing::kBarrierBytes;
 };
@@ -50,7 +51,7 @@ struct Shared {
   __device__ explicit Shared(unsigned char* memory) {
     const u32 base = shared_address(memory);
     u32 barriers = base + SharedLayout::kBarriers;
-    inputs = {base, barriers};
+    inputs = {base + SharedLayout::kInputs, barriers};
     weights = {base + SharedLayout::kWeights, barriers += InputRing::kBarrierBytes};
     feed = {base + SharedLayout::kFeed, barriers += WeightRing::kBarrierBytes};
     feed_memory = memory + SharedLayout::kFeed;

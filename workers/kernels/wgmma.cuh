@@ -3,6 +3,6 @@
 #pragma once
 #include "ptx_hopper.cuh"
 
-// multiply(d, a, w): d[n / 2] += a [64, 16] w [n, 16]^T, fp32 accumulators of the warpgroup, operands by descriptor.
+// multiply(d, a, b): d[n / 2] += a [64, 16] b [n, 16]^T, fp32 accumulators of the warpgroup, operands by descriptor.
 template <int kRows>
 struct Wgmma;

@@ -1,0 +1,131 @@
+// The epilogue of swapped operands: accumulators hold the tile transposed, C^T, and are turned on their way out.
+//
+// Layout of a block, 64 rows of W by all rows of the tile: warp w of the warpgroup holds rows 16 w to 16 w + 15 of W, each a
+// column of the tile; of each group of 8 tile rows, lane l holds rows 2 (l % 4) and the next of columns l / 4 and l / 4 + 8.
+// Of a gated op the first 8 of these columns are the gate's, the other 8 the same ones of the up projection.
+// Finished and rounded, 8 columns x 8 rows are a fragment, which movmatrix transposes: lane l then holds columns 2 (l % 4)
+// and the next of row l / 4. Of four fragments, the 16 columns of two groups of rows or a gated op's 8 of four groups, four
+// lanes swap words, so that each stores 16 bytes of one of them.
+#pragma once
+#include "epilogue_wgmma.cuh"
+
+// Lane l of a warp holds two elements of row l / 4 of an 8 x 8 matrix, then of its transpose.
+__device__ __forceinline__ u32 transpose_fragment(u32 two) {
+  u32 turned;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(two));
+  return turned;
+}
+
+// A column of the tile as one thread sees it: its bias, of a gate and of an up projection.
+struct TileColumn {
+  float bias[2];
+};
+
+template <int kOp>
+__device__ __forceinline__ TileColumn tile_column(const OpArgs& op, int column) {
+  constexpr OpConfig kConfig = kOps[kOp];
+  TileColumn found = {};
+  if constexpr (kConfig.bias) {
+    if (column < op.n) {
+      found.bias[0] = unpack_one<kBf16>(op.bias[column]);
+      if constexpr (kConfig.gated) found.bias[1] = unpack_one<kBf16>(op.bias[op.n + column]);
+    }
+  }
+  return found;
+}
+
+// Two rows of a column, `sums` their accumulators, finished and rounded; `residual` is theirs, transposed like the sums.
+template <int kOp>
+__device__ __forceinline__ u32 finish_rows(const float* sums, const TileColumn& column, const float (&scale)[2],
+                                           u32 residual) {
+  constexpr OpConfig kConfig = kOps[kOp];
+  float out[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    out[r] = activate<kConfig.activation>(scale[r] * sums[r] + column.bias[0]);
+    if constexpr (kConfig.gated) out[r] *= scale[r] * sums[2 + r] + column.bias[1];
+    if constexpr (kConfig.residual) out[r] += unpack_one<kBf16>(static_cast<u16>(residual >> 16 * r));
+  }
+  return pack_two<kBf16>(out[0], out[1]);
+}
+
+// The tile's columns that a warp holds, as one of its threads sees them.
+template <int kOp>
+struct WarpColumns {
+  static constexpr OpConfig kConfig = kOps[kOp];
+  // Of each group of 8 rows.
+  static constexpr int kFragments = kConfig.gated ? 1 : 2;
+
+  int first;
+  TileColumn own[kFragments];
+
+  __device__ __forceinline__ WarpColumns(const OpArgs& op, int first_column, int lane) : first(first_column) {
+#pragma unroll
+    for (int i = 0; i < kFragments; ++i) own[i] = tile_column<kOp>(op, first + i * 8 + lane / 4);
+  }
+
+  // Where a fragment of the block, counted group by group, begins in C.
+  __device__ __forceinline__ int row(int tile_row0, int fragment) const { return tile_row0 + fragment / kFragments * 8; }
+  __device__ __forceinline__ int column(int fragment) const { return first + fragment % kFragments * 8; }
+
+  // The lane's word of it, transposed; `sums` are the block's.
+  __device__ __forceinline__ u32 finish(const float* sums, const OpArgs& op, int tile_row0, int fragment, int lane) const {
+    const int row0 = row(tile_row0, fragment), column0 = column(fragment);
+    float scale[2] = {1.0f, 1.0f};
+    if constexpr (kConfig.row_scale) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int own_row = row0 + lane % 4 * 2 + r;
+        scale[r] = own_row < op.m ? op.row_scale[own_row] : 0.0f;
+      }
+    }
+    u32 residual = 0;
+    if constexpr (kConfig.residual) {
+      const long long own_row = row0 + lane / 4;
+      if (own_row < op.m && column0 < op.n)
+        residual = *reinterpret_cast<const u32*>(op.residual + own_row * op.n + column0 + lane % 4 * 2);
+      residual = transpose_fragment(residual);
+    }
+    const float* two = sums + fragment / kFragments * 4 + fragment % kFragments * 2;
+    return transpose_fragment(finish_rows<kOp>(two, own[fragment % kFragments], scale, residual));
+  }
+};
+
+// n is a multiple of 8, so 8 columns are inside or outside as a whole.
+template <int kOp>
+__device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
+                                                      const Task& task) {
+  using Tile = WgmmaTile<kOp>;
+  using Columns = WarpColumns<kOp>;
+  constexpr OpConfig kConfig = kOps[kOp];
+  constexpr int kNumFragments = kConfig.tile_m / 8 * Columns::kFragments;
+  const int thread = team_thread(), group = thread / 128, lane = thread % 32, q = lane % 4;
+  const int tile_row0 = task.tile_m * kConfig.tile_m;
+#pragma unroll
+  for (int block = 0; block < Tile::kBlocks; ++block) {
+    const int weight_row = (group * Tile::kBlocks + block) * kBlockRows + thread / 32 % 4 * 16;
+    if (weight_row >= Tile::kSharedRows) continue;  // columns of another tile
+    const Columns columns(op, task.tile_n * kConfig.tile_n + (kConfig.gated ? weight_row / 2 : weight_row), lane);
+    const float* sums = acc + block * Tile::kBlockSums;
+#pragma unroll
+    for (int first = 0; first < kNumFragments / 4 * 4; first += 4) {
+      u32 words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) words[i] = columns.finish(sums, op, tile_row0, first + i, lane);
+      transpose_four(words, q);
+      const long long row = columns.row(tile_row0, first + q) + lane / 4;
+      const int column = columns.column(first + q);
+      if (row < op.m && column < op.n)
+        store_global<kConfig.output_hint>(reinterpret_cast<uint4*>(op.c + row * op.n + column),
+                                          make_uint4(words[0], words[1], words[2], words[3]));
+    }
+#pragma unroll
+    for (int fragment = kNumFragments / 4 * 4; fragment < kNumFragments; ++fragment) {
+      const u32 two = columns.finish(sums, op, tile_row0, fragment, lane);
+      const long long row = columns.row(tile_row0, fragment) + lane / 4;
+      const int column = columns.column(fragment);
+      if (row < op.m && column < op.n)
+        store_global<kConfig.output_hint>(reinterpret_cast<u32*>(op.c + row * op.n + column + q * 2), two);
+    }
+  }
+}
