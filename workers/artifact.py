@@ -12,7 +12,7 @@ from tuner.core.legality import dynamic_smem_bytes
 from tuner.core.outcome import Candidate
 from tuner.core.tiling import Engine, Tiling
 from tuner.core.verify import VerifiedPlan
-from tuner.core.workload import Workload
+from tuner.core.workload import GemmOp, Workload
 from workers.parameter import first_tasks, needs_co_residency, parameter_layout, workspace_layout
 from workers.render import GATE_NAME, KERNEL_NAME
 from workers.tensor_maps import tensor_maps
@@ -124,7 +124,7 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
     return [
         {
             "name": f"{workload.ops[m.op].name}.{m.operand}_map",
-            "tensor": workload.ops[m.op].source if m.operand == "a" else f"{workload.ops[m.op].name}.w",
+            "tensor": _tensor_of(workload.ops[m.op], m.operand),
             "data_type": "CU_TENSOR_MAP_DATA_TYPE_" + {"fp16": "FLOAT16", "bf16": "BFLOAT16"}[workload.dtype],
             "dims": m.dims,
             "strides_bytes": m.strides_bytes,
@@ -137,6 +137,11 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
         }
         for m in tensor_maps(workload, tiling)
     ]
+
+
+def _tensor_of(op: GemmOp, operand: str) -> str:
+    """Name of the tensor that is an op's `a`, `w` or `c`."""
+    return {"a": op.source, "w": f"{op.name}.w", "c": op.name}[operand]
 
 
 def _gate(first: VerifiedPlan) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from tuner import __version__
 from tuner.core.engine_mma import warp_grid
 from tuner.core.engine_wgmma import wgmma_columns
 from tuner.core.hints import hints_of
-from tuner.core.tiling import CacheHint, Engine, Tile, Tiling, Warpgroups
+from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload
 from tuner.errors import IllegalSchedule
 from workers.tensor_maps import has_whole_lines
@@ -57,6 +57,7 @@ DEVICE_FILES = {
         "shared_wgmma.cuh",
         "epilogue_wgmma.cuh",
         "epilogue_transposed.cuh",
+        "epilogue_tma.cuh",
         "chain_wgmma.cuh",
         "gate.cuh",
     ),
@@ -160,6 +161,7 @@ def _engine_config(workload: Workload, tiling: Tiling) -> str:
         f"constexpr int kWindow = {tiling.window};\n"
         f"constexpr bool kPingPong = {str(tiling.warpgroups is Warpgroups.PING_PONG).lower()};\n"
         f"constexpr bool kSwapAb = {str(tiling.swap_ab).lower()};\n"
+        f"constexpr bool kTmaEpilogue = {str(tiling.epilogue is Epilogue.TMA).lower()};\n"
         f"constexpr bool kWholeLines[kNumOps] = {{{whole}}};\n"
     )
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.core.engine_wgmma import COLUMNS, LINE_ELEMENTS, PAIR_ROWS, is_paired, stage_slice
-from tuner.core.tiling import Tiling
+from tuner.core.engine_wgmma import COLUMNS, LINE_ELEMENTS, PAIR_ROWS, WARP_ROWS, is_paired, stage_slice
+from tuner.core.tiling import Epilogue, Tiling
 from tuner.core.workload import GemmOp, Workload
 
 
@@ -18,14 +18,14 @@ class TensorMap:
     """Arguments of cuTensorMapEncodeTiled but for the address; interleave none, swizzle 128 bytes, L2 promotion of 128
     bytes, and zeros for what lies outside. Element strides are 1."""
 
-    #: Index of the op, and its operand: ``a`` or ``w``.
+    #: Index of the op, and its operand: ``a`` or ``w``, or its output ``c``.
     op: int
     operand: str
     #: Elements, innermost first.
     dims: tuple[int, ...]
     #: Bytes, of all dimensions but the innermost.
     strides_bytes: tuple[int, ...]
-    #: Elements that one request brings.
+    #: Elements that one request brings, or stores.
     box: tuple[int, ...]
 
 
@@ -47,7 +47,8 @@ def _paired_map(index: int, op: GemmOp, row_bytes: int, line_bytes: int, slice_:
 
 
 def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
-    """The maps in the order in which the launch parameter holds them: every op's inputs, then every op's weights."""
+    """The maps in the order in which the launch parameter holds them: every op's inputs, every op's weights, and where
+    the copy engine stores tiles, every op's output."""
     maps = []
     for operand in ("a", "w"):
         for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True)):
@@ -70,4 +71,13 @@ def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
                     box=(LINE_ELEMENTS, box_rows, box_lines) if by_line else (LINE_ELEMENTS, box_rows),
                 )
             )
+    if tiling.epilogue is Epilogue.TMA:
+        maps += [_output_map(index, op, workload.dtype.size_bytes) for index, op in enumerate(workload.ops)]
     return tuple(maps)
+
+
+def _output_map(index: int, op: GemmOp, element_bytes: int) -> TensorMap:
+    """Of C [m, n]: a box is a warp's rows of a block, one line wide."""
+    return TensorMap(
+        op=index, operand="c", dims=(op.n, op.m), strides_bytes=(op.n * element_bytes,), box=(LINE_ELEMENTS, WARP_ROWS)
+    )

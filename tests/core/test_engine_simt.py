@@ -9,7 +9,7 @@ from tuner.core.engine_simt import smem_bytes, stage_bytes
 from tuner.core.gpu import CATALOGUE
 from tuner.core.legality import check_schedule, engine_problem, estimated_registers, tiling_problem
 from tuner.core.schedule import Schedule
-from tuner.core.tiling import Engine, Tiling
+from tuner.core.tiling import Engine, Epilogue, Tiling
 from tuner.core.workload import ffn_pair
 
 PAIR = ffn_pair(m=4, d_in=512, d_hidden=1024, d_out=512)
@@ -35,6 +35,7 @@ def test_it_runs_on_every_gpu_of_ours_where_rows_are_whole_chunks() -> None:
         (simt((1, 32, 256), num_warps=2), "2 warps: use 4 or 8"),
         (simt((1, 32, 256), num_stages=17), "17 stages: use 2 to 16"),
         (simt((1, 32, 256), input_stages=2), "the simt engine has one ring, say 0 and 0"),
+        (simt((1, 32, 256), epilogue=Epilogue.TMA), "the threads of the simt engine store what they hold, say direct"),
         (simt((1, 32, 256), cluster_n=2), "clusters of 1 x 2 CTAs: the simt engine has none"),
     ],
 )

@@ -10,7 +10,7 @@ from tests.core.cases import H200, ordering, wgmma
 from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.legality import check_schedule, dynamic_smem_bytes, engine_problem, estimated_resources
 from tuner.core.schedule import Ordering, Schedule
-from tuner.core.tiling import Engine, Tiling, Warpgroups
+from tuner.core.tiling import Engine, Epilogue, Tiling, Warpgroups
 from tuner.core.verify import occupancy
 from tuner.core.workload import Activation, Workload, ffn_pair
 from tuner.errors import IllegalSchedule
@@ -45,6 +45,8 @@ LEGAL = (
     wgmma((256, 80, 64), (256, 128, 64), num_warps=8, swap_ab=True),
     wgmma((72, 240, 64), num_warps=8, swap_ab=True),
     wgmma((192, 144, 64), num_warps=12, swap_ab=True),
+    wgmma((128, 256, 64), num_warps=8, input_stages=4, epilogue=Epilogue.TMA),
+    wgmma((16, 32, 128), (16, 64, 128), epilogue=Epilogue.TMA),
 )
 
 
@@ -99,6 +101,11 @@ def test_what_the_engine_can_compile_is_legal(tiles: Tiling) -> None:
         (wgmma((16, 16, 64), window=-1), "window -1 of 4 stages: use 1 to 3, 0 for no limit"),
         (wgmma((16, 16, 64), window=4), "window 4 of 4 stages: use 1 to 3, 0 for no limit"),
         (wgmma((16, 16, 64), num_stages=2), "read as 64 rows, 6144 bytes into the weights' ring, which has 4096"),
+        (
+            wgmma((16, 56, 64), epilogue=Epilogue.TMA),
+            "tma of 56 columns: the copy engine stores 64 at once, say direct",
+        ),
+        (wgmma((16, 64, 64), cluster_n=2, epilogue=Epilogue.TMA), "epilogue tma of 32 columns"),
         (wgmma((16, 256, 128), num_stages=4), "the stages take 274928 bytes; a CTA on H200 has 232448"),
     ],
 )
@@ -113,6 +120,13 @@ def test_shared_memory_is_two_rings_the_feed_and_the_barriers() -> None:
     assert dynamic_smem_bytes(LLAMA, tiles) == rings + 4 * 64 + 16 * (4 + 3 + 4) + 64
     doubled = 4 * (16 * 256) * 2 + 3 * (2 * 96 * 256) * 2
     assert dynamic_smem_bytes(GATED, replace(tiles, tiles=(tiles.tiles[1],) * 2)) - doubled == 4 * 64 + 16 * 11 + 64
+
+
+def test_what_the_copy_engine_stores_takes_two_chunks_of_shared_memory_a_warp() -> None:
+    for num_warps, tile_m in ((4, 64), (8, 128), (12, 192)):
+        tiles = wgmma((tile_m, 64, 64), num_warps=num_warps)
+        stored = replace(tiles, epilogue=Epilogue.TMA)
+        assert dynamic_smem_bytes(LLAMA, stored) - dynamic_smem_bytes(LLAMA, tiles) == num_warps * 2 * 16 * 64 * 2
 
 
 def test_a_gated_op_counts_both_its_rows_of_w() -> None:
@@ -200,6 +214,8 @@ def test_rings_of_its_own_mean_nothing_to_the_other_engine() -> None:
     with pytest.raises(IllegalSchedule, match="0 input stages, window 1"):
         check(replace(mma, input_stages=0, window=1))
     check(replace(mma, input_stages=0))
+    with pytest.raises(IllegalSchedule, match="epilogue tma: the threads of the mma engine store what they hold"):
+        check(replace(mma, input_stages=0, epilogue=Epilogue.TMA))
     with pytest.raises(
         IllegalSchedule, match="ping_pong: all warps of the mma engine share each task, say cooperative"
     ):

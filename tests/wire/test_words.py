@@ -19,7 +19,7 @@ from tuner.core.schedule import (
     SplitOrder,
     WaitPosition,
 )
-from tuner.core.tiling import CacheHint, Engine, Tile, Tiling, Warpgroups
+from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.workload import ffn_pair
 from tuner.wire.words import candidate_words
 
@@ -50,6 +50,7 @@ VARIANTS: dict[str, Tiling | Ordering] = {
     "window": replace(WGMMA, window=2),
     "warpgroups": replace(WGMMA, warpgroups=Warpgroups.PING_PONG),
     "swapped": replace(WGMMA, swap_ab=True),
+    "epilogue": replace(WGMMA, epilogue=Epilogue.TMA),
     "weights": replace(TILING, weight_hint=CacheHint.EVICT_FIRST),
     "weights stay": replace(TILING, weight_hint=CacheHint.EVICT_LAST),
     "intermediate": replace(TILING, intermediate_hint=CacheHint.EVICT_LAST),

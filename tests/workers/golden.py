@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.core.cases import simt, wgmma
-from tuner.core.tiling import CacheHint, Tile, Tiling, Warpgroups
+from tuner.core.tiling import CacheHint, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
 from workers.render import inlined, render
 
@@ -51,6 +51,10 @@ CASES = {
     "wgmma_swapped": (
         _pair(96, Activation.SILU, gated=True),
         wgmma((96, 56, 64), (96, 128, 64), num_stages=4, input_stages=4, num_warps=8, swap_ab=True),
+    ),
+    "wgmma_tma_epilogue": (
+        _pair(512, Activation.SILU, gated=True),
+        wgmma((128, 112, 64), (128, 176, 64), num_warps=8, epilogue=Epilogue.TMA),
     ),
     "simt_one_row": (_pair(1), simt((1, 112, 256), (1, 32, 512))),
     "simt_gated": (_pair(4, Activation.SILU, **ALL), simt((4, 16, 256), (4, 32, 256), resident_ctas=2, split_k=(1, 2))),

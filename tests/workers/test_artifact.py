@@ -10,6 +10,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
+from tests.core.cases import wgmma
 from tuner.core.evaluator import ArtifactFiles, Environment, Problem
 from tuner.core.gpu import CATALOGUE
 from tuner.core.job import Objective
@@ -17,7 +18,7 @@ from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.plan import HEADER_WORDS, Plan
 from tuner.core.schedule import Assignment, Ordering, Raster, Schedule
-from tuner.core.tiling import Tile, Tiling
+from tuner.core.tiling import Epilogue, Tile, Tiling
 from tuner.core.workload import Activation, Workload, ffn_pair, independent_pair
 from tuner.errors import WorkerError
 from workers.artifact import assemble
@@ -31,11 +32,18 @@ REAL = Environment(gpu_name="NVIDIA H200", simulated=False, driver="580.1", cuda
 TWIN = Environment(gpu_name="simulated NVIDIA H200", simulated=True)
 
 
+TILING = Tiling(tiles=(Tile(m=16, n=32, k=32),) * 2, num_stages=3, num_warps=4)
+
+
 def artifact(
-    kind: PlanKind, assignment: Assignment, environment: Environment, workload: Workload = WORKLOAD
+    kind: PlanKind,
+    assignment: Assignment,
+    environment: Environment,
+    workload: Workload = WORKLOAD,
+    tiling: Tiling = TILING,
 ) -> ArtifactFiles:
     schedule = Schedule(
-        tiling=Tiling(tiles=(Tile(m=16, n=32, k=32),) * 2, num_stages=3, num_warps=4),
+        tiling=tiling,
         ordering=Ordering(
             rasters=(Raster(), Raster()),
             assignment=assignment,
@@ -47,6 +55,21 @@ def artifact(
     cubin = None if environment.simulated else b"\x7fELF"
     asked = Problem(workload=workload, objective=Objective())
     return assemble(asked, candidate, plans, render(workload, schedule.tiling), cubin, environment, {"job_id": "job-1"})
+
+
+@pytest.mark.parametrize("epilogue", Epilogue)
+def test_every_tensor_map_of_the_parameter_is_told_with_its_tensor(epilogue: Epilogue) -> None:
+    manifest = artifact(PlanKind.FUSED, Assignment.STATIC, REAL, tiling=wgmma((16, 64, 64), epilogue=epilogue)).manifest
+    names = [field["name"] for field in manifest["parameter"]["fields"] if field["name"].endswith("_map")]
+    tensors = {recipe["name"]: recipe["tensor"] for recipe in manifest["launches"][0]["tensor_maps"]}
+    assert list(tensors) == names
+    stored = {"up.c_map": "up", "down.c_map": "down"} if epilogue is Epilogue.TMA else {}
+    read = {"up.a_map": "x", "down.a_map": "up", "up.w_map": "up.w", "down.w_map": "down.w"}
+    assert tensors == read | stored
+    shapes = {tensor["name"]: tensor["shape"] for tensor in manifest["tensors"]}
+    for recipe in manifest["launches"][0]["tensor_maps"]:
+        if recipe["name"] in stored:
+            assert list(recipe["dims"]) == shapes[recipe["tensor"]][::-1]
 
 
 def test_every_file_is_named_with_its_digest_and_the_manifest_reads_back() -> None:

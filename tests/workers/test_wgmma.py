@@ -13,7 +13,7 @@ from tuner.core.launches import plans_for
 from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import Assignment, Ordering, Raster, Schedule
-from tuner.core.tiling import CacheHint, Engine, Tile, Tiling, Warpgroups
+from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
 from workers.build import compile_source, parse_log
 from workers.parameter import MAP_BYTES, extend_args, first_tasks, parameter_layout
@@ -26,6 +26,7 @@ GATED = ffn_pair(m=512, d_in=4096, d_hidden=14336, d_out=4096, activation=Activa
 RAGGED = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.SILU, bias=True, dtype=Dtype.BF16)
 
 TURNS = Warpgroups.PING_PONG
+TMA = Epilogue.TMA
 
 
 def tiling(
@@ -37,6 +38,7 @@ def tiling(
     cluster: tuple[int, int] = (1, 1),
     warpgroups: Warpgroups = Warpgroups.COOPERATIVE,
     swapped_warps: int = 0,
+    epilogue: Epilogue = Epilogue.DIRECT,
 ) -> Tiling:
     return Tiling(
         engine=Engine.WGMMA,
@@ -48,6 +50,7 @@ def tiling(
         split_k=split_k,
         window=window,
         warpgroups=warpgroups,
+        epilogue=epilogue,
         cluster_m=cluster[0],
         cluster_n=cluster[1],
     )
@@ -89,6 +92,17 @@ CASES = [
     (RAGGED, tiling(((200, 64, 64), (104, 128, 64)), 5, 5, (3, 2), swapped_warps=4)),
     (GATED, tiling(((128, 128, 64), (128, 256, 64)), 4, 4, cluster=(2, 2), swapped_warps=8)),
     (PAIR, tiling(((96, 64, 64), (96, 128, 64)), 5, 5, swapped_warps=8, warpgroups=TURNS)),
+    (PAIR, tiling(((64, 256, 64), (64, 256, 64)), 4, 3, (2, 8), epilogue=TMA)),
+    (PAIR, tiling(((128, 224, 64), (128, 256, 64)), 4, 4, (4, 4), epilogue=TMA)),
+    (PAIR, tiling(((128, 448, 64), (128, 512, 64)), 4, 4, (1, 2), cluster=(1, 2), epilogue=TMA)),
+    (PAIR, tiling(((256, 256, 64), (256, 256, 64)), 4, 4, cluster=(2, 1), epilogue=TMA)),
+    (GATED, tiling(((16, 112, 64), (16, 128, 64)), 6, 4, (1, 4), epilogue=TMA)),
+    (GATED, tiling(((128, 128, 64), (128, 256, 64)), 4, 4, epilogue=TMA)),
+    (GATED, replace(tiling(((192, 96, 64), (192, 192, 64)), 3, 3, epilogue=TMA), num_warps=12)),
+    (GATED, tiling(((64, 128, 64), (64, 256, 64)), 4, 4, warpgroups=TURNS, epilogue=TMA)),
+    (GATED, tiling(((128, 224, 64), (128, 448, 64)), 4, 4, cluster=(2, 2), warpgroups=TURNS, epilogue=TMA)),
+    (RAGGED, tiling(((128, 176, 64), (128, 128, 64)), 4, 4, (1, 4), epilogue=TMA)),
+    (RAGGED, tiling(((128, 128, 64), (64, 112, 64)), 4, 4, (1, 4), window=2, warpgroups=TURNS, epilogue=TMA)),
 ]
 
 
@@ -105,11 +119,11 @@ def test_it_compiles_without_spills_or_warnings(workload: Workload, chosen: Tili
 
 
 def each_cut_once(workload: Workload) -> list[Tiling]:
-    """Offered tilings in which every offered (tile, whole or in parts) of each op occurs."""
+    """Offered tilings in which every offered (tile, whole or in parts, by whom it is stored) of each op occurs."""
     offered, seen, chosen = list(WgmmaOffers(workload, H200).tilings()), set[object](), []
     for fewest in (2, 1):
         for tiling in offered:
-            cuts = {(op, tile, tiling.num_parts(op) > 1) for op, tile in enumerate(tiling.tiles)}
+            cuts = {(op, tile, tiling.num_parts(op) > 1, tiling.epilogue) for op, tile in enumerate(tiling.tiles)}
             if len(cuts - seen) >= fewest:
                 chosen.append(tiling)
                 seen |= cuts
@@ -135,13 +149,13 @@ def test_a_source_has_an_instruction_for_each_width_and_no_other() -> None:
     "field",
     [
         *("window", "input_stages", "num_stages", "split_k", "weight_hint", "intermediate_hint"),
-        *("cluster_m", "cluster_n", "warpgroups", "swap_ab"),
+        *("cluster_m", "cluster_n", "warpgroups", "swap_ab", "epilogue"),
     ],
 )
 def test_every_axis_of_the_engine_changes_the_source(field: str) -> None:
     hints = {"weight_hint": CacheHint.NORMAL, "intermediate_hint": CacheHint.NORMAL}
     rings: dict[str, object] = {"window": 5, "input_stages": 5, "num_stages": 8, "split_k": (1, 2)}
-    values = {**rings, **hints, "cluster_m": 2, "cluster_n": 2, "warpgroups": TURNS, "swap_ab": True}
+    values = {**rings, **hints, "cluster_m": 2, "cluster_n": 2, "warpgroups": TURNS, "swap_ab": True, "epilogue": TMA}
     chosen = CASES[2][1]
     changed = Tiling(**{**{f: getattr(chosen, f) for f in chosen.__dataclass_fields__}, field: values[field]})
     assert render(PAIR, changed).splitlines()[6:] != render(PAIR, chosen).splitlines()[6:]
@@ -190,6 +204,20 @@ def test_a_gated_op_s_weights_come_in_two_boxes() -> None:
     assert weights.box == (64, 64, 2)
     assert "struct Wgmma<128>" in render(GATED, CASES[7][1])
     assert re.findall(r"struct Wgmma<(\d+)>", render(GATED, CASES[8][1])) == ["64", "128"]
+
+
+def test_outputs_that_the_copy_engine_stores_have_maps_of_chunks() -> None:
+    plain, stored = (tiling(((128, 128, 64), (128, 176, 64)), 4, 4, epilogue=one) for one in Epilogue)
+    assert tensor_maps(RAGGED, stored)[:4] == tensor_maps(RAGGED, plain)
+    outputs = tensor_maps(RAGGED, stored)[4:]
+    assert [(m.op, m.operand, m.dims, m.strides_bytes, m.box) for m in outputs] == [
+        (0, "c", (1000, 200), (2000,), (64, 16)),
+        (1, "c", (264, 200), (528,), (64, 16)),
+    ]
+    layout, longer = parameter_layout(RAGGED, plain), parameter_layout(RAGGED, stored)
+    assert [field["name"] for field in longer["fields"][len(layout["fields"]) :]] == ["up.c_map", "down.c_map"]
+    assert longer["fields"][-2]["offset"] == layout["size_bytes"]
+    assert longer["size_bytes"] == layout["size_bytes"] + 2 * MAP_BYTES
 
 
 @pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from tuner.core.gpu import Gpu
 from tuner.core.tiles import product_tiles
-from tuner.core.tiling import Tile, Tiling, Warpgroups
+from tuner.core.tiling import Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.verify import MAX_REGISTERS_PER_THREAD
 from tuner.core.workload import GemmOp, Workload
 
@@ -100,6 +100,8 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"warpgroups {tiling.warpgroups}: all warps of the mma engine share each task, say cooperative"
     if tiling.swap_ab:
         return "swap_ab: the mma engine has no operands to swap, say false"
+    if tiling.epilogue is not Epilogue.DIRECT:
+        return f"epilogue {tiling.epilogue}: the threads of the mma engine store what they hold, say direct"
     if tiling.input_stages or tiling.window:
         return f"{tiling.input_stages} input stages, window {tiling.window}: the mma engine has one ring, say 0 and 0"
     return _spill_problem(workload, tiling)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tuner.core.gpu import Gpu
 from tuner.core.split import SUM_BYTES
 from tuner.core.tiles import product_tiles
-from tuner.core.tiling import Tile, Tiling, Warpgroups
+from tuner.core.tiling import Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.verify import MAX_REGISTERS_PER_THREAD
 from tuner.core.workload import GemmOp, Workload
 
@@ -85,6 +85,8 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"warpgroups {tiling.warpgroups}: all warps of the simt engine share each task, say cooperative"
     if tiling.swap_ab:
         return "swap_ab: the simt engine has no operands to swap, say false"
+    if tiling.epilogue is not Epilogue.DIRECT:
+        return f"epilogue {tiling.epilogue}: the threads of the simt engine store what they hold, say direct"
     return None
 
 

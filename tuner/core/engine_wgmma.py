@@ -10,7 +10,7 @@ import numpy as np
 
 from tuner.core.gpu import Gpu
 from tuner.core.tiles import product_tile
-from tuner.core.tiling import Tile, Tiling, Warpgroups
+from tuner.core.tiling import Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.workload import GemmOp, Workload
 
 #: Not the next architecture's: the instructions are those of sm_90a alone.
@@ -58,6 +58,8 @@ FLAG_BYTES = 64
 
 #: Share of the tensor cores' rate that the main loop attains, by rows of operand B of a task: an instruction reads 64
 #: rows of A and as many of B from shared memory, so the more rows of B, the more products for a byte.
+#: What a warp stores at once by the copy engine: its 16 rows of a block, one line wide; it has two such buffers.
+CHUNK_BYTES, CHUNK_BUFFERS = WARP_ROWS * LINE_BYTES, 2
 _TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
 
 
@@ -82,11 +84,13 @@ def stage_bytes(workload: Workload, tiling: Tiling) -> tuple[int, int]:
 
 
 def smem_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Both rings, the tasks that come next, and the barriers, bytes: the kernel is launched with exactly that."""
+    """Both rings, buffers of what the copy engine stores, the tasks that come next, and the barriers, bytes: the kernel
+    is launched with exactly that."""
     input_bytes, weight_bytes = stage_bytes(workload, tiling)
     num_barrier_pairs = tiling.input_stages + tiling.num_stages + FEED_SLOTS
     rings = tiling.input_stages * input_bytes + tiling.num_stages * weight_bytes
-    return rings + FEED_SLOTS * FEED_SLOT_BYTES + num_barrier_pairs * BARRIER_PAIR_BYTES + FLAG_BYTES
+    staging = tiling.num_warps * CHUNK_BUFFERS * CHUNK_BYTES if tiling.epilogue is Epilogue.TMA else 0
+    return rings + staging + FEED_SLOTS * FEED_SLOT_BYTES + num_barrier_pairs * BARRIER_PAIR_BYTES + FLAG_BYTES
 
 
 def registers(workload: Workload, tiling: Tiling) -> int:
@@ -158,7 +162,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"{tiling.input_stages} stages of inputs: use 2 to {MAX_INPUT_STAGES}"
     if not 0 <= tiling.window < tiling.num_stages:
         return f"window {tiling.window} of {tiling.num_stages} stages: use 1 to {tiling.num_stages - 1}, 0 for no limit"
-    return _reach_problem(workload, tiling) or _parts_problem(workload, tiling)
+    return _epilogue_problem(tiling) or _reach_problem(workload, tiling) or _parts_problem(workload, tiling)
 
 
 def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:
@@ -199,6 +203,15 @@ def _slice_problem(op: GemmOp, tile: Tile, tiling: Tiling) -> str | None:
                 f"tile {tile}: {sharers} CTAs share its {what}, {rows} rows of {tile.k // LINE_ELEMENTS} lines: "
                 f"each must bring whole lines, or a multiple of {each} rows of one"
             )
+    return None
+
+
+def _epilogue_problem(tiling: Tiling) -> str | None:
+    """Why the copy engine would store nothing."""
+    if tiling.epilogue is Epilogue.TMA and tiling.swap_ab:
+        return "epilogue tma of swapped operands: threads turn what they store, say direct"
+    if tiling.epilogue is Epilogue.TMA and (widest := max(tile.n for tile in tiling.cta_tiles)) < LINE_ELEMENTS:
+        return f"epilogue tma of {widest} columns: the copy engine stores {LINE_ELEMENTS} at once, say direct"
     return None
 
 

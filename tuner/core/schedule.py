@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Self
 
-from tuner.core.tiling import CacheHint, Engine, Tile, Tiling, Warpgroups
+from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 
 
 class RasterKind(StrEnum):
@@ -200,6 +200,7 @@ _LATER_TILING: dict[str, Any] = {
     "window": 0,
     "warpgroups": Warpgroups.COOPERATIVE,
     "swap_ab": False,
+    "epilogue": Epilogue.DIRECT,
     "split_k": (),
     "cluster_m": 1,
     "cluster_n": 1,
@@ -258,6 +259,7 @@ class Schedule:
                 **{name: tiling[name] for name in _LATER_COUNTS if name in tiling},
                 warpgroups=Warpgroups(tiling.get("warpgroups", Warpgroups.COOPERATIVE)),
                 swap_ab=tiling.get("swap_ab", False),
+                epilogue=Epilogue(tiling.get("epilogue", Epilogue.DIRECT)),
                 split_k=tuple(tiling.get("split_k", ())),
                 weight_hint=CacheHint(tiling.get("weight_hint", CacheHint.DEFAULT)),
                 intermediate_hint=CacheHint(tiling.get("intermediate_hint", CacheHint.DEFAULT)),

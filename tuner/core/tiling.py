@@ -39,6 +39,15 @@ class Warpgroups(StrEnum):
     PING_PONG = "ping_pong"
 
 
+class Epilogue(StrEnum):
+    """How a finished tile gets from registers to global memory."""
+
+    #: By the threads that hold it.
+    DIRECT = "direct"
+    #: By the copy engine (TMA), from shared memory in chunks of 64 columns.
+    TMA = "tma"
+
+
 #: One warpgroup, which only feeds the others.
 COPYING_THREADS = 128
 
@@ -79,6 +88,8 @@ class Tiling:
     #: Whether the weights are operand A of wgmma, of which an instruction takes 64 rows, and the inputs operand B; else
     #: the other way round. For wgmma.
     swap_ab: bool = False
+    #: How finished tiles are stored. For wgmma.
+    epilogue: Epilogue = Epilogue.DIRECT
     #: Parts per op into which the k-steps of each of its tiles are split, >= 1 each; empty where no op is split.
     split_k: tuple[int, ...] = ()
     #: CTAs of a cluster along m and along n, 1, 2 or 4; together they compute one task's tile. For wgmma.
@@ -124,7 +135,8 @@ class Tiling:
         resident = f" resident{self.resident_ctas}" if self.resident_ctas > 1 else ""
         turns = " ping-pong" if self.warpgroups is Warpgroups.PING_PONG else ""
         swapped = " swap-ab" if self.swap_ab else ""
-        shape = f"s{self.num_stages}{inputs}{window} w{self.num_warps}{turns}{swapped}"
+        stores = f" {self.epilogue}-epilogue" if self.epilogue is not Epilogue.DIRECT else ""
+        shape = f"s{self.num_stages}{inputs}{window} w{self.num_warps}{turns}{swapped}{stores}"
         return f"{self.engine} {tiles} {shape}{split}{cluster}{resident}{self._hints}"
 
     @property

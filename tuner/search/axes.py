@@ -23,7 +23,7 @@ from tuner.core.schedule import (
     SplitTiles,
     WaitPosition,
 )
-from tuner.core.tiling import CacheHint, Engine, Tile, Tiling, Warpgroups
+from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.workload import Workload
 
 Features = npt.NDArray[np.float64]
@@ -43,6 +43,7 @@ def distributions(num_ops: int) -> dict[str, BaseDistribution]:
         "window": IntDistribution(0, 64),
         "warpgroups": _choices(Warpgroups),
         "swap_ab": CategoricalDistribution([False, True]),
+        "epilogue": _choices(Epilogue),
         "cluster_m": IntDistribution(1, 16),
         "cluster_n": IntDistribution(1, 16),
         "resident_ctas": IntDistribution(1, 32),
@@ -82,6 +83,7 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
         "window": tiling.window,
         "warpgroups": str(tiling.warpgroups),
         "swap_ab": tiling.swap_ab,
+        "epilogue": str(tiling.epilogue),
         "cluster_m": tiling.cluster_m,
         "cluster_n": tiling.cluster_n,
         "resident_ctas": tiling.resident_ctas,
@@ -126,6 +128,7 @@ def from_params(params: dict[str, Any]) -> Schedule:
             window=params["window"],
             warpgroups=Warpgroups(params["warpgroups"]),
             swap_ab=params["swap_ab"],
+            epilogue=Epilogue(params["epilogue"]),
             cluster_m=params["cluster_m"],
             cluster_n=params["cluster_n"],
             split_k=parts if max(parts) > 1 else (),
@@ -162,6 +165,7 @@ def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]
     features += [math.log2(tiling.num_warps), math.log2(tiling.num_stages)]
     features += [math.log2(max(1, tiling.input_stages)), (tiling.window or tiling.num_stages) / tiling.num_stages]
     features += [float(tiling.warpgroups is Warpgroups.PING_PONG), float(tiling.swap_ab)]
+    features.append(0.5 * (tiling.epilogue is Epilogue.TMA))
     features += [math.log2(tiling.cluster_m), math.log2(tiling.cluster_n)]
     features.append(float(tiling.resident_ctas))
     given = (hint for hint in CacheHint if hint is not CacheHint.DEFAULT)

@@ -15,7 +15,7 @@ from tuner.core.schedule import (
     SplitTiles,
     WaitPosition,
 )
-from tuner.core.tiling import CacheHint, Engine, Tiling, Warpgroups
+from tuner.core.tiling import CacheHint, Engine, Epilogue, Tiling, Warpgroups
 from tuner.core.workload import Workload
 
 _KINDS = {
@@ -105,9 +105,9 @@ def _engine(tiling: Tiling) -> str:
     cluster = f", clusters of {tiling.cluster_m} x {tiling.cluster_n} CTAs" if tiling.cluster_size > 1 else ""
     turns = ", a task by four of them and the next by the others" if tiling.warpgroups is Warpgroups.PING_PONG else ""
     swapped = ", weights as operand A" if tiling.swap_ab else ""
-    return (
-        f"{tiling.engine}{swapped}, {stages}, {tiling.num_warps} warps that multiply{turns}, and 4 that copy{cluster}"
-    )
+    stores = ", tiles stored by the copy engine" if tiling.epilogue is Epilogue.TMA else ""
+    warps = f"{tiling.num_warps} warps that multiply{turns}, and 4 that copy"
+    return f"{tiling.engine}{swapped}, {stages}, {warps}{cluster}{stores}"
 
 
 def _walk(raster: Raster) -> str:

@@ -232,7 +232,7 @@ class PlanOnDevice:
         )
         if self._maps:
             dtype = self.plan.graph.workload.dtype
-            encoded = (encode(m, dtype, ops[m.op].a if m.operand == "a" else ops[m.op].w) for m in self._maps)
+            encoded = (encode(m, dtype, getattr(ops[m.op], m.operand)) for m in self._maps)
             args = extend_args(args, self._first_tasks, tuple(encoded))
         kernel.launch(
             args,

@@ -5,6 +5,7 @@
 // these launches before it draws the epoch or reads anything that they may have written, and every store of the math
 // warpgroups comes after inputs that it brought. dependent_launch.cuh argues the rest.
 #pragma once
+#include "epilogue_tma.cuh"
 #include "epilogue_transposed.cuh"
 #include "fixup.cuh"
 #include "shared_wgmma.cuh"
@@ -286,7 +287,7 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
     if constexpr (kSwapAb) {
       store_transposed_tile<kOp>(acc, args.base.ops[kOp], slot.task);
     } else {
-      store_wgmma_tile<kOp>(acc, args.base.ops[kOp], slot.task);
+      store_or_copy_tile<kOp>(acc, args.base.ops[kOp], slot.task, args.output_map(kOp), shared.staging);
     }
   }
   return true;
@@ -348,9 +349,11 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
     fence_mbarrier_init();
     trace_begin(args.base);
   }
-  if (warp == kInputWarp && threadIdx.x % 32 < 2 * kNumOps) {
+  if (warp == kInputWarp && threadIdx.x % 32 < 2 * kNumOps + WgmmaArgs::kCount) {
     const int map = static_cast<int>(threadIdx.x) % 32;
-    prefetch_tensor_map(map < kNumOps ? &args.input_maps[map] : &args.weight_maps[map - kNumOps]);
+    prefetch_tensor_map(map < kNumOps       ? &args.input_maps[map]
+                        : map < 2 * kNumOps ? &args.weight_maps[map - kNumOps]
+                                            : args.output_map(map - 2 * kNumOps));
   }
   cluster_sync();  // no CTA's copies or arrivals come before the barriers of all are there
   if (warp >= kWeightWarp) {

@@ -8,6 +8,7 @@ constexpr int kWindow = 0;          // most stages of weights under way at a tim
 constexpr bool kPingPong = false;   // whether the math warpgroups take turns with the tasks, or share each of them
 constexpr bool kSwapAb = false;     // whether an instruction takes 64 rows of the weights, or of the inputs
 constexpr bool kWholeLines[kNumOps] = {true, false};  // whether rows of k are whole lines of 64 elements
+constexpr bool kTmaEpilogue = true;  // whether the copy engine stores the tiles, or the threads do
 #endif
 
 // The producers' warpgroup comes behind the math warpgroups. A team of these multiplies a task: all of them, or with
@@ -25,7 +26,12 @@ constexpr int kPairRows = 16;  // 8 of a gate and 8 of an up projection, where t
 // Rows of a tile that the warpgroups share: of the inputs, or with swapped operands of the weights.
 __device__ constexpr int shared_rows(const OpConfig& op) { return kSwapAb ? op.weight_rows() : op.tile_m; }
 
-// Blocks of 64 of these rows that one warpgroup multiplies; of the last ones some rows may be nobody's.
+// What a warp stores at once by the copy engine: its 16 rows of a block, as wide as a line. It fills one of two while the
+// other is on its way.
+constexpr int kChunkRows = 16, kChunkBytes = kChunkRows * kLineBytes, kChunkBuffers = 2;
+constexpr int kStagingBytes = kTmaEpilogue ? 4 * kNumMathGroups * kChunkBuffers * kChunkBytes : 0;
+
+// Blocks of 64 of the shared rows that one warpgroup multiplies; of the last ones some rows may be nobody's.
 __device__ constexpr int blocks_of(const OpConfig& op) {
   return (shared_rows(op) + kBlockRows * kTeamGroups - 1) / (kBlockRows * kTeamGroups);
 }

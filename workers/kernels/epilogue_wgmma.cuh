@@ -60,7 +60,8 @@ __device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, c
   return pack_two<kBf16>(out[0], out[1]);
 }
 
-template <int kOp>
+// From the tile's kFirst-th group on, a multiple of four.
+template <int kOp, int kFirst = 0>
 __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
                                                  const Task& task) {
   using Tile = WgmmaTile<kOp>;
@@ -76,7 +77,7 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
       const TileRow row = tile_row<kOp>(op, task, warp_row + lane / 4 + half * 8);
       const float* sums = acc + block * Tile::kBlockSums + half * 2;
 #pragma unroll
-      for (int j = 0; j < kGroups / 4 * 4; j += 4) {
+      for (int j = kFirst; j < kGroups / 4 * 4; j += 4) {
         u32 words[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i)

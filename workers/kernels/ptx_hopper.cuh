@@ -96,6 +96,44 @@ __device__ __forceinline__ void copy_pairs_to(u32 shared, const TensorMap* map, 
       : "memory");
 }
 
+// Four 8 x 8 matrices of 16-bit elements to shared memory: lane l has the address of row l % 8 of matrix l / 8, and holds
+// columns 2 (l % 4) and the next of row l / 4 of each.
+__device__ __forceinline__ void stmatrix_x4(u32 shared, const u32 (&words)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(words[0]),
+               "r"(words[1]), "r"(words[2]), "r"(words[3])
+               : "memory");
+}
+
+// A box of a map [rows, columns] from shared memory; what lies outside of the matrix is left out. Of the thread's open group.
+template <CacheHint kHint>
+__device__ __forceinline__ void store_box(const TensorMap* map, int column, int row, u32 shared) {
+  if constexpr (kHint == kNoHint) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(column),
+                 "r"(row), "r"(shared)
+                 : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%1, %2}], [%3], %4;" ::"l"(map),
+        "r"(column), "r"(row), "r"(shared), "l"(cache_policy<kHint>())
+        : "memory");
+  }
+}
+
+// Closes the thread's open group of bulk stores, which may be empty.
+__device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Until all but kPending of the thread's groups have read shared memory.
+template <int kPending>
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+// Until all but kPending of the thread's groups are complete: what they have written is visible to it.
+template <int kPending>
+__device__ __forceinline__ void bulk_wait() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
 // Where `address` lies in the shared memory of the CTA of that rank, for instructions on the cluster's shared memory.
 __device__ __forceinline__ u32 address_in_cta(u32 address, int rank) {
   u32 there;
@@ -134,6 +172,11 @@ __device__ __forceinline__ void fence_acq_rel_cluster() { asm volatile("fence.ac
 
 // Orders generic accesses before it and the copy engine's after it.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
+// The same of accesses to the CTA's own shared memory.
+__device__ __forceinline__ void fence_proxy_async_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 

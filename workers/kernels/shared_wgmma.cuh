@@ -13,14 +13,31 @@ struct FirstTask {
 };
 constexpr int kMaxCtas = 160;
 
-// The launch parameter: what every engine takes, the CTAs' first tasks (static queues), and the tensor maps of each op's
-// inputs [m, k] and weights [n, k].
-struct WgmmaArgs {
+// What every engine takes, the CTAs' first tasks (static queues), and the tensor maps of each op's inputs [m, k] and weights
+// [n, k].
+struct OperandArgs {
   LaunchArgs base;
   alignas(64) FirstTask first_tasks[kMaxCtas];
   TensorMap input_maps[kNumOps];
   TensorMap weight_maps[kNumOps];
 };
+
+// The tensor maps of each op's C [m, n], where the copy engine stores tiles.
+template <bool kAreThere>
+struct OutputMaps {
+  static constexpr int kCount = kNumOps;
+  TensorMap maps[kNumOps];
+  __device__ __forceinline__ const TensorMap* output_map(int op) const { return &maps[op]; }
+};
+template <>
+struct OutputMaps<false> {
+  static constexpr int kCount = 0;
+  __device__ __forceinline__ const TensorMap* output_map(int) const { return nullptr; }
+};
+
+// The launch parameter; maps that are not there take no room in it.
+struct WgmmaArgs : OperandArgs, OutputMaps<kTmaEpilogue> {};
+static_assert(sizeof(WgmmaArgs) == sizeof(OperandArgs) + WgmmaArgs::kCount * sizeof(TensorMap), "as the host lays it out");
 static_assert(sizeof(FirstTask) == 16, "the host lays FirstTask out in 16 bytes");
 
 struct Flags {
@@ -31,20 +48,23 @@ struct Flags {
   u64 turn;       // an mbarrier, of two teams: a phase for each task, over when all its products are issued
 };
 
-// Shared memory: inputs and weights, operand A's ring first, feed slots, the barriers of all three, flags.
+// Shared memory: inputs and weights, operand A's ring first, what the copy engine stores, feed slots, the barriers of the
+// rings and of these, flags.
 struct SharedLayout {
   static constexpr int kInputs = kSwapAb ? WeightRing::kDataBytes : 0;
   static constexpr int kWeights = kSwapAb ? 0 : InputRing::kDataBytes;
-  static constexpr int kFeed = InputRing::kDataBytes + WeightRing::kDataBytes;
+  static constexpr int kStaging = InputRing::kDataBytes + WeightRing::kDataBytes;
+  static constexpr int kFeed = kStaging + kStagingBytes;
   static constexpr int kBarriers = kFeed + FeedRing::kDataBytes;
   static constexpr int kFlags = kBarriers + InputRing::kBarrierBytes + WeightRing::kBarrierBytes + FeedRing::kBarrierBytes;
 };
-static_assert(kInputStageBytes % 1024 == 0 && kWeightStageBytes % 1024 == 0, "a swizzled stage starts at 1,024 bytes");
+static_assert(kInputStageBytes % 1024 == 0 && kWeightStageBytes % 1024 == 0, "swizzled stages, and what lies behind them, start at 1,024 bytes");
 
 struct Shared {
   InputRing inputs;
   WeightRing weights;
   FeedRing feed;
+  u32 staging;
   unsigned char* feed_memory;
   Flags* flags;
 
@@ -54,6 +74,7 @@ struct Shared {
     inputs = {base + SharedLayout::kInputs, barriers};
     weights = {base + SharedLayout::kWeights, barriers += InputRing::kBarrierBytes};
     feed = {base + SharedLayout::kFeed, barriers += WeightRing::kBarrierBytes};
+    staging = base + SharedLayout::kStaging;
     feed_memory = memory + SharedLayout::kFeed;
     flags = reinterpret_cast<Flags*>(memory + SharedLayout::kFlags);
   }

@@ -1,0 +1,91 @@
+// Tiles that the copy engine stores: from a warpgroup's accumulators through shared memory.
+//
+// A warp brings its 16 rows of a block to C in chunks of 64 columns, one line of the copy engine each. It finishes and
+// rounds a chunk's sums (epilogue_wgmma.cuh), lays them down by stmatrix as the 128-byte swizzle has them, rows of 128
+// bytes whose eight 16-byte pieces are permuted by the row's number modulo 8, and lane 0 asks for the store. Two buffers of
+// its own take turns: one is filled while the other is read. Rows and columns outside of the matrix are left out by the
+// copy engine; a warp whose rows belong to another tile stores nothing, as 16 rows are all inside a tile or all outside.
+// Columns behind the last whole chunk are stored by the threads: a box is 64 columns wide, and would reach into the tile
+// beside.
+//
+// Who waits for whom: a warp waits for nobody but the copy engine, which waits for nobody. Each chunk is a group of
+// lane 0's bulk stores, one that is left out an empty one, so that all but the last group are through with the buffer of
+// the chunk before the last. Chunks are left out at the end of a row of tiles or at its bottom only, in all later blocks too.
+//
+// Memory order, of the buffers. stmatrix belongs to the generic proxy, the copy engine to the async proxy: every lane's
+// fence.proxy.async after its stmatrix, then __syncwarp, orders what all have written before the read that lane 0 asks for.
+// A buffer is written again when its group has been read, which lane 0 sees by wait_group.read and tells the others by
+// __syncwarp. The last groups are read before the warp ends the task, hence before the CTA ends and its memory is given away.
+//
+// Memory order, of the tile. The release of a post covers what is visible to the threads that passed the team's barrier
+// before it. A bulk store is visible to the thread that asked for it when it is complete and not only read: wait_group
+// without .read, at the end of which the PTX ISA (asynchronous operations, async proxy) places a fence between the two
+// proxies. So lane 0 of each warp waits so in front of the team's barrier, and from there on the store is as good as a
+// plain one: barrier, red.release by another thread, acquire by the reader, whatever it reads with. A reader that copies by
+// TMA fences its proxy after the acquire, as it must for plain stores; the writer needs no fence beyond the implicit one.
+// A tile that nobody in the launch waits for need only be read: launches that come later wait for the end of this one, and
+// with it for all its stores, or for a post. Parts of a split tile meet by plain stores; only the last one comes here.
+#pragma once
+#include "epilogue_wgmma.cuh"
+
+// `map` is that of C, `staging` the CTA's buffers; both unused where the threads store.
+template <int kOp>
+__device__ __forceinline__ void store_or_copy_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
+                                                   const Task& task, const TensorMap* map, u32 staging) {
+  using Tile = WgmmaTile<kOp>;
+  constexpr OpConfig kConfig = kOps[kOp];
+  constexpr int kChunks = kTmaEpilogue ? kConfig.tile_n / kLineColumns : 0;
+  constexpr int kGroupsOfChunk = kLineColumns / 8;
+  if constexpr (kChunks == 0) {
+    store_wgmma_tile<kOp>(acc, op, task);
+  } else {
+    const int thread = team_thread(), lane = thread % 32;
+    const int column0 = task.tile_n * kConfig.tile_n;
+    // Where this lane's row of a matrix goes, of 16 rows and two groups of columns; lane 0's is where the buffers begin.
+    const u32 place = staging + thread_number() / 32 * (kChunkBuffers * kChunkBytes) + lane % 16 * kLineBytes +
+                      (lane / 16 ^ lane % 8) * 16;
+#pragma unroll
+    for (int block = 0; block < Tile::kBlocks; ++block) {
+      const int warp_row = (thread / 128 * Tile::kBlocks + block) * kBlockRows + thread / 32 % 4 * kChunkRows;
+      const int row = task.tile_m * kConfig.tile_m + warp_row;
+      if (warp_row >= kConfig.tile_m || row >= op.m) continue;
+      const TileRow rows[2] = {tile_row<kOp>(op, task, warp_row + lane / 4),
+                               tile_row<kOp>(op, task, warp_row + lane / 4 + 8)};
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+        const int number = block * kChunks + chunk, column = column0 + chunk * kLineColumns;
+        const u32 there = place + number % kChunkBuffers * kChunkBytes;
+        if (number >= kChunkBuffers) {
+          if (lane == 0) bulk_wait_read<kChunkBuffers - 1>();
+          __syncwarp();
+        }
+        if (column < op.n) {
+#pragma unroll
+          for (int pair = 0; pair < kGroupsOfChunk / 2; ++pair) {
+            u32 words[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              const int j = chunk * kGroupsOfChunk + 2 * pair + i / 2;
+              words[i] = finish_two<kOp>(acc + block * Tile::kBlockSums + i % 2 * 2 + j * 4, op, rows[i % 2],
+                                         column0 + j * 8 + lane % 4 * 2);
+            }
+            stmatrix_x4(there ^ pair * 32, words);
+          }
+          fence_proxy_async_shared();
+          __syncwarp();
+          if (lane == 0) store_box<kConfig.output_hint>(map, column, row, there);
+        }
+        if (lane == 0) bulk_commit();
+      }
+    }
+    if constexpr (kConfig.tile_n % kLineColumns != 0) store_wgmma_tile<kOp, kChunks * kGroupsOfChunk>(acc, op, task);
+    if (lane == 0) {
+      if (task.post >= 0) {
+        bulk_wait<0>();
+      } else {
+        bulk_wait_read<0>();
+      }
+    }
+    __syncwarp();
+  }
+}
