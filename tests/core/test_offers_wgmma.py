@@ -13,7 +13,7 @@ from tuner.core.legality import tiling_problem
 from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.space import Space
 from tuner.core.split import num_tiles
-from tuner.core.tiling import Engine, Tiling, Warpgroups
+from tuner.core.tiling import Engine, Epilogue, Tiling, Warpgroups
 from tuner.core.workload import Workload, ffn_pair, independent_pair
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
@@ -130,6 +130,20 @@ def test_two_warpgroups_take_turns_where_rows_are_many_and_nearby_where_they_are
     turned = replace(first, num_warps=8, warpgroups=Warpgroups.PING_PONG)
     assert turned in set(WgmmaOffers(LLAMA, H200).near(first))
     assert first in set(WgmmaOffers(LLAMA, H200).near(turned))
+
+
+def test_the_copy_engine_stores_high_tiles_and_others_nearby() -> None:
+    for m, heights in ((16, set[int]()), (64, set[int]()), (200, {112, 128, 224, 256}), (512, {128, 176, 256})):
+        offers = WgmmaOffers(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200)
+        stored = [one for one in offers.tilings() if one.epilogue is Epilogue.TMA]
+        assert {one.tiles[0].m for one in stored} == heights
+        assert all(max(tile.n for tile in one.cta_tiles) >= 64 for one in stored)
+    for workload in (LLAMA, WORKLOADS[8]):
+        offers = WgmmaOffers(workload, H200)
+        first = offers.guesses()[0]
+        [stored_first] = {one for one in offers.near(first) if one.epilogue is Epilogue.TMA}
+        assert replace(stored_first, epilogue=Epilogue.DIRECT, num_stages=first.num_stages) == first
+        assert tiling_problem(workload, H200, stored_first) is None
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from tuner.core.engine_wgmma import (
 )
 from tuner.core.gpu import Gpu
 from tuner.core.legality import tiling_problem
-from tuner.core.tiling import Engine, Tiling, Warpgroups
+from tuner.core.tiling import Engine, Epilogue, Tiling, Warpgroups
 from tuner.core.workload import Workload
 
 MAX_ROWS_OF_TILES_OF_64 = 256
@@ -46,6 +46,8 @@ WINDOW_BYTES = (65_536, 98_304)
 #: Tilings that are tried before a model knows anything: without split tails, and with.
 NUM_GUESSES = 4
 NUM_TAIL_GUESSES = 2
+#: Of high tiles, cuts of each height whose tiles the copy engine is offered to store: the best.
+NUM_COPIED = 12
 
 
 #: For more rows, the most of a tile; the height is what covers the rows in as many tiles. Two CTAs with one tile read
@@ -113,6 +115,9 @@ class WgmmaOffers:
         for height, combined in self._combined.items():
             for cuts in combined:
                 yield from (tiling for tiling in self._with_rings(cuts, height) if tiling not in apart)
+        for height, combined in self._combined.items():
+            for cuts in combined[:NUM_COPIED] if height.m > FEW_ROWS else ():
+                yield from islice(self._with_rings(cuts, height, Epilogue.TMA), 1)
 
     def guesses(self) -> list[Tiling]:
         """Where to begin: of each height in turn the fastest cuts of different widths, each with rings that take what
@@ -145,12 +150,14 @@ class WgmmaOffers:
                 yield from islice(windowed, 1)
 
     def near(self, tiling: Tiling) -> Iterator[Tiling]:
-        """Tilings that differ in the height of the tiles and in who multiplies them, in the cut of one op, or in one
-        number of the rings; the ring of weights becomes shorter where it would not fit."""
+        """Tilings that differ in the height of the tiles and in who multiplies them, in who stores them, in the cut of
+        one op, or in one number of the rings; the ring of weights becomes shorter where it would not fit."""
         alone = [height for height in self.heights if height.groups == 1 and height.swap_ab == tiling.swap_ab]
         for height in (*self.heights, *(height.in_turns for height in alone)):
             tiles = tuple(replace(tile, m=height.m) for tile in tiling.tiles)
             yield from self._fitted(replace(tiling, tiles=tiles, cluster_n=1, **height.shape))
+        for epilogue in Epilogue:
+            yield from self._fitted(replace(tiling, epilogue=epilogue))
         whole = tiling.split_k or (1,) * len(tiling.tiles)
         for index, (op, tile) in enumerate(zip(self._workload.ops, tiling.tiles, strict=True)):
             own = Height(tile.m, tiling.num_warps, tiling.cluster_m, tiling.warpgroups, tiling.swap_ab)
@@ -167,7 +174,9 @@ class WgmmaOffers:
         yield from (replace(tiling, input_stages=stages) for stages in range(2, MAX_INPUT_STAGES + 1))
         yield from (replace(tiling, window=window) for window in range(tiling.num_stages))
 
-    def _with_rings(self, cuts: tuple[Cut, ...], height: Height) -> Iterator[Tiling]:
+    def _with_rings(
+        self, cuts: tuple[Cut, ...], height: Height, epilogue: Epilogue = Epilogue.DIRECT
+    ) -> Iterator[Tiling]:
         """Rings as deep as fits and about two thirds of it, without and with a window."""
         if not cuts:
             return
