@@ -16,7 +16,7 @@ import tuner.client.cli
 from tuner.core import counting, job, outcome, procedure, records, samples, schedule
 from tuner.core.gpu import CATALOGUE
 from tuner.core.space import Space
-from tuner.core.tiling import CacheHint, Engine, Tile, Tiling, Warpgroups
+from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.workload import ffn_pair
 from workers.cupti.metrics import BASE_SET
 
@@ -83,7 +83,8 @@ def test_the_words_of_a_schedules_line_are_those_that_schedules_have(root: Path)
     bands = schedule.Interleave(kind=schedule.InterleaveKind.BANDS, rows=2, lag=1, chunks=3)
     others = [
         dataclasses.replace(tiling, num_warps=8, warpgroups=Warpgroups.PING_PONG, cluster_m=2, resident_ctas=2),
-        dataclasses.replace(tiling, swap_ab=True, weight_hint=CacheHint.NORMAL, intermediate_hint=CacheHint.EVICT_LAST),
+        dataclasses.replace(tiling, epilogue=Epilogue.TMA, weight_hint=CacheHint.NORMAL, swap_ab=True),
+        dataclasses.replace(tiling, intermediate_hint=CacheHint.EVICT_LAST),
         dataclasses.replace(ordering, interleave=bands, part_major=True, split_tiles=schedule.SplitTiles.TAIL),
     ]
     words = code_words(re.findall(r"^\| ([^|]*) \|", section, flags=re.MULTILINE))
