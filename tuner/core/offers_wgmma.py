@@ -186,6 +186,7 @@ class WgmmaOffers:
             tiles=tuple(cut.tile for cut in cuts),
             num_stages=2,
             split_k=parts if max(parts) > 1 else (),
+            epilogue=epilogue,
             **height.shape,
         )
         for rings in dict.fromkeys(self._rings(bare)):
