@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tests.core.cases import H200, ordering, small_gpu, wgmma
+from tuner.core.engine_wgmma import shares
 from tuner.core.gpu import CATALOGUE
 from tuner.core.legality import check_schedule, dynamic_smem_bytes, estimated_resources
 from tuner.core.order import make_plan
 from tuner.core.schedule import Assignment, Ordering, Schedule
 from tuner.core.split import num_split_tiles, slot_bytes
 from tuner.core.tiles import tile_graph
-from tuner.core.tiling import Engine, Tiling
+from tuner.core.tiling import Engine, Epilogue, Tiling, Warpgroups
 from tuner.core.verify import recheck, verify
 from tuner.core.workload import ffn_pair
 from tuner.errors import IllegalSchedule, ResourceError
@@ -36,6 +37,10 @@ def check(tiling: Tiling, order: Ordering | None = None) -> None:
         wgmma((256, 512, 64), num_warps=8, cluster_m=2, cluster_n=2),
         wgmma((64, 32, 64), num_stages=6, cluster_m=4),
         wgmma((64, 16, 128), num_stages=6, cluster_m=4),
+        wgmma((16, 256, 64), num_stages=6, cluster_k=4),
+        wgmma((64, 16, 512), cluster_k=2, num_stages=2, input_stages=2),
+        wgmma((128, 256, 64), num_warps=8, cluster_k=2, num_stages=3, input_stages=3),
+        wgmma((64, 256, 64), cluster_n=2, cluster_k=2),
     ],
     ids=str,
 )
@@ -60,6 +65,27 @@ def test_what_each_cta_can_compute_and_bring_its_slice_of_is_legal(tiling: Tilin
             "tile 128x256x64: 128 sums a thread spill where CTAs share weights and add parts: use at most 112",
         ),
         (replace(wgmma((64, 64, 64), cluster_n=2), engine=Engine.MMA), "1 x 2 CTAs: the mma engine has none, say 1"),
+        (replace(wgmma((64, 64, 64), cluster_k=2), engine=Engine.MMA), "1 x 1 x 2 CTAs: the mma engine has none, say"),
+        (wgmma((64, 96, 64), cluster_k=3), "clusters of 1 x 1 x 3 CTAs: use 1, 2, 4 along m, n and k, up to 4 in all"),
+        (wgmma((64, 96, 64), cluster_k=8), "clusters of 1 x 1 x 8 CTAs: use 1, 2, 4 along m, n and k, up to 4 in all"),
+        (wgmma((64, 96, 64), cluster_n=2, cluster_k=4), "clusters of 1 x 2 x 4 CTAs: use 1, 2, 4 along m, n and k"),
+        (wgmma((64, 24, 64), cluster_k=4), "tile 64x24x64: 4 CTAs share its k, and each must finish 8 of its columns"),
+        (
+            wgmma((64, 64, 64), cluster_k=2, split_k=(1, 2)),
+            "parts of tiles where 2 CTAs share a tile's k: say split_k empty, or cluster_k 1",
+        ),
+        (
+            wgmma((64, 64, 64), num_warps=8, cluster_k=2, warpgroups=Warpgroups.PING_PONG),
+            "ping-pong where 2 CTAs share a tile's k: say cooperative",
+        ),
+        (
+            wgmma((64, 64, 64), cluster_k=2, epilogue=Epilogue.TMA),
+            "epilogue tma where 2 CTAs share a tile's k, and store a share each: say direct",
+        ),
+        (
+            wgmma((128, 256, 64), num_warps=8, cluster_k=4, num_stages=3, input_stages=3),
+            "the stages take 246[0-9]* bytes; a CTA on H200 has 232448",
+        ),
     ],
 )
 def test_a_cluster_that_cannot_be_built_is_refused(tiling: Tiling, sentence: str) -> None:
@@ -72,6 +98,47 @@ def test_a_cta_of_a_cluster_takes_what_its_own_tile_takes() -> None:
     assert cluster.cta_tiles == alone.tiles
     assert dynamic_smem_bytes(PAIR, cluster) == dynamic_smem_bytes(PAIR, alone)
     assert estimated_resources(PAIR, cluster) == replace(estimated_resources(PAIR, alone), cluster_size=4)
+
+
+def test_each_cta_that_shares_a_tile_s_k_has_a_step_of_it() -> None:
+    pair = ffn_pair(m=64, d_in=192, d_hidden=256, d_out=128)
+    tilings = [wgmma((64, 64, 64), cluster_k=sharers) for sharers in (2, 4)]
+    check_schedule(pair, H200, Schedule(tiling=tilings[0], ordering=ordering()))
+    with pytest.raises(IllegalSchedule, match="4 CTAs share the k of up: a tile has 3 k-steps of 64, use no more"):
+        check_schedule(pair, H200, Schedule(tiling=tilings[1], ordering=ordering()))
+
+
+@pytest.mark.parametrize(
+    ("columns", "sharers", "expected"),
+    [
+        (256, 4, [64, 64, 64, 64]),
+        (176, 2, [96, 80]),
+        (112, 2, [64, 48]),
+        (96, 4, [24, 24, 24, 24]),
+        (88, 4, [16, 24, 24, 24]),
+        (24, 2, [8, 16]),
+    ],
+)
+def test_ctas_that_share_a_tile_s_k_finish_about_as_many_columns(
+    columns: int, sharers: int, expected: list[int]
+) -> None:
+    assert shares(columns, sharers) == expected
+
+
+@pytest.mark.parametrize(("gated", "expected"), [(False, 3 * 64 * 32 * 4), (True, 3 * 64 * 64 * 4)])
+def test_sums_of_the_others_take_shared_memory_of_their_own(*, gated: bool, expected: int) -> None:
+    pair = ffn_pair(m=64, d_in=1024, d_hidden=1024, d_out=1024, gated=gated)
+    alone, sharing = (wgmma((64, 128, 64), cluster_k=k) for k in (1, 4))
+    assert dynamic_smem_bytes(pair, sharing) - dynamic_smem_bytes(pair, alone) == expected
+
+
+def test_who_shares_a_tile_s_k_sees_the_same_tiles_and_plan() -> None:
+    alone, sharing = (wgmma((64, 128, 64), cluster_k=k) for k in (1, 2))
+    assert sharing.cta_tiles == alone.cta_tiles == alone.tiles
+    order = ordering(reserved_sms=66)
+    plans = [make_plan(tile_graph(PAIR, alone), order, H200), make_plan(tile_graph(PAIR, sharing), ordering(), H200)]
+    assert plans[0].num_ctas == plans[1].num_ctas == 66
+    assert (plans[0].words == plans[1].words).all()
 
 
 def test_parts_of_a_split_tile_meet_cta_by_cta() -> None:
@@ -137,6 +204,9 @@ def test_a_cluster_is_said_and_kept() -> None:
     schedule = Schedule(tiling=wgmma((64, 128, 64), cluster_n=2), ordering=ordering())
     assert str(schedule.tiling).endswith("w4 cluster1x2")
     assert Schedule.from_json(schedule.to_json()) == schedule
+    sharing = Schedule(tiling=wgmma((64, 128, 64), cluster_k=2), ordering=ordering())
+    assert str(sharing.tiling).endswith("w4 cluster1x1x2")
+    assert Schedule.from_json(sharing.to_json()) == sharing
     plain = Schedule(tiling=wgmma((64, 128, 64)), ordering=ordering())
-    assert not {"cluster_m", "cluster_n"} & set(plain.to_json()["tiling"])
-    assert schedule.digest != plain.digest
+    assert not {"cluster_m", "cluster_n", "cluster_k"} & set(plain.to_json()["tiling"])
+    assert len({schedule.digest, sharing.digest, plain.digest}) == 3

@@ -56,7 +56,7 @@ def schedule(
     raster: RasterKind = RasterKind.ROW,
     granularity: Granularity = Granularity.ROW,
     partition: int = 0,
-    cluster: tuple[int, int] = (1, 1),
+    cluster: tuple[int, ...] = (1, 1),
     **ordering: Any,
 ) -> Schedule:
     rows = max(m for m, _, _ in tiles) // cluster[0]
@@ -70,6 +70,7 @@ def schedule(
         window=window,
         cluster_m=cluster[0],
         cluster_n=cluster[1],
+        cluster_k=cluster[2] if len(cluster) > 2 else 1,
     )
     chosen = Ordering(
         rasters=(Raster(kind=raster),) * len(tiles),

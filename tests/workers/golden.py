@@ -44,6 +44,10 @@ CASES = {
         _pair(1024, dtype=Dtype.BF16),
         wgmma((256, 128, 64), num_stages=4, input_stages=4, num_warps=8, cluster_m=2),
     ),
+    "wgmma_cluster_k": (
+        _pair(64, Activation.SILU, gated=True),
+        wgmma((64, 88, 64), (64, 128, 64), num_stages=4, input_stages=4, cluster_k=2),
+    ),
     "wgmma_ping_pong": (
         _pair(200, **ALL),
         wgmma((64, 128, 64), (64, 256, 64), num_warps=8, warpgroups=Warpgroups.PING_PONG),

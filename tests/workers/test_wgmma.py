@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import replace
+from itertools import accumulate, pairwise
 
 import pytest
 
 from tests.core.cases import H200
+from tuner.core.engine_wgmma import COLUMNS, FLAG_BYTES, MAX_PRODUCT_COLUMNS, shares, smem_bytes
 from tuner.core.launches import plans_for
 from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.outcome import Candidate, PlanKind
@@ -35,7 +37,7 @@ def tiling(
     input_stages: int,
     split_k: tuple[int, ...] = (),
     window: int = 0,
-    cluster: tuple[int, int] = (1, 1),
+    cluster: tuple[int, ...] = (1, 1),
     warpgroups: Warpgroups = Warpgroups.COOPERATIVE,
     swapped_warps: int = 0,
     epilogue: Epilogue = Epilogue.DIRECT,
@@ -53,6 +55,7 @@ def tiling(
         epilogue=epilogue,
         cluster_m=cluster[0],
         cluster_n=cluster[1],
+        cluster_k=cluster[2] if len(cluster) > 2 else 1,
     )
 
 
@@ -103,6 +106,14 @@ CASES = [
     (GATED, tiling(((128, 224, 64), (128, 448, 64)), 4, 4, cluster=(2, 2), warpgroups=TURNS, epilogue=TMA)),
     (RAGGED, tiling(((128, 176, 64), (128, 128, 64)), 4, 4, (1, 4), epilogue=TMA)),
     (RAGGED, tiling(((128, 128, 64), (64, 112, 64)), 4, 4, (1, 4), window=2, warpgroups=TURNS, epilogue=TMA)),
+    (PAIR, tiling(((16, 224, 128), (16, 256, 64)), 6, 4, cluster=(1, 1, 2))),
+    (PAIR, tiling(((64, 256, 64), (64, 256, 64)), 4, 3, cluster=(1, 1, 4))),
+    (PAIR, tiling(((256, 256, 64), (256, 224, 64)), 3, 3, cluster=(2, 1, 2))),
+    (GATED, tiling(((64, 88, 64), (64, 176, 64)), 4, 4, cluster=(1, 1, 4))),
+    (GATED, tiling(((128, 128, 64), (128, 256, 64)), 3, 3, cluster=(1, 1, 2))),
+    (RAGGED, tiling(((64, 448, 64), (64, 256, 64)), 3, 3, window=2, cluster=(1, 2, 2))),
+    (GATED, tiling(((192, 32, 64), (192, 64, 64)), 4, 4, cluster=(1, 1, 2), swapped_warps=4)),
+    (RAGGED, tiling(((136, 192, 64), (136, 160, 64)), 2, 2, cluster=(1, 1, 4), swapped_warps=12)),
 ]
 
 
@@ -116,6 +127,22 @@ def test_it_compiles_without_spills_or_warnings(workload: Workload, chosen: Tili
         assert resources.warnings == ()
         assert resources.spill_bytes == 0
     assert resources.registers_per_thread <= (168 if chosen.num_threads == 384 else 255)
+
+
+@pytest.mark.parametrize("sharers", [2, 4])
+@pytest.mark.parametrize("swapped_warps", [0, 4, 8])
+def test_the_host_cuts_a_tile_into_shares_as_the_device_does(sharers: int, swapped_warps: int) -> None:
+    tiles = ((40, 88, 64), (48, 176 if swapped_warps else 200, 64))
+    chosen = tiling(tiles, 2, 2, cluster=(1, 1, sharers), swapped_warps=swapped_warps)
+    asserts = [f"static_assert(SharedLayout::kFlags + {FLAG_BYTES} == {smem_bytes(GATED, chosen)});"]
+    for groups in range(sharers, MAX_PRODUCT_COLUMNS // COLUMNS + 1):
+        bounds = [0, *accumulate(columns // COLUMNS for columns in shares(COLUMNS * groups, sharers))]
+        unit = f"share_unit({groups})"
+        asserts += [f"static_assert(groups_before({groups}, {r}, {unit}) == {b});" for r, b in enumerate(bounds)]
+        asserts += [f"static_assert(largest_share({groups}, {unit}) == {max(b - a for a, b in pairwise(bounds))});"]
+        assert bounds[-1] == groups
+        assert all(a < b for a, b in pairwise(bounds))
+    assert parse_log(compile_source("\n".join([render(GATED, chosen), *asserts]), "sm_90a")[1]).spill_bytes == 0
 
 
 def each_cut_once(workload: Workload) -> list[Tiling]:
@@ -149,13 +176,14 @@ def test_a_source_has_an_instruction_for_each_width_and_no_other() -> None:
     "field",
     [
         *("window", "input_stages", "num_stages", "split_k", "weight_hint", "intermediate_hint"),
-        *("cluster_m", "cluster_n", "warpgroups", "swap_ab", "epilogue"),
+        *("cluster_m", "cluster_n", "cluster_k", "warpgroups", "swap_ab", "epilogue"),
     ],
 )
 def test_every_axis_of_the_engine_changes_the_source(field: str) -> None:
     hints = {"weight_hint": CacheHint.NORMAL, "intermediate_hint": CacheHint.NORMAL}
     rings: dict[str, object] = {"window": 5, "input_stages": 5, "num_stages": 8, "split_k": (1, 2)}
-    values = {**rings, **hints, "cluster_m": 2, "cluster_n": 2, "warpgroups": TURNS, "swap_ab": True, "epilogue": TMA}
+    clusters = {"cluster_m": 2, "cluster_n": 2, "cluster_k": 2}
+    values = {**rings, **hints, **clusters, "warpgroups": TURNS, "swap_ab": True, "epilogue": TMA}
     chosen = CASES[2][1]
     changed = Tiling(**{**{f: getattr(chosen, f) for f in chosen.__dataclass_fields__}, field: values[field]})
     assert render(PAIR, changed).splitlines()[6:] != render(PAIR, chosen).splitlines()[6:]

@@ -95,7 +95,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     if not 2 <= tiling.num_stages <= MAX_STAGES:
         return f"{tiling.num_stages} stages: use 2 to {MAX_STAGES}"
     if tiling.cluster_size > 1:
-        return f"clusters of {tiling.cluster_m} x {tiling.cluster_n} CTAs: the mma engine has none, say 1 and 1"
+        return f"clusters of {' x '.join(map(str, tiling.cluster))} CTAs: the mma engine has none, say 1 for each"
     if tiling.warpgroups is not Warpgroups.COOPERATIVE:
         return f"warpgroups {tiling.warpgroups}: all warps of the mma engine share each task, say cooperative"
     if tiling.swap_ab:

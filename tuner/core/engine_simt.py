@@ -80,7 +80,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     if tiling.input_stages or tiling.window:
         return f"{tiling.input_stages} input stages, window {tiling.window}: the simt engine has one ring, say 0 and 0"
     if tiling.cluster_size > 1:
-        return f"clusters of {tiling.cluster_m} x {tiling.cluster_n} CTAs: the simt engine has none, say 1 and 1"
+        return f"clusters of {' x '.join(map(str, tiling.cluster))} CTAs: the simt engine has none, say 1 for each"
     if tiling.warpgroups is not Warpgroups.COOPERATIVE:
         return f"warpgroups {tiling.warpgroups}: all warps of the simt engine share each task, say cooperative"
     if tiling.swap_ab:

@@ -6,9 +6,12 @@ inputs. A warpgroup holds blocks of 64 rows of the first one by all of the secon
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from tuner.core.gpu import Gpu
+from tuner.core.split import SUM_BYTES, num_steps
 from tuner.core.tiles import product_tile
 from tuner.core.tiling import Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.workload import GemmOp, Workload
@@ -38,7 +41,7 @@ WARPS_PER_GROUP, THREADS_PER_GROUP = 4, 128
 PING_PONG_WARPS = 2 * WARPS_PER_GROUP
 MAX_STAGES = 16
 MAX_INPUT_STAGES = 12
-#: CTAs of a cluster along m, along n, and in all.
+#: CTAs of a cluster along m, along n, along k, and in all.
 CLUSTER_EDGES = (1, 2, 4)
 MAX_CLUSTER_SIZE = 4
 #: fp32 sums of one thread, by warpgroups that multiply a task; with more there are too few registers for the rest.
@@ -84,13 +87,42 @@ def stage_bytes(workload: Workload, tiling: Tiling) -> tuple[int, int]:
 
 
 def smem_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Both rings, buffers of what the copy engine stores, the tasks that come next, and the barriers, bytes: the kernel
-    is launched with exactly that."""
+    """Both rings, buffers of what the copy engine stores, the tasks that come next, other CTAs' sums, and the barriers,
+    bytes: the kernel is launched with exactly that."""
     input_bytes, weight_bytes = stage_bytes(workload, tiling)
     num_barrier_pairs = tiling.input_stages + tiling.num_stages + FEED_SLOTS
     rings = tiling.input_stages * input_bytes + tiling.num_stages * weight_bytes
     staging = tiling.num_warps * CHUNK_BUFFERS * CHUNK_BYTES if tiling.epilogue is Epilogue.TMA else 0
-    return rings + staging + FEED_SLOTS * FEED_SLOT_BYTES + num_barrier_pairs * BARRIER_PAIR_BYTES + FLAG_BYTES
+    fixed = FEED_SLOTS * FEED_SLOT_BYTES + num_barrier_pairs * BARRIER_PAIR_BYTES + FLAG_BYTES
+    return rings + staging + fixed + received_bytes(workload, tiling)
+
+
+def shares(num_rows: int, cluster_k: int) -> list[int]:
+    """Rows of operand B, which are a tile's columns, or its rows with swapped operands, that each of the CTAs which
+    share its k adds up and stores: multiples of 32 where each gets some and none more than 8 above its due, else of 8.
+    cluster_sum.cuh cuts a tile the same way."""
+    num_groups = num_rows // COLUMNS
+    cut: list[int] = []
+    for unit in (4, 1):
+        bounds = [(num_groups * rank // cluster_k + unit // 2) // unit * unit for rank in range(cluster_k)]
+        cut = [end - begin for begin, end in pairwise((*bounds, num_groups))]
+        if min(cut) > 0 and max(cut) <= -(-num_groups // cluster_k) + 1:
+            break
+    return [COLUMNS * groups for groups in cut]
+
+
+def received_bytes(workload: Workload, tiling: Tiling) -> int:
+    """Room for the fp32 sums that a CTA gets from the others that share its tile's k, bytes: as the largest share
+    needs."""
+    if tiling.cluster_k == 1:
+        return 0
+    groups, swap_ab, largest = num_groups(tiling), tiling.swap_ab, 0
+    for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
+        held = shared_rows(op, tile, swap_ab=swap_ab)
+        rows = held if held <= BLOCK_ROWS * groups else multiplied(op, tile, groups, swap_ab=swap_ab)[0]
+        share = max(shares(tile.m if swap_ab else tile.n, tiling.cluster_k))
+        largest = max(largest, rows * share * (1 if swap_ab else op.rows_per_column))
+    return (tiling.cluster_k - 1) * largest * SUM_BYTES
 
 
 def registers(workload: Workload, tiling: Tiling) -> int:
@@ -154,7 +186,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         own = tile_problem(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab)
         if problem := own or _slice_problem(op, tile, tiling):
             return problem + (
-                f" (of one CTA of {tiling.cluster_m}x{tiling.cluster_n})" if tiling.cluster_size > 1 else ""
+                f" (of one CTA of {'x'.join(map(str, tiling.cluster))})" if tiling.cluster_size > 1 else ""
             )
     if not 2 <= tiling.num_stages <= MAX_STAGES:
         return f"{tiling.num_stages} stages of weights: use 2 to {MAX_STAGES}"
@@ -167,13 +199,32 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why there are no such clusters."""
-    edges = tiling.cluster_m, tiling.cluster_n
+    edges = tiling.cluster
     if any(edge not in CLUSTER_EDGES for edge in edges) or tiling.cluster_size > MAX_CLUSTER_SIZE:
-        known = ", ".join(map(str, CLUSTER_EDGES))
-        return f"clusters of {edges[0]} x {edges[1]} CTAs: use {known} along m and n, up to {MAX_CLUSTER_SIZE} in all"
+        known, axes = ", ".join(map(str, CLUSTER_EDGES)), "m, n and k" if len(edges) > 2 else "m and n"
+        given = " x ".join(map(str, edges))
+        return f"clusters of {given} CTAs: use {known} along {axes}, up to {MAX_CLUSTER_SIZE} in all"
     for tile in tiling.tiles:
         if tile.m % edges[0] or tile.n % edges[1]:
             return f"tile {tile}: {edges[0]} x {edges[1]} CTAs cannot cut it into equal parts"
+    return _shared_k_problem(workload, tiling) if tiling.cluster_k > 1 else None
+
+
+def _shared_k_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why several CTAs cannot share a tile's k."""
+    sharers = tiling.cluster_k
+    if tiling.warpgroups is Warpgroups.PING_PONG:
+        return f"ping-pong where {sharers} CTAs share a tile's k: say cooperative"
+    if tiling.epilogue is Epilogue.TMA:
+        return f"epilogue tma where {sharers} CTAs share a tile's k, and store a share each: say direct"
+    if tiling.split_k:
+        return f"parts of tiles where {sharers} CTAs share a tile's k: say split_k empty, or cluster_k 1"
+    for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
+        if (steps := num_steps(op, tile)) < sharers:
+            return f"{sharers} CTAs share the k of {op.name}: a tile has {steps} k-steps of {tile.k}, use no more"
+        size, what = (tile.m, "rows") if tiling.swap_ab else (tile.n, "columns")
+        if size < sharers * COLUMNS:
+            return f"tile {tile}: {sharers} CTAs share its k, and each must finish {COLUMNS} of its {what}"
     return None
 
 

@@ -204,12 +204,13 @@ _LATER_TILING: dict[str, Any] = {
     "split_k": (),
     "cluster_m": 1,
     "cluster_n": 1,
+    "cluster_k": 1,
     "resident_ctas": 1,
     "weight_hint": CacheHint.DEFAULT,
     "intermediate_hint": CacheHint.DEFAULT,
 }
 #: Those of them that are counts.
-_LATER_COUNTS = ("input_stages", "window", "cluster_m", "cluster_n", "resident_ctas")
+_LATER_COUNTS = ("input_stages", "window", "cluster_m", "cluster_n", "cluster_k", "resident_ctas")
 _LATER_ORDERING: dict[str, Any] = {
     "sync_width": 1,
     "partition": 0,

@@ -95,6 +95,8 @@ class Tiling:
     #: CTAs of a cluster along m and along n, 1, 2 or 4; together they compute one task's tile. For wgmma.
     cluster_m: int = 1
     cluster_n: int = 1
+    #: CTAs of a cluster that share a tile's k-steps, 1, 2 or 4: each adds up and stores a share of the tile. For wgmma.
+    cluster_k: int = 1
     #: CTAs that are to fit an SM at once, 1 or 2: the compiler makes do with their share of the registers.
     resident_ctas: int = 1
     #: What the L2 is told about weights.
@@ -110,11 +112,16 @@ class Tiling:
     @property
     def cluster_size(self) -> int:
         """CTAs of a cluster; what a plan calls a CTA is a cluster."""
-        return self.cluster_m * self.cluster_n
+        return self.cluster_m * self.cluster_n * self.cluster_k
+
+    @property
+    def cluster(self) -> tuple[int, ...]:
+        """CTAs of a cluster along m and n, and along k where there are more than one."""
+        return (self.cluster_m, self.cluster_n) + ((self.cluster_k,) if self.cluster_k != 1 else ())
 
     @property
     def cta_tiles(self) -> tuple[Tile, ...]:
-        """What one CTA computes of each op's tile."""
+        """What one CTA multiplies of each op's tile, all of its k-steps or every `cluster_k`-th."""
         return tuple(replace(t, m=t.m // self.cluster_m, n=t.n // self.cluster_n) for t in self.tiles)
 
     @property
@@ -131,7 +138,7 @@ class Tiling:
         inputs = f" i{self.input_stages}" if self.input_stages else ""
         window = f" window{self.window}" if self.window else ""
         split = f" split{'+'.join(map(str, self.split_k))}" if self.split_k else ""
-        cluster = f" cluster{self.cluster_m}x{self.cluster_n}" if self.cluster_size > 1 else ""
+        cluster = f" cluster{'x'.join(map(str, self.cluster))}" if self.cluster_size > 1 else ""
         resident = f" resident{self.resident_ctas}" if self.resident_ctas > 1 else ""
         turns = " ping-pong" if self.warpgroups is Warpgroups.PING_PONG else ""
         swapped = " swap-ab" if self.swap_ab else ""

@@ -46,6 +46,7 @@ def distributions(num_ops: int) -> dict[str, BaseDistribution]:
         "epilogue": _choices(Epilogue),
         "cluster_m": IntDistribution(1, 16),
         "cluster_n": IntDistribution(1, 16),
+        "cluster_k": IntDistribution(1, 16),
         "resident_ctas": IntDistribution(1, 32),
         "weight_hint": _choices(CacheHint),
         "intermediate_hint": _choices(CacheHint),
@@ -86,6 +87,7 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
         "epilogue": str(tiling.epilogue),
         "cluster_m": tiling.cluster_m,
         "cluster_n": tiling.cluster_n,
+        "cluster_k": tiling.cluster_k,
         "resident_ctas": tiling.resident_ctas,
         "weight_hint": str(tiling.weight_hint),
         "intermediate_hint": str(tiling.intermediate_hint),
@@ -131,6 +133,7 @@ def from_params(params: dict[str, Any]) -> Schedule:
             epilogue=Epilogue(params["epilogue"]),
             cluster_m=params["cluster_m"],
             cluster_n=params["cluster_n"],
+            cluster_k=params["cluster_k"],
             split_k=parts if max(parts) > 1 else (),
             resident_ctas=params["resident_ctas"],
             weight_hint=CacheHint(params["weight_hint"]),
@@ -166,7 +169,7 @@ def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]
     features += [math.log2(max(1, tiling.input_stages)), (tiling.window or tiling.num_stages) / tiling.num_stages]
     features += [float(tiling.warpgroups is Warpgroups.PING_PONG), float(tiling.swap_ab)]
     features.append(0.5 * (tiling.epilogue is Epilogue.TMA))
-    features += [math.log2(tiling.cluster_m), math.log2(tiling.cluster_n)]
+    features += [math.log2(edge) for edge in (tiling.cluster_m, tiling.cluster_n, tiling.cluster_k)]
     features.append(float(tiling.resident_ctas))
     given = (hint for hint in CacheHint if hint is not CacheHint.DEFAULT)
     features += [0.5 * (asked is hint) for hint in given for asked in (tiling.weight_hint, tiling.intermediate_hint)]

@@ -102,7 +102,9 @@ def _engine(tiling: Tiling) -> str:
         return f"{tiling.engine}, {tiling.num_stages} pipeline stages, {tiling.num_warps} warps{capped}"
     window = f", of which {tiling.window} may be under way" if tiling.window else ""
     stages = f"{tiling.num_stages} stages of weights{window}, {tiling.input_stages} of inputs"
-    cluster = f", clusters of {tiling.cluster_m} x {tiling.cluster_n} CTAs" if tiling.cluster_size > 1 else ""
+    cluster = f", clusters of {' x '.join(map(str, tiling.cluster))} CTAs" if tiling.cluster_size > 1 else ""
+    if tiling.cluster_k > 1:
+        cluster += f", of which {tiling.cluster_k} share the k of a tile"
     turns = ", a task by four of them and the next by the others" if tiling.warpgroups is Warpgroups.PING_PONG else ""
     swapped = ", weights as operand A" if tiling.swap_ab else ""
     stores = ", tiles stored by the copy engine" if tiling.epilogue is Epilogue.TMA else ""

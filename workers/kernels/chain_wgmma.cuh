@@ -6,7 +6,6 @@
 // warpgroups comes after inputs that it brought. dependent_launch.cuh argues the rest.
 #pragma once
 #include "epilogue_tma.cuh"
-#include "epilogue_transposed.cuh"
 #include "fixup.cuh"
 #include "shared_wgmma.cuh"
 
@@ -258,9 +257,9 @@ __device__ __forceinline__ int team_barrier() { return 1 + team_number(); }
 template <int kOp = 0>
 __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSlot& slot, const Shared& shared,
                                              float (&acc)[kMaxWgmmaAccumulators], InputRing::Place& input,
-                                             WeightRing::Place& weight) {
+                                             WeightRing::Place& weight, u32 task_parity) {
   if constexpr (kOp < kNumOps) {
-    if (slot.task.op != kOp) return compute_tile<kOp + 1>(args, slot, shared, acc, input, weight);
+    if (slot.task.op != kOp) return compute_tile<kOp + 1>(args, slot, shared, acc, input, weight, task_parity);
     using Tile = WgmmaTile<kOp>;
     if constexpr (kNumTeams > 1) mbarrier_wait(shared_address(&shared.flags->turn), team_number() ^ 1);
     if constexpr (kTrace) {
@@ -284,7 +283,9 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
       if (!add_parts<kOp, kThreads, Tile::kNumSums, kNumMathGroups == 1 ? 32 : kFewLoads>(
               args.base, slot.task, shared.flags->epoch, team_thread(), acc, team_barrier() + kNumTeams)) return false;
     }
-    if constexpr (kSwapAb) {
+    if constexpr (kClusterK > 1) {
+      sum_and_store<kOp>(acc, shared.sums, task_parity, args.base.ops[kOp], slot.task);
+    } else if constexpr (kSwapAb) {
       store_transposed_tile<kOp>(acc, args.base.ops[kOp], slot.task);
     } else {
       store_or_copy_tile<kOp>(acc, args.base.ops[kOp], slot.task, args.output_map(kOp), shared.staging);
@@ -312,7 +313,7 @@ __device__ inline void compute(const WgmmaArgs& args, const Shared& shared) {
         continue;
       }
     }
-    const bool is_stored = compute_tile(args, slot, shared, acc, input, weight);
+    const bool is_stored = compute_tile(args, slot, shared, acc, input, weight, feed.slot() % 2);
     barrier_sync<kTeamThreads>(team_barrier());
     if (team_thread() == 0) {
       if (is_stored) post(args.base, slot.task);
@@ -346,6 +347,7 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
     shared.inputs.init(kTeamWarps);
     shared.weights.init(kTeamWarps);
     shared.feed.init(feed_readers(args.base));
+    if constexpr (kClusterK > 1) shared.sums.init();
     fence_mbarrier_init();
     trace_begin(args.base);
   }

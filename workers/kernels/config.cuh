@@ -32,8 +32,9 @@ constexpr int kNumOps = 2;
 // CTAs that are to fit an SM: their registers are capped for it.
 [[maybe_unused]] constexpr int kResidentCtas = 1;
 [[maybe_unused]] constexpr CacheHint kWeightHint = kEvictFirst;
-constexpr int kClusterM = 1, kClusterN = 1;  // CTAs of a cluster: their tiles, side by side, are one task's
-#define TUNER_CLUSTER_DIMS                   // of the kernel: none
+// CTAs of a cluster along m, n and k: together they compute one task's tile.
+constexpr int kClusterM = 1, kClusterN = 1, kClusterK = 1;
+#define TUNER_CLUSTER_DIMS      // of the kernel: none
 constexpr bool kTrace = false;  // whether tasks are stamped, as in trace.cuh
 constexpr OpConfig kOps[kNumOps] = {
     {64, 32, 64, 4, 2, 16, kSilu, true, true, false, true, 1, kNoHint, kEvictLast},
@@ -49,4 +50,4 @@ __device__ constexpr int most_of_ops(int (*need)(const OpConfig&)) {
 }
 
 constexpr int kNumThreads = 32 * kNumWarps;
-constexpr int kClusterSize = kClusterM * kClusterN;
+constexpr int kClusterSize = kClusterM * kClusterN * kClusterK;

@@ -91,14 +91,16 @@ struct WarpColumns {
   }
 };
 
-// n is a multiple of 8, so 8 columns are inside or outside as a whole.
-template <int kOp>
+// Of the tile's groups of rows those from kFirst up to kEnd. n is a multiple of 8, so 8 columns are inside or outside as a
+// whole.
+template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_m / 8>
 __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
                                                       const Task& task) {
   using Tile = WgmmaTile<kOp>;
   using Columns = WarpColumns<kOp>;
   constexpr OpConfig kConfig = kOps[kOp];
-  constexpr int kNumFragments = kConfig.tile_m / 8 * Columns::kFragments;
+  constexpr int kBegin = kFirst * Columns::kFragments, kNumFragments = (kEnd - kFirst) * Columns::kFragments;
+  constexpr int kInFours = kBegin + kNumFragments / 4 * 4;
   const int thread = team_thread(), group = thread / 128, lane = thread % 32, q = lane % 4;
   const int tile_row0 = task.tile_m * kConfig.tile_m;
 #pragma unroll
@@ -108,7 +110,7 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
     const Columns columns(op, task.tile_n * kConfig.tile_n + (kConfig.gated ? weight_row / 2 : weight_row), lane);
     const float* sums = acc + block * Tile::kBlockSums;
 #pragma unroll
-    for (int first = 0; first < kNumFragments / 4 * 4; first += 4) {
+    for (int first = kBegin; first < kInFours; first += 4) {
       u32 words[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) words[i] = columns.finish(sums, op, tile_row0, first + i, lane);
@@ -120,7 +122,7 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
                                           make_uint4(words[0], words[1], words[2], words[3]));
     }
 #pragma unroll
-    for (int fragment = kNumFragments / 4 * 4; fragment < kNumFragments; ++fragment) {
+    for (int fragment = kInFours; fragment < kBegin + kNumFragments; ++fragment) {
       const u32 two = columns.finish(sums, op, tile_row0, fragment, lane);
       const long long row = columns.row(tile_row0, fragment) + lane / 4;
       const int column = columns.column(fragment);

@@ -60,12 +60,12 @@ __device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, c
   return pack_two<kBf16>(out[0], out[1]);
 }
 
-// From the tile's kFirst-th group on, a multiple of four.
-template <int kOp, int kFirst = 0>
+// Of the tile's groups of columns those from kFirst up to kEnd.
+template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_n / 8>
 __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
                                                  const Task& task) {
   using Tile = WgmmaTile<kOp>;
-  constexpr int kGroups = kOps[kOp].tile_n / 8;
+  constexpr int kInFours = kFirst + (kEnd - kFirst) / 4 * 4;
   const int thread = team_thread(), group = thread / 128, lane = thread % 32, q = lane % 4;
   const int column0 = task.tile_n * kOps[kOp].tile_n;
 #pragma unroll
@@ -77,7 +77,7 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
       const TileRow row = tile_row<kOp>(op, task, warp_row + lane / 4 + half * 8);
       const float* sums = acc + block * Tile::kBlockSums + half * 2;
 #pragma unroll
-      for (int j = kFirst; j < kGroups / 4 * 4; j += 4) {
+      for (int j = kFirst; j < kInFours; j += 4) {
         u32 words[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i)
@@ -89,7 +89,7 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
                                               make_uint4(words[0], words[1], words[2], words[3]));
       }
 #pragma unroll
-      for (int j = kGroups / 4 * 4; j < kGroups; ++j) {
+      for (int j = kInFours; j < kEnd; ++j) {
         const int column = column0 + j * 8 + q * 2;
         const u32 two = finish_two<kOp>(sums + j * 4, op, row, column);
         if (row.is_inside && column < op.n)

@@ -34,13 +34,16 @@ __device__ __forceinline__ Task load_task(const int* words) {
 }
 
 // Clusters. What a plan calls a CTA is a cluster: all of its CTAs walk the same tasks, each computes its own tile of a
-// task's, and each posts for it. So the device counts kClusterSize posts where a plan counts one.
+// task's, and each posts for it. So the device counts kClusterSize posts where a plan counts one. Ranks run along n, then
+// along m, then along k: CTAs that differ in their rank along k alone have the same tile, of which each takes every
+// kClusterK-th k-step; cluster_sum.cuh adds their sums up.
 __device__ __forceinline__ int cluster_number() { return static_cast<int>(blockIdx.x) / kClusterSize; }
 __device__ __forceinline__ int rank_in_cluster() { return static_cast<int>(blockIdx.x) % kClusterSize; }
+__device__ __forceinline__ int rank_along_k() { return rank_in_cluster() / (kClusterM * kClusterN); }
 
 // A plan's task as the CTA of that rank sees it: tile row, tile column and slot count the CTAs' tiles.
 __device__ __forceinline__ Task task_of_rank(Task task, int rank) {
-  task.tile_m = task.tile_m * kClusterM + rank / kClusterN;
+  task.tile_m = task.tile_m * kClusterM + rank / kClusterN % kClusterM;
   task.tile_n = task.tile_n * kClusterN + rank % kClusterN;
   task.slot = task.slot * kClusterSize + rank;
   return task;
@@ -48,7 +51,8 @@ __device__ __forceinline__ Task task_of_rank(Task task, int rank) {
 
 struct alignas(16) Wait {
   int signal_begin, signal_end, threshold, posts_per_launch;
-  int before_step;  // of the task, counted from its first one: waited for before that step's inputs are requested
+  int before_step;  // of the task, counted from its first one: waited for before that step's inputs are requested; where
+                    // the CTA has not this step of its tile, before those of its next one (own_step)
   int zero[3];
 };
 static_assert(sizeof(Wait) == 32, "a wait is 8 words");
@@ -120,5 +124,15 @@ __device__ __forceinline__ Steps steps_of(const PlanHeader& plan, const OpArgs& 
       return {all * part / kParts, 1, all * (part + 1) / kParts - all * part / kParts};
     }
   }
+  if constexpr (kClusterK > 1) {
+    const int rank = rank_along_k();
+    return {rank, kClusterK, (all - rank + kClusterK - 1) / kClusterK};
+  }
   return {0, 1, all};
+}
+
+// The first k-step of this CTA, counted in its own, that is the tile's `step`-th or comes later.
+__device__ __forceinline__ int own_step(int step) {
+  if constexpr (kClusterK == 1) return step;
+  return (step - rank_along_k() + kClusterK - 1) / kClusterK;
 }

@@ -145,6 +145,22 @@ __device__ __forceinline__ void store_in_cluster(u32 address, u32 value) {
   asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
+// 16 bytes to another CTA's shared memory, without waiting: its barrier there gets their number when they are there.
+__device__ __forceinline__ void store_async(u32 address, const float* four, u32 barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(address),
+               "f"(four[0]), "f"(four[1]), "f"(four[2]), "f"(four[3]), "r"(barrier)
+               : "memory");
+}
+
+__device__ __forceinline__ float4 load_shared_four(u32 address) {
+  float4 four;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+               : "r"(address)
+               : "memory");
+  return four;
+}
+
 // CTA scope: orders this thread's accesses before it no further than the plain form does.
 __device__ __forceinline__ void mbarrier_arrive_in_cluster(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");

@@ -3,7 +3,7 @@
 // What a CTA needs of its first task travels in the parameter: its words would come from DRAM, one dependent load after the
 // other, before the first byte could be requested.
 #pragma once
-#include "mainloop_wgmma.cuh"
+#include "cluster_sum.cuh"
 
 struct FirstTask {
   int tile_m, tile_n;
@@ -46,16 +46,18 @@ struct Flags {
   u64 ready;    // an mbarrier: a phase for each task that waits, over when its first waits are
   u32 num_ready;  // tasks whose first waits are over, of those that wait; for a CTA that the cluster's leader feeds
   u64 turn;       // an mbarrier, of two teams: a phase for each task, over when all its products are issued
+  u64 sums_full, sums_free;  // mbarriers, of CTAs that share a tile's k: cluster_sum.cuh
 };
 
-// Shared memory: inputs and weights, operand A's ring first, what the copy engine stores, feed slots, the barriers of the
-// rings and of these, flags.
+// Shared memory: inputs and weights, operand A's ring first, what the copy engine stores, feed slots, other CTAs' sums, the
+// barriers of the rings and of the feed, flags.
 struct SharedLayout {
   static constexpr int kInputs = kSwapAb ? WeightRing::kDataBytes : 0;
   static constexpr int kWeights = kSwapAb ? 0 : InputRing::kDataBytes;
   static constexpr int kStaging = InputRing::kDataBytes + WeightRing::kDataBytes;
   static constexpr int kFeed = kStaging + kStagingBytes;
-  static constexpr int kBarriers = kFeed + FeedRing::kDataBytes;
+  static constexpr int kSums = kFeed + FeedRing::kDataBytes;
+  static constexpr int kBarriers = kSums + cluster_sum_bytes();
   static constexpr int kFlags = kBarriers + InputRing::kBarrierBytes + WeightRing::kBarrierBytes + FeedRing::kBarrierBytes;
 };
 static_assert(kInputStageBytes % 1024 == 0 && kWeightStageBytes % 1024 == 0, "swizzled stages, and what lies behind them, start at 1,024 bytes");
@@ -67,6 +69,7 @@ struct Shared {
   u32 staging;
   unsigned char* feed_memory;
   Flags* flags;
+  ClusterSum sums;
 
   __device__ explicit Shared(unsigned char* memory) {
     const u32 base = shared_address(memory);
@@ -77,6 +80,7 @@ struct Shared {
     staging = base + SharedLayout::kStaging;
     feed_memory = memory + SharedLayout::kFeed;
     flags = reinterpret_cast<Flags*>(memory + SharedLayout::kFlags);
+    sums = {base + SharedLayout::kSums, shared_address(&flags->sums_full), shared_address(&flags->sums_free)};
   }
 };
 

@@ -9,7 +9,10 @@
 //
 // Steps. A wait stands before a k-step of its task, mostly the first. It is over before that step's inputs are requested;
 // waits are in the order of their steps, so who walks both needs to know the next one only. A task has its CTA from its
-// first wait to its last and posts after all of them, so for liveness they count as if all stood before it.
+// first wait to its last and posts after all of them, so for liveness they count as if all stood before it. Where CTAs of
+// a cluster share a tile's k, each walks its own steps, and a wait stands before the first of them that may read what it
+// is for: it comes for what this CTA reads, and no later than the end of its steps. The tile is posted once the sums of
+// all of them have met, hence after all of the task's waits.
 //
 // Epochs. Signals are never reset: in launch number e (from 0) a signal starts at e * posts_per_launch, so a wait is
 // over when signal - e * posts_per_launch >= threshold, in wrapping 32-bit arithmetic.
@@ -96,7 +99,7 @@ __device__ inline void look_ahead(const LaunchArgs& args, const Wait* waits, int
   if (mine < wait_end) {
     const Wait wait = waits[mine];
     const u32 target = posts_wanted(wait, epoch);
-    step = wait.before_step;
+    step = own_step(wait.before_step);
     is_over = wait.signal_end - wait.signal_begin <= kFewSignals;
     const int end = is_over ? wait.signal_end : wait.signal_begin;
 #pragma unroll 4
@@ -108,7 +111,7 @@ __device__ inline void look_ahead(const LaunchArgs& args, const Wait* waits, int
   if (num_over < 32) {
     pending.step = __shfl_sync(0xFFFFFFFFu, step, num_over);
   } else {
-    pending.step = pending.next < wait_end ? waits[pending.next].before_step : kNoStep;
+    pending.step = pending.next < wait_end ? own_step(waits[pending.next].before_step) : kNoStep;
   }
 }
 
