@@ -1,25 +1,20 @@
-"""The roles of a CTA whose math warpgroups take turns: every interleaving of what they wait for and arrive at.
-
-Barriers tell phases apart by parity alone, as on the device: a wait for phase k is over when the last phase that ended
-has k's parity. So who may be two phases away from a barrier passes too early, or never.
-"""
+"""The roles of a CTA whose math warpgroups take turns: every interleaving of what they wait for and arrive at."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+
+from tests.core.roles import ARRIVE, WAIT, Action, first_problem
 
 #: Fewer than the device's, and still a multiple of the teams.
 TEAMS, WARPS, FEED_SLOTS = 2, 2, 2
 #: By name of a barrier: the arrivals that end a phase, where it is not one.
 ARRIVALS = {"empty": WARPS, "turn": WARPS, "free": 2 + WARPS, "met": WARPS}
-WAIT, ARRIVE = "wait", "arrive"
+#: A post is an arrival at it.
 POSTED = ("posted", 0)
-#: What is done, a barrier's name and number, and the phase that is waited for. A post is an arrival at `POSTED`.
-Action = tuple[str, tuple[str, int], int]
 
 
 def feeder(tasks: tuple[int, ...], slots: int) -> Iterator[Action]:
@@ -84,40 +79,13 @@ def problem(tasks: tuple[int, ...], fault: str = "", slots: int = 2) -> str | No
     """What goes wrong in some interleaving; `tasks` are stages of each task, `slots` those of a ring."""
     roles = [list(feeder(tasks, slots)), list(inputs_warp(tasks))]
     roles += [list(math_warp(tasks, slots, team, warp, fault)) for team in range(TEAMS) for warp in range(WARPS)]
-    #: [role][actions done] how often each barrier has been arrived at, and how many tasks are posted.
-    counts = [
-        [Counter(barrier for what, barrier, _ in role[:done] if what != WAIT) for done in range(len(role) + 1)]
-        for role in roles
-    ]
 
-    def count(state: tuple[int, ...], barrier: tuple[str, int]) -> int:
-        return sum(of_role[done][barrier] for of_role, done in zip(counts, state, strict=True))
+    def turns_too_early(action: Action, count: Callable[[tuple[str, int]], int]) -> str | None:
+        if action[1:] == (POSTED, len(tasks)) and (num_posted := count(POSTED)) < len(tasks):
+            return f"turns to the other list when {num_posted} of {len(tasks)} tasks are posted"
+        return None
 
-    stack = [(0,) * len(roles)]
-    seen = set(stack)
-    while stack:
-        state = stack.pop()
-        goes_on = False
-        for index, role in enumerate(roles):
-            if state[index] == len(role):
-                continue
-            what, barrier, phase = role[state[index]]
-            if what == WAIT:
-                ended = count(state, barrier) // ARRIVALS.get(barrier[0], 1)
-                if (ended - 1 - phase) % 2:
-                    continue
-                if ended <= phase:
-                    return f"{barrier[0]}: passes in phase {ended}, waiting for the end of phase {phase}"
-            if barrier == POSTED and phase == len(tasks) and (num_posted := count(state, POSTED)) < len(tasks):
-                return f"turns to the other list when {num_posted} of {len(tasks)} tasks are posted"
-            goes_on = True
-            then = (*state[:index], state[index] + 1, *state[index + 1 :])
-            if then not in seen:
-                seen.add(then)
-                stack.append(then)
-        if not goes_on and any(done < len(role) for role, done in zip(roles, state, strict=True)):
-            return "nobody can go on"
-    return None
+    return first_problem(roles, ARRIVALS, turns_too_early)
 
 
 @pytest.mark.parametrize("tasks", [(1, 3, 1), (2, 1, 1), (1, 1, 1, 1)], ids=str)

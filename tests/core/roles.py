@@ -1,0 +1,55 @@
+"""Every interleaving of roles that wait at barriers and arrive at them.
+
+Barriers tell phases apart by parity alone, as on the device: a wait for phase k is over when the last phase that ended
+has k's parity. So who may be two phases away from a barrier passes too early, or never.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+WAIT, ARRIVE = "wait", "arrive"
+#: What is done, the name and number of what it is done to, and the phase that is waited for.
+Action = tuple[str, tuple[str, int], int]
+#: What is wrong with doing that now, given how often each thing has been done to.
+Rule = Callable[[Action, Callable[[tuple[str, int]], int]], str | None]
+
+
+def first_problem(roles: Sequence[Sequence[Action]], arrivals: Mapping[str, int], rule: Rule) -> str | None:
+    """What goes wrong in some interleaving, if anything does; `arrivals` end a phase of the barriers of a name, where
+    it is not one."""
+    #: [role][actions done] how often it has done something to each but wait.
+    counts = [
+        [Counter(thing for what, thing, _ in role[:done] if what != WAIT) for done in range(len(role) + 1)]
+        for role in roles
+    ]
+    stack = [(0,) * len(roles)]
+    seen = set(stack)
+    while stack:
+        state = stack.pop()
+
+        def count(thing: tuple[str, int], state: tuple[int, ...] = state) -> int:
+            return sum(of_role[done][thing] for of_role, done in zip(counts, state, strict=True))
+
+        goes_on = False
+        for index, role in enumerate(roles):
+            if state[index] == len(role):
+                continue
+            what, thing, phase = action = role[state[index]]
+            if what == WAIT:
+                ended = count(thing) // arrivals.get(thing[0], 1)
+                if (ended - 1 - phase) % 2:
+                    continue
+                if ended <= phase:
+                    return f"{thing[0]}: passes in phase {ended}, waiting for the end of phase {phase}"
+            if found := rule(action, count):
+                return found
+            goes_on = True
+            then = (*state[:index], state[index] + 1, *state[index + 1 :])
+            if then not in seen:
+                seen.add(then)
+                stack.append(then)
+        if not goes_on and any(done < len(role) for role, done in zip(roles, state, strict=True)):
+            return "nobody can go on"
+    return None
