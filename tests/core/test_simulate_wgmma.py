@@ -10,6 +10,7 @@ import pytest
 
 from tests.core.cases import H200, ordering, tiling, wgmma
 from tuner.core.bounds import reference_us, tensor_us
+from tuner.core.costs import HOP_BYTES_PER_US, costs_of, exchange_us
 from tuner.core.legality import estimated_resources
 from tuner.core.order import make_plan
 from tuner.core.rates import CATALOGUE_RATES
@@ -51,6 +52,27 @@ def test_a_window_of_one_stage_keeps_the_memory_waiting() -> None:
     wide = timeline_of(LLAMA, replace(tiles, window=6), **ONE_EACH)
     assert narrow.makespan_us > 1.1 * wide.makespan_us
     assert narrow.dram_bytes == wide.dram_bytes
+
+
+def test_ctas_that_share_k_halve_the_steps_and_exchange_sums() -> None:
+    """As many SMs on as many bytes: half the steps each of tiles twice as wide, which read the inputs half as often."""
+    pair = ffn_pair(m=128, d_in=4096, d_hidden=8192, d_out=4096)
+    alone, sharing = (wgmma((128, n, 64), num_warps=8, cluster_k=k, num_stages=3) for n, k in ((64, 1), (128, 2)))
+    graphs = [tile_graph(pair, one) for one in (alone, sharing)]
+    rates = CATALOGUE_RATES
+    whole, shared = (costs_of(graph, H200, rates)[0] for graph in graphs)
+    turns = [one.parts[-1].busy_us / one.parts[-1].step_us for one in (whole, shared)]
+    assert turns == pytest.approx([64, 32])
+    store_us = rates.wgmma.task_us + rates.wgmma.store_us_per_kib * 128 * 128 * 2 / 1024 / 2
+    exchange = exchange_us(2, 128 * 128 * 4, H200)
+    assert shared.store_us == pytest.approx(store_us + exchange)
+    assert exchange > 128 * 128 * 4 / 2 / HOP_BYTES_PER_US
+    assert exchange_us(1, 128 * 128 * 4, H200) == 0
+    timelines = [timeline_of(pair, one) for one in (alone, sharing)]
+    assert timelines[0].dram_bytes == timelines[1].dram_bytes
+    assert timelines[1].link_bytes < 0.8 * timelines[0].link_bytes
+    unshared = timeline_of(pair, replace(sharing, cluster_k=1), reserved_sms=66)
+    assert timelines[1].makespan_us < 0.8 * unshared.makespan_us
 
 
 def test_a_ring_of_two_stages_has_one_under_way_whichever_operand_it_holds() -> None:

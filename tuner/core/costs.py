@@ -19,6 +19,9 @@ from tuner.core.workload import ROW_SCALE_BYTES, GemmOp, Workload
 #: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
 SMEM_BYTES_PER_CLOCK = 128
 L2_BYTES_PER_CLOCK = 64
+#: From one SM of a cluster to another: the latency, and the bytes of each SM while all send. Source: Luo et al.,
+#: "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024: 180 clocks; 3.3 TB/s of an H100 of 132 SMs.
+HOP_CLOCKS, HOP_BYTES_PER_US = 180, 25_000
 #: fp32 products of an SM per clock (source: the same), and the share of them that dot products attain: a guess.
 FP32_LANES, FP32_SHARE = 128, 0.65
 
@@ -67,7 +70,7 @@ class OpCosts:
     once_row_bytes: int
     #: Bytes of an element of the output.
     element_bytes: int
-    #: Rounding and store of a tile, and all that a task costs beside its loops.
+    #: Rounding and store of a tile, the sum over CTAs that share its k, and all that a task costs beside its loops.
     store_us: float
     #: Of the shorter of multiplying and loading from the DRAM, what does not hide behind the other; 0 where no other
     #: tile reads the same weights.
@@ -189,7 +192,9 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
         once_bytes=op.residual * size,
         once_row_bytes=op.row_scale * ROW_SCALE_BYTES,
         element_bytes=size,
-        store_us=engine.task_us + engine.store_us_per_kib * min(own.m, op.m) * own.n * size / 1024,
+        store_us=engine.task_us
+        + engine.store_us_per_kib * min(own.m, op.m) * own.n * size / 1024 / graph.tiling.cluster_k
+        + exchange_us(graph.tiling.cluster_k, slot_bytes, gpu),
         exposed_share=engine.exposed_share if len(rows) > 1 else 0.0,
         slot_us=engine.sum_us_per_kib * slot_bytes / 1024,
         slot_bytes=slot_bytes * graph.tiling.cluster_size,
@@ -209,7 +214,9 @@ def _part_costs(
     """Costs of `depth` k-steps on the slices `part` of [tile row] rows of panels, and of the weights' panels."""
     op, tile, size = graph.workload.ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
     tile = product_tile(op, tile)
-    ahead = min(depth, graph.tiling.stages_ahead)
+    sharers = graph.tiling.cluster_k
+    own_depth = -(-depth // sharers)  # of the CTA with the most
+    ahead = min(own_depth, graph.tiling.stages_ahead)
     a_panels = [[(panel, n * size) for cells in row for panel, n in cells[part]] for row in reads]
     w_panels = [[(panel, n * size) for panel, n in cells[part]] for cells in weights]
     step_us = _step_us(graph, op_index, gpu, rates)
@@ -220,15 +227,24 @@ def _part_costs(
         a_bytes=[sum(num_bytes for _, num_bytes in row) for row in a_panels],
         w_panels=w_panels,
         w_bytes=[sum(num_bytes for _, num_bytes in row) for row in w_panels],
-        busy_us=depth * step_us,
+        busy_us=own_depth * step_us,
         step_us=step_us,
-        turns=max(0, depth - ahead) / _stages_under_way(tiling),
+        turns=max(0, own_depth - ahead) / _stages_under_way(tiling),
         turn_us=turn_us,
-        inputs_us=_input_turns(tiling, depth) * (rates.l2_latency_us + turn_us),
-        ahead_bytes=ahead * tile.n * tile.k * size,
-        stage_bytes=tile.n * tile.k * size,
+        inputs_us=_input_turns(tiling, own_depth) * (rates.l2_latency_us + turn_us),
+        ahead_bytes=min(depth, ahead * sharers) * tile.n * tile.k * size,
+        stage_bytes=sharers * tile.n * tile.k * size,
         dram_stretch=1 + rates.dram_row_bytes / (tile.k * size),
     )
+
+
+def exchange_us(sharers: int, tile_bytes: int, gpu: Gpu) -> float:
+    """Time in which so many CTAs that share a tile's k bring its sums together, `tile_bytes` of each: each sends what
+    the others add up."""
+    if sharers == 1:
+        return 0.0
+    sent_bytes = tile_bytes * (sharers - 1) / sharers
+    return HOP_CLOCKS / gpu.clock_mhz + sent_bytes / HOP_BYTES_PER_US
 
 
 def multiplied_by(tiling: Tiling, op: GemmOp, tile: Tile) -> tuple[int, int]:
