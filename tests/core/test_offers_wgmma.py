@@ -73,8 +73,8 @@ def test_cuts_that_leave_a_quarter_of_the_sms_idle_are_not_offered_where_others_
     for workload in (LLAMA, LLAMA_70B, GPT3_SLICE):
         for tiling in WgmmaOffers(workload, H200).tilings():
             for index, (op, tile) in enumerate(zip(workload.ops, tiling.tiles, strict=True)):
-                tasks = num_tiles(op, tile) * tiling.num_parts(index)
-                assert tasks / (-(-tasks // H200.num_sms) * H200.num_sms) > 0.75
+                tasks, lanes = num_tiles(op, tile) * tiling.num_parts(index), H200.num_clusters(tiling.cluster_size)
+                assert tasks / (-(-tasks // lanes) * lanes) > 0.75
 
 
 def first_guess(m: int) -> Tiling:
@@ -112,7 +112,7 @@ def test_guesses_are_offered_and_their_rings_take_all_the_memory(workload: Workl
     offers = WgmmaOffers(workload, H200)
     guesses = offers.guesses()
     assert set(guesses) <= set(offers.tilings())
-    cuts = {(tuple((t.m, t.n) for t in one.tiles), one.split_k, one.swap_ab) for one in guesses}
+    cuts = {(tuple((t.m, t.n) for t in one.tiles), one.split_k, one.swap_ab, one.cluster_k) for one in guesses}
     assert len(cuts) == len(guesses) > 0
     for tiling in guesses:
         deeper = replace(tiling, num_stages=tiling.num_stages + 1)
@@ -144,6 +144,21 @@ def test_the_copy_engine_stores_high_tiles_and_others_nearby() -> None:
         [stored_first] = {one for one in offers.near(first) if one.epilogue is Epilogue.TMA}
         assert replace(stored_first, epilogue=Epilogue.DIRECT, num_stages=first.num_stages) == first
         assert tiling_problem(workload, H200, stored_first) is None
+
+
+def test_two_ctas_share_k_where_it_may_pay_and_four_nearby() -> None:
+    shard = ffn_pair(m=256, d_in=8192, d_hidden=3584, d_out=8192, gated=True)
+    for workload in (LLAMA, shard):
+        offers = WgmmaOffers(workload, H200)
+        sharing = [one for one in offers.tilings() if one.cluster_k > 1]
+        assert {(one.cluster_k, one.cluster_m, one.split_k) for one in sharing} == {(2, 1, ())}
+        assert 0 < len(sharing) < len(list(offers.tilings())) / 2
+        near = set(offers.near(sharing[0]))
+        assert {1, 2, 4} <= {one.cluster_k for one in near if tiling_problem(workload, H200, one) is None}
+        alone = next(one for one in offers.tilings() if one.cluster_k == 1 and not one.split_k)
+        assert {1, 2, 4} <= {one.cluster_k for one in offers.near(alone) if one.tiles == alone.tiles}
+    assert [one.cluster_k for one in WgmmaOffers(shard, H200).guesses()].count(2) == 1
+    assert all(one.cluster_k == 1 for one in WgmmaOffers(LLAMA, H200).guesses())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from itertools import product
 from math import ceil
 from typing import Any
 
-from tuner.core.costs import L2_BYTES_PER_CLOCK
+from tuner.core.costs import L2_BYTES_PER_CLOCK, exchange_us
 from tuner.core.engine_wgmma import (
     COLUMNS,
     MAX_PRODUCT_COLUMNS,
@@ -39,8 +39,9 @@ STAGE_BYTES = (12_288, 33_792)
 #: Share of the best cut's rate that another one must have; fewer than `MIN_CUTS` are not offered ...
 MIN_RATE = 0.85
 MIN_CUTS = 6
-#: ... nor more than this for all ops together, so that a job's tilings are a few thousand.
+#: ... nor more than this for all ops together, so that a job's tilings are a few thousand; fewer where CTAs share k.
 MAX_COMBINATIONS = 196
+MAX_SHARING_COMBINATIONS = 36
 #: Per task, and more where it is a part: words, barriers, epilogue; arrival. Where another op reads the tile it also
 #: waits for the last part's sum.
 TASK_US = 0.3
@@ -52,6 +53,10 @@ FEW_COLUMNS = 32
 GOOD_STAGE_BYTES = 24_576
 #: Of an op's cuts, one in so many has a split tail, where there are such cuts.
 TAIL_SHARE = 3
+
+
+#: What a height says of a tiling beside the rows of its tiles.
+SHAPE = ("num_warps", "cluster_m", "cluster_k", "warpgroups", "swap_ab")
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,13 @@ class Height:
     warpgroups: Warpgroups = Warpgroups.COOPERATIVE
     #: Whether it is the columns that the warpgroups share.
     swap_ab: bool = False
+    #: CTAs that share a tile's k.
+    cluster_k: int = 1
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs that compute a tile."""
+        return self.cluster_m * self.cluster_k
 
     @property
     def groups(self) -> int:
@@ -80,7 +92,7 @@ class Height:
     @property
     def shape(self) -> dict[str, Any]:
         """The same as fields of a tiling, but for the rows."""
-        return {name: getattr(self, name) for name in ("num_warps", "cluster_m", "warpgroups", "swap_ab")}
+        return {name: getattr(self, name) for name in SHAPE}
 
     def of_cta(self, tile: Tile) -> Tile:
         """What one CTA computes of the tile."""
@@ -119,7 +131,7 @@ class WgmmaCuts:
 
     def in_two_waves(self, height: Height) -> tuple[Cut, ...]:
         """A wide cut of each op in two tasks per SM; nothing where some op has none that is fast."""
-        lanes = self._gpu.num_clusters(height.cluster_m)
+        lanes = self._gpu.num_clusters(height.cluster_size)
         chosen: list[Cut] = []
         for op in self._workload.ops:
             cuts = [c for c in self.all_cuts(op, height) if lanes < num_tiles(op, c.tile) * c.parts <= 2 * lanes]
@@ -133,19 +145,19 @@ class WgmmaCuts:
 
     def _one_by_one(self, height: Height) -> list[tuple[Cut, ...]]:
         """Of ops that follow each other: each as if it had all SMs."""
-        most = max(2, int(MAX_COMBINATIONS ** (1 / len(self._workload.ops)) + 1e-9))
-        return sorted(product(*(self._best_cuts(op, height, most) for op in self._workload.ops)), key=_by_rate)
+        most = max(2, int(_most_combinations(height) ** (1 / len(self._workload.ops)) + 1e-9))
+        return sorted(product(*(self._best_cuts(op, height, most) for op in self._workload.ops)), key=by_rate)
 
     def _side_by_side(self, height: Height) -> list[tuple[Cut, ...]]:
         """Of ops that share the SMs: the tasks of all of them are to fill whole waves."""
-        lanes = self._gpu.num_clusters(height.cluster_m)
+        lanes = self._gpu.num_clusters(height.cluster_size)
         timed = [
             (_makespan_us(cuts, lanes), cuts)
             for cuts in product(*(self.all_cuts(op, height) for op in self._workload.ops))
             if not any(cut.has_tail for cut in cuts)
         ]
         timed.sort(key=lambda one: one[0])
-        return [cuts for time_us, cuts in timed if time_us <= timed[0][0] / MIN_RATE][:MAX_COMBINATIONS]
+        return [cuts for time_us, cuts in timed if time_us <= timed[0][0] / MIN_RATE][: _most_combinations(height)]
 
     def _best_cuts(self, op: GemmOp, height: Height, most: int) -> list[Cut]:
         """At most so many that fill the SMs, the best first; where few do, the best ones. Some have split tails."""
@@ -165,10 +177,9 @@ class WgmmaCuts:
             for n in range(min(NARROWEST, widest), widest + 1, COLUMNS)
             for tile in tiles_of(op, height.m, n)
             if tile_problem(op, height.of_cta(tile), height.groups, swap_ab=height.swap_ab) is None
+            and _can_share(op, tile, height)
         ]
-        cuts = [
-            self._cut(op, tile, parts, height) for tile in tiles for parts in self.parts(op, tile, height.cluster_m)
-        ]
+        cuts = [self._cut(op, tile, parts, height) for tile in tiles for parts in self.parts(op, tile, height)]
         return sorted(
             cuts, key=lambda cut: (-round(cut.rate, 3), abs(weight_stage_bytes(op, cut.tile) - GOOD_STAGE_BYTES))
         )
@@ -176,30 +187,36 @@ class WgmmaCuts:
     def _cut(self, op: GemmOp, tile: Tile, parts: int, height: Height) -> Cut:
         """How long the busiest SM takes for its tasks, by bytes and by products, against the roofline of the op."""
         gpu, num_rows, all_steps = self._gpu, ceil(op.m / tile.m), num_steps(op, tile)
-        num_lanes = gpu.num_clusters(height.cluster_m)
+        num_lanes = gpu.num_clusters(height.cluster_size)
         num_whole, num_parted = waves(num_tiles(op, tile), parts, num_lanes)
-        crowding = tile.n * tile.k * num_lanes / (num_rows * op.n * op.k)  # of an SM by one k-step
+        # Of an SM by one k-step.
+        crowding = tile.n * tile.k * num_lanes * height.cluster_k / (num_rows * op.n * op.k)
         memory_us = 1e6 * op.weight_rows * op.k * self._workload.dtype.size_bytes / gpu.dram_bytes_per_s
         product_us = 2e6 * op.m * op.weight_rows * op.k / gpu.tensor_flops_per_s
         columns = tile.n * op.rows_per_column
         a_rows, b_rows = multiplied(op, height.of_cta(tile), height.groups, swap_ab=height.swap_ab)
         padding = num_rows * a_rows * b_rows * height.cluster_m / (op.m * columns)
         step_us = crowding * max(memory_us, product_us * padding / tensor_share(b_rows))
-        whole_us, task_us = (steps * step_us + TASK_US for steps in (all_steps, ceil(all_steps / parts)))
+        slot_bytes = height.of_cta(tile).m * columns * SUM_BYTES
+        fixed_us = TASK_US + exchange_us(height.cluster_k, slot_bytes, gpu)
+        steps = ceil(all_steps / height.cluster_k)
+        whole_us, task_us = (own * step_us + fixed_us for own in (steps, ceil(steps / parts)))
         sum_us = 0.0
         if parts > 1:
-            slot_us = height.of_cta(tile).m * columns * SUM_BYTES / L2_BYTES_PER_CLOCK / gpu.clock_mhz
+            slot_us = slot_bytes / L2_BYTES_PER_CLOCK / gpu.clock_mhz
             is_read = bool(self._workload.consumers_of(self._workload.ops.index(op)))
             sum_us = (READ_PART_US if is_read else PART_US) + (1 + parts) * slot_us
         rate = max(memory_us, product_us) / (num_whole * whole_us + num_parted * task_us + sum_us)
         has_tail, num_tasks = parts > 1 and num_whole > 0, num_tiles(op, tile) * parts
         return Cut(tile=tile, parts=parts, has_tail=has_tail, rate=rate, num_tasks=num_tasks, task_us=task_us + sum_us)
 
-    def parts(self, op: GemmOp, tile: Tile, cluster_m: int) -> tuple[int, ...]:
-        """Numbers of parts of a tile: with more than one all tasks still run at once, or at few rows in two waves, so
-        that the second reads what the first wave of the op before it has written last. Of tiles that fill more than a
-        wave the tail is split, into the parts that make it shortest, if any do."""
-        num_lanes, count = self._gpu.num_clusters(cluster_m), num_tiles(op, tile)
+    def parts(self, op: GemmOp, tile: Tile, height: Height) -> tuple[int, ...]:
+        """Numbers of parts of a tile, one where CTAs share its k: with more than one all tasks still run at once, or at
+        few rows in two waves, so that the second reads what the first wave of the op before it has written last. Of
+        tiles that fill more than a wave the tail is split, into the parts that make it shortest, if any do."""
+        if height.cluster_k > 1:
+            return (1,)
+        num_lanes, count = self._gpu.num_clusters(height.cluster_size), num_tiles(op, tile)
         most = num_steps(op, tile) // MIN_STEPS_PER_PART
         if self._rows > FEW_ROWS and count > num_lanes:
             possible = [parts for parts in PARTS if parts == 1 or parts <= most]
@@ -209,8 +226,18 @@ class WgmmaCuts:
         return tuple(parts for parts in PARTS if parts == 1 or parts <= min(most, at_once))
 
 
-def _by_rate(cuts: tuple[Cut, ...]) -> float:
-    """Least where all ops are fast."""
+def _most_combinations(height: Height) -> int:
+    return MAX_COMBINATIONS if height.cluster_k == 1 else MAX_SHARING_COMBINATIONS
+
+
+def _can_share(op: GemmOp, tile: Tile, height: Height) -> bool:
+    """Whether each of the CTAs that share a tile's k has steps enough, and something to finish."""
+    sharers, size = height.cluster_k, tile.m if height.swap_ab else tile.n
+    return sharers == 1 or (num_steps(op, tile) >= MIN_STEPS_PER_PART * sharers and size >= COLUMNS * sharers)
+
+
+def by_rate(cuts: tuple[Cut, ...]) -> float:
+    """Least where all ops are fast: to sort combined cuts."""
     return -round(min(cut.rate for cut in cuts) + sum(cut.rate for cut in cuts), 3)
 
 

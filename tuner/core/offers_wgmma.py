@@ -7,7 +7,7 @@ shared memory that there is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice, zip_longest
 
@@ -17,6 +17,7 @@ from tuner.core.cuts_wgmma import (
     Cut,
     Height,
     WgmmaCuts,
+    by_rate,
     tiles_of,
 )
 from tuner.core.engine_wgmma import (
@@ -43,9 +44,13 @@ INPUT_STAGES = (6, 4, 8)
 #: Weights that a CTA has requested and not yet received, bytes, beside no limit: what is requested later waits behind
 #: it, a signal and the intermediate too, and this much already keeps the memory busy.
 WINDOW_BYTES = (65_536, 98_304)
-#: Tilings that are tried before a model knows anything: without split tails, and with.
+#: CTAs that share a tile's k: offered, and around the best schedules.
+SHARERS = (2,)
+MORE_SHARERS = (2, 4)
+#: Tilings that are tried before a model knows anything: without split tails, with, and where CTAs share k.
 NUM_GUESSES = 4
 NUM_TAIL_GUESSES = 2
+NUM_SHARING_GUESSES = 1
 #: Of high tiles, cuts of each height whose tiles the copy engine is offered to store: the best.
 NUM_COPIED = 12
 
@@ -85,7 +90,12 @@ class WgmmaOffers:
 
     @property
     def heights(self) -> tuple[Height, ...]:
-        """Those that are worth a try."""
+        """Those that are worth a try, of one CTA or of some that share k."""
+        alone = self._heights_alone
+        return alone + _sharing([one for one in alone if not one.swap_ab], SHARERS)
+
+    @property
+    def _heights_alone(self) -> tuple[Height, ...]:
         if self._rows <= FEW_ROWS:
             return tuple(dict.fromkeys(self._low_heights()))
         lowest = FEW_ROWS if self._rows <= MAX_ROWS_OF_TILES_OF_64 else FEW_ROWS + 1
@@ -121,10 +131,16 @@ class WgmmaOffers:
 
     def guesses(self) -> list[Tiling]:
         """Where to begin: of each height in turn the fastest cuts of different widths, each with rings that take what
-        memory there is. Who multiplies in turns is one step away."""
+        memory there is; and the fastest that share k, of heights where that looks faster than not to. Who multiplies in
+        turns is one step away."""
         together = [height for height in self._combined if height.warpgroups is Warpgroups.COOPERATIVE]
-        whole, tails = (self._in_turn(together, tails=tails) for tails in (False, True))
-        return [*whole[: max(NUM_GUESSES, len(together))], *tails[:NUM_TAIL_GUESSES], *self._in_two_waves()]
+        alone = [height for height in together if height.cluster_k == 1]
+        whole, tails = (self._in_turn(alone, tails=tails) for tails in (False, True))
+        best = {height: by_rate(self._combined[height][0]) for height in together if self._combined[height]}
+        faster = [height for height in best if best[height] < best.get(replace(height, cluster_k=1), 0.0)]
+        sharing = self._in_turn(sorted(faster, key=best.__getitem__), tails=False)
+        guesses = [*whole[: max(NUM_GUESSES, len(alone))], *tails[:NUM_TAIL_GUESSES]]
+        return [*guesses, *sharing[:NUM_SHARING_GUESSES], *self._in_two_waves()]
 
     def _in_turn(self, heights: list[Height], *, tails: bool) -> list[Tiling]:
         found = [list(islice(self._of_height(height, tails=tails), NUM_GUESSES)) for height in heights]
@@ -145,26 +161,32 @@ class WgmmaOffers:
         """At few rows: two tasks of each op per SM, so that the first half of the intermediate is there when the second
         op begins; wide tiles in deep stages, and a window."""
         if self._rows <= FEW_ROWS and self.is_there:
-            for height in self.heights[:2]:
+            for height in self._heights_alone[:2]:
                 windowed = (one for one in self._with_rings(self._cuts.in_two_waves(height), height) if one.window)
                 yield from islice(windowed, 1)
 
     def near(self, tiling: Tiling) -> Iterator[Tiling]:
-        """Tilings that differ in the height of the tiles and in who multiplies them, in who stores them, in the cut of
-        one op, or in one number of the rings; the ring of weights becomes shorter where it would not fit."""
-        alone = [height for height in self.heights if height.groups == 1 and height.swap_ab == tiling.swap_ab]
-        for height in (*self.heights, *(height.in_turns for height in alone)):
+        """Tilings that differ in the height of the tiles and in who multiplies them or shares their k, in who stores
+        them, in the cut of one op, or in one number of the rings; the ring of weights becomes shorter where it would
+        not fit."""
+        alone = self._heights_alone
+        in_turns = (one.in_turns for one in alone if one.groups == 1 and one.swap_ab == tiling.swap_ab)
+        for height in dict.fromkeys((*alone, *in_turns, *_sharing(alone, MORE_SHARERS))):
             tiles = tuple(replace(tile, m=height.m) for tile in tiling.tiles)
-            yield from self._fitted(replace(tiling, tiles=tiles, cluster_n=1, **height.shape))
+            other = replace(tiling, tiles=tiles, cluster_n=1, **height.shape)
+            if height.cluster_k > 1:
+                other = replace(other, split_k=(), epilogue=Epilogue.DIRECT)
+            yield from self._fitted(other)
         for epilogue in Epilogue:
             yield from self._fitted(replace(tiling, epilogue=epilogue))
         whole = tiling.split_k or (1,) * len(tiling.tiles)
         for index, (op, tile) in enumerate(zip(self._workload.ops, tiling.tiles, strict=True)):
-            own = Height(tile.m, tiling.num_warps, tiling.cluster_m, tiling.warpgroups, tiling.swap_ab)
+            who = (tiling.num_warps, tiling.cluster_m, tiling.warpgroups, tiling.swap_ab, tiling.cluster_k)
+            own = Height(tile.m, *who)
             offered = self._combined.get(own, [])
             cuts = {(combined[index].tile, combined[index].parts) for combined in offered}
             cuts |= {(deep, whole[index]) for deep in tiles_of(op, tile.m, tile.n)}
-            cuts |= {(tile, parts) for parts in self._cuts.parts(op, tile, tiling.cluster_m)}
+            cuts |= {(tile, parts) for parts in self._cuts.parts(op, tile, own)}
             for cut, parts in sorted(cuts, key=str):
                 split = (*whole[:index], parts, *whole[index + 1 :])
                 tiles = (*tiling.tiles[:index], cut, *tiling.tiles[index + 1 :])
@@ -215,6 +237,12 @@ class WgmmaOffers:
         num_stages = min(tiling.num_stages, self._deepest(tiling, is_equal=False))
         if num_stages >= 2:
             yield replace(tiling, num_stages=num_stages, window=min(tiling.window, num_stages - 1))
+
+
+def _sharing(heights: Iterable[Height], sharers: tuple[int, ...]) -> tuple[Height, ...]:
+    """The same by so many CTAs that share k, where these share no weights and do not take turns."""
+    able = [one for one in heights if one.cluster_m == 1 and one.warpgroups is Warpgroups.COOPERATIVE]
+    return tuple(replace(one, cluster_k=count) for count in sharers for one in able)
 
 
 def _covering(rows: int, most: Height) -> Height:
