@@ -12,9 +12,9 @@
 // Ops of equal configuration share one instance of the code.
 __device__ constexpr bool same_config(const OpConfig& a, const OpConfig& b) {
   return a.tile_m == b.tile_m && a.tile_n == b.tile_n && a.tile_k == b.tile_k && a.warps_m == b.warps_m &&
-         a.warps_n == b.warps_n && a.copy_bytes == b.copy_bytes && a.activation == b.activation && a.bias == b.bias && a.gated == b.gated &&
-         a.residual == b.residual && a.row_scale == b.row_scale && a.num_parts == b.num_parts && a.input_hint == b.input_hint &&
-         a.output_hint == b.output_hint;
+         a.warps_n == b.warps_n && a.copy_bytes == b.copy_bytes && a.activation == b.activation && a.bias == b.bias &&
+         a.gated == b.gated && a.residual == b.residual && a.row_scale == b.row_scale && a.num_parts == b.num_parts &&
+         a.input_hint == b.input_hint && a.output_hint == b.output_hint;
 }
 
 __device__ constexpr int first_like(int op) {

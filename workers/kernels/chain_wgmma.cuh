@@ -140,9 +140,10 @@ __device__ inline void produce_weights_of_fed(const WgmmaArgs& args, const Share
   }
 }
 
-// One thread: feeds the CTA with tasks, and streams their weights: those of a task that waits as far as the plan lets them run
-// ahead of its first waits. It has passed a task on before it stops there, and all weights of earlier tasks are requested,
-// so the inputs' warp comes to these waits; and it stops at each task that waits, so it cannot miss a phase of `ready`.
+// One thread: feeds the CTA with tasks, and streams their weights: those of a task that waits as far as the plan lets them
+// run ahead of its first waits. It has passed a task on before it stops there, and all weights of earlier tasks are
+// requested, so the inputs' warp comes to these waits; and it stops at each task that waits, so it cannot miss a phase of
+// `ready`.
 __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shared) {
   if (is_fed_by_leader(args.base) && rank_in_cluster() != 0) return produce_weights_of_fed(args, shared);
   const u64 policy = cache_policy<kWeightHint>();

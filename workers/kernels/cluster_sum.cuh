@@ -32,8 +32,8 @@
 // needed. Its bytes are completed at `full` with a release at cluster scope, which the wait for `full` acquires. What a
 // reader has loaded it has added before it arrives at `free`, and the next bytes are sent behind the wait for that: no
 // load can see them, as it has its value. So arrivals and waits at `free` need no cluster scope, whose fence would stand
-// behind all that the CTA has requested. No CTA ends before all have arrived at their last barrier (chain_wgmma.cuh): all that is sent to it
-// has come then, as it has waited for each `full`.
+// behind all that the CTA has requested. No CTA ends before all have arrived at their last barrier (chain_wgmma.cuh): all
+// that is sent to it has come then, as it has waited for each `full`.
 #pragma once
 #include "epilogue_transposed.cuh"
 

@@ -7,8 +7,9 @@
 // off in the order in which they were taken. That keeps liveness for tickets: the lowest unfinished ticket is held by a
 // CTA that has nothing lower left to do; its weights come before those of higher tickets in the ring, its inputs depend on
 // lower tickets only, and nobody in the CTA waits for anything of a higher one. For static queues the order is the queue's,
-// as the proof assumes. With stealing all of that holds of the table's order, as long as no task of list 0 is taken behind one of list 1 that may wait (draws.cuh): before
-// the feeder turns to list 0, it waits until the CTA has done all that it took.
+// as the proof assumes. With stealing all of that holds of the table's order, as long as no task of list 0 is taken behind
+// one of list 1 that may wait (draws.cuh): before the feeder turns to list 0, it waits until the CTA has done all that it
+// took.
 //
 // With ping-pong two teams of the math warpgroups take turns: a slot of an even number is the first team's task, the next
 // one the other's. Both read every slot, since the team that passes a task over must know how many stages to pass. A CTA may

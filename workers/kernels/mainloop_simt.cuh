@@ -139,7 +139,8 @@ struct SimtTile {
     }
   }
 
-  // Adds the lanes' sums up, and leaves the tile's in shared memory, where every thread sees them; whether all warps are `ok`.
+  // Adds the lanes' sums up, and leaves the tile's in shared memory, where every thread sees them; whether all warps are
+  // `ok`.
   __device__ __forceinline__ bool gather(bool ok) {
 #pragma unroll
     for (int v = 0; v < kNumSums; ++v) {

@@ -26,8 +26,9 @@
 // Proxies. Inputs written by other CTAs' plain stores are read by the copy engine: the reader's fence.proxy.async, after
 // its acquire and before it requests the copies, orders the two proxies; one proxy fence on the path from write to read
 // is what the memory model asks for, so a writer has none. It names the global memory, where all of them lie: for every
-// kind of memory the compiler also puts a fence of the whole GPU there, behind all that the CTA has requested. A slot is written again by the copy engine after wgmma has
-// read it, both through the async proxy, ordered by the slot's `empty` barrier.
+// kind of memory the compiler also puts a fence of the whole GPU there, behind all that the CTA has requested. A slot is
+// written again by the copy engine after wgmma has read it, both through the async proxy, ordered by the slot's `empty`
+// barrier.
 //
 // Clusters. Each CTA waits for a task's signals by itself before it requests its slices of the inputs, so whatever another
 // CTA's copies bring was requested behind that CTA's own acquire and proxy fence: a CTA reads inputs in its shared memory

@@ -60,7 +60,8 @@ struct SharedLayout {
   static constexpr int kBarriers = kSums + cluster_sum_bytes();
   static constexpr int kFlags = kBarriers + InputRing::kBarrierBytes + WeightRing::kBarrierBytes + FeedRing::kBarrierBytes;
 };
-static_assert(kInputStageBytes % 1024 == 0 && kWeightStageBytes % 1024 == 0, "swizzled stages, and what lies behind them, start at 1,024 bytes");
+static_assert(kInputStageBytes % 1024 == 0 && kWeightStageBytes % 1024 == 0,
+              "swizzled stages, and what lies behind them, start at 1,024 bytes");
 
 struct Shared {
   InputRing inputs;
