@@ -50,7 +50,7 @@ MORE_SHARERS = (2, 4)
 #: Tilings that are tried before a model knows anything: without split tails, with, and where CTAs share k.
 NUM_GUESSES = 4
 NUM_TAIL_GUESSES = 2
-NUM_SHARING_GUESSES = 1
+NUM_SHARING_GUESSES = 2
 #: Of high tiles, cuts of each height whose tiles the copy engine is offered to store: the best.
 NUM_COPIED = 12
 
@@ -131,16 +131,19 @@ class WgmmaOffers:
 
     def guesses(self) -> list[Tiling]:
         """Where to begin: of each height in turn the fastest cuts of different widths, each with rings that take what
-        memory there is; and the fastest that share k, of heights where that looks faster than not to. Who multiplies in
-        turns is one step away."""
+        memory there is; and the fastest that share k, with many rows only where that looks faster than not to. Who
+        multiplies in turns is one step away."""
         together = [height for height in self._combined if height.warpgroups is Warpgroups.COOPERATIVE]
         alone = [height for height in together if height.cluster_k == 1]
         whole, tails = (self._in_turn(alone, tails=tails) for tails in (False, True))
         best = {height: by_rate(self._combined[height][0]) for height in together if self._combined[height]}
-        faster = [height for height in best if best[height] < best.get(replace(height, cluster_k=1), 0.0)]
-        sharing = self._in_turn(sorted(faster, key=best.__getitem__), tails=False)
-        guesses = [*whole[: max(NUM_GUESSES, len(alone))], *tails[:NUM_TAIL_GUESSES]]
-        return [*guesses, *sharing[:NUM_SHARING_GUESSES], *self._in_two_waves()]
+        sharers = [height for height in best if height.cluster_k > 1]
+        if self._rows > MAX_ROWS_OF_TILES_OF_64:
+            sharers = [height for height in sharers if best[height] < best.get(replace(height, cluster_k=1), 0.0)]
+        sharers.sort(key=lambda height: (-(-self._rows // height.m), best[height]))
+        sharing = self._in_turn(sharers, tails=False)
+        few, others = whole[:NUM_GUESSES], whole[NUM_GUESSES : max(NUM_GUESSES, len(alone))]
+        return [*few, *sharing[:NUM_SHARING_GUESSES], *self._in_two_waves(), *others, *tails[:NUM_TAIL_GUESSES]]
 
     def _in_turn(self, heights: list[Height], *, tails: bool) -> list[Tiling]:
         found = [list(islice(self._of_height(height, tails=tails), NUM_GUESSES)) for height in heights]

@@ -34,7 +34,7 @@ NUM_FORECASTS = 96
 #: Of these, how many are tried.
 NUM_DRAWN = 6
 #: A space's own guesses that are tried before these, at most.
-NUM_GUESSES = 7
+NUM_GUESSES = 9
 #: First guesses, at most: those, and between them one with strided parts.
 NUM_SEEDS = NUM_GUESSES + 1 + NUM_DRAWN
 
