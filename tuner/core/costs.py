@@ -19,8 +19,8 @@ from tuner.core.workload import ROW_SCALE_BYTES, GemmOp, Workload
 #: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
 SMEM_BYTES_PER_CLOCK = 128
 L2_BYTES_PER_CLOCK = 64
-#: From one SM of a cluster to another: the latency, and the bytes of each SM while all send. Source: Luo et al.,
-#: "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024: 180 clocks; 3.3 TB/s of an H100 of 132 SMs.
+#: From one SM of a cluster to another: the latency, and the bytes of each SM while all send. Guesses, about what Luo et
+#: al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", arXiv:2402.13499, report of another card.
 HOP_CLOCKS, HOP_BYTES_PER_US = 180, 25_000
 #: fp32 products of an SM per clock (source: the same), and the share of them that dot products attain: a guess.
 FP32_LANES, FP32_SHARE = 128, 0.65
