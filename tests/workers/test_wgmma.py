@@ -7,6 +7,7 @@ import struct
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
+import numpy as np
 import pytest
 
 from tests.core.cases import H200
@@ -187,6 +188,23 @@ def test_every_axis_of_the_engine_changes_the_source(field: str) -> None:
     chosen = CASES[2][1]
     changed = Tiling(**{**{f: getattr(chosen, f) for f in chosen.__dataclass_fields__}, field: values[field]})
     assert render(PAIR, changed).splitlines()[6:] != render(PAIR, chosen).splitlines()[6:]
+
+
+def test_a_swapped_gate_and_up_projection_take_turns_by_eight_rows() -> None:
+    workload = replace(GATED, ops=(replace(GATED.ops[0], n=48, k=192), replace(GATED.ops[1], n=64, k=48)))
+    chosen = tiling(((16, 24, 128), (16, 64, 64)), 4, 4, swapped_warps=4)
+    [found] = [m for m in tensor_maps(workload, chosen) if (m.op, m.operand) == (0, "w")]
+    weights = np.arange(2 * 48 * 192, dtype=np.int32).reshape(2 * 48, 192)  # of 2 bytes each on a card
+    strides = [2, *found.strides_bytes]
+    seen = np.lib.stride_tricks.as_strided(
+        weights, shape=found.dims[::-1], strides=[stride * 2 for stride in strides[::-1]]
+    )
+    lines, pairs, halves, rows, columns = found.box[::-1]
+    stage = seen[1 : 1 + lines, 3 : 3 + pairs, :halves, :rows, :columns].reshape(lines, -1, 64)
+    assert stage.shape == (2, 48, 64)  # lines, rows of gate and up projection, columns of a line
+    expected = [row + half * 48 for first in (24, 32, 40) for half in (0, 1) for row in range(first, first + 8)]
+    assert (stage[:, :, 0] // 192 == expected).all()
+    assert (stage % 192 == np.arange(64, 192).reshape(2, 1, 64)).all()
 
 
 def test_maps_have_lines_of_their_own_where_rows_are_whole_lines() -> None:
