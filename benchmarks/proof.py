@@ -1,6 +1,6 @@
 """How often `verify` errs: random small plans and their mutants, against a walk over every interleaving.
 
-python -m benchmarks.proof [--count 80000] [--seed 1] [--out benchmarks/results/cpu/proof.json]
+python -m benchmarks.proof [--count 100000] [--seed 1] [--out benchmarks/results/cpu/proof.json]
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.core.proof import counts, judged_plans
 def main() -> None:
     """Judges, prints and writes the results file; fails if the judges ever disagree."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=80_000)
+    parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/proof.json"))
     arguments = parser.parse_args()
