@@ -59,6 +59,7 @@ DEVICE_FILES = {
         "epilogue_tma.cuh",
         "cluster_sum.cuh",
         "shared_wgmma.cuh",
+        "post_wgmma.cuh",
         "chain_wgmma.cuh",
         "gate.cuh",
     ),

@@ -57,7 +57,7 @@ REGISTERS = {4: 168, 8: 168, 12: 128}
 FEED_SLOTS = 4
 FEED_SLOT_BYTES = 64
 BARRIER_PAIR_BYTES = 16
-FLAG_BYTES = 64
+FLAG_BYTES = 80
 
 #: Share of the tensor cores' rate that the main loop attains, by rows of operand B of a task: an instruction reads 64
 #: rows of A and as many of B from shared memory, so the more rows of B, the more products for a byte.

@@ -7,7 +7,7 @@
 #pragma once
 #include "epilogue_tma.cuh"
 #include "fixup.cuh"
-#include "shared_wgmma.cuh"
+#include "post_wgmma.cuh"
 
 // Registers of a thread of the producers and of two or three math warpgroups. A team that takes turns with another one needs
 // a few more; so do producers that copy for a cluster.
@@ -250,8 +250,8 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
   }
 }
 
-// Barriers of the teams' own, from 1 on: one of a task's end, one to add parts up.
-__device__ __forceinline__ int team_barrier() { return 1 + team_number(); }
+// Barriers of the teams' own, behind those of the warpgroups: where CTAs share k one of a task's end, and one to add parts up.
+__device__ __forceinline__ int team_barrier() { return kWarpgroupBarriers + kNumMathGroups + team_number(); }
 
 // A team's share of one task; false where another part of the tile will be the last. The task's words are read
 // from the feed where they are needed: registers are for the sums.
@@ -315,12 +315,8 @@ __device__ inline void compute(const WgmmaArgs& args, const Shared& shared) {
       }
     }
     const bool is_stored = compute_tile(args, slot, shared, acc, input, weight, feed.slot() % 2);
-    barrier_sync<kTeamThreads>(team_barrier());
-    if (team_thread() == 0) {
-      if (is_stored) post(args.base, slot.task);
-      trace_stamp(args.base, slot.index, kStored);
-      release_fed(args.base, shared.feed, feed);
-    }
+    if constexpr (kClusterK > 1) barrier_sync<kTeamThreads>(team_barrier());  // cluster_sum.cuh counts on it
+    tell_stored(shared, feed, is_stored);
   }
 }
 
@@ -348,6 +344,7 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
     shared.inputs.init(kTeamWarps);
     shared.weights.init(kTeamWarps);
     shared.feed.init(feed_readers(args.base));
+    for (u64& stored : shared.flags->stored) mbarrier_init(shared_address(&stored), kTeamGroups);
     if constexpr (kClusterK > 1) shared.sums.init();
     fence_mbarrier_init();
     trace_begin(args.base);
@@ -365,6 +362,8 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
       if (threadIdx.x % 32 == 0) produce_weights(args, shared);
     } else if (warp == kInputWarp) {
       produce_inputs(args, shared);
+    } else if (warp == kPostWarp && threadIdx.x % 32 == 0) {
+      post_tiles(args.base, shared);
     }
   } else {
     if constexpr (kNumMathGroups > 1) raise_registers<kMathRegisters>();

@@ -17,7 +17,7 @@ constexpr int kNumMathGroups = kNumWarps / 4 - 1;
 constexpr int kNumTeams = kPingPong ? kNumMathGroups : 1;
 constexpr int kTeamGroups = kNumMathGroups / kNumTeams, kTeamWarps = 4 * kTeamGroups, kTeamThreads = 32 * kTeamWarps;
 static_assert(kNumTeams <= 2, "whose turn it is has one bit");
-constexpr int kWeightWarp = 4 * kNumMathGroups, kInputWarp = kWeightWarp + 1;
+constexpr int kWeightWarp = 4 * kNumMathGroups, kInputWarp = kWeightWarp + 1, kPostWarp = kInputWarp + 1;
 
 // Columns of one line of the copy engine, and rows of a block: of wgmma's operand A, 64 at a time.
 constexpr int kLineColumns = 64, kLineBytes = 2 * kLineColumns, kBlockRows = 64;

@@ -49,8 +49,11 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
         float out[2];
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
-          out[c] = activate<kConfig.activation>(scale[i][half] * sums[c] + bias[0][c]);
-          if constexpr (kConfig.gated) out[c] *= scale[i][half] * sums[Tile::index(0, 1) + c] + bias[1][c];
+          const auto finished = [&](float sum, float own_bias) {
+            return affine<kConfig.row_scale, kConfig.bias>(sum, scale[i][half], own_bias);
+          };
+          out[c] = activate<kConfig.activation>(finished(sums[c], bias[0][c]));
+          if constexpr (kConfig.gated) out[c] *= finished(sums[Tile::index(0, 1) + c], bias[1][c]);
           if constexpr (kConfig.residual) out[c] += residual[c];
         }
         const u32 packed = pack_two<kBf16>(out[0], out[1]);

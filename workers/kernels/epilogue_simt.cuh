@@ -22,8 +22,11 @@ __device__ void store_tile(const SimtTile<kOp>& tile, const LaunchArgs& args, co
     if constexpr (kConfig.bias) bias[0] = unpack_one<kBf16>(op.bias[column]);
     if constexpr (kConfig.bias && kConfig.gated) bias[1] = unpack_one<kBf16>(op.bias[op.n + column]);
     if constexpr (kConfig.residual) residual = unpack_one<kBf16>(op.residual[element]);
-    float out = activate<kConfig.activation>(scale * load_shared_float(sum) + bias[0]);
-    if constexpr (kConfig.gated) out *= scale * load_shared_float(sum + 4 * Tile::kTileN) + bias[1];
+    const auto finished = [&](u32 address, float own_bias) {
+      return affine<kConfig.row_scale, kConfig.bias>(load_shared_float(address), scale, own_bias);
+    };
+    float out = activate<kConfig.activation>(finished(sum, bias[0]));
+    if constexpr (kConfig.gated) out *= finished(sum + 4 * Tile::kTileN, bias[1]);
     out += residual;
     store_global<kConfig.output_hint>(op.c + element, static_cast<u16>(pack_two<kBf16>(out, 0.0f)));
   }

@@ -42,8 +42,9 @@ __device__ __forceinline__ u32 finish_rows(const float* sums, const TileColumn& 
   float out[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    out[r] = activate<kConfig.activation>(scale[r] * sums[r] + column.bias[0]);
-    if constexpr (kConfig.gated) out[r] *= scale[r] * sums[2 + r] + column.bias[1];
+    out[r] = activate<kConfig.activation>(affine<kConfig.row_scale, kConfig.bias>(sums[r], scale[r], column.bias[0]));
+    if constexpr (kConfig.gated)
+      out[r] *= affine<kConfig.row_scale, kConfig.bias>(sums[2 + r], scale[r], column.bias[1]);
     if constexpr (kConfig.residual) out[r] += unpack_one<kBf16>(static_cast<u16>(residual >> 16 * r));
   }
   return pack_two<kBf16>(out[0], out[1]);

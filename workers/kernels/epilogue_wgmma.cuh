@@ -53,8 +53,9 @@ __device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, c
   float out[2];
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
-    out[c] = activate<kConfig.activation>(row.scale * sums[c] + bias[0][c]);
-    if constexpr (kConfig.gated) out[c] *= row.scale * sums[kUp + c] + bias[1][c];
+    out[c] = activate<kConfig.activation>(affine<kConfig.row_scale, kConfig.bias>(sums[c], row.scale, bias[0][c]));
+    if constexpr (kConfig.gated)
+      out[c] *= affine<kConfig.row_scale, kConfig.bias>(sums[kUp + c], row.scale, bias[1][c]);
     if constexpr (kConfig.residual) out[c] += residual[c];
   }
   return pack_two<kBf16>(out[0], out[1]);

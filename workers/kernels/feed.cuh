@@ -12,13 +12,12 @@
 // took.
 //
 // With ping-pong two teams of the math warpgroups take turns: a slot of an even number is the first team's task, the next
-// one the other's. Both read every slot, since the team that passes a task over must know how many stages to pass. A CTA may
-// so post a task before the one taken in front of it, whose sums are still being stored; but no task waits in a CTA for
-// a later one. All roles but the teams walk as before. A team comes to its task when it has stored its last one, two tasks
+// one the other's. Both read every slot, since the team that passes a task over must know how many stages to pass. All roles
+// but the teams walk as before. A team comes to its task when it has stored its last one, two tasks
 // before, and begins when the other team has issued the products of the task between; that team waits for nothing of what
 // comes behind. So of the lowest unfinished task in the CTA all stages before are released, both teams are past what came
 // before, and it ends when its waits do: these stood in the way of no lower one. A slot is free when its task is
-// stored and the other team, which comes to it when it has posted the task before, has passed it: so the feeder, which waits
+// posted, as all before it are, and the other team has passed it: so the feeder, which waits
 // for the last slot that it filled before it turns to list 0, has waited for all tasks.
 //
 // In a cluster all CTAs work off the same tasks. Each reads its cluster's static queue by itself. A ticket is drawn once
@@ -36,7 +35,8 @@ struct FeedSlot {
   Task task;
   int index;  // in the plan; below 0: there is no more
   u32 epoch;  // of the launch; with static queues the inputs' warp draws it
-  int zero[6];
+  int is_stored;  // the team's: its tile is there; not so of a part of which another will be the last
+  int zero[5];
 };
 static_assert(sizeof(FeedSlot) == 64, "the host sizes shared memory by this");
 constexpr int kFeedWords = 10;  // of a slot that mean something
@@ -47,7 +47,7 @@ __device__ __forceinline__ FeedSlot* feed_slot(unsigned char* memory, const Feed
   return reinterpret_cast<FeedSlot*>(memory) + place.slot();
 }
 
-// Who releases a slot: in the leader's CTA the inputs' warp, the team whose task it is, and the warps of one that passes it
+// Who releases a slot: in the leader's CTA the inputs' warp, the thread that posts, and the warps of a team that passes it
 // over; in the others their feeder too.
 constexpr int kReadersOfFeeder = 2 + (kNumTeams - 1) * kTeamWarps, kReadersOfOthers = kReadersOfFeeder + 1;
 static_assert(kFeedSlots % kNumTeams == 0, "a team's tasks have slots of their own");

@@ -101,6 +101,25 @@ __device__ __forceinline__ u32 pack_two(float low, float high) {
   return packed;
 }
 
+// Of these two results below 2^-126 are 0.
+__device__ __forceinline__ float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float reciprocal_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// NaN if one of them is; fmaxf would take the other one.
+__device__ __forceinline__ float max_or_nan(float x, float y) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(x), "f"(y));
+  return larger;
+}
+
 template <bool kIsBf16>
 __device__ __forceinline__ float unpack_one(u16 bits) {
   if constexpr (kIsBf16) {

@@ -47,6 +47,7 @@ struct Flags {
   u32 num_ready;  // tasks whose first waits are over, of those that wait; for a CTA that the cluster's leader feeds
   u64 turn;       // an mbarrier, of two teams: a phase for each task, over when all its products are issued
   u64 sums_full, sums_free;  // mbarriers, of CTAs that share a tile's k: cluster_sum.cuh
+  u64 stored[kFeedSlots];    // mbarriers: a phase for each task of a slot, over when all warps of its team have stored
 };
 
 // Shared memory: inputs and weights, operand A's ring first, what the copy engine stores, feed slots, other CTAs' sums, the
@@ -82,6 +83,11 @@ struct Shared {
     feed_memory = memory + SharedLayout::kFeed;
     flags = reinterpret_cast<Flags*>(memory + SharedLayout::kFlags);
     sums = {base + SharedLayout::kSums, shared_address(&flags->sums_full), shared_address(&flags->sums_free)};
+  }
+
+  // The mbarrier that tells that a slot's task is stored.
+  __device__ __forceinline__ u32 stored(const FeedRing::Place& place) const {
+    return shared_address(&flags->stored[place.slot()]);
   }
 };
 
