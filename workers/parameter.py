@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.core.plan import HEADER_WORDS, STATIC
+from tuner.core.plan import HEADER_WORDS
 from tuner.core.split import slot_bytes
 from tuner.core.tiling import Engine, Tiling
 from tuner.core.verify import VerifiedPlan
@@ -76,16 +76,16 @@ def pack_args(
 
 
 def first_tasks(plan: VerifiedPlan) -> bytes:
-    """What each CTA of a static plan starts with, as a wgmma kernel's parameter holds it; tickets are not known."""
+    """What each CTA starts with, where the plan says it, as a wgmma kernel's parameter holds it."""
     words = plan.plan
     rows = []
     for cta in range(_MAX_FIRST_TASKS):
-        has_task = words.assignment == STATIC and cta < words.num_ctas and words.queues[cta] < words.queues[cta + 1]
-        if has_task:
-            op, tile_m, tile_n, wait_begin, wait_end, _, part, num_parts, _ = words.tasks[words.queues[cta]].tolist()
-            rows.append(_FIRST_TASK.pack(tile_m, tile_n, op, part, num_parts, wait_end - wait_begin))
-        else:
+        index = words.first_task(cta)
+        if index is None:
             rows.append(_FIRST_TASK.pack(0, 0, -1, 0, 0, 0))
+        else:
+            op, tile_m, tile_n, wait_begin, wait_end, _, part, num_parts, _ = words.tasks[index].tolist()
+            rows.append(_FIRST_TASK.pack(tile_m, tile_n, op, part, num_parts, wait_end - wait_begin))
     return b"".join(rows)
 
 

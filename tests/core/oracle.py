@@ -27,6 +27,8 @@ class Table(NamedTuple):
     is_static: bool
     #: With stealing, the CTAs that begin with the first list; else 0.
     num_first: int
+    #: Whether a CTA of its own is promised for each queue, side or task of a first wave.
+    needs_all: bool
     #: Whether a part takes every so many-th k-step of its tile.
     strided: bool
     #: Slots in which parts meet.
@@ -48,18 +50,19 @@ def read(words: list[int]) -> Table:
     if assignment == 0:
         bounds = words[queue_at : queue_at + num_ctas + 1]
         queues = [list(range(bounds[i], bounds[i + 1])) for i in range(num_ctas)]
-    elif assignment == 1:
+    elif assignment in (1, 3):  # whose first wave is dealt is proven as if all were drawn
         queues = [list(range(num_tasks))]
     else:
         queues = [list(range(words[10])), list(range(words[10], num_tasks))]
     num_first, strided = (words[11] if assignment == 2 else 0), words[13] == 1
-    return Table(tasks, queues, num_ctas, assignment == 0, num_first, strided, words[14])
+    return Table(tasks, queues, num_ctas, assignment == 0, num_first, assignment != 1, strided, words[14])
 
 
 def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> set[str]:
     """Of coverage, liveness, safety, residency: what the plan breaks where `resident` CTAs fit at once.
 
-    Queues, and stealing, with signals are launched cooperatively, which a device refuses where not all CTAs fit.
+    Queues, first waves and stealing, with signals, are launched cooperatively, which a device refuses where not all
+    CTAs fit.
     """
     table = read(words)
     if not _is_covered(table, graph):
@@ -70,7 +73,7 @@ def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> s
         places = [wait[4] for wait in task.waits]
         if places != sorted(places) or not set(places) <= set(range(len(mine))):
             found.add("safety")  # the device looks for waits step by step, and would pass over one
-    if resident is not None and (table.is_static or table.num_first) and words[3] > 0 and table.num_ctas > resident:
+    if resident is not None and table.needs_all and words[3] > 0 and table.num_ctas > resident:
         found.add("residency")
     producers = _producers(table, graph, steps)
     if table.num_first:

@@ -93,7 +93,7 @@ def test_one_cta_of_the_first_side_must_be_resident() -> None:
     plan = plan_of(num_ctas=4)
     assert deadlocks(plan, [False, False])
     assert not deadlocks(plan, [True])
-    with pytest.raises(ResourceError, match="queues and stealing need every CTA resident"):
+    with pytest.raises(ResourceError, match="queues, first waves and stealing need every CTA resident"):
         verify(plan, PAIR, ROOMY, small_gpu(3))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.gpu.protocol_tails import Tile, in_whole_waves
-from tuner.core.plan import STATIC, TICKET, Plan
+from tuner.core.plan import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.schedule import Ordering, SplitOrder, SplitTiles
 from tuner.core.tiling import Tiling
 from tuner.core.workload import Workload
@@ -220,10 +220,10 @@ def arrivals_per_launch(plans: Sequence[Plan], tables: Tables) -> list[int]:
 
 
 def draws_per_launch(plan: Plan) -> tuple[int, ...]:
-    """Of each counter. A CTA with a queue draws once; of a list that CTAs draw from, each draws its end as well."""
-    lists = {STATIC: (0,), TICKET: (plan.num_tasks,)}.get(
-        plan.assignment, (plan.num_first_tasks, plan.num_tasks - plan.num_first_tasks)
-    )
+    """Of each counter. A CTA that knows its first task draws once, of nothing; of a list that CTAs draw from, each
+    draws its end as well."""
+    drawn = plan.num_tasks - plan.num_first_tasks
+    lists = {STATIC: (0,), TICKET: (drawn,), FIRST_WAVE: (0, drawn)}.get(plan.assignment, (plan.num_first_tasks, drawn))
     return tuple(plan.num_ctas + num_tasks for num_tasks in lists)
 
 

@@ -110,6 +110,7 @@ def test_a_launch_is_cooperative_where_its_plan_needs_co_residency() -> None:
 
     assert cooperative(PlanKind.FUSED, Assignment.STATIC) == [True]
     assert cooperative(PlanKind.FUSED, Assignment.TICKET) == [False]
+    assert cooperative(PlanKind.FUSED, Assignment.FIRST_WAVE) == [True]
     assert cooperative(PlanKind.FUSED, Assignment.STEALING) == [True]
     assert cooperative(PlanKind.FUSED_PDL, Assignment.STATIC) == [False]
     assert cooperative(PlanKind.FUSED_PDL, Assignment.STEALING) == [False]

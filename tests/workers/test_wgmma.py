@@ -266,7 +266,7 @@ def test_outputs_that_the_copy_engine_stores_have_maps_of_chunks() -> None:
     assert longer["size_bytes"] == layout["size_bytes"] + 2 * MAP_BYTES
 
 
-@pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])
+@pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET, Assignment.FIRST_WAVE])
 def test_the_parameter_tells_static_ctas_their_first_task(assignment: Assignment) -> None:
     pair = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
     ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment, reserved_sms=4)

@@ -248,6 +248,8 @@ def deal_problem(
     is_alone = num_ctas == 1 or graph.num_tasks == num_ctas
     if assignment is Assignment.SHARES and is_alone:
         return f"{num_ctas} CTAs for {graph.num_tasks} tasks: shares are the queues of static: say static"
+    if assignment is Assignment.FIRST_WAVE and graph.num_tasks == num_ctas:
+        return f"{num_ctas} CTAs for {graph.num_tasks} tasks: nothing is drawn behind the first wave: say static"
     if not partition:
         if assignment is Assignment.STEALING:
             return f"a partition of 0 eighths has nobody to steal from: use 1 to {PARTITION_PARTS - 1}, or say ticket"

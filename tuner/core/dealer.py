@@ -1,8 +1,8 @@
-"""Hands a plan's tasks to CTAs as they ask: from their queues, by ticket, or from two lists."""
+"""Hands a plan's tasks to CTAs as they ask: from their queues, by ticket, behind a first wave, or from two lists."""
 
 from __future__ import annotations
 
-from tuner.core.plan import STATIC, STEALING, Plan
+from tuner.core.plan import FIRST_WAVE, STATIC, STEALING, Plan
 
 
 class Dealer:
@@ -14,6 +14,8 @@ class Dealer:
             bounds = plan.queues.tolist()
         elif plan.assignment == STEALING:
             bounds = [0, plan.num_first_tasks, plan.num_tasks]
+        elif plan.assignment == FIRST_WAVE:
+            bounds = [*range(plan.num_ctas + 1), plan.num_tasks]
         else:
             bounds = [0, plan.num_tasks]
         self._heads, self._ends = bounds[:-1], bounds[1:]
@@ -21,6 +23,8 @@ class Dealer:
         self._lists: list[tuple[int, ...]] = [(cta,) for cta in range(plan.num_ctas)]
         if plan.assignment == STEALING:
             self._lists = [(0, 1) if cta < plan.num_first_ctas else (1, 0) for cta in range(plan.num_ctas)]
+        elif plan.assignment == FIRST_WAVE:
+            self._lists = [(cta, plan.num_ctas) for cta in range(plan.num_ctas)]
         elif plan.assignment != STATIC:
             self._lists = [(0,)] * plan.num_ctas
 

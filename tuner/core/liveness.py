@@ -22,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan import STATIC, STEALING, TICKET, Plan
+from tuner.core.plan import FIRST_WAVE, STATIC, STEALING, TICKET, Plan
 from tuner.core.progress import Progress, Protocol
 from tuner.core.tiles import TileGraph
 from tuner.errors import LivenessError, SafetyError
@@ -146,7 +146,8 @@ def check_liveness(plan: Plan, graph: TileGraph, protocol: Protocol | None = Non
 def _cycle(plan: Plan, graph: TileGraph, progress: Progress) -> str:
     """Follows from blocked task to the signal that it lacks, to the head of the queue that holds its post, until a
     task repeats."""
-    behind_in = {STATIC: "which stands behind", TICKET: "a later ticket than", STEALING: "later in the table than"}
+    ticket, behind = "a later ticket than", "later in the table than"
+    behind_in = {STATIC: "which stands behind", TICKET: ticket, FIRST_WAVE: ticket, STEALING: behind}
     head_of = {_queue_of(plan, task): task for task in progress.blocked}
     task, seen, steps = next(iter(progress.blocked)), set[int](), list[str]()
     while task not in seen:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tuner.core.gpu import Gpu
 from tuner.core.merge import merge_blocks
-from tuner.core.plan import STATIC, STEALING, TASK_FIELDS, TICKET, WAIT_FIELDS, Plan, Words
+from tuner.core.plan import FIRST_WAVE, STATIC, STEALING, TASK_FIELDS, TICKET, WAIT_FIELDS, Plan, Words
 from tuner.core.rasters import walk
 from tuner.core.schedule import Assignment, Granularity, InterleaveKind, Ordering, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.signals import Signals, signals_of
@@ -93,8 +93,9 @@ def parts_of(graph: TileGraph) -> Ints:
 def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
     """The plan that runs the graph's tasks in the given order on a persistent grid.
 
-    CTAs steal between the first op's tasks and those of all others; one op alone, or one CTA, is left with tickets. The
-    first op waits for nobody, so its tasks may come before all others: the table stays a linear extension.
+    Where no task is left behind a first wave, it is a queue for each CTA. CTAs steal between the first op's tasks and
+    those of all others; one op alone, or one CTA, is left with tickets. The first op waits for nobody, so its tasks may
+    come before all others: the table stays a linear extension.
     """
     graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
     order = global_order(graph, ordering)
@@ -106,7 +107,9 @@ def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
     if steals:
         sides = np.argsort(~is_first, kind="stable")
         ops, rows, cols, parts = ops[sides], rows[sides], cols[sides], parts[sides]
-    queue = deal(ops, num_ctas, ordering) if ordering.assignment.is_static else None
+    has_wave = ordering.assignment is Assignment.FIRST_WAVE
+    is_static = ordering.assignment.is_static or (has_wave and ops.size <= num_ctas)
+    queue = deal(ops, num_ctas, ordering) if is_static else None
     plan = plan_of(
         graph,
         (ops, rows, cols, parts),
@@ -117,6 +120,8 @@ def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
         wait_position=ordering.wait_position,
     )
     plan = replace(plan, held_stages=held_stages(graph.tiling, ordering.run_ahead))
+    if has_wave and not is_static:
+        return replace(plan, assignment=FIRST_WAVE, num_first_tasks=num_ctas)
     if not steals:
         return plan
     return replace(

@@ -11,12 +11,13 @@ Layout (all int32, offsets counted in words from the start)::
         2 num_tasks
         3 num_signals
         4 num_ctas         CTAs of the persistent grid
-        5 assignment       0 static queues, 1 tickets, 2 stealing
+        5 assignment       0 static queues, 1 tickets, 2 stealing, 3 a first wave that is dealt, then tickets
         6 queue_offset     static: num_ctas + 1 words, queue q holds tasks[queue[q] : queue[q + 1]]; else 0
         7 task_offset
         8 wait_offset
         9 num_waits
-        10 num_first_tasks stealing: list 0 is tasks[:num_first_tasks], list 1 the others; else 0
+        10 num_first_tasks stealing: list 0 is tasks[:num_first_tasks], list 1 the others; a first wave: its tasks, one
+                           for each CTA; else 0
         11 num_first_ctas  stealing: CTAs [0, num_first_ctas) begin with list 0, the others with list 1; else 0
         12 held_stages     stages of weights that stay unrequested until a task's first waits are over, of those that
                            could be requested ahead; 0 for none
@@ -47,7 +48,8 @@ strided, it covers p, p + P, p + 2 P and so on. The parts of a tile are tasks of
 Whichever is done last adds them up, stores the tile and posts: a tile posts once, however many parts it has. Only some
 tiles of an op may be split, and only they have a slot.
 
-Tickets: CTAs draw 0, 1, 2, ... and run tasks[ticket]. Stealing: a CTA draws from its list, in table order, and when
+Tickets: CTAs draw 0, 1, 2, ... and run tasks[ticket]. A first wave: CTA c begins with tasks[c], and the tickets begin
+behind the wave. Stealing: a CTA draws from its list, in table order, and when
 that is exhausted, from the other one. Signals are monotonic over launches: a wait is over when
 signal - epoch * posts_per_launch >= threshold.
 """
@@ -73,7 +75,7 @@ WAIT_WORDS = 8
 TASK_FIELDS = 9
 #: Of these, the words that mean something.
 WAIT_FIELDS = 5
-STATIC, TICKET, STEALING = 0, 1, 2
+STATIC, TICKET, STEALING, FIRST_WAVE = 0, 1, 2, 3
 
 
 def _readonly(array: Words) -> Words:
@@ -110,7 +112,7 @@ class Plan:
     num_signals: int
     #: CTAs of the persistent grid, >= 1.
     num_ctas: int
-    #: 0 static, 1 ticket, 2 stealing.
+    #: 0 static, 1 ticket, 2 stealing, 3 first wave.
     assignment: int = field(default=TICKET)
     #: Stages of weights that stay unrequested until a task's first waits are over; 0 and more.
     held_stages: int = 0
@@ -119,6 +121,7 @@ class Plan:
     #: Places in which the parts of a tile meet; a slot is the number of one.
     num_split_tiles: int = 0
     #: Stealing: tasks of list 0, and CTAs that begin with it, of which there is one at least, as there is of others.
+    #: A first wave: its tasks, as many as CTAs.
     num_first_tasks: int = 0
     num_first_ctas: int = 0
 
@@ -131,6 +134,14 @@ class Plan:
     def needs_all_ctas(self) -> bool:
         """Whether its liveness rests on every CTA being resident: tasks wait, and not all CTAs are alike."""
         return self.assignment != TICKET and self.num_signals > 0
+
+    def first_task(self, cta: int) -> int | None:
+        """The task that a CTA begins with, where the plan says it; None where it is drawn, or there is none."""
+        if cta < self.num_ctas and self.assignment == FIRST_WAVE:
+            return cta
+        if cta < self.num_ctas and self.assignment == STATIC and self.queues[cta] < self.queues[cta + 1]:
+            return int(self.queues[cta])
+        return None
 
     @cached_property
     def leader(self) -> npt.NDArray[np.int64]:
@@ -178,7 +189,7 @@ class Plan:
             raise PlanError("not a plan", f"the table must start with {MAGIC}, {VERSION} and hold a 16-word header")
         num_tasks, num_signals, num_ctas, assignment, queue_at, task_at, wait_at, num_waits = map(int, words[2:10])
         num_first_tasks, num_first_ctas, held, strided, num_split_tiles = map(int, words[10:15])
-        is_known = assignment in (STATIC, TICKET, STEALING)
+        is_known = assignment in (STATIC, TICKET, STEALING, FIRST_WAVE)
         is_known &= strided in (0, 1)
         counts = (num_tasks, num_signals, queue_at, num_waits, held, num_split_tiles)
         if min(counts) < 0 or num_ctas < 1 or not is_known:
@@ -186,6 +197,9 @@ class Plan:
         if assignment == STEALING and not (0 <= num_first_tasks <= num_tasks and 1 <= num_first_ctas < num_ctas):
             sides = f"{num_first_tasks} of {num_tasks} tasks, and {num_first_ctas} of {num_ctas} CTAs that begin there"
             raise PlanError("not a plan", f"the first list has {sides}; both lists must have CTAs")
+        if assignment == FIRST_WAVE and not num_first_tasks == num_ctas <= num_tasks:
+            wave = f"a first wave of {num_first_tasks} of {num_tasks} tasks on {num_ctas} CTAs"
+            raise PlanError("not a plan", f"{wave}; it must have one for each")
         num_queue_words = num_ctas + 1 if assignment == STATIC else 0
         ends = (
             (queue_at if num_queue_words else HEADER_WORDS, num_queue_words),
@@ -206,7 +220,7 @@ class Plan:
             held_stages=held,
             strided_parts=bool(strided),
             num_split_tiles=num_split_tiles,
-            num_first_tasks=num_first_tasks if assignment == STEALING else 0,
+            num_first_tasks=num_first_tasks if assignment in (STEALING, FIRST_WAVE) else 0,
             num_first_ctas=num_first_ctas if assignment == STEALING else 0,
         )
         plan._check_indices()

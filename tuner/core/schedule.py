@@ -137,6 +137,9 @@ class Assignment(StrEnum):
     SHARES = "shares"
     #: CTAs draw the next task of the global order from an atomic counter.
     TICKET = "ticket"
+    #: A CTA begins with the task of its own number in the global order, and draws the next ones from an atomic counter;
+    #: needs every CTA co-resident.
+    FIRST_WAVE = "first_wave"
     #: The CTAs of a partition draw from their side's tasks, and when these are all drawn, from the other side's; needs
     #: every CTA co-resident.
     STEALING = "stealing"

@@ -26,7 +26,7 @@ import numpy as np
 from tuner.core.costs import costs_of, num_teams, runs_ahead
 from tuner.core.dealer import Dealer
 from tuner.core.memory import Memory, Tile
-from tuner.core.plan import STATIC, TICKET, Plan
+from tuner.core.plan import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.progress import Board, Protocol
 from tuner.core.rates import Rates, rates_of
 from tuner.core.tiles import TileGraph
@@ -120,7 +120,9 @@ class _Run:
         self._num_sms = gpu.num_clusters(graph.tiling.cluster_size)  # that compute a task each
         fitting = self._num_sms * occupancy(plan.resources, gpu)
         self.num_ctas = num_ctas = min(words.num_ctas, fitting) if words.assignment == TICKET else words.num_ctas
-        self._take_us = 0.0 if words.assignment == STATIC else rates.ticket_us
+        self._take_us = (
+            0.0 if words.assignment in (STATIC, FIRST_WAVE) else rates.ticket_us
+        )  # else a draw is waited for
         self._tiles: list[Tile] = [(op, row, col) for op, row, col in words.tasks[:, :3].tolist()]
         self._parts = np.where(words.tasks[:, 7] > 0, words.tasks[:, 6], -1).tolist()
         self._polls_us = _polls_us(plan, rates)

@@ -249,6 +249,6 @@ def check_resources(plan: Plan, resources: Resources, gpu: Gpu, *, is_part: bool
     if plan.needs_all_ctas and not is_part and plan.num_ctas > resident:
         what = "CTAs" if size == 1 else f"clusters of {size} CTAs"
         raise ResourceError(
-            "queues and stealing need every CTA resident",
+            "queues, first waves and stealing need every CTA resident",
             f"the grid has {plan.num_ctas} {what}, {gpu.num_sms} SMs hold {resident}; {needs}",
         )

@@ -75,14 +75,17 @@ def _by_forecast(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
 
 
 def _plain(space: Space, tiling: Tiling) -> Iterator[Schedule]:
-    """Op after op along rows or columns of tiles, by queue or ticket, on each grid. Where weights have a window, the
-    parts of all tiles are taken one by one, all first ones first, each waiting for a quarter of what a tile reads."""
+    """Op after op along rows or columns of tiles, by queue, ticket or first wave, on each grid. Where weights have a
+    window, the parts of all tiles are taken one by one, all first ones first, each waiting for a quarter of what a tile
+    reads."""
     graph = tile_graph(space.workload, tiling)
     grids = space.grids(graph)
     split_tiles = space.split_tiles(tiling)[0]
     in_parts = tiling.window and max(tiling.split_k, default=1) > 1 and split_tiles is SplitTiles.ALL
-    deals = (Assignment.STATIC,) if in_parts else (Assignment.STATIC, Assignment.TICKET)
-    for raster, deal, (ctas, reserved) in product((RasterKind.ROW, RasterKind.COLUMN), deals, grids):
+    drawn = (Assignment.FIRST_WAVE,) if in_parts else (Assignment.FIRST_WAVE, Assignment.TICKET)
+    for raster, deal, (ctas, reserved) in product(
+        (RasterKind.ROW, RasterKind.COLUMN), (Assignment.STATIC, *drawn), grids
+    ):
         rasters = (Raster(kind=raster),) * len(tiling.tiles)
         ordering = Ordering(
             rasters=rasters, assignment=deal, ctas_per_sm=ctas, reserved_sms=reserved, split_tiles=split_tiles

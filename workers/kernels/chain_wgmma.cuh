@@ -104,18 +104,30 @@ __device__ __forceinline__ int stages_before_ready(const WgmmaArgs& args, const 
   return held > 0 && task.wait_begin != task.wait_end ? kNumStages - held : kAll;
 }
 
-// A task's weights from the `requested`-th stage on; of a task that waits, those that the plan holds back after
-// `wait_ready`, which returns when its first waits are over.
+// A task's weights from the `requested`-th stage up to the `end`-th; of a task that waits, those that the plan holds back
+// after `wait_ready`, which returns when its first waits are over.
 template <class WaitReady>
-__device__ __forceinline__ void request_held_weights(const WgmmaArgs& args, const Task& task, int requested,
+__device__ __forceinline__ void request_held_weights(const WgmmaArgs& args, const Task& task, int& requested, int end,
                                                      const WeightRing& ring, WeightRing::Place& place, Window& window,
                                                      u64 policy, const WaitReady& wait_ready) {
-  for (int until = stages_before_ready(args, task);; until = kAll) {
+  const int before_ready = stages_before_ready(args, task);
+  while (requested < end) {
+    if (requested == before_ready) wait_ready();
+    const int until = requested < before_ready ? min(before_ready, end) : end;
     request_weights(args, task, requested, until - requested, ring, place, window, policy);
-    if (until == kAll) break;
     requested = until;
-    wait_ready();
   }
+}
+
+// Where a CTA's first task is known, the weights of it that need not wait: requested before any word of the plan is read;
+// how many stages.
+__device__ __forceinline__ int request_known_weights(const WgmmaArgs& args, const WeightRing& ring,
+                                                     WeightRing::Place& place, Window& window, u64 policy) {
+  const FirstTask& known = args.first_tasks[cluster_number()];
+  if (!knows_first_task(args.base) || known.op < 0) return 0;
+  const int requested = kNumStages - (known.num_waits > 0 ? args.base.plan.held_stages : 0);
+  request_weights(args, as_task(known), 0, requested, ring, place, window, policy);
+  return requested;
 }
 
 // One thread of a CTA that the cluster's leader feeds: streams the weights of its tasks. It does not feed the inputs' warp,
@@ -126,6 +138,7 @@ __device__ inline void produce_weights_of_fed(const WgmmaArgs& args, const Share
   WeightRing::Place weight;
   Window window;
   u32 num_waiting = 0;
+  int requested = request_known_weights(args, shared.weights, weight, window, policy);
   for (;;) {
     wait_fed(shared.feed, feed);
     const FeedSlot slot = *feed_slot(shared.feed_memory, feed);
@@ -133,10 +146,11 @@ __device__ inline void produce_weights_of_fed(const WgmmaArgs& args, const Share
     feed.advance();
     if (slot.index < 0) return;
     num_waiting += slot.task.wait_begin != slot.task.wait_end;
-    request_held_weights(args, slot.task, 0, shared.weights, weight, window, policy, [&] {
+    request_held_weights(args, slot.task, requested, kAll, shared.weights, weight, window, policy, [&] {
       while (*const_cast<volatile u32*>(&shared.flags->num_ready) < num_waiting) {
       }
     });
+    requested = 0;
   }
 }
 
@@ -150,19 +164,10 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
   FeedRing::Place feed;
   WeightRing::Place weight;
   Window window;
-  int requested = 0;
   u32 ready_parity = 0;
-  if (args.base.plan.assignment == kStaticQueues) {
-    const FirstTask& known = args.first_tasks[cluster_number()];
-    if (known.op >= 0) {
-      requested = kNumStages - (known.num_waits > 0 ? args.base.plan.held_stages : 0);
-      request_weights(args, as_task(known), 0, requested, shared.weights, weight, window, policy);
-    }
-  } else {
-    wait_for_prerequisites();
-  }
+  int requested = request_known_weights(args, shared.weights, weight, window, policy);
+  if (!knows_first_task(args.base)) wait_for_prerequisites();
   TaskSource source(args.base);
-  const bool is_static = source.is_static();
   FeedRing::Place filled;
   const auto feed_next = [&] {
     const bool more = source.has_task();
@@ -176,22 +181,38 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
   while (source.has_task()) {
     const Task own = next;
     trace_stamp(args.base, source.next, kTaken);
-    if (is_static) {
-      const int first = min(requested + 1, stages_before_ready(args, own));
-      request_weights(args, own, requested, first - requested, shared.weights, weight, window, policy);
-      requested = max(requested, first);
-      source.advance([] {});  // a queue is one list
+    const auto request_until = [&](int end) {
+      request_held_weights(args, own, requested, end, shared.weights, weight, window, policy, [&] {
+        mbarrier_wait(shared_address(&shared.flags->ready), ready_parity);
+        ready_parity ^= 1;
+      });
+    };
+    const auto draw = [&] {
+      if (!source.has_drawn()) wait_for_prerequisites();
+      return source.draw();
+    };
+    if (source.is_static()) {  // what comes next is known: the others may have it
+      request_until(min(requested + 1, stages_before_ready(args, own)));
+      ++source.next;
+      next = feed_next();
+      request_until(kAll);
+    } else {
+      if constexpr (kSparesProducers) {
+        // A ring of weights is left to request, as its slots become free: so nothing waits for the answer, nor for the words.
+        const int count = num_stages_of(args, own);
+        request_until(count - kNumStages);
+        const u64 drawn = draw();
+        request_until(count - kNumStages / 2);
+        source.take(drawn);
+        request_until(kAll);
+      } else {
+        request_until(kAll);
+        source.take(draw());
+      }
+      source.turn([&] { shared.feed.wait_released(filled); });  // it is released when it is posted
       next = feed_next();
     }
-    request_held_weights(args, own, requested, shared.weights, weight, window, policy, [&] {
-      mbarrier_wait(shared_address(&shared.flags->ready), ready_parity);
-      ready_parity ^= 1;
-    });
     requested = 0;
-    if (!is_static) {
-      source.advance([&] { shared.feed.wait_released(filled); });  // the math warpgroups release it when it is posted
-      next = feed_next();
-    }
   }
 }
 
@@ -200,13 +221,13 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
 // warpgroups have all of them and look.
 __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& shared) {
   wait_for_prerequisites();
-  const bool is_static = args.base.plan.assignment == kStaticQueues;
+  const bool knows_first = knows_first_task(args.base);
   const bool is_leader = threadIdx.x % 32 == 0;
   FeedRing::Place feed;
   InputRing::Place input;
   int requested = 0;
   u32 epoch = 0, num_ready = 0;
-  if (is_static) {
+  if (knows_first) {
     const FirstTask& known = args.first_tasks[cluster_number()];
     if (known.op >= 0 && known.num_waits == 0) {
       // The last stage's inputs are requested when all that the math warpgroups need is in place.
@@ -225,7 +246,7 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
     if (is_leader) release_fed(args.base, shared.feed, feed);
     feed.advance();
     if (slot.index < 0) return;
-    if (!is_static) epoch = slot.epoch;
+    if (!knows_first) epoch = slot.epoch;
     PendingWaits pending = all_waits(slot.task);
     bool ok = wait_for_inputs(args.base, slot.task, slot.index, epoch, 0, pending);
     if (is_leader) {

@@ -1,6 +1,8 @@
 // Lists that CTAs draw their tasks from: one atomic add per task, and none waits for another.
 //
-// Layout. A ticket plan is one list, the tasks in table order. With stealing there are two: list 0 is the first
+// Layout. A ticket plan is one list, the tasks in table order. Where the first wave is dealt, it is what comes behind that
+// wave: list 1, which is drawn from the second counter, as the first one counts the CTAs that start. With stealing there are
+// two lists: list 0 is the first
 // num_first_tasks tasks of the table, list 1 the others. CTAs [0, num_first_ctas) begin with list 0, the others with list
 // 1, and each turns to the other list, once, when its own is exhausted. Each list has a counter on a cache line of its own.
 //
@@ -34,7 +36,9 @@ struct Draws {
 
   static __device__ __forceinline__ bool has_two(const LaunchArgs& args) { return args.plan.assignment == kStealing; }
 
+  // Of a first wave that was dealt, the rest is list 1.
   static __device__ __forceinline__ int own_list(const LaunchArgs& args) {
+    if (args.plan.assignment == kFirstWave) return 1;
     return has_two(args) && cluster_number() >= args.plan.num_first_ctas ? 1 : 0;
   }
 
@@ -54,6 +58,9 @@ struct Draws {
   // The next number of the list's counter; its latency is hidden until somebody asks for the task that it means.
   __device__ __forceinline__ u64 draw(const LaunchArgs& args) const { return fetch_add_relaxed_gpu(counter(args, list), 1); }
 
+  // The number of the launch in which that was drawn.
+  __device__ __forceinline__ u64 launch_of(const LaunchArgs& args, u64 drawn) const { return drawn / per_launch(args); }
+
   // Index of the task that was drawn, or num_tasks where the list is exhausted.
   __device__ __forceinline__ int task_of(const LaunchArgs& args, u64 drawn) const {
     const int place = static_cast<int>(drawn - launch * per_launch(args));
@@ -71,11 +78,11 @@ struct Draws {
     return task_of(args, draw(args));
   }
 
-  // The CTA's first task, which also tells the number of the launch.
+  // The first task that the CTA draws, which also tells the number of the launch.
   __device__ __forceinline__ int start(const LaunchArgs& args) {
     list = own_list(args);
     const u64 drawn = draw(args);
-    launch = drawn / per_launch(args);
+    launch = launch_of(args, drawn);
     const int task = task_of(args, drawn);
     return task == args.plan.num_tasks && can_turn(args) ? turn(args) : task;
   }

@@ -1,7 +1,8 @@
 // The next tasks of a warp-specialised CTA: drawn by one thread, read by all roles.
 //
-// The feeder is the thread that loads the weights. It draws a task when it has requested the last weights of the one
-// before, so a CTA holds at most the tasks that its ring of weights reaches into. What comes next in a static queue is
+// The feeder is the thread that loads the weights. It draws a task when no more than a ring of weights is left to request of
+// the one before, and hands it on behind these, so a CTA holds at most one task beyond those that its ring reaches into. Where
+// the first wave is dealt, the first task is known as a queue's is, and the draws begin behind it. What comes next in a static queue is
 // known: it is read as soon as the first weights of the present task are under way, since a read stands behind all that
 // the CTA has requested. The others get what they need of a task from a slot in shared memory. Every role works its tasks
 // off in the order in which they were taken. That keeps liveness for tickets: the lowest unfinished ticket is held by a
@@ -105,9 +106,11 @@ __device__ __forceinline__ void feed_task(const LaunchArgs& args, const FeedRing
 
 // The feeder's: which task of the plan is the CTA's next.
 struct TaskSource {
+  static constexpr u64 kUnknown = ~0ull;
+
   const LaunchArgs& args;
   int next, end;
-  Draws draws;
+  Draws draws;  // the launch is not known before the first draw
 
   // Draws the first task; a static plan's queue is read.
   __device__ explicit TaskSource(const LaunchArgs& launch_args) : args(launch_args), draws{} {
@@ -115,6 +118,10 @@ struct TaskSource {
       const int* queue = args.words + args.plan.queue_offset + cluster_number();
       next = __ldg(queue);
       end = __ldg(queue + 1);
+    } else if (knows_first_task(args)) {
+      next = cluster_number();
+      end = args.plan.num_tasks;
+      draws = {kUnknown, Draws::own_list(args)};
     } else {
       next = draws.start(args);
       end = args.plan.num_tasks;
@@ -123,21 +130,28 @@ struct TaskSource {
 
   __device__ bool is_static() const { return args.plan.assignment == kStaticQueues; }
   __device__ bool has_task() const { return next < end; }
+  __device__ bool has_drawn() const { return draws.launch != kUnknown; }
   __device__ u32 epoch() const { return static_cast<u32>(draws.launch); }
 
   __device__ Task task() const {
     return load_task(args.words + args.plan.task_offset + kTaskWords * next);
   }
 
-  // Takes the next task. `finish` returns once the CTA has done all that it took before this one.
+  // Asks for the next task that is drawn; nobody waits for the answer before `take`.
+  __device__ u64 draw() const { return draws.draw(args); }
+
+  // Takes the task that was drawn; its words are soon to be read.
+  __device__ void take(u64 drawn) {
+    if (!has_drawn()) draws.launch = draws.launch_of(args, drawn);
+    next = draws.task_of(args, drawn);
+    if (has_task()) prefetch_l2(args.words + args.plan.task_offset + kTaskWords * next);
+  }
+
+  // Turns to the other list where there is one and this one is exhausted. `finish` returns once the CTA has done all that
+  // it took.
   template <class Finish>
-  __device__ void advance(const Finish& finish) {
-    if (is_static()) {
-      ++next;
-      return;
-    }
-    next = draws.task_of(args, draws.draw(args));
-    if (next < end || !draws.can_turn(args)) return;
+  __device__ void turn(const Finish& finish) {
+    if (has_task() || !draws.can_turn(args)) return;
     if (draws.list != 0) finish();
     next = draws.turn(args);
   }

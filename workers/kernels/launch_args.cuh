@@ -4,12 +4,12 @@
 #include "config.cuh"
 #include "ptx.cuh"
 
-constexpr int kStaticQueues = 0, kStealing = 2;
+constexpr int kStaticQueues = 0, kStealing = 2, kFirstWave = 3;
 
 // The first 16 words of a plan, by value: a cold global read before the first task would delay every CTA.
 struct PlanHeader {
   int magic, version, num_tasks, num_signals, num_ctas, assignment, queue_offset, task_offset, wait_offset, num_waits;
-  int num_first_tasks, num_first_ctas;  // with stealing: of the first list; else 0
+  int num_first_tasks, num_first_ctas;  // with stealing: of the first list; of a first wave: its tasks; else 0
   int held_stages;                      // of weights: not requested before a task's first waits are over
   int strided_parts;                    // 1: part p of P takes the k-steps p, p + P, ... of its tile; 0: a share in a row
   int num_split_tiles;                  // slots in which the parts of a tile meet
@@ -105,6 +105,12 @@ struct LaunchArgs {
   PlanHeader plan;
   OpArgs ops[kNumOps];
 };
+
+// Whether a CTA's first task is the plan's to say, and not drawn: its queue's first one, or with a first wave that of its own
+// number. Each CTA then counts itself in at the first counter, which tells the number of the launch.
+__device__ __forceinline__ bool knows_first_task(const LaunchArgs& args) {
+  return args.plan.assignment == kStaticQueues || args.plan.assignment == kFirstWave;
+}
 
 // The k-steps of a task, of all that its tile has: `count` of them from `first` on, each `stride` behind the one before.
 struct Steps {

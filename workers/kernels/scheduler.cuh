@@ -6,7 +6,8 @@
 // ticket is held by a CTA that has nothing lower left to do and waits for nothing unfinished. With stealing a CTA learns
 // that its list is exhausted when it has stored and posted its tile, and turns to the other one with nothing in its hands.
 //
-// Static queues add exactly num_ctas to the counter of draws in each launch.
+// Static queues add exactly num_ctas to the first counter of draws in each launch; so do plans whose first wave is dealt,
+// of which a CTA begins with the task of its own number and draws the others from the second counter.
 #pragma once
 #include "draws.cuh"
 
@@ -28,8 +29,11 @@ struct Scheduler {
       : args(launch_args), shared(in_shared_memory) {
     const bool is_static = args.plan.assignment == kStaticQueues;
     if (threadIdx.x == 0) {
-      if (is_static) {
-        shared.epoch = static_cast<u32>(fetch_add_relaxed_gpu(Draws::counter(args, 0), 1) / args.plan.num_ctas);
+      if (knows_first_task(args)) {
+        const u64 launch = fetch_add_relaxed_gpu(Draws::counter(args, 0), 1) / args.plan.num_ctas;
+        shared.next = static_cast<int>(blockIdx.x);
+        shared.epoch = static_cast<u32>(launch);
+        shared.draws = {launch, Draws::own_list(args)};
       } else {
         Draws draws;
         shared.next = draws.start(args);
