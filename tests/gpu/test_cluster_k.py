@@ -16,6 +16,7 @@ from tests.gpu.helpers import check_relaunches, forged, fused, problem, run
 from tests.gpu.test_swap_ab import schedule as swapped
 from tests.gpu.test_wgmma import EXAMPLE, hopper
 from tests.gpu.test_wgmma import schedule as plain
+from tuner.core.engine_wgmma import sum_rounds
 from tuner.core.evaluator import Environment
 from tuner.core.gpu import Gpu
 from tuner.core.legality import check_schedule, kind_problem
@@ -52,6 +53,9 @@ CASES = {
     "2, 128 rows": schedule(((128, 176, 64), (128, 256, 64)), stages=3, input_stages=2, cluster=TWO),
     "2, 112 rows, tickets": schedule(((112, 128, 64), (112, 64, 64)), assignment=TICKET, cluster=TWO),
     "2, 192 rows": schedule(((192, 128, 64), (192, 96, 64)), stages=2, input_stages=2, cluster=TWO),
+    "2, 192 rows, odd rounds, tickets": schedule(
+        ((192, 160, 64), (192, 96, 64)), stages=2, input_stages=2, assignment=TICKET, cluster=TWO
+    ),
     "2, 256 rows, tickets": schedule(
         ((256, 64, 64), (256, 128, 64)), stages=2, input_stages=2, assignment=TICKET, cluster=TWO
     ),
@@ -59,6 +63,13 @@ CASES = {
     "4, 64 rows, shares of unequal size": schedule(((64, 88, 64), (64, 200, 64)), cluster=FOUR),
     "4, 64 rows, tickets": schedule(((64, 128, 64), (64, 64, 64)), assignment=TICKET, cluster=FOUR),
     "4, 128 rows": schedule(((128, 64, 64), (128, 96, 64)), raster=RasterKind.COLUMN, cluster=FOUR),
+    "2, a round of one vector": schedule(((64, 16, 64), (64, 48, 64)), cluster=TWO),
+    "4, 128 rows, shares with fewer vectors than rounds": schedule(
+        ((128, 200, 64), (128, 176, 64)), stages=3, input_stages=2, cluster=FOUR
+    ),
+    "4, 128 rows, odd rounds, tickets": schedule(
+        ((128, 160, 64), (128, 96, 64)), stages=3, input_stages=2, assignment=TICKET, cluster=FOUR
+    ),
     "1x2 and 2": schedule(((64, 192, 64), (64, 128, 64)), cluster=(1, 2, 2)),
     "2x1 and 2, tickets": schedule(((256, 112, 64), (256, 64, 64)), assignment=TICKET, cluster=(2, 1, 2)),
     "2, unequal rows": schedule(((64, 96, 64), (16, 32, 64)), granularity=Granularity.TILE, cluster=TWO),
@@ -105,10 +116,25 @@ def test_every_cut_of_a_tile_is_right(session: Session, builder: Builder, gpu: G
     run(session, builder, gpu, problem(pair), fused(CASES[case]))
 
 
+def test_every_number_of_rounds_occurs() -> None:
+    found = {
+        (chosen.tiling.cluster_k, sum_rounds(op, tile, chosen.tiling)[0])
+        for chosen in CASES.values()
+        for op, tile in zip(RAGGED.ops, chosen.tiling.cta_tiles, strict=True)
+    }
+    assert found == {
+        *((2, rounds) for rounds in (1, 2, 3, 4, 5, 6)),
+        *((4, rounds) for rounds in (1, 2, 3, 4, 5, 6, 8)),
+    }
+
+
 @pytest.mark.parametrize("m", [1, 16, 37, 64, 129, 193])
 def test_every_number_of_rows_is_right(session: Session, builder: Builder, gpu: Gpu, m: int) -> None:
     pair = ffn_pair(m=m, d_in=264, d_hidden=520, d_out=72, activation=Activation.GELU, bias=True)
-    for name in ("2, 16 rows", "2, 112 rows, tickets", "4, 64 rows, tickets", "1x2 and 2", "2x1 and 2, swapped"):
+    for name in (
+        *("2, 16 rows", "2, 112 rows, tickets", "4, 64 rows, tickets", "1x2 and 2", "2x1 and 2, swapped"),
+        *("2, 192 rows", "4, 128 rows, shares with fewer vectors than rounds"),
+    ):
         run(session, builder, gpu, problem(pair), fused(CASES[name]))
 
 
@@ -208,6 +234,12 @@ def test_an_artifact_runs_from_its_zip_alone(builder: Builder, gpu: Gpu, tmp_pat
         assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize("case", ["2, 112 rows, tickets", "4, 16 rows", "4, 64 rows, tickets", "2, stealing"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *("2, 112 rows, tickets", "4, 16 rows", "4, 64 rows, tickets", "2, stealing"),
+        *("4, 128 rows, odd rounds, tickets", "2, swapped, 256 rows", "2, 192 rows, odd rounds, tickets"),
+    ],
+)
 def test_relaunches_give_the_same_bits(session: Session, builder: Builder, gpu: Gpu, case: str) -> None:
     check_relaunches(session, builder, gpu, problem(RAGGED), fused(CASES[case]))

@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 
 from tests.core.cases import H200
-from tuner.core.engine_wgmma import COLUMNS, FLAG_BYTES, MAX_PRODUCT_COLUMNS, shares, smem_bytes
+from tuner.core.engine_wgmma import (
+    COLUMNS,
+    FLAG_BYTES,
+    MAX_PRODUCT_COLUMNS,
+    received_bytes,
+    shares,
+    smem_bytes,
+    sum_rounds,
+)
 from tuner.core.launches import plans_for
 from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.outcome import Candidate, PlanKind
@@ -144,6 +152,33 @@ def test_the_host_cuts_a_tile_into_shares_as_the_device_does(sharers: int, swapp
         assert bounds[-1] == groups
         assert all(a < b for a, b in pairwise(bounds))
     assert parse_log(compile_source("\n".join([render(GATED, chosen), *asserts]), "sm_90a")[1]).spill_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("workload", "chosen", "rounds"),
+    [
+        (GATED, tiling(((16, 8, 64), (16, 24, 64)), 2, 2, cluster=(1, 1, 2), swapped_warps=4), (1, 1)),
+        (GATED, tiling(((64, 40, 64), (64, 16, 64)), 2, 2, cluster=(1, 1, 2)), (2, 1)),
+        (GATED, tiling(((128, 112, 64), (128, 128, 64)), 3, 3, cluster=(1, 1, 2)), (6, 3)),
+        (GATED, tiling(((256, 56, 64), (256, 128, 64)), 3, 3, cluster=(1, 1, 2)), (6, 6)),
+        (GATED, tiling(((256, 56, 64), (256, 112, 64)), 3, 3, cluster=(1, 1, 2), swapped_warps=8), (6, 6)),
+        (PAIR, tiling(((128, 176, 64), (128, 200, 64)), 3, 2, cluster=(1, 1, 4)), (6, 8)),
+        (RAGGED, tiling(((136, 192, 64), (136, 160, 64)), 2, 2, cluster=(1, 1, 4), swapped_warps=12), (5, 5)),
+    ],
+    ids=str,
+)
+def test_the_host_counts_rounds_and_their_bytes_as_the_device_does(
+    workload: Workload, chosen: Tiling, rounds: tuple[int, ...]
+) -> None:
+    counted = [sum_rounds(op, tile, chosen) for op, tile in zip(workload.ops, chosen.tiles, strict=True)]
+    assert tuple(count for count, _ in counted) == rounds
+    asserts = [f"static_assert(SharedLayout::kFlags + {FLAG_BYTES} == {smem_bytes(workload, chosen)});"]
+    for op, (count, num_bytes) in enumerate(counted):
+        asserts += [f"static_assert(SumLayout<{op}>::kRounds == {count});"]
+        asserts += [f"static_assert((kClusterK - 1) * SumLayout<{op}>::kSourceBytes == {num_bytes});"]
+    asserts += [f"static_assert(SumRing::kDataBytes == {received_bytes(workload, chosen)});"]
+    resources = parse_log(compile_source("\n".join([render(workload, chosen), *asserts]), "sm_90a")[1])
+    assert (resources.warnings, resources.spill_bytes) == ((), 0)
 
 
 def each_cut_once(workload: Workload) -> list[Tiling]:

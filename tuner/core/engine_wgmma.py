@@ -57,7 +57,10 @@ REGISTERS = {4: 168, 8: 168, 12: 128}
 FEED_SLOTS = 4
 FEED_SLOT_BYTES = 64
 BARRIER_PAIR_BYTES = 16
-FLAG_BYTES = 80
+FLAG_BYTES = 64
+#: Slots for what CTAs that share a tile's k send each other, and bytes that these take unless one vector a round takes
+#: more.
+SUM_SLOTS, MOST_SUM_BYTES = 2, 24_576
 
 #: Share of the tensor cores' rate that the main loop attains, by rows of operand B of a task: an instruction reads 64
 #: rows of A and as many of B from shared memory, so the more rows of B, the more products for a byte.
@@ -90,7 +93,7 @@ def smem_bytes(workload: Workload, tiling: Tiling) -> int:
     """Both rings, buffers of what the copy engine stores, the tasks that come next, other CTAs' sums, and the barriers,
     bytes: the kernel is launched with exactly that."""
     input_bytes, weight_bytes = stage_bytes(workload, tiling)
-    num_barrier_pairs = tiling.input_stages + tiling.num_stages + FEED_SLOTS
+    num_barrier_pairs = tiling.input_stages + tiling.num_stages + FEED_SLOTS + (tiling.cluster_k > 1) * SUM_SLOTS
     rings = tiling.input_stages * input_bytes + tiling.num_stages * weight_bytes
     staging = tiling.num_warps * CHUNK_BUFFERS * CHUNK_BYTES if tiling.epilogue is Epilogue.TMA else 0
     fixed = FEED_SLOTS * FEED_SLOT_BYTES + num_barrier_pairs * BARRIER_PAIR_BYTES + FLAG_BYTES
@@ -112,17 +115,26 @@ def shares(num_rows: int, cluster_k: int) -> list[int]:
 
 
 def received_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Room for the fp32 sums that a CTA gets from the others that share its tile's k, bytes: as the largest share
-    needs."""
+    """Room for the fp32 sums that a CTA gets from the others that share its tile's k, bytes."""
     if tiling.cluster_k == 1:
         return 0
-    groups, swap_ab, largest = num_groups(tiling), tiling.swap_ab, 0
-    for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
-        held = shared_rows(op, tile, swap_ab=swap_ab)
-        rows = held if held <= BLOCK_ROWS * groups else multiplied(op, tile, groups, swap_ab=swap_ab)[0]
-        share = max(shares(tile.m if swap_ab else tile.n, tiling.cluster_k))
-        largest = max(largest, rows * share * (1 if swap_ab else op.rows_per_column))
-    return (tiling.cluster_k - 1) * largest * SUM_BYTES
+    tiles = zip(workload.ops, tiling.cta_tiles, strict=True)
+    return SUM_SLOTS * max(sum_rounds(op, tile, tiling)[1] for op, tile in tiles)
+
+
+def sum_rounds(op: GemmOp, tile: Tile, tiling: Tiling) -> tuple[int, int]:
+    """Rounds in which CTAs that share the k of an op's tile send each other their sums, and the most that one gets in
+    a round, bytes: the fewest rounds that fit their slots, each with at least a vector of a share, 8 columns of what
+    the warpgroups hold of a block. cluster_sum.cuh counts the same way."""
+    held = shared_rows(op, tile, swap_ab=tiling.swap_ab)
+    rows = min(held, BLOCK_ROWS * num_groups(tiling))
+    per_group = -(-held // rows) * (1 if tiling.swap_ab else op.rows_per_column)
+    most = max(shares(tile.m if tiling.swap_ab else tile.n, tiling.cluster_k)) // COLUMNS * per_group
+    vector_bytes = (tiling.cluster_k - 1) * rows * COLUMNS * SUM_BYTES
+    rounds = min(most, SUM_SLOTS)
+    while rounds < most and SUM_SLOTS * -(-most // rounds) * vector_bytes > MOST_SUM_BYTES:
+        rounds += 1
+    return rounds, -(-most // rounds) * vector_bytes
 
 
 def registers(workload: Workload, tiling: Tiling) -> int:

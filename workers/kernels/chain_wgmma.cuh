@@ -279,9 +279,9 @@ __device__ __forceinline__ int team_barrier() { return kWarpgroupBarriers + kNum
 template <int kOp = 0>
 __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSlot& slot, const Shared& shared,
                                              float (&acc)[kMaxWgmmaAccumulators], InputRing::Place& input,
-                                             WeightRing::Place& weight, u32 task_parity) {
+                                             WeightRing::Place& weight, SumRing::Place& sum) {
   if constexpr (kOp < kNumOps) {
-    if (slot.task.op != kOp) return compute_tile<kOp + 1>(args, slot, shared, acc, input, weight, task_parity);
+    if (slot.task.op != kOp) return compute_tile<kOp + 1>(args, slot, shared, acc, input, weight, sum);
     using Tile = WgmmaTile<kOp>;
     if constexpr (kNumTeams > 1) mbarrier_wait(shared_address(&shared.flags->turn), team_number() ^ 1);
     if constexpr (kTrace) {
@@ -306,7 +306,7 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
               args.base, slot.task, shared.flags->epoch, team_thread(), acc, team_barrier() + kNumTeams)) return false;
     }
     if constexpr (kClusterK > 1) {
-      sum_and_store<kOp>(acc, shared.sums, task_parity, args.base.ops[kOp], slot.task);
+      sum_and_store<kOp>(acc, shared.sums, sum, args.base.ops[kOp], slot.task);
     } else if constexpr (kSwapAb) {
       store_transposed_tile<kOp>(acc, args.base.ops[kOp], slot.task);
     } else {
@@ -321,6 +321,7 @@ __device__ inline void compute(const WgmmaArgs& args, const Shared& shared) {
   FeedRing::Place feed;
   InputRing::Place input;
   WeightRing::Place weight;
+  SumRing::Place sum;
   for (;; feed.advance()) {
     wait_fed(shared.feed, feed);
     const FeedSlot& slot = *feed_slot(shared.feed_memory, feed);
@@ -335,7 +336,7 @@ __device__ inline void compute(const WgmmaArgs& args, const Shared& shared) {
         continue;
       }
     }
-    const bool is_stored = compute_tile(args, slot, shared, acc, input, weight, feed.slot() % 2);
+    const bool is_stored = compute_tile(args, slot, shared, acc, input, weight, sum);
     if constexpr (kClusterK > 1) barrier_sync<kTeamThreads>(team_barrier());  // cluster_sum.cuh counts on it
     tell_stored(shared, feed, is_stored);
   }
@@ -366,7 +367,7 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
     shared.weights.init(kTeamWarps);
     shared.feed.init(feed_readers(args.base));
     for (u64& stored : shared.flags->stored) mbarrier_init(shared_address(&stored), kTeamGroups);
-    if constexpr (kClusterK > 1) shared.sums.init();
+    if constexpr (kClusterK > 1) shared.sums.init(kTeamWarps * (kClusterK - 1));
     fence_mbarrier_init();
     trace_begin(args.base);
   }

@@ -46,20 +46,21 @@ struct Flags {
   u64 ready;    // an mbarrier: a phase for each task that waits, over when its first waits are
   u32 num_ready;  // tasks whose first waits are over, of those that wait; for a CTA that the cluster's leader feeds
   u64 turn;       // an mbarrier, of two teams: a phase for each task, over when all its products are issued
-  u64 sums_full, sums_free;  // mbarriers, of CTAs that share a tile's k: cluster_sum.cuh
   u64 stored[kFeedSlots];    // mbarriers: a phase for each task of a slot, over when all warps of its team have stored
 };
+static_assert(sizeof(Flags) <= 64, "the host sizes shared memory by this");
 
 // Shared memory: inputs and weights, operand A's ring first, what the copy engine stores, feed slots, other CTAs' sums, the
-// barriers of the rings and of the feed, flags.
+// barriers of all of these, flags.
 struct SharedLayout {
   static constexpr int kInputs = kSwapAb ? WeightRing::kDataBytes : 0;
   static constexpr int kWeights = kSwapAb ? 0 : InputRing::kDataBytes;
   static constexpr int kStaging = InputRing::kDataBytes + WeightRing::kDataBytes;
   static constexpr int kFeed = kStaging + kStagingBytes;
   static constexpr int kSums = kFeed + FeedRing::kDataBytes;
-  static constexpr int kBarriers = kSums + cluster_sum_bytes();
-  static constexpr int kFlags = kBarriers + InputRing::kBarrierBytes + WeightRing::kBarrierBytes + FeedRing::kBarrierBytes;
+  static constexpr int kBarriers = kSums + SumRing::kDataBytes;
+  static constexpr int kFlags = kBarriers + InputRing::kBarrierBytes + WeightRing::kBarrierBytes +
+                                FeedRing::kBarrierBytes + kSumBarrierBytes;
 };
 static_assert(kInputStageBytes % 1024 == 0 && kWeightStageBytes % 1024 == 0,
               "swizzled stages, and what lies behind them, start at 1,024 bytes");
@@ -71,7 +72,7 @@ struct Shared {
   u32 staging;
   unsigned char* feed_memory;
   Flags* flags;
-  ClusterSum sums;
+  SumRing sums;
 
   __device__ explicit Shared(unsigned char* memory) {
     const u32 base = shared_address(memory);
@@ -82,7 +83,7 @@ struct Shared {
     staging = base + SharedLayout::kStaging;
     feed_memory = memory + SharedLayout::kFeed;
     flags = reinterpret_cast<Flags*>(memory + SharedLayout::kFlags);
-    sums = {base + SharedLayout::kSums, shared_address(&flags->sums_full), shared_address(&flags->sums_free)};
+    sums = {base + SharedLayout::kSums, barriers += FeedRing::kBarrierBytes};
   }
 
   // The mbarrier that tells that a slot's task is stored.
