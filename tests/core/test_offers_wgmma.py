@@ -160,6 +160,8 @@ def test_two_ctas_share_k_where_it_may_pay_and_four_nearby() -> None:
         guessed = [one for one in offers.guesses() if one.cluster_k == 2]
         assert len(guessed) == 2
         assert all(-(-workload.ops[0].m // tile.m) == 1 for tile in guessed[0].tiles)
+    assert {one.num_warps for one in sharing if one.swap_ab} == {8}
+    assert {one.tiles[0].m for one in sharing if one.swap_ab} == {256}
     many = ffn_pair(m=1024, d_in=4096, d_hidden=14336, d_out=4096)
     assert all(one.cluster_k == 1 for one in WgmmaOffers(many, H200).guesses())
 

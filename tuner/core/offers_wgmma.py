@@ -44,9 +44,11 @@ INPUT_STAGES = (6, 4, 8)
 #: Weights that a CTA has requested and not yet received, bytes, beside no limit: what is requested later waits behind
 #: it, a signal and the intermediate too, and this much already keeps the memory busy.
 WINDOW_BYTES = (65_536, 98_304)
-#: CTAs that share a tile's k: offered, and around the best schedules.
+#: CTAs that share a tile's k: offered, and around the best schedules. With swapped operands they are offered for two
+#: warpgroups, since one has sums for few columns, and sharing is for wide tiles.
 SHARERS = (2,)
 MORE_SHARERS = (2, 4)
+SWAPPED_SHARERS_GROUPS = 2
 #: Tilings that are tried before a model knows anything: without split tails, with, and where CTAs share k.
 NUM_GUESSES = 4
 NUM_TAIL_GUESSES = 2
@@ -92,7 +94,8 @@ class WgmmaOffers:
     def heights(self) -> tuple[Height, ...]:
         """Those that are worth a try, of one CTA or of some that share k."""
         alone = self._heights_alone
-        return alone + _sharing([one for one in alone if not one.swap_ab], SHARERS)
+        wide = [one for one in alone if not one.swap_ab or one.groups == SWAPPED_SHARERS_GROUPS]
+        return alone + _sharing(wide, SHARERS)
 
     @property
     def _heights_alone(self) -> tuple[Height, ...]:
