@@ -55,39 +55,72 @@ __device__ inline bool wait_for_inputs(const LaunchArgs& args, const Task& task,
   return ok;
 }
 
-// One thread: the CTA's slice, for all sharers, of stage `step` of kRows rows from `row` on. Where rows are whole lines a
-// map has a row's lines as its last dimension, and one request brings the slice; else each line is a request. kIsPaired
-// where 8 rows of a gate and 8 of an up projection take turns; the host asks for whole lines there.
-template <int kRows, int kTileK, bool kIsWhole, class StageSharers, bool kIsPaired = false>
-__device__ __forceinline__ void request_rows(u32 stage, u32 full, const TensorMap* map, int step, int row, u64 policy) {
+// Two that boxes are requested for. Into a ring: the copy engine writes a box `offset` bytes into the stage, there and in the
+// shared memory of all sharers, and its bytes count at `full`.
+template <class StageSharers>
+struct ToRing {
+  u32 stage, full;
+  u64 policy;
+
+  __device__ __forceinline__ void line(u32 offset, const TensorMap* map, int column, int row) const {
+    if constexpr (StageSharers::kCount == 1) {
+      copy_line(stage + offset, map, column, row, full, policy);
+    } else {
+      copy_line_to(stage + offset, map, column, row, full, policy, StageSharers::ctas());
+    }
+  }
+  __device__ __forceinline__ void lines(u32 offset, const TensorMap* map, int row, int line) const {
+    if constexpr (StageSharers::kCount == 1) {
+      copy_lines(stage + offset, map, row, line, full, policy);
+    } else {
+      copy_lines_to(stage + offset, map, row, line, full, policy, StageSharers::ctas());
+    }
+  }
+  __device__ __forceinline__ void pairs(u32 offset, const TensorMap* map, int pair, int line) const {
+    if constexpr (StageSharers::kCount == 1) {
+      copy_pairs(stage + offset, map, pair, line, full, policy);
+    } else {
+      copy_pairs_to(stage + offset, map, pair, line, full, policy, StageSharers::ctas());
+    }
+  }
+};
+
+// Into the L2 alone.
+struct ToL2 {
+  u64 policy;
+
+  __device__ __forceinline__ void line(u32, const TensorMap* map, int column, int row) const {
+    prefetch_line(map, column, row, policy);
+  }
+  __device__ __forceinline__ void lines(u32, const TensorMap* map, int row, int line) const {
+    prefetch_lines(map, row, line, policy);
+  }
+  __device__ __forceinline__ void pairs(u32, const TensorMap* map, int pair, int line) const {
+    prefetch_pairs(map, pair, line, policy);
+  }
+};
+
+// One thread: the CTA's slice, for all sharers, of step `step` of kRows rows from `row` on, which begin `offset` bytes into
+// the stage. Where rows are whole lines a map has a row's lines as its last dimension, and one request brings the slice;
+// else each line is a request. kIsPaired where 8 rows of a gate and 8 of an up projection take turns; the host asks for
+// whole lines there.
+template <int kRows, int kTileK, bool kIsWhole, class StageSharers, bool kIsPaired = false, class Target>
+__device__ __forceinline__ void request_rows(const Target& to, u32 offset, const TensorMap* map, int step, int row) {
   using Cut = Slice<kRows, kTileK, StageSharers::kCount>;
   const int place = StageSharers::place();
   const int first_line = place % Cut::kLineParts * Cut::kNumLines, first_row = place / Cut::kLineParts * Cut::kNumRows;
-  const u32 slice = stage + (first_line * kRows + first_row) * kLineBytes;
+  offset += (first_line * kRows + first_row) * kLineBytes;
   row += first_row;
   const int line = step * Cut::kStageLines + first_line;
   if constexpr (kIsPaired) {
     static_assert(kIsWhole && Cut::kNumRows % kPairRows == 0);
-    if constexpr (StageSharers::kCount == 1) {
-      copy_pairs(slice, map, row / kPairRows, line, full, policy);
-    } else {
-      copy_pairs_to(slice, map, row / kPairRows, line, full, policy, StageSharers::ctas());
-    }
+    to.pairs(offset, map, row / kPairRows, line);
   } else if constexpr (kIsWhole) {
-    if constexpr (StageSharers::kCount == 1) {
-      copy_lines(slice, map, row, line, full, policy);
-    } else {
-      copy_lines_to(slice, map, row, line, full, policy, StageSharers::ctas());
-    }
+    to.lines(offset, map, row, line);
   } else {
 #pragma unroll
     for (int i = 0; i < Cut::kNumLines; ++i) {
-      const u32 there = slice + i * kRows * kLineBytes;
-      if constexpr (StageSharers::kCount == 1) {
-        copy_line(there, map, (line + i) * kLineColumns, row, full, policy);
-      } else {
-        copy_line_to(there, map, (line + i) * kLineColumns, row, full, policy, StageSharers::ctas());
-      }
+      to.line(offset + i * kRows * kLineBytes, map, (line + i) * kLineColumns, row);
     }
   }
 }
@@ -97,22 +130,27 @@ __device__ __forceinline__ void request_input_stage(u32 stage, u32 full, const T
                                                     u64 policy) {
   constexpr OpConfig kConfig = kOps[kOp];
   mbarrier_arrive_expect(full, kConfig.tile_m * kConfig.tile_k * 2);
-  request_rows<kConfig.tile_m, kConfig.tile_k, kWholeLines[kOp], InputSharers>(stage, full, map, step,
-                                                                               tile_m * kConfig.tile_m, policy);
+  request_rows<kConfig.tile_m, kConfig.tile_k, kWholeLines[kOp], InputSharers>(ToRing<InputSharers>{stage, full, policy}, 0,
+                                                                               map, step, tile_m * kConfig.tile_m);
+}
+
+// The boxes of a step of weights, of which a gate and an up projection lie n rows apart.
+template <int kOp, class Target>
+__device__ __forceinline__ void request_weight_boxes(const Target& to, const TensorMap* map, int step, int tile_n, int n) {
+  constexpr OpConfig kConfig = kOps[kOp];
+  constexpr bool kIsPaired = kSwapAb && kConfig.gated, kIsWhole = kWholeLines[kOp];
+  constexpr int kRows = kIsPaired ? kConfig.weight_rows() : kConfig.tile_n, kTileK = kConfig.tile_k;
+  request_rows<kRows, kTileK, kIsWhole, WeightSharers, kIsPaired>(to, 0, map, step, tile_n * kRows);
+  if constexpr (kConfig.gated && !kIsPaired) {
+    request_rows<kRows, kTileK, kIsWhole, WeightSharers>(to, kRows * kTileK * 2, map, step, n + tile_n * kRows);
+  }
 }
 
 template <int kOp>
 __device__ __forceinline__ void request_weight_stage(u32 stage, u32 full, const TensorMap* map, int step, int tile_n, int n,
                                                      u64 policy) {
-  constexpr OpConfig kConfig = kOps[kOp];
-  constexpr bool kIsPaired = kSwapAb && kConfig.gated;
-  constexpr int kRows = kIsPaired ? kConfig.weight_rows() : kConfig.tile_n, kTileK = kConfig.tile_k;
-  mbarrier_arrive_expect(full, kConfig.weight_rows() * kTileK * 2);
-  request_rows<kRows, kTileK, kWholeLines[kOp], WeightSharers, kIsPaired>(stage, full, map, step, tile_n * kRows, policy);
-  if constexpr (kConfig.gated && !kIsPaired) {
-    const u32 up = stage + kRows * kTileK * 2;
-    request_rows<kRows, kTileK, kWholeLines[kOp], WeightSharers>(up, full, map, step, n + tile_n * kRows, policy);
-  }
+  mbarrier_arrive_expect(full, kOps[kOp].weight_rows() * kOps[kOp].tile_k * 2);
+  request_weight_boxes<kOp>(ToRing<WeightSharers>{stage, full, policy}, map, step, tile_n, n);
 }
 
 // A thread's number in its team, and the team's: of one team, or of two.

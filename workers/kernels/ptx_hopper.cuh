@@ -96,6 +96,25 @@ __device__ __forceinline__ void copy_pairs_to(u32 shared, const TensorMap* map, 
       : "memory");
 }
 
+// The same boxes to the L2 alone.
+__device__ __forceinline__ void prefetch_line(const TensorMap* map, int column, int row, u64 policy) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.L2::cache_hint [%0, {%1, %2}], %3;" ::"l"(map), "r"(column),
+               "r"(row), "l"(policy)
+               : "memory");
+}
+
+__device__ __forceinline__ void prefetch_lines(const TensorMap* map, int row, int line, u64 policy) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.L2::cache_hint [%0, {%1, %2, %3}], %4;" ::"l"(map), "r"(0),
+               "r"(row), "r"(line), "l"(policy)
+               : "memory");
+}
+
+__device__ __forceinline__ void prefetch_pairs(const TensorMap* map, int pair, int line, u64 policy) {
+  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.L2::cache_hint [%0, {%1, %1, %1, %2, %3}], %4;" ::"l"(map),
+               "r"(0), "r"(pair), "r"(line), "l"(policy)
+               : "memory");
+}
+
 // Four 8 x 8 matrices of 16-bit elements to shared memory: lane l has the address of row l % 8 of matrix l / 8, and holds
 // columns 2 (l % 4) and the next of row l / 4 of each.
 __device__ __forceinline__ void stmatrix_x4(u32 shared, const u32 (&words)[4]) {
