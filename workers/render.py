@@ -60,6 +60,7 @@ DEVICE_FILES = {
         "cluster_sum.cuh",
         "shared_wgmma.cuh",
         "post_wgmma.cuh",
+        "startup_prefetch.cuh",
         "chain_wgmma.cuh",
         "gate.cuh",
     ),
@@ -162,6 +163,7 @@ def _engine_config(workload: Workload, tiling: Tiling) -> str:
     return (
         f"constexpr int kNumInputStages = {tiling.input_stages};\n"
         f"constexpr int kWindow = {tiling.window};\n"
+        f"constexpr int kStartupPrefetch = {tiling.startup_prefetch};\n"
         f"constexpr bool kPingPong = {str(tiling.warpgroups is Warpgroups.PING_PONG).lower()};\n"
         f"constexpr bool kSwapAb = {str(tiling.swap_ab).lower()};\n"
         f"constexpr bool kTmaEpilogue = {str(tiling.epilogue is Epilogue.TMA).lower()};\n"

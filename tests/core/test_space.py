@@ -163,7 +163,7 @@ def test_neighbours_of_a_wgmma_schedule_are_of_its_engine_and_change_one_thing()
     for tiling in tilings:
         cuts = [(tiling.tiles[op], tiling.num_parts(op)) != (first.tiles[op], first.num_parts(op)) for op in (0, 1)]
         hints = [tiling.weight_hint != first.weight_hint, tiling.intermediate_hint != first.intermediate_hint]
-        single = ("input_stages", "window", "warpgroups", "swap_ab", "epilogue")
+        single = ("input_stages", "window", "warpgroups", "swap_ab", "epilogue", "startup_prefetch")
         numbers = [getattr(tiling, name) != getattr(first, name) for name in single]
         changes = [*cuts, *hints, *numbers]
         if tiling.cluster_k > 1:  # CTAs that share k have no parts

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from optuna.trial import TrialState, create_trial
 
+from tests.core.cases import ordering, wgmma
 from tuner.core.gpu import CATALOGUE
+from tuner.core.schedule import Assignment, Schedule
 from tuner.core.space import Space
 from tuner.core.workload import Workload, ffn_pair, independent_pair
 from tuner.search.axes import distributions, from_params, ordering_features, tiling_features, to_params
@@ -34,3 +36,14 @@ def test_different_schedules_have_different_features() -> None:
     rows = {tuple(tiling_features(one.tiling, workload, gpu) + ordering_features(one.ordering)) for one in sample}
     assert len(rows) == len(sample)
     assert np.isfinite(np.array(list(rows))).all()
+
+
+def test_what_is_offered_around_a_schedule_alone_survives_too_and_has_features_of_its_own() -> None:
+    """Cache hints, and what is prefetched at the start."""
+    workload, gpu = WORKLOADS[0], CATALOGUE["h200"]
+    best = Schedule(tiling=wgmma((128, 128, 64), num_warps=8), ordering=ordering(assignment=Assignment.STATIC))
+    near = Space(workload, gpu).neighbours(best)
+    assert {2, 4, 8} < {one.tiling.startup_prefetch for one in near}
+    assert [from_params(to_params(one)) for one in near] == near
+    rows = {tuple(tiling_features(one.tiling, workload, gpu) + ordering_features(one.ordering)) for one in near}
+    assert len(rows) == len(near)

@@ -48,6 +48,8 @@ VARIANTS: dict[str, Tiling | Ordering] = {
     "engine": WGMMA,
     "input stages": replace(WGMMA, input_stages=3),
     "window": replace(WGMMA, window=2),
+    "startup prefetch": replace(WGMMA, startup_prefetch=2),
+    "more startup prefetch": replace(WGMMA, startup_prefetch=4),
     "warpgroups": replace(WGMMA, warpgroups=Warpgroups.PING_PONG),
     "swapped": replace(WGMMA, swap_ab=True),
     "epilogue": replace(WGMMA, epilogue=Epilogue.TMA),

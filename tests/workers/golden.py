@@ -36,7 +36,14 @@ CASES = {
     ),
     "wgmma_decode": (
         _pair(16),
-        wgmma((16, 112, 128), (16, 128, 128), num_stages=6, input_stages=4, window=4, split_k=(1, 4)),
+        wgmma(
+            *((16, 112, 128), (16, 128, 128)),
+            num_stages=6,
+            input_stages=4,
+            window=4,
+            startup_prefetch=4,
+            split_k=(1, 4),
+        ),
     ),
     "wgmma_prefill": (_pair(1024), wgmma((128, 224, 64), (128, 256, 64), num_stages=4, input_stages=4, num_warps=8)),
     "wgmma_gated": (_pair(64, Activation.GELU, **ALL), wgmma((64, 64, 128), (64, 128, 64), num_stages=5)),

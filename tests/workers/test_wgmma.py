@@ -126,6 +126,10 @@ CASES = [
 ]
 
 
+#: Lines, whole stages, and pairs of a gate and an up projection, of one CTA and of CTAs that share them.
+CASES += [(workload, replace(chosen, startup_prefetch=8)) for workload, chosen in (*CASES[::5], CASES[33], CASES[43])]
+
+
 @pytest.mark.parametrize(("workload", "chosen"), CASES, ids=str)
 @pytest.mark.parametrize("traced", [False, True])
 def test_it_compiles_without_spills_or_warnings(workload: Workload, chosen: Tiling, traced: bool) -> None:
@@ -212,7 +216,7 @@ def test_a_source_has_an_instruction_for_each_width_and_no_other() -> None:
     "field",
     [
         *("window", "input_stages", "num_stages", "split_k", "weight_hint", "intermediate_hint"),
-        *("cluster_m", "cluster_n", "cluster_k", "warpgroups", "swap_ab", "epilogue"),
+        *("cluster_m", "cluster_n", "cluster_k", "warpgroups", "swap_ab", "epilogue", "startup_prefetch"),
     ],
 )
 def test_every_axis_of_the_engine_changes_the_source(field: str) -> None:
@@ -220,6 +224,7 @@ def test_every_axis_of_the_engine_changes_the_source(field: str) -> None:
     rings: dict[str, object] = {"window": 5, "input_stages": 5, "num_stages": 8, "split_k": (1, 2)}
     clusters = {"cluster_m": 2, "cluster_n": 2, "cluster_k": 2}
     values = {**rings, **hints, **clusters, "warpgroups": TURNS, "swap_ab": True, "epilogue": TMA}
+    values["startup_prefetch"] = 4
     chosen = CASES[2][1]
     changed = Tiling(**{**{f: getattr(chosen, f) for f in chosen.__dataclass_fields__}, field: values[field]})
     assert render(PAIR, changed).splitlines()[6:] != render(PAIR, chosen).splitlines()[6:]

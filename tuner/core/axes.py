@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from tuner.core.engine_wgmma import STARTUP_PREFETCHES
 from tuner.core.merge import joined, longest_first, merge_blocks, row_steps
 from tuner.core.order import PARTITION_PARTS, Ints, deal, held_stages, num_first_ctas, parts_of, proportional, tail_of
 from tuner.core.paths import MAX_SIDE
@@ -225,6 +226,25 @@ def run_ahead_problem(graph: TileGraph, percent: int) -> str | None:
     if plain != percent:
         ring = graph.tiling.stages_ahead
         return f"{percent} percent of {ring} stages are {ring - held}, as {plain} percent are: say run-ahead {plain}"
+    return None
+
+
+def startup_prefetch_problem(graph: TileGraph, ordering: Ordering) -> str | None:
+    """Why no first task's weights can be brought into the L2 at the start, or which plainer number brings as many."""
+    tiling, asked = graph.tiling, graph.tiling.startup_prefetch
+    if not asked:
+        return None
+    if ordering.assignment in (Assignment.TICKET, Assignment.STEALING):
+        drawn = f"startup prefetch of {asked} stages with {ordering.assignment}"
+        return f"{drawn}: what a CTA begins with is known of queues and first waves alone, say 0, or static"
+    is_split = ordering.split_tiles is SplitTiles.ALL  # a tail leaves whole tiles
+    steps = (-(-len(graph.steps(op)) // (graph.num_parts(op) if is_split else 1)) for op in graph.op_indices)
+    longest = -(-max(steps) // tiling.cluster_k)
+    beyond = max(0, longest - tiling.num_stages)
+    plain = next(value for value in STARTUP_PREFETCHES if min(value, beyond) == min(asked, beyond))
+    if plain != asked:
+        task = f"the longest task of a CTA has {longest} k-steps, {beyond} beyond a ring of {tiling.num_stages}"
+        return f"startup prefetch of {asked} stages: {task}: say {plain}"
     return None
 
 

@@ -104,6 +104,8 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"epilogue {tiling.epilogue}: the threads of the mma engine store what they hold, say direct"
     if tiling.input_stages or tiling.window:
         return f"{tiling.input_stages} input stages, window {tiling.window}: the mma engine has one ring, say 0 and 0"
+    if tiling.startup_prefetch:
+        return f"startup prefetch of {tiling.startup_prefetch} stages: the mma engine has none, say 0"
     return _spill_problem(workload, tiling)
 
 

@@ -79,6 +79,8 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"{tiling.num_stages} stages: use 2 to {MAX_STAGES}"
     if tiling.input_stages or tiling.window:
         return f"{tiling.input_stages} input stages, window {tiling.window}: the simt engine has one ring, say 0 and 0"
+    if tiling.startup_prefetch:
+        return f"startup prefetch of {tiling.startup_prefetch} stages: the simt engine has none, say 0"
     if tiling.cluster_size > 1:
         return f"clusters of {' x '.join(map(str, tiling.cluster))} CTAs: the simt engine has none, say 1 for each"
     if tiling.warpgroups is not Warpgroups.COOPERATIVE:

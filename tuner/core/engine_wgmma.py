@@ -41,6 +41,8 @@ WARPS_PER_GROUP, THREADS_PER_GROUP = 4, 128
 PING_PONG_WARPS = 2 * WARPS_PER_GROUP
 MAX_STAGES = 16
 MAX_INPUT_STAGES = 12
+#: Stages of weights beyond the ring that a CTA may bring into the L2 at the start, the plainest first.
+STARTUP_PREFETCHES = (0, 2, 4, 8)
 #: CTAs of a cluster along m, along n, along k, and in all.
 CLUSTER_EDGES = (1, 2, 4)
 MAX_CLUSTER_SIZE = 4
@@ -57,7 +59,7 @@ REGISTERS = {4: 168, 8: 168, 12: 128}
 FEED_SLOTS = 4
 FEED_SLOT_BYTES = 64
 BARRIER_PAIR_BYTES = 16
-FLAG_BYTES = 64
+FLAG_BYTES = 80
 #: Slots for what CTAs that share a tile's k send each other, and bytes that these take unless one vector a round takes
 #: more.
 SUM_SLOTS, MOST_SUM_BYTES = 2, 24_576
@@ -206,6 +208,8 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"{tiling.input_stages} stages of inputs: use 2 to {MAX_INPUT_STAGES}"
     if not 0 <= tiling.window < tiling.num_stages:
         return f"window {tiling.window} of {tiling.num_stages} stages: use 1 to {tiling.num_stages - 1}, 0 for no limit"
+    if tiling.startup_prefetch not in STARTUP_PREFETCHES:
+        return f"startup prefetch of {tiling.startup_prefetch} stages: use {', '.join(map(str, STARTUP_PREFETCHES))}"
     return _epilogue_problem(tiling) or _reach_problem(workload, tiling) or _parts_problem(workload, tiling)
 
 

@@ -18,6 +18,7 @@ from tuner.core.axes import (
     run_ahead_problem,
     split_order_problem,
     split_tiles_problem,
+    startup_prefetch_problem,
     sync_problem,
 )
 from tuner.core.gpu import Gpu
@@ -211,6 +212,7 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
         or sync_problem(graph, ordering.interleave, ordering.granularity, ordering.sync_width)
         or position_problem(graph, ordering.granularity, ordering.sync_width, ordering.wait_position)
         or run_ahead_problem(graph, ordering.run_ahead)
+        or startup_prefetch_problem(graph, ordering)
         or grid_problem(graph.num_tasks, resources, gpu, ordering.ctas_per_sm, ordering.reserved_sms)
         or deal_problem(
             graph,

@@ -201,6 +201,7 @@ class Ordering:
 _LATER_TILING: dict[str, Any] = {
     "input_stages": 0,
     "window": 0,
+    "startup_prefetch": 0,
     "warpgroups": Warpgroups.COOPERATIVE,
     "swap_ab": False,
     "epilogue": Epilogue.DIRECT,
@@ -213,7 +214,7 @@ _LATER_TILING: dict[str, Any] = {
     "intermediate_hint": CacheHint.DEFAULT,
 }
 #: Those of them that are counts.
-_LATER_COUNTS = ("input_stages", "window", "cluster_m", "cluster_n", "cluster_k", "resident_ctas")
+_LATER_COUNTS = ("input_stages", "window", "startup_prefetch", "cluster_m", "cluster_n", "cluster_k", "resident_ctas")
 _LATER_ORDERING: dict[str, Any] = {
     "sync_width": 1,
     "partition": 0,

@@ -25,6 +25,7 @@ from tuner.core.axes import (
     sync_problem,
 )
 from tuner.core.engine_mma import STAGE_DEPTHS
+from tuner.core.engine_wgmma import STARTUP_PREFETCHES
 from tuner.core.gpu import Gpu
 from tuner.core.legality import (
     check_schedule,
@@ -331,6 +332,8 @@ class Space:
     def _near(self, tiling: Tiling) -> Iterator[Tiling]:
         yield from (replace(tiling, weight_hint=hint) for hint in CacheHint)
         yield from (replace(tiling, intermediate_hint=hint) for hint in CacheHint)
+        if tiling.engine is Engine.WGMMA:
+            yield from (replace(tiling, startup_prefetch=stages) for stages in STARTUP_PREFETCHES)
         if tiling.engine is not Engine.MMA:
             offers = self._wgmma if tiling.engine is Engine.WGMMA else self._simt
             yield from offers.near(tiling)

@@ -83,6 +83,9 @@ class Tiling:
     input_stages: int = 0
     #: Most stages of weights that are requested but have not arrived; 0 for no limit but the ring's. For wgmma.
     window: int = 0
+    #: Stages of its first task's weights beyond the ring that a CTA brings into the L2 at the start, 0, 2, 4 or 8. For
+    #: wgmma.
+    startup_prefetch: int = 0
     #: How the warpgroups that multiply share the tasks. For wgmma.
     warpgroups: Warpgroups = Warpgroups.COOPERATIVE
     #: Whether the weights are operand A of wgmma, of which an instruction takes 64 rows, and the inputs operand B; else
@@ -137,13 +140,14 @@ class Tiling:
         tiles = "+".join(str(tile) for tile in self.tiles)
         inputs = f" i{self.input_stages}" if self.input_stages else ""
         window = f" window{self.window}" if self.window else ""
+        prefetch = f" prefetch{self.startup_prefetch}" if self.startup_prefetch else ""
         split = f" split{'+'.join(map(str, self.split_k))}" if self.split_k else ""
         cluster = f" cluster{'x'.join(map(str, self.cluster))}" if self.cluster_size > 1 else ""
         resident = f" resident{self.resident_ctas}" if self.resident_ctas > 1 else ""
         turns = " ping-pong" if self.warpgroups is Warpgroups.PING_PONG else ""
         swapped = " swap-ab" if self.swap_ab else ""
         stores = f" {self.epilogue}-epilogue" if self.epilogue is not Epilogue.DIRECT else ""
-        shape = f"s{self.num_stages}{inputs}{window} w{self.num_warps}{turns}{swapped}{stores}"
+        shape = f"s{self.num_stages}{inputs}{window}{prefetch} w{self.num_warps}{turns}{swapped}{stores}"
         return f"{self.engine} {tiles} {shape}{split}{cluster}{resident}{self._hints}"
 
     @property

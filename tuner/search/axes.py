@@ -41,6 +41,7 @@ def distributions(num_ops: int) -> dict[str, BaseDistribution]:
         "num_warps": IntDistribution(1, 32),
         "input_stages": IntDistribution(0, 64),
         "window": IntDistribution(0, 64),
+        "startup_prefetch": IntDistribution(0, 64),
         "warpgroups": _choices(Warpgroups),
         "swap_ab": CategoricalDistribution([False, True]),
         "epilogue": _choices(Epilogue),
@@ -82,6 +83,7 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
         "num_warps": tiling.num_warps,
         "input_stages": tiling.input_stages,
         "window": tiling.window,
+        "startup_prefetch": tiling.startup_prefetch,
         "warpgroups": str(tiling.warpgroups),
         "swap_ab": tiling.swap_ab,
         "epilogue": str(tiling.epilogue),
@@ -128,6 +130,7 @@ def from_params(params: dict[str, Any]) -> Schedule:
             num_warps=params["num_warps"],
             input_stages=params["input_stages"],
             window=params["window"],
+            startup_prefetch=params["startup_prefetch"],
             warpgroups=Warpgroups(params["warpgroups"]),
             swap_ab=params["swap_ab"],
             epilogue=Epilogue(params["epilogue"]),
@@ -168,7 +171,7 @@ def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]
     features += [math.log2(tiling.num_warps), math.log2(tiling.num_stages)]
     features += [math.log2(max(1, tiling.input_stages)), (tiling.window or tiling.num_stages) / tiling.num_stages]
     features += [float(tiling.warpgroups is Warpgroups.PING_PONG), float(tiling.swap_ab)]
-    features.append(0.5 * (tiling.epilogue is Epilogue.TMA))
+    features += [0.5 * (tiling.epilogue is Epilogue.TMA), 0.2 * math.log2(1 + tiling.startup_prefetch)]
     features += [math.log2(edge) for edge in (tiling.cluster_m, tiling.cluster_n, tiling.cluster_k)]
     features.append(float(tiling.resident_ctas))
     given = (hint for hint in CacheHint if hint is not CacheHint.DEFAULT)

@@ -103,6 +103,8 @@ def _engine(tiling: Tiling) -> str:
         return f"{tiling.engine}, {tiling.num_stages} pipeline stages, {tiling.num_warps} warps{capped}"
     window = f", of which {tiling.window} may be under way" if tiling.window else ""
     stages = f"{tiling.num_stages} stages of weights{window}, {tiling.input_stages} of inputs"
+    if tiling.startup_prefetch:
+        stages += f", {tiling.startup_prefetch} more of weights brought into the L2 at the start"
     cluster = f", clusters of {' x '.join(map(str, tiling.cluster))} CTAs" if tiling.cluster_size > 1 else ""
     if tiling.cluster_k > 1:
         cluster += f", of which {tiling.cluster_k} share the k of a tile"

@@ -1,13 +1,15 @@
 // The persistent warp-specialised kernel: runs any verified plan of a chain of ops on sm_90a.
 //
-// Programmatic dependent launch. Weights depend on nobody, so a static queue's weights are requested before the launches
-// before this one have ended; tickets are drawn afterwards, since those may still be drawing. The inputs' warp waits for
-// these launches before it draws the epoch or reads anything that they may have written, and every store of the math
-// warpgroups comes after inputs that it brought. dependent_launch.cuh argues the rest.
+// Programmatic dependent launch. Weights depend on nobody, so a static queue's weights are requested, and more of them
+// prefetched into the L2 (startup_prefetch.cuh), before the launches before this one have ended; tickets are drawn
+// afterwards, since those may still be drawing. The inputs' warp waits for these launches before it draws the epoch or reads
+// anything that they may have written, and every store of the math warpgroups comes after inputs that it brought.
+// dependent_launch.cuh argues the rest.
 #pragma once
 #include "epilogue_tma.cuh"
 #include "fixup.cuh"
 #include "post_wgmma.cuh"
+#include "startup_prefetch.cuh"
 
 // Registers of a thread of the producers and of two or three math warpgroups. A team that takes turns with another one needs
 // a few more; so do producers that copy for a cluster.
@@ -121,12 +123,13 @@ __device__ __forceinline__ void request_held_weights(const WgmmaArgs& args, cons
 
 // Where a CTA's first task is known, the weights of it that need not wait: requested before any word of the plan is read;
 // how many stages.
-__device__ __forceinline__ int request_known_weights(const WgmmaArgs& args, const WeightRing& ring,
-                                                     WeightRing::Place& place, Window& window, u64 policy) {
+__device__ __forceinline__ int request_known_weights(const WgmmaArgs& args, const Shared& shared, WeightRing::Place& place,
+                                                     Window& window, u64 policy) {
   const FirstTask& known = args.first_tasks[cluster_number()];
   if (!knows_first_task(args.base) || known.op < 0) return 0;
   const int requested = kNumStages - (known.num_waits > 0 ? args.base.plan.held_stages : 0);
-  request_weights(args, as_task(known), 0, requested, ring, place, window, policy);
+  request_weights(args, as_task(known), 0, requested, shared.weights, place, window, policy);
+  if constexpr (kStartupPrefetch > 0) mbarrier_arrive(shared_address(&shared.flags->requested));
   return requested;
 }
 
@@ -138,7 +141,7 @@ __device__ inline void produce_weights_of_fed(const WgmmaArgs& args, const Share
   WeightRing::Place weight;
   Window window;
   u32 num_waiting = 0;
-  int requested = request_known_weights(args, shared.weights, weight, window, policy);
+  int requested = request_known_weights(args, shared, weight, window, policy);
   for (;;) {
     wait_fed(shared.feed, feed);
     const FeedSlot slot = *feed_slot(shared.feed_memory, feed);
@@ -165,7 +168,7 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
   WeightRing::Place weight;
   Window window;
   u32 ready_parity = 0;
-  int requested = request_known_weights(args, shared.weights, weight, window, policy);
+  int requested = request_known_weights(args, shared, weight, window, policy);
   if (!knows_first_task(args.base)) wait_for_prerequisites();
   TaskSource source(args.base);
   FeedRing::Place filled;
@@ -362,6 +365,7 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
     shared.flags->aborted = 0;
     shared.flags->num_ready = 0;
     mbarrier_init(shared_address(&shared.flags->ready), 1);
+    if constexpr (kStartupPrefetch > 0) mbarrier_init(shared_address(&shared.flags->requested), 1);
     if constexpr (kNumTeams > 1) mbarrier_init(shared_address(&shared.flags->turn), kTeamWarps);
     shared.inputs.init(kTeamWarps);
     shared.weights.init(kTeamWarps);
@@ -384,8 +388,10 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
       if (threadIdx.x % 32 == 0) produce_weights(args, shared);
     } else if (warp == kInputWarp) {
       produce_inputs(args, shared);
-    } else if (warp == kPostWarp && threadIdx.x % 32 == 0) {
-      post_tiles(args.base, shared);
+    } else if (warp == kPostWarp) {
+      if (threadIdx.x % 32 == 0) post_tiles(args.base, shared);
+    } else if constexpr (kStartupPrefetch > 0) {
+      if (threadIdx.x == 32 * kPrefetchWarp) prefetch_at_startup(args, shared);
     }
   } else {
     if constexpr (kNumMathGroups > 1) raise_registers<kMathRegisters>();

@@ -9,6 +9,7 @@ constexpr bool kPingPong = false;   // whether the math warpgroups take turns wi
 constexpr bool kSwapAb = false;     // whether an instruction takes 64 rows of the weights, or of the inputs
 constexpr bool kWholeLines[kNumOps] = {true, false};  // whether rows of k are whole lines of 64 elements
 constexpr bool kTmaEpilogue = true;  // whether the copy engine stores the tiles, or the threads do
+constexpr int kStartupPrefetch = 2;  // stages of weights beyond the ring that are brought into the L2 at the start
 #endif
 
 // The producers' warpgroup comes behind the math warpgroups. A team of these multiplies a task: all of them, or with
@@ -18,6 +19,7 @@ constexpr int kNumTeams = kPingPong ? kNumMathGroups : 1;
 constexpr int kTeamGroups = kNumMathGroups / kNumTeams, kTeamWarps = 4 * kTeamGroups, kTeamThreads = 32 * kTeamWarps;
 static_assert(kNumTeams <= 2, "whose turn it is has one bit");
 constexpr int kWeightWarp = 4 * kNumMathGroups, kInputWarp = kWeightWarp + 1, kPostWarp = kInputWarp + 1;
+constexpr int kPrefetchWarp = kPostWarp + 1;
 
 // Columns of one line of the copy engine, and rows of a block: of wgmma's operand A, 64 at a time.
 constexpr int kLineColumns = 64, kLineBytes = 2 * kLineColumns, kBlockRows = 64;

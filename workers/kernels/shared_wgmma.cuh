@@ -46,9 +46,10 @@ struct Flags {
   u64 ready;    // an mbarrier: a phase for each task that waits, over when its first waits are
   u32 num_ready;  // tasks whose first waits are over, of those that wait; for a CTA that the cluster's leader feeds
   u64 turn;       // an mbarrier, of two teams: a phase for each task, over when all its products are issued
-  u64 stored[kFeedSlots];    // mbarriers: a phase for each task of a slot, over when all warps of its team have stored
+  u64 stored[kFeedSlots];    // mbarriers: a phase for each task of a slot, over when its tile is stored
+  u64 requested;  // an mbarrier: one phase, over when the weights of a known first task are requested: startup_prefetch.cuh
 };
-static_assert(sizeof(Flags) <= 64, "the host sizes shared memory by this");
+static_assert(sizeof(Flags) <= 80, "the host sizes shared memory by this");
 
 // Shared memory: inputs and weights, operand A's ring first, what the copy engine stores, feed slots, other CTAs' sums, the
 // barriers of all of these, flags.
