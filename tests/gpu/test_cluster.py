@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import zipfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.gpu.helpers import check_relaunches, forged, fused, problem, run
-from tests.gpu.test_wgmma import EXAMPLE, hopper, schedule
-from tuner.core.evaluator import Environment
+from tests.gpu.helpers import (
+    RAGGED,
+    WHOLE,
+    check_abort,
+    check_artifact,
+    check_relaunches,
+    fused,
+    problem,
+    run,
+    run_kind,
+)
+from tests.gpu.test_wgmma import hopper, schedule
 from tuner.core.gpu import Gpu
-from tuner.core.legality import kind_problem
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind
+from tuner.core.outcome import PlanKind
 from tuner.core.schedule import Assignment, Granularity, RasterKind, SplitOrder, WaitPosition
-from tuner.core.workload import Activation, Dtype, ffn_pair
-from workers.artifact import assemble
+from tuner.core.workload import Activation, ffn_pair
 from workers.build import Builder
 from workers.candidates import prepare
 
@@ -29,9 +32,6 @@ from workers.gpu.session import Session
 
 __all__ = ["hopper"]
 
-#: Rows of k that are no whole lines, and others that are.
-RAGGED = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU)
-WHOLE = ffn_pair(m=256, d_in=512, d_hidden=1024, d_out=512, activation=Activation.RELU, dtype=Dtype.BF16)
 TICKET = Assignment.TICKET
 CASES = {
     "1x2, 16 rows": schedule(((16, 128, 64), (16, 64, 128)), cluster=(1, 2)),
@@ -97,11 +97,8 @@ def test_every_option_is_right(session: Session, builder: Builder, gpu: Gpu, clu
 
 @pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind.is_ours])
 def test_every_plan_kind_is_right(session: Session, builder: Builder, gpu: Gpu, kind: PlanKind) -> None:
-    if reason := kind_problem(RAGGED, gpu, kind):
-        pytest.skip(reason)
-    for name in ("1x2, 128 rows", "1x4, 64 rows", "2x1, 256 rows", "1x2, tickets"):
-        if kind is not PlanKind.TWO_STREAMS or CASES[name].ordering.assignment.is_static:
-            run(session, builder, gpu, problem(RAGGED), Candidate(plan_kind=kind, schedule=CASES[name]))
+    names = ("1x2, 128 rows", "1x4, 64 rows", "2x1, 256 rows", "1x2, tickets")
+    run_kind(session, builder, gpu, RAGGED, kind, (CASES[name] for name in names))
 
 
 @pytest.mark.parametrize("cluster_size", [2, 4])
@@ -118,32 +115,13 @@ def test_the_driver_holds_as_many_clusters_as_the_plans_count_on(builder: Builde
 
 @pytest.mark.parametrize("case", ["1x2, 128 rows", "1x2, tickets", "2x2"])
 def test_an_aborted_launch_leaves_nan_or_what_is_right(session: Session, builder: Builder, gpu: Gpu, case: str) -> None:
-    good = prepare(RAGGED, gpu, fused(CASES[case]), builder, {})
-    (plan,) = good.plans
-    words = plan.words.copy()
-    words[int(words[8]) + 2] += 1  # the first wait asks for a post too many
-    bad = replace(good.work, plans=(forged(plan, words),), spin_limit_cycles=10**8)
-    outcome = session.evaluate(problem(RAGGED), bad).outcome
-    assert isinstance(outcome, Failed)
-    assert outcome.kind is FailureKind.HANG
-    assert isinstance(session.evaluate(problem(RAGGED), good.work).outcome, Measured)
+    check_abort(session, builder, gpu, problem(RAGGED), CASES[case])
 
 
 def test_an_artifact_runs_from_its_zip_alone(builder: Builder, gpu: Gpu, tmp_path: Path) -> None:
-    here = Environment(gpu_name=gpu.name, simulated=False)
     for name in ("1x2, split", "2x2, tickets"):
-        chosen: Any = fused(CASES[name])
-        prepared = prepare(RAGGED, gpu, chosen, builder, {})
-        assert prepared.built
-        made = assemble(problem(RAGGED), chosen, prepared.plans, prepared.source, prepared.built.cubin, here, {})
-        assert made.manifest["launches"][0]["grid"][0] % made.manifest["launches"][0]["cluster"][0] == 0
-        with zipfile.ZipFile(tmp_path / "cluster.zip", "w") as archive:
-            for file, data in made.files.items():
-                archive.writestr(file, data)
-        ran = subprocess.run(
-            [sys.executable, str(EXAMPLE), str(tmp_path / "cluster.zip")], capture_output=True, text=True
-        )
-        assert ran.returncode == 0, ran.stdout + ran.stderr
+        manifest = check_artifact(builder, gpu, problem(RAGGED), fused(CASES[name]), tmp_path)
+        assert manifest["launches"][0]["grid"][0] % manifest["launches"][0]["cluster"][0] == 0
 
 
 @pytest.mark.parametrize("case", ["1x2, split", "2x2, tickets"])

@@ -3,29 +3,32 @@ float64."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import zipfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.gpu.helpers import check_relaunches, forged, fused, problem, run
+from tests.gpu.helpers import (
+    RAGGED,
+    chain_of_three,
+    check_abort,
+    check_artifact,
+    check_relaunches,
+    fused,
+    problem,
+    run,
+    run_kind,
+)
 from tests.gpu.test_swap_ab import schedule as swapped
-from tests.gpu.test_wgmma import EXAMPLE, hopper
+from tests.gpu.test_wgmma import hopper
 from tests.gpu.test_wgmma import schedule as plain
 from tuner.core.engine_wgmma import sum_rounds
-from tuner.core.evaluator import Environment
 from tuner.core.gpu import Gpu
-from tuner.core.legality import check_schedule, kind_problem
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind
+from tuner.core.legality import check_schedule
+from tuner.core.outcome import PlanKind
 from tuner.core.schedule import Assignment, Granularity, RasterKind, Schedule, WaitPosition
-from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
-from workers.artifact import assemble
+from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from workers.build import Builder
-from workers.candidates import prepare
 
 pytest.importorskip("cupy")
 
@@ -33,8 +36,7 @@ from workers.gpu.session import Session
 
 __all__ = ["hopper"]
 
-#: Rows of k that are no whole lines, and others that are. Of tiles of depth 64 some CTAs have a k-step more.
-RAGGED = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU)
+#: Of tiles of depth 64 some CTAs have a k-step more.
 WHOLE = ffn_pair(m=256, d_in=512, d_hidden=1088, d_out=512, activation=Activation.RELU, dtype=Dtype.BF16)
 TICKET = Assignment.TICKET
 TWO, FOUR = (1, 1, 2), (1, 1, 4)
@@ -173,20 +175,12 @@ def test_every_option_is_right(
 
 @pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind.is_ours])
 def test_every_plan_kind_is_right(session: Session, builder: Builder, gpu: Gpu, kind: PlanKind) -> None:
-    if reason := kind_problem(RAGGED, gpu, kind):
-        pytest.skip(reason)
-    for name in ("2, 128 rows", "4, 16 rows", "1x2 and 2", "4, 64 rows, tickets", "2, stealing"):
-        if kind is not PlanKind.TWO_STREAMS or CASES[name].ordering.assignment.is_static:
-            run(session, builder, gpu, problem(RAGGED), Candidate(plan_kind=kind, schedule=CASES[name]))
+    names = ("2, 128 rows", "4, 16 rows", "1x2 and 2", "4, 64 rows, tickets", "2, stealing")
+    run_kind(session, builder, gpu, RAGGED, kind, (CASES[name] for name in names))
 
 
 def test_three_ops_and_an_independent_pair_are_right(session: Session, builder: Builder, gpu: Gpu) -> None:
-    ops = (
-        GemmOp(name="first", m=100, n=264, k=256, activation=Activation.SILU, gated=True),
-        GemmOp(name="second", m=100, n=512, k=264, source="first"),
-        GemmOp(name="third", m=100, n=64, k=512, source="second", residual=True),
-    )
-    chain = Workload(kind=WorkloadKind.CHAIN, ops=ops)
+    chain = chain_of_three(100, (256, 264, 512, 64))
     both = independent_pair((64, 512, 512), (64, 128, 512))
     for sharers in (TWO, FOUR):
         tiles = ((64, 64, 64), (16, 128, 64), (64, 32, 128))
@@ -206,32 +200,12 @@ def test_an_aborted_launch_leaves_nan_or_what_is_right(
     tile_m = 16 if "partition" in deal else 64
     tiles = ((tile_m, 96, 64), (tile_m, 64, 64))
     chosen = schedule(tiles, granularity=Granularity.TILE, wait_position=position, cluster=sharers, **deal)
-    good = prepare(RAGGED, gpu, fused(chosen), builder, {})
-    (plan,) = good.plans
-    words = plan.words.copy()
-    words[int(words[8]) :].reshape(-1, 8)[wait, 2] += 1
-    bad = replace(good.work, plans=(forged(plan, words),), spin_limit_cycles=10**8)
-    outcome = session.evaluate(problem(RAGGED), bad).outcome
-    assert isinstance(outcome, Failed)
-    assert outcome.kind is FailureKind.HANG
-    assert "posts seen" in outcome.reason
-    assert isinstance(session.evaluate(problem(RAGGED), good.work).outcome, Measured)
+    check_abort(session, builder, gpu, problem(RAGGED), chosen, wait=wait)
 
 
 def test_an_artifact_runs_from_its_zip_alone(builder: Builder, gpu: Gpu, tmp_path: Path) -> None:
-    here = Environment(gpu_name=gpu.name, simulated=False)
     for name in ("2, 128 rows", "1x2 and 2", "4, 64 rows, tickets"):
-        chosen: Any = fused(CASES[name])
-        prepared = prepare(RAGGED, gpu, chosen, builder, {})
-        assert prepared.built
-        made = assemble(problem(RAGGED), chosen, prepared.plans, prepared.source, prepared.built.cubin, here, {})
-        with zipfile.ZipFile(tmp_path / "cluster.zip", "w") as archive:
-            for file, data in made.files.items():
-                archive.writestr(file, data)
-        ran = subprocess.run(
-            [sys.executable, str(EXAMPLE), str(tmp_path / "cluster.zip")], capture_output=True, text=True
-        )
-        assert ran.returncode == 0, ran.stdout + ran.stderr
+        check_artifact(builder, gpu, problem(RAGGED), fused(CASES[name]), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.gpu.helpers import fused, problem, run, schedule
-from tuner.core.evaluator import Environment
+from tests.gpu.helpers import check_artifact, fused, problem, run, schedule
 from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
 from tuner.core.outcome import Candidate, Failed, FailureKind, PlanKind
 from tuner.core.space import Space
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
-from workers.artifact import assemble
 from workers.build import Builder
 from workers.candidates import prepare
 
@@ -26,7 +21,6 @@ pytest.importorskip("cupy")
 
 from workers.gpu.session import Session
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "run_artifact.py"
 OPTIONS = [
     {"gated": True},
     {"residual": True},
@@ -108,13 +102,4 @@ def test_a_kernel_that_forgets_an_option_is_found_out(
 
 def test_a_gated_artifact_runs_from_its_zip_alone(builder: Builder, gpu: Gpu, tmp_path: Path) -> None:
     pair = ffn_pair(m=50, d_in=136, d_hidden=264, d_out=72, activation=Activation.SILU, **ALL)
-    candidate = fused(schedule(((32, 64, 32), (32, 64, 32))))
-    prepared = prepare(pair, gpu, candidate, builder, {})
-    assert prepared.built
-    here = Environment(gpu_name=gpu.name, simulated=False)
-    made = assemble(problem(pair), candidate, prepared.plans, prepared.source, prepared.built.cubin, here, {})
-    with zipfile.ZipFile(tmp_path / "gated.zip", "w") as archive:
-        for name, data in made.files.items():
-            archive.writestr(name, data)
-    ran = subprocess.run([sys.executable, str(EXAMPLE), str(tmp_path / "gated.zip")], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    check_artifact(builder, gpu, problem(pair), fused(schedule(((32, 64, 32), (32, 64, 32)))), tmp_path)

@@ -8,18 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.helpers import check_relaunches, forged, fused, problem, run
+from tests.gpu.helpers import RAGGED, chain_of_three, check_abort, check_relaunches, fused, problem, run, run_kind
 from tests.gpu.test_trace import TOLERANCE_NS, last_producer_ns, supervisor, traced
 from tests.gpu.test_wgmma import hopper
 from tests.gpu.test_wgmma import schedule as cooperative
 from tuner.core.gpu import Gpu
-from tuner.core.legality import kind_problem
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind
+from tuner.core.outcome import PlanKind
 from tuner.core.schedule import Assignment, Granularity, RasterKind, Schedule, WaitPosition
 from tuner.core.tiling import Warpgroups
-from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
+from tuner.core.workload import Activation, Dtype, ffn_pair, independent_pair
 from workers.build import Builder
-from workers.candidates import prepare
 from workers.supervisor import GpuSupervisor
 
 pytest.importorskip("cupy")
@@ -37,8 +35,7 @@ def schedule(tiles: tuple[tuple[int, int, int], ...], **fields: Any) -> Schedule
     return replace(shared, tiling=replace(shared.tiling, num_warps=8, warpgroups=Warpgroups.PING_PONG))
 
 
-#: Rows, columns and k that are no whole tiles and lines; and many tasks of whole ones.
-RAGGED = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU)
+#: Many tasks of whole tiles.
 MANY = ffn_pair(m=1024, d_in=512, d_hidden=2048, d_out=1024, activation=Activation.RELU, dtype=Dtype.BF16)
 CASES = {
     "16 rows": schedule(((16, 64, 64), (16, 32, 128))),
@@ -106,22 +103,13 @@ def test_every_option_is_right(session: Session, builder: Builder, gpu: Gpu, opt
 
 @pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind.is_ours])
 def test_every_plan_kind_is_right(session: Session, builder: Builder, gpu: Gpu, kind: PlanKind) -> None:
-    if reason := kind_problem(MANY, gpu, kind):
-        pytest.skip(reason)
-    for name in ("64 rows", "64 rows, split", "128 rows"):
-        run(session, builder, gpu, problem(MANY), Candidate(plan_kind=kind, schedule=CASES[name]))
-    if kind is not PlanKind.TWO_STREAMS:
-        for name in ("64 rows, window, tickets", "128 rows, split, tickets", "stealing by both"):
-            run(session, builder, gpu, problem(MANY), Candidate(plan_kind=kind, schedule=CASES[name]))
+    names = ["64 rows", "64 rows, split", "128 rows"]
+    names += ["64 rows, window, tickets", "128 rows, split, tickets", "stealing by both"]
+    run_kind(session, builder, gpu, MANY, kind, (CASES[name] for name in names))
 
 
 def test_three_ops_and_an_independent_pair_are_right(session: Session, builder: Builder, gpu: Gpu) -> None:
-    ops = (
-        GemmOp(name="first", m=300, n=1032, k=128, activation=Activation.SILU, gated=True),
-        GemmOp(name="second", m=300, n=2048, k=1032, source="first"),
-        GemmOp(name="third", m=300, n=512, k=2048, source="second", residual=True),
-    )
-    chain = Workload(kind=WorkloadKind.CHAIN, ops=ops)
+    chain = chain_of_three(300, (128, 1032, 2048, 512))
     for deal in (Assignment.STATIC, TICKET):
         chosen = schedule(((64, 64, 64), (64, 128, 64), (64, 32, 128)), assignment=deal)
         run(session, builder, gpu, problem(chain), fused(chosen))
@@ -137,16 +125,7 @@ def test_an_aborted_launch_leaves_nan_or_what_is_right(
     """The first wait asks for a post too many; or the last one, which stands before a task's last k-steps."""
     position = WaitPosition.SLICE if wait else WaitPosition.TASK
     chosen = schedule(((64, 96, 64), (64, 64, 64)), granularity=Granularity.TILE, wait_position=position, **deal)
-    good = prepare(MANY, gpu, fused(chosen), builder, {})
-    (plan,) = good.plans
-    words = plan.words.copy()
-    words[int(words[8]) :].reshape(-1, 8)[wait, 2] += 1
-    bad = replace(good.work, plans=(forged(plan, words),), spin_limit_cycles=10**8)
-    outcome = session.evaluate(problem(MANY), bad).outcome
-    assert isinstance(outcome, Failed)
-    assert outcome.kind is FailureKind.HANG
-    assert "posts seen" in outcome.reason
-    assert isinstance(session.evaluate(problem(MANY), good.work).outcome, Measured)
+    check_abort(session, builder, gpu, problem(MANY), chosen, wait=wait)
 
 
 @pytest.mark.parametrize("name", ["64 rows, split", "128 rows, split, tickets", "split, stealing by the producers"])

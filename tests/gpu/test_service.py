@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.gpu.helpers import EXAMPLE
 from tests.serving import body
 from tuner.client import Client
 from tuner.demo import running_server
 from workers.cards import Card
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "run_artifact.py"
 
 
 def wait_for_end(client: Client, job_id: str) -> dict[str, Any]:

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.core.cases import simt
-from tests.gpu.helpers import forged, fused, problem, run
+from tests.gpu.helpers import chain_of_three, check_abort, fused, problem, run, run_kind
 from tuner.core.gpu import Gpu
-from tuner.core.legality import kind_problem
-from tuner.core.outcome import Candidate, Failed, FailureKind, PlanKind
+from tuner.core.outcome import PlanKind
 from tuner.core.schedule import (
     Assignment,
     Granularity,
@@ -22,9 +21,8 @@ from tuner.core.schedule import (
     WaitPosition,
 )
 from tuner.core.tiling import CacheHint, Tiling
-from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
+from tuner.core.workload import Activation, Dtype, ffn_pair, independent_pair
 from workers.build import Builder
-from workers.candidates import prepare
 
 pytest.importorskip("cupy")
 
@@ -112,22 +110,14 @@ def test_every_option_is_right(session: Session, builder: Builder, gpu: Gpu, opt
 @pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind.is_ours])
 def test_every_plan_kind_is_right(session: Session, builder: Builder, gpu: Gpu, kind: PlanKind) -> None:
     pair = ffn_pair(m=4, d_in=2056, d_hidden=3000, d_out=1100, activation=Activation.RELU)
-    if reason := kind_problem(pair, gpu, kind):
-        pytest.skip(reason)
-    has_signals = kind.is_fused or kind is PlanKind.TWO_STREAMS
-    for name in ("one row", "four rows, split", *["slices"] * has_signals):
-        run(session, builder, gpu, problem(pair), Candidate(plan_kind=kind, schedule=CASES[name]))
-    if kind is not PlanKind.TWO_STREAMS:
-        run(session, builder, gpu, problem(pair), Candidate(plan_kind=kind, schedule=CASES["two rows, tickets"]))
+    names = ["one row", "four rows, split", "two rows, tickets"]
+    if kind.is_fused or kind is PlanKind.TWO_STREAMS:  # signals
+        names.append("slices")
+    run_kind(session, builder, gpu, pair, kind, (CASES[name] for name in names))
 
 
 def test_three_ops_and_an_independent_pair_are_right(session: Session, builder: Builder, gpu: Gpu) -> None:
-    ops = (
-        GemmOp(name="first", m=3, n=1032, k=520, activation=Activation.SILU, gated=True),
-        GemmOp(name="second", m=3, n=512, k=1032, source="first"),
-        GemmOp(name="third", m=3, n=67, k=512, source="second", residual=True),
-    )
-    chain = Workload(kind=WorkloadKind.CHAIN, ops=ops)
+    chain = chain_of_three(3, (520, 1032, 512, 67))
     run(session, builder, gpu, problem(chain), fused(schedule(simt((4, 16, 256), (2, 32, 512), (4, 8, 256)))))
     both = independent_pair((4, 512, 1024), (2, 131, 1024))
     run(session, builder, gpu, problem(both), fused(schedule(simt((4, 32, 256)))))
@@ -145,13 +135,4 @@ def test_an_aborted_launch_is_told_and_the_next_one_is_right(
     session: Session, builder: Builder, gpu: Gpu, assignment: Assignment
 ) -> None:
     pair = ffn_pair(m=4, d_in=1032, d_hidden=1544, d_out=520)
-    chosen = fused(schedule(simt((4, 32, 256)), assignment=assignment))
-    good = prepare(pair, gpu, chosen, builder, {})
-    (plan,) = good.plans
-    words = plan.words.copy()
-    words[int(words[8]) + 2] += 1  # the first wait asks for a post too many
-    bad = replace(good.work, plans=(forged(plan, words),), spin_limit_cycles=10**8)
-    outcome = session.evaluate(problem(pair), bad).outcome
-    assert isinstance(outcome, Failed)
-    assert outcome.kind is FailureKind.HANG, outcome
-    run(session, builder, gpu, problem(pair), chosen)
+    check_abort(session, builder, gpu, problem(pair), schedule(simt((4, 32, 256)), assignment=assignment))

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.helpers import check_relaunches, fused, problem, run
+from tests.gpu.helpers import RAGGED, chain_of_three, check_relaunches, fused, problem, run, run_kind
 from tests.gpu.test_wgmma import hopper
 from tests.gpu.test_wgmma import schedule as plain
 from tuner.core.gpu import Gpu
-from tuner.core.legality import kind_problem
-from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.outcome import PlanKind
 from tuner.core.schedule import Assignment, Granularity, Schedule, WaitPosition
 from tuner.core.tiling import Warpgroups
-from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
+from tuner.core.workload import Activation, Dtype, ffn_pair, independent_pair
 from workers.build import Builder
 
 pytest.importorskip("cupy")
@@ -40,8 +39,7 @@ def schedule(
     return replace(shared, tiling=replace(shared.tiling, num_warps=warps, warpgroups=warpgroups, swap_ab=True))
 
 
-#: Rows, columns and k that are no whole tiles and lines; and many tasks of whole ones.
-RAGGED = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU)
+#: Many tasks of whole tiles.
 MANY = ffn_pair(m=384, d_in=512, d_hidden=2048, d_out=1024, activation=Activation.RELU, dtype=Dtype.BF16)
 CASES = {
     "8 rows": schedule(((8, 64, 64), (8, 16, 128))),
@@ -116,21 +114,12 @@ def test_every_option_is_right(session: Session, builder: Builder, gpu: Gpu, opt
 
 @pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind.is_ours])
 def test_every_plan_kind_is_right(session: Session, builder: Builder, gpu: Gpu, kind: PlanKind) -> None:
-    if reason := kind_problem(MANY, gpu, kind):
-        pytest.skip(reason)
-    names = ["104 rows", "200 rows, split"]
-    names += ["24 rows, split, tickets", "stealing"] if kind is not PlanKind.TWO_STREAMS else []
-    for name in names:
-        run(session, builder, gpu, problem(MANY), Candidate(plan_kind=kind, schedule=CASES[name]))
+    names = ("104 rows", "200 rows, split", "24 rows, split, tickets", "stealing")
+    run_kind(session, builder, gpu, MANY, kind, (CASES[name] for name in names))
 
 
 def test_three_ops_and_an_independent_pair_are_right(session: Session, builder: Builder, gpu: Gpu) -> None:
-    ops = (
-        GemmOp(name="first", m=300, n=1032, k=128, activation=Activation.SILU, gated=True),
-        GemmOp(name="second", m=300, n=2048, k=1032, source="first"),
-        GemmOp(name="third", m=300, n=512, k=2048, source="second", residual=True),
-    )
-    chain = Workload(kind=WorkloadKind.CHAIN, ops=ops)
+    chain = chain_of_three(300, (128, 1032, 2048, 512))
     for deal in (Assignment.STATIC, TICKET):
         chosen = schedule(((104, 64, 64), (104, 128, 64), (152, 32, 128)), assignment=deal, input_stages=2)
         run(session, builder, gpu, problem(chain), fused(chosen))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,18 +10,26 @@ import numpy as np
 import pytest
 
 from tests.gpu import test_ping_pong, test_wgmma
-from tests.gpu.helpers import check_relaunches, forged, fused, problem, run
-from tests.gpu.test_wgmma import EXAMPLE, hopper
-from tuner.core.evaluator import Environment, Problem
+from tests.gpu.helpers import (
+    RAGGED,
+    WHOLE,
+    bits_of_launches,
+    chain_of_three,
+    check_abort,
+    check_artifact,
+    check_relaunches,
+    fused,
+    problem,
+    run,
+    run_kind,
+)
+from tests.gpu.test_wgmma import hopper
 from tuner.core.gpu import Gpu
-from tuner.core.legality import kind_problem
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind
+from tuner.core.outcome import PlanKind
 from tuner.core.schedule import Assignment, Granularity, RasterKind, Schedule, WaitPosition
 from tuner.core.tiling import CacheHint, Epilogue
-from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
-from workers.artifact import assemble
+from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from workers.build import Builder
-from workers.candidates import prepare
 
 pytest.importorskip("cupy")
 
@@ -40,9 +45,6 @@ def schedule(tiles: tuple[tuple[int, int, int], ...], *, ping_pong: bool = False
     return replace(plain, tiling=replace(plain.tiling, epilogue=Epilogue.TMA))
 
 
-#: Rows and columns that are no whole chunks of 16 x 64, nor whole tiles; and only such.
-RAGGED = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU)
-WHOLE = ffn_pair(m=256, d_in=512, d_hidden=1024, d_out=512, activation=Activation.RELU, dtype=Dtype.BF16)
 CASES = {
     "16 rows": schedule(((16, 64, 64), (16, 64, 128))),
     "16 rows, narrow readers": schedule(((16, 128, 64), (16, 32, 128))),
@@ -82,18 +84,6 @@ def test_every_tile_shape_is_right(session: Session, builder: Builder, gpu: Gpu,
     run(session, builder, gpu, problem(pair), fused(CASES[case]))
 
 
-def outputs(session: Session, builder: Builder, gpu: Gpu, asked: Problem, chosen: Schedule) -> dict[int, Any]:
-    """The bits that one fused launch leaves, by op."""
-    from workers.gpu.baselines import runner_of
-    from workers.gpu.launch import Kernel
-
-    work = prepare(asked.workload, gpu, fused(chosen), builder, {}).work
-    prepared = session._prepare(asked)
-    runner = runner_of(work, Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes))
-    assert prepared.run_once(runner, prepared.data.check_ops(0)) is None
-    return {op: output.bits.get() for op, output in prepared.data.outputs[0].items()}
-
-
 @pytest.mark.parametrize("case", [name for name in CASES if "stealing" not in name])
 @pytest.mark.parametrize("dtype", list(Dtype))
 def test_the_copy_engine_stores_the_bits_that_the_threads_store(
@@ -103,7 +93,9 @@ def test_the_copy_engine_stores_the_bits_that_the_threads_store(
     pair = ffn_pair(m=150, d_in=136, d_hidden=520, d_out=328, activation=Activation.GELU, dtype=dtype, **options)
     chosen = CASES[case]
     direct = replace(chosen, tiling=replace(chosen.tiling, epilogue=Epilogue.DIRECT))
-    by_copies, by_threads = (outputs(session, builder, gpu, problem(pair), one) for one in (chosen, direct))
+    by_copies, by_threads = (
+        bits_of_launches(session, builder, gpu, problem(pair), fused(one))[0] for one in (chosen, direct)
+    )
     assert by_copies.keys() == by_threads.keys() == {0, 1}
     for op, bits in by_copies.items():
         assert np.array_equal(bits, by_threads[op])
@@ -152,22 +144,13 @@ def test_every_hint_is_right(session: Session, builder: Builder, gpu: Gpu, hint:
 
 @pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind.is_ours])
 def test_every_plan_kind_is_right(session: Session, builder: Builder, gpu: Gpu, kind: PlanKind) -> None:
-    if reason := kind_problem(RAGGED, gpu, kind):
-        pytest.skip(reason)
     names = ["16 rows", "64 rows, split", "128 rows", "in turns, split"]
-    if kind is not PlanKind.TWO_STREAMS:
-        names += ["32 rows, tickets", "stealing by both", "cluster 2x1, tickets"]
-    for name in names:
-        run(session, builder, gpu, problem(RAGGED), Candidate(plan_kind=kind, schedule=CASES[name]))
+    names += ["32 rows, tickets", "stealing by both", "cluster 2x1, tickets"]
+    run_kind(session, builder, gpu, RAGGED, kind, (CASES[name] for name in names))
 
 
 def test_three_ops_and_an_independent_pair_are_right(session: Session, builder: Builder, gpu: Gpu) -> None:
-    ops = (
-        GemmOp(name="first", m=300, n=264, k=128, activation=Activation.SILU, gated=True),
-        GemmOp(name="second", m=300, n=512, k=264, source="first"),
-        GemmOp(name="third", m=300, n=72, k=512, source="second", residual=True),
-    )
-    chain = Workload(kind=WorkloadKind.CHAIN, ops=ops)
+    chain = chain_of_three(300, (128, 264, 512, 72))
     for turns in (False, True):
         chosen = schedule(((64, 64, 64), (64, 128, 64), (64, 32, 128)), ping_pong=turns, assignment=TICKET)
         run(session, builder, gpu, problem(chain), fused(chosen))
@@ -180,30 +163,13 @@ def test_an_aborted_launch_leaves_nan_or_what_is_right(
     session: Session, builder: Builder, gpu: Gpu, deal: dict[str, Any]
 ) -> None:
     chosen = schedule(((64, 96, 64), (64, 64, 64)), granularity=Granularity.TILE, **deal)
-    good = prepare(RAGGED, gpu, fused(chosen), builder, {})
-    (plan,) = good.plans
-    words = plan.words.copy()
-    words[int(words[8]) :].reshape(-1, 8)[0, 2] += 1  # the first wait asks for a post too many
-    bad = replace(good.work, plans=(forged(plan, words),), spin_limit_cycles=10**8)
-    outcome = session.evaluate(problem(RAGGED), bad).outcome
-    assert isinstance(outcome, Failed)
-    assert outcome.kind is FailureKind.HANG
-    assert isinstance(session.evaluate(problem(RAGGED), good.work).outcome, Measured)
+    check_abort(session, builder, gpu, problem(RAGGED), chosen)
 
 
 def test_an_artifact_runs_from_its_zip_alone(builder: Builder, gpu: Gpu, tmp_path: Path) -> None:
     pair = ffn_pair(m=50, d_in=136, d_hidden=264, d_out=72, activation=Activation.SILU, gated=True)
-    here = Environment(gpu_name=gpu.name, simulated=False)
     for name in ("64 rows, split", "32 rows, tickets"):
-        chosen: Any = fused(CASES[name])
-        prepared = prepare(pair, gpu, chosen, builder, {})
-        assert prepared.built
-        made = assemble(problem(pair), chosen, prepared.plans, prepared.source, prepared.built.cubin, here, {})
-        with zipfile.ZipFile(tmp_path / "tma.zip", "w") as archive:
-            for file, data in made.files.items():
-                archive.writestr(file, data)
-        ran = subprocess.run([sys.executable, str(EXAMPLE), str(tmp_path / "tma.zip")], capture_output=True, text=True)
-        assert ran.returncode == 0, ran.stdout + ran.stderr
+        check_artifact(builder, gpu, problem(pair), fused(CASES[name]), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["64 rows, split", "128 rows, split", "in turns, split"])

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.gpu.helpers import check_relaunches, forged, fused, problem, run
-from tuner.core.evaluator import Environment
+from tests.gpu.helpers import (
+    RAGGED,
+    chain_of_three,
+    check_abort,
+    check_artifact,
+    check_relaunches,
+    fused,
+    problem,
+    run,
+    run_kind,
+)
 from tuner.core.gpu import Gpu
-from tuner.core.legality import kind_problem
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind
+from tuner.core.outcome import PlanKind
 from tuner.core.schedule import (
     Assignment,
     Granularity,
@@ -27,16 +32,12 @@ from tuner.core.schedule import (
     WaitPosition,
 )
 from tuner.core.tiling import Engine, Tile, Tiling
-from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
-from workers.artifact import assemble
+from tuner.core.workload import Activation, Dtype, ffn_pair, independent_pair
 from workers.build import Builder
-from workers.candidates import prepare
 
 pytest.importorskip("cupy")
 
 from workers.gpu.session import Session
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "run_artifact.py"
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +83,6 @@ def schedule(
     return Schedule(tiling=tiling, ordering=chosen)
 
 
-PAIR = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU)
 CASES = {
     "16 rows": schedule(((16, 64, 64), (16, 32, 128))),
     "16 rows, deep stages": schedule(((16, 48, 256), (16, 16, 512)), stages=3, input_stages=2),
@@ -167,8 +167,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("dtype", list(Dtype))
 def test_every_tile_shape_is_right(session: Session, builder: Builder, gpu: Gpu, case: str, dtype: Dtype) -> None:
-    pair = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU, dtype=dtype)
-    run(session, builder, gpu, problem(pair), fused(CASES[case]))
+    run(session, builder, gpu, problem(replace(RAGGED, dtype=dtype)), fused(CASES[case]))
 
 
 @pytest.mark.parametrize("m", [1, 16, 37, 64, 129, 193])
@@ -200,23 +199,14 @@ def test_every_option_is_right(session: Session, builder: Builder, gpu: Gpu, opt
 
 @pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind.is_ours])
 def test_every_plan_kind_is_right(session: Session, builder: Builder, gpu: Gpu, kind: PlanKind) -> None:
-    if reason := kind_problem(PAIR, gpu, kind):
-        pytest.skip(reason)
-    has_signals = kind.is_fused or kind is PlanKind.TWO_STREAMS
-    for name in ("16 rows", "64 rows, split", "128 rows", *["waits by slice of 16 rows"] * has_signals):
-        run(session, builder, gpu, problem(PAIR), Candidate(plan_kind=kind, schedule=CASES[name]))
-    if kind is not PlanKind.TWO_STREAMS:
-        for name in ("32 rows, tickets", "16 rows, stealing by both"):
-            run(session, builder, gpu, problem(PAIR), Candidate(plan_kind=kind, schedule=CASES[name]))
+    names = ["16 rows", "64 rows, split", "128 rows", "32 rows, tickets", "16 rows, stealing by both"]
+    if kind.is_fused or kind is PlanKind.TWO_STREAMS:  # signals
+        names.append("waits by slice of 16 rows")
+    run_kind(session, builder, gpu, RAGGED, kind, (CASES[name] for name in names))
 
 
 def test_three_ops_and_an_independent_pair_are_right(session: Session, builder: Builder, gpu: Gpu) -> None:
-    ops = (
-        GemmOp(name="first", m=100, n=264, k=128, activation=Activation.SILU, gated=True),
-        GemmOp(name="second", m=100, n=512, k=264, source="first"),
-        GemmOp(name="third", m=100, n=64, k=512, source="second", residual=True),
-    )
-    chain = Workload(kind=WorkloadKind.CHAIN, ops=ops)
+    chain = chain_of_three(100, (128, 264, 512, 64))
     run(session, builder, gpu, problem(chain), fused(schedule(((64, 64, 64), (64, 128, 64), (64, 32, 128)))))
     both = independent_pair((64, 512, 512), (64, 128, 512))
     run(session, builder, gpu, problem(both), fused(schedule(((64, 64, 128), (64, 32, 128)))))
@@ -237,34 +227,14 @@ def test_an_aborted_launch_leaves_nan_or_what_is_right(
     tile_m = 16 if "partition" in deal else 64
     tiles = ((tile_m, 96, 64), (tile_m, 64, 64))
     chosen = schedule(tiles, granularity=Granularity.TILE, wait_position=position, **deal)
-    good = prepare(PAIR, gpu, fused(chosen), builder, {})
-    (plan,) = good.plans
-    words = plan.words.copy()
-    words[int(words[8]) :].reshape(-1, 8)[wait, 2] += 1
-    bad = replace(good.work, plans=(forged(plan, words),), spin_limit_cycles=10**8)
-    outcome = session.evaluate(problem(PAIR), bad).outcome
-    assert isinstance(outcome, Failed)
-    assert outcome.kind is FailureKind.HANG
-    assert "posts seen" in outcome.reason
-    assert isinstance(session.evaluate(problem(PAIR), good.work).outcome, Measured)
+    check_abort(session, builder, gpu, problem(RAGGED), chosen, wait=wait)
 
 
 def test_an_artifact_runs_from_its_zip_alone(builder: Builder, gpu: Gpu, tmp_path: Path) -> None:
     pair = ffn_pair(m=50, d_in=136, d_hidden=264, d_out=72, activation=Activation.SILU, gated=True)
-    here = Environment(gpu_name=gpu.name, simulated=False)
     for name in ("64 rows, split", "32 rows, tickets"):
-        chosen: Any = fused(CASES[name])
-        prepared = prepare(pair, gpu, chosen, builder, {})
-        assert prepared.built
-        made = assemble(problem(pair), chosen, prepared.plans, prepared.source, prepared.built.cubin, here, {})
-        with zipfile.ZipFile(tmp_path / "wgmma.zip", "w") as archive:
-            for file, data in made.files.items():
-                archive.writestr(file, data)
-        ran = subprocess.run(
-            [sys.executable, str(EXAMPLE), str(tmp_path / "wgmma.zip")], capture_output=True, text=True
-        )
-        assert ran.returncode == 0, ran.stdout + ran.stderr
+        check_artifact(builder, gpu, problem(pair), fused(CASES[name]), tmp_path)
 
 
 def test_relaunches_give_the_same_bits(session: Session, builder: Builder, gpu: Gpu) -> None:
-    check_relaunches(session, builder, gpu, problem(PAIR), fused(CASES["64 rows, split"]))
+    check_relaunches(session, builder, gpu, problem(RAGGED), fused(CASES["64 rows, split"]))
