@@ -24,9 +24,9 @@ import numpy as np
 
 from tuner.core.gpu import Gpu, gpu_from_live
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Schedule
+from tuner.core.schedule import Assignment, Ordering, Raster, Schedule
 from tuner.core.space import Space
-from tuner.core.tiling import Engine
+from tuner.core.tiling import Engine, Epilogue, Tile, Tiling
 from tuner.core.workload import Activation, Workload, ffn_pair
 from tuner.errors import BuildError, IllegalSchedule, PlanError
 from workers.build import Builder
@@ -42,6 +42,13 @@ SPIN_LIMIT_CYCLES = 8_000_000_000_000
 LIMIT_S = 500.0
 #: Ragged in every extent, so that edges are copied and stored in part; rows are 16-byte aligned for the copy engine.
 WORKLOAD = ffn_pair(m=72, d_in=136, d_hidden=200, d_out=152, activation=Activation.RELU, bias=True)
+#: What a few draws from its space leave out, each alone, of the wgmma engine.
+RARE: tuple[dict[str, Any], ...] = (
+    {"swap_ab": True},
+    {"cluster_k": 2},
+    {"epilogue": Epilogue.TMA},
+    {"startup_prefetch": 2},
+)
 #: Launches of one candidate: the second one meets counters that have counted.
 NUM_LAUNCHES = 2
 
@@ -84,13 +91,22 @@ def schedules(space: Space, engine: Engine, count: int, seed: int = 0) -> Iterat
             yield Schedule(tiling=tiling, ordering=orderings[orderings.draw(rng)])
 
 
+def rare_schedules() -> Iterator[Schedule]:
+    """One for each of `RARE`, in queues that are known before the launch."""
+    tile = Tile(m=64, n=64, k=64)
+    plain = Tiling(engine=Engine.WGMMA, tiles=(tile, tile), num_stages=2, num_warps=4, input_stages=2)
+    ordering = Ordering(rasters=(Raster(), Raster()), assignment=Assignment.STATIC)
+    yield from (Schedule(tiling=replace(plain, **fields), ordering=ordering) for fields in RARE)
+
+
 def candidates(space: Space, each: int) -> Iterator[Candidate]:
-    """Fused ones of every engine that the GPU runs, and every other kind of ours once an engine."""
+    """Fused ones of every engine that the GPU runs, every other kind of ours once an engine, and `RARE`."""
     others = [kind for kind in PlanKind if kind.is_ours and kind is not PlanKind.FUSED]
     for engine in Engine:
         for i, schedule in enumerate(schedules(space, engine, each)):
             kinds = [PlanKind.FUSED, *others] if i == 0 else [PlanKind.FUSED]
             yield from (Candidate(plan_kind=kind, schedule=schedule) for kind in kinds)
+    yield from (Candidate(plan_kind=PlanKind.FUSED, schedule=schedule) for schedule in rare_schedules())
 
 
 def launch_all(cache: Path, each: int) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import sanitize
-from benchmarks.sanitize import WORKLOAD, candidates, find_sanitizer, num_reports
+from benchmarks.sanitize import RARE, WORKLOAD, candidates, find_sanitizer, num_reports, rare_schedules
 from tuner.core.gpu import CATALOGUE
+from tuner.core.legality import check_schedule
 from tuner.core.outcome import PlanKind
 from tuner.core.space import Space
 
@@ -42,7 +43,17 @@ def test_every_engine_of_the_space_and_every_kind_of_ours_is_launched() -> None:
     engines = {tiling.engine for tiling in space.tilings}
     fused = [c.schedule.tiling for c in chosen if c.schedule and c.plan_kind is PlanKind.FUSED]
     assert {tiling.engine for tiling in fused} == engines
-    assert len(set(fused)) == len(fused) == 3 * len(engines)
+    assert len(set(fused)) == len(fused) == 3 * len(engines) + len(RARE)
+
+
+def test_what_a_few_draws_leave_out_is_legal_and_launched_too() -> None:
+    gpu = CATALOGUE["h200"]
+    launched = [c.schedule for c in candidates(Space(WORKLOAD, gpu), 1) if c.plan_kind is PlanKind.FUSED]
+    rare = list(rare_schedules())
+    assert launched[-len(rare) :] == rare
+    for one, asked in zip(rare, RARE, strict=True):
+        check_schedule(WORKLOAD, gpu, one)
+        assert all(getattr(one.tiling, name) == value for name, value in asked.items())
 
 
 def test_a_missing_sanitizer_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
