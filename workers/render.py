@@ -61,6 +61,7 @@ DEVICE_FILES = {
         "shared_wgmma.cuh",
         "post_wgmma.cuh",
         "startup_prefetch.cuh",
+        "producers_wgmma.cuh",
         "chain_wgmma.cuh",
         "gate.cuh",
     ),

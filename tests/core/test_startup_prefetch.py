@@ -57,7 +57,9 @@ def test_a_queue_or_a_wave_may_begin_with_each_number_of_stages(assignment: Assi
 @pytest.mark.parametrize("assignment", [Assignment.TICKET, Assignment.STEALING])
 def test_nobody_knows_what_a_draw_will_begin_with(assignment: Assignment) -> None:
     order = on_few_sms(assignment, partition=4 if assignment is Assignment.STEALING else 0)
-    sentence = f"startup prefetch of 2 stages with {assignment}: what a CTA begins with is known of queues and first waves"
+    sentence = (
+        f"startup prefetch of 2 stages with {assignment}: what a CTA begins with is known of queues and first waves"
+    )
     with pytest.raises(IllegalSchedule, match=sentence):
         check(ring(4, 2), order)
 

@@ -1,0 +1,271 @@
+// The producers: one thread feeds the CTA with tasks and streams their weights, one warp waits for signals and streams inputs.
+//
+// Programmatic dependent launch. Weights depend on nobody, so those of a first task that the plan says are requested, and
+// more of them prefetched into the L2 (startup_prefetch.cuh), before the launches before this one have ended; tickets are drawn afterwards, since those may still be drawing. The inputs' warp
+// waits for these launches before it draws the epoch or reads anything that they may have written, and every store of the
+// math warpgroups comes after inputs that it brought. dependent_launch.cuh argues the rest.
+#pragma once
+#include "shared_wgmma.cuh"
+
+// Registers of a thread of the producers and of two or three math warpgroups. A team that takes turns with another one needs
+// a few more; so do producers that copy for a cluster.
+constexpr bool kSparesProducers = kNumTeams == 1 || kClusterSize > 1;
+constexpr int kProducerRegisters = kSparesProducers ? 56 : 40;
+constexpr int kMathRegisters = kNumMathGroups == 3 ? 152 : kSparesProducers ? 224 : 232;
+// What a launch gives the threads, an equal share each in units of 8, is all that they can redistribute: to raise beyond
+// that waits for ever.
+static_assert(kNumMathGroups == 1 || 128 * kProducerRegisters + 128 * kNumMathGroups * kMathRegisters <=
+                                         65536 / kNumThreads / 8 * 8 * kNumThreads);
+
+// That a wait has expired, to all CTAs whose sums the inputs reach that this one requests from now on. The fence ends when
+// the flags lie in their shared memory, before any of these inputs are requested, so who multiplies them sees its flag.
+__device__ __forceinline__ void set_aborted(const Shared& shared) {
+  shared.flags->aborted = 1;
+  if constexpr (InputSharers::kCount > 1) {
+    const u32 flag = shared_address(&shared.flags->aborted);
+    for (int place = 0; place < InputSharers::kCount; ++place)
+      store_in_cluster(address_in_cta(flag, InputSharers::rank_of(place)), 1);
+    fence_acq_rel_cluster();
+  }
+}
+
+// At most kWindow stages of weights are under way at a time, so that SMs nearer to the memory do not run away from the
+// others; 0 for no such limit.
+struct Window {
+  WeightRing::Place oldest;
+  int under_way = 0;
+
+  __device__ __forceinline__ void wait_for_oldest(const WeightRing& ring) {
+    if constexpr (kWindow > 0) {
+      if (under_way < kWindow) {
+        ++under_way;
+        return;
+      }
+      ring.wait_filled(oldest);
+      oldest.advance();
+    }
+  }
+};
+
+// The stages of a task's weights from the `skip`-th on, at most `most`, as the ring has room for them.
+template <int kOp = 0>
+__device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Task& task, int skip, int most,
+                                                const WeightRing& ring, WeightRing::Place& place, Window& window,
+                                                u64 policy) {
+  if constexpr (kOp < kNumOps) {
+    if (task.op != kOp) return request_weights<kOp + 1>(args, task, skip, most, ring, place, window, policy);
+    const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], task.part, task.num_parts);
+#pragma unroll 1
+    for (int step = skip; step < steps.count && step < skip + most; ++step) {
+      ring.wait_free(place);
+      window.wait_for_oldest(ring);
+      request_weight_stage<kOp>(ring.stage(place), ring.full(place), &args.weight_maps[kOp], steps[step], task.tile_n,
+                                args.base.ops[kOp].n, policy);
+      place.advance();
+    }
+  }
+}
+
+// The stages of a task's inputs, likewise.
+template <int kOp = 0>
+__device__ __forceinline__ void request_inputs(const WgmmaArgs& args, const Task& task, int skip, int most,
+                                               const InputRing& ring, InputRing::Place& place) {
+  if constexpr (kOp < kNumOps) {
+    if (task.op != kOp) return request_inputs<kOp + 1>(args, task, skip, most, ring, place);
+    const u64 policy = cache_policy<kOps[kOp].input_hint>();
+    const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], task.part, task.num_parts);
+#pragma unroll 1
+    for (int step = skip; step < steps.count && step < skip + most; ++step) {
+      ring.wait_free(place);
+      request_input_stage<kOp>(ring.stage(place), ring.full(place), &args.input_maps[kOp], steps[step], task.tile_m,
+                               policy);
+      place.advance();
+    }
+  }
+}
+
+// Of a task, in either ring.
+template <int kOp = 0>
+__device__ __forceinline__ int num_stages_of(const WgmmaArgs& args, const Task& task) {
+  if constexpr (kOp < kNumOps) {
+    if (task.op != kOp) return num_stages_of<kOp + 1>(args, task);
+    return steps_of<kOp>(args.base.plan, args.base.ops[kOp], task.part, task.num_parts).count;
+  }
+  return 0;
+}
+
+constexpr int kAll = 1 << 29;  // stages
+
+// Stages of a task's weights that may be requested before its first waits are over.
+__device__ __forceinline__ int stages_before_ready(const WgmmaArgs& args, const Task& task) {
+  const int held = args.base.plan.held_stages;
+  return held > 0 && task.wait_begin != task.wait_end ? kNumStages - held : kAll;
+}
+
+// A task's weights from the `requested`-th stage up to the `end`-th; of a task that waits, those that the plan holds back
+// after `wait_ready`, which returns when its first waits are over.
+template <class WaitReady>
+__device__ __forceinline__ void request_held_weights(const WgmmaArgs& args, const Task& task, int& requested, int end,
+                                                     const WeightRing& ring, WeightRing::Place& place, Window& window,
+                                                     u64 policy, const WaitReady& wait_ready) {
+  const int before_ready = stages_before_ready(args, task);
+  while (requested < end) {
+    if (requested == before_ready) wait_ready();
+    const int until = requested < before_ready ? min(before_ready, end) : end;
+    request_weights(args, task, requested, until - requested, ring, place, window, policy);
+    requested = until;
+  }
+}
+
+// Where a CTA's first task is known, the weights of it that need not wait: requested before any word of the plan is read;
+// how many stages.
+__device__ __forceinline__ int request_known_weights(const WgmmaArgs& args, const Shared& shared, WeightRing::Place& place,
+                                                     Window& window, u64 policy) {
+  const FirstTask& known = args.first_tasks[cluster_number()];
+  if (!knows_first_task(args.base) || known.op < 0) return 0;
+  const int requested = kNumStages - (known.num_waits > 0 ? args.base.plan.held_stages : 0);
+  request_weights(args, as_task(known), 0, requested, shared.weights, place, window, policy);
+  if constexpr (kStartupPrefetch > 0) mbarrier_arrive(shared_address(&shared.flags->requested));
+  return requested;
+}
+
+// One thread of a CTA that the cluster's leader feeds: streams the weights of its tasks. It does not feed the inputs' warp,
+// which may be tasks ahead of it, so it counts these tasks: it would miss phases of `ready`.
+__device__ inline void produce_weights_of_fed(const WgmmaArgs& args, const Shared& shared) {
+  const u64 policy = cache_policy<kWeightHint>();
+  FeedRing::Place feed;
+  WeightRing::Place weight;
+  Window window;
+  u32 num_waiting = 0;
+  int requested = request_known_weights(args, shared, weight, window, policy);
+  for (;;) {
+    wait_fed(shared.feed, feed);
+    const FeedSlot slot = *feed_slot(shared.feed_memory, feed);
+    release_fed(args.base, shared.feed, feed);
+    feed.advance();
+    if (slot.index < 0) return;
+    num_waiting += slot.task.wait_begin != slot.task.wait_end;
+    request_held_weights(args, slot.task, requested, kAll, shared.weights, weight, window, policy, [&] {
+      while (*const_cast<volatile u32*>(&shared.flags->num_ready) < num_waiting) {
+      }
+    });
+    requested = 0;
+  }
+}
+
+// One thread: feeds the CTA with tasks, and streams their weights: those of a task that waits as far as the plan lets them
+// run ahead of its first waits. It has passed a task on before it stops there, and all weights of earlier tasks are
+// requested, so the inputs' warp comes to these waits; and it stops at each task that waits, so it cannot miss a phase of
+// `ready`.
+__device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shared) {
+  if (is_fed_by_leader(args.base) && rank_in_cluster() != 0) return produce_weights_of_fed(args, shared);
+  const u64 policy = cache_policy<kWeightHint>();
+  FeedRing::Place feed;
+  WeightRing::Place weight;
+  Window window;
+  u32 ready_parity = 0;
+  int requested = request_known_weights(args, shared, weight, window, policy);
+  if (!knows_first_task(args.base)) wait_for_prerequisites();
+  TaskSource source(args.base);
+  FeedRing::Place filled;
+  const auto feed_next = [&] {
+    const bool more = source.has_task();
+    const Task task = more ? source.task() : Task{};
+    filled = feed;
+    feed_task(args.base, shared.feed, feed, shared.feed_memory, {task, more ? source.next : -1, source.epoch()});
+    feed.advance();
+    return task_of_rank(task, rank_in_cluster());
+  };
+  Task next = feed_next();
+  while (source.has_task()) {
+    const Task own = next;
+    trace_stamp(args.base, source.next, kTaken);
+    const auto request_until = [&](int end) {
+      request_held_weights(args, own, requested, end, shared.weights, weight, window, policy, [&] {
+        mbarrier_wait(shared_address(&shared.flags->ready), ready_parity);
+        ready_parity ^= 1;
+      });
+    };
+    const auto draw = [&] {
+      if (!source.has_drawn()) wait_for_prerequisites();
+      return source.draw();
+    };
+    if (source.is_static()) {  // what comes next is known: the others may have it
+      request_until(min(requested + 1, stages_before_ready(args, own)));
+      ++source.next;
+      next = feed_next();
+      request_until(kAll);
+    } else {
+      if constexpr (kSparesProducers) {
+        // A ring of weights is left to request, as its slots become free: so nothing waits for the answer, nor for the words.
+        const int count = num_stages_of(args, own);
+        request_until(count - kNumStages);
+        const u64 drawn = draw();
+        request_until(count - kNumStages / 2);
+        source.take(drawn);
+        request_until(kAll);
+      } else {
+        request_until(kAll);
+        source.take(draw());
+      }
+      source.turn([&] { shared.feed.wait_released(filled); });  // it is released when it is posted
+      next = feed_next();
+    }
+    requested = 0;
+  }
+}
+
+// One warp: waits for each task's producers, and streams its inputs; of a task that waits within, those of the k-steps up
+// to its next wait. A wait that expires there is told before the inputs of later steps are requested, hence before the math
+// warpgroups have all of them and look.
+__device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& shared) {
+  wait_for_prerequisites();
+  const bool knows_first = knows_first_task(args.base);
+  const bool is_leader = threadIdx.x % 32 == 0;
+  FeedRing::Place feed;
+  InputRing::Place input;
+  int requested = 0;
+  u32 epoch = 0, num_ready = 0;
+  if (knows_first) {
+    const FirstTask& known = args.first_tasks[cluster_number()];
+    if (known.op >= 0 && known.num_waits == 0) {
+      // The last stage's inputs are requested when all that the math warpgroups need is in place.
+      requested = min(kNumInputStages, num_stages_of(args, as_task(known)) - 1);
+      if (is_leader) request_inputs(args, as_task(known), 0, requested, shared.inputs, input);
+    }
+    if (is_leader)
+      epoch = static_cast<u32>(fetch_add_relaxed_gpu(Draws::counter(args.base, 0), 1) /
+                               (args.base.plan.num_ctas * kClusterSize));
+    epoch = __shfl_sync(0xFFFFFFFFu, epoch, 0);
+  }
+  for (;;) {
+    wait_fed(shared.feed, feed);
+    const FeedSlot slot = *feed_slot(shared.feed_memory, feed);
+    __syncwarp();
+    if (is_leader) release_fed(args.base, shared.feed, feed);
+    feed.advance();
+    if (slot.index < 0) return;
+    if (!knows_first) epoch = slot.epoch;
+    PendingWaits pending = all_waits(slot.task);
+    bool ok = wait_for_inputs(args.base, slot.task, slot.index, epoch, 0, pending);
+    if (is_leader) {
+      shared.flags->epoch = epoch;
+      if (slot.task.wait_begin != slot.task.wait_end) {
+        mbarrier_arrive(shared_address(&shared.flags->ready));
+        if constexpr (kClusterSize > 1) *const_cast<volatile u32*>(&shared.flags->num_ready) = ++num_ready;
+      }
+      trace_stamp(args.base, slot.index, kReady);
+    }
+    for (int step = requested;;) {
+      if (is_leader) {
+        if (!ok) set_aborted(shared);
+        request_inputs(args, slot.task, step, pending.step - step, shared.inputs, input);
+      }
+      __syncwarp();
+      if (pending.step == kNoStep) break;
+      step = pending.step;
+      ok = wait_for_inputs(args.base, slot.task, slot.index, epoch, step, pending);
+    }
+    requested = 0;
+  }
+}
