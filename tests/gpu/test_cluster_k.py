@@ -3,6 +3,7 @@ float64."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,11 +134,11 @@ def test_every_number_of_rounds_occurs() -> None:
 @pytest.mark.parametrize("m", [1, 16, 37, 64, 129, 193])
 def test_every_number_of_rows_is_right(session: Session, builder: Builder, gpu: Gpu, m: int) -> None:
     pair = ffn_pair(m=m, d_in=264, d_hidden=520, d_out=72, activation=Activation.GELU, bias=True)
-    for name in (
-        *("2, 16 rows", "2, 112 rows, tickets", "4, 64 rows, tickets", "1x2 and 2", "2x1 and 2, swapped"),
-        *("2, 192 rows", "4, 128 rows, shares with fewer vectors than rounds"),
-    ):
+    for name in ("2, 16 rows", "2, 112 rows, tickets", "4, 64 rows, tickets", "1x2 and 2", "2x1 and 2, swapped"):
         run(session, builder, gpu, problem(pair), fused(CASES[name]))
+    for name in ("2, 192 rows", "4, 128 rows, shares with fewer vectors than rounds"):
+        alone = replace(CASES[name], ordering=replace(CASES[name].ordering, reserved_sms=0))  # tasks are few
+        run(session, builder, gpu, problem(pair), fused(alone))
 
 
 def test_a_k_step_for_each_is_enough(session: Session, builder: Builder, gpu: Gpu) -> None:

@@ -54,7 +54,6 @@ CASES = {
     "cluster 1x2, split": waved(cooperative(((64, 96, 64), (64, 48, 64)), split_k=(2, 3), cluster=(1, 2))),
     "two share k": waved(cooperative(TWO, cluster=(1, 1, 2))),
     "mma": waved(portable(TWO)),
-    "mma, two CTAs an SM": waved(replace(portable(TWO), ordering=replace(portable(TWO).ordering, ctas_per_sm=2))),
 }
 
 
