@@ -66,7 +66,7 @@ def replayed(prepared: Prepared, work: Work, num_replays: int) -> list[Any]:
     return [outputs[max(outputs)].bits.copy() for outputs in prepared.data.outputs]
 
 
-@pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET, Assignment.FIRST_WAVE])
+@pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("kind", OURS)
 def test_every_kind_is_right_alone_and_in_a_chain_that_is_repeated(

@@ -130,7 +130,7 @@ def test_parts_give_the_same_bits_in_every_launch(session: Session, builder: Bui
     assert len(errors) == 1
 
 
-@pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET, Assignment.FIRST_WAVE])
+@pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])
 def test_an_aborted_launch_is_told_and_the_next_one_is_right(
     session: Session, builder: Builder, gpu: Gpu, assignment: Assignment
 ) -> None:

@@ -35,7 +35,7 @@ def chosen(split: tuple[int, ...], assignment: Assignment = Assignment.TICKET, *
 
 
 @pytest.mark.parametrize("dtype", list(Dtype))
-@pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET, Assignment.FIRST_WAVE])
+@pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])
 @pytest.mark.parametrize("split", [(1, 2), (3, 1), (2, 3), (4, 8), (8, 16)], ids=str)
 def test_tiles_in_parts_are_right(
     session: Session, builder: Builder, gpu: Gpu, split: tuple[int, ...], assignment: Assignment, dtype: Dtype

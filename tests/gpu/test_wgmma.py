@@ -214,10 +214,7 @@ def test_three_ops_and_an_independent_pair_are_right(session: Session, builder: 
 
 @pytest.mark.parametrize("wait", [0, -1])
 @pytest.mark.parametrize(
-    "deal",
-    [{"assignment": deal} for deal in (Assignment.STATIC, Assignment.TICKET, Assignment.FIRST_WAVE)]
-    + [{"partition": 5}],
-    ids=str,
+    "deal", [{"assignment": Assignment.STATIC}, {"assignment": Assignment.TICKET}, {"partition": 5}], ids=str
 )
 def test_an_aborted_launch_leaves_nan_or_what_is_right(
     session: Session, builder: Builder, gpu: Gpu, deal: dict[str, Any], wait: int
