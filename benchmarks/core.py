@@ -15,10 +15,11 @@ from typing import Any
 
 from benchmarks.report import NO_GPU, write_report
 from tuner.core.axes import position_problem
+from tuner.core.deal import PARTITION_PARTS
 from tuner.core.gpu import CATALOGUE
 from tuner.core.legality import check_schedule, estimated_resources
 from tuner.core.offers_ordering import SYNCS
-from tuner.core.order import PARTITION_PARTS, make_plan
+from tuner.core.order import make_plan
 from tuner.core.plan import Plan
 from tuner.core.schedule import (
     Assignment,

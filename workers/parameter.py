@@ -32,7 +32,7 @@ _OP_BYTES = 64
 #: Of the first tasks and of each tensor map in a wgmma kernel's parameter: `WgmmaArgs` in shared_wgmma.cuh.
 _EXTENSION_ALIGNMENT = 64
 _MAX_FIRST_TASKS = 160
-_FIRST_TASK = struct.Struct("<iihBBi")
+_FIRST_TASK = struct.Struct("<iibBB?HH")
 MAP_BYTES = 128
 
 
@@ -82,10 +82,10 @@ def first_tasks(plan: VerifiedPlan) -> bytes:
     for cta in range(_MAX_FIRST_TASKS):
         index = words.first_task(cta)
         if index is None:
-            rows.append(_FIRST_TASK.pack(0, 0, -1, 0, 0, 0))
+            rows.append(_FIRST_TASK.pack(0, 0, -1, 0, 0, False, 0, 0))
         else:
-            op, tile_m, tile_n, wait_begin, wait_end, _, part, num_parts, _ = words.tasks[index].tolist()
-            rows.append(_FIRST_TASK.pack(tile_m, tile_n, op, part, num_parts, wait_end - wait_begin))
+            op, tile_m, tile_n, wait_begin, wait_end, _, part, num_parts, _, *steps = words.tasks[index].tolist()
+            rows.append(_FIRST_TASK.pack(tile_m, tile_n, op, part, num_parts, wait_end > wait_begin, *steps))
     return b"".join(rows)
 
 

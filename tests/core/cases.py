@@ -144,11 +144,15 @@ def interleaves(workload: Workload) -> st.SearchStrategy[Interleave]:
 
 @st.composite
 def orderings(draw: st.DrawFn, workload: Workload) -> Ordering:
-    """Any ordering that is free of deadlocks, redundant names included."""
+    """Any ordering that is free of deadlocks, redundant names included; what takes even shares of the k-steps has
+    queues, and parts in a row."""
     interleave, (granularity, sync_width) = draw(interleaves(workload)), draw(syncs)
     if granularity in (Granularity.BATCH, Granularity.BARRIER):
         interleave = Interleave()
     assignment, partition = draw(deals)
+    split_tiles, split_order = draw(st.sampled_from(SplitTiles)), draw(st.sampled_from(SplitOrder))
+    if split_tiles is SplitTiles.STREAM:
+        assignment, split_order = Assignment.STATIC, SplitOrder.CONTIGUOUS
     return Ordering(
         rasters=tuple(draw(rasters) for _ in workload.ops),
         interleave=interleave,
@@ -159,8 +163,8 @@ def orderings(draw: st.DrawFn, workload: Workload) -> Ordering:
         ctas_per_sm=draw(st.sampled_from((1, 2))),
         wait_position=draw(st.sampled_from(WaitPosition)),
         run_ahead=draw(st.sampled_from(RUN_AHEADS)),
-        split_order=draw(st.sampled_from(SplitOrder)),
-        split_tiles=draw(st.sampled_from(SplitTiles)),
+        split_order=split_order,
+        split_tiles=split_tiles,
     )
 
 

@@ -17,6 +17,8 @@ class Task(NamedTuple):
     part: int
     num_parts: int
     slot: int
+    first_step: int
+    num_steps: int
 
 
 class Table(NamedTuple):
@@ -40,13 +42,14 @@ def read(words: list[int]) -> Table:
     num_tasks, _, num_ctas, assignment, queue_at, task_at, wait_at, _ = words[2:10]
     tasks = []
     for at in range(task_at, task_at + 8 * num_tasks, 8):
-        op, row, col, begin, end, post, parts, slot = words[at : at + 8]
-        num_parts, part = divmod(parts, 1 << 16)
+        who, row, col, begin, end, post, steps, slot = words[at : at + 8]
+        num_parts, part, op = who % 2**32 // 2**24, who // 2**16 % 2**8, who % 2**16
+        num_steps, first_step = divmod(steps % 2**32, 2**16)
         waits = []
         for w in range(begin, end):
             signal_begin, signal_end, threshold, per_launch, step, *_ = words[wait_at + 8 * w : wait_at + 8 * w + 8]
             waits.append((signal_begin, signal_end, threshold, per_launch, step))
-        tasks.append(Task(op, row, col, tuple(waits), post, part, num_parts, slot))
+        tasks.append(Task(op, row, col, tuple(waits), post, part, num_parts, slot, first_step, num_steps))
     if assignment == 0:
         bounds = words[queue_at : queue_at + num_ctas + 1]
         queues = [list(range(bounds[i], bounds[i + 1])) for i in range(num_ctas)]
@@ -85,24 +88,40 @@ def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> s
 
 
 def _is_covered(table: Table, graph: TileGraph) -> bool:
-    """Whether each tile is one task, or each of its parts is one, which post to the same signal and meet in a slot that
-    is no other tile's."""
-    tiles: dict[tuple[int, int, int], list[tuple[int, int, int, int]]] = {}
+    """Whether each tile is one task, or each of its parts is one, which have each of its k-steps once, post to the same
+    signal and meet in a slot that is no other tile's."""
+    tiles: dict[tuple[int, int, int], list[Task]] = {}
     taken: list[int] = []
     for task in table.tasks:
-        tiles.setdefault((task.op, task.row, task.col), []).append((task.part, task.num_parts, task.post, task.slot))
+        tiles.setdefault((task.op, task.row, task.col), []).append(task)
     if set(tiles) != {(op, r, c) for op, (rows, cols) in graph.grids.items() for r in range(rows) for c in range(cols)}:
         return False
     for (op, _, _), parts in tiles.items():
-        split = (graph.tiling.split_k or (1,) * len(graph.workload.ops))[op]
-        if [part[:2] for part in parts] == [(0, 0)]:
+        most = (graph.tiling.split_k or (1,) * len(graph.workload.ops))[op]
+        if [(part.part, part.num_parts) for part in parts] == [(0, 0)]:
             continue
-        if split == 1 or sorted(part[:2] for part in parts) != [(part, split) for part in range(split)]:
+        if not 1 < len(parts) <= most or {part.num_parts for part in parts} != {len(parts)}:
             return False
-        if len({part[2:] for part in parts}) > 1:
+        if sorted(part.part for part in parts) != list(range(len(parts))) or not all(part.num_steps for part in parts):
             return False
-        taken.append(parts[0][3])
+        steps = sorted(step for part in parts for step in steps_of(part, graph, strided=table.strided))
+        if steps != list(range(_num_steps(op, graph))):
+            return False
+        if len({(part.post, part.slot) for part in parts}) > 1:
+            return False
+        taken.append(parts[0].slot)
     return len(set(taken)) == len(taken) and set(taken) <= set(range(table.num_slots))
+
+
+def _num_steps(op: int, graph: TileGraph) -> int:
+    return len(range(0, graph.workload.ops[op].k, graph.tiling.tiles[op].k))
+
+
+def steps_of(task: Task, graph: TileGraph, *, strided: bool) -> list[int]:
+    """The k-steps of its tile that a task has, in their order."""
+    if not task.num_parts:
+        return list(range(_num_steps(task.op, graph)))
+    return [task.first_step + number * (task.num_parts if strided else 1) for number in range(task.num_steps)]
 
 
 def posts_of(table: Table, done: frozenset[int] | set[int]) -> Counter[int]:
@@ -132,12 +151,7 @@ def _epoch_faults(table: Table) -> set[str]:
 def _columns_by_step(task: Task, graph: TileGraph, *, strided: bool) -> list[set[int]]:
     """[k-steps of the task] the columns of A that each reads."""
     depth, k = graph.tiling.tiles[task.op].k, graph.workload.ops[task.op].k
-    steps = [set(range(begin, min(begin + depth, k))) for begin in range(0, k, depth)]
-    num_parts = task.num_parts or 1
-    if strided:
-        return [columns for number, columns in enumerate(steps) if number % num_parts == task.part]
-    begin, end = (len(steps) * part // num_parts for part in (task.part, task.part + 1))
-    return steps[begin:end]
+    return [set(range(step * depth, min((step + 1) * depth, k))) for step in steps_of(task, graph, strided=strided)]
 
 
 def _producers(table: Table, graph: TileGraph, steps: list[list[set[int]]]) -> list[list[set[int]]]:

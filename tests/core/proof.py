@@ -14,12 +14,13 @@ import numpy as np
 
 from tests.core import mutants, oracle
 from tests.core.cases import chain_of_three, fork, small_gpu, tiling
-from tuner.core.axes import interleave_problem, position_problem, raster_problem, split_order_problem, sync_problem
+from tuner.core.axes import interleave_problem, position_problem, raster_problem, sync_problem
 from tuner.core.merge import block_shapes, merge_blocks
 from tuner.core.offers_ordering import INTERLEAVES, RASTERS, SYNCS
 from tuner.core.order import make_plan
 from tuner.core.plan import STATIC, STEALING, Plan
 from tuner.core.schedule import Assignment, Ordering, SplitOrder, SplitTiles, WaitPosition
+from tuner.core.split_axes import split_order_problem
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import Resources, verify
 from tuner.core.workload import ffn_pair, independent_pair
@@ -120,8 +121,11 @@ def random_ordering(graph: TileGraph, rng: random.Random) -> Ordering:
     interleave = rng.choice([value for value in INTERLEAVES if interleave_problem(workload, tiles, value) is None])
     blocks = merge_blocks(workload, tiles, graph.op_indices, interleave)
     sync = rng.choice([value for value in SYNCS if sync_problem(graph, interleave, *value) is None])
+    split_tiles, assignment = rng.choice(tuple(SplitTiles)), rng.choice(tuple(Assignment))
     orders = [value for value in SplitOrder if split_order_problem(graph, value) is None]
     order = rng.choice(orders)
+    if split_tiles is SplitTiles.STREAM:
+        assignment, order = Assignment.STATIC, SplitOrder.CONTIGUOUS
     parted = graph.with_parts(strided=order is SplitOrder.STRIDED)
     positions = [value for value in WaitPosition if position_problem(parted, *sync, value) is None]
     return Ordering(
@@ -132,11 +136,11 @@ def random_ordering(graph: TileGraph, rng: random.Random) -> Ordering:
         interleave=interleave,
         granularity=sync[0],
         sync_width=sync[1],
-        assignment=rng.choice(tuple(Assignment)),
+        assignment=assignment,
         partition=rng.choice((0, 0, 4, 6)),
         wait_position=rng.choice(positions),
         split_order=order,
-        split_tiles=rng.choice(tuple(SplitTiles)),
+        split_tiles=split_tiles,
     )
 
 
@@ -230,6 +234,30 @@ def _part_changed(plan: Plan, rng: random.Random) -> Plan:
     return mutants.edit(plan, task, column, int(plan.tasks[task, column]) + rng.choice((-1, 1)))
 
 
+def _part_steps_changed(plan: Plan, rng: random.Random) -> Plan:
+    """A part begins or ends elsewhere; half the time the one beside it takes what it leaves and the other way."""
+    task, step = rng.choice(np.flatnonzero(plan.tasks[:, 7]).tolist() or [0]), rng.choice((-1, 1))
+    part, first, num_steps = plan.tasks[task, [6, 9, 10]].tolist()
+    same = (plan.tasks[:, :3] == plan.tasks[task, :3]).all(axis=1)
+    beside = np.flatnonzero(same & (plan.tasks[:, 6] == part - 1)).tolist()
+    plan = mutants.edit(plan, task, 9, max(0, first + step))
+    if rng.random() < 0.5:
+        plan = mutants.edit(plan, task, 10, max(0, num_steps - step))
+    for other in beside if rng.random() < 0.5 else ():
+        plan = mutants.edit(plan, other, 10, max(0, int(plan.tasks[other, 10]) + step))
+    return plan
+
+
+def _part_steps_swapped(plan: Plan, rng: random.Random) -> Plan:
+    """Two parts of a tile have each other's k-steps; half the time each other's waits, too."""
+    task = rng.choice(np.flatnonzero(plan.tasks[:, 7]).tolist() or [0])
+    same = np.flatnonzero((plan.tasks[:, :3] == plan.tasks[task, :3]).all(axis=1)).tolist()
+    other, tasks = rng.choice(same), plan.tasks.copy()
+    columns = [9, 10, *([3, 4] if rng.random() < 0.5 else [])]
+    tasks[np.ix_([task, other], columns)] = tasks[np.ix_([other, task], columns)]
+    return replace(plan, tasks=tasks)
+
+
 def _slot_changed(plan: Plan, rng: random.Random) -> Plan:
     """One part, or the whole of its tile, meets elsewhere; or there is a slot less, or one more."""
     if rng.random() < 0.2:
@@ -276,6 +304,8 @@ MUTATIONS: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "waits of another": _waits_swapped,
     "sides changed": _sides_changed,
     "part changed": _part_changed,
+    "part's k-steps changed": _part_steps_changed,
+    "parts' k-steps swapped": _part_steps_swapped,
     "parts taken in the other order": lambda plan, rng: replace(plan, strided_parts=not plan.strided_parts),
     "part made whole": _made_whole,
     "slot changed": _slot_changed,

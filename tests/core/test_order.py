@@ -68,22 +68,21 @@ def test_every_tile_is_in_the_global_order_once(case: tuple[TileGraph, Ordering,
     graph, order, _ = case
     tiles = list(zip(*(column.tolist() for column in global_order(graph, order)), strict=True))
     assert len(set(tiles)) == len(tiles) == sum(rows * cols for rows, cols in graph.grids.values())
-    tasks = list(zip(*(column.tolist() for column in parted(graph, global_order(graph, order))), strict=True))
-    split = {op: range(parts) if (parts := graph.num_parts(op)) > 1 else (-1,) for op in graph.op_indices}
-    assert tasks == [(*tile, part) for tile in tiles for part in split[tile[0]]]
+    tasks = parted(graph, global_order(graph, order))[:, WHO].tolist()
+    split = {op: graph.num_parts(op) if graph.num_parts(op) > 1 else 0 for op in graph.op_indices}
+    assert tasks == [[*tile, part, split[tile[0]]] for tile in tiles for part in range(max(1, split[tile[0]]))]
     assert len(tasks) == graph.num_tasks
 
 
 @given(ordered_graphs())
 def test_part_major_sweeps_each_run_of_an_op_part_by_part(case: tuple[TileGraph, Ordering, Gpu]) -> None:
     graph, order, _ = case
-    plain = list(zip(*(column.tolist() for column in parted(graph, global_order(graph, order))), strict=True))
+    plain = parted(graph, global_order(graph, order)).tolist()
     swept = parted(graph, global_order(graph, order), part_major=True)
-    tasks = list(zip(*(column.tolist() for column in swept), strict=True))
     wanted = []
     for _, run in groupby(plain, key=lambda task: task[0]):
-        wanted += sorted(run, key=lambda task: task[3])
-    assert tasks == wanted
+        wanted += sorted(run, key=lambda task: task[6])
+    assert swept.tolist() == wanted
 
 
 def blocks_of(graph: TileGraph, order: Ordering) -> list[tuple[int, int, int]]:
@@ -130,7 +129,7 @@ def test_static_queues_are_the_global_order_dealt_round_robin(case: tuple[TileGr
     assert plan.num_ctas == min(plan.num_tasks, order.ctas_per_sm * gpu.num_sms)
     if order.assignment.is_static:
         assert plan.assignment == STATIC
-    if order.assignment is Assignment.STATIC and not order.partition:
+    if (order.assignment, order.partition) == (Assignment.STATIC, 0) and order.split_tiles is not SplitTiles.STREAM:
         for cta in range(plan.num_ctas):
             queue = plan.tasks[plan.queues[cta] : plan.queues[cta + 1]][:, WHO]
             assert queue.tolist() == dealt(graph, order, gpu)[cta :: plan.num_ctas]

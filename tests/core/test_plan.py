@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -33,11 +35,29 @@ def test_words_round_trip(case: tuple[TileGraph, Ordering, Gpu]) -> None:
 
 def test_words_start_as_the_kernel_expects_and_are_aligned_for_vector_loads() -> None:
     assert WORDS.dtype == np.int32
-    assert WORDS[:6].tolist() == [MAGIC, 4, 8, 2, 3, 0]
+    assert WORDS[:6].tolist() == [MAGIC, 5, 8, 2, 3, 0]
     queue_offset, task_offset, wait_offset, num_waits = WORDS[6:10].tolist()
     assert queue_offset == HEADER_WORDS
     assert task_offset % 8 == wait_offset % 8 == 0
     assert wait_offset + 8 * num_waits == WORDS.size
+
+
+def test_a_task_of_a_part_says_in_its_words_which_k_steps_it_has() -> None:
+    """Part 2 of 3 of op 1: 33,069 k-steps from 7,000 on, more than a signed word of 16 bits holds."""
+    plan = make_plan(PAIR, ordering(), small_gpu(3))
+    task = [1, 5, 6, 0, 1, -1, 2, 3, 4, 7000, 33069]
+    words = replace(plan, tasks=np.array([task], dtype=np.int32)).words
+    first = int(words[7])
+    assert words[first : first + 8].view(np.uint32).tolist() == [
+        1 | 2 << 16 | 3 << 24,
+        5,
+        6,
+        0,
+        1,
+        2**32 - 1,
+        7000 | 33069 << 16,
+        4,
+    ]
 
 
 def test_words_cannot_be_written() -> None:

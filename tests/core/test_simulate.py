@@ -55,9 +55,8 @@ def test_a_timeline_keeps_every_queue_and_every_edge(case: tuple[TileGraph, Orde
             op, row = plan.tasks[span.task, :2].tolist()
             edge = graph.edges_into(op)
             if edge:
-                need = int(edge.need(plan.tasks[span.task, 6], plan.tasks[span.task, 7]))
+                cols = edge.needs(graph.steps_of(plan.tasks[[span.task]])).columns(0)
                 rows = range(edge.first[row], edge.last[row])
-                cols = edge.columns(need)
                 by_slice = order.wait_position is WaitPosition.SLICE  # then the last of it is read by the last k-steps
                 read_us = span.computed_us if by_slice else span.wait_us
                 assert all(end_us[edge.producer, r, c] <= read_us for r in rows for c in cols)

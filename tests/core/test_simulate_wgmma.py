@@ -61,7 +61,7 @@ def test_ctas_that_share_k_halve_the_steps_and_exchange_sums() -> None:
     graphs = [tile_graph(pair, one) for one in (alone, sharing)]
     rates = CATALOGUE_RATES
     whole, shared = (costs_of(graph, H200, rates)[0] for graph in graphs)
-    turns = [one.parts[-1].busy_us / one.parts[-1].step_us for one in (whole, shared)]
+    turns = [one.whole.busy_us / one.whole.step_us for one in (whole, shared)]
     assert turns == pytest.approx([64, 32])
     store_us = rates.wgmma.task_us + rates.wgmma.store_us_per_kib * 128 * 128 * 2 / 1024 / 2
     exchange = exchange_us(2, 128 * 128 * 4, H200)

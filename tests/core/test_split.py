@@ -118,16 +118,12 @@ def test_the_words_say_in_which_order_parts_take_their_steps_and_the_proof_belie
     assert (strided.words[13], plain.words[13]) == (1, 0)
     assert verify(strided, PAIR, SMALL, small_gpu(3)).graph.strided_parts
     assert not verify(plain, STRIDED, SMALL, small_gpu(3)).graph.strided_parts
-    refused(
-        replace(plain, strided_parts=True),
-        SafetyError,
-        "task 4 (down tile 0,0 part 0 of 2) can load its k-step 1 before task 2",
-    )
-    refused(
-        replace(strided, strided_parts=False),
-        SafetyError,
-        "task 4 (down tile 0,0 part 0 of 2) can load its k-step 1 before task 1",
-    )
+    refused(replace(plain, strided_parts=True), CoverageError, "part 1 of 2): 2 k-steps from 2 to 6 of 4")
+    refused(replace(strided, strided_parts=False), CoverageError, "down tile 0,0: 2 of its parts have k-step 1")
+    other = strided.tasks.copy()
+    other[:, 9:] = plain.tasks[:, 9:]
+    racy = replace(strided, tasks=other, strided_parts=False)
+    refused(racy, SafetyError, "task 4 (down tile 0,0 part 0 of 2) can load its k-step 1 before task 1")
     parts = [
         replace(part, strided_parts=strided)
         for part, strided in zip(make_parts(PAIR, BY_SLICE, small_gpu(3)), (True, False), strict=True)

@@ -43,9 +43,10 @@ def tiles_named(graph: TileGraph, tile: Tile, part: int, num_parts: int) -> dict
     edge = graph.edges_into(tile[0])
     if edge is None:
         return {}
-    need = int(edge.need(np.array(part), np.array(num_parts if num_parts > 1 else 0)))
+    steps = graph.steps(tile[0], part, max(1, num_parts))
+    needs = edge.needs(np.array([(steps.start, steps.step, len(steps))]))
     rows = range(edge.first[tile[1]], edge.last[tile[1]])
-    return {(edge.producer, row, col): edge.first_reads[need, col] for row in rows for col in edge.columns(need)}
+    return {(edge.producer, row, col): needs.first_reads[0, col] for row in rows for col in needs.columns(0)}
 
 
 @given(graphs(), st.booleans())
@@ -68,8 +69,9 @@ def tasks_of(graph: TileGraph, whole: Callable[[Tile], bool]) -> list[list[int]]
     tasks = []
     for tile in (tile for op in graph.op_indices for tile in tiles_of(graph, op)):
         parts = graph.num_parts(tile[0])
-        split = [[*tile, 0, 0, -1, part, parts, 0] for part in range(parts)]
-        tasks += [[*tile, 0, 0, -1, 0, 0, 0]] if parts == 1 or whole(tile) else split
+        taken = [graph.steps(tile[0], part, parts) for part in range(parts)]
+        split = [[*tile, 0, 0, -1, part, parts, 0, own.start, len(own)] for part, own in enumerate(taken)]
+        tasks += [[*tile, 0, 0, -1, 0, 0, 0, 0, 0]] if parts == 1 or whole(tile) else split
     return tasks
 
 
@@ -96,8 +98,12 @@ def test_the_parts_of_a_tile_read_its_operands_once(graph: TileGraph, strided: b
         assert all(by_part)
         assert {steps.step for steps in by_part} == {num_parts if strided else 1}
         assert sorted(step for steps in by_part for step in steps) == list(graph.steps(index))
-        words = np.array([[index, 0, 0, 0, 0, -1, part, num_parts] for part in range(num_parts)], dtype=np.int32)
-        assert graph.num_steps(words).tolist() == list(map(len, by_part))
+        words = [
+            [index, 0, 0, 0, 0, -1, part, num_parts * (num_parts > 1), 0, own.start, len(own)]
+            for part, own in enumerate(by_part)
+        ]
+        told = graph.steps_of(np.array(words, dtype=np.int32)).tolist()
+        assert told == [[own.start, own.step, len(own)] for own in by_part]
         num_operands = 1 + graph.workload.ops[index].rows_per_column
         for operand, whole in enumerate(graph.reads(index, 0, 0)[:num_operands]):
             pieces = [graph.reads(index, 0, 0, step)[operand] for step in graph.steps(index)]

@@ -132,7 +132,7 @@ __device__ bool run_task(const LaunchArgs& args, const Task& task, Scheduler& sc
       report(run, kOtherParts, scheduler.next, unit, tile, task.num_parts, num_units);
 
     pause(run, unit, kBeforeWait);
-    const int num_steps = steps_of<kOp>(args.plan, args.ops[kOp], task.part, task.num_parts).count;
+    const int num_steps = steps_of<kOp>(args.plan, args.ops[kOp], task).count;
     __shared__ PendingWaits pending;
     bool waits = true;
     for (int step = 0; step < num_steps; ++step) {

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -96,18 +97,36 @@ class Tables:
 
 
 def tables_for(workload: Workload, tiling: Tiling, ordering: Ordering, plans: Sequence[Plan]) -> Tables:
-    """The tables of an ordering's launches. Of the plans it takes the order in which their tiles are dealt, no more."""
-    is_tail = ordering.split_tiles is SplitTiles.TAIL
-    whole = (tile for plan in plans for tile in in_whole_waves(plan, ordering.partition)) if is_tail else ()
+    """The tables of an ordering's launches. Of the plans it takes the order in which their tiles are dealt, and, where
+    the tail is dealt by k-steps, which of them each part has; no more."""
     strided = ordering.split_order is SplitOrder.STRIDED
-    return tables_of(workload, tiling, strided=strided, whole=frozenset(whole))
+    if ordering.split_tiles is SplitTiles.ALL:
+        return tables_of(workload, tiling, strided=strided)
+    whole = frozenset(tile for plan in plans for tile in in_whole_waves(plan, ordering.partition))
+    stretches = stretches_of(plans) if ordering.split_tiles is SplitTiles.STREAM else None
+    return tables_of(workload, tiling, strided=strided, whole=whole, stretches=stretches)
+
+
+def stretches_of(plans: Sequence[Plan]) -> dict[Tile, list[slice]]:
+    """The k-steps of each part of the tiles that these plans split, in the order of the parts."""
+    parts = sorted((*task[:3], task[6], *task[9:]) for plan in plans for task in plan.tasks.tolist() if task[7])
+    stretches: dict[Tile, list[slice]] = {}
+    for op, row, column, _, first, count in parts:
+        stretches.setdefault((op, row, column), []).append(slice(first, first + count))
+    return stretches
 
 
 def tables_of(
-    workload: Workload, tiling: Tiling, *, strided: bool = False, whole: frozenset[Tile] = frozenset()
+    workload: Workload,
+    tiling: Tiling,
+    *,
+    strided: bool = False,
+    whole: frozenset[Tile] = frozenset(),
+    stretches: Mapping[Tile, Sequence[slice]] | None = None,
 ) -> Tables:
-    """The tables, element by element; of parts that take a share of the k-steps in a row, or every so many-th. Tiles of
-    ops with parts are split, unless they are among the `whole` ones."""
+    """The tables, element by element; of parts that take an even share of the k-steps in a row, or every so many-th, or
+    these `stretches`. Tiles of ops with parts are split, unless they are among the `whole` ones; where there are
+    stretches, those that have some, which none of the `whole` ones may have."""
     names = [op.name for op in workload.ops]
     shapes = list(zip(workload.ops, tiling.tiles, tiling.split_k or (1,) * len(names), strict=True))
     num_rows = [len(range(0, op.m, tile.m)) for op, tile, _ in shapes]
@@ -122,16 +141,19 @@ def tables_of(
         is_reader = op.source in names
         producer = names.index(op.source) if is_reader else number
         wrote = tiling.tiles[producer]
-        columns_read = [_first_steps(own, wrote.n) if is_reader else {} for own in (steps, *taken)]
+        read_by = partial(_first_steps, width=wrote.n) if is_reader else _reads_nothing
         for row in range(num_rows[number]):
             rows_read = sorted({line // wrote.m for line in range(op.m)[row * tile.m : (row + 1) * tile.m]})
             begins = [first_tile[producer] + row_read * num_columns[producer] for row_read in rows_read]
-            as_whole, *in_parts = (
-                (tuple(begin + column for begin in begins for column in columns), tuple(columns.values()) * len(begins))
-                for columns in columns_read
-            )
+            even = [_unit_of(read_by(own), begins) for own in taken]
+            as_whole = [_unit_of(read_by(steps), begins)]
             for column in range(num_columns[number]):
-                units += in_parts if parts > 1 and (number, row, column) not in whole else [as_whole]
+                tile_parts = as_whole if parts == 1 or (number, row, column) in whole else even
+                if stretches is not None:
+                    own_parts = stretches.get((number, row, column), ())
+                    assert not (own_parts and (number, row, column) in whole)
+                    tile_parts = [_unit_of(read_by(steps[own]), begins) for own in own_parts] or as_whole
+                units += tile_parts
                 first_unit.append(len(units))
     return Tables(
         num_columns=tuple(num_columns),
@@ -140,6 +162,15 @@ def tables_of(
         reads=tuple(read for read, _ in units),
         read_steps=tuple(steps for _, steps in units),
     )
+
+
+def _unit_of(columns: Mapping[int, int], begins: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What a unit reads that reads these columns of the rows of tiles that begin there, and when."""
+    return tuple(begin + column for begin in begins for column in columns), tuple(columns.values()) * len(begins)
+
+
+def _reads_nothing(steps: Sequence[range]) -> dict[int, int]:
+    return {}
 
 
 def _first_steps(steps: Sequence[range], width: int) -> dict[int, int]:

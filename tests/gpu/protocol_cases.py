@@ -72,6 +72,7 @@ FAULTY = [
     ("tall readers", SplitTiles.ALL),
     ("parts", SplitTiles.ALL),
     ("parts", SplitTiles.TAIL),
+    ("parts", SplitTiles.STREAM),
 ]
 
 
@@ -103,8 +104,16 @@ def candidates(case: str, gpu: Gpu) -> list[Candidate]:
     return covering_sample(drawn, _axes)
 
 
+#: What has no such tail.
+UNTAILED = {
+    SplitTiles.ALL: (),
+    SplitTiles.TAIL: (Assignment.SHARES,),
+    SplitTiles.STREAM: tuple(set(Assignment) - {Assignment.STATIC}),
+}
+
+
 def plain_schedules(case: str, split_tiles: SplitTiles = SplitTiles.ALL) -> dict[str, Schedule]:
-    """Producer first, for every granularity, wait position and assignment; but for shares, which have no tail."""
+    """Producer first, for every granularity, wait position and assignment that may split these tiles."""
     graph = tile_graph(*CASES[case])
     return {
         f"{granularity}{width} {position} {assignment}": _ordered(
@@ -119,7 +128,7 @@ def plain_schedules(case: str, split_tiles: SplitTiles = SplitTiles.ALL) -> dict
         for (granularity, width), position in product(SYNCS, WaitPosition)
         if position_problem(graph, granularity, width, position) is None
         for assignment in Assignment
-        if (split_tiles, assignment) != (SplitTiles.TAIL, Assignment.SHARES)
+        if assignment not in UNTAILED[split_tiles]
     }
 
 
@@ -129,6 +138,7 @@ def few_ctas(case: str, gpu: Gpu, split_tiles: SplitTiles = SplitTiles.ALL) -> l
     return [
         _ordered(case, interleave=by_row, assignment=assignment, reserved_sms=reserved, split_tiles=split_tiles)
         for assignment in (Assignment.STATIC, Assignment.TICKET)
+        if assignment not in UNTAILED[split_tiles]
     ]
 
 

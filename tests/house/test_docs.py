@@ -86,6 +86,7 @@ def test_the_words_of_a_schedules_line_are_those_that_schedules_have(root: Path)
         dataclasses.replace(tiling, epilogue=Epilogue.TMA, weight_hint=CacheHint.NORMAL, swap_ab=True),
         dataclasses.replace(tiling, intermediate_hint=CacheHint.EVICT_LAST, startup_prefetch=4),
         dataclasses.replace(ordering, interleave=bands, part_major=True, split_tiles=schedule.SplitTiles.TAIL),
+        dataclasses.replace(ordering, split_tiles=schedule.SplitTiles.STREAM),
     ]
     words = code_words(re.findall(r"^\| ([^|]*) \|", section, flags=re.MULTILINE))
     assert len(words) > 20

@@ -271,7 +271,7 @@ class Twin:
         return until
 
     def _finish(self, task: int) -> None:
-        tile, (*_, post, _, num_parts, slot) = self.tables.tile(self.tasks[task]), self.tasks[task]
+        tile, (post, _, num_parts, slot) = self.tables.tile(self.tasks[task]), self.tasks[task][5:9]
         if num_parts:
             self.arrivals[slot] += 1
             if self.arrivals[slot] < (self.run + 1) * num_parts:

@@ -11,9 +11,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from tuner.core.deal import PARTITION_PARTS, deal, num_first_ctas
 from tuner.core.engine_wgmma import STARTUP_PREFETCHES
 from tuner.core.merge import joined, longest_first, merge_blocks, row_steps
-from tuner.core.order import PARTITION_PARTS, Ints, deal, held_stages, num_first_ctas, parts_of, proportional, tail_of
+from tuner.core.order import held_stages
 from tuner.core.paths import MAX_SIDE
 from tuner.core.rasters import plain_name
 from tuner.core.schedule import (
@@ -25,12 +26,10 @@ from tuner.core.schedule import (
     Ordering,
     Raster,
     RasterKind,
-    SplitOrder,
     SplitTiles,
     WaitPosition,
 )
 from tuner.core.signals import column_groups, rows_per_signal
-from tuner.core.split import num_split_tiles, slots_problem
 from tuner.core.tiles import Edges, TileGraph, row_edges
 from tuner.core.tiling import Tile
 from tuner.core.workload import Workload
@@ -252,9 +251,10 @@ def _waits_within(graph: TileGraph, edge: Edges, granularity: Granularity, width
     """Whether a reader's later k-steps are the first to read what some signal stands for."""
     groups = np.array(column_groups(granularity, width, graph.grids[edge.producer][1]), dtype=np.int64)
     num_parts = graph.num_parts(edge.consumer)
-    for need in range(num_parts) if num_parts > 1 else (0,):
-        cols, early = edge.columns(need), np.flatnonzero(edge.first_reads[need] == 0)
-        if not np.isin(groups[cols], groups[early]).all():
+    parts = [graph.steps(edge.consumer, part, num_parts) for part in range(num_parts)]
+    needs = edge.needs(np.array([(steps.start, steps.step, len(steps)) for steps in parts], dtype=np.int64))
+    for need, first_reads in enumerate(needs.first_reads):
+        if not np.isin(groups[needs.columns(need)], groups[first_reads == 0]).all():
             return True
     return False
 
@@ -309,61 +309,3 @@ def _partition_problem(
         if np.array_equal(plain_queues, queues):
             return f"{split}, the queues of shares: say shares without a partition"
     return None
-
-
-def split_order_problem(graph: TileGraph, order: SplitOrder) -> str | None:
-    """Why parts do not take their k-steps so, or take the same ones by the plain name."""
-    if order is SplitOrder.CONTIGUOUS:
-        return None
-    split = [op for op in graph.op_indices if graph.num_parts(op) > 1]
-    if not split:
-        return "no op is split: say split order contiguous"
-    if all(len(graph.steps(op)) == graph.num_parts(op) for op in split):
-        return "each part is one k-step, whatever their order: say split order contiguous"
-    return None
-
-
-def part_order_problem(graph: TileGraph, interleave: Interleave) -> str | None:
-    """Why the parts of tiles are not swept."""
-    if interleave != Interleave():
-        return "parts are swept with producer_first, where an op's tasks follow each other: say no part_major"
-    if not any(graph.num_parts(op) > 1 and rows * cols > 1 for op, (rows, cols) in graph.grids.items()):
-        return "no op has several tiles in parts, so part-major is the plain order: say no part_major"
-    return None
-
-
-def ops_in_order(graph: TileGraph, interleave: Interleave) -> Ints:
-    """[tiles] the op of each tile of the global order, whatever the rasters."""
-    blocks = merge_blocks(graph.workload, graph.tiling.tiles, graph.op_indices, interleave)
-    sizes = [(block.row_end - block.row_begin) * (block.col_end - block.col_begin) for block in blocks]
-    ops = np.repeat(np.array([block.op for block in blocks], dtype=np.int64), sizes)
-    return ops[proportional(sizes)] if interleave.kind is InterleaveKind.PROPORTIONAL else ops
-
-
-def tail_splits(graph: TileGraph, interleave: Interleave, partition: int, num_ctas: int) -> tuple[int, int]:
-    """Tiles of ops that are split: those of the launch's last wave, and all."""
-    ops = ops_in_order(graph, interleave)
-    in_parts = parts_of(graph)[ops] > 1
-    return int((tail_of(ops, num_ctas, partition) & in_parts).sum()), int(in_parts.sum())
-
-
-def split_tiles_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
-    """Why there is no tail to split, or nothing but a tail, fused or op by op; or why the sums of what is split do not
-    fit."""
-    workload, tiling = graph.workload, graph.tiling
-    num_split = num_split_tiles(workload, tiling)
-    if ordering.split_tiles is SplitTiles.ALL:
-        return slots_problem(workload, tiling, num_split)
-    if not num_split:
-        return "no op is split, so no tail is: say split_tiles all"
-    if ordering.assignment is Assignment.SHARES:
-        return "shares are dealt in one piece and have no last wave: say static, or split_tiles all"
-    if ordering.part_major:
-        return "the parts of a tail run at once, there is nothing to sweep: say no part_major, or split_tiles all"
-    launches = (*(replace(graph, op_indices=(op,)) for op in graph.op_indices), graph)
-    tails = (tail_splits(launch, ordering.interleave, ordering.partition, num_ctas) for launch in launches)
-    if not any(0 < num_tail < num_all for num_tail, num_all in tails):
-        name = "split_tiles all" if num_split <= num_ctas else "an empty split_k"
-        where = f"the last wave on {num_ctas} CTAs, of the ops fused or of one alone, has"
-        return f"{where} none or all of the {num_split} tiles in parts: say {name}"
-    return slots_problem(workload, tiling, num_ctas)

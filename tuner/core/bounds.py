@@ -6,8 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
 
+import numpy as np
+
 from tuner.core.costs import multiplied_by
 from tuner.core.gpu import Gpu
+from tuner.core.parts import parted
+from tuner.core.plan import Words
 from tuner.core.tiles import TileGraph
 from tuner.core.workload import Workload
 from tuner.errors import InvalidInput
@@ -56,8 +60,9 @@ class Waves:
         return self.num_tasks / (self.num_waves * self.num_ctas)
 
 
-def wave_us(graph: TileGraph, gpu: Gpu) -> float:
-    """Tensor-core time of one launch whose tasks are indivisible, microseconds: no deal to the SMs is faster.
+def wave_us(graph: TileGraph, gpu: Gpu, tasks: Words | None = None) -> float:
+    """Tensor-core time of one launch whose tasks are indivisible, microseconds: no deal to the SMs is faster. They are
+    those of a plan, or else all tiles, in even parts where their op has parts.
 
     Of the k * SMs + 1 longest tasks some SM computes k + 1, so it takes k + 1 times the shortest of these at least; and
     no SM idles at best. With one op that is its number of waves. Edge tiles count whole and low
@@ -66,7 +71,12 @@ def wave_us(graph: TileGraph, gpu: Gpu) -> float:
     Source: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969 (pigeonhole).
     """
     flops_per_us = gpu.tensor_flops_per_s / gpu.num_sms / 1e6
-    tiles = sorted((flops / flops_per_us, count) for op in graph.op_indices for flops, count in _tasks(graph, op))
+    if tasks is None:
+        ops = np.concatenate([np.full(rows * cols, op) for op, (rows, cols) in graph.grids.items()])
+        tasks = parted(graph, (ops, np.zeros_like(ops), np.zeros_like(ops)))
+    tiles = sorted(
+        (flops / flops_per_us, count) for op in graph.op_indices for flops, count in _tasks(graph, op, tasks)
+    )
     longest = sum(tile_us * count for tile_us, count in tiles) / gpu.num_sms
     num_longer = 0
     for tile_us, count in reversed(tiles):
@@ -75,17 +85,13 @@ def wave_us(graph: TileGraph, gpu: Gpu) -> float:
     return longest
 
 
-def _tasks(graph: TileGraph, op_index: int) -> Iterator[tuple[int, int]]:
-    """(operations of a task, tasks like it) of the op: whole tiles, or each part of all tiles."""
-    op, num_parts = graph.workload.ops[op_index], graph.num_parts(op_index)
-    tile = graph.tiling.tiles[op_index]
+def _tasks(graph: TileGraph, op_index: int, tasks: Words) -> Iterator[tuple[int, int]]:
+    """(operations of a task, tasks like it) of the op."""
+    op, tile = graph.workload.ops[op_index], graph.tiling.tiles[op_index]
     a_rows, b_rows = multiplied_by(graph.tiling, op, tile)
-    for part in range(num_parts):
-        num_steps = len(graph.steps(op_index, part, num_parts))
-        yield (
-            2 * a_rows * b_rows * tile.k * num_steps,
-            graph.num_tasks_of(op_index) // num_parts,
-        )
+    steps = graph.steps_of(tasks[tasks[:, 0] == op_index])[:, 2]
+    for num_steps, count in zip(*np.unique(steps, return_counts=True), strict=True):
+        yield 2 * a_rows * b_rows * tile.k * int(num_steps), int(count)
 
 
 def io_bytes(workload: Workload, cache_bytes: int) -> int:

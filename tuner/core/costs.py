@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,7 +12,7 @@ from tuner.core.engine_mma import warp_grid
 from tuner.core.engine_wgmma import multiplied, num_groups, tensor_share
 from tuner.core.gpu import Gpu
 from tuner.core.rates import EngineRates, Rates
-from tuner.core.split import SUM_BYTES, num_steps
+from tuner.core.split import SUM_BYTES
 from tuner.core.tiles import Ints, TileGraph, product_tile, tile_graph
 from tuner.core.tiling import Engine, Tile, Tiling, Warpgroups
 from tuner.core.workload import ROW_SCALE_BYTES, GemmOp, Workload
@@ -24,11 +25,15 @@ L2_BYTES_PER_CLOCK = 64
 HOP_CLOCKS, HOP_BYTES_PER_US = 180, 25_000
 #: fp32 products of an SM per clock (source: the same), and the share of them that dot products attain: a guess.
 FP32_LANES, FP32_SHARE = 128, 0.65
+#: Kinds of tasks of an op whose costs are kept: a tail that is cut by k-steps has as many as there are CTAs.
+MAX_KINDS = 1024
+#: Slices of what an even part reads, where parts are not even: such a part reads what begins among its k-steps.
+SLICES_PER_PART = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartCosts:
-    """What one part of the tiles of an op costs, or a whole tile."""
+    """What some k-steps of the tiles of an op cost: those of a part, or all."""
 
     #: [tile row] (panel, bytes) of the rows of A that it reads, and bytes of all of them.
     a_panels: list[list[tuple[int, int]]]
@@ -56,8 +61,9 @@ class PartCosts:
 class OpCosts:
     """What the tiles of one op cost."""
 
-    #: By part; the last one is that of a whole tile.
-    parts: list[PartCosts]
+    #: What k-steps of a tile cost, by the first, the stride, and how many; and a whole tile.
+    of: Callable[[int, int, int], PartCosts]
+    whole: PartCosts
     #: [tile row], [tile col]: the panels of the output that the tile writes, their bytes, and the tile's share of them.
     out_panels: list[list[list[tuple[int, int, int]]]]
     #: Whether the output leaves, and nobody reads it.
@@ -104,33 +110,40 @@ def _extents(size: int, tile: int) -> list[int]:
     return [min(tile, size - begin) for begin in range(0, size, tile)]
 
 
-def _slices(graph: TileGraph, op_index: int) -> list[int]:
-    """Columns of A that each part of an op's tiles reads."""
-    slices: list[int] = np.bincount(_part_of_columns(graph, op_index)).tolist()
-    return slices
+def _slices(graph: TileGraph, op_index: int, finer: int) -> list[range]:
+    """The k-steps of each slice of A and of the weights that the L2 keeps or not: what an even part reads, or so many
+    slices of it where parts are not even."""
+    num_parts, num_steps = graph.num_parts(op_index), len(graph.steps(op_index))
+    num_slices = min(num_parts * finer, num_steps) if num_parts > 1 else 1
+    return [graph.steps(op_index, number, num_slices) for number in range(num_slices)]
 
 
-def _part_of_columns(graph: TileGraph, op_index: int) -> Ints:
-    """[columns of A] which part of an op's tiles reads each."""
-    op, tile, num_parts = graph.workload.ops[op_index], graph.tiling.tiles[op_index], graph.num_parts(op_index)
-    part_of_steps = np.empty(num_steps(op, tile), dtype=np.int64)
-    for part in range(num_parts):
-        part_of_steps[graph.steps(op_index, part, num_parts)] = part
-    return np.repeat(part_of_steps, tile.k)[: op.k]
+def _slice_of_columns(graph: TileGraph, op_index: int, finer: int) -> Ints:
+    """[columns of A] the slice of each."""
+    slice_of = np.empty(len(graph.steps(op_index)), dtype=np.int64)
+    for number, steps in enumerate(_slices(graph, op_index, finer)):
+        slice_of[steps] = number
+    return np.repeat(slice_of, graph.tiling.tiles[op_index].k)[: graph.workload.ops[op_index].k]
 
 
-def _out_panels(graph: TileGraph, op_index: int, panels: Panels) -> list[list[list[tuple[int, int, int]]]]:
+def _widths(graph: TileGraph, op_index: int, finer: int) -> list[int]:
+    """Columns of each slice."""
+    widths: list[int] = np.bincount(_slice_of_columns(graph, op_index, finer)).tolist()
+    return widths
+
+
+def _out_panels(graph: TileGraph, op_index: int, panels: Panels, finer: int) -> list[list[list[tuple[int, int, int]]]]:
     """The panels in which the consumers will look for what a tile writes, cut as each of them reads; where there are
     none, the tile itself."""
     op, tile, size = graph.workload.ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
-    readers = {tuple(_slices(graph, reader)): reader for reader in graph.workload.consumers_of(op_index)}
+    readers = {tuple(_widths(graph, reader, finer)): reader for reader in graph.workload.consumers_of(op_index)}
     if not readers:
         tiles = panels.cut(op.name, _extents(op.m, tile.m), _extents(op.n, tile.n))
         return [[[(panel, elements * size, elements * size)] for panel, elements in row] for row in tiles]
     rows, num_cols = _extents(op.m, tile.m), -(-op.n // tile.n)
     written: list[list[list[tuple[int, int, int]]]] = [[[] for _ in range(num_cols)] for _ in rows]
     for slices, reader in sorted(readers.items()):
-        cell_of = np.arange(op.n) // tile.n * len(slices) + _part_of_columns(graph, reader)
+        cell_of = np.arange(op.n) // tile.n * len(slices) + _slice_of_columns(graph, reader, finer)
         shares = np.bincount(cell_of, minlength=num_cols * len(slices)).reshape(num_cols, -1).tolist()
         for row, cells in enumerate(panels.cut(op.name, rows, list(slices))):
             for col, widths in enumerate(shares):
@@ -142,50 +155,62 @@ def _out_panels(graph: TileGraph, op_index: int, panels: Panels) -> list[list[li
     return written
 
 
-def costs_of(graph: TileGraph, gpu: Gpu, rates: Rates) -> dict[int, OpCosts]:
+def costs_of(graph: TileGraph, gpu: Gpu, rates: Rates, *, has_even_parts: bool = True) -> dict[int, OpCosts]:
     """The costs of each op of a launch."""
-    return _costs_of(graph.workload, graph.tiling, graph.op_indices, graph.strided_parts, gpu, rates)
+    finer = 1 if has_even_parts else SLICES_PER_PART
+    return _costs_of(graph.workload, graph.tiling, graph.op_indices, graph.strided_parts, gpu, rates, finer)
 
 
 @lru_cache(maxsize=64)
 def _costs_of(
-    workload: Workload, tiling: Tiling, op_indices: tuple[int, ...], strided_parts: bool, gpu: Gpu, rates: Rates
+    workload: Workload,
+    tiling: Tiling,
+    op_indices: tuple[int, ...],
+    strided_parts: bool,
+    gpu: Gpu,
+    rates: Rates,
+    finer: int,
 ) -> dict[int, OpCosts]:
     """Thousands of orders share them."""
     graph, panels = tile_graph(workload, tiling, op_indices).with_parts(strided=strided_parts), Panels()
-    return {op: op_costs(graph, op, gpu, rates, panels) for op in graph.op_indices}
+    return {op: op_costs(graph, op, gpu, rates, panels, finer) for op in graph.op_indices}
 
 
-def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Panels) -> OpCosts:
-    """The costs of one op; `panels` numbers those of all ops of a launch."""
+def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Panels, finer: int = 1) -> OpCosts:
+    """The costs of one op; `panels` numbers those of all ops of a launch, in so many slices for an even part."""
     op, tile = graph.workload.ops[op_index], graph.tiling.tiles[op_index]
     size = graph.workload.dtype.size_bytes
     rows, cols = _extents(op.m, tile.m), _extents(op.n, tile.n)
-    slices, num_parts = _slices(graph, op_index), graph.num_parts(op_index)
+    slices, widths = _slices(graph, op_index, finer), _widths(graph, op_index, finer)
     edge = graph.edges_into(op_index)
     if edge is None:
-        reads = [[row] for row in panels.cut(op.source, rows, slices)]
+        reads = [[row] for row in panels.cut(op.source, rows, widths)]
     else:
         source, height = graph.workload.ops[edge.producer], graph.tile_ms[edge.producer]
-        whole = panels.cut(source.name, _extents(source.m, height), slices)
+        whole = panels.cut(source.name, _extents(source.m, height), widths)
         reads = [whole[a:b] for a, b in zip(edge.first.tolist(), edge.last.tolist(), strict=True)]
-    weights = panels.cut(f"{op.name}.weight", [extent * op.rows_per_column for extent in cols], slices)
-    parts = []
-    for part in range(num_parts) if num_parts > 1 else ():
-        depth = len(graph.steps(op_index, part, num_parts))
-        parts.append(_part_costs(graph, op_index, gpu, rates, slice(part, part + 1), depth, reads, weights))
-    parts.append(_part_costs(graph, op_index, gpu, rates, slice(0, num_parts), num_steps(op, tile), reads, weights))
-    for col, extent in enumerate(cols) if op.bias else ():
-        for last in parts[-2:]:  # the last part, and the whole tile
-            panel, num_bytes = last.w_panels[col][-1]
+    weights = panels.cut(f"{op.name}.weight", [extent * op.rows_per_column for extent in cols], widths)
+
+    @lru_cache(maxsize=MAX_KINDS)
+    def of(first: int, stride: int, count: int) -> PartCosts:
+        steps = range(first, first + count * stride, stride)
+        mine = [
+            number for number, own in enumerate(slices) if own.start in steps
+        ]  # each has one part, and is all its own
+        cost = _part_costs(graph, op_index, gpu, rates, mine, count, reads, weights)
+        for col, extent in enumerate(cols) if op.bias and slices[-1].start in steps else ():
+            panel, num_bytes = cost.w_panels[col][-1]
             bias_bytes = extent * op.rows_per_column * size
-            last.w_panels[col][-1] = (panel, num_bytes + bias_bytes)
-            last.w_bytes[col] += bias_bytes
+            cost.w_panels[col][-1] = (panel, num_bytes + bias_bytes)
+            cost.w_bytes[col] += bias_bytes
+        return cost
+
     engine, own = rates.of(graph.tiling.engine), graph.tiling.cta_tiles[op_index]
     slot_bytes = min(own.m, op.m) * product_tile(op, own).n * SUM_BYTES
     return OpCosts(
-        parts=parts,
-        out_panels=_out_panels(graph, op_index, panels),
+        of=of,
+        whole=of(0, 1, len(graph.steps(op_index))),
+        out_panels=_out_panels(graph, op_index, panels, finer),
         leaves=not graph.workload.consumers_of(op_index),
         rows=rows,
         cols=cols,
@@ -206,19 +231,19 @@ def _part_costs(
     op_index: int,
     gpu: Gpu,
     rates: Rates,
-    part: slice,
+    mine: list[int],
     depth: int,
     reads: list[list[list[tuple[int, int]]]],
     weights: list[list[tuple[int, int]]],
 ) -> PartCosts:
-    """Costs of `depth` k-steps on the slices `part` of [tile row] rows of panels, and of the weights' panels."""
+    """Costs of `depth` k-steps on the slices `mine` of [tile row] rows of panels, and of the weights' panels."""
     op, tile, size = graph.workload.ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
     tile = product_tile(op, tile)
     sharers = graph.tiling.cluster_k
     own_depth = -(-depth // sharers)  # of the CTA with the most
     ahead = min(own_depth, graph.tiling.stages_ahead)
-    a_panels = [[(panel, n * size) for cells in row for panel, n in cells[part]] for row in reads]
-    w_panels = [[(panel, n * size) for panel, n in cells[part]] for cells in weights]
+    a_panels = [[(cells[i][0], cells[i][1] * size) for cells in row for i in mine] for row in reads]
+    w_panels = [[(cells[i][0], cells[i][1] * size) for i in mine] for cells in weights]
     step_us = _step_us(graph, op_index, gpu, rates)
     own, tiling = product_tile(op, graph.tiling.cta_tiles[op_index]), graph.tiling
     turn_us = _port_us(own, size, gpu, rates.of(tiling.engine))

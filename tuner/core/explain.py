@@ -46,7 +46,7 @@ def _bounds(workload: Workload, gpu: Gpu, plan: VerifiedPlan) -> Iterator[str]:
     binding = "DRAM" if memory_us > product_us else "tensor cores"
     yield (
         f"Bounds: DRAM {memory_us:.1f} us, tensor cores {product_us:.1f} us, so the {binding} bind; whole tiles on "
-        f"{gpu.num_sms} SMs {wave_us(plan.graph, gpu):.1f} us; traffic through all on-chip memory "
+        f"{gpu.num_sms} SMs {wave_us(plan.graph, gpu, plan.plan.tasks):.1f} us; traffic through all on-chip memory "
         f"{io_us(workload, gpu):.1f} us."
     )
 
@@ -55,9 +55,10 @@ def _waves(plan: VerifiedPlan) -> Iterator[str]:
     for op, (rows, cols) in plan.graph.grids.items():
         mine = plan.plan.tasks[plan.plan.tasks[:, 0] == op]
         waves = Waves(num_tasks=len(mine), num_ctas=plan.plan.num_ctas)
-        num_split = int((mine[:, 7] > 0).sum()) // plan.graph.num_parts(op)
-        which = "" if num_split == rows * cols else f", {num_split} of them"
-        parts = f"{which} in {plan.graph.num_parts(op)} parts" if num_split else ""
+        split = mine[(mine[:, 7] > 0) & (mine[:, 6] == 0), 7]  # of each tile, by its first part
+        which = "" if split.size == rows * cols else f", {split.size} of them"
+        counts = " to ".join(map(str, sorted({int(split.min()), int(split.max())}))) if split.size else ""
+        parts = f"{which} in {counts} parts" if split.size else ""
         name = plan.graph.workload.ops[op].name
         many = "wave" if waves.num_waves == 1 else "waves"
         yield (
@@ -82,7 +83,7 @@ def _costs(workload: Workload, gpu: Gpu, plan: VerifiedPlan, timeline: Timeline)
     shares = {
         "DRAM": 1e6 * timeline.dram_bytes / (gpu.dram_bytes_per_s * rates_of(gpu).dram_share) / timeline.makespan_us,
         "the way from the L2 to the SMs": timeline.link_us / timeline.makespan_us,
-        "the tensor cores' whole tiles": wave_us(plan.graph, gpu) / timeline.makespan_us,
+        "the tensor cores' whole tiles": wave_us(plan.graph, gpu, plan.plan.tasks) / timeline.makespan_us,
         "waiting for signals": timeline.waited_us / lanes_us,
         "CTAs without a task (the tail)": 1 - (busy_us + timeline.waited_us) / lanes_us,
     }

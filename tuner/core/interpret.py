@@ -159,8 +159,10 @@ def _begin(plan: Plan, graph: TileGraph, queue: list[int]) -> _Held | None:
     if not queue:
         return None
     index = queue.pop(0)
-    op, *_, part, num_parts, _ = plan.tasks[index].tolist()
-    return _Held(index=index, steps=graph.steps(op, part, max(num_parts, 1)), done=0, sums=[])
+    op, *_, num_parts, _, first, num_steps = plan.tasks[index].tolist()
+    stride = num_parts if plan.strided_parts else 1
+    steps = range(first, first + stride * num_steps, stride) if num_parts else graph.steps(op)
+    return _Held(index=index, steps=steps, done=0, sums=[])
 
 
 def _is_ready(plan: Plan, task: _Held, signals: npt.NDArray[np.int64], epoch: int) -> bool:
@@ -192,7 +194,7 @@ def _store(
 ) -> bool:
     """Stores a tile whose sums are complete; of a part, leaves its sums and stores the tile if it is the last. Whether
     the tile is stored."""
-    index, tile_m, tile_n, _, _, _, part, num_parts, slot = plan.tasks[task.index].tolist()
+    index, tile_m, tile_n, _, _, _, part, num_parts, slot, *_ = plan.tasks[task.index].tolist()
     op, out = graph.workload.ops[index], graph.writes(index, tile_m, tile_n)
     _, *others = graph.reads(index, tile_m, tile_n)
     arrived = partial.setdefault(slot, {}) if num_parts else {}

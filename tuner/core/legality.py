@@ -12,12 +12,9 @@ from tuner.core import engine_mma, engine_simt, engine_wgmma
 from tuner.core.axes import (
     deal_problem,
     interleave_problem,
-    part_order_problem,
     position_problem,
     raster_problem,
     run_ahead_problem,
-    split_order_problem,
-    split_tiles_problem,
     startup_prefetch_problem,
     sync_problem,
 )
@@ -28,6 +25,7 @@ from tuner.core.order import grid_size
 from tuner.core.outcome import PlanKind
 from tuner.core.schedule import Schedule, SplitOrder
 from tuner.core.split import split_problem
+from tuner.core.split_axes import part_order_problem, split_order_problem, split_tiles_problem
 from tuner.core.tiles import tile_graph
 from tuner.core.tiling import Engine, Tiling
 from tuner.core.verify import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits

@@ -80,7 +80,7 @@ class Memory:
             producer = graph.workload.producer_of(op)
             if producer is None or producer in graph.op_indices:
                 continue
-            held = [panel for row in self._costs[op].parts[-1].a_panels for panel in row]
+            held = [panel for row in self._costs[op].whole.a_panels for panel in row]
             if sum(size for _, size in held) <= gpu.l2_bytes // 2:
                 for panel, size in held:
                     self._l2.touch(panel, size, LAST)

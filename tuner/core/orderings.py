@@ -21,8 +21,9 @@ from tuner.core.schedule import (
 
 #: Share of the draws that take the plainest run-ahead, whatever else they are.
 PLAIN_RUN_AHEADS = 0.85
-#: Share of the draws that split the tail alone, where it may be split.
-SPLIT_TAILS = 0.85
+#: Share of the draws that split the tail by even shares, where it may be split so; and of the others, of those that
+#: split the tail alone.
+EVEN_SHARES, SPLIT_TAILS = 0.3, 0.85
 #: (granularity, sync width, wait position, split order).
 Sync = tuple[Granularity, int, WaitPosition, SplitOrder]
 #: (assignment, eighths of a partition, CTAs per SM, reserved SMs).
@@ -90,7 +91,10 @@ class Orderings(Sequence[Ordering]):
         self._choices = choices
         self._counts = [prod(choice.sizes) for choice in choices]
         self._count = sum(self._counts)
-        self._tails = [i for i, choice in enumerate(choices) if choice.split_tiles is SplitTiles.TAIL]
+        self._tails, self._streams = (
+            [i for i, choice in enumerate(choices) if choice.split_tiles is which]
+            for which in (SplitTiles.TAIL, SplitTiles.STREAM)
+        )
 
     def __len__(self) -> int:
         return self._count
@@ -112,7 +116,9 @@ class Orderings(Sequence[Ordering]):
     def draw(self, rng: random.Random) -> int:
         """A random index: each interleave as likely as another, though some leave the rasters little choice, and mostly
         the plainest run-ahead, and a split tail."""
-        if self._tails and rng.random() < SPLIT_TAILS:
+        if self._streams and rng.random() < EVEN_SHARES:
+            chosen = rng.choice(self._streams)
+        elif self._tails and rng.random() < SPLIT_TAILS:
             chosen = rng.choice(self._tails)
         else:
             chosen = rng.randrange(len(self._counts))

@@ -7,7 +7,7 @@ Layout (all int32, offsets counted in words from the start)::
 
     header, 16 words
         0 magic            0x52_4E_55_54 ("TUNR")
-        1 version          4
+        1 version          5
         2 num_tasks
         3 num_signals
         4 num_ctas         CTAs of the persistent grid
@@ -21,18 +21,20 @@ Layout (all int32, offsets counted in words from the start)::
         11 num_first_ctas  stealing: CTAs [0, num_first_ctas) begin with list 0, the others with list 1; else 0
         12 held_stages     stages of weights that stay unrequested until a task's first waits are over, of those that
                            could be requested ahead; 0 for none
-        13 strided_parts   1 where a part takes every num_parts-th k-step of its tile, 0 where it takes a share in a row
+        13 strided_parts   1 where a part takes every num_parts-th k-step from its first one on, 0 where all in a row
         14 num_split_tiles places in which the parts of a tile meet
         15                 0
     task, 8 words (at task_offset + 8 * t)
-        0 op               index into the workload's ops
+        0 op               its low 16 bits: index into the workload's ops
+          part             its next 8 bits: which part of its tile it computes; 0 for a whole tile
+          num_parts        its next 8 bits: into how many parts its tile is split; 0 for a whole tile
         1 tile_m           tile row
         2 tile_n           tile column
         3 wait_begin       its waits are waits[wait_begin : wait_end]
         4 wait_end
         5 post             the signal that gets 1 when the tile is stored, or -1
-        6 part             its low 16 bits: which part of its tile's k-steps it computes; 0 for a whole tile
-          num_parts        its high 16 bits: into how many parts its tile is split; 0 for a whole tile
+        6 first_step       its low 16 bits: the first k-step of a part, of all that the tile has
+          num_steps        its high 16 bits: k-steps of a part; neither means anything for a whole tile, which has all
         7 slot             the place where the parts of its tile meet, of its own; it means nothing for a whole tile
     wait, 8 words (at wait_offset + 8 * w)
         0 signal_begin     every signal of [signal_begin, signal_end) must have reached the threshold
@@ -43,10 +45,10 @@ Layout (all int32, offsets counted in words from the start)::
                            waits are in the order of their steps
         5..7               0
 
-Parts: part p of P covers the k-steps [S * p // P, S * (p + 1) // P) of the op's S = ceil(k / tile.k); where parts are
-strided, it covers p, p + P, p + 2 P and so on. The parts of a tile are tasks of their own, with waits of their own.
-Whichever is done last adds them up, stores the tile and posts: a tile posts once, however many parts it has. Only some
-tiles of an op may be split, and only they have a slot.
+Parts: together the parts of a tile have each of the S = ceil(k / tile.k) k-steps of its op once. They are tasks of
+their own, with waits of their own. Whichever is done last adds them up, stores the tile and posts: a tile posts once,
+however many parts it has. Only some tiles of an op may be split, into different numbers of parts, and only they have a
+slot.
 
 Tickets: CTAs draw 0, 1, 2, ... and run tasks[ticket]. A first wave: CTA c begins with tasks[c], and the tickets begin
 behind the wave. Stealing: a CTA draws from its list, in table order, and when
@@ -67,12 +69,15 @@ from tuner.errors import PlanError
 Words = npt.NDArray[np.int32]
 
 MAGIC = int.from_bytes(b"TUNR", "little")
-VERSION = 4
+VERSION = 5
 HEADER_WORDS = 16
 TASK_WORDS = 8
 WAIT_WORDS = 8
-#: What the words of a task say, of which the sixth says two things.
-TASK_FIELDS = 9
+#: What the words of a task say, of which the first says three things and the seventh two.
+TASK_FIELDS = 11
+#: Most parts of a tile, and k-steps of a part: what the words have room for.
+MAX_PARTS = 0xFF
+MAX_PART_STEPS = 0xFFFF
 #: Of these, the words that mean something.
 WAIT_FIELDS = 5
 STATIC, TICKET, STEALING, FIRST_WAVE = 0, 1, 2, 3
@@ -85,16 +90,20 @@ def _readonly(array: Words) -> Words:
 
 def _packed(tasks: Words) -> Words:
     """[num_tasks, 8] the words of tasks."""
-    words = tasks[:, [0, 1, 2, 3, 4, 5, 6, 8]]
-    words[:, 6] = tasks[:, 6] & 0xFFFF | tasks[:, 7] << 16
+    words = tasks[:, [0, 1, 2, 3, 4, 5, 9, 8]]
+    words[:, 0] = tasks[:, 0] & 0xFFFF | (tasks[:, 6] & MAX_PARTS) << 16 | (tasks[:, 7] & MAX_PARTS) << 24
+    words[:, 6] = tasks[:, 9] & MAX_PART_STEPS | tasks[:, 10] << 16
     return words
 
 
 def _unpacked(words: Words) -> Words:
-    """[num_tasks, 9] what the words of tasks say."""
-    tasks = words[:, [0, 1, 2, 3, 4, 5, 6, 6, 7]]
-    tasks[:, 6] = words[:, 6].astype(np.int16)
-    tasks[:, 7] = words[:, 6] >> 16
+    """[num_tasks, 11] what the words of tasks say."""
+    tasks = words[:, [0, 1, 2, 3, 4, 5, 0, 0, 7, 6, 6]]
+    tasks[:, 0] = words[:, 0].astype(np.int16)
+    tasks[:, 6] = words[:, 0] >> 16 & MAX_PARTS
+    tasks[:, 7] = words[:, 0] >> 24 & MAX_PARTS
+    tasks[:, 9] &= MAX_PART_STEPS
+    tasks[:, 10] = words[:, 6] >> 16 & MAX_PART_STEPS
     return tasks
 
 
@@ -102,7 +111,8 @@ def _unpacked(words: Words) -> Words:
 class Plan:
     """One launch's plan as arrays; `to_words` and `from_words` are inverses."""
 
-    #: [num_tasks, 9]: op, tile_m, tile_n, wait_begin, wait_end, post, part, num_parts, slot; in queue or ticket order.
+    #: [num_tasks, 11]: op, tile_m, tile_n, wait_begin, wait_end, post, part, num_parts, slot, first_step, num_steps; in
+    #: queue or ticket order.
     tasks: Words
     #: [num_waits, 5]: signal_begin, signal_end, threshold, posts_per_launch, before_step.
     waits: Words
@@ -116,7 +126,7 @@ class Plan:
     assignment: int = field(default=TICKET)
     #: Stages of weights that stay unrequested until a task's first waits are over; 0 and more.
     held_stages: int = 0
-    #: Whether part p of P takes the k-steps p, p + P, ...; else a share in a row.
+    #: Whether a part of P takes every P-th k-step from its first one on; else they are in a row.
     strided_parts: bool = False
     #: Places in which the parts of a tile meet; a slot is the number of one.
     num_split_tiles: int = 0
@@ -208,8 +218,9 @@ class Plan:
         )
         if any(begin < HEADER_WORDS or begin + size > words.size for begin, size in ends):
             raise PlanError("not a plan", f"a section lies outside the table of {words.size} words: {ends}")
+        tasks = words[task_at : task_at + num_tasks * TASK_WORDS].reshape(-1, TASK_WORDS)
         plan = cls(
-            tasks=_readonly(_unpacked(words[task_at : task_at + num_tasks * TASK_WORDS].reshape(-1, TASK_WORDS))),
+            tasks=_readonly(_unpacked(tasks)),
             waits=_readonly(
                 words[wait_at : wait_at + num_waits * WAIT_WORDS].reshape(num_waits, WAIT_WORDS)[:, :WAIT_FIELDS]
             ),

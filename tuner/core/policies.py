@@ -21,6 +21,7 @@ from tuner.core.dealer import Dealer
 from tuner.core.gpu import Gpu
 from tuner.core.legality import estimated_resources, register_cap, tiling_problem
 from tuner.core.order import Ints, make_plan, plan_of, proportional
+from tuner.core.parts import whole_tasks
 from tuner.core.plan import Plan
 from tuner.core.progress import Board, Protocol
 from tuner.core.schedule import Granularity
@@ -240,8 +241,7 @@ def _planned(
     choice: Choice, picked: list[OpVariant], graph: TileGraph, order: Ints, granularity: Granularity, queue: Ints | None
 ) -> Planned:
     num_ctas = min(graph.num_tasks, choice.num_ctas)
-    whole = np.full(len(order), -1, dtype=np.int64)
-    plan = plan_of(graph, (order[:, 0], order[:, 1], order[:, 2], whole), granularity, 1, num_ctas, queue)
+    plan = plan_of(graph, whole_tasks(*order.T), granularity, 1, num_ctas, queue)
     return _verified(choice, picked, graph, plan)
 
 

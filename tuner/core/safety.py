@@ -23,7 +23,7 @@ import numpy.typing as npt
 from tuner.core.liveness import post_totals, range_reduce, task_name
 from tuner.core.plan import Plan
 from tuner.core.progress import Protocol
-from tuner.core.tiles import Edges, TileGraph
+from tuner.core.tiles import Edges, Needs, TileGraph
 from tuner.errors import SafetyError
 
 Ints = npt.NDArray[np.int64]
@@ -74,14 +74,15 @@ def check_steps(plan: Plan, graph: TileGraph) -> None:
     unordered = np.flatnonzero((end > begin) & (falls[end] > falls[np.minimum(begin + 1, end)]))
     waiting = np.flatnonzero(end > begin)
     last = step[end[waiting] - 1]
-    beyond = waiting[(step[begin[waiting]] < 0) | (last >= graph.num_steps(plan.tasks)[waiting])]
+    num_steps = graph.steps_of(plan.tasks)[:, 2]
+    beyond = waiting[(step[begin[waiting]] < 0) | (last >= num_steps[waiting])]
     for wrong, problem in (
         (unordered, "are not in the order of their k-steps"),
         (beyond, "stand at a k-step it lacks"),
     ):
         if wrong.size:
             task = int(wrong[0])
-            who = f"{task_name(plan, graph, task)}, of {graph.num_steps(plan.tasks)[task]} k-steps"
+            who = f"{task_name(plan, graph, task)}, of {num_steps[task]} k-steps"
             raise SafetyError("a wait is passed over", f"{who}: its waits {_waits_text(plan, task)} {problem}")
 
 
@@ -105,14 +106,15 @@ def _uncovered(plan: Plan, graph: TileGraph, edge: Edges, totals: Ints) -> Itera
     signal_at = plan.tasks[by_tile[first_of[:-1]], 5].astype(np.int64).reshape(grid)
     consumers = np.flatnonzero(plan.tasks[:, 0] == edge.consumer)
     words = plan.tasks[consumers].astype(np.int64)
-    keys = np.column_stack((words[:, (1, 3, 4)], edge.need(words[:, 6], words[:, 7])))
+    needs = edge.needs(graph.steps_of(plan.tasks[consumers]))
+    keys = np.column_stack((words[:, (1, 3, 4)], needs.of))
     groups, group_of = np.unique(keys, axis=0, return_inverse=True)
-    loose = np.flatnonzero(~_covered_by_one_wait(plan, edge, groups, signal_at, totals))
+    loose = np.flatnonzero(~_covered_by_one_wait(plan, edge, needs, groups, signal_at, totals))
     for group in loose.tolist():
         row, wait_begin, wait_end, need = groups[group].tolist()
         counted_before = _counted_before(plan, wait_begin, wait_end, totals)
-        first_row, cols = int(edge.first[row]), edge.columns(need)
-        read_in = edge.first_reads[need, cols]
+        first_row, cols = int(edge.first[row]), needs.columns(need)
+        read_in = needs.first_reads[need, cols]
         late = counted_before[signal_at[first_row : edge.last[row], cols]] > read_in
         if not late.any():
             continue
@@ -136,17 +138,19 @@ def _counted_before(plan: Plan, wait_begin: int, wait_end: int, totals: Ints) ->
     return before
 
 
-def _covered_by_one_wait(plan: Plan, edge: Edges, groups: Ints, signal_at: Ints, totals: Ints) -> npt.NDArray[np.bool_]:
+def _covered_by_one_wait(
+    plan: Plan, edge: Edges, needs: Needs, groups: Ints, signal_at: Ints, totals: Ints
+) -> npt.NDArray[np.bool_]:
     """[groups of (consumer tile row, wait_begin, wait_end, need)] whether the first wait covers all that is read, from
     the first k-step on."""
     covered = np.zeros(len(groups), dtype=np.bool_)
     if not totals.size:
         return covered
-    for need in range(edge.num_needs):
+    for need in range(len(needs.first_reads)):
         waiting = np.flatnonzero((groups[:, 2] > groups[:, 1]) & (groups[:, 3] == need))
         if not waiting.size:
             continue
-        signals = signal_at[:, edge.columns(need)]
+        signals = signal_at[:, needs.columns(need)]
         lowest, highest, most = signals.min(axis=1), signals.max(axis=1), totals[signals].max(axis=1)
         first, last = edge.first[groups[waiting, 0]], edge.last[groups[waiting, 0]]
         wait = plan.waits[groups[waiting, 1]].astype(np.int64)

@@ -23,7 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.core.costs import costs_of, num_teams, runs_ahead
+from tuner.core.costs import OpCosts, PartCosts, costs_of, num_teams, runs_ahead
 from tuner.core.dealer import Dealer
 from tuner.core.memory import Memory, Tile
 from tuner.core.plan import FIRST_WAVE, STATIC, TICKET, Plan
@@ -111,7 +111,7 @@ class _Run:
         gpu, graph = plan.gpu, plan.graph
         words = plan.plan.without_waits() if plan.is_part else plan.plan
         self._rates = rates
-        self._costs = costs_of(graph, gpu, rates)
+        self._costs = costs_of(graph, gpu, rates, has_even_parts=_has_even_parts(words, graph))
         self._memory = Memory(graph, self._costs, gpu, rates)
         self._protocol = Protocol(words)
         self._board = Board(self._protocol)
@@ -124,7 +124,9 @@ class _Run:
             0.0 if words.assignment in (STATIC, FIRST_WAVE) else rates.ticket_us
         )  # else a draw is waited for
         self._tiles: list[Tile] = [(op, row, col) for op, row, col in words.tasks[:, :3].tolist()]
-        self._parts = np.where(words.tasks[:, 7] > 0, words.tasks[:, 6], -1).tolist()
+        #: [task] what it costs, and whether it is a part.
+        self._cost_of = _task_costs(words, graph, self._costs)
+        self._is_part: list[bool] = (words.tasks[:, 7] > 0).tolist()
         self._polls_us = _polls_us(plan, rates)
         self._overlaps = runs_ahead(graph.tiling)
         self._engine, self._num_stages = graph.tiling.engine, graph.tiling.num_stages
@@ -192,7 +194,7 @@ class _Run:
                 return
             self._held[cta], self._taken_us[cta] = task, now_us
         tile = self._tiles[task]
-        cost = self._costs[tile[0]].parts[self._parts[task]]
+        cost = self._cost_of[task]
         if self._board.parks(cta, task, 0):
             if is_new:
                 self._memory.ask_ahead(cta, cost, tile, now_us, self._held_stages)
@@ -210,9 +212,7 @@ class _Run:
             self._stalls[cta] = True
             return
         task, start_us, latency_us = self._held[cta], self._start_us[cta], self._latency_us[cta]
-        tile, part = self._tiles[task], self._parts[task]
-        costs = self._costs[tile[0]]
-        cost = costs.parts[part]
+        costs, cost = self._costs[self._tiles[task][0]], self._cost_of[task]
         free_us = self._free_us[cta]
         team = self._num_computed[cta] % len(free_us)
         begin_us = max(self._taken_us[cta], self._computed_us[cta], free_us[team])
@@ -230,7 +230,7 @@ class _Run:
             rest_us = self._rates.poll_us + latency_us + self._last_shares[task] * cost.busy_us + cost.step_us
             computed_us = max(computed_us, now_us + rest_us)
         end_us = computed_us
-        if part >= 0:
+        if self._is_part[task]:
             end_us += costs.slot_us + self._rates.of(self._engine).arrival_us
             memory.pass_sums(costs.slot_bytes, now_us)
             self._arriving[task] = len(self._rows), team
@@ -251,20 +251,38 @@ class _Run:
         tile = self._tiles[task]
         row, team = self._arriving.pop(task, (-1, 0))
         if row >= 0 and self._board.is_last(task):
-            costs = self._costs[tile[0]]
-            self._memory.pass_sums(costs.slot_bytes * (len(costs.parts) - 1), now_us)
-            end_us = now_us + self._rates.l2_latency_us + (len(costs.parts) - 1) * costs.slot_us + costs.store_us
+            costs, num_parts = self._costs[tile[0]], self._protocol.num_parts[task]
+            self._memory.pass_sums(costs.slot_bytes * num_parts, now_us)
+            end_us = now_us + self._rates.l2_latency_us + num_parts * costs.slot_us + costs.store_us
             end_us += self._rates.post_us * (self._protocol.post_of[task] >= 0)
             self._rows[row] = (*self._rows[row][:-1], end_us)
             self._free_us[cta][team] = max(self._free_us[cta][team], end_us)
             heapq.heappush(self._events, (end_us, _END, cta, task))
             return
-        if self._parts[task] < 0 or self._board.is_last(task):
+        if not self._is_part[task] or self._board.is_last(task):
             self._memory.store(tile, now_us)
         for waiter in self._board.complete(task):
             heapq.heappush(self._events, (now_us, _LOOK, waiter, -1))
         if not self._overlaps:
             heapq.heappush(self._events, (now_us, _LOOK, cta, -1))
+
+
+def _has_even_parts(plan: Plan, graph: TileGraph) -> bool:
+    """Whether the tiles that are split have as many parts as their op may have, which differ by a k-step at most."""
+    tasks = plan.tasks[plan.tasks[:, 7] > 0]
+    part, num_parts = tasks[:, 6], tasks[:, 7]
+    first = part if plan.strided_parts else graph.all_steps[tasks[:, 0]] * part // num_parts
+    most = [graph.num_parts(op) for op in range(len(graph.tiling.tiles))]
+    return bool((num_parts == np.array(most)[tasks[:, 0]]).all() and (tasks[:, 9] == first).all())
+
+
+def _task_costs(plan: Plan, graph: TileGraph, costs: dict[int, OpCosts]) -> list[PartCosts]:
+    """[task] what its k-steps cost."""
+    kinds = [
+        (op, *steps) for op, steps in zip(plan.tasks[:, 0].tolist(), graph.steps_of(plan.tasks).tolist(), strict=True)
+    ]
+    each = {kind: costs[kind[0]].of(*kind[1:]) for kind in set(kinds)}
+    return [each[kind] for kind in kinds]
 
 
 def _polls_us(plan: VerifiedPlan, rates: Rates) -> list[float]:
@@ -280,7 +298,7 @@ def _polls_us(plan: VerifiedPlan, rates: Rates) -> list[float]:
 
 def _last_shares(plan: Plan, graph: TileGraph) -> list[float]:
     """[task] share of its k-steps from its last wait on."""
-    num_steps = graph.num_steps(plan.tasks)
+    num_steps = graph.steps_of(plan.tasks)[:, 2]
     shares = np.ones(plan.num_tasks)
     waiting = np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3])
     shares[waiting] -= plan.waits[plan.tasks[waiting, 4] - 1, 4] / num_steps[waiting]

@@ -16,12 +16,9 @@ from tuner.core.axes import (
     RUN_AHEADS,
     deal_problem,
     interleave_problem,
-    part_order_problem,
     position_problem,
     raster_problem,
     run_ahead_problem,
-    split_order_problem,
-    split_tiles_problem,
     sync_problem,
 )
 from tuner.core.engine_mma import STAGE_DEPTHS
@@ -51,9 +48,10 @@ from tuner.core.schedule import (
     WaitPosition,
 )
 from tuner.core.split import num_split_tiles, num_steps, num_tiles, slots_problem
+from tuner.core.split_axes import part_order_problem, split_order_problem, split_tiles_problem
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.tiling import CacheHint, Engine, Tile, Tiling
-from tuner.core.workload import Workload
+from tuner.core.workload import Workload, WorkloadKind
 from tuner.errors import IllegalSchedule
 
 __all__ = ["Space", "check_schedule", "dynamic_smem_bytes", "estimated_resources"]
@@ -172,7 +170,7 @@ class Space:
         slices = {order: self._sliced_syncs(graph, order) for order in SplitOrder}
         choices = []
         for merge, split_tiles in product(self._merges_of(graph), self.split_tiles(tiling)):
-            is_tail = split_tiles is SplitTiles.TAIL
+            is_tail, is_stream = split_tiles is not SplitTiles.ALL, split_tiles is SplitTiles.STREAM
             is_plain = is_tail or part_order_problem(graph, merge.interleave) is not None
             deals = whole if merge.interleave == Interleave() else plain
             choices.append(
@@ -182,13 +180,13 @@ class Space:
                         *((*sync, WaitPosition.TASK, SplitOrder.CONTIGUOUS) for sync in merge.syncs),
                         *(
                             (*sync, WaitPosition.SLICE, order)
-                            for order in SplitOrder
+                            for order in ((SplitOrder.CONTIGUOUS,) if is_stream else SplitOrder)
                             for sync in merge.syncs
                             if sync in slices[order]
                         ),
                     ),
                     run_aheads=run_aheads,
-                    deals=self._tail_deals(graph, merge.interleave, deals) if is_tail else deals,
+                    deals=self._tail_deals(graph, merge.interleave, split_tiles, deals) if is_tail else deals,
                     sweeps=(False,) if is_plain else (False, True),
                     split_tiles=split_tiles,
                 )
@@ -197,32 +195,41 @@ class Space:
 
     def split_tiles(self, tiling: Tiling) -> tuple[SplitTiles, ...]:
         """Which tiles are offered to be split, the more promising first: the tail's, where those of an op with parts
-        fill more than a wave."""
+        fill more than a wave; of independent ops even less than a wave by even shares."""
         num_lanes = self.gpu.num_clusters(tiling.cluster_size)
         shapes = enumerate(zip(self.workload.ops, tiling.tiles, strict=True))
         split = (num_tiles(op, tile) for index, (op, tile) in shapes if tiling.num_parts(index) > 1)
-        if max(split, default=0) <= num_lanes:
-            return (SplitTiles.ALL,)
+        if (most := max(split, default=0)) <= num_lanes:
+            is_shared = most > 0 and self.workload.kind is WorkloadKind.INDEPENDENT
+            return (SplitTiles.ALL, SplitTiles.STREAM) if is_shared else (SplitTiles.ALL,)
         fits = slots_problem(self.workload, tiling, num_split_tiles(self.workload, tiling)) is None
-        return (SplitTiles.TAIL, SplitTiles.ALL) if fits else (SplitTiles.TAIL,)
+        tails = (SplitTiles.TAIL, SplitTiles.STREAM)
+        return (*tails, SplitTiles.ALL) if fits else tails
 
-    def _tail_deals(self, graph: TileGraph, interleave: Interleave, deals: tuple[Deal, ...]) -> tuple[Deal, ...]:
-        """The deals that have a tail to split."""
+    def _tail_deals(
+        self, graph: TileGraph, interleave: Interleave, split_tiles: SplitTiles, deals: tuple[Deal, ...]
+    ) -> tuple[Deal, ...]:
+        """The deals that have a tail to split so."""
         tiling = graph.tiling
-        key = (tuple((tile.m, tile.n) for tile in tiling.tiles), tiling.split_k, interleave, deals)
+        shapes = tuple((tile.m, tile.n, tile.k * (split_tiles is SplitTiles.STREAM)) for tile in tiling.tiles)
+        key = (shapes, tiling.split_k, interleave, split_tiles, deals)
         if key not in self._tails:
-            self._tails[key] = tuple(self._legal_tail_deals(graph, interleave, deals))
+            self._tails[key] = tuple(self._legal_tail_deals(graph, interleave, split_tiles, deals))
         return self._tails[key]
 
-    def _legal_tail_deals(self, graph: TileGraph, interleave: Interleave, deals: tuple[Deal, ...]) -> Iterator[Deal]:
+    def _legal_tail_deals(
+        self, graph: TileGraph, interleave: Interleave, split_tiles: SplitTiles, deals: tuple[Deal, ...]
+    ) -> Iterator[Deal]:
         for deal in deals:
             assignment, partition, ctas, reserved = deal
+            if partition and split_tiles is SplitTiles.STREAM:
+                continue  # by name, and around the best schedules
             ordering = Ordering(
                 rasters=(),
                 interleave=interleave,
                 assignment=assignment,
                 partition=partition,
-                split_tiles=SplitTiles.TAIL,
+                split_tiles=split_tiles,
             )
             num_ctas = min(graph.num_tasks, ctas * self.gpu.num_clusters(graph.tiling.cluster_size, reserved))
             if split_tiles_problem(graph, ordering, num_ctas) is None:

@@ -6,6 +6,7 @@ arrive adds them up in the order of the parts, so that the result is the same bi
 
 from __future__ import annotations
 
+from tuner.core.plan import MAX_PART_STEPS
 from tuner.core.tiling import Tile, Tiling
 from tuner.core.workload import GemmOp, Workload
 
@@ -69,4 +70,7 @@ def split_problem(workload: Workload, tiling: Tiling) -> str | None:
     for op, tile, parts in zip(workload.ops, tiling.tiles, split, strict=True):
         if parts > num_steps(op, tile):
             return f"{parts} parts of {op.name}: a tile has {num_steps(op, tile)} k-steps of {tile.k}, use no more"
+        if parts > 1 and num_steps(op, tile) > MAX_PART_STEPS:
+            steps = f"a tile has {num_steps(op, tile)} k-steps of {tile.k}, a plan has room for {MAX_PART_STEPS}"
+            return f"{parts} parts of {op.name}: {steps}, use deeper ones"
     return None

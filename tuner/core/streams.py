@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from tuner.core.gpu import Gpu
-from tuner.core.order import Ints, deal, global_order, grid_capacity, grid_size, held_stages, parted, plan_of, tail_of
-from tuner.core.plan import STATIC, Plan
-from tuner.core.schedule import Interleave, Ordering, SplitOrder, SplitTiles
+from tuner.core.order import Ints, global_order, grid_size, held_stages, plan_of, tasks_of
+from tuner.core.plan import STATIC, Plan, Words
+from tuner.core.schedule import Interleave, Ordering, SplitOrder
 from tuner.core.tiles import TileGraph
 from tuner.errors import PlanError
 
@@ -22,19 +22,18 @@ def make_parts(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[Plan, Pl
     """The plans of the first and of the second op of a pair, each on a grid and in queues of its own."""
     ordering = replace(ordering, interleave=Interleave(), partition=0)
     graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
-    tiles, is_split = global_order(graph, ordering), None
-    if ordering.split_tiles is SplitTiles.TAIL:  # each launch has waves of its own
-        most = grid_capacity(ordering, gpu, graph.tiling.cluster_size)
-        is_split = np.concatenate([tail_of(tiles[0][tiles[0] == op], most) for op in graph.op_indices])
-    order = parted(graph, tiles, part_major=ordering.part_major, is_split=is_split)
-    is_first = order[0] == graph.op_indices[0]
-    sizes = [grid_size(int(mine.sum()), ordering, gpu, graph.tiling.cluster_size) for mine in (is_first, ~is_first)]
-    queue: Ints = np.empty(is_first.size, dtype=np.int64)
-    queue[is_first] = deal(order[0][is_first], sizes[0], ordering)
-    queue[~is_first] = sizes[0] + deal(order[0][~is_first], sizes[1], ordering)
+    dealt: list[tuple[Words, Ints]] = []
+    sizes: list[int] = []
+    for op in graph.op_indices:
+        alone = replace(graph, op_indices=(op,))
+        num_ctas = grid_size(alone.num_tasks, ordering, gpu, graph.tiling.cluster_size)
+        tasks, queue = tasks_of(alone, global_order(alone, ordering), num_ctas, ordering)
+        dealt.append((tasks, sum(sizes) + queue))
+        sizes.append(num_ctas)
+    tasks, queue = (np.concatenate(column) for column in zip(*dealt, strict=True))
     both = plan_of(
         graph,
-        order,
+        tasks,
         ordering.granularity,
         ordering.sync_width,
         sum(sizes),

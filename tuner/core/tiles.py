@@ -64,51 +64,53 @@ class RowEdges:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Edges(RowEdges):
-    """Who reads whom between two ops, aggregated: the tasks of a consumer tile row that are the same part read the same
-    columns of producer tiles."""
+class Needs:
+    """What some tasks read of a producer's tile columns, each kind of need once."""
 
     #: [needs, producer tile columns] the k-step, counted in those of the task, in which the need's tasks first read
-    #: something of the column; -1 where they read nothing of it. Need p is that of part p, and the last one that of a
-    #: whole tile.
+    #: something of the column; -1 where they read nothing of it.
     first_reads: Ints
-
-    @property
-    def num_needs(self) -> int:
-        """One for each part, where the consumer is split, and that of a whole tile."""
-        return len(self.first_reads)
-
-    def need(self, part: Ints, num_parts: Ints) -> Ints:
-        """The needs of tasks with these words: their part, and the parts of their tile (0 for a whole tile)."""
-        return np.where(num_parts > 0, part, self.num_needs - 1)
+    #: [tasks] the need of each.
+    of: Ints
 
     def columns(self, need: int) -> Ints:
         """The producer's tile columns that the need's tasks read, ascending."""
         return np.flatnonzero(self.first_reads[need] >= 0)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Edges(RowEdges):
+    """Who reads whom between two ops, aggregated: the tasks of a consumer tile row with the same k-steps read the same
+    columns of producer tiles."""
+
+    #: Columns of the producer's output, and of a tile of it.
+    k: int
+    width: int
+    #: Depth of a k-step of the consumer.
+    depth: int
+
+    def needs(self, steps: Ints) -> Needs:
+        """What tasks with these k-steps read, as `TileGraph.steps_of` has them."""
+        keys, of = (steps[:, 0] << 40) + (steps[:, 1] << 32) + steps[:, 2], np.zeros(len(steps), dtype=np.int64)
+        if (keys[1:] == keys[:-1]).all():  # no tile is split
+            keys = keys[:1]
+        else:
+            keys, of = np.unique(keys, return_inverse=True)
+        begin, stride, count = (keys >> 40)[:, None], (keys >> 32 & 0xFF)[:, None], (keys & 0xFFFFFFFF)[:, None]
+        column = np.arange(-(-self.k // self.width), dtype=np.int64)
+        lowest = column * self.width // self.depth
+        highest = (np.minimum((column + 1) * self.width, self.k) - 1) // self.depth
+        number = np.maximum(0, -((begin - lowest) // stride))  # of the need's first k-step that is not below `lowest`
+        reads: Ints = np.where((number < count) & (begin + number * stride <= highest), number, -1)
+        return Needs(first_reads=reads, of=of.reshape(-1))
+
+
 def part_steps(num_steps: int, part: int, num_parts: int, *, strided: bool = False) -> range:
-    """The k-steps of one part, of all that a tile has: parts differ by one step at most, and none is empty if there are
-    enough."""
+    """The k-steps of one part, of all that a tile has, where the parts are even: they differ by one step at most, and
+    none is empty if there are enough."""
     if strided:
         return range(part, num_steps, num_parts)
     return range(num_steps * part // num_parts, num_steps * (part + 1) // num_parts)
-
-
-@lru_cache(maxsize=1024)
-def _first_reads(k: int, tile_k: int, num_parts: int, producer_n: int, strided: bool) -> Ints:
-    """`Edges.first_reads` of producer tiles that are `producer_n` wide."""
-    all_steps = -(-k // tile_k)
-    parts = range(num_parts if num_parts > 1 else 0)
-    needs = [*(part_steps(all_steps, part, num_parts, strided=strided) for part in parts), range(all_steps)]
-    words = np.array([(steps.start, steps.step, len(steps)) for steps in needs], dtype=np.int64)
-    begin, stride, count = words.T[..., None]
-    column = np.arange(-(-k // producer_n), dtype=np.int64)
-    lowest, highest = column * producer_n // tile_k, (np.minimum((column + 1) * producer_n, k) - 1) // tile_k
-    number = np.maximum(0, -((begin - lowest) // stride))  # of the need's first k-step that is not below `lowest`
-    reads: Ints = np.where((number < count) & (begin + number * stride <= highest), number, -1)
-    reads.setflags(write=False)
-    return reads
 
 
 @lru_cache(maxsize=256)
@@ -137,7 +139,7 @@ class TileGraph:
     tiling: Tiling
     #: Ops of this launch, ascending: all of them for a fused launch.
     op_indices: tuple[int, ...]
-    #: Whether part p of P takes the k-steps p, p + P, ... of its tile; else a share in a row. A plan says it.
+    #: Whether a part of P takes every P-th k-step from its first one on; else they are in a row. A plan says it.
     strided_parts: bool = False
 
     @property
@@ -157,27 +159,25 @@ class TileGraph:
     @cached_property
     def edges(self) -> tuple[Edges, ...]:
         """One entry per op that reads the output of another op of this launch."""
-        edges = []
-        for edge in row_edges(self.workload, self.tile_ms, self.op_indices):
-            reader, tiles = edge.consumer, self.tiling.tiles
-            reads = _first_reads(
-                self.workload.ops[reader].k,
-                tiles[reader].k,
-                self.num_parts(reader),
-                tiles[edge.producer].n,
-                self.strided_parts,
+        return tuple(
+            Edges(
+                producer=edge.producer,
+                consumer=edge.consumer,
+                first=edge.first,
+                last=edge.last,
+                k=self.workload.ops[edge.consumer].k,
+                width=self.tiling.tiles[edge.producer].n,
+                depth=self.tiling.tiles[edge.consumer].k,
             )
-            edges.append(
-                Edges(producer=edge.producer, consumer=reader, first=edge.first, last=edge.last, first_reads=reads)
-            )
-        return tuple(edges)
+            for edge in row_edges(self.workload, self.tile_ms, self.op_indices)
+        )
 
     def with_parts(self, *, strided: bool) -> TileGraph:
         """The same tiles, whose parts take their k-steps so."""
         return self if strided == self.strided_parts else replace(self, strided_parts=strided)
 
     def num_parts(self, op_index: int) -> int:
-        """Parts of a tile of the op; 1 where it is not split."""
+        """Most parts of a tile of the op; 1 where it is not split."""
         return self.tiling.num_parts(op_index)
 
     def num_tasks_of(self, op_index: int) -> int:
@@ -210,23 +210,26 @@ class TileGraph:
             col_end=min((tile_n + 1) * tile.n, op.n),
         )
 
-    def steps(self, op_index: int, part: int = 0, num_parts: int = 1) -> range:
-        """The k-steps of a tile of the op, or of one of its parts, of all that the op's tiles have."""
-        all_steps = -(-self.workload.ops[op_index].k // self.tiling.tiles[op_index].k)
-        return part_steps(all_steps, part, num_parts, strided=self.strided_parts)
+    @cached_property
+    def all_steps(self) -> Ints:
+        """[ops] k-steps of a whole tile of each op of the workload."""
+        shapes = zip(self.workload.ops, self.tiling.tiles, strict=True)
+        return np.array([-(-op.k // tile.k) for op, tile in shapes], dtype=np.int64)
 
-    def num_steps(self, tasks: npt.NDArray[np.int32]) -> Ints:
-        """[tasks] k-steps of each, by its words as a plan has them: its op, its part, and the parts of its tile."""
-        counts = np.zeros(len(tasks), dtype=np.int64)
-        for op in self.op_indices:
-            mine = np.flatnonzero(tasks[:, 0] == op)
-            all_steps = len(self.steps(op))
-            part, num_parts = tasks[mine, 6].astype(np.int64), np.maximum(tasks[mine, 7], 1)
-            if self.strided_parts:
-                counts[mine] = -((part - all_steps) // num_parts)
-            else:
-                counts[mine] = all_steps * (part + 1) // num_parts - all_steps * part // num_parts
-        return counts
+    def steps(self, op_index: int, part: int = 0, num_parts: int = 1) -> range:
+        """The k-steps of a tile of the op, or of one of its parts where these are even, of all that the op's tiles
+        have."""
+        return part_steps(int(self.all_steps[op_index]), part, num_parts, strided=self.strided_parts)
+
+    def steps_of(self, tasks: npt.NDArray[np.int32]) -> Ints:
+        """[tasks, 3] the k-steps of each, by its words as a plan has them: the first, the stride, and how many."""
+        steps = np.empty((len(tasks), 3), dtype=np.int64)
+        steps[:, 0], steps[:, 1], steps[:, 2] = 0, 1, self.all_steps[tasks[:, 0]]
+        in_parts = np.flatnonzero(tasks[:, 7] > 0)
+        steps[in_parts, 0], steps[in_parts, 2] = tasks[in_parts, 9], tasks[in_parts, 10]
+        if self.strided_parts:
+            steps[in_parts, 1] = tasks[in_parts, 7]
+        return steps
 
     def num_edges(self, tasks: npt.NDArray[np.int32]) -> int:
         """Producer task -> consumer task edges before aggregation, among tasks with words as a plan has them."""
@@ -237,9 +240,10 @@ class TileGraph:
             above = np.zeros((rows + 1, cols), dtype=np.int64)  # tasks of each column, in the rows above
             np.add.at(above, (writers[:, 1] + 1, writers[:, 2]), 1)
             above = above.cumsum(axis=0)
-            read = np.stack((readers[:, 1], edge.need(readers[:, 6], readers[:, 7])), axis=1)
+            needs = edge.needs(self.steps_of(readers))
+            read = np.stack((readers[:, 1], needs.of), axis=1)
             (row, need), times = (found.T for found in np.unique(read, axis=0, return_counts=True))
-            each = (above[edge.last[row]] - above[edge.first[row]]) * (edge.first_reads[need] >= 0)
+            each = (above[edge.last[row]] - above[edge.first[row]]) * (needs.first_reads[need] >= 0)
             count += int(each.sum(axis=1) @ times)
         return count
 

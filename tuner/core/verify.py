@@ -177,25 +177,31 @@ def check_coverage(plan: Plan, graph: TileGraph) -> None:
         if outside.size:
             who = task_name(plan, graph, int(mine[outside[0]]))
             raise CoverageError("a tile lies outside its grid", f"{who}, whose grid is {rows} x {cols}")
-        split = graph.num_parts(op)
-        part, num_parts = tasks[mine, 6].astype(np.int64), tasks[mine, 7]
+        most = graph.num_parts(op)
+        part, num_parts = tasks[mine, 6].astype(np.int64), tasks[mine, 7].astype(np.int64)
         whole = (num_parts == 0) & (part == 0)
-        strange = np.flatnonzero(~whole & ((num_parts != split) | (split == 1) | (part < 0) | (part >= split)))
+        strange = np.flatnonzero(~whole & ((num_parts < 2) | (num_parts > most) | (part >= num_parts)))
         if strange.size:
             task = int(mine[strange[0]])
             words = f"{task_name(plan, graph, task)}: its words are part {tasks[task, 6]} of {tasks[task, 7]}"
-            raise CoverageError("a part is none of its tile's", f"{words}, not of {split}")
+            legal = f"2 to {most}" if most > 2 else str(most)
+            raise CoverageError("a part is none of its tile's", f"{words}, not of {legal}")
         tile = row * cols + col
-        count = np.bincount(tile * split + part, weights=~whole, minlength=rows * cols * split)
-        count += np.repeat(np.bincount(tile, weights=whole, minlength=rows * cols), split)
+        split = np.ones(rows * cols, dtype=np.int64)
+        np.maximum.at(split, tile, num_parts)
+        count = np.bincount(tile * most + part, weights=~whole, minlength=rows * cols * most)
+        count += np.repeat(np.bincount(tile, weights=whole, minlength=rows * cols), most)
+        is_needed = (np.arange(most) < split[:, None]).ravel()
         name = graph.workload.ops[op].name
-        for wrong, problem in ((count == 0, "a tile is missing"), (count > 1, "a tile is doubled")):
+        for wrong, problem in ((is_needed & (count == 0), "a tile is missing"), (count > 1, "a tile is doubled")):
             if wrong.any():
-                first, missing = divmod(int(np.flatnonzero(wrong)[0]), split)
+                first, missing = divmod(int(np.flatnonzero(wrong)[0]), most)
                 doubles = mine[(tile == first) & (whole | (part == missing))].tolist()
                 how = f"tasks {' and '.join(map(str, doubles))} compute it" if doubles else "no task computes it"
-                which = f" part {missing} of {split}" if split > 1 else ""
+                which = f" part {missing} of {split[first]}" if split[first] > 1 else ""
                 raise CoverageError(problem, f"{name} tile {first // cols},{first % cols}{which}: {how}")
+    _check_parts_agree(plan, graph, 7, "is one of")
+    _check_part_steps(plan, graph)
     _check_parts_agree(plan, graph, 5, "posts to signal")
     _check_slots(plan, graph)
 
@@ -208,6 +214,34 @@ def _check_parts_agree(plan: Plan, graph: TileGraph, column: int, verb: str) -> 
         task, leader = int(other[0]), int(plan.leader[other[0]])
         what = [f"{task_name(plan, graph, one)} {verb} {plan.tasks[one, column]}" for one in (leader, task)]
         raise CoverageError("the parts of a tile disagree", ", ".join(what))
+
+
+def _check_part_steps(plan: Plan, graph: TileGraph) -> None:
+    """The parts of each tile that is split have each k-step of the tile once, and each of them has one."""
+    in_parts = np.flatnonzero(plan.tasks[:, 7] > 0)
+    if not in_parts.size:
+        return
+    begin, stride, count = graph.steps_of(plan.tasks[in_parts]).T
+    all_steps = graph.all_steps[plan.tasks[in_parts, 0]]
+    strange = np.flatnonzero((count == 0) | (begin + (count - 1) * stride >= all_steps))
+    if strange.size:
+        i = int(strange[0])
+        who, stop = task_name(plan, graph, int(in_parts[i])), begin[i] + count[i] * stride[i]
+        steps = f"{count[i]} k-steps from {begin[i]} to {stop}" if count[i] else "no k-step"
+        raise CoverageError("a part has k-steps that its tile lacks, or none", f"{who}: {steps} of {all_steps[i]}")
+    tiles, tile_of = np.unique(plan.leader[in_parts], return_inverse=True)
+    first_of = np.cumsum(graph.all_steps[plan.tasks[tiles, 0]])
+    first_of = np.concatenate(([0], first_of))
+    number = np.arange(count.sum(), dtype=np.int64) - np.repeat(np.cumsum(count) - count, count)
+    taken = np.repeat(first_of[tile_of.reshape(-1)] + begin, count) + number * np.repeat(stride, count)
+    times = np.bincount(taken, minlength=first_of[-1])
+    wrong = np.flatnonzero(times != 1)
+    if wrong.size:
+        at = int(np.searchsorted(first_of, wrong[0], side="right")) - 1
+        op, row, col = plan.tasks[tiles[at], :3].tolist()
+        who, step = f"{graph.workload.ops[op].name} tile {row},{col}", wrong[0] - first_of[at]
+        how = f"{times[wrong[0]]} of its parts have" if times[wrong[0]] else "none of its parts has"
+        raise CoverageError("the parts of a tile are not the tile", f"{who}: {how} k-step {step}")
 
 
 def _check_slots(plan: Plan, graph: TileGraph) -> None:

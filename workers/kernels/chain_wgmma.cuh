@@ -25,7 +25,7 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
       if (team_thread() == 0) trace_stamp(args.base, slot.index, kLoaded);
     }
     const int num_steps =
-        steps_of<kOp>(args.base.plan, args.base.ops[kOp], slot.task.part, slot.task.num_parts).count;
+        steps_of<kOp>(args.base.plan, args.base.ops[kOp], slot.task).count;
     Tile::multiply(acc, num_steps, shared.inputs, shared.weights, input, weight, [&] {
       if constexpr (kNumTeams > 1) {
         if (thread_number() % 32 == 0) mbarrier_arrive(shared_address(&shared.flags->turn));

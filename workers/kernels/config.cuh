@@ -15,7 +15,7 @@ struct OpConfig {
   int copy_bytes;              // global -> shared copy width: 16, 8, 4, or 2 where rows of k elements are only that aligned
   Activation activation;
   bool bias, gated, residual, row_scale;
-  int num_parts;  // into which the k-steps of a tile are split; 1 for none
+  int num_parts;  // into which the k-steps of a tile are split, at most; 1 for none
   CacheHint input_hint, output_hint;  // of its reads of A and its stores of C
 
   // Rows of W that a tile multiplies.

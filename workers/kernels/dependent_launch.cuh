@@ -25,11 +25,11 @@ constexpr int kLineElements = 64;  // of an L2 line of 128 bytes
 // The columns of the ring's first filling, of all rows that the task reads: of a gate and an up projection, both. Steps in
 // a row are one run of columns; of others each is a run of its own.
 template <int kOp>
-__device__ void prefetch_weights(const LaunchArgs& args, int tile_n, int part, int num_parts) {
+__device__ void prefetch_weights(const LaunchArgs& args, const Task& task) {
   constexpr OpConfig kConfig = kOps[kOp];
   const OpArgs& op = args.ops[kOp];
-  const int row0 = tile_n * kConfig.tile_n;
-  const Steps steps = steps_of<kOp>(args.plan, op, part, num_parts);
+  const int row0 = task.tile_n * kConfig.tile_n;
+  const Steps steps = steps_of<kOp>(args.plan, op, task);
   const int num_steps = min(kNumStages - 1, steps.count), first_k = steps.first * kConfig.tile_k;
   const int num_rows = min(kConfig.tile_n, op.n - row0);
   const int num_runs = steps.stride == 1 ? 1 : num_steps;
@@ -45,12 +45,12 @@ __device__ void prefetch_weights(const LaunchArgs& args, int tile_n, int part, i
 }
 
 template <int kOp = 0>
-__device__ void prefetch_weights_of(const LaunchArgs& args, int op, int tile_n, int part, int num_parts) {
+__device__ void prefetch_weights_of(const LaunchArgs& args, const Task& task) {
   if constexpr (kOp < kNumOps) {
-    if (op == kOp) {
-      prefetch_weights<kOp>(args, tile_n, part, num_parts);
+    if (task.op == kOp) {
+      prefetch_weights<kOp>(args, task);
     } else {
-      prefetch_weights_of<kOp + 1>(args, op, tile_n, part, num_parts);
+      prefetch_weights_of<kOp + 1>(args, task);
     }
   }
 }
@@ -69,11 +69,7 @@ __device__ inline void begin_launch(const LaunchArgs& args) {
     const int* queue = args.words + args.plan.queue_offset + blockIdx.x;
     const int first = is_static ? __ldg(queue) : first_drawn(args);
     const int end = is_static ? __ldg(queue + 1) : args.plan.num_tasks;
-    if (first < end) {
-      const int4* words = reinterpret_cast<const int4*>(args.words + args.plan.task_offset) + 2 * first;
-      const int4 low = __ldg(words), high = __ldg(words + 1);
-      prefetch_weights_of(args, low.x, low.z, high.z, high.w);
-    }
+    if (first < end) prefetch_weights_of(args, load_task(args.words + args.plan.task_offset + kTaskWords * first));
   }
   wait_for_prerequisites();
 }

@@ -2,10 +2,11 @@
 //
 // Layout. A plan numbers the tiles that it splits; that number is the tile's slot. Behind the signals, on cache lines of
 // their own, lies a counter of arrivals for every slot, and behind these the sums, slot by slot and part by part within
-// one. All slots are as large as the largest op needs, so that a slot's place follows from its number alone; in a cluster
-// a tile has one for each CTA. A part's fp32 sums are those of the threads that computed it, in vectors of four: vector v
-// of thread t is at v * kThreads + t. The threads that add a tile up read what the same threads of other CTAs wrote, so
-// which element of the tile a sum belongs to is the engine's business, and loads and stores are coalesced.
+// one. All slots are as large as the largest op needs for the most parts of a tile, so that a slot's place follows from its
+// number alone, and tiles with fewer parts leave the rest of theirs; in a cluster a tile has one for each CTA. A part's fp32
+// sums are those of the threads that computed it, in vectors of four: vector v of thread t is at v * kThreads + t. The
+// threads that add a tile up read what the same threads of other CTAs wrote, so which element of the tile a sum belongs to
+// is the engine's business, and loads and stores are coalesced.
 //
 // Who waits for whom: nobody. A part stores its sums and counts itself in. One that is not the last has done its task;
 // the last goes on to the epilogue and to the post of the tile. So no ticket and no queue depends on another part, and
@@ -18,7 +19,7 @@
 // atomic updates is a release sequence), and a second barrier orders the other threads' loads after it. Slots are read
 // past L1, where an earlier tile's line could linger. A slot is written once in a launch, and read before it ends.
 //
-// Epochs. A slot is the same tile's in every launch; its counter grows by num_parts in each and is never reset.
+// Epochs. A slot is the same tile's in every launch; its counter grows by the tile's parts in each and is never reset.
 #pragma once
 #include "launch_args.cuh"
 
@@ -57,46 +58,66 @@ __device__ __forceinline__ float4* sums_of(const LaunchArgs& args, const Task& t
 // Vectors of a thread that are under way at a time where the sums leave no registers for more: the compiler would spill.
 constexpr int kFewLoads = 8;
 
-// sums[] = the thread's share of the parts, `stored` its first vector of part 0, added in the order of the parts. With few
-// loads under way a part is a pass over the sums; with more, some vectors of all parts come at once, in fewer round trips.
+// sums[] = the thread's share of the parts, `stored` its first vector of part 0, added in the order of the parts: a part is
+// a pass over the sums.
+template <int kThreads, int kCount>
+__device__ __forceinline__ void add_in_passes(const float4* stored, int num_parts, float* sums) {
+  constexpr int kVectors = kCount / 4;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) sums[i] = 0.0f;
+#pragma unroll 1
+  for (int left = num_parts; left > 0; --left) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (v % kFewLoads == 0) __syncwarp();
+      const float4 read = load_past_l1(stored + v * kThreads);
+      sums[4 * v] += read.x, sums[4 * v + 1] += read.y, sums[4 * v + 2] += read.z, sums[4 * v + 3] += read.w;
+    }
+    stored += kVectors * kThreads;
+  }
+}
+
+// The same of a known number of parts: some vectors of all of them come at once, in fewer round trips.
 template <int kThreads, int kCount, int kParts, int kLoadsInFlight>
-__device__ __forceinline__ void add_stored(const float4* stored, float* sums) {
+__device__ __forceinline__ void add_together(const float4* stored, float* sums) {
   constexpr int kVectors = kCount / 4;
   constexpr int kTogether = kLoadsInFlight > kParts ? kLoadsInFlight / kParts : 1;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) sums[i] = 0.0f;
+#pragma unroll
+  for (int first = 0; first < kVectors; first += kTogether) {
+    __syncwarp();  // no more loads than these are gathered
+    float4 read[kTogether][kParts];
+#pragma unroll
+    for (int v = 0; v < kTogether && first + v < kVectors; ++v) {
+#pragma unroll
+      for (int part = 0; part < kParts; ++part)
+        read[v][part] = load_past_l1(stored + (part * kVectors + first + v) * kThreads);
+    }
+#pragma unroll
+    for (int v = 0; v < kTogether && first + v < kVectors; ++v) {
+      float* sum = sums + 4 * (first + v);
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        sum[0] += read[v][part].x, sum[1] += read[v][part].y;
+        sum[2] += read[v][part].z, sum[3] += read[v][part].w;
+      }
+    }
+  }
+}
+
+// The same of two parts at least and kParts at most. Where the sums leave registers for many loads, tiles of the most parts
+// have them all come together, and those of two, which are the most of those that are cut where a CTA's share of k ends.
+template <int kThreads, int kCount, int kParts, int kLoadsInFlight>
+__device__ __forceinline__ void add_stored(const float4* stored, int num_parts, float* sums) {
   if constexpr (kLoadsInFlight <= kFewLoads) {
-#pragma unroll 1
-    for (int part = 0; part < kParts; ++part) {
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        if (v % kLoadsInFlight == 0) __syncwarp();
-        const float4 read = load_past_l1(stored + v * kThreads);
-        sums[4 * v] += read.x, sums[4 * v + 1] += read.y, sums[4 * v + 2] += read.z, sums[4 * v + 3] += read.w;
-      }
-      stored += kVectors * kThreads;
-    }
+    add_in_passes<kThreads, kCount>(stored, num_parts, sums);
+  } else if (num_parts == kParts) {
+    add_together<kThreads, kCount, kParts, kLoadsInFlight>(stored, sums);
+  } else if (kParts > 2 && num_parts == 2) {
+    add_together<kThreads, kCount, 2, kLoadsInFlight>(stored, sums);
   } else {
-#pragma unroll
-    for (int first = 0; first < kVectors; first += kTogether) {
-      __syncwarp();  // no more loads than these are gathered
-      float4 read[kTogether][kParts];
-#pragma unroll
-      for (int v = 0; v < kTogether && first + v < kVectors; ++v) {
-#pragma unroll
-        for (int part = 0; part < kParts; ++part)
-          read[v][part] = load_past_l1(stored + (part * kVectors + first + v) * kThreads);
-      }
-#pragma unroll
-      for (int v = 0; v < kTogether && first + v < kVectors; ++v) {
-        float* sum = sums + 4 * (first + v);
-#pragma unroll
-        for (int part = 0; part < kParts; ++part) {
-          sum[0] += read[v][part].x, sum[1] += read[v][part].y;
-          sum[2] += read[v][part].z, sum[3] += read[v][part].w;
-        }
-      }
-    }
+    add_in_passes<kThreads, kCount>(stored, num_parts, sums);
   }
 }
 
@@ -126,6 +147,7 @@ __device__ __forceinline__ bool add_parts(const LaunchArgs& args, const Task& ta
     is_last = before + 1 == (epoch + 1) * static_cast<u32>(task.num_parts);
   }
   if (!barrier_or<kThreads>(barrier, is_last)) return false;
-  add_stored<kHolders, kCount, kOps[kOp].num_parts, kLoadsInFlight>(sums_of(args, task) + (holds ? thread : 0), sums);
+  const float4* stored = sums_of(args, task) + (holds ? thread : 0);
+  add_stored<kHolders, kCount, kOps[kOp].num_parts, kLoadsInFlight>(stored, task.num_parts, sums);
   return true;
 }

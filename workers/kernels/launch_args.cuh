@@ -11,16 +11,18 @@ struct PlanHeader {
   int magic, version, num_tasks, num_signals, num_ctas, assignment, queue_offset, task_offset, wait_offset, num_waits;
   int num_first_tasks, num_first_ctas;  // with stealing: of the first list; of a first wave: its tasks; else 0
   int held_stages;                      // of weights: not requested before a task's first waits are over
-  int strided_parts;                    // 1: part p of P takes the k-steps p, p + P, ... of its tile; 0: a share in a row
+  int strided_parts;                    // 1: a part of P takes every P-th k-step from its first one on; 0: in a row
   int num_split_tiles;                  // slots in which the parts of a tile meet
   int zero;
 };
 static_assert(sizeof(PlanHeader) == 64, "the plan's header is 16 words");
 
 struct Task {
-  int op, tile_m, tile_n, wait_begin, wait_end, post;
-  short part, num_parts;  // both 0 for a whole tile
-  int slot;               // where the parts of its tile meet; means nothing for a whole tile
+  short op;
+  unsigned char part, num_parts;  // both 0 for a whole tile
+  int tile_m, tile_n, wait_begin, wait_end, post;
+  unsigned short first_step, num_steps;  // of a part, of all k-steps that its tile has; mean nothing for a whole tile
+  int slot;                              // where the parts of its tile meet; likewise
 };
 constexpr int kTaskWords = 8;
 static_assert(sizeof(Task) == 4 * kTaskWords, "a task is 8 words");
@@ -29,8 +31,16 @@ static_assert(sizeof(Task) == 4 * kTaskWords, "a task is 8 words");
 __device__ __forceinline__ Task load_task(const int* words) {
   const int4* halves = reinterpret_cast<const int4*>(words);
   const int4 low = __ldg(halves), high = __ldg(halves + 1);
-  const short part = static_cast<short>(high.z), num_parts = static_cast<short>(high.z >> 16);
-  return Task{low.x, low.y, low.z, low.w, high.x, high.y, part, num_parts, high.w};
+  Task task{};
+  task.op = static_cast<short>(low.x);
+  task.part = static_cast<unsigned char>(low.x >> 16);
+  task.num_parts = static_cast<unsigned char>(low.x >> 24);
+  task.tile_m = low.y, task.tile_n = low.z, task.wait_begin = low.w;
+  task.wait_end = high.x, task.post = high.y;
+  task.first_step = static_cast<unsigned short>(high.z);
+  task.num_steps = static_cast<unsigned short>(high.z >> 16);
+  task.slot = high.w;
+  return task;
 }
 
 // Clusters. What a plan calls a CTA is a cluster: all of its CTAs walk the same tasks, each computes its own tile of a
@@ -121,14 +131,12 @@ struct Steps {
 
 // Of a task of `op`, whose configuration is that of op kOp.
 template <int kOp>
-__device__ __forceinline__ Steps steps_of(const PlanHeader& plan, const OpArgs& op, int part, int num_parts) {
-  constexpr int kParts = kOps[kOp].num_parts;  // what num_parts is, or 0
+__device__ __forceinline__ Steps steps_of(const PlanHeader& plan, const OpArgs& op, const Task& task) {
   const int all = (op.k + kOps[kOp].tile_k - 1) / kOps[kOp].tile_k;
-  if constexpr (kParts > 1) {
-    if (num_parts > 0) {
-      if (plan.strided_parts != 0) return {part, kParts, (all - part + kParts - 1) / kParts};
-      return {all * part / kParts, 1, all * (part + 1) / kParts - all * part / kParts};
-    }
+  if constexpr (kOps[kOp].num_parts > 1) {
+    const bool is_part = task.num_parts > 0;
+    const int stride = is_part && plan.strided_parts != 0 ? task.num_parts : 1;
+    return {is_part ? task.first_step : 0, stride, is_part ? task.num_steps : all};  // selected: a branch costs registers
   }
   if constexpr (kClusterK > 1) {
     const int rank = rank_along_k();

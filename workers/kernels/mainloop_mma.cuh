@@ -131,7 +131,7 @@ struct MmaTile {
     const OpArgs& op = args.ops[task.op];
     const bool waits = task.wait_begin != task.wait_end;
     if (threadIdx.x == 0 && !waits) trace_stamp(args, scheduler.next, kReady);
-    const Steps steps = steps_of<kOp>(args.plan, op, task.part, task.num_parts);
+    const Steps steps = steps_of<kOp>(args.plan, op, task);
     const int num_steps = steps.count, first_k = steps.first * kTileK, stride_k = steps.stride * kTileK;
     TileCopy<kTileM, kTileK, kConfig.copy_bytes, kConfig.input_hint> copy_a(op.a, task.tile_m * kTileM, op.m, op.k, first_k);
     WeightCopy copy_w(op, task, first_k);

@@ -156,7 +156,7 @@ struct SimtTile {
     const OpArgs& op = args.ops[task.op];
     const bool waits = task.wait_begin != task.wait_end;
     if (threadIdx.x == 0 && !waits) trace_stamp(args, scheduler.next, kReady);
-    const Steps steps = steps_of<kOp>(args.plan, op, task.part, task.num_parts);
+    const Steps steps = steps_of<kOp>(args.plan, op, task);
     const int num_steps = steps.count, first_k = steps.first * kTileK, stride_k = steps.stride * kTileK;
     const u32 mine = ring + threadIdx.x * kChunkBytes;
     sums = ring + kNumStages * kStageBytes;
@@ -209,9 +209,7 @@ struct SimtTile {
   // The first weights of the queue's next task, into the L2; which ticket comes next only one thread knows.
   __device__ static void prefetch_next(const LaunchArgs& args, const Scheduler& scheduler) {
     if (args.plan.assignment != kStaticQueues || scheduler.next + 1 >= scheduler.end) return;
-    const int4* words = reinterpret_cast<const int4*>(args.words + args.plan.task_offset) + 2 * (scheduler.next + 1);
-    const int4 low = __ldg(words), high = __ldg(words + 1);
-    prefetch_weights_of(args, low.x, low.z, high.z, high.w);
+    prefetch_weights_of(args, load_task(args.words + args.plan.task_offset + kTaskWords * (scheduler.next + 1)));
   }
 
   // As `add_parts`, of the sums in shared memory.

@@ -54,7 +54,7 @@ __device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Tas
                                                 u64 policy) {
   if constexpr (kOp < kNumOps) {
     if (task.op != kOp) return request_weights<kOp + 1>(args, task, skip, most, ring, place, window, policy);
-    const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], task.part, task.num_parts);
+    const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], task);
 #pragma unroll 1
     for (int step = skip; step < steps.count && step < skip + most; ++step) {
       ring.wait_free(place);
@@ -73,7 +73,7 @@ __device__ __forceinline__ void request_inputs(const WgmmaArgs& args, const Task
   if constexpr (kOp < kNumOps) {
     if (task.op != kOp) return request_inputs<kOp + 1>(args, task, skip, most, ring, place);
     const u64 policy = cache_policy<kOps[kOp].input_hint>();
-    const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], task.part, task.num_parts);
+    const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], task);
 #pragma unroll 1
     for (int step = skip; step < steps.count && step < skip + most; ++step) {
       ring.wait_free(place);
@@ -89,7 +89,7 @@ template <int kOp = 0>
 __device__ __forceinline__ int num_stages_of(const WgmmaArgs& args, const Task& task) {
   if constexpr (kOp < kNumOps) {
     if (task.op != kOp) return num_stages_of<kOp + 1>(args, task);
-    return steps_of<kOp>(args.base.plan, args.base.ops[kOp], task.part, task.num_parts).count;
+    return steps_of<kOp>(args.base.plan, args.base.ops[kOp], task).count;
   }
   return 0;
 }
@@ -123,7 +123,7 @@ __device__ __forceinline__ int request_known_weights(const WgmmaArgs& args, cons
                                                      Window& window, u64 policy) {
   const FirstTask& known = args.first_tasks[cluster_number()];
   if (!knows_first_task(args.base) || known.op < 0) return 0;
-  const int requested = kNumStages - (known.num_waits > 0 ? args.base.plan.held_stages : 0);
+  const int requested = kNumStages - (known.waits ? args.base.plan.held_stages : 0);
   request_weights(args, as_task(known), 0, requested, shared.weights, place, window, policy);
   if constexpr (kStartupPrefetch > 0) mbarrier_arrive(shared_address(&shared.flags->requested));
   return requested;
@@ -228,7 +228,7 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
   u32 epoch = 0, num_ready = 0;
   if (knows_first) {
     const FirstTask& known = args.first_tasks[cluster_number()];
-    if (known.op >= 0 && known.num_waits == 0) {
+    if (known.op >= 0 && !known.waits) {
       // The last stage's inputs are requested when all that the math warpgroups need is in place.
       requested = min(kNumInputStages, num_stages_of(args, as_task(known)) - 1);
       if (is_leader) request_inputs(args, as_task(known), 0, requested, shared.inputs, input);

@@ -7,9 +7,10 @@
 
 struct FirstTask {
   int tile_m, tile_n;
-  short op;  // below 0: not known
+  signed char op;  // below 0: not known
   unsigned char part, num_parts;
-  int num_waits;
+  bool waits;
+  unsigned short first_step, num_steps;
 };
 constexpr int kMaxCtas = 160;
 
@@ -94,6 +95,10 @@ struct Shared {
 };
 
 __device__ __forceinline__ Task as_task(const FirstTask& first) {
-  return task_of_rank(Task{first.op, first.tile_m, first.tile_n, 0, 0, -1, first.part, first.num_parts, 0},
-                      rank_in_cluster());
+  Task task{};
+  task.op = first.op;
+  task.part = first.part, task.num_parts = first.num_parts;
+  task.tile_m = first.tile_m, task.tile_n = first.tile_n, task.post = -1;
+  task.first_step = first.first_step, task.num_steps = first.num_steps;
+  return task_of_rank(task, rank_in_cluster());
 }

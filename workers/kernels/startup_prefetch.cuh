@@ -25,7 +25,7 @@ __device__ inline void prefetch_steps(const OperandArgs& args, const Task& first
   if constexpr (kOp < kNumOps) {
     if (first.op != kOp) return prefetch_steps<kOp + 1>(args, first);
     const ToL2 to{cache_policy<kWeightHint>()};
-    const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], first.part, first.num_parts);
+    const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], first);
     const int end = min(steps.count, kNumStages + kStartupPrefetch);
 #pragma unroll 1
     for (int step = kNumStages; step < end; ++step)
@@ -36,7 +36,7 @@ __device__ inline void prefetch_steps(const OperandArgs& args, const Task& first
 __device__ inline void prefetch_at_startup(const OperandArgs& args, const Shared& shared) {
   if (!knows_first_task(args.base)) return;
   const FirstTask& known = args.first_tasks[cluster_number()];
-  if (known.op < 0 || (known.num_waits > 0 && args.base.plan.held_stages > 0)) return;
+  if (known.op < 0 || (known.waits && args.base.plan.held_stages > 0)) return;
   mbarrier_wait(shared_address(&shared.flags->requested), 0);
   prefetch_steps(args, as_task(known));
 }
