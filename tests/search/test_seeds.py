@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from tuner.core.gpu import CATALOGUE
-from tuner.core.schedule import Assignment, SplitOrder, WaitPosition
+from tuner.core.schedule import Assignment, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.space import Space
-from tuner.core.workload import ffn_pair
+from tuner.core.workload import ffn_pair, independent_pair
 from tuner.search.seeds import NUM_DRAWN, NUM_GUESSES, NUM_SEEDS, seed_schedules
 
 
@@ -34,6 +35,17 @@ def test_the_first_guesses_fill_the_gpu_and_every_engine_is_among_the_others(m: 
     }
     assert all(map(here.is_legal, seeds))
     assert seeds == seed_schedules(here, random.Random(1))
+
+
+def test_independent_ops_try_their_last_wave_in_even_shares() -> None:
+    here = Space(independent_pair((1024, 1024, 4096), (512, 1024, 2048)), CATALOGUE["h200"])
+    seeds = seed_schedules(here, random.Random(1))
+    shared = [seed for seed in seeds if seed.ordering.split_tiles is SplitTiles.STREAM]
+    (first,) = [seed for seed in shared if seeds.index(seed) == len(here.guesses[:NUM_GUESSES])]
+    assert max(first.tiling.split_k) > 1
+    assert replace(first.tiling, split_k=()) in {replace(one, split_k=()) for one in here.guesses}
+    assert all(map(here.is_legal, seeds))
+    assert len(seeds) == len(set(seeds)) <= NUM_SEEDS
 
 
 def test_a_space_without_guesses_of_its_own_is_seeded_by_the_forecast_alone() -> None:

@@ -196,8 +196,9 @@ def ordering_features(ordering: Ordering) -> list[float]:
     features += [0.5 * (ordering.wait_position is WaitPosition.SLICE), ordering.run_ahead / 100]
     features += [float(ordering.assignment is kind) for kind in Assignment if kind is not Assignment.TICKET]
     features += [ordering.partition / 4, float(ordering.ctas_per_sm), math.log2(1 + ordering.reserved_sms)]
-    is_strided, is_tail = ordering.split_order is SplitOrder.STRIDED, ordering.split_tiles is SplitTiles.TAIL
+    is_strided, is_tail = ordering.split_order is SplitOrder.STRIDED, ordering.split_tiles is not SplitTiles.ALL
     features += [0.5 * ordering.part_major, 0.5 * is_strided, 0.5 * is_tail]
+    features.append(0.5 * (ordering.split_tiles is SplitTiles.STREAM))
     for raster in ordering.rasters:
         features += [0.7 * (raster.kind is kind) for kind in RasterKind]
         features.append(0.3 * math.log2(raster.width))

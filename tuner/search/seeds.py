@@ -16,6 +16,8 @@ from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import (
     Assignment,
     Granularity,
+    Interleave,
+    InterleaveKind,
     Ordering,
     Raster,
     RasterKind,
@@ -27,6 +29,7 @@ from tuner.core.schedule import (
 from tuner.core.space import Space
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.tiling import Engine, Tiling
+from tuner.core.workload import WorkloadKind
 from tuner.errors import IllegalSchedule, PlanError
 
 #: Schedules that are forecast.
@@ -35,7 +38,9 @@ NUM_FORECASTS = 96
 NUM_DRAWN = 6
 #: A space's own guesses that are tried before these, at most.
 NUM_GUESSES = 9
-#: First guesses, at most: those, and between them one with strided parts.
+#: Parts of a tile, at most, where a guess without parts has its last wave dealt in even shares.
+STREAM_PARTS = (2, 3)
+#: First guesses, at most: those, and between them one with strided parts, or with even shares.
 NUM_SEEDS = NUM_GUESSES + 1 + NUM_DRAWN
 
 
@@ -48,12 +53,13 @@ def forecast_us(space: Space, candidate: Candidate) -> float:
 
 
 def seed_schedules(space: Space, rng: random.Random) -> list[Schedule]:
-    """The space's own guesses, each in its best plain order, and the best of them with strided parts; then the
-    schedules of a draw with the shortest forecasts, each of another tiling: the best one of each engine, and the next
-    best of all."""
+    """The space's own guesses, each in its best plain order, and the best of them with strided parts, or of independent
+    ops with the last wave in even shares; then the schedules of a draw with the shortest forecasts, each of another
+    tiling: the best one of each engine, and the next best of all."""
     guesses = space.guesses[:NUM_GUESSES]
     plain = [_by_forecast(space, _plain(space, tiling)) for tiling in guesses]
-    strided = _by_forecast(space, (schedule for tiling in guesses for schedule in _strided(space, tiling)))
+    varied = _streamed if space.workload.kind is WorkloadKind.INDEPENDENT else _strided
+    others = _by_forecast(space, (schedule for tiling in guesses for schedule in varied(space, tiling)))
     by_tiling: dict[Tiling, Schedule] = {}
     for schedule in _by_forecast(space, space.sample(rng, NUM_FORECASTS)):
         by_tiling.setdefault(schedule.tiling, schedule)
@@ -61,7 +67,7 @@ def seed_schedules(space: Space, rng: random.Random) -> list[Schedule]:
     for tiling, schedule in by_tiling.items():
         by_engine.setdefault(tiling.engine, schedule)
     drawn = list(dict.fromkeys((*by_engine.values(), *by_tiling.values())))
-    return list(dict.fromkeys((*(first for first, *_ in plain), *strided[:1], *drawn[:NUM_DRAWN])))
+    return list(dict.fromkeys((*(first for first, *_ in plain), *others[:1], *drawn[:NUM_DRAWN])))
 
 
 def first_guesses(space: Space, seed: int) -> list[Schedule]:
@@ -112,6 +118,20 @@ def _strided(space: Space, tiling: Tiling) -> Iterator[Schedule]:
             reserved_sms=reserved,
         )
         if space.is_legal(schedule := Schedule(tiling=tiling, ordering=ordering)):
+            yield schedule
+
+
+def _streamed(space: Space, tiling: Tiling) -> Iterator[Schedule]:
+    """The op with the longest tasks first, by queue; the last wave's k-steps in even shares."""
+    splits = [tiling.split_k] if tiling.split_k else [(parts,) * len(tiling.tiles) for parts in STREAM_PARTS]
+    for split, kind in product(splits, (InterleaveKind.LONGEST_FIRST, InterleaveKind.PRODUCER_FIRST)):
+        ordering = Ordering(
+            rasters=(Raster(),) * len(tiling.tiles),
+            interleave=Interleave(kind=kind),
+            assignment=Assignment.STATIC,
+            split_tiles=SplitTiles.STREAM,
+        )
+        if space.is_legal(schedule := Schedule(tiling=replace(tiling, split_k=split), ordering=ordering)):
             yield schedule
 
 

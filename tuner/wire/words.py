@@ -46,6 +46,11 @@ _SIGNALS = {
     Granularity.BATCH: "a tile waits for batches of {} producer rows",
     Granularity.BARRIER: "every tile waits until all of the producer is stored",
 }
+_SPLITS = {
+    SplitTiles.ALL: "",
+    SplitTiles.TAIL: ", only the tiles of the last wave in parts",
+    SplitTiles.STREAM: ", the k-steps of the last wave's tiles in even shares",
+}
 
 
 def candidate_words(candidate: Candidate, workload: Workload) -> list[str]:
@@ -70,7 +75,7 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     strided = ordering.split_order is SplitOrder.STRIDED
     steps = ", the parts of a tile take its k-steps in turn" if strided else ""
     sweep = ", all tiles' first parts before any second one" if ordering.part_major else ""
-    sweep += ", only the tiles of the last wave in parts" if ordering.split_tiles is SplitTiles.TAIL else ""
+    sweep += _SPLITS[ordering.split_tiles]
     words = [
         f"Tiles: {tiles}.",
         f"Engine: {_engine(tiling)}.",
