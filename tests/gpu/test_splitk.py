@@ -12,9 +12,18 @@ from tests.gpu.helpers import fused, problem, run, schedule
 from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Assignment, Granularity, Schedule, SplitOrder, SplitTiles, WaitPosition
+from tuner.core.schedule import (
+    Assignment,
+    Granularity,
+    Interleave,
+    InterleaveKind,
+    Schedule,
+    SplitOrder,
+    SplitTiles,
+    WaitPosition,
+)
 from tuner.core.tiling import Engine, Tile, Tiling
-from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
+from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from workers.build import Builder
 from workers.candidates import prepare
 from workers.parameter import workspace_layout
@@ -104,12 +113,14 @@ def test_every_plan_kind_runs_tiles_in_parts(session: Session, builder: Builder,
         run(session, builder, gpu, problem(RAGGED), candidate)
 
 
-#: 4 x 16 and 4 x 5 tiles of 64 x 64: 9 CTAs leave 3 of all, 1 and 2 of each op, and 3 and 6 CTAs 1 and 2.
+#: 4 x 16 and 4 x 5 tiles of 64 x 64: 9 CTAs leave 3 of all, 1 and 2 of each op, and 3 and 6 CTAs 1 and 2. 11 CTAs leave
+#: 7 and twice 9, of which they do not get even parts.
 EVEN = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU, bias=True)
 #: 32 and 9 tiles of 32 columns.
 THREE_ROWS = ffn_pair(m=3, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU)
 SQUARE, TALL, LOW = (Tile(m=m, n=n, k=k) for m, n, k in ((64, 64, 64), (128, 64, 64), (4, 32, 256)))
 WGMMA = Tiling(engine=Engine.WGMMA, tiles=(SQUARE, SQUARE), num_stages=4, input_stages=3, num_warps=4, split_k=(2, 3))
+TAILS = (SplitTiles.TAIL, SplitTiles.STREAM)
 #: A tiling of each engine, and how many SMs its CTAs take.
 TAILED: dict[str, tuple[Workload, Tiling, int]] = {
     "mma": (EVEN, Tiling(tiles=(SQUARE, SQUARE), num_stages=3, num_warps=4, split_k=(2, 3)), 9),
@@ -117,26 +128,43 @@ TAILED: dict[str, tuple[Workload, Tiling, int]] = {
     "wgmma, clusters": (EVEN, replace(WGMMA, tiles=(TALL, TALL), cluster_m=2), 18),
     "simt": (THREE_ROWS, Tiling(engine=Engine.SIMT, tiles=(LOW, LOW), num_stages=3, num_warps=8, split_k=(2, 2)), 9),
 }
-DEALS = ((Assignment.STATIC, 0), (Assignment.STATIC, 3), (Assignment.TICKET, 0), (Assignment.STEALING, 3))
+DEALS = (
+    *(((Assignment.STATIC, partition), split_tiles) for partition in (0, 3) for split_tiles in TAILS),
+    ((Assignment.TICKET, 0), SplitTiles.TAIL),
+    ((Assignment.STEALING, 3), SplitTiles.TAIL),
+)
 
 
-def tailed(case: str, gpu: Gpu, assignment: Assignment = Assignment.STATIC, partition: int = 0) -> Schedule:
+def tailed(
+    case: str,
+    gpu: Gpu,
+    assignment: Assignment = Assignment.STATIC,
+    partition: int = 0,
+    split_tiles: SplitTiles = SplitTiles.TAIL,
+) -> Schedule:
     """Few CTAs, so that a few tiles are left for the last wave, and these alone are split."""
     _, tiling, num_sms = TAILED[case]
+    num_sms += 2 * tiling.cluster_size * (split_tiles is SplitTiles.STREAM)
     if tiling.engine is Engine.WGMMA and gpu.compute_capability != (9, 0):
         pytest.skip(f"{gpu.name} has no wgmma")
     plain = schedule(TILES, assignment=assignment, partition=partition).ordering
-    ordering = replace(plain, split_tiles=SplitTiles.TAIL, reserved_sms=gpu.num_sms - num_sms)
+    ordering = replace(plain, split_tiles=split_tiles, reserved_sms=gpu.num_sms - num_sms)
     return Schedule(tiling=tiling, ordering=ordering)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind.is_ours])
-@pytest.mark.parametrize("deal", DEALS, ids=str)
+@pytest.mark.parametrize(("deal", "split_tiles"), DEALS, ids=str)
 @pytest.mark.parametrize("case", TAILED)
 def test_a_split_tail_is_right(
-    session: Session, builder: Builder, gpu: Gpu, case: str, deal: tuple[Assignment, int], kind: PlanKind
+    session: Session,
+    builder: Builder,
+    gpu: Gpu,
+    case: str,
+    deal: tuple[Assignment, int],
+    split_tiles: SplitTiles,
+    kind: PlanKind,
 ) -> None:
-    workload, one = TAILED[case][0], tailed(case, gpu, *deal)
+    workload, one = TAILED[case][0], tailed(case, gpu, *deal, split_tiles)
     if kind is PlanKind.TWO_STREAMS and not deal[0].is_static:
         pytest.skip("two streams need queues")
     if reason := kind_problem(workload, gpu, kind):
@@ -144,13 +172,17 @@ def test_a_split_tail_is_right(
     run(session, builder, gpu, problem(workload), Candidate(plan_kind=kind, schedule=one))
 
 
+@pytest.mark.parametrize(
+    ("assignment", "split_tiles"), [(Assignment.TICKET, SplitTiles.TAIL), (Assignment.STATIC, SplitTiles.STREAM)]
+)
 @pytest.mark.parametrize("case", TAILED)
 def test_a_split_tail_gives_the_same_bits_in_every_launch_and_only_its_parts_arrive(
-    session: Session, builder: Builder, gpu: Gpu, case: str
+    session: Session, builder: Builder, gpu: Gpu, case: str, assignment: Assignment, split_tiles: SplitTiles
 ) -> None:
     workload = TAILED[case][0]
     ready = session._prepare(problem(workload))
-    kernel, plan = launched(builder, gpu, tailed(case, gpu, Assignment.TICKET), workload)
+    one = tailed(case, gpu, assignment, split_tiles=split_tiles)
+    kernel, plan = launched(builder, gpu, one, workload)
     runner, first, num_launches = ChainRunner(kernel, (plan,)), None, 100
     for _ in range(num_launches):
         assert ready.run_once(runner, ready.data.check_ops(0)) is None
@@ -159,10 +191,25 @@ def test_a_split_tail_gives_the_same_bits_in_every_launch_and_only_its_parts_arr
         assert all(bool((first[op] == bits[op]).all()) for op in bits)
     words, size = plan.plan.plan, plan.plan.graph.tiling.cluster_size
     parts = sorted((task[8], task[7]) for task in words.tasks.tolist() if task[7] and not task[6])
-    assert 0 < len(parts) == words.num_split_tiles < 9
+    assert 0 < len(parts) == words.num_split_tiles < words.num_ctas
     begin = workspace_layout(plan.plan)["arrivals"] // 4
     arrivals = cupy.asnumpy(plan._workspace.words[begin : begin + len(parts) * size]).tolist()
     assert arrivals == [num_launches * num_parts for _, num_parts in parts for _ in range(size)]
+
+
+@pytest.mark.parametrize("interleave", [InterleaveKind.PRODUCER_FIRST, InterleaveKind.PROPORTIONAL])
+@pytest.mark.parametrize("case", ["mma", "wgmma", "simt"])
+def test_independent_ops_that_share_the_sms_evenly_are_right(
+    session: Session, builder: Builder, gpu: Gpu, case: str, interleave: InterleaveKind
+) -> None:
+    """Fewer tiles than CTAs, of unequal depth: each is cut wherever a CTA's share ends."""
+    workload, tiling, _ = TAILED[case]
+    one, other = workload.ops
+    pair = independent_pair((one.m, one.n, one.k), (min(136, one.m), other.n, 2 * other.k))
+    chosen = tailed(case, gpu, split_tiles=SplitTiles.STREAM)
+    ordering = replace(chosen.ordering, reserved_sms=0, interleave=Interleave(kind=interleave))
+    tiling = replace(tiling, split_k=(3, 4) if case != "simt" else (3, 8))
+    run(session, builder, gpu, problem(pair), fused(Schedule(tiling=tiling, ordering=ordering)))
 
 
 def launched(builder: Builder, gpu: Gpu, one: Schedule, workload: Workload = RAGGED) -> tuple[Kernel, PlanOnDevice]:
