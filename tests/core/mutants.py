@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
-from tuner.core.plan import STATIC, TASK_FIELDS, Plan, Words
+from tuner.core.plan import FIRST_WAVE, STATIC, TASK_FIELDS, Plan, Words
 
 
 def rebuilt(plan: Plan, queues: list[list[Words]]) -> Plan:
@@ -131,6 +131,9 @@ def _mutant(draw: st.DrawFn, plan: Plan) -> Plan:
             return replace(plan, strided_parts=not plan.strided_parts)
         case "split":
             return _split(plan, task)
+        case _ if plan.assignment == FIRST_WAVE:
+            num_ctas = draw(st.integers(1, min(4, plan.num_tasks)))
+            return replace(plan, num_ctas=num_ctas, num_first_tasks=num_ctas)
         case _:
             fewest = plan.num_first_ctas + 1  # one begins with the other list
             return plan if plan.assignment == STATIC else replace(plan, num_ctas=draw(st.integers(fewest, 4)))

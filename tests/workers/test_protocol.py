@@ -37,7 +37,7 @@ from tests.gpu.protocol_faults import MUTANTS, Fault, plant
 from tuner.core.gpu import CATALOGUE
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.plan import STATIC, STEALING, Plan
+from tuner.core.plan import FIRST_WAVE, STATIC, STEALING, Plan
 from tuner.core.schedule import SplitTiles
 from tuner.core.streams import joined
 from tuner.core.tiles import Region, TileGraph
@@ -192,9 +192,11 @@ class Twin:
             queues = [iter(range(*pair)) for pair in pairwise(bounds)]
             self.draws[0] += len(queues)
         else:
-            cut = [plan.num_first_tasks] if plan.assignment == STEALING else []
+            cut = [plan.num_first_tasks] if plan.assignment in (STEALING, FIRST_WAVE) else []
             self.lists = [deque(range(*pair)) for pair in pairwise([0, *cut, plan.num_tasks])]
             queues = [self._drawn(int(bool(cut) and cta >= plan.num_first_ctas)) for cta in range(plan.num_ctas)]
+        if plan.assignment == FIRST_WAVE:
+            queues = [self._behind_its_own(cta) for cta in range(plan.num_ctas)]
         #: Of each CTA the task that it holds, and the k-steps that it has read.
         held = {cta: (next(queue, self.plan.num_tasks), 0) for cta, queue in enumerate(queues)}
         held = {cta: state for cta, state in held.items() if state[0] < self.plan.num_tasks}
@@ -226,9 +228,16 @@ class Twin:
                 return cta
         return slow
 
+    def _behind_its_own(self, cta: int) -> Iterator[int]:
+        """A CTA of a first wave: it counts itself in, begins with its task, and draws the rest."""
+        self.draws[0] += 1
+        yield cta
+        yield from self._drawn(1)
+
     def _drawn(self, own: int) -> Iterator[int]:
         """What a CTA draws: from its own list until that is exhausted, then from the other one, if there is one."""
-        for which in (own, 1 - own)[: len(self.lists)]:
+        lists = 1 if self.plan.assignment == FIRST_WAVE else len(self.lists)
+        for which in (own, 1 - own)[:lists]:
             while True:
                 self.draws[which] += 1
                 if not self.lists[which]:
