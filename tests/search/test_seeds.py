@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from tuner.core.gpu import CATALOGUE
-from tuner.core.schedule import Assignment, SplitOrder, SplitTiles, WaitPosition
+from tuner.core.schedule import Assignment, RasterKind, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.space import Space
 from tuner.core.workload import ffn_pair, independent_pair
-from tuner.search.seeds import NUM_DRAWN, NUM_GUESSES, NUM_SEEDS, seed_schedules
+from tuner.search.seeds import NUM_DRAWN, NUM_GUESSES, NUM_SEEDS, _by_forecast, _plain, seed_schedules
 
 
 def space(m: int, gpu: str = "h200") -> Space:
@@ -29,7 +29,8 @@ def test_the_first_guesses_fill_the_gpu_and_every_engine_is_among_the_others(m: 
         assert seed.ordering.wait_position is WaitPosition.SLICE
     assert len(seeds) == len(set(seeds)) == guesses + len(strided) + NUM_DRAWN <= NUM_SEEDS
     assert [seed.tiling for seed in seeds[:guesses]] == tried
-    assert {seed.ordering.assignment for seed in seeds[:guesses]} <= {Assignment.STATIC, Assignment.TICKET}
+    plain = {Assignment.STATIC, Assignment.TICKET, Assignment.FIRST_WAVE}
+    assert {seed.ordering.assignment for seed in seeds[:guesses]} <= plain
     assert {seed.tiling.engine for seed in seeds[guesses + len(strided) :]} == {
         tiling.engine for tiling in here.tilings
     }
@@ -46,6 +47,16 @@ def test_independent_ops_try_their_last_wave_in_even_shares() -> None:
     assert replace(first.tiling, split_k=()) in {replace(one, split_k=()) for one in here.guesses}
     assert all(map(here.is_legal, seeds))
     assert len(seeds) == len(set(seeds)) <= NUM_SEEDS
+
+
+def test_where_a_column_of_tiles_outgrows_the_l2_a_guess_walks_in_groups() -> None:
+    def rasters(m: int) -> set[RasterKind]:
+        here = Space(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), CATALOGUE["h200"])
+        best = [next(iter(_by_forecast(here, _plain(here, tiling)))) for tiling in here.guesses[:2]]
+        return {raster.kind for seed in best for raster in seed.ordering.rasters}
+
+    assert RasterKind.GROUPED in rasters(4096)
+    assert RasterKind.GROUPED not in rasters(512)
 
 
 def test_a_space_without_guesses_of_its_own_is_seeded_by_the_forecast_alone() -> None:

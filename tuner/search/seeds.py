@@ -13,6 +13,7 @@ from itertools import product
 
 from tuner.core import forecast
 from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.rasters import COLUMN, ROW
 from tuner.core.schedule import (
     Assignment,
     Granularity,
@@ -38,6 +39,8 @@ NUM_FORECASTS = 96
 NUM_DRAWN = 6
 #: A space's own guesses that are tried before these, at most.
 NUM_GUESSES = 9
+#: Tile rows of a group.
+GROUPED = Raster(kind=RasterKind.GROUPED, width=8)
 #: Parts of a tile, at most, where a guess without parts has its last wave dealt in even shares.
 STREAM_PARTS = (2, 3)
 #: First guesses, at most: those, and between them one with strided parts, or with even shares.
@@ -81,7 +84,8 @@ def _by_forecast(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
 
 
 def _plain(space: Space, tiling: Tiling) -> Iterator[Schedule]:
-    """Op after op along rows or columns of tiles, by queue, ticket or first wave, on each grid. Where weights have a
+    """Op after op along rows or columns of tiles, by queue, ticket or first wave, on each grid; and in groups of tile
+    rows, by queue, since with many rows the operands of a whole column do not stay in the L2. Where weights have a
     window, the parts of all tiles are taken one by one, all first ones first, each waiting for a quarter of what a tile
     reads."""
     graph = tile_graph(space.workload, tiling)
@@ -89,10 +93,9 @@ def _plain(space: Space, tiling: Tiling) -> Iterator[Schedule]:
     split_tiles = space.split_tiles(tiling)[0]
     in_parts = tiling.window and max(tiling.split_k, default=1) > 1 and split_tiles is SplitTiles.ALL
     drawn = (Assignment.FIRST_WAVE,) if in_parts else (Assignment.FIRST_WAVE, Assignment.TICKET)
-    for raster, deal, (ctas, reserved) in product(
-        (RasterKind.ROW, RasterKind.COLUMN), (Assignment.STATIC, *drawn), grids
-    ):
-        rasters = (Raster(kind=raster),) * len(tiling.tiles)
+    walks = [*product((ROW, COLUMN), (Assignment.STATIC, *drawn)), (GROUPED, Assignment.STATIC)]
+    for (raster, deal), (ctas, reserved) in product(walks, grids):
+        rasters = (raster,) * len(tiling.tiles)
         ordering = Ordering(
             rasters=rasters, assignment=deal, ctas_per_sm=ctas, reserved_sms=reserved, split_tiles=split_tiles
         )
