@@ -162,6 +162,9 @@ def test_a_candidate_is_two_launches_and_each_is_simulated_as_if_the_other_had_e
 def test_tickets_and_longer_chains_are_illegal_with_a_sentence() -> None:
     with pytest.raises(IllegalSchedule, match="two_streams: tickets drawn do not tell how many CTAs have started"):
         plans_for(PAIR.workload, H200, candidate(PAIR.workload, plain_ordering()))
+    wave = plain_ordering(assignment=Assignment.FIRST_WAVE)
+    with pytest.raises(IllegalSchedule, match="two_streams: behind a first wave tasks are drawn from the counter of"):
+        plans_for(PAIR.workload, H200, candidate(PAIR.workload, wave))
     chain = chain_of_three(64, (64, 64, 96, 64))
     with pytest.raises(IllegalSchedule, match="3 ops: two streams are for a pair"):
         plans_for(chain, H200, candidate(chain, plain_ordering(3, assignment=Assignment.STATIC)))

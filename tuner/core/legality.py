@@ -23,7 +23,7 @@ from tuner.core.hints import hint_problem
 from tuner.core.merge import block_shapes, merge_blocks
 from tuner.core.order import grid_size
 from tuner.core.outcome import PlanKind
-from tuner.core.schedule import Schedule, SplitOrder
+from tuner.core.schedule import Assignment, Schedule, SplitOrder
 from tuner.core.split import split_problem
 from tuner.core.split_axes import part_order_problem, split_order_problem, split_tiles_problem
 from tuner.core.tiles import tile_graph
@@ -171,6 +171,8 @@ def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule)
     problem = kind_problem(workload, gpu, kind)
     if kind is PlanKind.TWO_STREAMS and not schedule.ordering.assignment.is_static:
         problem = "tickets drawn do not tell how many CTAs have started: say static"
+        if schedule.ordering.assignment is Assignment.FIRST_WAVE:
+            problem = "behind a first wave tasks are drawn from the counter of the other launch: say static"
     if problem:
         raise IllegalSchedule(f"{kind}: {problem}")
 
