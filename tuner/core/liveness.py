@@ -3,6 +3,9 @@
 Tickets. The order of the tickets must be a linear extension of the waits: each is satisfied by posts of lower tickets
 alone. Then the lowest unfinished ticket never waits on an unfinished one, however few CTAs are resident.
 
+A first wave. The same, and every CTA must be resident: CTA c begins with task c, as if it had drawn it, and nobody else
+does.
+
 Stealing. The same of the table's order, that of list 0 and then of list 1, and every CTA must be resident: one that
 draws from list 0 as long as there is any is enough to have it all drawn, and no CTA holds a task of list 0 behind one
 of list 1 that waits. Let t be the lowest unfinished task of the table. Where a CTA holds t, nothing lower is in front
