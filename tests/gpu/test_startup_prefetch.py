@@ -49,6 +49,9 @@ CASES = {
     "64 rows, some held back": schedule(((64, 112, 64), (64, 64, 64)), stages=4, run_ahead=25),
     "64 rows, window": schedule(((64, 112, 64), (64, 48, 64)), stages=4, window=2),
     "64 rows, shares": schedule(((64, 64, 64), (64, 64, 64)), stages=3, assignment=Assignment.SHARES, reserved_sms=100),
+    "64 rows, a first wave": schedule(
+        ((64, 64, 64), (64, 64, 64)), stages=3, assignment=Assignment.FIRST_WAVE, reserved_sms=100
+    ),
     "128 rows": schedule(((128, 224, 64), (128, 256, 64)), stages=3),
     "256 rows": schedule(((256, 128, 64), (256, 112, 64)), stages=2, input_stages=2),
     "split": schedule(((64, 112, 64), (64, 64, 64)), stages=2, split_k=(2, 2)),
@@ -63,6 +66,9 @@ CASES = {
     "swapped, 200 rows": swapped(((200, 64, 64), (200, 48, 64)), stages=3),
     "cluster 1x2": schedule(((64, 192, 64), (64, 96, 64)), stages=3, cluster=(1, 2)),
     "cluster 2x1": schedule(((128, 64, 64), (128, 48, 64)), stages=3, cluster=(2, 1)),
+    "cluster 2x1, a first wave": schedule(
+        ((128, 64, 64), (128, 64, 64)), stages=3, cluster=(2, 1), assignment=Assignment.FIRST_WAVE, reserved_sms=100
+    ),
     "cluster 2x1, slices of lines": schedule(((128, 64, 128), (128, 48, 128)), stages=2, cluster=(2, 1)),
     "cluster 4x1, split": schedule(((64, 64, 64), (64, 32, 64)), stages=2, split_k=(1, 2), cluster=(4, 1)),
     "cluster 2x2, swapped": swapped(((128, 256, 64), (128, 224, 64)), warps=8, stages=3, cluster=(2, 2)),
@@ -133,7 +139,8 @@ def test_tiles_stored_by_the_copy_engine_are_right(session: Session, builder: Bu
 
 @pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind.is_ours])
 def test_every_plan_kind_is_right(session: Session, builder: Builder, gpu: Gpu, kind: PlanKind) -> None:
-    names = ("16 rows", "16 rows, several tasks", "128 rows", "split", "swapped", "cluster 2x1", "shared k")
+    queues = ("16 rows", "16 rows, several tasks", "128 rows", "split", "swapped", "cluster 2x1", "shared k")
+    names = (*queues, "64 rows, a first wave")
     run_kind(session, builder, gpu, RAGGED, kind, (prefetching(CASES[name]) for name in names))
 
 
