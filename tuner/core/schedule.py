@@ -162,7 +162,7 @@ class Ordering:
     interleave: Interleave = Interleave()
     #: What a signal stands for.
     granularity: Granularity = Granularity.ROW
-    #: Static queues or tickets.
+    #: How tasks reach CTAs.
     assignment: Assignment = Assignment.TICKET
     #: Persistent CTAs per SM, 1 or 2.
     ctas_per_sm: int = 1
