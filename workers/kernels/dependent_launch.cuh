@@ -1,17 +1,19 @@
 // Programmatic dependent launch: a launch begins while the one before it in the stream ends. Every kernel calls
-// `begin_launch` before all else; in a plain launch it does nothing.
+// `begin_launch` before all else, but the warp-specialised ones, whose roles wait each for itself (producers_wgmma.cuh); in
+// a plain launch it does nothing.
 //
-// Who waits for whom. Each thread executes griddepcontrol.wait before it touches anything that an earlier launch writes
-// or still reads: draw counter and signals (a draw among the draws of the launch before would tell a wrong epoch),
-// inputs and intermediates, its own outputs. The wait ends when the launch before has ended, and that one ended after
-// its own wait, so by induction all earlier launches of the stream have: no launch overwrites an intermediate that an
-// earlier one reads, and all of their stores are visible, however many launches the hardware has let in.
+// Who waits for whom. Each thread executes griddepcontrol.wait, or waits for one that has, before it touches anything that
+// an earlier launch writes or still reads: draw counter and signals (a draw among the draws of the launch before would
+// tell a wrong epoch), inputs and intermediates, its own outputs. The wait ends when the launch before has ended, and that
+// one ended after its own wait, so by induction all earlier launches of the stream have: no launch overwrites an
+// intermediate that an earlier one reads, and all of their stores are visible, however many launches the hardware has let
+// in.
 //
-// Before the wait a CTA reads only the plan, which no launch writes, and prefetches weights into the L2. A prefetch
-// brings nothing into registers or shared memory, and the L2 is where writes become visible, so even weights that the
-// launch before writes are read right afterwards. The first task of a static queue is known. Which ticket a CTA will
-// draw is not; it prefetches for the ticket of its own number, of its list where there are two: draws go to CTAs in about
-// that order, and a wrong guess only brings another CTA's weights.
+// Before the wait a CTA reads only the plan, which no launch writes, and prefetches weights into the L2. A prefetch brings
+// nothing into registers or shared memory, and the L2 is where writes become visible, so even weights that the launch
+// before writes are read right afterwards. The first task of a static queue or of a dealt wave is known. Which ticket a
+// CTA will draw is not; it prefetches for the ticket of its own number, of its list where there are two: draws go to CTAs
+// in about that order, and a wrong guess only brings another CTA's weights.
 //
 // Liveness. A launch lets its successor in once all of its CTAs have started or ended, so no CTA of the successor takes
 // an SM from one that has still to start: a grid that fits the GPU is as co-resident as in a cooperative launch, as

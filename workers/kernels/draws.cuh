@@ -1,15 +1,16 @@
 // Lists that CTAs draw their tasks from: one atomic add per task, and none waits for another.
 //
 // Layout. A ticket plan is one list, the tasks in table order. Where the first wave is dealt, it is what comes behind that
-// wave: list 1, which is drawn from the second counter, as the first one counts the CTAs that start. With stealing there are
-// two lists: list 0 is the first
-// num_first_tasks tasks of the table, list 1 the others. CTAs [0, num_first_ctas) begin with list 0, the others with list
-// 1, and each turns to the other list, once, when its own is exhausted. Each list has a counter on a cache line of its own.
+// wave: list 1, which is drawn from the second counter, as the first one counts the CTAs that start. With stealing there
+// are two lists: list 0 is the first num_first_tasks tasks of the table, list 1 the others. CTAs [0, num_first_ctas) begin
+// with list 0, the others with list 1, and each turns to the other list, once, when its own is exhausted. Each list has a
+// counter on a cache line of its own.
 //
-// Epochs. Counters only grow. A CTA draws from a list until it meets its end, and from every list, so that one launch draws
-// exactly tasks + num_ctas times from each counter, whoever ran what. The counter divided by that is the number of the
-// launch, the same for both lists. Of two launches that share a workspace each has one list and a counter of its own;
-// they are launched equally often, so their epochs agree.
+// Epochs. Counters only grow. A CTA draws from a list until it meets its end, and from every list, so that one launch
+// draws exactly tasks + num_ctas times from each counter, whoever ran what; in front of a first wave the first counter
+// gets one from each CTA instead. The counter divided by that is the number of the launch, the same for both lists. Of two
+// launches that share a workspace each has one list and a counter of its own; they are launched equally often, so their
+// epochs agree.
 //
 // Liveness of tickets: in scheduler.cuh and feed.cuh, since it hangs on how far ahead a CTA draws.
 //
@@ -22,10 +23,10 @@
 // list 1 may be done ahead of time: what is held of list 0 stands in front. All that a CTA holds is then in table order,
 // and the table's order is proven to be a linear extension of the waits. Let t be the lowest unfinished task of the table.
 // If a CTA holds it, nothing that may wait stands in front of it and all that it waits for is finished, so it finishes. If
-// nobody has drawn it, nothing behind it in its list is drawn either. A t of list 0: a CTA that begins there has drawn from
-// that list alone, so all that it drew is finished, and it draws t. A t of list 1: all of list 0 is finished, and all that is
-// drawn of list 1, so every CTA is at leisure to draw t. Were a thief to draw ahead of a task in which it waits, it might
-// hold the very producer that this task waits for.
+// nobody has drawn it, nothing behind it in its list is drawn either. A t of list 0: a CTA that begins there has drawn
+// from that list alone, so all that it drew is finished, and it draws t. A t of list 1: all of list 0 is finished, and all
+// that is drawn of list 1, so every CTA is at leisure to draw t. Were a thief to draw ahead of a task in which it waits,
+// it might hold the very producer that this task waits for.
 #pragma once
 #include "launch_args.cuh"
 

@@ -17,11 +17,11 @@
 // A buffer is written again when its group has been read, which lane 0 sees by wait_group.read and tells the others by
 // __syncwarp. The last groups are read before the warp ends the task, hence before the CTA ends and its memory is given away.
 //
-// Memory order, of the tile. The release of a post covers what is visible to the threads that passed the team's barrier
-// before it. A bulk store is visible to the thread that asked for it when it is complete and not only read: wait_group
+// Memory order, of the tile. The release of a post covers what is visible to the threads that passed their warpgroup's
+// barrier before it (post_wgmma.cuh). A bulk store is visible to the thread that asked for it when it is complete and not only read: wait_group
 // without .read, at the end of which the PTX ISA (asynchronous operations, async proxy) places a fence between the two
-// proxies. So lane 0 of each warp waits so in front of the team's barrier, and from there on the store is as good as a
-// plain one: barrier, red.release by another thread, acquire by the reader, whatever it reads with. A reader that copies by
+// proxies. So lane 0 of each warp waits so in front of that barrier, and from there on the store is as good as a plain one:
+// barrier, arrival, red.release by the posting thread, acquire by the reader, whatever it reads with. A reader that copies by
 // TMA fences its proxy after the acquire, as it must for plain stores; the writer needs no fence beyond the implicit one.
 // A tile that nobody in the launch waits for need only be read: launches that come later wait for the end of this one, and
 // with it for all its stores, or for a post. Parts of a split tile meet by plain stores; only the last one comes here.

@@ -88,12 +88,12 @@ struct AbortRecord {
   int cta;
 };
 
-// The workspace of one stream: zeroed once when it is allocated and again after an abort, never between launches.
-// Counters only grow; a launch knows its epoch from `drawn`. What is polled, what is drawn from, and the signals lie in
-// cache lines of their own. Two launches on two streams share a workspace: the second draws from `drawn_second`; so do,
-// with stealing, all CTAs that draw from the second list.
+// The workspace of one stream and one plan: zeroed once when it is allocated and again after an abort, never between
+// launches. Counters only grow; a launch knows its epoch from `drawn`. What is polled, what is drawn from, and the signals
+// lie in cache lines of their own. Two launches on two streams share a workspace: the second draws from `drawn_second`; so
+// do all CTAs that draw from a second list: with stealing, and behind a dealt first wave.
 struct Workspace {
-  u64 drawn;  // tickets drawn, or (static queues) CTAs started, over all launches
+  u64 drawn;  // tickets drawn, or, where the plan says what a CTA begins with, CTAs started, over all launches
   char pad0[56];
   u64 drawn_second;
   u64 gates;  // gates opened, over all launches
@@ -116,8 +116,8 @@ struct LaunchArgs {
   OpArgs ops[kNumOps];
 };
 
-// Whether a CTA's first task is the plan's to say, and not drawn: its queue's first one, or with a first wave that of its own
-// number. Each CTA then counts itself in at the first counter, which tells the number of the launch.
+// Whether a CTA's first task is the plan's to say, and not drawn: its queue's first one, or with a first wave that of its
+// own number. Each CTA then counts itself in at the first counter, which tells the number of the launch.
 __device__ __forceinline__ bool knows_first_task(const LaunchArgs& args) {
   return args.plan.assignment == kStaticQueues || args.plan.assignment == kFirstWave;
 }

@@ -1,8 +1,9 @@
 // The warp-specialised main loop of sm_90a: C tile = A tile W tile^T, fed by the tensor copy engine, computed by wgmma.
 //
-// Roles. One warp streams the weights of task after task through a ring of its own and never looks at a signal: while the
-// producers of a task are not done, its weights are already on the way. Another warp waits for the task's signals and
-// streams its inputs. The math warpgroups multiply; each owns blocks of 64 rows of the tile.
+// Roles. One warp streams the weights of task after task through a ring of its own and looks at no signal, unless the plan
+// holds stages back: while the producers of a task are not done, its weights are already on the way. Another warp waits for
+// the task's signals and streams its inputs. The math warpgroups multiply; each owns blocks of 64 rows of the tile. A third
+// warp posts what they have stored (post_wgmma.cuh).
 //
 // Swapped operands (kSwapAb). An instruction multiplies 64 rows of its operand A with up to 256 of its operand B, and reads
 // both from shared memory: (64 + columns) * 32 bytes for 64 * columns products. So the wider operand should be B. That is

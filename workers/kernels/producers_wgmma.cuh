@@ -1,9 +1,10 @@
 // The producers: one thread feeds the CTA with tasks and streams their weights, one warp waits for signals and streams inputs.
 //
 // Programmatic dependent launch. Weights depend on nobody, so those of a first task that the plan says are requested, and
-// more of them prefetched into the L2 (startup_prefetch.cuh), before the launches before this one have ended; tickets are drawn afterwards, since those may still be drawing. The inputs' warp
-// waits for these launches before it draws the epoch or reads anything that they may have written, and every store of the
-// math warpgroups comes after inputs that it brought. dependent_launch.cuh argues the rest.
+// more of them prefetched into the L2 (startup_prefetch.cuh), before the launches before this one have ended; tickets are
+// drawn afterwards, since those may still be drawing. The inputs' warp waits for these launches before it draws the epoch or
+// reads anything that they may have written, and every store of the math warpgroups comes after inputs that it brought.
+// dependent_launch.cuh argues the rest.
 #pragma once
 #include "shared_wgmma.cuh"
 

@@ -1,7 +1,7 @@
 // Which task comes next: the CTA's own queue, or what it draws from a list (draws.cuh). Also tells the launch's epoch.
 //
-// Tasks are drawn one ahead, under the last steps of the present tile (earlier, a CTA would hoard: at the start it
-// would hold two tickets before its neighbour has one). That keeps liveness: a CTA draws only after its wait is over and
+// Tasks are drawn one ahead, under the last steps of the present tile (earlier, a CTA of these engines would hoard: at the
+// start it would hold two tickets before its neighbour has one). That keeps liveness: a CTA draws only after its wait is over and
 // works its tickets off in the order drawn, every wait of a ticket is posted by lower tickets, so the lowest unfinished
 // ticket is held by a CTA that has nothing lower left to do and waits for nothing unfinished. With stealing a CTA learns
 // that its list is exhausted when it has stored and posted its tile, and turns to the other one with nothing in its hands.

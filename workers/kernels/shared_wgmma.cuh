@@ -14,8 +14,8 @@ struct FirstTask {
 };
 constexpr int kMaxCtas = 160;
 
-// What every engine takes, the CTAs' first tasks (static queues), and the tensor maps of each op's inputs [m, k] and weights
-// [n, k].
+// What every engine takes, the CTAs' first tasks (of queues and dealt waves), and the tensor maps of each op's inputs [m,
+// k] and weights [n, k].
 struct OperandArgs {
   LaunchArgs base;
   alignas(64) FirstTask first_tasks[kMaxCtas];
@@ -47,7 +47,7 @@ struct Flags {
   u64 ready;    // an mbarrier: a phase for each task that waits, over when its first waits are
   u32 num_ready;  // tasks whose first waits are over, of those that wait; for a CTA that the cluster's leader feeds
   u64 turn;       // an mbarrier, of two teams: a phase for each task, over when all its products are issued
-  u64 stored[kFeedSlots];    // mbarriers: a phase for each task of a slot, over when its tile is stored
+  u64 stored[kFeedSlots];  // mbarriers: a phase for each task of a slot, over when its tile, or its part, is stored
   u64 requested;  // an mbarrier: one phase, over when the weights of a known first task are requested: startup_prefetch.cuh
 };
 static_assert(sizeof(Flags) <= 80, "the host sizes shared memory by this");

@@ -1,11 +1,12 @@
 // Signals between CTAs: post, bounded wait, abort.
 //
-// Memory order. A producer task stores its tile (generic proxy), the CTA barrier orders these stores before thread 0,
-// whose red.release.gpu publishes them (release is cumulative over the barrier). A consumer's warp polls with relaxed
+// Memory order. A producer task stores its tile (generic proxy), a barrier orders these stores before the one thread that
+// posts, whose red.release.gpu publishes them (release is cumulative over the barrier). It is the CTA's barrier, and thread
+// 0; in the warp-specialised engine a warp of its own posts (post_wgmma.cuh). A consumer's warp polls with relaxed
 // loads; a lane that sees what it waits for loads it once more, ld.acquire.gpu, and the barrier behind the waits orders the
 // other threads' reads after it. A fence in its place would stand behind all that the CTA has requested: microseconds
-// while weights are on their way. The consumer reads by cp.async, which belongs to the generic proxy: no proxy fence is
-// needed.
+// while weights are on their way. A consumer that reads by cp.async, which belongs to the generic proxy, needs no proxy
+// fence; one that reads by TMA fences after the acquire (mainloop_wgmma.cuh).
 //
 // Steps. A wait stands before a k-step of its task, mostly the first. It is over before that step's inputs are requested;
 // waits are in the order of their steps, so who walks both needs to know the next one only. A task has its CTA from its
@@ -152,7 +153,7 @@ __device__ inline bool wait_for(const LaunchArgs& args, const Task& task, int ta
   return __syncthreads_and(ok);
 }
 
-// One thread, after the barrier that follows the tile's stores.
+// One thread, which all of the tile's stores are ordered before.
 __device__ __forceinline__ void post(const LaunchArgs& args, const Task& task) {
   if (task.post >= 0) add_release_gpu(args.workspace->signals + task.post, 1);
 }

@@ -5,8 +5,8 @@
 // Layout. args.trace is a table of 48-byte rows, one per task of the plan and then one per CTA: TaskStamps, CtaStamps.
 // Who. Each function is for one thread, the one that knows the event; the caller picks it. Where warps have roles,
 // different threads may stamp the events of one task. Of a cluster the first CTA stamps. A stamp is a read of the SM's cycle
-// counter and one 8-byte store to global memory: some tens of cycles, and the release of the task's post waits for the
-// stores before it.
+// counter and one 8-byte store to global memory: some tens of cycles, and a release waits for the stores of its own
+// thread before it.
 // Clocks. Cycle counters are private to an SM; the global timer is common, but moves in ticks of up to a microsecond.
 // A CTA's begin and end therefore catch an edge of the timer and stamp both; the host draws a line through the pairs.
 // Memory order. None: the host reads the table after the launch.
