@@ -93,7 +93,7 @@ CASES = [
     (GATED, tiling(((64, 128, 64), (64, 256, 64)), 4, 4, warpgroups=TURNS)),
     (GATED, tiling(((128, 56, 128), (128, 112, 64)), 3, 3, (1, 4), warpgroups=TURNS)),
     (GATED, tiling(((128, 224, 64), (128, 448, 64)), 4, 4, cluster=(2, 2), warpgroups=TURNS)),
-    (RAGGED, tiling(((128, 128, 64), (64, 112, 64)), 4, 4, (1, 4), window=2, warpgroups=TURNS)),
+    (RAGGED, tiling(((128, 112, 64), (64, 112, 64)), 4, 4, (1, 4), window=2, warpgroups=TURNS)),
     (PAIR, tiling(((8, 112, 128), (8, 64, 256)), 6, 4, (1, 4), swapped_warps=4)),
     (PAIR, tiling(((256, 64, 64), (256, 64, 64)), 5, 5, (1, 2), swapped_warps=4)),
     (PAIR, tiling(((224, 112, 64), (224, 128, 64)), 4, 4, (2, 2), swapped_warps=8)),
@@ -114,7 +114,7 @@ CASES = [
     (GATED, tiling(((64, 128, 64), (64, 256, 64)), 4, 4, warpgroups=TURNS, epilogue=TMA)),
     (GATED, tiling(((128, 224, 64), (128, 448, 64)), 4, 4, cluster=(2, 2), warpgroups=TURNS, epilogue=TMA)),
     (RAGGED, tiling(((128, 176, 64), (128, 128, 64)), 4, 4, (1, 4), epilogue=TMA)),
-    (RAGGED, tiling(((128, 128, 64), (64, 112, 64)), 4, 4, (1, 4), window=2, warpgroups=TURNS, epilogue=TMA)),
+    (RAGGED, tiling(((128, 112, 64), (64, 112, 64)), 4, 4, (1, 4), window=2, warpgroups=TURNS, epilogue=TMA)),
     (PAIR, tiling(((16, 224, 128), (16, 256, 64)), 6, 4, cluster=(1, 1, 2))),
     (PAIR, tiling(((64, 256, 64), (64, 256, 64)), 4, 3, cluster=(1, 1, 4))),
     (PAIR, tiling(((256, 256, 64), (256, 224, 64)), 3, 3, cluster=(2, 1, 2))),
@@ -312,13 +312,13 @@ def test_the_parameter_tells_static_ctas_their_first_task(assignment: Assignment
     ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment, reserved_sms=4)
     schedule = Schedule(tiling=CASES[0][1], ordering=ordering)
     (plan,) = plans_for(pair, H200, Candidate(plan_kind=PlanKind.FUSED, schedule=schedule))
-    rows = list(struct.iter_unpack("<iihBBi", first_tasks(plan)))
+    rows = list(struct.iter_unpack("<iibBB?HH", first_tasks(plan)))
     assert len(rows) == 160
     if assignment is Assignment.TICKET:
         assert {row[2] for row in rows} == {-1}
     else:
         assert [row[1] for row in rows[:128]] == list(range(128))
-        assert {row[2:] for row in rows[:128]} == {(0, 0, 0, 0)}
+        assert {row[2:] for row in rows[:128]} == {(0, 0, 0, False, 0, 0)}
         assert {row[2] for row in rows[128:]} == {-1}
 
 

@@ -299,6 +299,8 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why parts cannot be added up, or the compiler would spill registers."""
     most = MAX_ACCUMULATORS_TO_ADD.get(tiling.num_warps, MAX_ACCUMULATORS[1])
     num_large, per_pass = 0, BLOCK_ROWS * num_groups(tiling)
+    if tiling.split_k and tiling.num_warps == MOST_WARPS and tiling.epilogue is Epilogue.TMA:
+        return f"epilogue tma where {MOST_WARPS} warps add parts spills: say direct"
     for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True)):
         rows = shared_rows(op, tile, swap_ab=tiling.swap_ab)
         if tiling.num_parts(index) > 1 and rows > per_pass and rows % per_pass:
@@ -308,6 +310,9 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
             continue
         if tiling.warpgroups is Warpgroups.PING_PONG and tiling.cluster_size > 1:
             return f"tile {tile}: {held} sums a thread spill with ping-pong in clusters: use at most {most}"
+        if tiling.split_k and op.bias and tiling.warpgroups is Warpgroups.PING_PONG:
+            what = f"{held} sums a thread and a bias"
+            return f"tile {tile}: {what} spill with ping-pong where parts are added: use at most {most}"
         if tiling.num_parts(index) == 1:
             continue
         if tiling.warpgroups is Warpgroups.PING_PONG:

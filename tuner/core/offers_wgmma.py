@@ -130,7 +130,8 @@ class WgmmaOffers:
                 yield from (tiling for tiling in self._with_rings(cuts, height) if tiling not in apart)
         for height, combined in self._combined.items():
             for cuts in combined[:NUM_COPIED] if height.m > FEW_ROWS else ():
-                yield from islice(self._with_rings(cuts, height, Epilogue.TMA), 1)
+                stored = self._with_rings(cuts, height, Epilogue.TMA)
+                yield from islice((one for one in stored if tiling_problem(self._workload, self._gpu, one) is None), 1)
 
     def guesses(self) -> list[Tiling]:
         """Where to begin: of each height in turn the fastest cuts of different widths, each with rings that take what

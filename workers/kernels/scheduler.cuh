@@ -51,7 +51,9 @@ struct Scheduler {
   __device__ bool has_task() const { return next < end; }
 
   __device__ Task task() const {
-    return load_task(args.words + args.plan.task_offset + kTaskWords * next);
+    Task task = load_task(args.words + args.plan.task_offset + kTaskWords * next);
+    task.op &= 0x7FFF;  // it is never below 0: a sign would take a register
+    return task;
   }
 
   // Draws the task of the next round, once per tile; its latency hides behind the tile's last steps.
