@@ -146,13 +146,27 @@ def test_parts_with_a_bias_leave_two_warpgroups_room_for_fewer_sums() -> None:
     with pytest.raises(IllegalSchedule, match=r"128 sums a thread spill where parts and a bias are added: .* most 112"):
         check(replace(whole, split_k=(1, 2)), biased)
     turns = wgmma((64, 256, 64), num_warps=8, split_k=(1, 2), warpgroups=Warpgroups.PING_PONG)
-    for workload in (LLAMA, biased):
-        with pytest.raises(IllegalSchedule, match=r"128 sums a thread spill with ping-pong where parts are added"):
+    for workload, sums in ((LLAMA, "128 sums a thread"), (biased, "128 sums a thread and a bias")):
+        with pytest.raises(IllegalSchedule, match=rf"{sums} spill with ping-pong where parts are added"):
             check(turns, workload)
+    low = replace(turns, tiles=wgmma((64, 256, 64), (64, 112, 64)).tiles)
+    check(low, LLAMA)
+    with pytest.raises(
+        IllegalSchedule, match=r"128 sums a thread and a bias spill with ping-pong where parts are added"
+    ):
+        check(low, biased)
     with pytest.raises(IllegalSchedule, match=r"128 sums a thread spill with ping-pong in clusters: use at most 112"):
         check(replace(turns, split_k=(), tiles=wgmma((128, 256, 64)).tiles, cluster_m=2))
     check(replace(turns, split_k=()), biased)
     check(replace(turns, num_warps=4, warpgroups=Warpgroups.COOPERATIVE), biased)
+
+
+def test_three_warpgroups_that_add_parts_store_for_themselves() -> None:
+    parts = wgmma((192, 64, 64), (192, 64, 64), num_warps=12, split_k=(1, 2))
+    check(parts)
+    check(replace(parts, split_k=(), epilogue=Epilogue.TMA))
+    with pytest.raises(IllegalSchedule, match="epilogue tma where 12 warps add parts spills: say direct"):
+        check(replace(parts, epilogue=Epilogue.TMA))
 
 
 def test_swapped_operands_of_a_gated_op_share_the_rows_of_both_projections() -> None:
