@@ -100,7 +100,8 @@ bench-orders: $(VENV)/.dev ## time one tiling of a pair in many orders on this m
 bench-simulator: $(VENV)/.dev ## judge the simulator by measured schedules, and fit it (FIT=1, minutes); no GPU; writes benchmarks/results/h200/
 	@$(BIN)/python -m benchmarks.simulator $(if $(FIT),--fit --trials 30)
 
-# Of bench-gpu and bench-finals: SUITE and ROW choose rows; after SECONDS none is begun; FORCE=1 searches again what was searched.
+# Of bench-gpu and bench-finals: SUITE and ROW choose rows; after SECONDS none is begun. FORCE=1 searches again what was
+# searched; MISSING=1 measures what this commit has not measured yet.
 named = $(foreach name,$(SUITE),--suite $(name)) $(foreach name,$(ROW),--row $(name))
 
 bench-gpu: $(VENV)/.dev ## search the engines' pairs (SUITE= ROW= TRIALS= FORCE=1); writes benchmarks/winners/<gpu>.json
@@ -113,7 +114,7 @@ results: $(VENV)/.dev ## redraw docs/results.md and docs/orders.md from benchmar
 
 bench-finals: $(VENV)/.dev ## measure the winners of bench-gpu against every plan kind (8 min); writes benchmarks/results/<gpu>/pairs.json
 	@$(BIN)/python -m benchmarks.pairs_finals --gpu $(GPU) $(named) $(if $(ROUNDS),--rounds $(ROUNDS)) \
-		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(TORCH),--torch)
+		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(TORCH),--torch) $(if $(MISSING),--missing)
 
 bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours on two cores); writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.compile_space

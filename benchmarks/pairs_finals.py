@@ -1,10 +1,10 @@
 """Measures the winners of `benchmarks.pairs_search` against every plan kind: benchmarks/results/<gpu>/pairs.json.
 
-python -m benchmarks.pairs_finals [--suite decode-plain] [--row m16] [--rounds 10]
+python -m benchmarks.pairs_finals [--suite decode-plain] [--row m16] [--rounds 10] [--missing]
 
 A row's finals are the service's: all kinds in the same rounds, in the warm process and again in a fresh one. Rows are
-written as they come; rows of the same commit and kernel that lie there already stay, so that a run can be cut, and
-suites taken one by one. All 71 rows take about 8 minutes: 4 s each in burst, 15 s under sustained load.
+written as they come; rows of the same commit and kernel that lie there already stay, so that suites can be taken one by
+one; `--missing` leaves these rows out, and so ends a run that was cut. All 71 rows take about 8 minutes: 4 s each in burst, 15 s under sustained load.
 """
 
 from __future__ import annotations
@@ -179,6 +179,10 @@ class Results:
         self._rows = {name_of(row): row for row in rows_of_this_build(path, machine)}
         self.failures: dict[str, str] = {}
 
+    def lacks(self, name: str) -> bool:
+        """Whether there is no such row yet."""
+        return name not in self._rows
+
     def put(self, name: str, row: dict[str, Any]) -> None:
         """Adds or replaces a row and writes the file."""
         self._rows[name] = row
@@ -256,6 +260,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="in each of the two processes; default: 20, sustained 5")
     parser.add_argument("--torch", action="store_true", help="time PyTorch's own calls in the warm rounds too")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after that")
+    parser.add_argument("--missing", action="store_true", help="only rows that this commit and kernel lack")
     parser.add_argument("--gpu", default="auto")
     parser.add_argument("--winners", type=Path, help="default: benchmarks/winners/<gpu>.json")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/pairs.json")
@@ -265,7 +270,8 @@ def main() -> None:
         winners = Winners(arguments.winners or bench.winners_file)
         out = arguments.out or results_file(bench.evaluator.target.id, "pairs")
         results = Results(out, machine_of(bench.evaluator.environment()))
-        rows = choose_rows(arguments.suite, arguments.row)
+        chosen = choose_rows(arguments.suite, arguments.row)
+        rows = [row for row in chosen if results.lacks(row.name) or not arguments.missing]
         measure_rows(bench, rows, winners, results, arguments.rounds, limit_s=arguments.seconds, torch=arguments.torch)
     for suite, summary in results.summaries().items():
         print(suite, json.dumps(summary))

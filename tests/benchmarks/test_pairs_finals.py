@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.pairs import ROWS, SUITES, choose_rows
-from benchmarks.pairs_finals import Results, finalists_of, judge_row, measure_rows
+from benchmarks.pairs_finals import Results, finalists_of, judge_row, main, measure_rows
 from benchmarks.pairs_search import search_rows
 from benchmarks.pairs_summary import summarise
 from benchmarks.pairs_winners import Winner, Winners
@@ -31,8 +31,13 @@ KEYS = {
 
 
 @pytest.fixture(scope="module")
-def winners(bench: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Winners:
-    found = Winners(tmp_path_factory.mktemp("winners") / "winners.json")
+def winners_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("winners") / "winners.json"
+
+
+@pytest.fixture(scope="module")
+def winners(bench: Workbench, winners_file: Path) -> Winners:
+    found = Winners(winners_file)
     assert search_rows(bench, SEARCHED, found, 25, in_parallel=False) == []
     return found
 
@@ -83,6 +88,27 @@ def test_rows_of_the_same_commit_stay_and_those_of_another_go(
     measure_rows(bench, SEARCHED[1:], winners, results(bench, path))
     written = json.loads(path.read_text())
     assert (len(written["rows"]), written["meta"]["commit"]) == (1, "bbbbbbbb")
+
+
+def test_a_run_that_was_cut_is_ended_by_the_rows_that_are_missing(
+    winners: Winners,
+    winners_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert all(winners.of(row) for row in SEARCHED)
+    monkeypatch.setenv("TUNER_COMMIT", "aaaaaaaa")
+    path = tmp_path / "pairs.json"
+    where = ["--gpu", "simulated:h200", "--winners", str(winners_file), "--out", str(path)]
+    measured = []
+    for names in (["gpt3-tp8"], ["gpt3-tp8", "llama3-8b"]):
+        rows = [argument for name in names for argument in ("--row", f"decode-plain/{name}/m16")]
+        monkeypatch.setattr("sys.argv", ["pairs_finals", *where, *rows, "--missing"])
+        main()
+        measured.append([line.partition(":")[0] for line in capsys.readouterr().out.splitlines() if "/m16:" in line])
+    assert measured == [["decode-plain/gpt3-tp8/m16"], ["decode-plain/llama3-8b/m16"]]
+    assert len(json.loads(path.read_text())["rows"]) == 2
 
 
 def test_a_row_without_winners_is_told_and_the_others_are_measured(
