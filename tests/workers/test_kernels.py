@@ -15,7 +15,7 @@ from tuner.core.space import Space
 from tuner.core.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
 from workers.build import compile_source, parse_log
-from workers.render import DEVICE_FILES, KERNEL_NAME, device_text, render
+from workers.render import DEVICE_FILES, KERNEL_NAME, device_text, render, without_comments
 
 #: One GPU of the catalogue for each architecture.
 GPU_OF_ARCH = {
@@ -164,6 +164,16 @@ def test_the_source_is_self_contained_and_names_what_it_is(pair_workload: Worklo
     assert pair_workload.describe() in source
     assert "{32, 64, 32, 1, 4, 16, kSilu, true, false, false, false, 1, kNoHint, kNoHint},  // up" in source
     assert "{16, 32, 64, 1, 4, 16, kIdentity, true, false, false, false, 1, kNoHint, kNoHint},  // down" in source
+
+
+def test_comments_are_no_part_of_the_kernels_version() -> None:
+    said = "// Why.\n\n#pragma once\nconstexpr int kA = 1;  // one\n  // two\nint b;\n"
+    assert without_comments(said) == "#pragma once\nconstexpr int kA = 1;\nint b;"
+    for name in dict.fromkeys(name for names in DEVICE_FILES.values() for name in names):
+        text = device_text(name)
+        assert "/*" not in text
+        assert not re.search(r'"[^"\n]*//', text), "the rest of that line would be lost"
+        assert 0 < len(without_comments(text)) < len(text)
 
 
 def test_every_option_of_an_op_changes_the_source(pair_workload: Workload) -> None:
