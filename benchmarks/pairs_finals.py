@@ -3,8 +3,9 @@
 python -m benchmarks.pairs_finals [--suite decode-plain] [--row m16] [--rounds 10] [--missing]
 
 A row's finals are the service's: all kinds in the same rounds, in the warm process and again in a fresh one. Rows are
-written as they come; rows of the same commit and kernel that lie there already stay, so that suites can be taken one by
-one; `--missing` leaves these rows out, and so ends a run that was cut. All 71 rows take about 8 minutes: 4 s each in burst, 15 s under sustained load.
+written as they come; rows of the same commit and kernel that lie there already stay, so that suites can be taken one
+by one; `--missing` leaves these rows out, and so ends a run that was cut. All 71 rows take about 8 minutes: 4 s each
+in burst, 15 s under sustained load.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def kernel_version() -> str:
 
 
 def without_comments(text: str) -> str:
-    """What the compiler sees of a device file: a better word in a comment leaves measured results as good as they were."""
+    """What the compiler sees of a device file: a better word in a comment leaves results as good as they were."""
     code = (line.partition("//")[0].rstrip() for line in text.splitlines())
     return "\n".join(line for line in code if line)
 
