@@ -1,9 +1,9 @@
-"""Compiles the space of tilings of a pair once, without a GPU: nothing may spill, nothing may be warned about.
+"""Compiles the spaces of tilings of pairs once, without a GPU: nothing may spill, nothing may be warned about.
 
 python -m benchmarks.compile_space --gpu h200 [--processes 2] [--every 1] [--each build/tilings.jsonl] [--out FILE]
 
-A row for few rows, where every engine is offered, and one for many. All of them take hours on two cores; `--every 20`
-takes each 20th tiling. Seconds are those of one core (processor time), whatever else runs on the machine.
+A plain pair and one with every option, for few rows, where every engine is offered, and for many. All tilings take hours on
+two cores; `--every 20` takes each 20th. Seconds are those of one core (processor time), whatever else runs on the machine.
 """
 
 from __future__ import annotations
@@ -30,13 +30,20 @@ from workers.render import kernel_version, render
 
 #: For few rows every engine is offered, for many every tile height.
 FEW_ROWS, NUM_ROWS = 1, 512
+#: What an epilogue can be asked for, all at once: the most registers that it takes.
+EVERY_OPTION = {"bias": True, "gated": True, "residual": True, "row_scale": True}
 #: What a compile may take, seconds of one core.
 MEDIAN_LIMIT_S, LIMIT_S = 2.0, 4.0
 
 
 def pair(m: int = NUM_ROWS) -> Workload:
-    """The FFN pair whose space is compiled."""
+    """The plain FFN pair whose space is compiled."""
     return ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096, activation=Activation.RELU)
+
+
+def full_pair(m: int = NUM_ROWS) -> Workload:
+    """The same pair with a gate, biases, residuals and row scales."""
+    return ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096, activation=Activation.SILU, **EVERY_OPTION)
 
 
 def compile_one(workload: Workload, tiling: Tiling, arch: str) -> dict[str, Any]:
@@ -98,7 +105,7 @@ def main() -> None:
     summaries, lines = [], list[str]()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.processes, mp_context=context) as pool:
-        for workload in (pair(FEW_ROWS), pair(NUM_ROWS)):
+        for workload in (made(m) for made in (pair, full_pair) for m in (FEW_ROWS, NUM_ROWS)):
             offered = Space(workload, gpu).tilings
             tilings = offered[:: arguments.every]
             rows = list(pool.map(partial(compile_one, workload, arch=gpu.arch), tilings, chunksize=8))
