@@ -2,8 +2,8 @@
 
 python -m benchmarks.compile_space --gpu h200 [--processes 2] [--every 1] [--each build/tilings.jsonl] [--out FILE]
 
-A plain pair and one with every option, for few rows, where every engine is offered, and for many. All tilings take hours on
-two cores; `--every 20` takes each 20th. Seconds are those of one core (processor time), whatever else runs on the machine.
+A plain pair and one with every option, for few rows, where every engine is offered, and for many. All tilings take
+hours on two cores; `--every 20` takes each 20th. Seconds are those of one core (processor time), whatever else runs.
 """
 
 from __future__ import annotations

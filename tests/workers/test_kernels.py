@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.compile_space import pair
+from benchmarks.compile_space import full_pair, pair
 from tests.covering import covering_sample, pairs_of
 from tuner.core.gpu import CATALOGUE
 from tuner.core.space import Space
@@ -40,17 +40,7 @@ def axes(tiling: Tiling) -> tuple[int, ...]:
 
 
 #: Every option at once: the most registers that an epilogue takes.
-GATED = ffn_pair(
-    m=2048,
-    d_in=4096,
-    d_hidden=14336,
-    d_out=4096,
-    activation=Activation.SILU,
-    bias=True,
-    gated=True,
-    residual=True,
-    row_scale=True,
-)
+GATED = full_pair(2048)
 
 
 def sample(arch: str, workload: Workload | None = None) -> list[Tiling]:
