@@ -9,7 +9,7 @@ from tuner.core.schedule import Assignment, Granularity, Interleave, InterleaveK
 RASTERS = (
     Raster(kind=RasterKind.ROW),
     Raster(kind=RasterKind.COLUMN),
-    *(Raster(kind=RasterKind.GROUPED, width=width) for width in (2, 4, 8)),
+    *(Raster(kind=RasterKind.GROUPED, width=width) for width in (2, 4, 8, 16)),
     *(Raster(kind=RasterKind.PANEL, width=width) for width in (2, 4, 8, 16)),
     *(Raster(kind=RasterKind.SNAKE, width=width) for width in (1, 2, 4, 8)),
     Raster(kind=RasterKind.MORTON),

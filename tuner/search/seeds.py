@@ -39,8 +39,8 @@ NUM_FORECASTS = 96
 NUM_DRAWN = 6
 #: A space's own guesses that are tried before these, at most.
 NUM_GUESSES = 9
-#: Tile rows of a group.
-GROUPED = Raster(kind=RasterKind.GROUPED, width=8)
+#: Walks along an op's tiles. With many rows the operands of a whole column do not stay in the L2, those of a group do.
+WALKS = (ROW, COLUMN, *(Raster(kind=RasterKind.GROUPED, width=width) for width in (4, 8, 16)))
 #: Parts of a tile, at most, where a guess without parts has its last wave dealt in even shares.
 STREAM_PARTS = (2, 3)
 #: First guesses, at most: those, and between them one with strided parts, or with even shares.
@@ -60,7 +60,7 @@ def seed_schedules(space: Space, rng: random.Random) -> list[Schedule]:
     ops with the last wave in even shares; then the schedules of a draw with the shortest forecasts, each of another
     tiling: the best one of each engine, and the next best of all."""
     guesses = space.guesses[:NUM_GUESSES]
-    plain = [_by_forecast(space, _plain(space, tiling)) for tiling in guesses]
+    plain = [schedule for tiling in guesses for schedule in _plain(space, tiling)[:1]]
     varied = _streamed if space.workload.kind is WorkloadKind.INDEPENDENT else _strided
     others = _by_forecast(space, (schedule for tiling in guesses for schedule in varied(space, tiling)))
     by_tiling: dict[Tiling, Schedule] = {}
@@ -70,7 +70,7 @@ def seed_schedules(space: Space, rng: random.Random) -> list[Schedule]:
     for tiling, schedule in by_tiling.items():
         by_engine.setdefault(tiling.engine, schedule)
     drawn = list(dict.fromkeys((*by_engine.values(), *by_tiling.values())))
-    return list(dict.fromkeys((*(first for first, *_ in plain), *others[:1], *drawn[:NUM_DRAWN])))
+    return list(dict.fromkeys((*plain, *others[:1], *drawn[:NUM_DRAWN])))
 
 
 def first_guesses(space: Space, seed: int) -> list[Schedule]:
@@ -83,25 +83,28 @@ def _by_forecast(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
     return sorted(schedules, key=lambda one: forecast_us(space, Candidate(plan_kind=PlanKind.FUSED, schedule=one)))
 
 
-def _plain(space: Space, tiling: Tiling) -> Iterator[Schedule]:
-    """Op after op along rows or columns of tiles, by queue, ticket or first wave, on each grid; and in groups of tile
-    rows, by queue, since with many rows the operands of a whole column do not stay in the L2. Where weights have a
-    window, the parts of all tiles are taken one by one, all first ones first, each waiting for a quarter of what a tile
-    reads."""
+def _plain(space: Space, tiling: Tiling) -> list[Schedule]:
+    """Op after op along the walk that suits queues best: by queue, first wave or ticket, on each grid; the shortest
+    forecast first. Where weights have a window, the parts of all tiles are taken one by one, all first ones first, each
+    waiting for a quarter of what a tile reads."""
     graph = tile_graph(space.workload, tiling)
-    grids = space.grids(graph)
     split_tiles = space.split_tiles(tiling)[0]
     in_parts = tiling.window and max(tiling.split_k, default=1) > 1 and split_tiles is SplitTiles.ALL
-    drawn = (Assignment.FIRST_WAVE,) if in_parts else (Assignment.FIRST_WAVE, Assignment.TICKET)
-    walks = [*product((ROW, COLUMN), (Assignment.STATIC, *drawn)), (GROUPED, Assignment.STATIC)]
-    for (raster, deal), (ctas, reserved) in product(walks, grids):
-        rasters = (raster,) * len(tiling.tiles)
-        ordering = Ordering(
-            rasters=rasters, assignment=deal, ctas_per_sm=ctas, reserved_sms=reserved, split_tiles=split_tiles
-        )
-        by_part = replace(ordering, part_major=True, granularity=Granularity.CHUNK, sync_width=_quarter(graph))
-        if space.is_legal(schedule := Schedule(tiling=tiling, ordering=by_part if in_parts else ordering)):
-            yield schedule
+    queues, drawn = (Assignment.STATIC,), (Assignment.FIRST_WAVE, *(() if in_parts else (Assignment.TICKET,)))
+    base = Ordering(rasters=(ROW,) * len(tiling.tiles), split_tiles=split_tiles)
+    if in_parts:
+        base = replace(base, part_major=True, granularity=Granularity.CHUNK, sync_width=_quarter(graph))
+
+    def legal(walks: Iterable[Raster], deals: Iterable[Assignment], num_grids: int | None = None) -> Iterator[Schedule]:
+        for walk, deal, (ctas, reserved) in product(walks, deals, space.grids(graph)[:num_grids]):
+            rasters = (walk,) * len(tiling.tiles)
+            ordering = replace(base, rasters=rasters, assignment=deal, ctas_per_sm=ctas, reserved_sms=reserved)
+            if space.is_legal(schedule := Schedule(tiling=tiling, ordering=ordering)):
+                yield schedule
+
+    walked = _by_forecast(space, legal(WALKS, queues, 1))
+    walk = walked[0].ordering.rasters[0] if walked else ROW
+    return _by_forecast(space, legal((walk,), (*queues, *drawn)))
 
 
 def _strided(space: Space, tiling: Tiling) -> Iterator[Schedule]:
