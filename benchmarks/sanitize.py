@@ -24,7 +24,7 @@ import numpy as np
 
 from tuner.core.gpu import Gpu, gpu_from_live
 from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule import Assignment, Ordering, Raster, Schedule, SplitTiles
 from tuner.core.space import Space
 from tuner.core.tiling import Engine, Epilogue, Tile, Tiling
 from tuner.core.workload import Activation, Workload, ffn_pair
@@ -42,12 +42,16 @@ SPIN_LIMIT_CYCLES = 8_000_000_000_000
 LIMIT_S = 500.0
 #: Ragged in every extent, so that edges are copied and stored in part; rows are 16-byte aligned for the copy engine.
 WORKLOAD = ffn_pair(m=72, d_in=136, d_hidden=200, d_out=152, activation=Activation.RELU, bias=True)
-#: What a few draws from its space leave out, each alone, of the wgmma engine.
-RARE: tuple[dict[str, Any], ...] = (
-    {"swap_ab": True},
-    {"cluster_k": 2},
-    {"epilogue": Epilogue.TMA},
-    {"startup_prefetch": 2},
+#: Of an H100 or H200, so that each has several tasks.
+SIX_CTAS = {"reserved_sms": 126}
+#: What a few draws from its space leave out, each alone, of the wgmma engine: fields of a tiling, and of an ordering.
+RARE: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+    ({"swap_ab": True}, {}),
+    ({"cluster_k": 2}, {}),
+    ({"epilogue": Epilogue.TMA}, {}),
+    ({"startup_prefetch": 2}, {}),
+    ({}, {"assignment": Assignment.FIRST_WAVE, **SIX_CTAS}),
+    ({"split_k": (2, 2)}, {"split_tiles": SplitTiles.STREAM, **SIX_CTAS}),
 )
 #: Launches of one candidate: the second one meets counters that have counted.
 NUM_LAUNCHES = 2
@@ -92,11 +96,12 @@ def schedules(space: Space, engine: Engine, count: int, seed: int = 0) -> Iterat
 
 
 def rare_schedules() -> Iterator[Schedule]:
-    """One for each of `RARE`, in queues that are known before the launch."""
+    """One for each of `RARE`; where it says nothing, in queues that are known before the launch."""
     tile = Tile(m=64, n=64, k=64)
     plain = Tiling(engine=Engine.WGMMA, tiles=(tile, tile), num_stages=2, num_warps=4, input_stages=2)
     ordering = Ordering(rasters=(Raster(), Raster()), assignment=Assignment.STATIC)
-    yield from (Schedule(tiling=replace(plain, **fields), ordering=ordering) for fields in RARE)
+    for tiled, ordered in RARE:
+        yield Schedule(tiling=replace(plain, **tiled), ordering=replace(ordering, **ordered))
 
 
 def candidates(space: Space, each: int) -> Iterator[Candidate]:
