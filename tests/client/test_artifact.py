@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import random
 import zipfile
 from typing import Any
 
@@ -22,9 +23,9 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def zipped(files: dict[str, bytes]) -> bytes:
+def zipped(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(buffer, "w", method) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
     return buffer.getvalue()
@@ -54,6 +55,27 @@ def test_a_zip_changed_by_any_one_byte_is_refused() -> None:
         changed[index] ^= 1
         with pytest.raises(Refused):
             open_artifact(bytes(changed), sha256(content))
+
+
+def test_whatever_bytes_a_zip_has_it_opens_or_is_refused() -> None:
+    rng, refused = random.Random(0), 0
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        whole = zipped(opened(artifact_zip()).files, method)
+        for _ in range(500):
+            content = bytearray(whole)
+            for _ in range(rng.choice((1, 1, 2, 3))):
+                content[rng.randrange(len(content))] = rng.randrange(256)
+            try:
+                opened(bytes(content))
+            except Refused:
+                refused += 1
+    assert 1000 < refused < 2000, "some bytes, as a date, mean nothing; all others are seen"
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_of_another_method_is_refused(method: int) -> None:
+    with pytest.raises(Refused, match="another method than deflate"):
+        opened(zipped(opened(artifact_zip()).files, method))
 
 
 @pytest.mark.parametrize(

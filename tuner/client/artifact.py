@@ -18,6 +18,8 @@ FILES = {"manifest": MANIFEST, "cu": "kernel.cu", "cubin": "kernel.cubin"}
 
 #: No kernel's files are larger, together.
 _MAX_BYTES = 256 * 2**20
+#: What the server packs with, and no compression; each of the others fails in a way of its own.
+_METHODS = (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +70,7 @@ def open_artifact(content: bytes, digest: str) -> Artifact:
         files = _unpack(content)
         manifest = json.loads(files[MANIFEST])
         listed = {name: (entry["sha256"], entry["size_bytes"]) for name, entry in manifest["files"].items()}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # RuntimeError: encrypted, or too new
         raise Refused(f"the artifact is no intact zip: {error}") from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Refused(f"the artifact has no manifest that lists its files: {error!r}") from error
@@ -84,6 +86,8 @@ def open_artifact(content: bytes, digest: str) -> Artifact:
 
 def _unpack(content: bytes) -> dict[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        if any(info.compress_type not in _METHODS for info in archive.infolist()):
+            raise Refused("the artifact is compressed by another method than deflate, which the server never does")
         if sum(info.file_size for info in archive.infolist()) > _MAX_BYTES:
             raise Refused(f"the artifact unpacks to more than {_MAX_BYTES} bytes")
         return {info.filename: archive.read(info) for info in archive.infolist()}
