@@ -194,9 +194,8 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
     @lru_cache(maxsize=MAX_KINDS)
     def of(first: int, stride: int, count: int) -> PartCosts:
         steps = range(first, first + count * stride, stride)
-        mine = [
-            number for number, own in enumerate(slices) if own.start in steps
-        ]  # each has one part, and is all its own
+        # A slice is one part's: where parts are not even, that of the part in which it begins.
+        mine = [number for number, own in enumerate(slices) if own.start in steps]
         cost = _part_costs(graph, op_index, gpu, rates, mine, count, reads, weights)
         for col, extent in enumerate(cols) if op.bias and slices[-1].start in steps else ():
             panel, num_bytes = cost.w_panels[col][-1]

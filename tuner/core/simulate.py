@@ -120,9 +120,8 @@ class _Run:
         self._num_sms = gpu.num_clusters(graph.tiling.cluster_size)  # that compute a task each
         fitting = self._num_sms * occupancy(plan.resources, gpu)
         self.num_ctas = num_ctas = min(words.num_ctas, fitting) if words.assignment == TICKET else words.num_ctas
-        self._take_us = (
-            0.0 if words.assignment in (STATIC, FIRST_WAVE) else rates.ticket_us
-        )  # else a draw is waited for
+        is_known = words.assignment in (STATIC, FIRST_WAVE)  # else the first draw is waited for
+        self._take_us = 0.0 if is_known else rates.ticket_us
         self._tiles: list[Tile] = [(op, row, col) for op, row, col in words.tasks[:, :3].tolist()]
         #: [task] what it costs, and whether it is a part.
         self._cost_of = _task_costs(words, graph, self._costs)
