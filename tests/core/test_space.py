@@ -188,11 +188,11 @@ def differences(a: Schedule, b: Schedule) -> set[str]:
         axes[f"raster{op}"] = a.ordering.rasters[op] != b.ordering.rasters[op]
     for field in ("num_stages", "num_warps", "weight_hint", "intermediate_hint"):
         axes[field] = getattr(a.tiling, field) != getattr(b.tiling, field)
-    of_ordering = ("interleave", "ctas_per_sm", "reserved_sms", "part_major", "wait_position", "run_ahead")
+    of_ordering = ("interleave", "ctas_per_sm", "reserved_sms", "part_major", "run_ahead")
     for field in (*of_ordering, "split_order", "split_tiles"):
         axes[field] = getattr(a.ordering, field) != getattr(b.ordering, field)
-    for first, second in (("granularity", "sync_width"), ("assignment", "partition")):
-        axes[first] = any(getattr(a.ordering, field) != getattr(b.ordering, field) for field in (first, second))
+    for together in (("granularity", "sync_width", "wait_position"), ("assignment", "partition")):
+        axes[together[0]] = any(getattr(a.ordering, field) != getattr(b.ordering, field) for field in together)
     return {axis for axis, differs in axes.items() if differs}
 
 

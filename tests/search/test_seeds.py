@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from tuner.core.gpu import CATALOGUE
-from tuner.core.schedule import Assignment, RasterKind, SplitOrder, SplitTiles, WaitPosition
+from tuner.core.schedule import Assignment, Granularity, RasterKind, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.space import Space
 from tuner.core.workload import ffn_pair, independent_pair
-from tuner.search.seeds import NUM_DRAWN, NUM_GUESSES, NUM_SEEDS, _plain, seed_schedules
+from tuner.search.seeds import NUM_DRAWN, NUM_GUESSES, NUM_SEEDS, SLICE_TILES, _plain, seed_schedules
 
 
 def space(m: int, gpu: str = "h200") -> Space:
@@ -22,18 +22,20 @@ def test_the_first_guesses_fill_the_gpu_and_every_engine_is_among_the_others(m: 
     seeds = seed_schedules(here, random.Random(1))
     tried = here.guesses[:NUM_GUESSES]
     guesses = len(tried)
-    strided = [one for one in seeds[guesses : guesses + 1] if one.ordering.split_order is SplitOrder.STRIDED]
+    varied = seeds[guesses:-NUM_DRAWN]
+    strided = [one for one in varied if one.ordering.split_order is SplitOrder.STRIDED]
     assert strided or m == 256  # where no guess has parts of all its tiles
-    for seed in strided:
+    for seed in varied:
         assert seed.tiling in tried
         assert seed.ordering.wait_position is WaitPosition.SLICE
-    assert len(seeds) == len(set(seeds)) == guesses + len(strided) + NUM_DRAWN <= NUM_SEEDS
+    [whole] = [one for one in varied if one not in strided]
+    assert whole.tiling.split_k == ()
+    assert (whole.ordering.granularity, whole.ordering.sync_width) == (Granularity.CHUNK, SLICE_TILES)
+    assert len(seeds) == len(set(seeds)) <= NUM_SEEDS
     assert [seed.tiling for seed in seeds[:guesses]] == tried
     plain = {Assignment.STATIC, Assignment.TICKET, Assignment.FIRST_WAVE}
     assert {seed.ordering.assignment for seed in seeds[:guesses]} <= plain
-    assert {seed.tiling.engine for seed in seeds[guesses + len(strided) :]} == {
-        tiling.engine for tiling in here.tilings
-    }
+    assert {seed.tiling.engine for seed in seeds[-NUM_DRAWN:]} == {tiling.engine for tiling in here.tilings}
     assert all(map(here.is_legal, seeds))
     assert seeds == seed_schedules(here, random.Random(1))
 

@@ -311,7 +311,8 @@ class Space:
 
     def neighbours(self, schedule: Schedule) -> list[Schedule]:
         """The legal schedules that differ from this one in the value of one axis; CTAs on an SM and the registers that
-        they are compiled for are one, and so are the parts of tiles and which tiles are split."""
+        they are compiled for are one, and so are the parts of tiles and which tiles are split, and what a task waits
+        for and where: neither a finer signal nor a later wait gains anything alone."""
         candidates = [
             Schedule(tiling=tiling, ordering=replace(schedule.ordering, split_tiles=split_tiles))
             for tiling in self._near(schedule.tiling)
@@ -367,8 +368,10 @@ class Space:
             rasters = (*ordering.rasters[:op], raster, *ordering.rasters[op + 1 :])
             yield replace(ordering, rasters=rasters)
         yield from (replace(ordering, interleave=interleave) for interleave in INTERLEAVES)
-        yield from (replace(ordering, granularity=sync, sync_width=width) for sync, width in SYNCS)
-        yield from (replace(ordering, wait_position=position) for position in WaitPosition)
+        for position in WaitPosition:
+            waiting = replace(ordering, wait_position=position)
+            yield waiting
+            yield from (replace(waiting, granularity=sync, sync_width=width) for sync, width in SYNCS)
         yield from (replace(ordering, run_ahead=percent) for percent in self.run_aheads)
         yield replace(ordering, part_major=not ordering.part_major)
         yield from (replace(ordering, split_order=order) for order in SplitOrder)

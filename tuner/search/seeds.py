@@ -43,8 +43,10 @@ NUM_GUESSES = 9
 WALKS = (ROW, COLUMN, *(Raster(kind=RasterKind.GROUPED, width=width) for width in (4, 8, 16)))
 #: Parts of a tile, at most, where a guess without parts has its last wave dealt in even shares.
 STREAM_PARTS = (2, 3)
-#: First guesses, at most: those, and between them one with strided parts, or with even shares.
-NUM_SEEDS = NUM_GUESSES + 1 + NUM_DRAWN
+#: Tiles that a signal stands for, where a guess without parts waits slice by slice.
+SLICE_TILES = 8
+#: First guesses, at most: those, between them one with strided parts or even shares, and one that waits by slice.
+NUM_SEEDS = NUM_GUESSES + 2 + NUM_DRAWN
 
 
 def forecast_us(space: Space, candidate: Candidate) -> float:
@@ -56,13 +58,15 @@ def forecast_us(space: Space, candidate: Candidate) -> float:
 
 
 def seed_schedules(space: Space, rng: random.Random) -> list[Schedule]:
-    """The space's own guesses, each in its best plain order, and the best of them with strided parts, or of independent
-    ops with the last wave in even shares; then the schedules of a draw with the shortest forecasts, each of another
-    tiling: the best one of each engine, and the next best of all."""
+    """The space's own guesses, each in its best plain order; the best of them with strided parts, or of independent
+    ops with the last wave in even shares, and the best without parts that waits slice by slice; then the schedules of
+    a draw with the shortest forecasts, each of another tiling: the best one of each engine, and the next best of all.
+    """
     guesses = space.guesses[:NUM_GUESSES]
     plain = [schedule for tiling in guesses for schedule in _plain(space, tiling)[:1]]
     varied = _streamed if space.workload.kind is WorkloadKind.INDEPENDENT else _strided
-    others = _by_forecast(space, (schedule for tiling in guesses for schedule in varied(space, tiling)))
+    others = _by_forecast(space, (schedule for tiling in guesses for schedule in varied(space, tiling)))[:1]
+    others += _by_forecast(space, _sliced(space, plain))[:1]
     by_tiling: dict[Tiling, Schedule] = {}
     for schedule in _by_forecast(space, space.sample(rng, NUM_FORECASTS)):
         by_tiling.setdefault(schedule.tiling, schedule)
@@ -70,7 +74,7 @@ def seed_schedules(space: Space, rng: random.Random) -> list[Schedule]:
     for tiling, schedule in by_tiling.items():
         by_engine.setdefault(tiling.engine, schedule)
     drawn = list(dict.fromkeys((*by_engine.values(), *by_tiling.values())))
-    return list(dict.fromkeys((*plain, *others[:1], *drawn[:NUM_DRAWN])))
+    return list(dict.fromkeys((*plain, *others, *drawn[:NUM_DRAWN])))
 
 
 def first_guesses(space: Space, seed: int) -> list[Schedule]:
@@ -125,6 +129,21 @@ def _strided(space: Space, tiling: Tiling) -> Iterator[Schedule]:
         )
         if space.is_legal(schedule := Schedule(tiling=tiling, ordering=ordering)):
             yield schedule
+
+
+def _sliced(space: Space, plain: Iterable[Schedule]) -> Iterator[Schedule]:
+    """Those without parts, each k-step behind the wait for what it reads: a consumer begins while the slowest producers
+    are at work, and the slots of its ring come free for more weights."""
+    for schedule in plain:
+        if not schedule.tiling.split_k:
+            ordering = replace(
+                schedule.ordering,
+                granularity=Granularity.CHUNK,
+                sync_width=SLICE_TILES,
+                wait_position=WaitPosition.SLICE,
+            )
+            if space.is_legal(sliced := replace(schedule, ordering=ordering)):
+                yield sliced
 
 
 def _streamed(space: Space, tiling: Tiling) -> Iterator[Schedule]:
