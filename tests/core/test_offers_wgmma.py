@@ -89,6 +89,24 @@ def test_the_first_guess_has_whole_waves() -> None:
     assert [first_guess(m).tiles[0].m for m in (1, 17, 33, 64)] == [16, 32, 48, 64]
 
 
+def test_of_many_rows_a_guess_has_the_widest_tiles_there_are() -> None:
+    def widths_of_guesses(m: int) -> list[list[int]]:
+        guesses = WgmmaOffers(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200).guesses()
+        return [[tile.n for tile in one.tiles] for one in guesses if one.tiles[0].m == 128 and not one.split_k]
+
+    assert [256, 256] in widths_of_guesses(4096)
+    assert [256, 256] in widths_of_guesses(2048)
+    assert [256, 256] not in widths_of_guesses(256)
+
+
+def test_one_warpgroup_with_swapped_operands_shares_k_where_rows_are_few() -> None:
+    for m, height in ((1, 16), (16, 16), (40, 40)):
+        offered = WgmmaOffers(ffn_pair(m=m, d_in=8192, d_hidden=3584, d_out=8192), H200).tilings()
+        shared = [one for one in offered if one.swap_ab and one.cluster_k > 1]
+        assert {one.num_warps for one in shared} == {4}
+        assert {tile.m for one in shared for tile in one.tiles} == {height}
+
+
 @pytest.mark.parametrize("m", [65, 96, 100, 130, 192, 200, 300, 1000])
 def test_tiles_are_as_high_as_the_rows_need(m: int) -> None:
     heights = WgmmaOffers(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200).heights

@@ -186,8 +186,9 @@ def test_every_command_line_of_the_readme_is_one_that_the_programs_understand(ro
 def test_the_size_of_the_space_is_the_one_that_is_written(m: int, root: Path) -> None:
     space = Space(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), CATALOGUE["h200"])
     text = (root / "docs/schedule-space.md").read_text()
-    assert f"{len(space.tilings):,}" in text
-    assert f"{space.num_schedules:,}" in text
+    written = re.findall(r"[\d,]*\d", text)
+    assert f"{len(space.tilings):,}" in written
+    assert f"{space.num_schedules:,}" in written
 
 
 def test_every_lane_of_the_tests_is_in_the_developers_table(root: Path) -> None:

@@ -43,9 +43,9 @@ MAX_TILE_ROWS = 64
 INPUT_STAGES = (6, 4, 8)
 #: Weights that a CTA has requested and not yet received, bytes, beside no limit: what is requested later waits behind
 #: it, a signal and the intermediate too, and this much already keeps the memory busy.
-WINDOW_BYTES = (65_536, 98_304)
-#: CTAs that share a tile's k: offered, and around the best schedules. With swapped operands they are offered for two
-#: warpgroups, since one has sums for few columns, and sharing is for wide tiles.
+WINDOW_BYTES = (98_304, 65_536)
+#: CTAs that share a tile's k: offered, and around the best schedules. With swapped operands and more than few rows they
+#: are offered for two warpgroups, since one has sums for few columns, and sharing is for wide tiles.
 SHARERS = (2,)
 MORE_SHARERS = (2, 4)
 SWAPPED_SHARERS_GROUPS = 2
@@ -94,7 +94,8 @@ class WgmmaOffers:
     def heights(self) -> tuple[Height, ...]:
         """Those that are worth a try, of one CTA or of some that share k."""
         alone = self._heights_alone
-        wide = [one for one in alone if not one.swap_ab or one.groups == SWAPPED_SHARERS_GROUPS]
+        groups = 1 if self._rows <= FEW_ROWS else SWAPPED_SHARERS_GROUPS
+        wide = [one for one in alone if not one.swap_ab or one.groups == groups]
         return alone + _sharing(wide, SHARERS)
 
     @property
@@ -147,7 +148,16 @@ class WgmmaOffers:
         sharers.sort(key=lambda height: (-(-self._rows // height.m), best[height]))
         sharing = self._in_turn(sharers, tails=False)
         few, others = whole[:NUM_GUESSES], whole[NUM_GUESSES : max(NUM_GUESSES, len(alone))]
-        return [*few, *sharing[:NUM_SHARING_GUESSES], *self._in_two_waves(), *others, *tails[:NUM_TAIL_GUESSES]]
+        first = [*few, *self._widest(alone[:1]), *sharing[:NUM_SHARING_GUESSES], *self._in_two_waves()]
+        return list(dict.fromkeys((*first, *others, *tails[:NUM_TAIL_GUESSES])))
+
+    def _widest(self, heights: list[Height]) -> Iterator[Tiling]:
+        """With many rows, of each height the widest tiles without parts: they read their operands least often, which is
+        what counts where power is the limit."""
+        for height in heights if self._rows > MAX_ROWS_OF_TILES_OF_64 else ():
+            whole = [cuts for cuts in self._combined[height] if all(cut.parts == 1 for cut in cuts)]
+            widest = max(whole, key=lambda cuts: sum(map(_reuse, cuts)), default=())
+            yield from islice(self._with_rings(widest, height), 1)
 
     def _in_turn(self, heights: list[Height], *, tails: bool) -> list[Tiling]:
         found = [list(islice(self._of_height(height, tails=tails), NUM_GUESSES)) for height in heights]
@@ -246,10 +256,20 @@ class WgmmaOffers:
             yield replace(tiling, num_stages=num_stages, window=min(tiling.window, num_stages - 1))
 
 
+def _reuse(cut: Cut) -> float:
+    """Products for each element that a tile reads."""
+    return cut.tile.m * cut.tile.n / (cut.tile.m + cut.tile.n)
+
+
 def _sharing(heights: Iterable[Height], sharers: tuple[int, ...]) -> tuple[Height, ...]:
-    """The same by so many CTAs that share k, where these share no weights and do not take turns."""
+    """The same by so many CTAs that share k, where these share no weights and do not take turns. With swapped operands
+    they share the rows of a tile to add them up."""
     able = [one for one in heights if one.cluster_m == 1 and one.warpgroups is Warpgroups.COOPERATIVE]
-    return tuple(replace(one, cluster_k=count) for count in sharers for one in able)
+    return tuple(
+        replace(one, cluster_k=count, m=max(one.m, COLUMNS * count) if one.swap_ab else one.m)
+        for count in sharers
+        for one in able
+    )
 
 
 def _covering(rows: int, most: Height) -> Height:

@@ -38,7 +38,7 @@ NUM_FORECASTS = 96
 #: Of these, how many are tried.
 NUM_DRAWN = 6
 #: A space's own guesses that are tried before these, at most.
-NUM_GUESSES = 9
+NUM_GUESSES = 10
 #: Walks along an op's tiles. With many rows the operands of a whole column do not stay in the L2, those of a group do.
 WALKS = (ROW, COLUMN, *(Raster(kind=RasterKind.GROUPED, width=width) for width in (4, 8, 16)))
 #: Parts of a tile, at most, where a guess without parts has its last wave dealt in even shares.
