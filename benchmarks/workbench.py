@@ -128,7 +128,7 @@ class Guesses:
 
 
 def _guess(workload: Workload, gpu: Gpu, seed: int) -> list[Schedule]:
-    return first_guesses(Space(workload, gpu), seed)
+    return list(first_guesses(Space(workload, gpu), seed))
 
 
 class Watch:

@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 
 from tuner.core.gpu import CATALOGUE
+from tuner.core.outcome import Candidate
 from tuner.core.schedule import Assignment, Granularity, RasterKind, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.space import Space
+from tuner.core.tiling import Tiling
 from tuner.core.workload import ffn_pair, independent_pair
-from tuner.search.seeds import NUM_DRAWN, NUM_GUESSES, NUM_SEEDS, SLICE_TILES, _plain, seed_schedules
+from tuner.search.seeds import NUM_DRAWN, NUM_GUESSES, NUM_SEEDS, SLICE_TILES, _plain, forecast_us, seed_schedules
 
 
 def space(m: int, gpu: str = "h200") -> Space:
@@ -19,7 +21,7 @@ def space(m: int, gpu: str = "h200") -> Space:
 @pytest.mark.parametrize("m", [1, 16, 256])
 def test_the_first_guesses_fill_the_gpu_and_every_engine_is_among_the_others(m: int) -> None:
     here = space(m)
-    seeds = seed_schedules(here, random.Random(1))
+    seeds = list(seed_schedules(here, random.Random(1)))
     tried = here.guesses[:NUM_GUESSES]
     guesses = len(tried)
     varied = seeds[guesses:-NUM_DRAWN]
@@ -37,12 +39,28 @@ def test_the_first_guesses_fill_the_gpu_and_every_engine_is_among_the_others(m: 
     assert {seed.ordering.assignment for seed in seeds[:guesses]} <= plain
     assert {seed.tiling.engine for seed in seeds[-NUM_DRAWN:]} == {tiling.engine for tiling in here.tilings}
     assert all(map(here.is_legal, seeds))
-    assert seeds == seed_schedules(here, random.Random(1))
+    assert seeds == list(seed_schedules(here, random.Random(1)))
+
+
+def test_a_guess_is_there_before_the_others_are_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
+    forecast: list[Tiling] = []
+
+    def counting(space: Space, candidate: Candidate) -> float:
+        assert candidate.schedule is not None
+        forecast.append(candidate.schedule.tiling)
+        return forecast_us(space, candidate)
+
+    monkeypatch.setattr("tuner.search.seeds.forecast_us", counting)
+    here = space(256)
+    seeds = seed_schedules(here, random.Random(1))
+    assert forecast == []
+    first, second = next(seeds), next(seeds)
+    assert set(forecast) == {first.tiling, second.tiling} == set(here.guesses[:2])
 
 
 def test_independent_ops_try_their_last_wave_in_even_shares() -> None:
     here = Space(independent_pair((1024, 1024, 4096), (512, 1024, 2048)), CATALOGUE["h200"])
-    seeds = seed_schedules(here, random.Random(1))
+    seeds = list(seed_schedules(here, random.Random(1)))
     shared = [seed for seed in seeds if seed.ordering.split_tiles is SplitTiles.STREAM]
     (first,) = [seed for seed in shared if seeds.index(seed) == len(here.guesses[:NUM_GUESSES])]
     assert max(first.tiling.split_k) > 1
@@ -64,4 +82,4 @@ def test_where_a_column_of_tiles_outgrows_the_l2_a_guess_walks_in_groups() -> No
 def test_a_space_without_guesses_of_its_own_is_seeded_by_the_forecast_alone() -> None:
     here = space(64, "a40")
     assert here.guesses == []
-    assert len(seed_schedules(here, random.Random(1))) == NUM_DRAWN
+    assert len(list(seed_schedules(here, random.Random(1)))) == NUM_DRAWN

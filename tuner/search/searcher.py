@@ -11,8 +11,7 @@ schedule that it has not tried, so that it is in the finals.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
 
 import optuna
 from optuna.trial import TrialState, create_trial
@@ -111,7 +110,7 @@ class Searcher:
         seeds: Sequence[Schedule] | None = None,
         num_trials: int | None = None,
     ) -> None:
-        """`hints` are legal candidates of ours that are tried first, behind the library; `seeds` what `seed_schedules`
+        """`hints` are legal candidates of ours that are tried first, behind the library; `seeds` what `first_guesses`
         would give, where it is known already; `num_trials` the budget, where there is one."""
         self._space = space
         self._seed = seed
@@ -119,7 +118,8 @@ class Searcher:
         self._varied = {kind: set[Schedule]() for kind, _ in VARIATIONS}
         self._variations = [pair for pair in VARIATIONS if kind_problem(space.workload, space.gpu, pair[0]) is None]
         self._hints = deque(hints)
-        self._known_seeds = seeds
+        self._known_seeds = list(seeds or ())
+        self._more_seeds = first_guesses(space, seed) if seeds is None else iter(())
         self._num_last = min(len(TWINS), num_trials // LAST_SHARE) if num_trials else 0
         self._first_of_last = num_trials - self._num_last if num_trials else 0
         self._num_told = 0
@@ -129,9 +129,12 @@ class Searcher:
         for trial in history:
             self.tell(trial)
 
-    @cached_property
-    def _seeds(self) -> Sequence[Schedule]:
-        return self._known_seeds if self._known_seeds is not None else first_guesses(self._space, self._seed)
+    def _seeds(self) -> Iterator[Schedule]:
+        """The first guesses, each computed when it is needed first."""
+        yield from self._known_seeds
+        for schedule in self._more_seeds:
+            self._known_seeds.append(schedule)
+            yield schedule
 
     def ask(self) -> Candidate | None:
         """The next candidate; None where nothing legal is left untried."""
@@ -224,12 +227,12 @@ class Searcher:
     def _guess(self, kind: PlanKind) -> Schedule | None:
         """What needs no model: forecasts for fused; for two launches, every other time, what is best when fused."""
         given = self._kinds[kind].given
-        guesses: Sequence[Schedule] = ()
+        guesses: Iterable[Schedule] = ()
         if kind is PlanKind.FUSED and len(given) < NUM_SEEDS:
-            guesses = self._seeds
+            guesses = self._seeds()
         elif kind is PlanKind.TWO_LAUNCHES and len(given) % 2 == 0:
-            best = self._kinds[PlanKind.FUSED].best() or self._seeds
-            guesses = [canonical(kind, schedule) for schedule in best]
+            best = self._kinds[PlanKind.FUSED].best() or self._seeds()
+            guesses = (canonical(kind, schedule) for schedule in best)
         return next((guess for guess in guesses if guess not in given), None)
 
     def tell(self, trial: Trial) -> None:

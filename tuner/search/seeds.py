@@ -57,16 +57,27 @@ def forecast_us(space: Space, candidate: Candidate) -> float:
         return float("inf")
 
 
-def seed_schedules(space: Space, rng: random.Random) -> list[Schedule]:
+def seed_schedules(space: Space, rng: random.Random) -> Iterator[Schedule]:
     """The space's own guesses, each in its best plain order; the best of them with strided parts, or of independent
     ops with the last wave in even shares, and the best without parts that waits slice by slice; then the schedules of
     a draw with the shortest forecasts, each of another tiling: the best one of each engine, and the next best of all.
+
+    None twice. Each is computed when it is asked for: with many tiles the forecasts of all of them take half a minute.
     """
     guesses = space.guesses[:NUM_GUESSES]
-    plain = [schedule for tiling in guesses for schedule in _plain(space, tiling)[:1]]
+    given: dict[Schedule, None] = {}
+
+    def fresh(schedules: Iterable[Schedule]) -> Iterator[Schedule]:
+        for schedule in schedules:
+            if schedule not in given:
+                given[schedule] = None
+                yield schedule
+
+    yield from fresh(schedule for tiling in guesses for schedule in _plain(space, tiling)[:1])
+    plain = list(given)
     varied = _streamed if space.workload.kind is WorkloadKind.INDEPENDENT else _strided
-    others = _by_forecast(space, (schedule for tiling in guesses for schedule in varied(space, tiling)))[:1]
-    others += _by_forecast(space, _sliced(space, plain))[:1]
+    yield from fresh(_by_forecast(space, (schedule for tiling in guesses for schedule in varied(space, tiling)))[:1])
+    yield from fresh(_by_forecast(space, _sliced(space, plain))[:1])
     by_tiling: dict[Tiling, Schedule] = {}
     for schedule in _by_forecast(space, space.sample(rng, NUM_FORECASTS)):
         by_tiling.setdefault(schedule.tiling, schedule)
@@ -74,10 +85,10 @@ def seed_schedules(space: Space, rng: random.Random) -> list[Schedule]:
     for tiling, schedule in by_tiling.items():
         by_engine.setdefault(tiling.engine, schedule)
     drawn = list(dict.fromkeys((*by_engine.values(), *by_tiling.values())))
-    return list(dict.fromkeys((*plain, *others, *drawn[:NUM_DRAWN])))
+    yield from fresh(drawn[:NUM_DRAWN])
 
 
-def first_guesses(space: Space, seed: int) -> list[Schedule]:
+def first_guesses(space: Space, seed: int) -> Iterator[Schedule]:
     """What a search of this seed begins with."""
     return seed_schedules(space, random.Random(f"{seed}/seeds"))
 
