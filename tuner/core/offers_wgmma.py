@@ -152,8 +152,8 @@ class WgmmaOffers:
         return list(dict.fromkeys((*first, *others, *tails[:NUM_TAIL_GUESSES])))
 
     def _widest(self, heights: list[Height]) -> Iterator[Tiling]:
-        """With many rows, of each height the widest tiles without parts: they read their operands least often, which is
-        what counts where power is the limit."""
+        """With many rows, of each height the widest tiles without parts: they read their operands least often, which
+        may count for more than full waves where power is the limit."""
         for height in heights if self._rows > MAX_ROWS_OF_TILES_OF_64 else ():
             whole = [cuts for cuts in self._combined[height] if all(cut.parts == 1 for cut in cuts)]
             widest = max(whole, key=lambda cuts: sum(map(_reuse, cuts)), default=())
