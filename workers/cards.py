@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -21,7 +23,8 @@ class Card:
 
 
 def usable_gpus() -> list[Card]:
-    """The cards that can be tuned for: sm_80 or later, with CuPy and NVRTC installed.
+    """The cards that can be tuned for: sm_80 or later, with CuPy and NVRTC installed; those that CUDA_VISIBLE_DEVICES
+    names, where it is set.
 
     Raises:
         WorkerError: none is usable; the message says why.
@@ -46,11 +49,28 @@ def usable_gpus() -> list[Card]:
         ]
     except pynvml.NVMLError as error:
         raise WorkerError(f"no NVIDIA driver answers ({error})") from error
-    usable = [card for card in cards if card.compute_capability >= (8, 0)]
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = cards if chosen is None else visible_of(cards, chosen)
+    usable = [card for card in visible if card.compute_capability >= (8, 0)]
     if not usable:
         names = ", ".join(card.name for card in cards) or "none"
-        raise WorkerError(f"no GPU of compute capability 8.0 or later is here ({names})")
+        among = "" if chosen is None else f", and CUDA_VISIBLE_DEVICES is {chosen!r}"
+        raise WorkerError(f"no GPU of compute capability 8.0 or later is here ({names}{among})")
     return usable
+
+
+def visible_of(cards: Sequence[Card], chosen: str) -> list[Card]:
+    """The cards that a value of CUDA_VISIBLE_DEVICES names, in its order: numbers, and UUIDs or the beginnings of such.
+    As in CUDA, what names no card ends the list. The numbers are the driver's, CUDA's own where CUDA_DEVICE_ORDER is
+    PCI_BUS_ID or the cards are of one model."""
+    visible: list[Card] = []
+    for name in (part.strip() for part in chosen.split(",")):
+        numbered = cards[int(name) : int(name) + 1] if name.isdecimal() else ()
+        named = numbered or [card for card in cards if name.startswith("GPU-") and card.uuid.startswith(name)]
+        if len(named) != 1 or named[0] in visible:
+            break
+        visible.append(named[0])
+    return visible
 
 
 def _is_installed(name: str) -> bool:
