@@ -1,6 +1,6 @@
 // Rings of stages between the copy engine and the tensor cores.
 //
-// Each slot has two mbarriers: `full` (one arrival by the thread that requests the copies, and their bytes) and `empty`
+// Each slot has two mbarriers: `full` (one arrival by each thread that requests copies into it, and their bytes) and `empty`
 // (one arrival per consumer). Producer and consumers walk the slots in the same order for the whole launch, across tasks,
 // so a producer may be stages of the next task ahead: a slot is only ever waited for by its number. With ping-pong a team
 // walks past the other team's stages without waiting for them. So when it waits for a stage of its own, all stages before
@@ -24,23 +24,25 @@
 #include "cluster.cuh"
 #include "ptx_hopper.cuh"
 
-// One walker's place in a ring of kSlots, in one register: a slot, and in the high half its present phase's parity.
+// One walker's place in a ring of kSlots, in one register: a slot, and in the highest bit its present phase's parity, where
+// shifts of the slot lose it and the wait for a phase wants it.
 template <int kSlots>
 struct RingPlace {
+  static constexpr u32 kParity = 1u << 31;
   u32 packed = 0;
 
-  __device__ __forceinline__ int slot() const { return static_cast<int>(packed & 0xFFFF); }
-  __device__ __forceinline__ u32 parity() const { return packed >> 16; }
+  __device__ __forceinline__ int slot() const { return static_cast<int>(packed & ~kParity); }
+  __device__ __forceinline__ u32 parity() const { return packed >> 31; }
 
   __device__ __forceinline__ void advance() {
     ++packed;
-    if (slot() == kSlots) packed = (packed ^ 0x10000) & 0x10000;
+    if (slot() == kSlots) packed = (packed ^ kParity) & kParity;
   }
 
   // As often at once.
   __device__ __forceinline__ void advance_by(int count) {
     const u32 next = slot() + count;
-    packed = ((packed ^ next / kSlots << 16) & 0x10000) | next % kSlots;
+    packed = ((packed ^ next / kSlots << 31) & kParity) | next % kSlots;
   }
 };
 
@@ -60,10 +62,10 @@ struct Ring {
   __device__ __forceinline__ u32 full(const Place& place) const { return barriers + place.slot() * 16; }
   __device__ __forceinline__ u32 empty(const Place& place) const { return barriers + place.slot() * 16 + 8; }
 
-  // `consumers` of each sharer.
-  __device__ void init(u32 consumers) const {
+  // `consumers` of each sharer; `producers` that each bring a share of a stage.
+  __device__ void init(u32 consumers, u32 producers = 1) const {
     for (int slot = 0; slot < kSlots; ++slot) {
-      mbarrier_init(barriers + slot * 16, 1);
+      mbarrier_init(barriers + slot * 16, producers);
       mbarrier_init(barriers + slot * 16 + 8, consumers * kNumSharers);
     }
   }
@@ -76,14 +78,12 @@ struct Ring {
   __device__ __forceinline__ void wait_released(const Place& place) const { mbarrier_wait(empty(place), place.parity()); }
   __device__ __forceinline__ void release(const Place& place) const { mbarrier_arrive(empty(place)); }
 
-  // Of the slot before this one: lane 0 of each consuming warp, or of as many lanes as there are sharers each at one.
-  __device__ __forceinline__ void release_before(const Place& place, int lane) const {
-    if (lane >= kNumSharers) return;
-    const u32 empty = barriers + (place.slot() == 0 ? kSlots - 1 : place.slot() - 1) * 16 + 8;
+  // A consuming warp's, of a stage that it has read: by lane 0, or by as many lanes as there are sharers one each.
+  __device__ __forceinline__ void release(const Place& place, int lane) const {
     if constexpr (kNumSharers == 1) {
-      mbarrier_arrive(empty);
-    } else {
-      mbarrier_arrive_in_cluster(address_in_cta(empty, StageSharers::rank_of(lane)));
+      mbarrier_arrive_if(lane == 0, empty(place));
+    } else if (lane < kNumSharers) {
+      mbarrier_arrive_in_cluster(address_in_cta(empty(place), StageSharers::rank_of(lane)));
     }
   }
 };
