@@ -24,25 +24,23 @@
 #include "cluster.cuh"
 #include "ptx_hopper.cuh"
 
-// One walker's place in a ring of kSlots, in one register: a slot, and in the highest bit its present phase's parity, where
-// shifts of the slot lose it and the wait for a phase wants it.
+// One walker's place in a ring of kSlots, in one register: a slot, and in the high half its present phase's parity.
 template <int kSlots>
 struct RingPlace {
-  static constexpr u32 kParity = 1u << 31;
   u32 packed = 0;
 
-  __device__ __forceinline__ int slot() const { return static_cast<int>(packed & ~kParity); }
-  __device__ __forceinline__ u32 parity() const { return packed >> 31; }
+  __device__ __forceinline__ int slot() const { return static_cast<int>(packed & 0xFFFF); }
+  __device__ __forceinline__ u32 parity() const { return packed >> 16; }
 
   __device__ __forceinline__ void advance() {
     ++packed;
-    if (slot() == kSlots) packed = (packed ^ kParity) & kParity;
+    if (slot() == kSlots) packed = (packed ^ 0x10000) & 0x10000;
   }
 
   // As often at once.
   __device__ __forceinline__ void advance_by(int count) {
     const u32 next = slot() + count;
-    packed = ((packed ^ next / kSlots << 31) & kParity) | next % kSlots;
+    packed = ((packed ^ next / kSlots << 16) & 0x10000) | next % kSlots;
   }
 };
 
@@ -78,12 +76,14 @@ struct Ring {
   __device__ __forceinline__ void wait_released(const Place& place) const { mbarrier_wait(empty(place), place.parity()); }
   __device__ __forceinline__ void release(const Place& place) const { mbarrier_arrive(empty(place)); }
 
-  // A consuming warp's, of a stage that it has read: by lane 0, or by as many lanes as there are sharers one each.
-  __device__ __forceinline__ void release(const Place& place, int lane) const {
+  // A consuming warp's, of the stage in the slot before this place, which it has read: by lane 0, or by as many lanes as
+  // there are sharers one each.
+  __device__ __forceinline__ void release_before(const Place& place, int lane) const {
+    const u32 empty = barriers + (place.slot() == 0 ? kSlots - 1 : place.slot() - 1) * 16 + 8;
     if constexpr (kNumSharers == 1) {
-      mbarrier_arrive_if(lane == 0, empty(place));
+      mbarrier_arrive_if(lane == 0, empty);
     } else if (lane < kNumSharers) {
-      mbarrier_arrive_in_cluster(address_in_cta(empty(place), StageSharers::rank_of(lane)));
+      mbarrier_arrive_in_cluster(address_in_cta(empty, StageSharers::rank_of(lane)));
     }
   }
 };
