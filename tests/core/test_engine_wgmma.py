@@ -78,7 +78,7 @@ def test_what_the_engine_can_compile_is_legal(tiles: Tiling) -> None:
         (wgmma((16, 56, 64), swap_ab=True), "56 rows of W: swapped, those of 4 warps must be a multiple of 16 from 16"),
         (wgmma((16, 64, 64), num_warps=8, swap_ab=True), "those of 8 warps must be a multiple of 16 from 80 to 256"),
         (wgmma((16, 272, 64), swap_ab=True), "272 rows of W: swapped"),
-        (wgmma((136, 128, 64), swap_ab=True), "136 sums a thread: use at most 128"),
+        (wgmma((200, 128, 64), swap_ab=True), "200 sums a thread: use at most 192"),
         (
             wgmma((16, 112, 64), split_k=(1, 2), swap_ab=True),
             "parts of 112 rows of W are not whole blocks: use up to 64",
@@ -91,8 +91,10 @@ def test_what_the_engine_can_compile_is_legal(tiles: Tiling) -> None:
         (wgmma((16, 272, 64)), "272 rows of W; one instruction takes up to 256"),
         (wgmma((16, 64, 32)), "k must be one of 64, 128, 256, 512"),
         (wgmma((16, 64, 64), (16, 64, 192)), "tile 16x64x192: k must be one of"),
-        (wgmma((256, 80, 64)), "160 sums a thread: use at most 128"),
-        (wgmma((256, 144, 64), num_warps=8), "144 sums a thread: use at most 128"),
+        (wgmma((256, 104, 64)), "208 sums a thread: use at most 192"),
+        (wgmma((256, 200, 64), num_warps=8), "200 sums a thread: use at most 192"),
+        (wgmma((256, 136, 64), num_warps=8, split_k=(1, 2)), "136 sums a thread: use at most 128"),
+        (wgmma((256, 136, 64), num_warps=8, epilogue=Epilogue.TMA), "136 sums a thread: use at most 128"),
         (wgmma((160, 200, 64), num_warps=12), "100 sums a thread: use at most 96"),
         (wgmma((16, 16, 64), num_stages=17), "17 stages of weights: use 2 to 16"),
         (wgmma((16, 16, 64), num_stages=1), "1 stages of weights: use 2 to 16"),
@@ -159,6 +161,18 @@ def test_parts_with_a_bias_leave_two_warpgroups_room_for_fewer_sums() -> None:
         check(replace(turns, split_k=(), tiles=wgmma((128, 256, 64)).tiles, cluster_m=2))
     check(replace(turns, split_k=()), biased)
     check(replace(turns, num_warps=4, warpgroups=Warpgroups.COOPERATIVE), biased)
+
+
+def test_what_an_epilogue_loads_or_computes_leaves_two_warpgroups_room_for_fewer_sums() -> None:
+    high = wgmma((256, 192, 64), (256, 192, 64), num_warps=8)
+    check(high)
+    for option in ({"bias": True}, {"residual": True}, {"activation": Activation.GELU}):
+        rich = replace(LLAMA, ops=(replace(LLAMA.ops[0], **option), LLAMA.ops[1]))
+        with pytest.raises(IllegalSchedule, match="192 sums a thread: use at most 176"):
+            check(high, rich)
+        check(replace(high, tiles=wgmma((256, 176, 64), (256, 192, 64)).tiles), rich)
+        check(replace(high, tiles=wgmma((192, 256, 64)).tiles, swap_ab=True), rich)
+        check(wgmma((128, 192, 64), num_warps=4), rich)
 
 
 def test_three_warpgroups_that_add_parts_store_for_themselves() -> None:

@@ -58,6 +58,8 @@ CASES = {
         ((136, 192, 64), (136, 160, 64)), warps=12, split_k=(1, 3), assignment=TICKET
     ),
     "256 rows": schedule(((256, 128, 64), (256, 128, 64)), warps=8, reserved_sms=126),
+    "192 rows, 8 warps, most sums": schedule(((192, 256, 64), (192, 240, 64)), warps=8, stages=3, reserved_sms=126),
+    "128 rows, most sums": schedule(((128, 192, 64), (128, 176, 64)), input_stages=4),
     "unequal rows": schedule(((128, 96, 64), (64, 256, 64)), warps=8),
     "two stages": schedule(((96, 64, 64), (96, 64, 64)), stages=2, input_stages=2),
     "waits by slice": schedule(

@@ -105,6 +105,19 @@ CASES = {
         ((192, 64, 64), (192, 64, 64)), granularity=Granularity.TILE, wait_position=WaitPosition.SLICE
     ),
     "256 rows": schedule(((256, 128, 64), (256, 112, 64)), input_stages=2),
+    "256 rows, most sums": schedule(((256, 192, 64), (256, 184, 64)), input_stages=4),
+    "two CTAs of 256 rows": schedule(((512, 176, 64), (512, 192, 64)), stages=3, cluster=(2, 1)),
+    "64 rows, joint rings, split": schedule(((64, 112, 64), (64, 64, 64)), input_stages=4, split_k=(2, 3)),
+    "128 rows, joint rings, tickets": schedule(
+        ((128, 96, 64), (128, 128, 64)), input_stages=4, assignment=Assignment.TICKET
+    ),
+    "48 rows, joint rings, slices": schedule(
+        ((48, 48, 64), (48, 64, 64)),
+        input_stages=4,
+        granularity=Granularity.TILE,
+        wait_position=WaitPosition.SLICE,
+        run_ahead=0,
+    ),
     **{
         f"waits by slice of {name}": schedule(tiles, wait_position=WaitPosition.SLICE, **more)
         for name, tiles, more in (

@@ -123,6 +123,12 @@ CASES = [
     (RAGGED, tiling(((64, 448, 64), (64, 256, 64)), 3, 3, window=2, cluster=(1, 2, 2))),
     (GATED, tiling(((192, 32, 64), (192, 64, 64)), 4, 4, cluster=(1, 1, 2), swapped_warps=4)),
     (RAGGED, tiling(((136, 192, 64), (136, 160, 64)), 2, 2, cluster=(1, 1, 4), swapped_warps=12)),
+    (PAIR, tiling(((256, 192, 64), (256, 192, 64)), 4, 4)),
+    (GATED, tiling(((256, 88, 64), (256, 176, 64)), 4, 4)),
+    (RAGGED, tiling(((512, 176, 64), (512, 160, 64)), 3, 3, cluster=(2, 1))),
+    (GATED, tiling(((256, 80, 64), (256, 160, 64)), 3, 3, cluster=(1, 1, 2))),
+    (GATED, tiling(((192, 128, 64), (192, 256, 64)), 4, 4, swapped_warps=8)),
+    (GATED, tiling(((192, 64, 64), (192, 128, 64)), 5, 5, swapped_warps=4)),
 ]
 
 

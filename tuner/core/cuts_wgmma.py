@@ -14,12 +14,14 @@ from typing import Any
 from tuner.core.costs import L2_BYTES_PER_CLOCK, exchange_us
 from tuner.core.engine_wgmma import (
     COLUMNS,
+    MAX_ACCUMULATORS_BUSY,
     MAX_PRODUCT_COLUMNS,
     MAX_SHARED_ROWS,
     PING_PONG_WARPS,
     STAGE_DEPTHS,
     WARPS_PER_GROUP,
     multiplied,
+    num_accumulators,
     tensor_share,
     tile_problem,
 )
@@ -114,6 +116,8 @@ class Cut:
     num_tasks: int
     #: Of one of them, while all SMs are busy alike.
     task_us: float
+    #: fp32 sums of a thread.
+    num_sums: int
 
 
 class WgmmaCuts:
@@ -146,7 +150,8 @@ class WgmmaCuts:
     def _one_by_one(self, height: Height) -> list[tuple[Cut, ...]]:
         """Of ops that follow each other: each as if it had all SMs."""
         most = max(2, int(_most_combinations(height) ** (1 / len(self._workload.ops)) + 1e-9))
-        return sorted(product(*(self._best_cuts(op, height, most) for op in self._workload.ops)), key=by_rate)
+        combined = product(*(self._best_cuts(op, height, most) for op in self._workload.ops))
+        return sorted(filter(_leave_registers, combined), key=by_rate)
 
     def _side_by_side(self, height: Height) -> list[tuple[Cut, ...]]:
         """Of ops that share the SMs: the tasks of all of them are to fill whole waves."""
@@ -154,7 +159,7 @@ class WgmmaCuts:
         timed = [
             (_makespan_us(cuts, lanes), cuts)
             for cuts in product(*(self.all_cuts(op, height) for op in self._workload.ops))
-            if not any(cut.has_tail for cut in cuts)
+            if not any(cut.has_tail for cut in cuts) and _leave_registers(cuts)
         ]
         timed.sort(key=lambda one: one[0])
         return [cuts for time_us, cuts in timed if time_us <= timed[0][0] / MIN_RATE][: _most_combinations(height)]
@@ -176,8 +181,7 @@ class WgmmaCuts:
             tile
             for n in range(min(NARROWEST, widest), widest + 1, COLUMNS)
             for tile in tiles_of(op, height.m, n)
-            if tile_problem(op, height.of_cta(tile), height.groups, swap_ab=height.swap_ab) is None
-            and _can_share(op, tile, height)
+            if _can_multiply(op, tile, height) and _can_share(op, tile, height)
         ]
         cuts = [self._cut(op, tile, parts, height) for tile in tiles for parts in self.parts(op, tile, height)]
         return sorted(
@@ -206,9 +210,15 @@ class WgmmaCuts:
             slot_us = slot_bytes / L2_BYTES_PER_CLOCK / gpu.clock_mhz
             is_read = bool(self._workload.consumers_of(self._workload.ops.index(op)))
             sum_us = (READ_PART_US if is_read else PART_US) + (1 + parts) * slot_us
-        rate = max(memory_us, product_us) / (num_whole * whole_us + num_parted * task_us + sum_us)
-        has_tail, num_tasks = parts > 1 and num_whole > 0, num_tiles(op, tile) * parts
-        return Cut(tile=tile, parts=parts, has_tail=has_tail, rate=rate, num_tasks=num_tasks, task_us=task_us + sum_us)
+        return Cut(
+            tile=tile,
+            parts=parts,
+            has_tail=parts > 1 and num_whole > 0,
+            rate=max(memory_us, product_us) / (num_whole * whole_us + num_parted * task_us + sum_us),
+            num_tasks=num_tiles(op, tile) * parts,
+            task_us=task_us + sum_us,
+            num_sums=num_accumulators(op, height.of_cta(tile), height.groups, swap_ab=height.swap_ab),
+        )
 
     def parts(self, op: GemmOp, tile: Tile, height: Height) -> tuple[int, ...]:
         """Numbers of parts of a tile, one where CTAs share its k: with more than one all tasks still run at once, or at
@@ -230,10 +240,21 @@ def _most_combinations(height: Height) -> int:
     return MAX_COMBINATIONS if height.cluster_k == 1 else MAX_SHARING_COMBINATIONS
 
 
+def _can_multiply(op: GemmOp, tile: Tile, height: Height) -> bool:
+    """Whether the warpgroups can compute the tile."""
+    own, in_turns = height.of_cta(tile), height.warpgroups is Warpgroups.PING_PONG
+    return tile_problem(op, own, height.groups, swap_ab=height.swap_ab, is_busy=in_turns) is None
+
+
 def _can_share(op: GemmOp, tile: Tile, height: Height) -> bool:
     """Whether each of the CTAs that share a tile's k has steps enough, and something to finish."""
     sharers, size = height.cluster_k, tile.m if height.swap_ab else tile.n
     return sharers == 1 or (num_steps(op, tile) >= MIN_STEPS_PER_PART * sharers and size >= COLUMNS * sharers)
+
+
+def _leave_registers(cuts: tuple[Cut, ...]) -> bool:
+    """Whether parts can be added up, of whichever op, beside the sums of all."""
+    return max(cut.parts for cut in cuts) == 1 or max(cut.num_sums for cut in cuts) <= MAX_ACCUMULATORS_BUSY
 
 
 def by_rate(cuts: tuple[Cut, ...]) -> float:

@@ -14,7 +14,7 @@ from tuner.core.gpu import Gpu
 from tuner.core.split import SUM_BYTES, num_steps
 from tuner.core.tiles import product_tile
 from tuner.core.tiling import Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.workload import GemmOp, Workload
+from tuner.core.workload import Activation, GemmOp, Workload
 
 #: Not the next architecture's: the instructions are those of sm_90a alone.
 COMPUTE_CAPABILITY = (9, 0)
@@ -47,7 +47,12 @@ STARTUP_PREFETCHES = (0, 2, 4, 8)
 CLUSTER_EDGES = (1, 2, 4)
 MAX_CLUSTER_SIZE = 4
 #: fp32 sums of one thread, by warpgroups that multiply a task; with more there are too few registers for the rest.
-MAX_ACCUMULATORS = {1: 128, 2: 128, 3: 96}
+MAX_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
+#: The same where warpgroups take turns, where some op's parts are added or the copy engine stores; and beside what an
+#: epilogue loads, or an activation of many registers.
+MAX_ACCUMULATORS_BUSY = 128
+MAX_ACCUMULATORS_BESIDE = 176
+_PLAIN_ACTIVATIONS = (Activation.IDENTITY, Activation.RELU)
 #: Beside more sums, adding up parts spilled, by warps that multiply: with 8 where there is a bias, or weights are
 #: shared, or where another op has as many and parts; with 12 everywhere.
 MAX_ACCUMULATORS_TO_ADD = {8: 112, 12: 68}
@@ -197,7 +202,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     if problem := _cluster_problem(workload, tiling):
         return problem
     for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
-        own = tile_problem(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab)
+        own = tile_problem(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab, is_busy=_is_busy(tiling))
         if problem := own or _slice_problem(op, tile, tiling):
             return problem + (
                 f" (of one CTA of {'x'.join(map(str, tiling.cluster))})" if tiling.cluster_size > 1 else ""
@@ -211,6 +216,12 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     if tiling.startup_prefetch not in STARTUP_PREFETCHES:
         return f"startup prefetch of {tiling.startup_prefetch} stages: use {', '.join(map(str, STARTUP_PREFETCHES))}"
     return _epilogue_problem(tiling) or _reach_problem(workload, tiling) or _parts_problem(workload, tiling)
+
+
+def _is_busy(tiling: Tiling) -> bool:
+    """Whether warpgroups take turns, add parts or leave their tiles to the copy engine, which takes registers."""
+    in_turns = tiling.warpgroups is Warpgroups.PING_PONG
+    return in_turns or bool(tiling.split_k) or tiling.epilogue is Epilogue.TMA
 
 
 def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:
@@ -297,7 +308,7 @@ def _reach_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why parts cannot be added up, or the compiler would spill registers."""
-    most = MAX_ACCUMULATORS_TO_ADD.get(tiling.num_warps, MAX_ACCUMULATORS[1])
+    most = MAX_ACCUMULATORS_TO_ADD.get(tiling.num_warps, MAX_ACCUMULATORS_BUSY)
     num_large, per_pass = 0, BLOCK_ROWS * num_groups(tiling)
     if tiling.split_k and tiling.num_warps == MOST_WARPS and tiling.epilogue is Epilogue.TMA:
         return f"epilogue tma where {MOST_WARPS} warps add parts spills: say direct"
@@ -329,8 +340,8 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
     return None
 
 
-def tile_problem(op: GemmOp, tile: Tile, groups: int, *, swap_ab: bool) -> str | None:
-    """Why these warpgroups cannot compute this tile of an op."""
+def tile_problem(op: GemmOp, tile: Tile, groups: int, *, swap_ab: bool, is_busy: bool = False) -> str | None:
+    """Why these warpgroups cannot compute this tile of an op; `is_busy` where they do more than multiply and store."""
     held = shared_rows(op, tile, swap_ab=swap_ab)
     if problem := swapped_rows_problem(held, groups) if swap_ab else rows_problem(held, groups):
         return f"tile {tile}: {problem}"
@@ -344,9 +355,19 @@ def tile_problem(op: GemmOp, tile: Tile, groups: int, *, swap_ab: bool) -> str |
         return f"tile {tile}: {what}; one instruction takes up to {MAX_PRODUCT_COLUMNS}"
     if tile.k not in STAGE_DEPTHS:
         return f"tile {tile}: k must be one of {', '.join(map(str, STAGE_DEPTHS))}, which the swizzle is made for"
-    if (held := num_accumulators(op, tile, groups, swap_ab=swap_ab)) > MAX_ACCUMULATORS[groups]:
-        return f"tile {tile}: {held} sums a thread: use at most {MAX_ACCUMULATORS[groups]}"
+    held = num_accumulators(op, tile, groups, swap_ab=swap_ab)
+    if held > (most := _max_accumulators(op, groups, swap_ab=swap_ab, is_busy=is_busy)):
+        return f"tile {tile}: {held} sums a thread: use at most {most}"
     return None
+
+
+def _max_accumulators(op: GemmOp, groups: int, *, swap_ab: bool, is_busy: bool) -> int:
+    """fp32 sums that a thread has registers for."""
+    most = MAX_ACCUMULATORS[groups]
+    if is_busy:
+        return min(most, MAX_ACCUMULATORS_BUSY)
+    is_plain = not (op.bias or op.residual) and (op.gated or op.activation in _PLAIN_ACTIVATIONS)
+    return most if is_plain or swap_ab or groups == 1 else min(most, MAX_ACCUMULATORS_BESIDE)
 
 
 def rows_problem(held: int, groups: int) -> str | None:

@@ -13,20 +13,20 @@ __device__ __forceinline__ int team_barrier() { return kWarpgroupBarriers + kNum
 // from the feed where they are needed: registers are for the sums.
 template <int kOp = 0>
 __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSlot& slot, const Shared& shared,
-                                             float (&acc)[kMaxWgmmaAccumulators], InputRing::Place& input,
-                                             WeightRing::Place& weight, SumRing::Place& sum) {
+                                             float (&acc)[kMaxWgmmaAccumulators], StagePlaces& places,
+                                             SumRing::Place& sum) {
   if constexpr (kOp < kNumOps) {
-    if (slot.task.op != kOp) return compute_tile<kOp + 1>(args, slot, shared, acc, input, weight, sum);
+    if (slot.task.op != kOp) return compute_tile<kOp + 1>(args, slot, shared, acc, places, sum);
     using Tile = WgmmaTile<kOp>;
     if constexpr (kNumTeams > 1) mbarrier_wait(shared_address(&shared.flags->turn), team_number() ^ 1);
+    const Stages stages{shared.inputs, shared.weights};
     if constexpr (kTrace) {
-      shared.weights.wait_filled(weight);
-      shared.inputs.wait_filled(input);
+      stages.wait_filled(places);
       if (team_thread() == 0) trace_stamp(args.base, slot.index, kLoaded);
     }
     const int num_steps =
         steps_of<kOp>(args.base.plan, args.base.ops[kOp], slot.task).count;
-    Tile::multiply(acc, num_steps, shared.inputs, shared.weights, input, weight, [&] {
+    Tile::multiply(acc, num_steps, stages, places, [&] {
       if constexpr (kNumTeams > 1) {
         if (thread_number() % 32 == 0) mbarrier_arrive(shared_address(&shared.flags->turn));
       }
@@ -54,8 +54,7 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
 __device__ inline void compute(const WgmmaArgs& args, const Shared& shared) {
   float acc[kMaxWgmmaAccumulators];
   FeedRing::Place feed;
-  InputRing::Place input;
-  WeightRing::Place weight;
+  StagePlaces places;
   SumRing::Place sum;
   for (;; feed.advance()) {
     wait_fed(shared.feed, feed);
@@ -63,15 +62,13 @@ __device__ inline void compute(const WgmmaArgs& args, const Shared& shared) {
     if (slot.index < 0) return;
     if constexpr (kNumTeams > 1) {
       if (feed.slot() % kNumTeams != team_number()) {
-        const int passed = num_stages_of(args, slot.task);
-        input.advance_by(passed);
-        weight.advance_by(passed);
+        places.advance_by(num_stages_of(args, slot.task));
         __syncwarp();
         if (thread_number() % 32 == 0) release_fed(args.base, shared.feed, feed);
         continue;
       }
     }
-    const bool is_stored = compute_tile(args, slot, shared, acc, input, weight, sum);
+    const bool is_stored = compute_tile(args, slot, shared, acc, places, sum);
     if constexpr (kClusterK > 1) barrier_sync<kTeamThreads>(team_barrier());  // cluster_sum.cuh counts on it
     tell_stored(shared, feed, is_stored);
   }
@@ -99,8 +96,8 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
     mbarrier_init(shared_address(&shared.flags->ready), 1);
     if constexpr (kStartupPrefetch > 0) mbarrier_init(shared_address(&shared.flags->requested), 1);
     if constexpr (kNumTeams > 1) mbarrier_init(shared_address(&shared.flags->turn), kTeamWarps);
-    shared.inputs.init(kTeamWarps);
-    shared.weights.init(kTeamWarps);
+    shared.weights.init(kTeamWarps, kAreJoint ? 2 : 1);
+    if constexpr (!kAreJoint) shared.inputs.init(kTeamWarps);
     shared.feed.init(feed_readers(args.base));
     for (u64& stored : shared.flags->stored) mbarrier_init(shared_address(&stored), kTeamGroups);
     if constexpr (kClusterK > 1) shared.sums.init(kTeamWarps * (kClusterK - 1));

@@ -19,6 +19,15 @@ __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
   asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
 }
 
+// Without a branch around it.
+__device__ __forceinline__ void mbarrier_arrive_if(bool arrives, u32 barrier) {
+  asm volatile(
+      "{\n.reg .b64 state;\n.reg .pred arrives;\nsetp.ne.u32 arrives, %1, 0;\n"
+      "@arrives mbarrier.arrive.shared::cta.b64 state, [%0];\n}" ::"r"(barrier),
+      "r"(static_cast<u32>(arrives))
+      : "memory");
+}
+
 // One arrival, and `bytes` that copies will bring before the phase ends.
 __device__ __forceinline__ void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
   asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n}" ::"r"(barrier), "r"(bytes)
@@ -222,11 +231,17 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// A K-major operand in shared memory: rows of 128 bytes under the 128-byte swizzle, groups of 8 rows 1,024 bytes apart,
-// `address` a multiple of 1,024. The next 16 elements of k are 32 bytes, i.e. 2 units, further.
-__device__ __forceinline__ u64 operand_descriptor(u32 address) {
-  return static_cast<u64>((address & 0x3FFFF) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
+// Descriptors of a K-major operand in shared memory: rows of 128 bytes under the 128-byte swizzle, groups of 8 rows 1,024
+// bytes apart, `address` a multiple of 1,024. The high word is the same for all; the low one counts in units of 16 bytes,
+// so the next 16 elements of k are 2 further.
+__device__ __forceinline__ u32 operand_units(u32 address) { return address >> 4 | 1u << 16; }
+__device__ __forceinline__ u64 operand_descriptor(u32 units) {
+  constexpr u32 kHigh = 64 | 1u << 30;
+  return static_cast<u64>(kHigh) << 32 | units;
 }
+
+// A number that all lanes of a warp have, told to the compiler as such.
+__device__ __forceinline__ int uniform(int value) { return __shfl_sync(0xFFFFFFFFu, value, 0); }
 
 // The thread's number, read anew at each call: a register that would live across the main loop is one too many.
 __device__ __forceinline__ int thread_number() {

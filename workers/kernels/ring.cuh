@@ -1,6 +1,6 @@
 // Rings of stages between the copy engine and the tensor cores.
 //
-// Each slot has two mbarriers: `full` (one arrival by the thread that requests the copies, and their bytes) and `empty`
+// Each slot has two mbarriers: `full` (one arrival by each thread that requests copies into it, and their bytes) and `empty`
 // (one arrival per consumer). Producer and consumers walk the slots in the same order for the whole launch, across tasks,
 // so a producer may be stages of the next task ahead: a slot is only ever waited for by its number. With ping-pong a team
 // walks past the other team's stages without waiting for them. So when it waits for a stage of its own, all stages before
@@ -60,10 +60,10 @@ struct Ring {
   __device__ __forceinline__ u32 full(const Place& place) const { return barriers + place.slot() * 16; }
   __device__ __forceinline__ u32 empty(const Place& place) const { return barriers + place.slot() * 16 + 8; }
 
-  // `consumers` of each sharer.
-  __device__ void init(u32 consumers) const {
+  // `consumers` of each sharer; `producers` that each bring a share of a stage.
+  __device__ void init(u32 consumers, u32 producers = 1) const {
     for (int slot = 0; slot < kSlots; ++slot) {
-      mbarrier_init(barriers + slot * 16, 1);
+      mbarrier_init(barriers + slot * 16, producers);
       mbarrier_init(barriers + slot * 16 + 8, consumers * kNumSharers);
     }
   }
@@ -76,13 +76,13 @@ struct Ring {
   __device__ __forceinline__ void wait_released(const Place& place) const { mbarrier_wait(empty(place), place.parity()); }
   __device__ __forceinline__ void release(const Place& place) const { mbarrier_arrive(empty(place)); }
 
-  // Of the slot before this one: lane 0 of each consuming warp, or of as many lanes as there are sharers each at one.
+  // A consuming warp's, of the stage in the slot before this place, which it has read: by lane 0, or by as many lanes as
+  // there are sharers one each.
   __device__ __forceinline__ void release_before(const Place& place, int lane) const {
-    if (lane >= kNumSharers) return;
     const u32 empty = barriers + (place.slot() == 0 ? kSlots - 1 : place.slot() - 1) * 16 + 8;
     if constexpr (kNumSharers == 1) {
-      mbarrier_arrive(empty);
-    } else {
+      mbarrier_arrive_if(lane == 0, empty);
+    } else if (lane < kNumSharers) {
       mbarrier_arrive_in_cluster(address_in_cta(empty, StageSharers::rank_of(lane)));
     }
   }

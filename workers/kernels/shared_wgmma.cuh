@@ -80,7 +80,8 @@ struct Shared {
     const u32 base = shared_address(memory);
     u32 barriers = base + SharedLayout::kBarriers;
     inputs = {base + SharedLayout::kInputs, barriers};
-    weights = {base + SharedLayout::kWeights, barriers += InputRing::kBarrierBytes};
+    weights = {base + SharedLayout::kWeights, kAreJoint ? barriers : barriers + InputRing::kBarrierBytes};
+    barriers += InputRing::kBarrierBytes;
     feed = {base + SharedLayout::kFeed, barriers += WeightRing::kBarrierBytes};
     staging = base + SharedLayout::kStaging;
     feed_memory = memory + SharedLayout::kFeed;
