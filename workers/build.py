@@ -11,8 +11,10 @@ import multiprocessing
 import os
 import re
 import tempfile
+import threading
 import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -148,10 +150,15 @@ def _compile_timed(source: str, arch: str) -> tuple[bytes, str, float]:
 class Builder:
     """Compiles in killable processes and keeps what came out under `cache_dir` (source, cubin, resources by key)."""
 
-    def __init__(self, cache_dir: Path, *, deadline_s: float = 60.0, num_processes: int = 1) -> None:
-        """`deadline_s` bounds one compile; `num_processes` is how many may run at once."""
+    def __init__(
+        self, cache_dir: Path, *, deadline_s: float = 60.0, num_processes: int = 1, patience_s: float = 60.0
+    ) -> None:
+        """`deadline_s` bounds one compile; `num_processes` is how many may run at once; `patience_s` bounds what comes
+        on top, until a process has started and taken the source."""
         self._cache_dir = cache_dir
         self._deadline_s = deadline_s
+        self._patience_s = patience_s
+        self._free = threading.BoundedSemaphore(num_processes)
         self._compiler = nvrtc_version()
         cache_dir.mkdir(parents=True, exist_ok=True)
         context = multiprocessing.get_context("spawn")
@@ -168,14 +175,18 @@ class Builder:
         """The cubin of `source` for `arch`, from the cache where it is there.
 
         Raises:
-            BuildTimeout: the deadline passed; the compiler was killed.
+            BuildTimeout: the deadline passed, and the compiler was killed; or none took the source.
             BuildError: the compiler refused, or died.
         """
         key = build_key(source, arch, self._compiler)
         cached = self._read(key)
         if cached is not None:
             return cached
-        future = self._pool.schedule(_compile_timed, args=(source, arch), timeout=self._deadline_s)
+        with self._free:  # so that none waits for another's compile, and its wait is bounded
+            future = self._pool.schedule(_compile_timed, args=(source, arch), timeout=self._deadline_s)
+            wait([future], limit_s := self._deadline_s + self._patience_s)
+        if future.cancel():  # type: ignore[no-untyped-call]
+            raise BuildTimeout(f"no compiler answered within {limit_s:g} s")
         try:
             cubin, log, compile_s = future.result()
         except FutureTimeoutError as error:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 
 from tuner.core.evaluator import Problem
@@ -96,12 +97,15 @@ class GpuProcess:
 
     @contextmanager
     def _deadline(self, deadline_s: float) -> Iterator[None]:
-        """Kills it when the block lasts too long: reading half a message blocks as well as waiting for one."""
+        """Kills it when the block lasts too long: reading half a message blocks as well as waiting for one. And hangs
+        up, since a process that waits inside the driver outlives its SIGKILL, with its end of the pipe open."""
         has_expired = threading.Event()
 
         def expire() -> None:
             has_expired.set()
             self._process.kill()
+            with suppress(OSError), socket.socket(fileno=os.dup(self._pipe.fileno())) as pipe:  # gone, if it ended
+                pipe.shutdown(socket.SHUT_RDWR)
 
         watch = threading.Timer(deadline_s, expire)
         watch.daemon = True

@@ -58,6 +58,10 @@ def rogue(connection: Connection, uuid: str, parent_pid: int) -> None:
                 connection.send(messages.PrepareAnswer(picked=picked))
             case _, "hangs":
                 time.sleep(60)
+            case _, "hangs and cannot be killed":
+                if os.fork() == 0:  # to its parent it looks like one: its end of the pipe outlives the SIGKILL
+                    os.setsid()
+                time.sleep(20)
             case _, "exits":
                 os._exit(3)
             case _, "kills itself":

@@ -67,6 +67,23 @@ def test_a_compile_that_takes_for_ever_is_killed_and_the_next_one_works(tmp_path
         builder.close()
 
 
+def test_a_build_that_no_compiler_takes_keeps_nobody_waiting(tmp_path: Path) -> None:
+    builder = Builder(tmp_path, deadline_s=1, patience_s=2)
+    builder.build(KERNEL, "sm_80")
+    stopped = children_of(os.getpid())
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        begin = time.monotonic()
+        with pytest.raises(BuildTimeout, match="no compiler answered within 3 s"):
+            builder.build(KERNEL, "sm_86")
+        assert time.monotonic() - begin < 10
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        builder.close()
+
+
 def test_the_key_depends_on_source_architecture_and_compiler() -> None:
     keys = {build_key(s, a, c) for s in ("a", "b") for a in ("sm_80", "sm_90a") for c in ("12.8", "13.0")}
     assert len(keys) == 8

@@ -71,6 +71,16 @@ def test_every_way_to_lose_it_has_its_reason_and_the_next_one_holds_the_problem(
     assert processes.pid not in (None, first)
 
 
+def test_one_whose_pipe_outlives_its_kill_keeps_nobody_waiting(started: Started) -> None:
+    processes = started("hangs and cannot be killed")
+    processes.ready(PROBLEM)
+    begin = time.monotonic()
+    with pytest.raises(ChildLost, match="no answer within 1 s"):
+        processes.ask(REQUEST, 1.0)
+    assert time.monotonic() - begin < 10
+    assert processes.ready(PROBLEM) is None
+
+
 def test_a_poisoned_one_is_replaced_at_once(started: Started) -> None:
     processes = started("is poisoned")
     processes.ready(PROBLEM)
