@@ -95,6 +95,7 @@ def test_what_the_engine_can_compile_is_legal(tiles: Tiling) -> None:
         (wgmma((256, 200, 64), num_warps=8), "200 sums a thread: use at most 192"),
         (wgmma((256, 136, 64), num_warps=8, split_k=(1, 2)), "136 sums a thread: use at most 128"),
         (wgmma((256, 136, 64), num_warps=8, epilogue=Epilogue.TMA), "136 sums a thread: use at most 128"),
+        (wgmma((256, 136, 64), num_warps=8, cluster_k=2), "136 sums a thread: use at most 128"),
         (wgmma((160, 200, 64), num_warps=12), "100 sums a thread: use at most 96"),
         (wgmma((16, 16, 64), num_stages=17), "17 stages of weights: use 2 to 16"),
         (wgmma((16, 16, 64), num_stages=1), "1 stages of weights: use 2 to 16"),

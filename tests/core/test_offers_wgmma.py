@@ -13,7 +13,7 @@ from tuner.core.legality import tiling_problem
 from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.space import Space
 from tuner.core.split import num_tiles
-from tuner.core.tiling import Engine, Epilogue, Tiling, Warpgroups
+from tuner.core.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.workload import Workload, ffn_pair, independent_pair
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
@@ -113,7 +113,7 @@ def test_tiles_are_as_high_as_the_rows_need(m: int) -> None:
     assert len(heights) > 1
     for height in heights:
         num_tile_rows = -(-m // height.m)
-        step = 128 if height.m // height.cluster_m > 64 * height.groups else 16 * height.cluster_m
+        step = (128 if height.m // height.cluster_m > 64 * height.groups else 16) * height.cluster_m
         assert num_tile_rows * (height.m - step) < m <= num_tile_rows * height.m
 
 
@@ -150,8 +150,21 @@ def test_two_warpgroups_take_turns_where_rows_are_many_and_nearby_where_they_are
     assert first in set(WgmmaOffers(LLAMA, H200).near(turned))
 
 
+def test_two_ctas_of_256_rows_and_tiles_of_unequal_heights_are_found_where_rows_are_many() -> None:
+    workload = ffn_pair(m=4096, d_in=4096, d_hidden=14336, d_out=4096)
+    offers = WgmmaOffers(workload, H200)
+    clusters = [one for one in offers.tilings() if one.cluster_m == 2]
+    assert {max(tile.m for tile in one.cta_tiles) for one in clusters} == {128, 256}
+    high = [one for one in offers.tilings() if one.tiles[0].m == 256 and one.cluster_size == 1 and not one.swap_ab]
+    alike = high[0]
+    near = [one for one in offers.near(alike) if one.tiles[0] == alike.tiles[0] and one.tiles[1].m == 128]
+    assert Tile(m=128, n=256, k=64) in {one.tiles[1] for one in near}
+    assert all(tiling_problem(workload, H200, one) is None for one in near)
+    assert all(one.num_stages == one.input_stages for one in near)
+
+
 def test_the_copy_engine_stores_high_tiles_and_others_nearby() -> None:
-    for m, heights in ((16, set[int]()), (64, set[int]()), (200, {112, 128, 224, 256}), (512, {128, 176, 256})):
+    for m, heights in ((16, set[int]()), (64, set[int]()), (200, {112, 128, 224, 256}), (512, {128, 176, 256, 512})):
         offers = WgmmaOffers(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200)
         stored = [one for one in offers.tilings() if one.epilogue is Epilogue.TMA]
         assert {one.tiles[0].m for one in stored} == heights
@@ -160,7 +173,8 @@ def test_the_copy_engine_stores_high_tiles_and_others_nearby() -> None:
         offers = WgmmaOffers(workload, H200)
         first = offers.guesses()[0]
         [stored_first] = {one for one in offers.near(first) if one.epilogue is Epilogue.TMA}
-        assert replace(stored_first, epilogue=Epilogue.DIRECT, num_stages=first.num_stages) == first
+        stages = {"num_stages": first.num_stages, "input_stages": first.input_stages}
+        assert replace(stored_first, epilogue=Epilogue.DIRECT, **stages) == first
         assert tiling_problem(workload, H200, stored_first) is None
 
 

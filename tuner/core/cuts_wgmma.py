@@ -242,8 +242,8 @@ def _most_combinations(height: Height) -> int:
 
 def _can_multiply(op: GemmOp, tile: Tile, height: Height) -> bool:
     """Whether the warpgroups can compute the tile."""
-    own, in_turns = height.of_cta(tile), height.warpgroups is Warpgroups.PING_PONG
-    return tile_problem(op, own, height.groups, swap_ab=height.swap_ab, is_busy=in_turns) is None
+    is_busy = height.cluster_k > 1 or height.warpgroups is Warpgroups.PING_PONG
+    return tile_problem(op, height.of_cta(tile), height.groups, swap_ab=height.swap_ab, is_busy=is_busy) is None
 
 
 def _can_share(op: GemmOp, tile: Tile, height: Height) -> bool:

@@ -48,8 +48,8 @@ CLUSTER_EDGES = (1, 2, 4)
 MAX_CLUSTER_SIZE = 4
 #: fp32 sums of one thread, by warpgroups that multiply a task; with more there are too few registers for the rest.
 MAX_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
-#: The same where warpgroups take turns, where some op's parts are added or the copy engine stores; and beside what an
-#: epilogue loads, or an activation of many registers.
+#: The same where warpgroups take turns, where some op's parts are added, CTAs share k (beside more the compiler takes
+#: up to 9 s) or the copy engine stores; and beside what an epilogue loads, or an activation of many registers.
 MAX_ACCUMULATORS_BUSY = 128
 MAX_ACCUMULATORS_BESIDE = 176
 _PLAIN_ACTIVATIONS = (Activation.IDENTITY, Activation.RELU)
@@ -219,9 +219,9 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 
 def _is_busy(tiling: Tiling) -> bool:
-    """Whether warpgroups take turns, add parts or leave their tiles to the copy engine, which takes registers."""
-    in_turns = tiling.warpgroups is Warpgroups.PING_PONG
-    return in_turns or bool(tiling.split_k) or tiling.epilogue is Epilogue.TMA
+    """Whether warpgroups take turns, add sums up or leave their tiles to the copy engine, which takes registers."""
+    adds_up = bool(tiling.split_k) or tiling.cluster_k > 1
+    return tiling.warpgroups is Warpgroups.PING_PONG or adds_up or tiling.epilogue is Epilogue.TMA
 
 
 def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:

@@ -66,6 +66,7 @@ HIGH_TILES = (
     Height(256, 8, swap_ab=True),
     Height(256, 8, 2),
     Height(256, 8),
+    Height(512, 8, 2),
     Height(256, 4, swap_ab=True),
     Height(192, 12, swap_ab=True),
     Height(64, 4),
@@ -184,8 +185,8 @@ class WgmmaOffers:
 
     def near(self, tiling: Tiling) -> Iterator[Tiling]:
         """Tilings that differ in the height of the tiles and in who multiplies them or shares their k, in who stores
-        them, in the cut of one op, or in one number of the rings; the ring of weights becomes shorter where it would
-        not fit."""
+        them, in the cut of one op, its height included, or in one number of the rings; rings become shorter where they
+        would not fit."""
         alone = self._heights_alone
         in_turns = (one.in_turns for one in alone if one.groups == 1 and one.swap_ab == tiling.swap_ab)
         for height in dict.fromkeys((*alone, *in_turns, *_sharing(alone, MORE_SHARERS))):
@@ -204,6 +205,7 @@ class WgmmaOffers:
             cuts = {(combined[index].tile, combined[index].parts) for combined in offered}
             cuts |= {(deep, whole[index]) for deep in tiles_of(op, tile.m, tile.n)}
             cuts |= {(tile, parts) for parts in self._cuts.parts(op, tile, own)}
+            cuts |= {(cut.tile, 1) for cut in self._of_other_heights(own, index)}
             for cut, parts in sorted(cuts, key=str):
                 split = (*whole[:index], parts, *whole[index + 1 :])
                 tiles = (*tiling.tiles[:index], cut, *tiling.tiles[index + 1 :])
@@ -212,6 +214,13 @@ class WgmmaOffers:
             yield replace(tiling, num_stages=num_stages, window=min(tiling.window, num_stages - 1))
         yield from (replace(tiling, input_stages=stages) for stages in range(2, MAX_INPUT_STAGES + 1))
         yield from (replace(tiling, window=window) for window in range(tiling.num_stages))
+
+    def _of_other_heights(self, own: Height, index: int) -> Iterator[Cut]:
+        """Of an op, by the same warps and CTAs: of each other height the fastest whole tile and the widest."""
+        for height in self._combined:
+            if height.shape == own.shape and height.m != own.m:
+                whole = [cuts[index] for cuts in self._combined[height] if cuts[index].parts == 1]
+                yield from {max(whole, key=_rate), max(whole, key=_reuse)} if whole else ()
 
     def _with_rings(
         self, cuts: tuple[Cut, ...], height: Height, epilogue: Epilogue = Epilogue.DIRECT
@@ -250,10 +259,20 @@ class WgmmaOffers:
         return min(MAX_STAGES, max(0, self._gpu.smem_per_cta_bytes - fixed) // (each - fixed))
 
     def _fitted(self, tiling: Tiling) -> Iterator[Tiling]:
-        """The tiling, with as many stages of its ring of weights as fit; nothing where too few do."""
-        num_stages = min(tiling.num_stages, self._deepest(tiling, is_equal=False))
+        """The tiling, with as many stages of its ring of weights as fit, and of the inputs' where both were as deep;
+        nothing where too few do."""
+        is_equal = tiling.num_stages == tiling.input_stages
+        fixed = replace(tiling, input_stages=0) if is_equal else tiling
+        num_stages = min(tiling.num_stages, self._deepest(fixed, is_equal=is_equal))
         if num_stages >= 2:
-            yield replace(tiling, num_stages=num_stages, window=min(tiling.window, num_stages - 1))
+            input_stages = num_stages if is_equal else tiling.input_stages
+            window = min(tiling.window, num_stages - 1)
+            yield replace(tiling, num_stages=num_stages, input_stages=input_stages, window=window)
+
+
+def _rate(cut: Cut) -> float:
+    """Its roofline over its time."""
+    return cut.rate
 
 
 def _reuse(cut: Cut) -> float:

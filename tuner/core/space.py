@@ -1,7 +1,7 @@
 """The space of a workload on a GPU: the values offered on each axis, and every legal combination of them.
 
-What is legal is said in `tuner.core.legality`; here is what is worth trying. A legal schedule with other values
-(unequal tile heights, say) can be asked for by name.
+What is legal is said in `tuner.core.legality`; here is what is worth trying. A legal schedule with other values can be
+asked for by name, and some stand around the offered ones (unequal tile heights, say).
 """
 
 from __future__ import annotations
