@@ -184,8 +184,9 @@ class Builder:
             return cached
         with self._free:  # so that none waits for another's compile, and its wait is bounded
             future = self._pool.schedule(_compile_timed, args=(source, arch), timeout=self._deadline_s)
-            wait([future], limit_s := self._deadline_s + self._patience_s)
-        if future.cancel():  # type: ignore[no-untyped-call]
+            answered, _ = wait([future], limit_s := self._deadline_s + self._patience_s)
+        if not answered:
+            future.cancel()  # type: ignore[no-untyped-call]
             raise BuildTimeout(f"no compiler answered within {limit_s:g} s")
         try:
             cubin, log, compile_s = future.result()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.core.cases import simt
-from tests.gpu.helpers import chain_of_three, check_abort, fused, problem, run, run_kind
+from tests.gpu.helpers import chain_of_three, check_abort, check_artifact, fused, problem, run, run_kind
 from tuner.core.gpu import Gpu
 from tuner.core.outcome import PlanKind
 from tuner.core.schedule import (
@@ -136,3 +137,9 @@ def test_an_aborted_launch_is_told_and_the_next_one_is_right(
 ) -> None:
     pair = ffn_pair(m=4, d_in=1032, d_hidden=1544, d_out=520)
     check_abort(session, builder, gpu, problem(pair), schedule(simt((4, 32, 256)), assignment=assignment))
+
+
+@pytest.mark.parametrize("case", ["one row", "four rows, split, tickets", "two on an SM"])
+def test_an_artifact_runs_from_its_zip_alone(builder: Builder, gpu: Gpu, tmp_path: Path, case: str) -> None:
+    pair = ffn_pair(m=4, d_in=520, d_hidden=1160, d_out=264, activation=Activation.RELU)
+    check_artifact(builder, gpu, problem(pair), fused(CASES[case]), tmp_path)
