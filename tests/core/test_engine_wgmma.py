@@ -140,6 +140,16 @@ def test_a_gated_op_counts_both_its_rows_of_w() -> None:
         check(wgmma((128, 128, 64)), GATED)
 
 
+def test_where_ctas_share_k_a_gated_op_has_fewer_sums_since_the_compiler_takes_long() -> None:
+    shared = wgmma((128, 112, 64), (128, 256, 64), num_warps=8, cluster_k=2)
+    check(shared, GATED)
+    check(replace(shared, tiles=wgmma((128, 256, 64)).tiles), LLAMA)
+    larger = replace(shared, tiles=wgmma((128, 120, 64), (128, 256, 64)).tiles)
+    check(replace(larger, cluster_k=1), GATED)
+    with pytest.raises(IllegalSchedule, match="120 sums a thread: use at most 112"):
+        check(larger, GATED)
+
+
 def test_parts_with_a_bias_leave_two_warpgroups_room_for_fewer_sums() -> None:
     biased = ffn_pair(m=512, d_in=4096, d_hidden=14336, d_out=4096, bias=True)
     whole = wgmma((128, 256, 64), num_warps=8)

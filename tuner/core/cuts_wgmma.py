@@ -20,6 +20,7 @@ from tuner.core.engine_wgmma import (
     PING_PONG_WARPS,
     STAGE_DEPTHS,
     WARPS_PER_GROUP,
+    most_accumulators,
     multiplied,
     num_accumulators,
     tensor_share,
@@ -242,8 +243,10 @@ def _most_combinations(height: Height) -> int:
 
 def _can_multiply(op: GemmOp, tile: Tile, height: Height) -> bool:
     """Whether the warpgroups can compute the tile."""
-    is_busy = height.cluster_k > 1 or height.warpgroups is Warpgroups.PING_PONG
-    return tile_problem(op, height.of_cta(tile), height.groups, swap_ab=height.swap_ab, is_busy=is_busy) is None
+    is_busy = height.warpgroups is Warpgroups.PING_PONG
+    swap_ab, shares_k = height.swap_ab, height.cluster_k > 1
+    most = most_accumulators(op, height.groups, swap_ab=swap_ab, shares_k=shares_k, is_busy=is_busy)
+    return tile_problem(op, height.of_cta(tile), height.groups, swap_ab=swap_ab, most=most) is None
 
 
 def _can_share(op: GemmOp, tile: Tile, height: Height) -> bool:

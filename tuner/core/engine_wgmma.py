@@ -49,8 +49,10 @@ MAX_CLUSTER_SIZE = 4
 #: fp32 sums of one thread, by warpgroups that multiply a task; with more there are too few registers for the rest.
 MAX_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
 #: The same where warpgroups take turns, where some op's parts are added, CTAs share k (beside more the compiler takes
-#: up to 9 s) or the copy engine stores; and beside what an epilogue loads, or an activation of many registers.
+#: up to 9 s; of a gated op, unless swapped, 5 with 120) or the copy engine stores; and beside what an epilogue loads,
+#: or an activation of many registers.
 MAX_ACCUMULATORS_BUSY = 128
+MAX_ACCUMULATORS_SHARING_GATED = 112
 MAX_ACCUMULATORS_BESIDE = 176
 _PLAIN_ACTIVATIONS = (Activation.IDENTITY, Activation.RELU)
 #: Beside more sums, adding up parts spilled, by warps that multiply: with 8 where there is a bias, or weights are
@@ -202,7 +204,9 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     if problem := _cluster_problem(workload, tiling):
         return problem
     for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
-        own = tile_problem(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab, is_busy=_is_busy(tiling))
+        shares_k, is_busy = tiling.cluster_k > 1, _is_busy(tiling)
+        most = most_accumulators(op, num_groups(tiling), swap_ab=tiling.swap_ab, shares_k=shares_k, is_busy=is_busy)
+        own = tile_problem(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab, most=most)
         if problem := own or _slice_problem(op, tile, tiling):
             return problem + (
                 f" (of one CTA of {'x'.join(map(str, tiling.cluster))})" if tiling.cluster_size > 1 else ""
@@ -219,9 +223,9 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 
 def _is_busy(tiling: Tiling) -> bool:
-    """Whether warpgroups take turns, add sums up or leave their tiles to the copy engine, which takes registers."""
-    adds_up = bool(tiling.split_k) or tiling.cluster_k > 1
-    return tiling.warpgroups is Warpgroups.PING_PONG or adds_up or tiling.epilogue is Epilogue.TMA
+    """Whether warpgroups take turns, add parts up or leave their tiles to the copy engine, which takes registers."""
+    takes_turns = tiling.warpgroups is Warpgroups.PING_PONG
+    return takes_turns or bool(tiling.split_k) or tiling.epilogue is Epilogue.TMA
 
 
 def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:
@@ -340,8 +344,8 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
     return None
 
 
-def tile_problem(op: GemmOp, tile: Tile, groups: int, *, swap_ab: bool, is_busy: bool = False) -> str | None:
-    """Why these warpgroups cannot compute this tile of an op; `is_busy` where they do more than multiply and store."""
+def tile_problem(op: GemmOp, tile: Tile, groups: int, *, swap_ab: bool, most: int) -> str | None:
+    """Why these warpgroups cannot compute this tile of an op; `most` is of `most_accumulators`."""
     held = shared_rows(op, tile, swap_ab=swap_ab)
     if problem := swapped_rows_problem(held, groups) if swap_ab else rows_problem(held, groups):
         return f"tile {tile}: {problem}"
@@ -356,18 +360,18 @@ def tile_problem(op: GemmOp, tile: Tile, groups: int, *, swap_ab: bool, is_busy:
     if tile.k not in STAGE_DEPTHS:
         return f"tile {tile}: k must be one of {', '.join(map(str, STAGE_DEPTHS))}, which the swizzle is made for"
     held = num_accumulators(op, tile, groups, swap_ab=swap_ab)
-    if held > (most := _max_accumulators(op, groups, swap_ab=swap_ab, is_busy=is_busy)):
-        return f"tile {tile}: {held} sums a thread: use at most {most}"
-    return None
-
-
-def _max_accumulators(op: GemmOp, groups: int, *, swap_ab: bool, is_busy: bool) -> int:
-    """fp32 sums that a thread has registers for."""
-    most = MAX_ACCUMULATORS[groups]
-    if is_busy:
-        return min(most, MAX_ACCUMULATORS_BUSY)
     is_plain = not (op.bias or op.residual) and (op.gated or op.activation in _PLAIN_ACTIVATIONS)
-    return most if is_plain or swap_ab or groups == 1 else min(most, MAX_ACCUMULATORS_BESIDE)
+    if not (is_plain or swap_ab or groups == 1):
+        most = min(most, MAX_ACCUMULATORS_BESIDE)
+    return f"tile {tile}: {held} sums a thread: use at most {most}" if held > most else None
+
+
+def most_accumulators(op: GemmOp, groups: int, *, swap_ab: bool, shares_k: bool, is_busy: bool) -> int:
+    """fp32 sums of a thread, at most; `is_busy` where warpgroups do more than multiply, add shares of k and store."""
+    most = MAX_ACCUMULATORS[groups]
+    if shares_k and op.gated and not swap_ab:
+        return min(most, MAX_ACCUMULATORS_SHARING_GATED)
+    return min(most, MAX_ACCUMULATORS_BUSY) if shares_k or is_busy else most
 
 
 def rows_problem(held: int, groups: int) -> str | None:
