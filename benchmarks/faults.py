@@ -35,8 +35,9 @@ from tests.gpu.planted import (
     with_fault,
     with_raised_threshold,
 )
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Environment
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Outcome, PlanKind
+from tuner.core.outcome import Failed, FailureKind, Measured, Outcome
 from tuner.core.schedule import Assignment
 from tuner.core.workload import ffn_pair
 from workers.build import Builder

@@ -93,7 +93,7 @@ def contests(tools_cubin: bytes, uuid: str, asked: list[Problem]) -> list[Contes
 
     from workers.gpu.card import CardView
     from workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt
-    from workers.gpu.session import Prepared
+    from workers.gpu.problem_on_card import ProblemOnCard
 
     # PyTorch gives its products without a bias as much by itself; KiB, read when it is first used.
     os.environ["CUBLASLT_WORKSPACE_SIZE"] = str(WORKSPACE_BYTES // 1024)
@@ -103,14 +103,14 @@ def contests(tools_cubin: bytes, uuid: str, asked: list[Problem]) -> list[Contes
     lt, view = CublasLt(), CardView(uuid)
     found = []
     for problem in asked:
-        found.append(_contest(Prepared(problem, tools, lt, view)))
+        found.append(_contest(ProblemOnCard(problem, tools, lt, view)))
         cupy.get_default_memory_pool().free_all_blocks()
         print(f"    {found[-1].to_json()}", flush=True)
     return found
 
 
 def _contest(prepared: Any) -> Contest:
-    """`prepared` is a `workers.gpu.session.Prepared`."""
+    """`prepared` is a `workers.gpu.problem_on_card.ProblemOnCard`."""
     from workers.contest import first_of
     from workers.gpu.measure import time_together
     from workers.gpu.torch_baseline import torch_runner

@@ -24,9 +24,10 @@ from benchmarks.pairs_summary import summarise
 from benchmarks.pairs_winners import Winner, Winners, is_legal
 from benchmarks.report import machine_of, results_file, rows_of_this_build, write_report
 from benchmarks.workbench import BUILD_CACHE, Ready, Watch, Workbench, open_workbench, told_of
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import FinalsTimes
 from tuner.core.gpu import Gpu
-from tuner.core.outcome import Candidate, Failed, Measured, PlanKind, Rejected
+from tuner.core.outcome import Failed, Measured, Rejected
 from tuner.core.procedure import Regime
 from tuner.core.stats import compare, decide, median, paired_ratios
 from tuner.core.workload import WorkloadKind

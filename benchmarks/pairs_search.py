@@ -25,9 +25,10 @@ from benchmarks.pairs import SUITES, Row, choose_rows
 from benchmarks.pairs_winners import Winners, best_of
 from benchmarks.report import commit
 from benchmarks.workbench import BUILD_CACHE, Guesses, Ready, Watch, Workbench, open_workbench, told_of
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Problem
 from tuner.core.job import Trial
-from tuner.core.outcome import Candidate, Measured, PlanKind, Rejected
+from tuner.core.outcome import Measured, Rejected
 from tuner.core.procedure import Regime
 from tuner.core.schedule import Schedule
 from tuner.core.space import Space

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pairs import ROWS, Row
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.gpu import Gpu
 from tuner.core.job import Trial
 from tuner.core.legality import check_schedule, kind_problem
-from tuner.core.outcome import Candidate, Measured, PlanKind
+from tuner.core.outcome import Measured
 from tuner.core.schedule import Schedule
 from tuner.errors import IllegalSchedule
 from workers.build import write_atomically

@@ -19,8 +19,9 @@ import numpy as np
 from benchmarks.report import check_row
 from benchmarks.setting import problem_of
 from tests.gpu.helpers import fused, schedule
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Evaluator, Problem
-from tuner.core.outcome import Candidate, Measured, Outcome, PlanKind
+from tuner.core.outcome import Measured, Outcome
 from tuner.core.procedure import Regime
 from tuner.core.schedule import Assignment
 from tuner.core.workload import Activation, ffn_pair

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.gpu import Gpu, gpu_from_live
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import Assignment, Ordering, Raster, Schedule, SplitTiles
 from tuner.core.space import Space
 from tuner.core.tiling import Engine, Epilogue, Tile, Tiling

@@ -20,10 +20,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tuner.core.candidate import Candidate
 from tuner.core.evaluator import Problem
 from tuner.core.gpu import parse_target
 from tuner.core.job import Budget, JobSpec, Objective, Trial
-from tuner.core.outcome import Candidate, Outcome
+from tuner.core.outcome import Outcome
 from tuner.core.workload import ffn_pair
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service

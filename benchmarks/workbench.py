@@ -12,9 +12,10 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from tuner.core.candidate import Candidate
 from tuner.core.evaluator import Evaluator, Problem
 from tuner.core.gpu import Gpu
-from tuner.core.outcome import Candidate, Failed, Outcome, Rejected
+from tuner.core.outcome import Failed, Outcome, Rejected
 from tuner.core.schedule import Schedule
 from tuner.core.space import Space
 from tuner.core.workload import Workload

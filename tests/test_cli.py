@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from tests.store import builders
 from tuner.cli import main
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Environment
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.records import Best, FinalRow, Verdict
 from tuner.store import Store, bests, jobs
 

@@ -7,9 +7,9 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from tuner.core.candidate import Candidate
 from tuner.core.evaluator import ArtifactFiles, Environment, Problem
 from tuner.core.legality import dynamic_smem_bytes
-from tuner.core.outcome import Candidate
 from tuner.core.tiling import Engine, Tiling
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import GemmOp, Workload

@@ -15,13 +15,14 @@ from typing import Any
 
 from tuner import __version__
 from tuner.core.bounds import reference_us
+from tuner.core.candidate import Candidate
 from tuner.core.costs import L2_BYTES_PER_CLOCK
 from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
 from tuner.core.forecast import forecast_us
 from tuner.core.gpu import Gpu, Target
 from tuner.core.inspection import CounterReport, Trace, no_counters
 from tuner.core.launches import plans_for
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
+from tuner.core.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.procedure import Procedure
 from tuner.core.samples import Round
 from tuner.core.simulate import simulate

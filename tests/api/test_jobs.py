@@ -6,8 +6,8 @@ import pytest
 
 from tests.api.conftest import NUM_TRIALS, Api
 from tests.serving import SMALL_PAIR, body, wait_until_final
+from tuner.core.candidate import PlanKind
 from tuner.core.job import Regime
-from tuner.core.outcome import PlanKind
 from tuner.core.workload import MAX_ELEMENTS
 
 FUSED = PlanKind.FUSED

@@ -15,9 +15,9 @@ from benchmarks.pairs_summary import summarise
 from benchmarks.pairs_winners import Winner, Winners
 from benchmarks.report import machine_of
 from benchmarks.workbench import Workbench
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import FinalsTimes
 from tuner.core.gpu import CATALOGUE
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import Schedule
 from tuner.core.space import Space
 from tuner.errors import TunerError

@@ -12,12 +12,12 @@ import pytest
 from tests.core.cases import chain_of_three, small_gpu, tiling
 from tests.covering import covering_sample
 from tuner.core.axes import RUN_AHEADS
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.launches import plans_for
 from tuner.core.legality import estimated_resources
 from tuner.core.offers_ordering import DEALS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.order import make_plan
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import InterleaveKind, Ordering, Raster, RasterKind, Schedule, SplitOrder, WaitPosition
 from tuner.core.simulate import simulate
 from tuner.core.space import Space

@@ -9,9 +9,9 @@ import pytest
 from tests.core.cases import H200, ordering, wgmma
 from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.legality import check_schedule, dynamic_smem_bytes, engine_problem, estimated_resources
+from tuner.core.resources import occupancy
 from tuner.core.schedule import Ordering, Schedule
 from tuner.core.tiling import Engine, Epilogue, Tiling, Warpgroups
-from tuner.core.verify import occupancy
 from tuner.core.workload import Activation, Workload, ffn_pair
 from tuner.errors import IllegalSchedule
 

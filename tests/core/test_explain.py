@@ -3,9 +3,9 @@ from __future__ import annotations
 import re
 
 from tests.core.cases import H200, ordering, tiling
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.explain import differences, explain
 from tuner.core.launches import plans_for
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import Assignment, Granularity, Schedule, SplitTiles
 from tuner.core.simulate import simulate
 from tuner.core.workload import ffn_pair

@@ -7,9 +7,9 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.gpu import CATALOGUE
 from tuner.core.launches import plans_for
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import Schedule
 from tuner.core.simulate import simulate
 from tuner.core.stats import rank_correlation

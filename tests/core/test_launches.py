@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tests.core.cases import H200, chain_of_three, ordering, tiling
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.gpu import CATALOGUE
 from tuner.core.launches import plans_for
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import Schedule
 from tuner.errors import IllegalSchedule
 

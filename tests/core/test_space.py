@@ -10,12 +10,12 @@ import pytest
 
 from tests.core.cases import H200, chain_of_three, small_gpu, wgmma
 from tests.core.cases import ordering as plain
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.launches import plans_for
 from tuner.core.legality import check_schedule
 from tuner.core.offers_ordering import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.order import make_plan
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import Granularity, InterleaveKind, Ordering, Schedule, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.space import Space
 from tuner.core.tiles import tile_graph

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.core import mutants
 from tests.core.cases import H200, SMALL, ordering, small_gpu, tiling, wgmma
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.launches import plans_for
 from tuner.core.legality import check_schedule, tiling_problem
 from tuner.core.order import make_plan
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.plan import Plan
 from tuner.core.schedule import Assignment, Granularity, Ordering, Schedule, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.simulate import simulate

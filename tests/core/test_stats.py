@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.outcome import PlanKind
+from tuner.core.candidate import PlanKind
 from tuner.core.records import Verdict
 from tuner.core.stats import (
     MIN_TIE_BAND,

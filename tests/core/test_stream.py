@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from tests.core import mutants
 from tests.core.cases import H200, SMALL, ordered_graphs, ordering, small_gpu, tiling, wgmma
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.gpu import Gpu
 from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.launches import plans_for
 from tuner.core.legality import check_schedule, tiling_problem
 from tuner.core.order import make_plan
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.parts import MIN_STREAM_STEPS, evenly_cut
 from tuner.core.plan import MAX_PART_STEPS, Plan
 from tuner.core.schedule import Assignment, Granularity, Ordering, Schedule, SplitOrder, SplitTiles

@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 from tests.core.cases import H200, SMALL, chain_of_three, orderings, small_gpu, tiling, workloads
 from tests.core.cases import ordering as plain_ordering
 from tests.core.oracle import faults, read
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.launches import plans_for
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.plan import Plan
+from tuner.core.resources import Resources
 from tuner.core.schedule import Assignment, Granularity, Ordering, Schedule
 from tuner.core.simulate import simulate
 from tuner.core.streams import joined, make_parts
 from tuner.core.tiles import TileGraph, tile_graph
-from tuner.core.verify import Resources, recheck, verify_parts
+from tuner.core.verify import recheck, verify_parts
 from tuner.core.workload import Workload, ffn_pair, independent_pair
 from tuner.errors import IllegalSchedule, LivenessError, PlanError, SafetyError
 

@@ -15,9 +15,10 @@ from tuner.core.gpu import Gpu
 from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.order import make_plan
 from tuner.core.plan import Plan
+from tuner.core.resources import Resources, occupancy
 from tuner.core.schedule import Assignment, Granularity, Ordering, WaitPosition
 from tuner.core.tiles import TileGraph, tile_graph
-from tuner.core.verify import Resources, VerifiedPlan, occupancy, recheck, verify
+from tuner.core.verify import VerifiedPlan, recheck, verify
 from tuner.core.workload import ffn_pair
 from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Environment, Problem
 from tuner.core.gpu import Gpu
 from tuner.core.job import Objective
 from tuner.core.legality import kind_problem
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind
+from tuner.core.outcome import Failed, FailureKind, Measured
 from tuner.core.plan import Plan
 from tuner.core.schedule import (
     Assignment,

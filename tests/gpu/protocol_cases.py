@@ -11,10 +11,10 @@ from typing import Any
 from tests.covering import covering_sample
 from tests.gpu.helpers import schedule
 from tuner.core.axes import position_problem
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
 from tuner.core.offers_ordering import SYNCS
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import (
     Assignment,
     Interleave,

@@ -10,10 +10,11 @@ import cupy
 import pytest
 
 from tests.gpu.helpers import problem, schedule
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Problem
 from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
-from tuner.core.outcome import Candidate, Measured, PlanKind
+from tuner.core.outcome import Measured
 from tuner.core.schedule import Assignment, Granularity, Schedule
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from workers.build import Builder
@@ -27,7 +28,8 @@ from workers.gpu.baselines import runner_of
 from workers.gpu.check import MAX_REL_ERROR
 from workers.gpu.data import from_bits
 from workers.gpu.launch import Kernel, LaunchRefused, PlanOnDevice
-from workers.gpu.session import Prepared, Session
+from workers.gpu.problem_on_card import ProblemOnCard
+from workers.gpu.session import Session
 from workers.messages import Work
 
 #: A weight-bound pair, a ragged one, and one with several waves of tiles.
@@ -50,7 +52,7 @@ def ready(gpu: Gpu, builder: Builder, asked: Problem, kind: PlanKind, chosen: Sc
     return prepared.work
 
 
-def replayed(prepared: Prepared, work: Work, num_replays: int) -> list[Any]:
+def replayed(prepared: ProblemOnCard, work: Work, num_replays: int) -> list[Any]:
     """The final outputs of every slot after a chain that one graph repeats, NaN where nothing was stored."""
     kernel = Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes)
     runner = runner_of(work, kernel)

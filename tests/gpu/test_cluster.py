@@ -19,8 +19,8 @@ from tests.gpu.helpers import (
     run_kind,
 )
 from tests.gpu.test_wgmma import hopper, schedule
+from tuner.core.candidate import PlanKind
 from tuner.core.gpu import Gpu
-from tuner.core.outcome import PlanKind
 from tuner.core.schedule import Assignment, Granularity, RasterKind, SplitOrder, WaitPosition
 from tuner.core.workload import Activation, ffn_pair
 from workers.build import Builder

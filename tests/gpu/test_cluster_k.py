@@ -23,10 +23,10 @@ from tests.gpu.helpers import (
 from tests.gpu.test_swap_ab import schedule as swapped
 from tests.gpu.test_wgmma import hopper
 from tests.gpu.test_wgmma import schedule as plain
+from tuner.core.candidate import PlanKind
 from tuner.core.engine_wgmma import sum_rounds
 from tuner.core.gpu import Gpu
 from tuner.core.legality import check_schedule
-from tuner.core.outcome import PlanKind
 from tuner.core.schedule import Assignment, Granularity, RasterKind, Schedule, WaitPosition
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from workers.build import Builder

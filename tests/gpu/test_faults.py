@@ -19,8 +19,9 @@ import pytest
 
 from tests.gpu.helpers import forged, fused, problem, schedule
 from tests.gpu.planted import with_raised_threshold
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.gpu import gpu_from_live
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind
+from tuner.core.outcome import Failed, FailureKind, Measured
 from tuner.core.schedule import Assignment
 from tuner.core.workload import Activation, ffn_pair
 from workers import supervisor as supervisor_module

@@ -14,9 +14,10 @@ from tests.gpu.test_simt import simt
 from tests.gpu.test_swap_ab import schedule as swapped
 from tests.gpu.test_wgmma import hopper
 from tests.gpu.test_wgmma import schedule as cooperative
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.gpu import Gpu
 from tuner.core.launches import plans_for
-from tuner.core.outcome import Candidate, Failed, FailureKind, PlanKind
+from tuner.core.outcome import Failed, FailureKind
 from tuner.core.plan import FIRST_WAVE
 from tuner.core.schedule import Assignment, Granularity, Schedule, WaitPosition
 from tuner.core.tiling import Engine

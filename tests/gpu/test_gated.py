@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.gpu.helpers import check_artifact, fused, problem, run, schedule
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
-from tuner.core.outcome import Candidate, Failed, FailureKind, PlanKind
+from tuner.core.outcome import Failed, FailureKind
 from tuner.core.space import Space
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
 from workers.build import Builder

@@ -24,8 +24,9 @@ from tests.gpu.planted import (
     with_fault,
 )
 from tests.workers.test_build import ENDLESS
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.gpu import Gpu
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Outcome, PlanKind, Stage
+from tuner.core.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.core.workload import ffn_pair
 from tuner.errors import Quarantined
 from workers.build import Builder

@@ -12,8 +12,8 @@ from tests.gpu.helpers import RAGGED, chain_of_three, check_abort, check_relaunc
 from tests.gpu.test_trace import TOLERANCE_NS, last_producer_ns, supervisor, traced
 from tests.gpu.test_wgmma import hopper
 from tests.gpu.test_wgmma import schedule as cooperative
+from tuner.core.candidate import PlanKind
 from tuner.core.gpu import Gpu
-from tuner.core.outcome import PlanKind
 from tuner.core.schedule import Assignment, Granularity, RasterKind, Schedule, WaitPosition
 from tuner.core.tiling import Warpgroups
 from tuner.core.workload import Activation, Dtype, ffn_pair, independent_pair

@@ -9,8 +9,8 @@ import pytest
 
 from tests.core.cases import simt
 from tests.gpu.helpers import chain_of_three, check_abort, check_artifact, fused, problem, run, run_kind
+from tuner.core.candidate import PlanKind
 from tuner.core.gpu import Gpu
-from tuner.core.outcome import PlanKind
 from tuner.core.schedule import (
     Assignment,
     Granularity,

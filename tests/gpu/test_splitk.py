@@ -9,9 +9,9 @@ import cupy
 import pytest
 
 from tests.gpu.helpers import fused, problem, run, schedule
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import (
     Assignment,
     Granularity,

@@ -23,10 +23,10 @@ from tests.gpu.helpers import (
     run_kind,
 )
 from tests.gpu.test_wgmma import hopper, schedule
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.engine_wgmma import STARTUP_PREFETCHES
 from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import Assignment, Granularity, Schedule, SplitOrder, WaitPosition
 from tuner.core.tiling import CacheHint, Epilogue
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from tests.gpu.helpers import fused, problem, run, schedule
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Problem
 from tuner.core.gpu import Gpu
-from tuner.core.outcome import Candidate, Measured, PlanKind
+from tuner.core.outcome import Measured
 from tuner.core.procedure import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.workload import ffn_pair
 from workers.build import Builder

@@ -24,8 +24,8 @@ from tests.gpu.helpers import (
     run_kind,
 )
 from tests.gpu.test_wgmma import hopper
+from tuner.core.candidate import PlanKind
 from tuner.core.gpu import Gpu
-from tuner.core.outcome import PlanKind
 from tuner.core.schedule import Assignment, Granularity, RasterKind, Schedule, WaitPosition
 from tuner.core.tiling import CacheHint, Epilogue
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.gpu.helpers import fused, problem, schedule
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Problem
 from tuner.core.inspection import TaskSpan, Trace
 from tuner.core.launches import plans_for
-from tuner.core.outcome import Candidate, Measured, PlanKind
+from tuner.core.outcome import Measured
 from tuner.core.schedule import Assignment
 from tuner.core.tiles import TileGraph
 from tuner.core.verify import VerifiedPlan

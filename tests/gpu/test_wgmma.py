@@ -19,8 +19,8 @@ from tests.gpu.helpers import (
     run,
     run_kind,
 )
+from tuner.core.candidate import PlanKind
 from tuner.core.gpu import Gpu
-from tuner.core.outcome import PlanKind
 from tuner.core.schedule import (
     Assignment,
     Granularity,

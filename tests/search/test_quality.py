@@ -13,10 +13,11 @@ from statistics import median
 import pytest
 
 from tuner.core.bounds import reference_us
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Problem
 from tuner.core.gpu import parse_target
 from tuner.core.job import Objective, Trial
-from tuner.core.outcome import Candidate, Measured, PlanKind
+from tuner.core.outcome import Measured
 from tuner.core.schedule import Schedule
 from tuner.core.space import Space
 from tuner.core.tiling import Engine, Tile, Tiling

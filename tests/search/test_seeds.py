@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from tuner.core.candidate import Candidate
 from tuner.core.gpu import CATALOGUE
-from tuner.core.outcome import Candidate
 from tuner.core.schedule import Assignment, Granularity, RasterKind, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.space import Space
 from tuner.core.tiling import Tiling

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tests.store.builders import spec
+from tuner.core.candidate import PlanKind
 from tuner.core.evaluator import Environment
 from tuner.core.job import JobState
-from tuner.core.outcome import PlanKind
 from tuner.core.records import Best, JobRecord, MatchKind, Verdict
 from tuner.core.workload import Dtype, Workload, ffn_pair
 from tuner.errors import NotFound

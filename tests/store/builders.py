@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.job import Budget, JobSpec, Objective, Trial
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Outcome, PlanKind, Rejected, Stage
+from tuner.core.outcome import Failed, FailureKind, Measured, Outcome, Rejected, Stage
 from tuner.core.samples import Round
 from tuner.core.schedule import Ordering, Raster, Schedule
 from tuner.core.tiling import Tile, Tiling

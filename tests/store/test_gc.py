@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.store.builders import measured, spec, trial
+from tuner.core.candidate import PlanKind
 from tuner.core.evaluator import Environment
 from tuner.core.job import JobState
-from tuner.core.outcome import PlanKind
 from tuner.core.records import Best, Verdict
 from tuner.errors import InvalidInput, NotFound
 from tuner.store import Store, bests, jobs, trials

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.schedule import (
     Assignment,
     Granularity,

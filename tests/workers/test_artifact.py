@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from tests.core.cases import wgmma
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import ArtifactFiles, Environment, Problem
 from tuner.core.gpu import CATALOGUE
 from tuner.core.job import Objective
 from tuner.core.launches import plans_for
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.plan import HEADER_WORDS, Plan
 from tuner.core.schedule import Assignment, Ordering, Raster, Schedule
 from tuner.core.tiling import Epilogue, Tile, Tiling

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.workers.rogues import rogue
+from tuner.core.candidate import PlanKind
 from tuner.core.evaluator import Problem
 from tuner.core.job import Objective
-from tuner.core.outcome import Failed, FailureKind, PlanKind
+from tuner.core.outcome import Failed, FailureKind
 from tuner.core.workload import ffn_pair
 from tuner.errors import Quarantined, WorkerError
 from workers import messages

@@ -11,7 +11,7 @@ import pytest
 
 from tests.gpu.helpers import schedule
 from tests.gpu.planted import HANG, KERNEL_FAULTS, PROCESS_FAULTS, KernelFault, planted_source, with_deed
-from tuner.core.outcome import PlanKind
+from tuner.core.candidate import PlanKind
 from tuner.core.workload import ffn_pair
 from workers.build import compile_source, parse_log
 from workers.candidates import Prepared

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.core.cases import H200
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.engine_wgmma import (
     COLUMNS,
     FLAG_BYTES,
@@ -22,7 +23,6 @@ from tuner.core.engine_wgmma import (
 )
 from tuner.core.launches import plans_for
 from tuner.core.offers_wgmma import WgmmaOffers
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.schedule import Assignment, Ordering, Raster, Schedule
 from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Problem
 from tuner.core.gpu import parse_target
 from tuner.core.job import Objective
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.space import Space
 from tuner.core.workload import ffn_pair
 from tuner.errors import InvalidInput

@@ -19,8 +19,9 @@ from benchmarks.report import check_row
 from benchmarks.setting import twin_of
 from tests.gpu.counting import apart
 from tests.gpu.helpers import fused, schedule
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.inspection import no_counters
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind, Stage
+from tuner.core.outcome import Failed, FailureKind, Measured, Stage
 from tuner.core.procedure import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.records import FinalRow
 from tuner.core.samples import Round

@@ -7,12 +7,13 @@ import pytest
 
 from tests.store.builders import schedule, workload
 from tuner.core.bounds import reference_us
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Problem
 from tuner.core.forecast import forecast_us
 from tuner.core.gpu import CATALOGUE, parse_target
 from tuner.core.job import Objective
 from tuner.core.launches import plans_for
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind, Rejected
+from tuner.core.outcome import Failed, FailureKind, Measured, Rejected
 from tuner.core.procedure import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.schedule import Assignment, Ordering, Raster, Schedule
 from tuner.core.space import Space

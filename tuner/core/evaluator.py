@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tuner.core.candidate import Candidate
 from tuner.core.gpu import Target
 from tuner.core.inspection import CounterReport, Trace
 from tuner.core.job import Objective
-from tuner.core.outcome import Candidate, Outcome
+from tuner.core.outcome import Outcome
 from tuner.core.workload import Workload
 
 

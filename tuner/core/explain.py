@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from tuner.core.bounds import Waves, dram_us, io_bytes, io_us, tensor_us, wave_us
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.gpu import Gpu
 from tuner.core.launches import plans_for
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.rates import rates_of
 from tuner.core.schedule import Schedule
 from tuner.core.simulate import Timeline, simulate

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.gpu import Gpu
 from tuner.core.launches import plans_for
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.rates import rates_of
 from tuner.core.simulate import Timeline, simulate
 from tuner.core.workload import Workload

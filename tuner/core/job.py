@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Self
 
-from tuner.core.outcome import Candidate, Outcome
+from tuner.core.candidate import Candidate
+from tuner.core.outcome import Outcome
 from tuner.core.procedure import CacheState as CacheState
 from tuner.core.procedure import Regime as Regime
 from tuner.core.workload import Workload

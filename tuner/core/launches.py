@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.gpu import Gpu
 from tuner.core.legality import check_kind, check_schedule, estimated_resources
 from tuner.core.order import make_plan
-from tuner.core.outcome import Candidate, PlanKind
 from tuner.core.streams import make_parts
 from tuner.core.tiles import tile_graph
 from tuner.core.verify import VerifiedPlan, verify, verify_parts

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Environment
 from tuner.core.inspection import CounterReport, Trace
 from tuner.core.job import JobSpec, JobState
-from tuner.core.outcome import Candidate, Metric, PlanKind
+from tuner.core.outcome import Metric
 
 T = TypeVar("T")
 

@@ -29,8 +29,9 @@ from tuner.core.memory import Memory, Tile
 from tuner.core.plan import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.progress import Board, Protocol
 from tuner.core.rates import Rates, rates_of
+from tuner.core.resources import occupancy
 from tuner.core.tiles import TileGraph
-from tuner.core.verify import VerifiedPlan, occupancy
+from tuner.core.verify import VerifiedPlan
 
 #: Threads that poll where the copying is one warp's work.
 WARP = 32

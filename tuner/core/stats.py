@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.core.outcome import PlanKind
+from tuner.core.candidate import PlanKind
 from tuner.core.records import Verdict
 
 #: Below this relative distance two times are a tie, however narrow the interval is.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any, Protocol
 
+from tuner.core.candidate import Candidate
 from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem, Quarantine
 from tuner.core.gpu import Target
 from tuner.core.inspection import CounterReport, Trace
-from tuner.core.outcome import Candidate, Outcome
+from tuner.core.outcome import Outcome
 
 
 class Dispatcher(Protocol):

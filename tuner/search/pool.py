@@ -9,7 +9,7 @@ from itertools import islice
 
 import numpy as np
 
-from tuner.core.outcome import PlanKind
+from tuner.core.candidate import PlanKind
 from tuner.core.schedule import Assignment, Granularity, Interleave, Schedule, WaitPosition
 from tuner.core.space import Space
 from tuner.core.tiling import Tiling

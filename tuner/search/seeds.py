@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import product
 
 from tuner.core import forecast
-from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.rasters import COLUMN, ROW
 from tuner.core.schedule import (
     Assignment,

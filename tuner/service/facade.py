@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from tuner.core.candidate import PlanKind
 from tuner.core.evaluator import Environment, Quarantine
 from tuner.core.forecast_quality import ForecastQuality, judge_forecasts
 from tuner.core.gpu import Target, parse_target
 from tuner.core.job import JobSpec, JobState, Trial
-from tuner.core.outcome import FailureKind, Measured, PlanKind
+from tuner.core.outcome import FailureKind, Measured
 from tuner.core.records import (
     Best,
     BestMatch,

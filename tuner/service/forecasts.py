@@ -5,10 +5,11 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
+from tuner.core.candidate import Candidate
 from tuner.core.forecast import forecast_us
 from tuner.core.forecast_quality import forecast_metric
 from tuner.core.gpu import Gpu
-from tuner.core.outcome import Candidate, Measured, Outcome
+from tuner.core.outcome import Measured, Outcome
 from tuner.core.workload import Workload
 from tuner.errors import IllegalSchedule, PlanError
 

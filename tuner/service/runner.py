@@ -11,10 +11,10 @@ from functools import partial
 from typing import TypeVar
 
 from tuner.core.bounds import reference_us
+from tuner.core.candidate import PlanKind
 from tuner.core.evaluator import Problem
 from tuner.core.gpu import Target
 from tuner.core.job import JobState, Trial
-from tuner.core.outcome import PlanKind
 from tuner.core.records import Best, JobRecord
 from tuner.core.space import Space
 from tuner.dispatch import Dispatcher

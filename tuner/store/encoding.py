@@ -5,18 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.job import Trial
-from tuner.core.outcome import (
-    Candidate,
-    Failed,
-    FailureKind,
-    Measured,
-    Metric,
-    Outcome,
-    PlanKind,
-    Rejected,
-    Stage,
-)
+from tuner.core.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.procedure import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.schedule import Schedule
 from tuner.store.models import TrialRow

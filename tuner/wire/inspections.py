@@ -8,8 +8,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field
 
+from tuner.core.candidate import PlanKind
 from tuner.core.inspection import CounterReport, Trace
-from tuner.core.outcome import PlanKind
 from tuner.core.records import Best, Inspection, InspectionKind, InspectionState, JobRecord
 from tuner.wire.requests import Strict
 from tuner.wire.responses import MetricView

@@ -9,10 +9,11 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import Field
 
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Environment, Quarantine
 from tuner.core.gpu import Target
 from tuner.core.job import CacheState, JobState, Regime, Trial
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, PlanKind, Rejected, Stage
+from tuner.core.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict
 from tuner.core.workload import Workload
 from tuner.wire.requests import Pair, pair_of

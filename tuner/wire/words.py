@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.core.outcome import Candidate, PlanKind
+from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.schedule import (
     Assignment,
     Granularity,

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import cupy
 from cuda.bindings import driver
 
-from tuner.core.outcome import PlanKind
+from tuner.core.candidate import PlanKind
 from tuner.core.workload import Activation, Dtype, GemmOp
 from workers.contest import Picked
 from workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm

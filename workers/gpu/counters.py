@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import cupy
 from cuda.bindings import driver
@@ -20,9 +19,7 @@ from workers.cupti.metrics import BASE_SET
 from workers.cupti.profiler import chip_name, collect, counter_availability
 from workers.gpu.baselines import Runner
 from workers.gpu.launch import check
-
-if TYPE_CHECKING:
-    from workers.gpu.session import Prepared
+from workers.gpu.problem_on_card import ProblemOnCard
 
 
 def count_around(
@@ -67,7 +64,7 @@ def count_around(
     return CounterReport(counters=counters, num_passes=num_passes, absent={**chosen.absent, **void})
 
 
-def count_once(prepared: Prepared, runner: Runner, metrics: tuple[str, ...] | None) -> CounterReport:
+def count_once(prepared: ProblemOnCard, runner: Runner, metrics: tuple[str, ...] | None) -> CounterReport:
     """Counts cold runs of a candidate, each behind a read of three times the L2.
 
     Raises:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import cupy
 
-from tuner.core.outcome import PlanKind
+from tuner.core.candidate import PlanKind
 from tuner.core.procedure import CacheState, Procedure, Regime
 from workers.clocks import Sample, mean_clock_mhz
 from workers.gpu.baselines import Runner

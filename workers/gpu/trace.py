@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import cupy
 
 from tuner.core.job import CacheState
 from workers.gpu.baselines import ChainRunner, runner_of
 from workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
 from workers.gpu.launch import Kernel, LaunchRefused
+from workers.gpu.problem_on_card import ProblemOnCard
 from workers.messages import TraceAnswer, Work
 from workers.parameter import OpBuffers
 
-if TYPE_CHECKING:
-    from workers.gpu.session import Prepared
 
-
-def trace_once(prepared: Prepared, kernel: Kernel, work: Work) -> TraceAnswer:
+def trace_once(prepared: ProblemOnCard, kernel: Kernel, work: Work) -> TraceAnswer:
     """Checks the numbers, which also warms up; then traces a run in the objective's state of the L2, checked too.
 
     Raises:
