@@ -25,8 +25,8 @@ from tuner.core.space import Space
 from tuner.core.tiling import Tiling
 from tuner.core.workload import Activation, Workload, ffn_pair
 from tuner.errors import BuildError
-from workers.build import compile_source, nvrtc_version, parse_log
-from workers.render import kernel_version, render
+from tuner.workers.build import compile_source, nvrtc_version, parse_log
+from tuner.workers.render import kernel_version, render
 
 #: For few rows every engine is offered, for many every tile height.
 FEW_ROWS, NUM_ROWS = 1, 512

@@ -40,10 +40,10 @@ from tuner.core.evaluator import Environment
 from tuner.core.outcome import Failed, FailureKind, Measured, Outcome
 from tuner.core.schedule import Assignment
 from tuner.core.workload import ffn_pair
-from workers.build import Builder
-from workers.candidates import Prepared, prepare
-from workers.cards import Card, usable_gpus
-from workers.supervisor import Deadlines, GpuSupervisor
+from tuner.workers.build import Builder
+from tuner.workers.candidates import Prepared, prepare
+from tuner.workers.cards import Card, usable_gpus
+from tuner.workers.supervisor import Deadlines, GpuSupervisor
 
 WORKLOAD = ffn_pair(m=64, d_in=512, d_hidden=1024, d_out=512)
 PROBLEM = problem(WORKLOAD)

@@ -91,9 +91,9 @@ def contests(tools_cubin: bytes, uuid: str, asked: list[Problem]) -> list[Contes
     """One contest per problem, on the visible card; `tools_cubin` is tools.cu compiled for it."""
     import cupy
 
-    from workers.gpu.card import CardView
-    from workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt
-    from workers.gpu.problem_on_card import ProblemOnCard
+    from tuner.workers.gpu.card import CardView
+    from tuner.workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt
+    from tuner.workers.gpu.problem_on_card import ProblemOnCard
 
     # PyTorch gives its products without a bias as much by itself; KiB, read when it is first used.
     os.environ["CUBLASLT_WORKSPACE_SIZE"] = str(WORKSPACE_BYTES // 1024)
@@ -110,10 +110,10 @@ def contests(tools_cubin: bytes, uuid: str, asked: list[Problem]) -> list[Contes
 
 
 def _contest(prepared: Any) -> Contest:
-    """`prepared` is a `workers.gpu.problem_on_card.ProblemOnCard`."""
-    from workers.contest import first_of
-    from workers.gpu.measure import time_together
-    from workers.gpu.torch_baseline import torch_runner
+    """`prepared` is a `tuner.workers.gpu.problem_on_card.ProblemOnCard`."""
+    from tuner.workers.contest import first_of
+    from tuner.workers.gpu.measure import time_together
+    from tuner.workers.gpu.torch_baseline import torch_runner
 
     library, best = prepared.library, prepared.picked.choices
     library.choices = first_of(best)

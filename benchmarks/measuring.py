@@ -32,13 +32,13 @@ from tuner.core.gpu import Gpu
 from tuner.core.inspection import CounterReport
 from tuner.core.schedule import Assignment
 from tuner.core.workload import Activation, ffn_pair
-from workers.build import Builder
-from workers.candidates import prepare
-from workers.cards import usable_gpus
-from workers.messages import CountAnswer
-from workers.render import device_text
-from workers.simulated import SimulatedEvaluator
-from workers.supervisor import GpuSupervisor
+from tuner.workers.build import Builder
+from tuner.workers.candidates import prepare
+from tuner.workers.cards import usable_gpus
+from tuner.workers.messages import CountAnswer
+from tuner.workers.render import device_text
+from tuner.workers.simulated import SimulatedEvaluator
+from tuner.workers.supervisor import GpuSupervisor
 
 #: No check begins later, seconds: all must end within six minutes.
 LIMIT_S = 330.0

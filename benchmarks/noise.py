@@ -33,9 +33,9 @@ from tuner.core.workload import Activation, ffn_pair
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
 from tuner.store import Store
-from workers.cards import usable_gpus
-from workers.messages import FinalsAnswer, Work
-from workers.supervisor import GpuSupervisor
+from tuner.workers.cards import usable_gpus
+from tuner.workers.messages import FinalsAnswer, Work
+from tuner.workers.supervisor import GpuSupervisor
 
 #: No job begins later, seconds; one takes about ten.
 LIMIT_S = 190.0

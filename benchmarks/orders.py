@@ -36,12 +36,12 @@ from tuner.core.schedule import Schedule
 from tuner.core.space import Space
 from tuner.core.stats import compare, median, relative_spread
 from tuner.errors import TunerError
-from workers.build import Builder
-from workers.candidates import Prepared
-from workers.cards import usable_gpus
-from workers.messages import Work
-from workers.render import device_text
-from workers.supervisor import GpuSupervisor
+from tuner.workers.build import Builder
+from tuner.workers.candidates import Prepared
+from tuner.workers.cards import usable_gpus
+from tuner.workers.messages import Work
+from tuner.workers.render import device_text
+from tuner.workers.supervisor import GpuSupervisor
 
 Row = dict[str, Any]
 

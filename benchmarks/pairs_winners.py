@@ -17,7 +17,7 @@ from tuner.core.legality import check_schedule, kind_problem
 from tuner.core.outcome import Measured
 from tuner.core.schedule import Schedule
 from tuner.errors import IllegalSchedule
-from workers.build import write_atomically
+from tuner.workers.build import write_atomically
 
 #: How many of each kind are kept.
 NUM_KEPT = {

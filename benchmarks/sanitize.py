@@ -29,9 +29,9 @@ from tuner.core.space import Space
 from tuner.core.tiling import Engine, Epilogue, Tile, Tiling
 from tuner.core.workload import Activation, Workload, ffn_pair
 from tuner.errors import BuildError, IllegalSchedule, PlanError
-from workers.build import Builder
-from workers.candidates import Prepared, prepare
-from workers.cards import usable_gpus
+from tuner.workers.build import Builder
+from tuner.workers.candidates import Prepared, prepare
+from tuner.workers.cards import usable_gpus
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 #: Where the toolkit puts it, if PATH has none.
@@ -120,7 +120,7 @@ def launch_all(cache: Path, each: int) -> None:
     Raises:
         SystemExit: a launch was aborted, or its numbers are wrong.
     """
-    from workers.gpu.child import live_facts
+    from tuner.workers.gpu.child import live_facts
 
     gpu = gpu_from_live(live_facts(usable_gpus()[0].uuid))
     problem = Problem(WORKLOAD)
@@ -169,9 +169,9 @@ class Problem:
         """Launches it a few times and compares."""
         import cupy
 
-        from workers.gpu.baselines import runner_of
-        from workers.gpu.launch import LaunchRefused
-        from workers.gpu.session import Kernels
+        from tuner.workers.gpu.baselines import runner_of
+        from tuner.workers.gpu.launch import LaunchRefused
+        from tuner.workers.gpu.session import Kernels
 
         kernels = Kernels()
         try:
@@ -192,7 +192,7 @@ class Problem:
         kernels.unload()
 
     def _buffers(self) -> tuple[Any, ...]:
-        from workers.parameter import OpBuffers
+        from tuner.workers.parameter import OpBuffers
 
         sources = (self._x, self._outputs[0])
         return tuple(

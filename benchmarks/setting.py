@@ -10,7 +10,7 @@ from tuner.core.evaluator import Problem
 from tuner.core.gpu import SIMULATED_PREFIX, parse_target
 from tuner.core.job import Objective, default_regime
 from tuner.core.workload import Workload
-from workers.simulated import Faults, SimulatedEvaluator
+from tuner.workers.simulated import Faults, SimulatedEvaluator
 
 
 def read_options(description: str | None, arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -34,11 +34,11 @@ from tuner.core.inspection import CounterReport, Trace
 from tuner.core.outcome import Failed, Rejected
 from tuner.core.schedule import Schedule
 from tuner.errors import InvalidInput, WorkerError
-from workers.build import Builder
-from workers.candidates import Prepared
-from workers.messages import Work
-from workers.render import device_text
-from workers.supervisor import GpuSupervisor
+from tuner.workers.build import Builder
+from tuner.workers.candidates import Prepared
+from tuner.workers.messages import Work
+from tuner.workers.render import device_text
+from tuner.workers.supervisor import GpuSupervisor
 
 #: Schedules in the same rounds, beside the library, and rounds.
 NUM_TOGETHER, NUM_ROUNDS = 8, 9

@@ -22,9 +22,9 @@ from tuner.core.workload import Workload
 from tuner.dispatch.factory import make_evaluators
 from tuner.errors import TunerError
 from tuner.search.seeds import first_guesses
-from workers.build import Builder
-from workers.candidates import Prepared, try_prepare
-from workers.supervisor import GpuSupervisor
+from tuner.workers.build import Builder
+from tuner.workers.candidates import Prepared, try_prepare
+from tuner.workers.supervisor import GpuSupervisor
 
 #: Kept from run to run.
 BUILD_CACHE = Path("build/bench-cache")

@@ -13,9 +13,9 @@ from tuner.core.legality import dynamic_smem_bytes
 from tuner.core.tiling import Engine, Tiling
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import GemmOp, Workload
-from workers.parameter import first_tasks, needs_co_residency, parameter_layout, workspace_layout
-from workers.render import GATE_NAME, KERNEL_NAME
-from workers.tensor_maps import tensor_maps
+from tuner.workers.parameter import first_tasks, needs_co_residency, parameter_layout, workspace_layout
+from tuner.workers.render import GATE_NAME, KERNEL_NAME
+from tuner.workers.tensor_maps import tensor_maps
 
 #: Of the manifest; it grows when a field changes its meaning.
 MANIFEST_FORMAT = 1

@@ -16,9 +16,9 @@ from tuner.core.resources import Resources
 from tuner.core.verify import VerifiedPlan, recheck
 from tuner.core.workload import Workload
 from tuner.errors import BuildError, IllegalSchedule, PlanError
-from workers.build import Builder, BuildTimeout, Built
-from workers.messages import Work
-from workers.render import render
+from tuner.workers.build import Builder, BuildTimeout, Built
+from tuner.workers.messages import Work
+from tuner.workers.render import render
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,9 +21,9 @@ from multiprocessing.connection import Connection
 from tuner.core.evaluator import Problem
 from tuner.core.outcome import FailureKind
 from tuner.errors import Quarantined, WorkerError
-from workers import messages
-from workers.contest import Picked
-from workers.gpu import child
+from tuner.workers import messages
+from tuner.workers.contest import Picked
+from tuner.workers.gpu import child
 
 #: Enough to read an answer that lies there already, and for a process to end after its pipe, seconds.
 _GRACE_S = 2.0

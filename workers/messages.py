@@ -13,8 +13,8 @@ from tuner.core.tiling import Tiling
 from tuner.core.tracing import Stamps
 from tuner.core.verify import VerifiedPlan
 from tuner.errors import InvalidInput
-from workers.contest import Picked
-from workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES
+from tuner.workers.contest import Picked
+from tuner.workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES
 
 
 @dataclass(frozen=True, kw_only=True)

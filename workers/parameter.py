@@ -14,8 +14,8 @@ from tuner.core.split import slot_bytes
 from tuner.core.tiling import Engine, Tiling
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Workload
-from workers.render import SIGNALS_OFFSET_BYTES
-from workers.tensor_maps import tensor_maps
+from tuner.workers.render import SIGNALS_OFFSET_BYTES
+from tuner.workers.tensor_maps import tensor_maps
 
 #: SM clock cycles that one wait may last, about half a second.
 DEFAULT_SPIN_LIMIT_CYCLES = 1_000_000_000

@@ -15,7 +15,7 @@ from tuner.core.hints import hints_of
 from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload
 from tuner.errors import IllegalSchedule
-from workers.tensor_maps import has_whole_lines
+from tuner.workers.tensor_maps import has_whole_lines
 
 _BASE_FILES = ("config.cuh", "ptx.cuh", "launch_args.cuh", "dependent_launch.cuh", "trace.cuh", "sync.cuh")
 _SHARED_FILES = ("activation.cuh", "fixup.cuh")
@@ -92,7 +92,7 @@ _HINTS = {
 @functools.cache
 def device_text(name: str) -> str:
     """A file of `workers/kernels`."""
-    return files("workers").joinpath("kernels", name).read_text(encoding="utf-8")
+    return files("tuner.workers").joinpath("kernels", name).read_text(encoding="utf-8")
 
 
 @functools.cache

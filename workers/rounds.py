@@ -9,8 +9,8 @@ from tuner.core.outcome import Measured, Metric
 from tuner.core.procedure import Procedure, Regime
 from tuner.core.samples import DropReason, Round, kept, num_dropped, speedups
 from tuner.core.stats import median, relative_spread
-from workers.clocks import Sample, drop_reasons
-from workers.stop_rules import HopelessRule, StopRule
+from tuner.workers.clocks import Sample, drop_reasons
+from tuner.workers.stop_rules import HopelessRule, StopRule
 
 #: With fewer rounds that count, all are taken, and the trial says so.
 MIN_KEPT = 3

@@ -29,13 +29,13 @@ from tuner.core.simulate import simulate
 from tuner.core.tracing import make_trace, no_trace, spans_from_timelines
 from tuner.core.workload import GemmOp, Workload
 from tuner.errors import IllegalSchedule, PlanError
-from workers.artifact import assemble
-from workers.clocks import Sample
-from workers.library import split_epilogue
-from workers.render import kernel_version, render
-from workers.rounds import Ending, summary, to_rounds
-from workers.simulated_counters import check_metrics, count
-from workers.stop_rules import HopelessRule, StopRule
+from tuner.workers.artifact import assemble
+from tuner.workers.clocks import Sample
+from tuner.workers.library import split_epilogue
+from tuner.workers.render import kernel_version, render
+from tuner.workers.rounds import Ending, summary, to_rounds
+from tuner.workers.simulated_counters import check_metrics, count
+from tuner.workers.stop_rules import HopelessRule, StopRule
 
 #: Share of a data sheet's rates that a vendor library reaches on large GEMMs.
 LIBRARY_DRAM_EFFICIENCY = 0.88

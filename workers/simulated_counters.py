@@ -12,7 +12,7 @@ from tuner.core.simulate import simulate
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Workload
 from tuner.errors import InvalidInput
-from workers.cupti.metrics import CATALOGUE
+from tuner.workers.cupti.metrics import CATALOGUE
 
 #: What the model can speak of, as the profiler calls it.
 METRICS = (DURATION_NS, DRAM_READ_BYTES, DRAM_WRITE_BYTES, "lts__t_sector_hit_rate.pct")

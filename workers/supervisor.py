@@ -19,12 +19,12 @@ from tuner.core.inspection import CounterReport, Trace, no_counters
 from tuner.core.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
 from tuner.core.tracing import no_trace, trace_from_stamps
 from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
-from workers import messages
-from workers.build import Builder, Built
-from workers.candidates import Prepared, prepare, try_prepare
-from workers.cards import Card
-from workers.gpu_process import ChildLost, GpuProcesses
-from workers.render import device_text, kernel_version
+from tuner.workers import messages
+from tuner.workers.build import Builder, Built
+from tuner.workers.candidates import Prepared, prepare, try_prepare
+from tuner.workers.cards import Card
+from tuner.workers.gpu_process import ChildLost, GpuProcesses
+from tuner.workers.render import device_text, kernel_version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +151,7 @@ class GpuSupervisor:
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """Source, cubin, plans and manifest of a candidate of ours."""
-        from workers.artifact import assemble
+        from tuner.workers.artifact import assemble
 
         prepared = prepare(problem.workload, self._target.gpu, candidate, self._builder, {})
         if prepared.built is None:

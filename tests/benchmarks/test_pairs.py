@@ -19,8 +19,8 @@ from tuner.core.outcome import Outcome
 from tuner.core.procedure import Regime
 from tuner.core.space import Space
 from tuner.errors import InvalidInput, WorkerError
-from workers.build import Builder
-from workers.candidates import Prepared
+from tuner.workers.build import Builder
+from tuner.workers.candidates import Prepared
 
 H200 = CATALOGUE["h200"]
 

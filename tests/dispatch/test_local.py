@@ -16,7 +16,7 @@ from tuner.core.job import Objective
 from tuner.core.outcome import Measured, Outcome
 from tuner.dispatch import LocalDispatcher
 from tuner.errors import NotFound, WorkerError
-from workers.simulated import SimulatedEvaluator
+from tuner.workers.simulated import SimulatedEvaluator
 
 PROBLEM = Problem(workload=workload(), objective=Objective())
 LIBRARY = Candidate(plan_kind=PlanKind.LIBRARY)

@@ -34,12 +34,12 @@ from tuner.core.schedule import (
 from tuner.core.tiling import Tile, Tiling
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
-from workers.artifact import assemble
-from workers.build import Builder
-from workers.candidates import prepare
+from tuner.workers.artifact import assemble
+from tuner.workers.build import Builder
+from tuner.workers.candidates import prepare
 
 if TYPE_CHECKING:
-    from workers.gpu.session import Session
+    from tuner.workers.gpu.session import Session
 
 #: What runs an artifact without tuner.
 EXAMPLE = Path(__file__).parents[2] / "examples" / "run_artifact.py"
@@ -162,8 +162,8 @@ def bits_of_launches(
     session: Session, builder: Builder, gpu: Gpu, asked: Problem, candidate: Candidate, count: int = 1
 ) -> list[dict[int, Any]]:
     """The bits that each of so many launches of a candidate leaves, by op."""
-    from workers.gpu.baselines import runner_of
-    from workers.gpu.launch import Kernel
+    from tuner.workers.gpu.baselines import runner_of
+    from tuner.workers.gpu.launch import Kernel
 
     work = prepare(asked.workload, gpu, candidate, builder, {}).work
     prepared = session._prepare(asked)

@@ -22,7 +22,7 @@ from tuner.core.plan import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.schedule import Ordering, SplitOrder, SplitTiles
 from tuner.core.tiling import Tiling
 from tuner.core.workload import Workload
-from workers.render import render
+from tuner.workers.render import render
 
 Ints = npt.NDArray[np.int64]
 

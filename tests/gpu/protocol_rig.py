@@ -15,11 +15,11 @@ from tuner.core.gpu import Gpu
 from tuner.core.launches import plans_for
 from tuner.core.schedule import Ordering, Schedule
 from tuner.core.verify import VerifiedPlan
-from workers.build import Builder
-from workers.gpu.baselines import ChainRunner, runner_of
-from workers.gpu.launch import Kernel, PlanOnDevice
-from workers.messages import Work
-from workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES, WORD_BYTES, OpBuffers, workspace_layout
+from tuner.workers.build import Builder
+from tuner.workers.gpu.baselines import ChainRunner, runner_of
+from tuner.workers.gpu.launch import Kernel, PlanOnDevice
+from tuner.workers.messages import Work
+from tuner.workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES, WORD_BYTES, OpBuffers, workspace_layout
 
 #: SM clock cycles of the pauses: up to 5 microseconds, and 50 in one of 32.
 SHORT_CYCLES, LONG_CYCLES = 8_000, 80_000

@@ -23,12 +23,12 @@ from tuner.core.candidate import PlanKind
 from tuner.core.gpu import Gpu
 from tuner.core.schedule import Assignment, Granularity, RasterKind, SplitOrder, WaitPosition
 from tuner.core.workload import Activation, ffn_pair
-from workers.build import Builder
-from workers.candidates import prepare
+from tuner.workers.build import Builder
+from tuner.workers.candidates import prepare
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 __all__ = ["hopper"]
 
@@ -103,7 +103,7 @@ def test_every_plan_kind_is_right(session: Session, builder: Builder, gpu: Gpu, 
 
 @pytest.mark.parametrize("cluster_size", [2, 4])
 def test_the_driver_holds_as_many_clusters_as_the_plans_count_on(builder: Builder, gpu: Gpu, cluster_size: int) -> None:
-    from workers.gpu.launch import Kernel
+    from tuner.workers.gpu.launch import Kernel
 
     case = {2: "1x2, 128 rows", 4: "1x4, 64 rows"}[cluster_size]
     work = prepare(RAGGED, gpu, fused(CASES[case]), builder, {}).work

@@ -29,11 +29,11 @@ from tuner.core.gpu import Gpu
 from tuner.core.legality import check_schedule
 from tuner.core.schedule import Assignment, Granularity, RasterKind, Schedule, WaitPosition
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
-from workers.build import Builder
+from tuner.workers.build import Builder
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 __all__ = ["hopper"]
 

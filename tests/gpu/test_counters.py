@@ -19,12 +19,12 @@ from tuner.core.outcome import Measured
 from tuner.core.schedule import Assignment
 from tuner.core.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.errors import InvalidInput
-from workers.build import Builder
-from workers.candidates import prepare
-from workers.cards import Card
-from workers.cupti.metrics import BASE_SET
-from workers.render import device_text
-from workers.supervisor import GpuSupervisor
+from tuner.workers.build import Builder
+from tuner.workers.candidates import prepare
+from tuner.workers.cards import Card
+from tuner.workers.cupti.metrics import BASE_SET
+from tuner.workers.render import device_text
+from tuner.workers.supervisor import GpuSupervisor
 
 pytest.importorskip("cupy")
 

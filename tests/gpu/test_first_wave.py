@@ -22,12 +22,12 @@ from tuner.core.plan import FIRST_WAVE
 from tuner.core.schedule import Assignment, Granularity, Schedule, WaitPosition
 from tuner.core.tiling import Engine
 from tuner.core.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
-from workers.build import Builder
-from workers.candidates import prepare
+from tuner.workers.build import Builder
+from tuner.workers.candidates import prepare
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 __all__ = ["hopper"]
 

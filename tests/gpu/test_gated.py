@@ -15,12 +15,12 @@ from tuner.core.legality import kind_problem
 from tuner.core.outcome import Failed, FailureKind
 from tuner.core.space import Space
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
-from workers.build import Builder
-from workers.candidates import prepare
+from tuner.workers.build import Builder
+from tuner.workers.candidates import prepare
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 OPTIONS = [
     {"gated": True},

@@ -13,11 +13,11 @@ from tuner.core.legality import engine_problem, tiling_problem
 from tuner.core.schedule import Schedule
 from tuner.core.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.workload import Activation, Workload, ffn_pair
-from workers.build import Builder
+from tuner.workers.build import Builder
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 #: Copies of 16 bytes, and of 2 with an odd column behind the last pair.
 PAIRS = [

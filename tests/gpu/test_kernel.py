@@ -14,11 +14,11 @@ from tuner.core.offers_ordering import SYNCS
 from tuner.core.schedule import Interleave, InterleaveKind, Ordering, Raster, RasterKind, Schedule
 from tuner.core.space import Space
 from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
-from workers.build import Builder
+from tuner.workers.build import Builder
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 SHAPES = [
     (1, 1, 1, 1),

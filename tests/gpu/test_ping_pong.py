@@ -17,12 +17,12 @@ from tuner.core.gpu import Gpu
 from tuner.core.schedule import Assignment, Granularity, RasterKind, Schedule, WaitPosition
 from tuner.core.tiling import Warpgroups
 from tuner.core.workload import Activation, Dtype, ffn_pair, independent_pair
-from workers.build import Builder
-from workers.supervisor import GpuSupervisor
+from tuner.workers.build import Builder
+from tuner.workers.supervisor import GpuSupervisor
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 __all__ = ["hopper", "supervisor"]
 

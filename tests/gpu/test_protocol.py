@@ -13,13 +13,13 @@ from tests.gpu.protocol_faults import MUTANTS, Fault, plant
 from tuner.core.gpu import Gpu
 from tuner.core.launches import plans_for
 from tuner.core.schedule import SplitTiles
-from workers.build import Builder
-from workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES
+from tuner.workers.build import Builder
+from tuner.workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES
 
 pytest.importorskip("cupy")
 
 from tests.gpu.protocol_rig import SLOW_CYCLES, Rig, clear_counters, launches_of
-from workers.gpu.baselines import ChainRunner
+from tuner.workers.gpu.baselines import ChainRunner
 
 #: Of one plan, back to back.
 NUM_RUNS = 30

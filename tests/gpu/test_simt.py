@@ -23,11 +23,11 @@ from tuner.core.schedule import (
 )
 from tuner.core.tiling import CacheHint, Tiling
 from tuner.core.workload import Activation, Dtype, ffn_pair, independent_pair
-from workers.build import Builder
+from tuner.workers.build import Builder
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 
 def schedule(tiling: Tiling, **changes: object) -> Schedule:

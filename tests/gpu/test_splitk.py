@@ -24,15 +24,15 @@ from tuner.core.schedule import (
 )
 from tuner.core.tiling import Engine, Tile, Tiling
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
-from workers.build import Builder
-from workers.candidates import prepare
-from workers.parameter import workspace_layout
+from tuner.workers.build import Builder
+from tuner.workers.candidates import prepare
+from tuner.workers.parameter import workspace_layout
 
 pytest.importorskip("cupy")
 
-from workers.gpu.baselines import ChainRunner
-from workers.gpu.launch import Kernel, PlanOnDevice
-from workers.gpu.session import Session
+from tuner.workers.gpu.baselines import ChainRunner
+from tuner.workers.gpu.launch import Kernel, PlanOnDevice
+from tuner.workers.gpu.session import Session
 
 #: k-steps of 64: 8 and 17, the last one ragged in both.
 RAGGED = ffn_pair(m=37, d_in=500, d_hidden=1084, d_out=200, activation=Activation.SILU, bias=True)

@@ -30,11 +30,11 @@ from tuner.core.legality import kind_problem
 from tuner.core.schedule import Assignment, Granularity, Schedule, SplitOrder, WaitPosition
 from tuner.core.tiling import CacheHint, Epilogue
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
-from workers.build import Builder
+from tuner.workers.build import Builder
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 __all__ = ["hopper"]
 

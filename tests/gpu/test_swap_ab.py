@@ -15,11 +15,11 @@ from tuner.core.gpu import Gpu
 from tuner.core.schedule import Assignment, Granularity, Schedule, WaitPosition
 from tuner.core.tiling import Warpgroups
 from tuner.core.workload import Activation, Dtype, ffn_pair, independent_pair
-from workers.build import Builder
+from tuner.workers.build import Builder
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 __all__ = ["hopper"]
 

@@ -13,16 +13,16 @@ from tuner.core.gpu import Gpu
 from tuner.core.outcome import Measured
 from tuner.core.procedure import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.workload import ffn_pair
-from workers.build import Builder
-from workers.candidates import Prepared, prepare
-from workers.cards import Card
-from workers.render import device_text
+from tuner.workers.build import Builder
+from tuner.workers.candidates import Prepared, prepare
+from tuner.workers.cards import Card
+from tuner.workers.render import device_text
 
 pytest.importorskip("cupy")
 
 
-from workers.gpu.card import CardView
-from workers.gpu.session import Session
+from tuner.workers.gpu.card import CardView
+from tuner.workers.gpu.session import Session
 
 #: 64 rows of a layer of an 8-billion-parameter model, halved: its chain alone is cold.
 WORKLOAD = ffn_pair(m=64, d_in=2048, d_hidden=7168, d_out=2048)

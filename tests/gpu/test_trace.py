@@ -18,8 +18,8 @@ from tuner.core.schedule import Assignment
 from tuner.core.tiles import TileGraph
 from tuner.core.verify import VerifiedPlan
 from tuner.core.workload import Activation, ffn_pair
-from workers.cards import Card
-from workers.supervisor import GpuSupervisor
+from tuner.workers.cards import Card
+from tuner.workers.supervisor import GpuSupervisor
 
 pytest.importorskip("cupy")
 

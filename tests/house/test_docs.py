@@ -18,7 +18,7 @@ from tuner.core.gpu import CATALOGUE
 from tuner.core.space import Space
 from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.workload import ffn_pair
-from workers.cupti.metrics import BASE_SET
+from tuner.workers.cupti.metrics import BASE_SET
 
 AXES = (schedule.Tile, schedule.Tiling, schedule.Raster, schedule.Interleave, schedule.Ordering)
 #: Parts that the page describes by their own fields.

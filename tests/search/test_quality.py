@@ -24,7 +24,7 @@ from tuner.core.tiling import Engine, Tile, Tiling
 from tuner.core.workload import ffn_pair
 from tuner.search import Searcher
 from tuner.search.seeds import forecast_us
-from workers.simulated import SimulatedEvaluator
+from tuner.workers.simulated import SimulatedEvaluator
 
 #: Every schedule of the space is forecast: half a minute of a core that is free.
 pytestmark = pytest.mark.timeout(600)

@@ -19,7 +19,7 @@ from tuner.core.outcome import Failed, FailureKind, Measured, Metric, Outcome, S
 from tuner.core.records import JobRecord
 from tuner.errors import Quarantined, WorkerError
 from tuner.service import Service
-from workers.simulated import Faults, SimulatedEvaluator
+from tuner.workers.simulated import Faults, SimulatedEvaluator
 
 
 def evaluator(**options: Any) -> SimulatedEvaluator:

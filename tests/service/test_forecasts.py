@@ -14,7 +14,7 @@ from tuner.core.gpu import parse_target
 from tuner.core.outcome import Measured
 from tuner.errors import NotFound
 from tuner.service.forecasts import with_forecast
-from workers.simulated import Faults
+from tuner.workers.simulated import Faults
 
 
 def test_every_measured_trial_of_ours_keeps_its_forecast_and_the_job_is_judged_by_the_fused_ones(serve: Serve) -> None:

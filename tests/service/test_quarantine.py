@@ -10,7 +10,7 @@ from tests.store.builders import TARGET, spec
 from tuner.core.gpu import parse_target
 from tuner.core.job import JobState
 from tuner.errors import WorkerError
-from workers.simulated import SimulatedEvaluator
+from tuner.workers.simulated import SimulatedEvaluator
 
 pytestmark = pytest.mark.usefixtures("quick_probes")
 

@@ -16,7 +16,7 @@ from tuner.core.inspection import CounterReport
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
 from tuner.store import Store
-from workers.simulated import SimulatedEvaluator
+from tuner.workers.simulated import SimulatedEvaluator
 
 
 class SlowTwin(SimulatedEvaluator):

@@ -10,9 +10,9 @@ from multiprocessing.connection import Connection
 
 from tuner.core.gpu import LiveFacts
 from tuner.core.outcome import Failed, FailureKind, Stage
-from workers import messages
-from workers.contest import Picked
-from workers.gpu.child import die_with_parent
+from tuner.workers import messages
+from tuner.workers.contest import Picked
+from tuner.workers.gpu.child import die_with_parent
 
 HELLO = messages.Hello(
     facts=LiveFacts(

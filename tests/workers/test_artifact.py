@@ -21,10 +21,10 @@ from tuner.core.schedule import Assignment, Ordering, Raster, Schedule
 from tuner.core.tiling import Epilogue, Tile, Tiling
 from tuner.core.workload import Activation, Workload, ffn_pair, independent_pair
 from tuner.errors import WorkerError
-from workers.artifact import assemble
-from workers.cards import usable_gpus
-from workers.parameter import OpBuffers, pack_args
-from workers.render import render
+from tuner.workers.artifact import assemble
+from tuner.workers.cards import usable_gpus
+from tuner.workers.parameter import OpBuffers, pack_args
+from tuner.workers.render import render
 
 WORKLOAD = ffn_pair(m=48, d_in=64, d_hidden=128, d_out=96, activation=Activation.RELU, bias=True)
 POINTERS = ("a", "w", "bias", "c", "residual", "row_scale")

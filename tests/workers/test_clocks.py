@@ -7,7 +7,7 @@ import pytest
 
 from tuner.core.procedure import Regime
 from tuner.core.samples import DropReason
-from workers.clocks import Sample, drop_reasons, mean_clock_mhz
+from tuner.workers.clocks import Sample, drop_reasons, mean_clock_mhz
 
 
 def reading(sample: int, cycles: list[int], ns: int) -> np.ndarray:

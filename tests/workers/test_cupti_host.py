@@ -10,10 +10,10 @@ import pytest
 
 from tuner.core.counting import DRAM_READ_BYTES, DRAM_WRITE_BYTES, DURATION_NS
 from tuner.errors import InvalidInput
-from workers.cupti.host import ProfilerHost
-from workers.cupti.library import Cupti, CuptiError, load_cupti
-from workers.cupti.metrics import BASE_SET, CATALOGUE
-from workers.cupti.profiler import chip_name
+from tuner.workers.cupti.host import ProfilerHost
+from tuner.workers.cupti.library import Cupti, CuptiError, load_cupti
+from tuner.workers.cupti.metrics import BASE_SET, CATALOGUE
+from tuner.workers.cupti.profiler import chip_name
 
 HOPPER, AMPERE, BLACKWELL_CONSUMER = "GH100", "GA100", "GB202"
 GMMA = "sm__inst_executed_pipe_tensor_op_gmma.sum"
@@ -88,7 +88,7 @@ def test_metrics_beyond_the_catalogue_have_cuptis_words_and_our_units(hopper: Pr
 
 def test_the_catalogue_agrees_with_cupti_on_units(hopper: ProfilerHost, monkeypatch: pytest.MonkeyPatch) -> None:
     units = {metric: info.unit for metric, info in CATALOGUE.items()}
-    monkeypatch.setattr("workers.cupti.host.CATALOGUE", {})
+    monkeypatch.setattr("tuner.workers.cupti.host.CATALOGUE", {})
     told = {metric: hopper.describe(metric)[0] for metric in units}
     counts = {metric for metric, unit in told.items() if unit.startswith("l1data_bank")}  # a plain number to us
     assert {metric: "" if metric in counts else unit for metric, unit in told.items()} == units
@@ -105,7 +105,7 @@ def test_a_library_that_is_not_there_is_told_with_its_folder(tmp_path: Path) -> 
 
 
 def test_without_any_library_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.cupti.library._folders", lambda major: iter(()))
+    monkeypatch.setattr("tuner.workers.cupti.library._folders", lambda major: iter(()))
     load_cupti.cache_clear()
     try:
         with pytest.raises(CuptiError, match="pip install nvidia-cuda-cupti"):

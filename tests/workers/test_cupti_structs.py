@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.cupti.structs import CALLS, Params
+from tuner.workers.cupti.structs import CALLS, Params
 
 #: What gcc printed of each STRUCT_SIZE, by the headers of the wheels 12.8.90, 12.9.79 and 13.0.85 alike.
 RECORDED_BYTES = {

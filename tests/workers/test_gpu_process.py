@@ -16,8 +16,8 @@ from tuner.core.job import Objective
 from tuner.core.outcome import Failed, FailureKind
 from tuner.core.workload import ffn_pair
 from tuner.errors import Quarantined, WorkerError
-from workers import messages
-from workers.gpu_process import ChildLost, GpuProcesses
+from tuner.workers import messages
+from tuner.workers.gpu_process import ChildLost, GpuProcesses
 
 PROBLEM = Problem(workload=ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64), objective=Objective())
 OTHER = Problem(workload=ffn_pair(m=32, d_in=64, d_hidden=64, d_out=64), objective=Objective())

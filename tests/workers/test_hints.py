@@ -11,8 +11,8 @@ from tests.workers.test_kernels import GATED, SMALL
 from tuner.core.legality import tiling_problem
 from tuner.core.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.workload import Workload, ffn_pair
-from workers.build import compile_source, parse_log
-from workers.render import render
+from tuner.workers.build import compile_source, parse_log
+from tuner.workers.render import render
 
 ALIGNED = ffn_pair(m=64, d_in=64, d_hidden=128, d_out=64)
 #: Rows of 2, 4 and 8 bytes more than whole copies of 16.

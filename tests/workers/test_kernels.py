@@ -14,8 +14,8 @@ from tuner.core.gpu import CATALOGUE
 from tuner.core.space import Space
 from tuner.core.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
-from workers.build import compile_source, parse_log
-from workers.render import DEVICE_FILES, KERNEL_NAME, device_text, render, without_comments
+from tuner.workers.build import compile_source, parse_log
+from tuner.workers.render import DEVICE_FILES, KERNEL_NAME, device_text, render, without_comments
 
 #: One GPU of the catalogue for each architecture.
 GPU_OF_ARCH = {

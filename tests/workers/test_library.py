@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from tuner.core.workload import Activation, GemmOp
-from workers.library import Epilogue, split_epilogue
+from tuner.workers.library import Epilogue, split_epilogue
 
 
 def op(**options: object) -> GemmOp:

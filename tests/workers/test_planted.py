@@ -13,10 +13,10 @@ from tests.gpu.helpers import schedule
 from tests.gpu.planted import HANG, KERNEL_FAULTS, PROCESS_FAULTS, KernelFault, planted_source, with_deed
 from tuner.core.candidate import PlanKind
 from tuner.core.workload import ffn_pair
-from workers.build import compile_source, parse_log
-from workers.candidates import Prepared
-from workers.messages import Work
-from workers.render import render
+from tuner.workers.build import compile_source, parse_log
+from tuner.workers.candidates import Prepared
+from tuner.workers.messages import Work
+from tuner.workers.render import render
 
 WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
 LIBRARY = Work(plan_kind=PlanKind.LIBRARY, tiling=None, plans=(), cubin=b"", num_threads=0, smem_bytes=0)

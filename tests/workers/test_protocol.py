@@ -43,8 +43,8 @@ from tuner.core.streams import joined
 from tuner.core.tiles import Region, TileGraph
 from tuner.core.verify import VerifiedPlan, verify
 from tuner.errors import PlanError
-from workers.build import compile_source, parse_log
-from workers.render import device_text
+from tuner.workers.build import compile_source, parse_log
+from tuner.workers.render import device_text
 
 GPU = small_gpu(32)
 DEVICE_HALF = Path(protocol.__file__).with_suffix(".cu").read_text()

@@ -8,9 +8,9 @@ import pytest
 
 from tuner.core.procedure import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.samples import DropReason, Round
-from workers.clocks import Sample
-from workers.rounds import MIN_KEPT, Ending, summary, to_rounds
-from workers.stop_rules import HopelessRule, stop_rule
+from tuner.workers.clocks import Sample
+from tuner.workers.rounds import MIN_KEPT, Ending, summary, to_rounds
+from tuner.workers.stop_rules import HopelessRule, stop_rule
 
 PROCEDURE = Procedure(l2=CacheState.COLD, regime=Regime.BURST, launch=LaunchStyle.PLAIN, chain_length=8)
 

@@ -12,8 +12,8 @@ from tuner.core.legality import estimated_registers
 from tuner.core.offers_simt import SimtOffers
 from tuner.core.tiling import Tiling
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
-from workers.build import compile_source, parse_log
-from workers.render import render
+from tuner.workers.build import compile_source, parse_log
+from tuner.workers.render import render
 
 AMPERE = CATALOGUE["a100"]
 ALL = {"bias": True, "gated": True, "residual": True, "row_scale": True}

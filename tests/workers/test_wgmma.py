@@ -26,10 +26,10 @@ from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.schedule import Assignment, Ordering, Raster, Schedule
 from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
-from workers.build import compile_source, parse_log
-from workers.parameter import MAP_BYTES, extend_args, first_tasks, parameter_layout
-from workers.render import render
-from workers.tensor_maps import tensor_maps
+from tuner.workers.build import compile_source, parse_log
+from tuner.workers.parameter import MAP_BYTES, extend_args, first_tasks, parameter_layout
+from tuner.workers.render import render
+from tuner.workers.tensor_maps import tensor_maps
 
 ALL = {"bias": True, "gated": True, "residual": True, "row_scale": True}
 PAIR = ffn_pair(m=512, d_in=4096, d_hidden=14336, d_out=4096, activation=Activation.RELU)

@@ -18,7 +18,7 @@ from tuner.core.procedure import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.schedule import Assignment, Ordering, Raster, Schedule
 from tuner.core.space import Space
 from tuner.core.workload import Activation, Workload, ffn_pair, independent_pair
-from workers.simulated import LIBRARY_LAUNCH_US, Faults, SimulatedEvaluator, library_us
+from tuner.workers.simulated import LIBRARY_LAUNCH_US, Faults, SimulatedEvaluator, library_us
 
 TARGET = parse_target("simulated:h200")
 HEALTHY = Faults(hang=0, crash=0, wrong_numbers=0)

@@ -8,10 +8,10 @@ import cupy
 import numpy as np
 
 from tuner.core.workload import Dtype
-from workers.gpu.data import NUM_CHECK_SEEDS, ProblemData, from_bits
-from workers.gpu.reference import Reference
-from workers.messages import Work
-from workers.parameter import OpBuffers
+from tuner.workers.gpu.data import NUM_CHECK_SEEDS, ProblemData, from_bits
+from tuner.workers.gpu.reference import Reference
+from tuner.workers.messages import Work
+from tuner.workers.parameter import OpBuffers
 
 #: Largest ||out - reference|| / ||reference|| by dtype.
 MAX_REL_ERROR = {Dtype.FP16: 2e-3, Dtype.BF16: 1.6e-2}

@@ -13,13 +13,13 @@ import cupy
 from cuda.bindings import driver
 
 from tuner.core.inspection import Counter, CounterReport, no_counters
-from workers.cupti.host import ProfilerHost
-from workers.cupti.library import CuptiError, load_cupti
-from workers.cupti.metrics import BASE_SET
-from workers.cupti.profiler import chip_name, collect, counter_availability
-from workers.gpu.baselines import Runner
-from workers.gpu.launch import check
-from workers.gpu.problem_on_card import ProblemOnCard
+from tuner.workers.cupti.host import ProfilerHost
+from tuner.workers.cupti.library import CuptiError, load_cupti
+from tuner.workers.cupti.metrics import BASE_SET
+from tuner.workers.cupti.profiler import chip_name, collect, counter_availability
+from tuner.workers.gpu.baselines import Runner
+from tuner.workers.gpu.launch import check
+from tuner.workers.gpu.problem_on_card import ProblemOnCard
 
 
 def count_around(

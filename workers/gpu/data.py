@@ -13,9 +13,9 @@ import cupy
 from tuner.core.evaluator import Problem
 from tuner.core.job import CacheState
 from tuner.core.workload import Dtype, Workload
-from workers.gpu.integrity import Region, region
-from workers.gpu.reference import Operands, Reference, reference
-from workers.parameter import OpBuffers
+from tuner.workers.gpu.integrity import Region, region
+from tuner.workers.gpu.reference import Operands, Reference, reference
+from tuner.workers.parameter import OpBuffers
 
 Array = Any  # a cupy.ndarray; CuPy has no type hints
 

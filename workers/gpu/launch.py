@@ -18,8 +18,8 @@ from tuner.core.tiling import Engine
 from tuner.core.tracing import STAMP_WORDS, Stamps
 from tuner.core.verify import VerifiedPlan
 from tuner.errors import WorkerError
-from workers.gpu.tensor_maps import encode
-from workers.parameter import (
+from tuner.workers.gpu.tensor_maps import encode
+from tuner.workers.parameter import (
     DEFAULT_SPIN_LIMIT_CYCLES,
     WORD_BYTES,
     OpBuffers,
@@ -29,8 +29,8 @@ from workers.parameter import (
     pack_args,
     workspace_layout,
 )
-from workers.render import GATE_NAME, KERNEL_NAME
-from workers.tensor_maps import tensor_maps
+from tuner.workers.render import GATE_NAME, KERNEL_NAME
+from tuner.workers.tensor_maps import tensor_maps
 
 
 class CudaError(WorkerError):

@@ -7,15 +7,15 @@ from typing import Any
 import cupy
 
 from tuner.core.evaluator import Problem
-from workers.contest import Picked
-from workers.gpu.algorithms import pick_algorithms
-from workers.gpu.baselines import LibraryRunner, Runner
-from workers.gpu.card import CardView
-from workers.gpu.cublaslt import CublasLt
-from workers.gpu.data import ProblemData
-from workers.gpu.integrity import Integrity, Overwritten
-from workers.gpu.timing import Timer
-from workers.parameter import OpBuffers
+from tuner.workers.contest import Picked
+from tuner.workers.gpu.algorithms import pick_algorithms
+from tuner.workers.gpu.baselines import LibraryRunner, Runner
+from tuner.workers.gpu.card import CardView
+from tuner.workers.gpu.cublaslt import CublasLt
+from tuner.workers.gpu.data import ProblemData
+from tuner.workers.gpu.integrity import Integrity, Overwritten
+from tuner.workers.gpu.timing import Timer
+from tuner.workers.parameter import OpBuffers
 
 
 class ProblemOnCard:

@@ -14,20 +14,20 @@ from tuner.core.evaluator import Problem
 from tuner.core.inspection import no_counters
 from tuner.core.outcome import Failed, FailureKind, Metric, Rejected, Stage
 from tuner.errors import InvalidInput
-from workers.contest import Picked
-from workers.cuda_errors import classify
-from workers.gpu.baselines import Runner, runner_of
-from workers.gpu.card import CardView, card_trouble
-from workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
-from workers.gpu.counters import count_once
-from workers.gpu.cublaslt import CublasLt
-from workers.gpu.data import DoesNotFit
-from workers.gpu.integrity import Overwritten
-from workers.gpu.launch import Kernel, LaunchRefused
-from workers.gpu.measure import measure, measure_run_energy, measure_together
-from workers.gpu.problem_on_card import ProblemOnCard
-from workers.gpu.trace import trace_once
-from workers.messages import CountAnswer, EvaluateAnswer, FinalsAnswer, PrepareAnswer, TraceAnswer, Work
+from tuner.workers.contest import Picked
+from tuner.workers.cuda_errors import classify
+from tuner.workers.gpu.baselines import Runner, runner_of
+from tuner.workers.gpu.card import CardView, card_trouble
+from tuner.workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
+from tuner.workers.gpu.counters import count_once
+from tuner.workers.gpu.cublaslt import CublasLt
+from tuner.workers.gpu.data import DoesNotFit
+from tuner.workers.gpu.integrity import Overwritten
+from tuner.workers.gpu.launch import Kernel, LaunchRefused
+from tuner.workers.gpu.measure import measure, measure_run_energy, measure_together
+from tuner.workers.gpu.problem_on_card import ProblemOnCard
+from tuner.workers.gpu.trace import trace_once
+from tuner.workers.messages import CountAnswer, EvaluateAnswer, FinalsAnswer, PrepareAnswer, TraceAnswer, Work
 
 
 class Session:
@@ -284,7 +284,7 @@ def _fault(prepared: ProblemOnCard, runner: Runner, work: Work) -> str:
 def _torch_graphs(prepared: ProblemOnCard) -> tuple[list[Any], str]:
     """PyTorch's chain over the same buffers, captured; or none, and why."""
     try:
-        from workers.gpu.torch_baseline import torch_runner
+        from tuner.workers.gpu.torch_baseline import torch_runner
 
         return [torch_runner(prepared.data)], ""
     except Exception as error:  # whatever is wrong with it, the finals need no PyTorch

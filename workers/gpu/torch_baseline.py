@@ -13,8 +13,8 @@ import cupy
 
 from tuner.core.workload import Activation, Dtype, GemmOp
 from tuner.errors import WorkerError
-from workers.gpu.data import ProblemData
-from workers.parameter import OpBuffers
+from tuner.workers.gpu.data import ProblemData
+from tuner.workers.parameter import OpBuffers
 
 
 def torch_runner(data: ProblemData) -> TorchChain:

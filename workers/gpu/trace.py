@@ -5,12 +5,12 @@ from __future__ import annotations
 import cupy
 
 from tuner.core.job import CacheState
-from workers.gpu.baselines import ChainRunner, runner_of
-from workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
-from workers.gpu.launch import Kernel, LaunchRefused
-from workers.gpu.problem_on_card import ProblemOnCard
-from workers.messages import TraceAnswer, Work
-from workers.parameter import OpBuffers
+from tuner.workers.gpu.baselines import ChainRunner, runner_of
+from tuner.workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
+from tuner.workers.gpu.launch import Kernel, LaunchRefused
+from tuner.workers.gpu.problem_on_card import ProblemOnCard
+from tuner.workers.messages import TraceAnswer, Work
+from tuner.workers.parameter import OpBuffers
 
 
 def trace_once(prepared: ProblemOnCard, kernel: Kernel, work: Work) -> TraceAnswer:
