@@ -16,11 +16,12 @@ from typing import Any
 from benchmarks.report import NO_GPU, write_report
 from tuner.core.axes import position_problem
 from tuner.core.deal import PARTITION_PARTS
-from tuner.core.gpu import CATALOGUE
 from tuner.core.legality import check_schedule, estimated_resources
 from tuner.core.offers_ordering import SYNCS
 from tuner.core.order import make_plan
 from tuner.core.plan import Plan
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule import (
     Assignment,
     Granularity,
@@ -37,7 +38,6 @@ from tuner.core.space import Space
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.tiling import Tile, Tiling
 from tuner.core.verify import verify
-from tuner.core.workload import ffn_pair
 
 GPU = CATALOGUE["h200"]
 REPEATS = 15

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.report import write_report
 from tuner.client import Client
-from tuner.core.workload import Activation, ffn_pair
+from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.demo import running_server
 
 #: (m, d_in, d_hidden, d_out) by row name.

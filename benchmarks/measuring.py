@@ -28,10 +28,10 @@ from tests.gpu.counting import apart, count_copy, count_works, num_mma_instructi
 from tests.gpu.helpers import fused, problem, schedule
 from tuner.core.counting import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.evaluator import Evaluator, Problem
-from tuner.core.gpu import Gpu
 from tuner.core.inspection import CounterReport
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule import Assignment
-from tuner.core.workload import Activation, ffn_pair
 from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare
 from tuner.workers.cards import usable_gpus

@@ -25,11 +25,11 @@ from tuner.core.evaluator import Evaluator, Problem
 from tuner.core.inspection import CounterReport, Trace, no_counters
 from tuner.core.job import Budget, JobSpec, JobState
 from tuner.core.outcome import Measured
+from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.records import Best, FinalRow
 from tuner.core.schedule import Assignment
 from tuner.core.stats import median, paired_ratios, relative_spread
 from tuner.core.tracing import no_trace
-from tuner.core.workload import Activation, ffn_pair
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
 from tuner.store import Store

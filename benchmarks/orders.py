@@ -31,7 +31,7 @@ from tuner.core.counting import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.evaluator import Problem
 from tuner.core.inspection import CounterReport
 from tuner.core.outcome import Failed, Rejected
-from tuner.core.procedure import Regime
+from tuner.core.problem.objective import Regime
 from tuner.core.schedule import Schedule
 from tuner.core.space import Space
 from tuner.core.stats import compare, median, relative_spread

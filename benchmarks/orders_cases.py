@@ -10,6 +10,7 @@ from itertools import product
 from benchmarks.pairs import PLAIN
 from benchmarks.setting import problem_of
 from tuner.core.evaluator import Problem
+from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.schedule import (
     Assignment,
     Granularity,
@@ -24,7 +25,6 @@ from tuner.core.schedule import (
 )
 from tuner.core.space import Space
 from tuner.core.tiling import Engine, Tile, Tiling
-from tuner.core.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
 
 D_IN, D_HIDDEN = PLAIN["llama3-8b"]
 #: Orderings of a tiling, at most.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from tuner.core.evaluator import Problem
 from tuner.core.job import Objective
-from tuner.core.procedure import CacheState, Regime
-from tuner.core.workload import Activation, Workload, ffn_pair, independent_pair
+from tuner.core.problem.objective import CacheState, Regime
+from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
 from tuner.errors import InvalidInput
 
 Mnk = tuple[int, int, int]

@@ -29,7 +29,7 @@ from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Problem
 from tuner.core.job import Trial
 from tuner.core.outcome import Measured, Rejected
-from tuner.core.procedure import Regime
+from tuner.core.problem.objective import Regime
 from tuner.core.schedule import Schedule
 from tuner.core.space import Space
 from tuner.errors import TunerError

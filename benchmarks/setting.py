@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.core.evaluator import Problem
-from tuner.core.gpu import SIMULATED_PREFIX, parse_target
 from tuner.core.job import Objective, default_regime
-from tuner.core.workload import Workload
+from tuner.core.problem.gpu import SIMULATED_PREFIX, parse_target
+from tuner.core.problem.workload import Workload
 from tuner.workers.simulated import Faults, SimulatedEvaluator
 
 

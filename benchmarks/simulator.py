@@ -32,7 +32,7 @@ from benchmarks.report import results_file, write_report
 from benchmarks.simulator_fit import Forecast, forecasts, from_vector, improve, linearise, to_vector
 from benchmarks.simulator_fit import Trial as FitTrial
 from benchmarks.simulator_trials import DataSet, counted_bytes, pack, read, trial_of, write
-from tuner.core.gpu import CATALOGUE, Gpu
+from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.rates import CATALOGUE_RATES, Fit, Rates
 from tuner.core.stats import rank_correlation, selection_regret
 

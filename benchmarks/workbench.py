@@ -14,11 +14,11 @@ from pathlib import Path
 
 from tuner.core.candidate import Candidate
 from tuner.core.evaluator import Evaluator, Problem
-from tuner.core.gpu import Gpu
 from tuner.core.outcome import Failed, Outcome, Rejected
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule import Schedule
 from tuner.core.space import Space
-from tuner.core.workload import Workload
 from tuner.dispatch.factory import make_evaluators
 from tuner.errors import TunerError
 from tuner.search.seeds import first_guesses

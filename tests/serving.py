@@ -18,7 +18,7 @@ import uvicorn
 from tuner.api.app import create_app
 from tuner.app import listen
 from tuner.core.evaluator import Evaluator
-from tuner.core.gpu import parse_target
+from tuner.core.problem.gpu import parse_target
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
 from tuner.store import Store

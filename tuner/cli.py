@@ -11,9 +11,9 @@ from tuner import __version__
 from tuner.errors import TunerError
 
 if TYPE_CHECKING:
-    from tuner.core.gpu import Gpu
+    from tuner.core.problem.gpu import Gpu
+    from tuner.core.problem.workload import Workload
     from tuner.core.schedule import Schedule
-    from tuner.core.workload import Workload
     from tuner.settings import Settings
 
 data_option = click.option(
@@ -145,9 +145,9 @@ def _from_file(path: Path) -> tuple[Workload, Gpu, Schedule]:
     """What a file asks to explain."""
     import json
 
-    from tuner.core.gpu import CATALOGUE
+    from tuner.core.problem.gpu import CATALOGUE
+    from tuner.core.problem.workload import Workload
     from tuner.core.schedule import Schedule
-    from tuner.core.workload import Workload
 
     try:
         asked = json.loads(path.read_text())
@@ -166,7 +166,7 @@ def _from_job(job_id: str, data: Path | None) -> tuple[tuple[Workload, Gpu, Sche
     """What a job asked and its fastest fused schedule; and what it measured, in sentences."""
     from tuner.core.explain_job import best_fused, explain_job
     from tuner.core.forecast_quality import judge_forecasts
-    from tuner.core.gpu import CATALOGUE
+    from tuner.core.problem.gpu import CATALOGUE
     from tuner.store import Store, bests, jobs, trials
 
     settings = _settings({"data": data})

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.core.procedure import Regime
+from tuner.core.problem.objective import Regime
 from tuner.core.samples import DropReason
 
 #: Burst: the least share of the highest clock of all samples.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.core.workload import Activation, GemmOp
+from tuner.core.problem.workload import Activation, GemmOp
 
 #: Activations that cuBLASLt fuses. Source: cuBLAS library documentation, cublasLtEpilogue_t.
 FUSED_ACTIVATIONS = (Activation.IDENTITY, Activation.RELU, Activation.GELU)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from tuner.core.candidate import PlanKind
 from tuner.core.evaluator import Problem
-from tuner.core.gpu import LiveFacts
 from tuner.core.inspection import CounterReport
 from tuner.core.outcome import Outcome
+from tuner.core.problem.gpu import LiveFacts
 from tuner.core.tiling import Tiling
 from tuner.core.tracing import Stamps
 from tuner.core.verify import VerifiedPlan

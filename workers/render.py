@@ -12,8 +12,8 @@ from tuner import __version__
 from tuner.core.engine_mma import warp_grid
 from tuner.core.engine_wgmma import wgmma_columns
 from tuner.core.hints import hints_of
+from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload
 from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.workload import Activation, Dtype, GemmOp, Workload
 from tuner.errors import IllegalSchedule
 from tuner.workers.tensor_maps import has_whole_lines
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.core.outcome import Measured, Metric
-from tuner.core.procedure import Procedure, Regime
+from tuner.core.problem.objective import Procedure, Regime
 from tuner.core.samples import DropReason, Round, kept, num_dropped, speedups
 from tuner.core.stats import median, relative_spread
 from tuner.workers.clocks import Sample, drop_reasons

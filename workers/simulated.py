@@ -19,15 +19,15 @@ from tuner.core.candidate import Candidate
 from tuner.core.costs import L2_BYTES_PER_CLOCK
 from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
 from tuner.core.forecast import forecast_us
-from tuner.core.gpu import Gpu, Target
 from tuner.core.inspection import CounterReport, Trace, no_counters
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
-from tuner.core.procedure import Procedure
+from tuner.core.problem.gpu import Gpu, Target
+from tuner.core.problem.objective import Procedure
+from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.samples import Round
 from tuner.core.simulate import simulate
 from tuner.core.tracing import make_trace, no_trace, spans_from_timelines
-from tuner.core.workload import GemmOp, Workload
 from tuner.errors import IllegalSchedule, PlanError
 from tuner.workers.artifact import assemble
 from tuner.workers.clocks import Sample

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.core import stats
-from tuner.core.procedure import Regime
+from tuner.core.problem.objective import Regime
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.serving import body, listening, running_service, wait_until_final, wait_until_looked_at
-from tuner.core.gpu import parse_target
+from tuner.core.problem.gpu import parse_target
 from tuner.service import Service
 from tuner.workers.simulated import SimulatedEvaluator
 

@@ -8,7 +8,7 @@ from tests.api.conftest import Api
 from tests.service.test_finals import LIBRARY
 from tests.store.builders import measured, spec, trial
 from tuner.core.job import JobState
-from tuner.core.procedure import CacheState, LaunchStyle, Procedure, Regime
+from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.samples import DropReason, Round
 from tuner.store import jobs, trials
 

@@ -13,8 +13,8 @@ from benchmarks.orders import NAMED, Results, Rounds, count_rows, measure_case, 
 from benchmarks.orders_cases import CASES, NUM_ORDERINGS, Case, orderings_of, row_major, tilings_of
 from benchmarks.report import machine_of
 from benchmarks.workbench import Workbench
-from tuner.core.gpu import CATALOGUE
 from tuner.core.order import make_plan
+from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule import Schedule
 from tuner.core.space import Space
 from tuner.core.tiles import tile_graph

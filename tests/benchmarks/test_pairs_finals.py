@@ -17,7 +17,7 @@ from benchmarks.report import machine_of
 from benchmarks.workbench import Workbench
 from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import FinalsTimes
-from tuner.core.gpu import CATALOGUE
+from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule import Schedule
 from tuner.core.space import Space
 from tuner.errors import TunerError

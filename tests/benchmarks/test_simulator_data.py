@@ -13,13 +13,13 @@ from benchmarks.pairs import Row
 from benchmarks.simulator_data import NUM_AGAIN, NUM_COUNTED, NUM_TRACED, collect
 from benchmarks.simulator_draw import MAX_TASKS, NUM_ORDERS, draw, judged_rows
 from benchmarks.workbench import Workbench
-from tuner.core.gpu import CATALOGUE
 from tuner.core.legality import check_schedule
-from tuner.core.procedure import Regime
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.objective import Regime
+from tuner.core.problem.workload import WorkloadKind, ffn_pair
 from tuner.core.schedule import Schedule
 from tuner.core.tiles import tile_graph
 from tuner.core.tiling import Engine
-from tuner.core.workload import WorkloadKind, ffn_pair
 
 H200 = CATALOGUE["h200"]
 TINY = Row(

@@ -8,8 +8,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tuner.core.axes import RUN_AHEADS
-from tuner.core.gpu import CATALOGUE, Gpu
-from tuner.core.resources import Resources
+from tuner.core.problem.gpu import CATALOGUE, Gpu
+from tuner.core.problem.resources import Resources
+from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 from tuner.core.schedule import (
     WIDTHLESS,
     Assignment,
@@ -25,7 +26,6 @@ from tuner.core.schedule import (
 )
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.tiling import Engine, Tile, Tiling
-from tuner.core.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 
 H200 = CATALOGUE["h200"]
 #: Fits any GPU, twice.

@@ -19,12 +19,12 @@ from tuner.core.merge import block_shapes, merge_blocks
 from tuner.core.offers_ordering import INTERLEAVES, RASTERS, SYNCS
 from tuner.core.order import make_plan
 from tuner.core.plan import STATIC, STEALING, Plan
-from tuner.core.resources import Resources
+from tuner.core.problem.resources import Resources
+from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule import Assignment, Ordering, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.split_axes import split_order_problem
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import verify
-from tuner.core.workload import ffn_pair, independent_pair
 from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError
 
 #: One CTA of these fits an SM of an H200.

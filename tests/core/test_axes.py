@@ -18,13 +18,13 @@ from tuner.core.launches import plans_for
 from tuner.core.legality import estimated_resources
 from tuner.core.offers_ordering import DEALS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.order import make_plan
+from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule import InterleaveKind, Ordering, Raster, RasterKind, Schedule, SplitOrder, WaitPosition
 from tuner.core.simulate import simulate
 from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
 from tuner.core.tiling import Tiling
 from tuner.core.verify import verify
-from tuner.core.workload import Workload, ffn_pair, independent_pair
 
 #: 20 x 18 and 20 x 12 tiles, so that no offered value is another's second name, on 17 SMs.
 PAIR = ffn_pair(m=320, d_in=32, d_hidden=18 * 32, d_out=12 * 32)

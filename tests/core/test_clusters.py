@@ -8,15 +8,15 @@ import pytest
 
 from tests.core.cases import H200, ordering, small_gpu, wgmma
 from tuner.core.engine_wgmma import shares, sum_rounds
-from tuner.core.gpu import CATALOGUE
 from tuner.core.legality import check_schedule, dynamic_smem_bytes, estimated_resources
 from tuner.core.order import make_plan
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule import Assignment, Ordering, Schedule
 from tuner.core.split import num_split_tiles, slot_bytes
 from tuner.core.tiles import tile_graph
 from tuner.core.tiling import Engine, Epilogue, Tiling, Warpgroups
 from tuner.core.verify import recheck, verify
-from tuner.core.workload import ffn_pair
 from tuner.errors import IllegalSchedule, ResourceError
 
 PAIR = ffn_pair(m=256, d_in=4096, d_hidden=14336, d_out=4096)

@@ -6,11 +6,11 @@ import pytest
 
 from tests.core.cases import H200, ordering, simt
 from tuner.core.engine_simt import smem_bytes, stage_bytes
-from tuner.core.gpu import CATALOGUE
 from tuner.core.legality import check_schedule, engine_problem, estimated_registers, tiling_problem
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule import Schedule
 from tuner.core.tiling import Engine, Epilogue, Tiling
-from tuner.core.workload import ffn_pair
 
 PAIR = ffn_pair(m=4, d_in=512, d_hidden=1024, d_out=512)
 GATED = ffn_pair(m=4, d_in=512, d_hidden=1024, d_out=512, gated=True)

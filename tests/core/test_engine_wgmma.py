@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tests.core.cases import H200, ordering, wgmma
-from tuner.core.gpu import CATALOGUE, Gpu
 from tuner.core.legality import check_schedule, dynamic_smem_bytes, engine_problem, estimated_resources
-from tuner.core.resources import occupancy
+from tuner.core.problem.gpu import CATALOGUE, Gpu
+from tuner.core.problem.resources import occupancy
+from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.schedule import Ordering, Schedule
 from tuner.core.tiling import Engine, Epilogue, Tiling, Warpgroups
-from tuner.core.workload import Activation, Workload, ffn_pair
 from tuner.errors import IllegalSchedule
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)

@@ -6,9 +6,9 @@ from tests.core.cases import H200, ordering, tiling
 from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.explain import differences, explain
 from tuner.core.launches import plans_for
+from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule import Assignment, Granularity, Schedule, SplitTiles
 from tuner.core.simulate import simulate
-from tuner.core.workload import ffn_pair
 
 PAIR = ffn_pair(m=512, d_in=1024, d_hidden=4096, d_out=1024)
 SCHEDULE = Schedule(tiling=tiling((64, 128), (64, 128), num_stages=4, k=64), ordering=ordering(bands=2))

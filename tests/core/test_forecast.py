@@ -8,12 +8,12 @@ from pathlib import Path
 from statistics import median
 
 from tuner.core.candidate import Candidate, PlanKind
-from tuner.core.gpu import CATALOGUE
 from tuner.core.launches import plans_for
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule import Schedule
 from tuner.core.simulate import simulate
 from tuner.core.stats import rank_correlation
-from tuner.core.workload import Workload
 from tuner.errors import IllegalSchedule
 
 TRIALS = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "first_trials.json"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.core.gpu import CATALOGUE, Gpu, LiveFacts, Target, gpu_from_live, parse_target
+from tuner.core.problem.gpu import CATALOGUE, Gpu, LiveFacts, Target, gpu_from_live, parse_target
 from tuner.errors import InvalidInput
 
 H200 = CATALOGUE["h200"]

@@ -17,7 +17,7 @@ from tuner.core.job import (
     check_transition,
     default_regime,
 )
-from tuner.core.workload import ffn_pair
+from tuner.core.problem.workload import ffn_pair
 from tuner.errors import Conflict, InvalidInput
 
 SPEC = JobSpec(

@@ -6,8 +6,8 @@ import pytest
 
 from tests.core.cases import H200, chain_of_three, ordering, tiling
 from tuner.core.candidate import Candidate, PlanKind
-from tuner.core.gpu import CATALOGUE
 from tuner.core.launches import plans_for
+from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule import Schedule
 from tuner.errors import IllegalSchedule
 

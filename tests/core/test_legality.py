@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from tests.core.cases import H200, ordering, tiling
-from tuner.core.gpu import Gpu
 from tuner.core.legality import check_schedule, dynamic_smem_bytes, estimated_registers
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule import (
     Assignment,
     Granularity,
@@ -19,7 +20,6 @@ from tuner.core.schedule import (
     Schedule,
 )
 from tuner.core.tiling import Tile, Tiling
-from tuner.core.workload import Workload, ffn_pair, independent_pair
 from tuner.errors import IllegalSchedule
 
 #: With 64 x 64 tiles: 8 x 8 and 8 x 4 tiles.

@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.cases import chain_of_three, ordered_graphs, ordering, rasters, small_gpu, tiling
-from tuner.core.gpu import Gpu
 from tuner.core.merge import merge_blocks
 from tuner.core.order import global_order, make_plan, parted
 from tuner.core.plan import STATIC
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.rasters import hilbert, walk
 from tuner.core.schedule import (
     Assignment,
@@ -24,7 +25,6 @@ from tuner.core.schedule import (
 )
 from tuner.core.streams import make_parts
 from tuner.core.tiles import TileGraph, tile_graph
-from tuner.core.workload import ffn_pair, independent_pair
 
 #: Columns of a task: op, tile row, tile column, part, and the parts of its tile.
 WHO = [0, 1, 2, 6, 7]

@@ -11,9 +11,9 @@ from tests.core.oracle import Table, posts_of, read
 from tests.core.test_verify import broken_plans
 from tuner.core.order import make_plan
 from tuner.core.plan import Plan
+from tuner.core.problem.workload import ffn_pair
 from tuner.core.progress import Protocol
 from tuner.core.tiles import TileGraph, tile_graph
-from tuner.core.workload import ffn_pair
 
 
 def random_run(

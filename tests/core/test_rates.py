@@ -8,7 +8,7 @@ from datetime import date
 
 import pytest
 
-from tuner.core.gpu import CATALOGUE
+from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.rates import CATALOGUE_RATES, Fit, Rates, fit_of, rates_of
 from tuner.core.tiling import Engine
 

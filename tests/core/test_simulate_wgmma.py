@@ -13,13 +13,13 @@ from tuner.core.bounds import reference_us, tensor_us
 from tuner.core.costs import HOP_BYTES_PER_US, costs_of, exchange_us
 from tuner.core.legality import estimated_resources
 from tuner.core.order import make_plan
+from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.rates import CATALOGUE_RATES
 from tuner.core.schedule import Assignment, Granularity, Raster, RasterKind, WaitPosition
 from tuner.core.simulate import Timeline, simulate
 from tuner.core.tiles import tile_graph
 from tuner.core.tiling import CacheHint, Tiling, Warpgroups
 from tuner.core.verify import verify
-from tuner.core.workload import Workload, ffn_pair
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
 #: One task of each op for 128 of 132 SMs.

@@ -15,6 +15,7 @@ from tuner.core.launches import plans_for
 from tuner.core.legality import check_schedule, tiling_problem
 from tuner.core.order import make_plan
 from tuner.core.plan import Plan
+from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule import Assignment, Granularity, Ordering, Schedule, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.simulate import simulate
 from tuner.core.space import SPLITS, Space
@@ -23,7 +24,6 @@ from tuner.core.streams import joined, make_parts
 from tuner.core.tiles import TileGraph, part_steps, tile_graph
 from tuner.core.tiling import Engine, Tile, Tiling
 from tuner.core.verify import verify
-from tuner.core.workload import ffn_pair
 from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError
 
 #: One tile row: up has 4 tiles, down 2 tiles of 2 parts, each of which reads half of up's.

@@ -14,11 +14,11 @@ from tests.core.proof import ROOMY
 from tuner.core.dealer import Dealer
 from tuner.core.order import make_plan
 from tuner.core.plan import STEALING, TICKET, Plan
+from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule import Assignment, Granularity
 from tuner.core.simulate import simulate
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import verify
-from tuner.core.workload import ffn_pair, independent_pair
 from tuner.errors import LivenessError, PlanError, ResourceError
 
 #: Two tile rows, two tile columns each: tasks 0..3 are up's, 4..7 down's.

@@ -17,13 +17,13 @@ from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.launches import plans_for
 from tuner.core.plan import Plan
-from tuner.core.resources import Resources
+from tuner.core.problem.resources import Resources
+from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule import Assignment, Granularity, Ordering, Schedule
 from tuner.core.simulate import simulate
 from tuner.core.streams import joined, make_parts
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import recheck, verify_parts
-from tuner.core.workload import Workload, ffn_pair, independent_pair
 from tuner.errors import IllegalSchedule, LivenessError, PlanError, SafetyError
 
 PAIR = tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32)))

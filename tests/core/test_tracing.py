@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from tests.core.cases import SMALL, ordering, tiling
-from tuner.core.gpu import CATALOGUE
 from tuner.core.inspection import TaskSpan
 from tuner.core.order import make_plan
 from tuner.core.plan import Plan
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule import Assignment
 from tuner.core.tiles import tile_graph
 from tuner.core.tracing import Stamps, make_trace, no_trace, spans_from_stamps, trace_from_stamps, trace_metrics
 from tuner.core.verify import VerifiedPlan, verify
-from tuner.core.workload import ffn_pair
 
 OPS = ("up", "down")
 #: 2025, in nanoseconds since 1970: a double cannot tell two of them apart.

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from tests.core import mutants, oracle
 from tests.core.cases import SMALL, chain_of_three, fork, ordered_graphs, ordering, small_gpu, tiling
-from tuner.core.gpu import Gpu
 from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.order import make_plan
 from tuner.core.plan import Plan
-from tuner.core.resources import Resources, occupancy
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.resources import Resources, occupancy
+from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule import Assignment, Granularity, Ordering, WaitPosition
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import VerifiedPlan, recheck, verify
-from tuner.core.workload import ffn_pair
 from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError
 
 GPU = small_gpu(3)

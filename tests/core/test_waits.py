@@ -14,12 +14,12 @@ from tuner.core.interpret import interpret, random_tensors
 from tuner.core.legality import check_schedule
 from tuner.core.order import make_plan
 from tuner.core.plan import Plan
+from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule import Assignment, Granularity, Ordering, Schedule, WaitPosition
 from tuner.core.streams import make_parts
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.tiling import Tiling
 from tuner.core.verify import verify
-from tuner.core.workload import Workload, ffn_pair, independent_pair
 from tuner.errors import IllegalSchedule, SafetyError
 
 BY_TILE = ordering(granularity=Granularity.TILE, wait_position=WaitPosition.SLICE)

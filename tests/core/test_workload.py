@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from tests.core.cases import chain_of_three, fork, workloads
-from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
+from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 from tuner.errors import InvalidInput
 
 

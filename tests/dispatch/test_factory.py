@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.core.gpu import parse_target
+from tuner.core.problem.gpu import parse_target
 from tuner.dispatch import make_evaluators
 from tuner.errors import InvalidInput, WorkerError
 from tuner.workers.cards import Card

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tuner.core.gpu import Gpu, gpu_from_live
+from tuner.core.problem.gpu import Gpu, gpu_from_live
 from tuner.errors import WorkerError
 from tuner.workers.build import Builder
 from tuner.workers.cards import Card, usable_gpus

@@ -16,11 +16,12 @@ import pytest
 
 from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Environment, Problem
-from tuner.core.gpu import Gpu
 from tuner.core.job import Objective
 from tuner.core.legality import kind_problem
 from tuner.core.outcome import Failed, FailureKind, Measured
 from tuner.core.plan import Plan
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.schedule import (
     Assignment,
     Granularity,
@@ -33,7 +34,6 @@ from tuner.core.schedule import (
 )
 from tuner.core.tiling import Tile, Tiling
 from tuner.core.verify import VerifiedPlan
-from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.workers.artifact import assemble
 from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare

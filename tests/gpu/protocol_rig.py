@@ -11,8 +11,8 @@ from tests.gpu.protocol import RUN, VIOLATION, Launches, Record, Tables, draws_p
 from tests.gpu.protocol_cases import CASES
 from tests.gpu.protocol_faults import Mutant
 from tuner.core.candidate import Candidate, PlanKind
-from tuner.core.gpu import Gpu
 from tuner.core.launches import plans_for
+from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule import Ordering, Schedule
 from tuner.core.verify import VerifiedPlan
 from tuner.workers.build import Builder

@@ -20,9 +20,9 @@ from tests.gpu.helpers import (
 )
 from tests.gpu.test_wgmma import hopper, schedule
 from tuner.core.candidate import PlanKind
-from tuner.core.gpu import Gpu
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule import Assignment, Granularity, RasterKind, SplitOrder, WaitPosition
-from tuner.core.workload import Activation, ffn_pair
 from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare
 

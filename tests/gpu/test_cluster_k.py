@@ -25,10 +25,10 @@ from tests.gpu.test_wgmma import hopper
 from tests.gpu.test_wgmma import schedule as plain
 from tuner.core.candidate import PlanKind
 from tuner.core.engine_wgmma import sum_rounds
-from tuner.core.gpu import Gpu
 from tuner.core.legality import check_schedule
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.core.schedule import Assignment, Granularity, RasterKind, Schedule, WaitPosition
-from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.workers.build import Builder
 
 pytest.importorskip("cupy")

@@ -25,9 +25,9 @@ from tests.gpu.planted import (
 )
 from tests.workers.test_build import ENDLESS
 from tuner.core.candidate import Candidate, PlanKind
-from tuner.core.gpu import Gpu
 from tuner.core.outcome import Failed, FailureKind, Measured, Outcome, Stage
-from tuner.core.workload import ffn_pair
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import ffn_pair
 from tuner.errors import Quarantined
 from tuner.workers.build import Builder
 from tuner.workers.candidates import Prepared, prepare

@@ -13,10 +13,10 @@ from tests.gpu.test_trace import TOLERANCE_NS, last_producer_ns, supervisor, tra
 from tests.gpu.test_wgmma import hopper
 from tests.gpu.test_wgmma import schedule as cooperative
 from tuner.core.candidate import PlanKind
-from tuner.core.gpu import Gpu
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, Dtype, ffn_pair, independent_pair
 from tuner.core.schedule import Assignment, Granularity, RasterKind, Schedule, WaitPosition
 from tuner.core.tiling import Warpgroups
-from tuner.core.workload import Activation, Dtype, ffn_pair, independent_pair
 from tuner.workers.build import Builder
 from tuner.workers.supervisor import GpuSupervisor
 

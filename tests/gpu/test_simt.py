@@ -10,7 +10,8 @@ import pytest
 from tests.core.cases import simt
 from tests.gpu.helpers import chain_of_three, check_abort, check_artifact, fused, problem, run, run_kind
 from tuner.core.candidate import PlanKind
-from tuner.core.gpu import Gpu
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, Dtype, ffn_pair, independent_pair
 from tuner.core.schedule import (
     Assignment,
     Granularity,
@@ -22,7 +23,6 @@ from tuner.core.schedule import (
     WaitPosition,
 )
 from tuner.core.tiling import CacheHint, Tiling
-from tuner.core.workload import Activation, Dtype, ffn_pair, independent_pair
 from tuner.workers.build import Builder
 
 pytest.importorskip("cupy")

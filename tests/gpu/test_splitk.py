@@ -10,8 +10,9 @@ import pytest
 
 from tests.gpu.helpers import fused, problem, run, schedule
 from tuner.core.candidate import Candidate, PlanKind
-from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.core.schedule import (
     Assignment,
     Granularity,
@@ -23,7 +24,6 @@ from tuner.core.schedule import (
     WaitPosition,
 )
 from tuner.core.tiling import Engine, Tile, Tiling
-from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare
 from tuner.workers.parameter import workspace_layout

@@ -25,11 +25,11 @@ from tests.gpu.helpers import (
 from tests.gpu.test_wgmma import hopper, schedule
 from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.engine_wgmma import STARTUP_PREFETCHES
-from tuner.core.gpu import Gpu
 from tuner.core.legality import kind_problem
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.core.schedule import Assignment, Granularity, Schedule, SplitOrder, WaitPosition
 from tuner.core.tiling import CacheHint, Epilogue
-from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.workers.build import Builder
 
 pytest.importorskip("cupy")

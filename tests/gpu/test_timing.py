@@ -9,10 +9,10 @@ import pytest
 from tests.gpu.helpers import fused, problem, run, schedule
 from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Problem
-from tuner.core.gpu import Gpu
 from tuner.core.outcome import Measured
-from tuner.core.procedure import CacheState, LaunchStyle, Procedure, Regime
-from tuner.core.workload import ffn_pair
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
+from tuner.core.problem.workload import ffn_pair
 from tuner.workers.build import Builder
 from tuner.workers.candidates import Prepared, prepare
 from tuner.workers.cards import Card

@@ -20,7 +20,8 @@ from tests.gpu.helpers import (
     run_kind,
 )
 from tuner.core.candidate import PlanKind
-from tuner.core.gpu import Gpu
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, Dtype, ffn_pair, independent_pair
 from tuner.core.schedule import (
     Assignment,
     Granularity,
@@ -32,7 +33,6 @@ from tuner.core.schedule import (
     WaitPosition,
 )
 from tuner.core.tiling import Engine, Tile, Tiling
-from tuner.core.workload import Activation, Dtype, ffn_pair, independent_pair
 from tuner.workers.build import Builder
 
 pytest.importorskip("cupy")

@@ -13,11 +13,12 @@ import pytest
 
 import tuner.cli
 import tuner.client.cli
-from tuner.core import counting, job, outcome, procedure, records, samples, schedule
-from tuner.core.gpu import CATALOGUE
+from tuner.core import counting, job, outcome, records, samples, schedule
+from tuner.core.problem import objective as procedure
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.workload import ffn_pair
 from tuner.core.space import Space
 from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.workload import ffn_pair
 from tuner.workers.cupti.metrics import BASE_SET
 
 AXES = (schedule.Tile, schedule.Tiling, schedule.Raster, schedule.Interleave, schedule.Ordering)

@@ -14,8 +14,8 @@ from typing import Any
 from tests.store.builders import TARGET
 from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import FinalsTimes, Problem
-from tuner.core.gpu import parse_target
 from tuner.core.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
+from tuner.core.problem.gpu import parse_target
 from tuner.core.records import JobRecord
 from tuner.errors import Quarantined, WorkerError
 from tuner.service import Service

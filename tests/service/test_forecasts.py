@@ -10,8 +10,8 @@ from tests.store.builders import TARGET, rejected, spec
 from tuner.core.candidate import PlanKind
 from tuner.core.forecast import forecast_us
 from tuner.core.forecast_quality import MIN_TRIALS, forecast_metric, forecast_of, judge_forecasts
-from tuner.core.gpu import parse_target
 from tuner.core.outcome import Measured
+from tuner.core.problem.gpu import parse_target
 from tuner.errors import NotFound
 from tuner.service.forecasts import with_forecast
 from tuner.workers.simulated import Faults

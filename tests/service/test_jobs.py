@@ -11,9 +11,9 @@ from tests.service.helpers import FailingKinds, FailingWorker, Gate, evaluator, 
 from tests.store.builders import spec
 from tuner.core.bounds import reference_us
 from tuner.core.candidate import PlanKind
-from tuner.core.gpu import parse_target
 from tuner.core.job import JobState
 from tuner.core.outcome import Measured
+from tuner.core.problem.gpu import parse_target
 from tuner.core.records import Verdict
 from tuner.errors import Conflict, NotFound
 from tuner.service.finals import NUM_FINALISTS

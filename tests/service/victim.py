@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tuner.core.candidate import Candidate
 from tuner.core.evaluator import FinalsTimes, Problem
-from tuner.core.gpu import parse_target
 from tuner.core.inspection import CounterReport
+from tuner.core.problem.gpu import parse_target
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
 from tuner.store import Store

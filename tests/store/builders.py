@@ -7,10 +7,10 @@ from typing import Any
 from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.job import Budget, JobSpec, Objective, Trial
 from tuner.core.outcome import Failed, FailureKind, Measured, Outcome, Rejected, Stage
+from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.samples import Round
 from tuner.core.schedule import Ordering, Raster, Schedule
 from tuner.core.tiling import Tile, Tiling
-from tuner.core.workload import Workload, ffn_pair
 
 TARGET = "simulated:h200"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tuner.core.job import CacheState, JobSpec, Regime
-from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.errors import InvalidInput
 from tuner.wire.requests import EXAMPLES, BestQuery, TuneRequest, pair_of, workload_of
 

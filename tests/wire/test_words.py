@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tuner.core.candidate import Candidate, PlanKind
+from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule import (
     Assignment,
     Granularity,
@@ -20,7 +21,6 @@ from tuner.core.schedule import (
     WaitPosition,
 )
 from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.workload import ffn_pair
 from tuner.wire.words import candidate_words
 
 PAIR = ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64)

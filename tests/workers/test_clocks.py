@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tuner.core.procedure import Regime
+from tuner.core.problem.objective import Regime
 from tuner.core.samples import DropReason
 from tuner.workers.clocks import Sample, drop_reasons, mean_clock_mhz
 

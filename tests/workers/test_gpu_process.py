@@ -14,7 +14,7 @@ from tuner.core.candidate import PlanKind
 from tuner.core.evaluator import Problem
 from tuner.core.job import Objective
 from tuner.core.outcome import Failed, FailureKind
-from tuner.core.workload import ffn_pair
+from tuner.core.problem.workload import ffn_pair
 from tuner.errors import Quarantined, WorkerError
 from tuner.workers import messages
 from tuner.workers.gpu_process import ChildLost, GpuProcesses

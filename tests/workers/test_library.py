@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from tuner.core.workload import Activation, GemmOp
+from tuner.core.problem.workload import Activation, GemmOp
 from tuner.workers.library import Epilogue, split_epilogue
 
 

@@ -23,9 +23,9 @@ from tuner.core.engine_wgmma import (
 )
 from tuner.core.launches import plans_for
 from tuner.core.offers_wgmma import WgmmaOffers
+from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.schedule import Assignment, Ordering, Raster, Schedule
 from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.workers.build import compile_source, parse_log
 from tuner.workers.parameter import MAP_BYTES, extend_args, first_tasks, parameter_layout
 from tuner.workers.render import render

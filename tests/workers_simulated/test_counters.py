@@ -6,10 +6,10 @@ import pytest
 
 from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Problem
-from tuner.core.gpu import parse_target
 from tuner.core.job import Objective
+from tuner.core.problem.gpu import parse_target
+from tuner.core.problem.workload import ffn_pair
 from tuner.core.space import Space
-from tuner.core.workload import ffn_pair
 from tuner.errors import InvalidInput
 from tuner.workers.simulated import Faults, SimulatedEvaluator
 

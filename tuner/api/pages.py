@@ -14,9 +14,9 @@ from tuner.api.rendering import STATIC_PATH, render
 from tuner.api.results import target_views
 from tuner.core.bounds import reference_us
 from tuner.core.candidate import PlanKind
-from tuner.core.gpu import parse_target
 from tuner.core.job import JobState
 from tuner.core.outcome import FailureKind
+from tuner.core.problem.gpu import parse_target
 from tuner.core.records import JobRecord
 from tuner.errors import InvalidInput
 from tuner.service import Service

@@ -16,6 +16,7 @@ from tuner.core.engine_wgmma import STARTUP_PREFETCHES
 from tuner.core.merge import joined, longest_first, merge_blocks, row_steps
 from tuner.core.order import held_stages
 from tuner.core.paths import MAX_SIDE
+from tuner.core.problem.workload import Workload
 from tuner.core.rasters import plain_name
 from tuner.core.schedule import (
     WIDTHLESS,
@@ -32,7 +33,6 @@ from tuner.core.schedule import (
 from tuner.core.signals import column_groups, rows_per_signal
 from tuner.core.tiles import Edges, TileGraph, row_edges
 from tuner.core.tiling import Tile
-from tuner.core.workload import Workload
 
 #: Percent of the stages that weights may fill ahead of a task's waits, the plainest first.
 RUN_AHEADS = (100, 0, 25, 50)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tuner.core.procedure import LaunchStyle
+from tuner.core.problem.objective import LaunchStyle
 from tuner.core.schedule import Schedule
 
 

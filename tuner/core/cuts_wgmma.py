@@ -26,10 +26,10 @@ from tuner.core.engine_wgmma import (
     tensor_share,
     tile_problem,
 )
-from tuner.core.gpu import Gpu
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind
 from tuner.core.split import SUM_BYTES, num_steps, num_tiles, waves
 from tuner.core.tiling import Tile, Warpgroups
-from tuner.core.workload import GemmOp, Workload, WorkloadKind
 
 #: Rows up to which the weights' bytes are what takes time: one low tile row, tasks cut for their bytes alone.
 FEW_ROWS = 64

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tuner.core.candidate import Candidate
-from tuner.core.gpu import Target
 from tuner.core.inspection import CounterReport, Trace
 from tuner.core.job import Objective
 from tuner.core.outcome import Outcome
-from tuner.core.workload import Workload
+from tuner.core.problem.gpu import Target
+from tuner.core.problem.workload import Workload
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tuner.core.problem.workload import Workload
 from tuner.core.tiling import CacheHint, Engine, Tiling
-from tuner.core.workload import Workload
 
 
 @dataclass(frozen=True, kw_only=True)

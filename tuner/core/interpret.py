@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from tuner.core.liveness import task_name
 from tuner.core.plan import STATIC, STEALING, Plan
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.tiles import Region, TileGraph
-from tuner.core.workload import Activation, Workload
 from tuner.errors import LivenessError
 
 Matrix = npt.NDArray[np.float64]

@@ -10,9 +10,9 @@ from typing import Any, Self
 
 from tuner.core.candidate import Candidate
 from tuner.core.outcome import Outcome
-from tuner.core.procedure import CacheState as CacheState
-from tuner.core.procedure import Regime as Regime
-from tuner.core.workload import Workload
+from tuner.core.problem.objective import CacheState as CacheState
+from tuner.core.problem.objective import Regime as Regime
+from tuner.core.problem.workload import Workload
 from tuner.errors import Conflict, InvalidInput
 
 

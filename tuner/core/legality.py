@@ -19,17 +19,17 @@ from tuner.core.axes import (
     sync_problem,
 )
 from tuner.core.candidate import PlanKind
-from tuner.core.gpu import Gpu
 from tuner.core.hints import hint_problem
 from tuner.core.merge import block_shapes, merge_blocks
 from tuner.core.order import grid_size
-from tuner.core.resources import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule import Assignment, Schedule, SplitOrder
 from tuner.core.split import split_problem
 from tuner.core.split_axes import part_order_problem, split_order_problem, split_tiles_problem
 from tuner.core.tiles import tile_graph
 from tuner.core.tiling import Engine, Tiling
-from tuner.core.workload import Workload
 from tuner.errors import IllegalSchedule
 
 MAX_CTAS_PER_SM = 2

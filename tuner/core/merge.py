@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule import Interleave, InterleaveKind
 from tuner.core.tiles import product_tile, row_edges
 from tuner.core.tiling import Tile
-from tuner.core.workload import Workload
 
 
 class Block(NamedTuple):

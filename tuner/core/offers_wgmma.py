@@ -31,10 +31,10 @@ from tuner.core.engine_wgmma import (
     stage_bytes,
     workload_problem,
 )
-from tuner.core.gpu import Gpu
 from tuner.core.legality import tiling_problem
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
 from tuner.core.tiling import Engine, Epilogue, Tiling, Warpgroups
-from tuner.core.workload import Workload
 
 MAX_ROWS_OF_TILES_OF_64 = 256
 #: More tile rows than this are not offered where a taller tile gives fewer.

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.deal import deal, num_first_ctas, tail_of
-from tuner.core.gpu import Gpu
 from tuner.core.merge import merge_blocks
 from tuner.core.parts import parted, streamed
 from tuner.core.plan import FIRST_WAVE, STATIC, STEALING, TICKET, WAIT_FIELDS, Plan, Words
+from tuner.core.problem.gpu import Gpu
 from tuner.core.rasters import walk
 from tuner.core.schedule import Assignment, Granularity, InterleaveKind, Ordering, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.signals import Signals, signals_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tuner.core.procedure import Procedure
+from tuner.core.problem.objective import Procedure
 from tuner.core.samples import Round, kept
 
 

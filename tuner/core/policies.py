@@ -18,18 +18,18 @@ from itertools import product
 import numpy as np
 
 from tuner.core.dealer import Dealer
-from tuner.core.gpu import Gpu
 from tuner.core.legality import estimated_resources, register_cap, tiling_problem
 from tuner.core.order import Ints, make_plan, plan_of, proportional
 from tuner.core.parts import whole_tasks
 from tuner.core.plan import Plan
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
 from tuner.core.progress import Board, Protocol
 from tuner.core.schedule import Granularity
 from tuner.core.space import Space
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.tiling import Tile, Tiling
 from tuner.core.verify import VerifiedPlan, verify
-from tuner.core.workload import Workload
 from tuner.errors import IllegalSchedule, InvalidInput
 
 

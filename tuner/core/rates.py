@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Self
 
-from tuner.core.gpu import Gpu
+from tuner.core.problem.gpu import Gpu
 from tuner.core.tiling import Engine
 
 
@@ -145,7 +145,7 @@ class Fit:
 @lru_cache(maxsize=64)
 def fit_of(gpu_id: str) -> Fit | None:
     """The fit to trials of that GPU, if there is one."""
-    file = files("tuner.core").joinpath("fits", f"{gpu_id}.json")
+    file = files(__package__).joinpath("fits", f"{gpu_id}.json")
     return Fit.from_json(json.loads(file.read_text())) if file.is_file() else None
 
 

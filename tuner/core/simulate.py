@@ -27,9 +27,9 @@ from tuner.core.costs import OpCosts, PartCosts, costs_of, num_teams, runs_ahead
 from tuner.core.dealer import Dealer
 from tuner.core.memory import Memory, Tile
 from tuner.core.plan import FIRST_WAVE, STATIC, TICKET, Plan
+from tuner.core.problem.resources import occupancy
 from tuner.core.progress import Board, Protocol
 from tuner.core.rates import Rates, rates_of
-from tuner.core.resources import occupancy
 from tuner.core.tiles import TileGraph
 from tuner.core.verify import VerifiedPlan
 

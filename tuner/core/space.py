@@ -23,7 +23,6 @@ from tuner.core.axes import (
 )
 from tuner.core.engine_mma import STAGE_DEPTHS
 from tuner.core.engine_wgmma import STARTUP_PREFETCHES
-from tuner.core.gpu import Gpu
 from tuner.core.legality import (
     check_schedule,
     dynamic_smem_bytes,
@@ -37,6 +36,8 @@ from tuner.core.offers_ordering import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.offers_simt import SimtOffers
 from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.orderings import Choices, Deal, Merge, Orderings
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.schedule import (
     Granularity,
     Interleave,
@@ -51,7 +52,6 @@ from tuner.core.split import num_split_tiles, num_steps, num_tiles, slots_proble
 from tuner.core.split_axes import part_order_problem, split_order_problem, split_tiles_problem
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.tiling import CacheHint, Engine, Tile, Tiling
-from tuner.core.workload import Workload, WorkloadKind
 from tuner.errors import IllegalSchedule
 
 __all__ = ["Space", "check_schedule", "dynamic_smem_bytes", "estimated_resources"]

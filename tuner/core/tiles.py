@@ -16,8 +16,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.tiling import Tile, Tiling
-from tuner.core.workload import GemmOp, Workload
 
 Ints = npt.NDArray[np.int64]
 

@@ -9,10 +9,10 @@ from dataclasses import InitVar, dataclass, replace
 
 import numpy as np
 
-from tuner.core.gpu import Gpu
 from tuner.core.liveness import check_epochs, check_liveness, task_name
 from tuner.core.plan import Plan, Words
-from tuner.core.resources import Resources, occupancy_limits
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.resources import Resources, occupancy_limits
 from tuner.core.safety import check_safety
 from tuner.core.streams import joined
 from tuner.core.tiles import TileGraph

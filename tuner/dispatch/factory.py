@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from tuner.core.evaluator import Evaluator
-from tuner.core.gpu import SIMULATED_PREFIX, parse_target
+from tuner.core.problem.gpu import SIMULATED_PREFIX, parse_target
 from tuner.errors import InvalidInput, WorkerError
 
 #: What ``auto`` falls back to.

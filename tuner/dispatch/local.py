@@ -10,9 +10,9 @@ from typing import Any, ParamSpec, TypeVar
 
 from tuner.core.candidate import Candidate
 from tuner.core.evaluator import ArtifactFiles, Environment, Evaluator, FinalsTimes, Problem, Quarantine
-from tuner.core.gpu import Target
 from tuner.core.inspection import CounterReport, Trace
 from tuner.core.outcome import Outcome
+from tuner.core.problem.gpu import Target
 from tuner.errors import NotFound, Quarantined
 
 P = ParamSpec("P")

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from tuner.core.candidate import Candidate
 from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem, Quarantine
-from tuner.core.gpu import Target
 from tuner.core.inspection import CounterReport, Trace
 from tuner.core.outcome import Outcome
+from tuner.core.problem.gpu import Target
 
 
 class Dispatcher(Protocol):

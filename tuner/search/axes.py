@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
-from tuner.core.gpu import Gpu
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule import (
     Assignment,
     Granularity,
@@ -24,7 +25,6 @@ from tuner.core.schedule import (
     WaitPosition,
 )
 from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.workload import Workload
 
 Features = npt.NDArray[np.float64]
 

@@ -13,6 +13,7 @@ from itertools import product
 
 from tuner.core import forecast
 from tuner.core.candidate import Candidate, PlanKind
+from tuner.core.problem.workload import WorkloadKind
 from tuner.core.rasters import COLUMN, ROW
 from tuner.core.schedule import (
     Assignment,
@@ -30,7 +31,6 @@ from tuner.core.schedule import (
 from tuner.core.space import Space
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.tiling import Engine, Tiling
-from tuner.core.workload import WorkloadKind
 from tuner.errors import IllegalSchedule, PlanError
 
 #: Schedules that are forecast.

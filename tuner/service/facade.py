@@ -9,9 +9,10 @@ from dataclasses import replace
 from tuner.core.candidate import PlanKind
 from tuner.core.evaluator import Environment, Quarantine
 from tuner.core.forecast_quality import ForecastQuality, judge_forecasts
-from tuner.core.gpu import Target, parse_target
 from tuner.core.job import JobSpec, JobState, Trial
 from tuner.core.outcome import FailureKind, Measured
+from tuner.core.problem.gpu import Target, parse_target
+from tuner.core.problem.workload import Workload
 from tuner.core.records import (
     Best,
     BestMatch,
@@ -23,7 +24,6 @@ from tuner.core.records import (
     MatchKind,
     Page,
 )
-from tuner.core.workload import Workload
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
 from tuner.service.claims import Claims

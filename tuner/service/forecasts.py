@@ -8,9 +8,9 @@ from dataclasses import replace
 from tuner.core.candidate import Candidate
 from tuner.core.forecast import forecast_us
 from tuner.core.forecast_quality import forecast_metric
-from tuner.core.gpu import Gpu
 from tuner.core.outcome import Measured, Outcome
-from tuner.core.workload import Workload
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
 from tuner.errors import IllegalSchedule, PlanError
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable
 from tuner.core.candidate import PlanKind
 from tuner.core.counting import with_derived
 from tuner.core.evaluator import Problem
-from tuner.core.gpu import Target
 from tuner.core.inspection import CounterReport, Trace
 from tuner.core.job import Trial
 from tuner.core.outcome import Measured, Metric
+from tuner.core.problem.gpu import Target
 from tuner.core.records import FinalRow, Inspection, InspectionKind, JobRecord
 from tuner.core.tracing import trace_metrics
 from tuner.dispatch import Dispatcher

@@ -13,8 +13,8 @@ from typing import TypeVar
 from tuner.core.bounds import reference_us
 from tuner.core.candidate import PlanKind
 from tuner.core.evaluator import Problem
-from tuner.core.gpu import Target
 from tuner.core.job import JobState, Trial
+from tuner.core.problem.gpu import Target
 from tuner.core.records import Best, JobRecord
 from tuner.core.space import Space
 from tuner.dispatch import Dispatcher

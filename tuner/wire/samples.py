@@ -8,7 +8,7 @@ from pydantic import Field
 
 from tuner.core.job import Trial
 from tuner.core.outcome import Measured
-from tuner.core.procedure import CacheState, LaunchStyle, Regime
+from tuner.core.problem.objective import CacheState, LaunchStyle, Regime
 from tuner.core.records import JobRecord
 from tuner.core.samples import DropReason, Round
 from tuner.wire.view import View, is_simulated

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tuner.core.candidate import Candidate, PlanKind
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule import (
     Assignment,
     Granularity,
@@ -16,7 +17,6 @@ from tuner.core.schedule import (
     WaitPosition,
 )
 from tuner.core.tiling import CacheHint, Engine, Epilogue, Tiling, Warpgroups
-from tuner.core.workload import Workload
 
 _KINDS = {
     PlanKind.LIBRARY: "The vendor library's calls, one per op, in a CUDA graph.",

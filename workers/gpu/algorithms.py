@@ -7,7 +7,7 @@ from typing import Any
 
 from cupy.cuda.runtime import CUDARuntimeError
 
-from tuner.core.procedure import Regime
+from tuner.core.problem.objective import Regime
 from tuner.errors import WorkerError
 from tuner.workers.contest import Choices, Picked, Rounds, first_of, pick, pick_streams, with_one
 from tuner.workers.gpu.baselines import LibraryRunner

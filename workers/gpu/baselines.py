@@ -9,7 +9,7 @@ import cupy
 from cuda.bindings import driver
 
 from tuner.core.candidate import PlanKind
-from tuner.core.workload import Activation, Dtype, GemmOp
+from tuner.core.problem.workload import Activation, Dtype, GemmOp
 from tuner.workers.contest import Picked
 from tuner.workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from tuner.workers.gpu.data import ProblemData

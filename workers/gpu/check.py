@@ -7,7 +7,7 @@ from collections.abc import Callable
 import cupy
 import numpy as np
 
-from tuner.core.workload import Dtype
+from tuner.core.problem.workload import Dtype
 from tuner.workers.gpu.data import NUM_CHECK_SEEDS, ProblemData, from_bits
 from tuner.workers.gpu.reference import Reference
 from tuner.workers.messages import Work

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from tuner.core.gpu import LiveFacts
+from tuner.core.problem.gpu import LiveFacts
 from tuner.errors import WorkerError
 from tuner.workers.messages import (
     Answer,

@@ -12,7 +12,7 @@ import cupy
 
 from tuner.core.evaluator import Problem
 from tuner.core.job import CacheState
-from tuner.core.workload import Dtype, Workload
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.workers.gpu.integrity import Region, region
 from tuner.workers.gpu.reference import Operands, Reference, reference
 from tuner.workers.parameter import OpBuffers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from functools import lru_cache
 
-from tuner.core.workload import Dtype
+from tuner.core.problem.workload import Dtype
 from tuner.errors import WorkerError
 from tuner.workers.parameter import MAP_BYTES
 from tuner.workers.tensor_maps import TensorMap

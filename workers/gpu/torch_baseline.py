@@ -11,7 +11,7 @@ from typing import Any
 
 import cupy
 
-from tuner.core.workload import Activation, Dtype, GemmOp
+from tuner.core.problem.workload import Activation, Dtype, GemmOp
 from tuner.errors import WorkerError
 from tuner.workers.gpu.data import ProblemData
 from tuner.workers.parameter import OpBuffers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.core.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
+from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
 
 #: Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
 MAX_THREADS_PER_CTA = 1024
