@@ -22,7 +22,7 @@ from tuner.core.order import make_plan
 from tuner.core.plan import Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule import (
+from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
     Interleave,
@@ -33,10 +33,10 @@ from tuner.core.schedule import (
     Schedule,
     WaitPosition,
 )
+from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.simulate import simulate
 from tuner.core.space import Space
 from tuner.core.tiles import TileGraph, tile_graph
-from tuner.core.tiling import Tile, Tiling
 from tuner.core.verify import verify
 
 GPU = CATALOGUE["h200"]

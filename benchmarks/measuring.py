@@ -31,7 +31,7 @@ from tuner.core.evaluator import Evaluator, Problem
 from tuner.core.inspection import CounterReport
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, ffn_pair
-from tuner.core.schedule import Assignment
+from tuner.core.schedule.ordering import Assignment
 from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare
 from tuner.workers.cards import usable_gpus

@@ -11,7 +11,7 @@ from benchmarks.pairs import PLAIN
 from benchmarks.setting import problem_of
 from tuner.core.evaluator import Problem
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
-from tuner.core.schedule import (
+from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
     Interleave,
@@ -23,8 +23,8 @@ from tuner.core.schedule import (
     SplitTiles,
     WaitPosition,
 )
+from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space import Space
-from tuner.core.tiling import Engine, Tile, Tiling
 
 D_IN, D_HIDDEN = PLAIN["llama3-8b"]
 #: Orderings of a tiling, at most.

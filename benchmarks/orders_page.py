@@ -16,7 +16,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from benchmarks.report import machine_line, redraw
-from tuner.core.schedule import Assignment
+from tuner.core.schedule.ordering import Assignment
 
 Row = dict[str, Any]
 

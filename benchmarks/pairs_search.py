@@ -25,12 +25,12 @@ from benchmarks.pairs import SUITES, Row, choose_rows
 from benchmarks.pairs_winners import Winners, best_of
 from benchmarks.report import commit
 from benchmarks.workbench import BUILD_CACHE, Guesses, Ready, Watch, Workbench, open_workbench, told_of
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Problem
 from tuner.core.job import Trial
 from tuner.core.outcome import Measured, Rejected
 from tuner.core.problem.objective import Regime
-from tuner.core.schedule import Schedule
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Schedule
 from tuner.core.space import Space
 from tuner.errors import TunerError
 from tuner.search import Searcher

@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.problem.gpu import Gpu, gpu_from_live
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
-from tuner.core.schedule import Assignment, Ordering, Raster, Schedule, SplitTiles
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule, SplitTiles
+from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling
 from tuner.core.space import Space
-from tuner.core.tiling import Engine, Epilogue, Tile, Tiling
 from tuner.errors import BuildError, IllegalSchedule, PlanError
 from tuner.workers.build import Builder
 from tuner.workers.candidates import Prepared, prepare

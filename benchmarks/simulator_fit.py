@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from tuner.core.plan import STATIC
 from tuner.core.rates import EngineRates, Rates
+from tuner.core.schedule.tiling import Engine
 from tuner.core.simulate import simulate
-from tuner.core.tiling import Engine
 from tuner.core.verify import VerifiedPlan
 
 Vector = npt.NDArray[np.float64]

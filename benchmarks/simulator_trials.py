@@ -20,7 +20,7 @@ from tuner.core.counting import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.legality import estimated_resources
 from tuner.core.order import make_plan
 from tuner.core.problem.gpu import Gpu
-from tuner.core.schedule import Schedule
+from tuner.core.schedule.ordering import Schedule
 from tuner.core.tiles import tile_graph
 from tuner.core.verify import verify
 

@@ -13,7 +13,7 @@ from tuner.errors import TunerError
 if TYPE_CHECKING:
     from tuner.core.problem.gpu import Gpu
     from tuner.core.problem.workload import Workload
-    from tuner.core.schedule import Schedule
+    from tuner.core.schedule.ordering import Schedule
     from tuner.settings import Settings
 
 data_option = click.option(
@@ -147,7 +147,7 @@ def _from_file(path: Path) -> tuple[Workload, Gpu, Schedule]:
 
     from tuner.core.problem.gpu import CATALOGUE
     from tuner.core.problem.workload import Workload
-    from tuner.core.schedule import Schedule
+    from tuner.core.schedule.ordering import Schedule
 
     try:
         asked = json.loads(path.read_text())

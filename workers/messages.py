@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.core.candidate import PlanKind
 from tuner.core.evaluator import Problem
 from tuner.core.inspection import CounterReport
 from tuner.core.outcome import Outcome
 from tuner.core.problem.gpu import LiveFacts
-from tuner.core.tiling import Tiling
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.tiling import Tiling
 from tuner.core.tracing import Stamps
 from tuner.core.verify import VerifiedPlan
 from tuner.errors import InvalidInput

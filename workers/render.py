@@ -11,9 +11,9 @@ from string import Template
 from tuner import __version__
 from tuner.core.engine_mma import warp_grid
 from tuner.core.engine_wgmma import wgmma_columns
-from tuner.core.hints import hints_of
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload
-from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.schedule.cache_hints import hints_of
+from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
 from tuner.workers.tensor_maps import has_whole_lines
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from tuner import __version__
 from tuner.core.bounds import reference_us
-from tuner.core.candidate import Candidate
 from tuner.core.costs import L2_BYTES_PER_CLOCK
 from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
 from tuner.core.forecast import forecast_us
@@ -26,6 +25,7 @@ from tuner.core.problem.gpu import Gpu, Target
 from tuner.core.problem.objective import Procedure
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.samples import Round
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.simulate import simulate
 from tuner.core.tracing import make_trace, no_trace, spans_from_timelines
 from tuner.errors import IllegalSchedule, PlanError

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from tuner import __version__
-from tuner.core.candidate import Candidate
 from tuner.core.counting import with_derived
 from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
 from tuner.core.inspection import CounterReport, Trace, no_counters
 from tuner.core.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
 from tuner.core.problem.gpu import Target, gpu_from_live
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.tracing import no_trace, trace_from_stamps
 from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
 from tuner.workers import messages

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tuner.core.engine_wgmma import COLUMNS, LINE_ELEMENTS, PAIR_ROWS, WARP_ROWS, is_paired, stage_slice
 from tuner.core.problem.workload import GemmOp, Workload
-from tuner.core.tiling import Epilogue, Tiling
+from tuner.core.schedule.tiling import Epilogue, Tiling
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.api.conftest import Api
 from tests.serving import SMALL_PAIR
-from tuner.core.candidate import PlanKind
+from tuner.core.schedule.candidate import PlanKind
 
 QUERY: dict[str, Any] = {name: value for name, value in SMALL_PAIR.items() if name != "kind"}
 

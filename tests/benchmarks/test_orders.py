@@ -15,10 +15,10 @@ from benchmarks.report import machine_of
 from benchmarks.workbench import Workbench
 from tuner.core.order import make_plan
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.schedule import Schedule
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.tiling import Engine
 from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
-from tuner.core.tiling import Engine
 
 H200 = CATALOGUE["h200"]
 SMALL = [case for case in CASES if case.name in ("llama3-8b/wgmma/m64", "llama3-8b/mma/m64")]

@@ -11,10 +11,10 @@ import pytest
 
 from benchmarks.orders import name_of
 from benchmarks.orders_cases import CASES, orderings_of
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.schedule import Schedule
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Schedule
 from tuner.core.space import Space
 from tuner.core.stats import rank_correlation, selection_regret
 

@@ -13,10 +13,10 @@ from benchmarks.pairs import ROWS, SUITES, choose_rows
 from benchmarks.pairs_search import search_rows
 from benchmarks.pairs_winners import NUM_KEPT, Winners, best_of, distance
 from benchmarks.workbench import Workbench
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.outcome import Outcome
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import Regime
+from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.space import Space
 from tuner.errors import InvalidInput, WorkerError
 from tuner.workers.build import Builder

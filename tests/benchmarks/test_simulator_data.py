@@ -17,9 +17,9 @@ from tuner.core.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import WorkloadKind, ffn_pair
-from tuner.core.schedule import Schedule
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.tiling import Engine
 from tuner.core.tiles import tile_graph
-from tuner.core.tiling import Engine
 
 H200 = CATALOGUE["h200"]
 TINY = Row(

@@ -11,7 +11,7 @@ from tuner.core.axes import RUN_AHEADS
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
-from tuner.core.schedule import (
+from tuner.core.schedule.ordering import (
     WIDTHLESS,
     Assignment,
     Granularity,
@@ -24,8 +24,8 @@ from tuner.core.schedule import (
     SplitTiles,
     WaitPosition,
 )
+from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.tiles import TileGraph, tile_graph
-from tuner.core.tiling import Engine, Tile, Tiling
 
 H200 = CATALOGUE["h200"]
 #: Fits any GPU, twice.

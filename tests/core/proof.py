@@ -21,7 +21,7 @@ from tuner.core.order import make_plan
 from tuner.core.plan import STATIC, STEALING, Plan
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import ffn_pair, independent_pair
-from tuner.core.schedule import Assignment, Ordering, SplitOrder, SplitTiles, WaitPosition
+from tuner.core.schedule.ordering import Assignment, Ordering, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.split_axes import split_order_problem
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import verify

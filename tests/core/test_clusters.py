@@ -12,10 +12,10 @@ from tuner.core.legality import check_schedule, dynamic_smem_bytes, estimated_re
 from tuner.core.order import make_plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule import Assignment, Ordering, Schedule
+from tuner.core.schedule.ordering import Assignment, Ordering, Schedule
+from tuner.core.schedule.tiling import Engine, Epilogue, Tiling, Warpgroups
 from tuner.core.split import num_split_tiles, slot_bytes
 from tuner.core.tiles import tile_graph
-from tuner.core.tiling import Engine, Epilogue, Tiling, Warpgroups
 from tuner.core.verify import recheck, verify
 from tuner.errors import IllegalSchedule, ResourceError
 

@@ -9,8 +9,8 @@ from tuner.core.engine_simt import smem_bytes, stage_bytes
 from tuner.core.legality import check_schedule, engine_problem, estimated_registers, tiling_problem
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule import Schedule
-from tuner.core.tiling import Engine, Epilogue, Tiling
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.tiling import Engine, Epilogue, Tiling
 
 PAIR = ffn_pair(m=4, d_in=512, d_hidden=1024, d_out=512)
 GATED = ffn_pair(m=4, d_in=512, d_hidden=1024, d_out=512, gated=True)

@@ -11,8 +11,8 @@ from tuner.core.legality import check_schedule, dynamic_smem_bytes, engine_probl
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.resources import occupancy
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
-from tuner.core.schedule import Ordering, Schedule
-from tuner.core.tiling import Engine, Epilogue, Tiling, Warpgroups
+from tuner.core.schedule.ordering import Ordering, Schedule
+from tuner.core.schedule.tiling import Engine, Epilogue, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)

@@ -3,11 +3,11 @@ from __future__ import annotations
 import re
 
 from tests.core.cases import H200, ordering, tiling
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.explain import differences, explain
 from tuner.core.launches import plans_for
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule import Assignment, Granularity, Schedule, SplitTiles
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, SplitTiles
 from tuner.core.simulate import simulate
 
 PAIR = ffn_pair(m=512, d_in=1024, d_hidden=4096, d_out=1024)

@@ -15,7 +15,7 @@ from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.order import make_plan
 from tuner.core.plan import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.problem.workload import ffn_pair, independent_pair
-from tuner.core.schedule import Assignment
+from tuner.core.schedule.ordering import Assignment
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import verify
 from tuner.errors import LivenessError, PlanError, ResourceError

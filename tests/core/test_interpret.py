@@ -15,7 +15,7 @@ from tuner.core.order import make_plan
 from tuner.core.plan import TICKET
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule import Ordering
+from tuner.core.schedule.ordering import Ordering
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.errors import LivenessError
 

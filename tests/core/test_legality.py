@@ -9,7 +9,7 @@ from tests.core.cases import H200, ordering, tiling
 from tuner.core.legality import check_schedule, dynamic_smem_bytes, estimated_registers
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
-from tuner.core.schedule import (
+from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
     Interleave,
@@ -19,7 +19,7 @@ from tuner.core.schedule import (
     RasterKind,
     Schedule,
 )
-from tuner.core.tiling import Tile, Tiling
+from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.errors import IllegalSchedule
 
 #: With 64 x 64 tiles: 8 x 8 and 8 x 4 tiles.

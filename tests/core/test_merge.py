@@ -7,7 +7,7 @@ from tuner.core.merge import longest_first, merge_blocks
 from tuner.core.order import global_order, proportional
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
-from tuner.core.schedule import Interleave, InterleaveKind, Ordering
+from tuner.core.schedule.ordering import Interleave, InterleaveKind, Ordering
 from tuner.core.tiles import TileGraph, tile_graph
 
 #: 4 x 3 and 4 x 2 tiles.

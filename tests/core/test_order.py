@@ -13,7 +13,7 @@ from tuner.core.plan import STATIC
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.rasters import hilbert, walk
-from tuner.core.schedule import (
+from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
     Interleave,

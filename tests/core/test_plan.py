@@ -12,7 +12,7 @@ from tuner.core.order import make_plan
 from tuner.core.plan import HEADER_WORDS, MAGIC, Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule import Assignment, Ordering
+from tuner.core.schedule.ordering import Assignment, Ordering
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.errors import PlanError
 

@@ -20,7 +20,7 @@ from tuner.core.policies import (
     wavefront,
 )
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
-from tuner.core.tiling import Tile
+from tuner.core.schedule.tiling import Tile
 from tuner.errors import IllegalSchedule, InvalidInput
 
 #: Small tiles end sooner where there are CTAs for them; large ones take less time in sum.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.core.cases import rasters
 from tuner.core.rasters import hilbert, plain_name, walk
-from tuner.core.schedule import Raster, RasterKind
+from tuner.core.schedule.ordering import Raster, RasterKind
 from tuner.errors import InvalidInput
 
 

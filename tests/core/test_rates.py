@@ -10,7 +10,7 @@ import pytest
 
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.rates import CATALOGUE_RATES, Fit, Rates, fit_of, rates_of
-from tuner.core.tiling import Engine
+from tuner.core.schedule.tiling import Engine
 
 
 def test_rates_survive_json() -> None:

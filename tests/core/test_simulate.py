@@ -9,18 +9,18 @@ from hypothesis import given, settings
 
 from tests.core.cases import SMALL, ordered_graphs, ordering, tiling
 from tuner.core.bounds import reference_us
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.launches import plans_for
 from tuner.core.order import make_plan
 from tuner.core.plan import STATIC
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule import Assignment, Ordering, Raster, RasterKind, WaitPosition
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKind, WaitPosition
+from tuner.core.schedule.tiling import Tile
 from tuner.core.simulate import Timeline, simulate
 from tuner.core.space import Space
 from tuner.core.tiles import TileGraph, tile_graph
-from tuner.core.tiling import Tile
 from tuner.core.verify import verify
 
 H200 = CATALOGUE["h200"]

@@ -10,17 +10,25 @@ import pytest
 
 from tests.core.cases import H200, chain_of_three, small_gpu, wgmma
 from tests.core.cases import ordering as plain
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.launches import plans_for
 from tuner.core.legality import check_schedule
 from tuner.core.offers_ordering import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.order import make_plan
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
-from tuner.core.schedule import Granularity, InterleaveKind, Ordering, Schedule, SplitOrder, SplitTiles, WaitPosition
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import (
+    Granularity,
+    InterleaveKind,
+    Ordering,
+    Schedule,
+    SplitOrder,
+    SplitTiles,
+    WaitPosition,
+)
+from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
-from tuner.core.tiling import Engine, Tile, Tiling
 from tuner.errors import IllegalSchedule
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)

@@ -10,19 +10,27 @@ from hypothesis import strategies as st
 
 from tests.core import mutants
 from tests.core.cases import H200, SMALL, ordering, small_gpu, tiling, wgmma
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.launches import plans_for
 from tuner.core.legality import check_schedule, tiling_problem
 from tuner.core.order import make_plan
 from tuner.core.plan import Plan
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule import Assignment, Granularity, Ordering, Schedule, SplitOrder, SplitTiles, WaitPosition
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import (
+    Assignment,
+    Granularity,
+    Ordering,
+    Schedule,
+    SplitOrder,
+    SplitTiles,
+    WaitPosition,
+)
+from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.simulate import simulate
 from tuner.core.space import SPLITS, Space
 from tuner.core.split import num_split_tiles, num_steps, num_tiles, slot_bytes, waves
 from tuner.core.streams import joined, make_parts
 from tuner.core.tiles import TileGraph, part_steps, tile_graph
-from tuner.core.tiling import Engine, Tile, Tiling
 from tuner.core.verify import verify
 from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError
 

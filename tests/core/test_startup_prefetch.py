@@ -12,9 +12,9 @@ from tests.core.cases import H200, ordering, simt, tiling, wgmma
 from tuner.core.engine_wgmma import STARTUP_PREFETCHES
 from tuner.core.legality import check_schedule
 from tuner.core.problem.workload import Workload, ffn_pair
-from tuner.core.schedule import Assignment, Ordering, Schedule, SplitTiles
+from tuner.core.schedule.ordering import Assignment, Ordering, Schedule, SplitTiles
+from tuner.core.schedule.tiling import Tiling
 from tuner.core.space import Space
-from tuner.core.tiling import Tiling
 from tuner.errors import IllegalSchedule
 
 #: 16 and 24 k-steps of 64.

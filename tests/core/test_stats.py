@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.candidate import PlanKind
 from tuner.core.records import Verdict
+from tuner.core.schedule.candidate import PlanKind
 from tuner.core.stats import (
     MIN_TIE_BAND,
     SIMPLEST_FIRST,

@@ -15,7 +15,7 @@ from tuner.core.dealer import Dealer
 from tuner.core.order import make_plan
 from tuner.core.plan import STEALING, TICKET, Plan
 from tuner.core.problem.workload import ffn_pair, independent_pair
-from tuner.core.schedule import Assignment, Granularity
+from tuner.core.schedule.ordering import Assignment, Granularity
 from tuner.core.simulate import simulate
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import verify

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from tests.core import mutants
 from tests.core.cases import H200, SMALL, ordered_graphs, ordering, small_gpu, tiling, wgmma
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.launches import plans_for
 from tuner.core.legality import check_schedule, tiling_problem
@@ -22,11 +21,12 @@ from tuner.core.parts import MIN_STREAM_STEPS, evenly_cut
 from tuner.core.plan import MAX_PART_STEPS, Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ffn_pair, independent_pair
-from tuner.core.schedule import Assignment, Granularity, Ordering, Schedule, SplitOrder, SplitTiles
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Schedule, SplitOrder, SplitTiles
+from tuner.core.schedule.tiling import Tiling
 from tuner.core.simulate import simulate
 from tuner.core.streams import make_parts
 from tuner.core.tiles import TileGraph, tile_graph
-from tuner.core.tiling import Tiling
 from tuner.core.verify import verify
 from tuner.errors import CoverageError, IllegalSchedule, SafetyError
 

@@ -17,7 +17,7 @@ from tuner.core.plan import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources, occupancy
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule import Assignment, Granularity, Ordering, WaitPosition
+from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, WaitPosition
 from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import VerifiedPlan, recheck, verify
 from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError

@@ -15,10 +15,10 @@ from tuner.core.legality import check_schedule
 from tuner.core.order import make_plan
 from tuner.core.plan import Plan
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
-from tuner.core.schedule import Assignment, Granularity, Ordering, Schedule, WaitPosition
+from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Schedule, WaitPosition
+from tuner.core.schedule.tiling import Tiling
 from tuner.core.streams import make_parts
 from tuner.core.tiles import TileGraph, tile_graph
-from tuner.core.tiling import Tiling
 from tuner.core.verify import verify
 from tuner.errors import IllegalSchedule, SafetyError
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Environment, Problem
 from tuner.core.job import Objective
 from tuner.core.legality import kind_problem
@@ -22,7 +21,8 @@ from tuner.core.outcome import Failed, FailureKind, Measured
 from tuner.core.plan import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
-from tuner.core.schedule import (
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
     Interleave,
@@ -32,7 +32,7 @@ from tuner.core.schedule import (
     SplitOrder,
     WaitPosition,
 )
-from tuner.core.tiling import Tile, Tiling
+from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.verify import VerifiedPlan
 from tuner.workers.artifact import assemble
 from tuner.workers.build import Builder

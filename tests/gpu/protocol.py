@@ -20,8 +20,8 @@ import numpy.typing as npt
 from tests.gpu.protocol_tails import Tile, in_whole_waves
 from tuner.core.plan import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule import Ordering, SplitOrder, SplitTiles
-from tuner.core.tiling import Tiling
+from tuner.core.schedule.ordering import Ordering, SplitOrder, SplitTiles
+from tuner.core.schedule.tiling import Tiling
 from tuner.workers.render import render
 
 Ints = npt.NDArray[np.int64]

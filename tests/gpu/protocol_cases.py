@@ -11,12 +11,12 @@ from typing import Any
 from tests.covering import covering_sample
 from tests.gpu.helpers import schedule
 from tuner.core.axes import position_problem
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.legality import kind_problem
 from tuner.core.offers_ordering import SYNCS
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind, ffn_pair
-from tuner.core.schedule import (
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import (
     Assignment,
     Interleave,
     InterleaveKind,
@@ -26,9 +26,9 @@ from tuner.core.schedule import (
     SplitTiles,
     WaitPosition,
 )
+from tuner.core.schedule.tiling import Tiling
 from tuner.core.space import Space
 from tuner.core.tiles import tile_graph
-from tuner.core.tiling import Tiling
 
 #: Drawn, of which a covering sample is taken.
 NUM_DRAWN = 4000

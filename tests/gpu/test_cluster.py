@@ -19,10 +19,10 @@ from tests.gpu.helpers import (
     run_kind,
 )
 from tests.gpu.test_wgmma import hopper, schedule
-from tuner.core.candidate import PlanKind
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, ffn_pair
-from tuner.core.schedule import Assignment, Granularity, RasterKind, SplitOrder, WaitPosition
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, SplitOrder, WaitPosition
 from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare
 

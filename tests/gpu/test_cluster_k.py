@@ -23,12 +23,12 @@ from tests.gpu.helpers import (
 from tests.gpu.test_swap_ab import schedule as swapped
 from tests.gpu.test_wgmma import hopper
 from tests.gpu.test_wgmma import schedule as plain
-from tuner.core.candidate import PlanKind
 from tuner.core.engine_wgmma import sum_rounds
 from tuner.core.legality import check_schedule
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
-from tuner.core.schedule import Assignment, Granularity, RasterKind, Schedule, WaitPosition
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, Schedule, WaitPosition
 from tuner.workers.build import Builder
 
 pytest.importorskip("cupy")

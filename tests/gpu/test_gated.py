@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.gpu.helpers import check_artifact, fused, problem, run, schedule
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.legality import kind_problem
 from tuner.core.outcome import Failed, FailureKind
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
+from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.space import Space
 from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare

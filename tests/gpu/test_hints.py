@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tests.gpu.helpers import fused, problem, run, schedule
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.legality import engine_problem, tiling_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
-from tuner.core.schedule import Schedule
-from tuner.core.tiling import CacheHint, Engine, Tile, Tiling
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.workers.build import Builder
 
 pytest.importorskip("cupy")

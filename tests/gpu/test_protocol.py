@@ -12,7 +12,7 @@ from tests.gpu.protocol_cases import CASES, FAULTY, candidates, few_ctas, plain_
 from tests.gpu.protocol_faults import MUTANTS, Fault, plant
 from tuner.core.launches import plans_for
 from tuner.core.problem.gpu import Gpu
-from tuner.core.schedule import SplitTiles
+from tuner.core.schedule.ordering import SplitTiles
 from tuner.workers.build import Builder
 from tuner.workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES
 

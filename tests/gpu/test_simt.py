@@ -9,10 +9,10 @@ import pytest
 
 from tests.core.cases import simt
 from tests.gpu.helpers import chain_of_three, check_abort, check_artifact, fused, problem, run, run_kind
-from tuner.core.candidate import PlanKind
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, ffn_pair, independent_pair
-from tuner.core.schedule import (
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
     Ordering,
@@ -22,7 +22,7 @@ from tuner.core.schedule import (
     SplitOrder,
     WaitPosition,
 )
-from tuner.core.tiling import CacheHint, Tiling
+from tuner.core.schedule.tiling import CacheHint, Tiling
 from tuner.workers.build import Builder
 
 pytest.importorskip("cupy")

@@ -9,11 +9,11 @@ import cupy
 import pytest
 
 from tests.gpu.helpers import fused, problem, run, schedule
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
-from tuner.core.schedule import (
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
     Interleave,
@@ -23,7 +23,7 @@ from tuner.core.schedule import (
     SplitTiles,
     WaitPosition,
 )
-from tuner.core.tiling import Engine, Tile, Tiling
+from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare
 from tuner.workers.parameter import workspace_layout

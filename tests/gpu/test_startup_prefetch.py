@@ -23,13 +23,13 @@ from tests.gpu.helpers import (
     run_kind,
 )
 from tests.gpu.test_wgmma import hopper, schedule
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.engine_wgmma import STARTUP_PREFETCHES
 from tuner.core.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
-from tuner.core.schedule import Assignment, Granularity, Schedule, SplitOrder, WaitPosition
-from tuner.core.tiling import CacheHint, Epilogue
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, SplitOrder, WaitPosition
+from tuner.core.schedule.tiling import CacheHint, Epilogue
 from tuner.workers.build import Builder
 
 pytest.importorskip("cupy")

@@ -19,10 +19,10 @@ from tests.gpu.helpers import (
     run,
     run_kind,
 )
-from tuner.core.candidate import PlanKind
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, ffn_pair, independent_pair
-from tuner.core.schedule import (
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
     Ordering,
@@ -32,7 +32,7 @@ from tuner.core.schedule import (
     SplitOrder,
     WaitPosition,
 )
-from tuner.core.tiling import Engine, Tile, Tiling
+from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.workers.build import Builder
 
 pytest.importorskip("cupy")

@@ -6,16 +6,16 @@ from functools import cached_property
 
 import pytest
 
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.job import Trial
 from tuner.core.launches import plans_for
 from tuner.core.legality import check_schedule
 from tuner.core.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule import Granularity, InterleaveKind
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Granularity, InterleaveKind
+from tuner.core.schedule.tiling import Tiling
 from tuner.core.space import Space
-from tuner.core.tiling import Tiling
 from tuner.search import Searcher
 from tuner.search.pool import canonical
 from tuner.search.searcher import TWIN_EVERY, TWINS, VARIATIONS

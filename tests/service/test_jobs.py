@@ -10,11 +10,11 @@ from tests.service.conftest import Serve
 from tests.service.helpers import FailingKinds, FailingWorker, Gate, evaluator, finish, wait_until
 from tests.store.builders import spec
 from tuner.core.bounds import reference_us
-from tuner.core.candidate import PlanKind
 from tuner.core.job import JobState
 from tuner.core.outcome import Measured
 from tuner.core.problem.gpu import parse_target
 from tuner.core.records import Verdict
+from tuner.core.schedule.candidate import PlanKind
 from tuner.errors import Conflict, NotFound
 from tuner.service.finals import NUM_FINALISTS
 from tuner.workers.simulated import Faults

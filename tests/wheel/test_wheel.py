@@ -151,7 +151,7 @@ def test_serving_from_the_base_install_says_what_to_install(base: Environment) -
 
 def test_the_installed_worker_renders_a_source(server: Environment) -> None:
     program = (
-        "from tuner.core.schedule import Tile, Tiling\n"
+        "from tuner.core.schedule.ordering import Tile, Tiling\n"
         "from tuner.core.problem.workload import ffn_pair\n"
         "from tuner.workers.render import render\n"
         "tile = Tile(m=64, n=64, k=32)\n"

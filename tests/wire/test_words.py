@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule import (
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
     Interleave,
@@ -20,7 +20,7 @@ from tuner.core.schedule import (
     SplitOrder,
     WaitPosition,
 )
-from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.wire.words import candidate_words
 
 PAIR = ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64)

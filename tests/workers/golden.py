@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.core.cases import simt, wgmma
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
-from tuner.core.tiling import CacheHint, Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.schedule.tiling import CacheHint, Epilogue, Tile, Tiling, Warpgroups
 from tuner.workers.render import inlined, render
 
 FOLDER = Path(__file__).parent / "golden"

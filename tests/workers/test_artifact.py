@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from tests.core.cases import wgmma
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import ArtifactFiles, Environment, Problem
 from tuner.core.job import Objective
 from tuner.core.launches import plans_for
 from tuner.core.plan import HEADER_WORDS, Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
-from tuner.core.schedule import Assignment, Ordering, Raster, Schedule
-from tuner.core.tiling import Epilogue, Tile, Tiling
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.tiling import Epilogue, Tile, Tiling
 from tuner.errors import WorkerError
 from tuner.workers.artifact import assemble
 from tuner.workers.cards import usable_gpus

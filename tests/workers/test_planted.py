@@ -11,8 +11,8 @@ import pytest
 
 from tests.gpu.helpers import schedule
 from tests.gpu.planted import HANG, KERNEL_FAULTS, PROCESS_FAULTS, KernelFault, planted_source, with_deed
-from tuner.core.candidate import PlanKind
 from tuner.core.problem.workload import ffn_pair
+from tuner.core.schedule.candidate import PlanKind
 from tuner.workers.build import compile_source, parse_log
 from tuner.workers.candidates import Prepared
 from tuner.workers.messages import Work

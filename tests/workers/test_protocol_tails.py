@@ -13,12 +13,12 @@ from tests.gpu.protocol import faults, tables_for
 from tests.gpu.protocol_cases import CASES, plain_schedules
 from tests.gpu.protocol_tails import in_whole_waves
 from tests.workers.test_protocol import GPU, Twin
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.launches import plans_for
 from tuner.core.order import make_plan
 from tuner.core.plan import Plan
 from tuner.core.problem.gpu import Gpu
-from tuner.core.schedule import Assignment, Ordering, Schedule, SplitTiles
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Assignment, Ordering, Schedule, SplitTiles
 from tuner.core.streams import make_parts
 from tuner.core.tiles import TileGraph
 

@@ -11,7 +11,7 @@ from tuner.core.legality import estimated_registers
 from tuner.core.offers_simt import SimtOffers
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
-from tuner.core.tiling import Tiling
+from tuner.core.schedule.tiling import Tiling
 from tuner.workers.build import compile_source, parse_log
 from tuner.workers.render import render
 

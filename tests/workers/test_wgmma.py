@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from tests.core.cases import H200
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.engine_wgmma import (
     COLUMNS,
     FLAG_BYTES,
@@ -24,8 +23,9 @@ from tuner.core.engine_wgmma import (
 from tuner.core.launches import plans_for
 from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
-from tuner.core.schedule import Assignment, Ordering, Raster, Schedule
-from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.workers.build import compile_source, parse_log
 from tuner.workers.parameter import MAP_BYTES, extend_args, first_tasks, parameter_layout
 from tuner.workers.render import render

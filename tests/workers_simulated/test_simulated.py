@@ -7,7 +7,6 @@ import pytest
 
 from tests.store.builders import schedule, workload
 from tuner.core.bounds import reference_us
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.evaluator import Problem
 from tuner.core.forecast import forecast_us
 from tuner.core.job import Objective
@@ -16,7 +15,8 @@ from tuner.core.outcome import Failed, FailureKind, Measured, Rejected
 from tuner.core.problem.gpu import CATALOGUE, parse_target
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
-from tuner.core.schedule import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.space import Space
 from tuner.workers.simulated import LIBRARY_LAUNCH_US, Faults, SimulatedEvaluator, library_us
 

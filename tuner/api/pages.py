@@ -13,11 +13,11 @@ from tuner.api.plot import Plot, draw
 from tuner.api.rendering import STATIC_PATH, render
 from tuner.api.results import target_views
 from tuner.core.bounds import reference_us
-from tuner.core.candidate import PlanKind
 from tuner.core.job import JobState
 from tuner.core.outcome import FailureKind
 from tuner.core.problem.gpu import parse_target
 from tuner.core.records import JobRecord
+from tuner.core.schedule.candidate import PlanKind
 from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.forecasts import JobDetail

@@ -18,7 +18,7 @@ from tuner.core.order import held_stages
 from tuner.core.paths import MAX_SIDE
 from tuner.core.problem.workload import Workload
 from tuner.core.rasters import plain_name
-from tuner.core.schedule import (
+from tuner.core.schedule.ordering import (
     WIDTHLESS,
     Assignment,
     Granularity,
@@ -30,9 +30,9 @@ from tuner.core.schedule import (
     SplitTiles,
     WaitPosition,
 )
+from tuner.core.schedule.tiling import Tile
 from tuner.core.signals import column_groups, rows_per_signal
 from tuner.core.tiles import Edges, TileGraph, row_edges
-from tuner.core.tiling import Tile
 
 #: Percent of the stages that weights may fill ahead of a task's waits, the plainest first.
 RUN_AHEADS = (100, 0, 25, 50)

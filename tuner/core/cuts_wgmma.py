@@ -28,8 +28,8 @@ from tuner.core.engine_wgmma import (
 )
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind
+from tuner.core.schedule.tiling import Tile, Warpgroups
 from tuner.core.split import SUM_BYTES, num_steps, num_tiles, waves
-from tuner.core.tiling import Tile, Warpgroups
 
 #: Rows up to which the weights' bytes are what takes time: one low tile row, tasks cut for their bytes alone.
 FEW_ROWS = 64

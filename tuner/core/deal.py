@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.schedule import Assignment, Ordering
+from tuner.core.schedule.ordering import Assignment, Ordering
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.launches import plans_for
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.rates import rates_of
+from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.simulate import Timeline, simulate
 
 #: What a launch saves that begins while the launch before it ends.

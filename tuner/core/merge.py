@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule import Interleave, InterleaveKind
+from tuner.core.schedule.ordering import Interleave, InterleaveKind
+from tuner.core.schedule.tiling import Tile
 from tuner.core.tiles import product_tile, row_edges
-from tuner.core.tiling import Tile
 
 
 class Block(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from tuner.core.schedule import Assignment, Granularity, Interleave, InterleaveKind, Raster, RasterKind
+from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, InterleaveKind, Raster, RasterKind
 
 RASTERS = (
     Raster(kind=RasterKind.ROW),

@@ -34,7 +34,7 @@ from tuner.core.engine_wgmma import (
 from tuner.core.legality import tiling_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.tiling import Engine, Epilogue, Tiling, Warpgroups
+from tuner.core.schedule.tiling import Engine, Epilogue, Tiling, Warpgroups
 
 MAX_ROWS_OF_TILES_OF_64 = 256
 #: More tile rows than this are not offered where a taller tile gives fewer.

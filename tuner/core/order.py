@@ -18,10 +18,18 @@ from tuner.core.parts import parted, streamed
 from tuner.core.plan import FIRST_WAVE, STATIC, STEALING, TICKET, WAIT_FIELDS, Plan, Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.rasters import walk
-from tuner.core.schedule import Assignment, Granularity, InterleaveKind, Ordering, SplitOrder, SplitTiles, WaitPosition
+from tuner.core.schedule.ordering import (
+    Assignment,
+    Granularity,
+    InterleaveKind,
+    Ordering,
+    SplitOrder,
+    SplitTiles,
+    WaitPosition,
+)
+from tuner.core.schedule.tiling import Tiling
 from tuner.core.signals import Signals, signals_of
 from tuner.core.tiles import TileGraph
-from tuner.core.tiling import Tiling
 
 Ints = npt.NDArray[np.int64]
 

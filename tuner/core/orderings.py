@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import overload
 
-from tuner.core.schedule import (
+from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
     Interleave,

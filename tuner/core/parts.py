@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tuner.core.deal import deal, sides_of, tail_of
 from tuner.core.plan import TASK_FIELDS, Words
-from tuner.core.schedule import Ordering
+from tuner.core.schedule.ordering import Ordering
 from tuner.core.tiles import TileGraph, product_tile
 
 Ints = npt.NDArray[np.int64]

@@ -25,10 +25,10 @@ from tuner.core.plan import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.progress import Board, Protocol
-from tuner.core.schedule import Granularity
+from tuner.core.schedule.ordering import Granularity
+from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.space import Space
 from tuner.core.tiles import TileGraph, tile_graph
-from tuner.core.tiling import Tile, Tiling
 from tuner.core.verify import VerifiedPlan, verify
 from tuner.errors import IllegalSchedule, InvalidInput
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.paths import best_path, traffic
-from tuner.core.schedule import Raster, RasterKind
+from tuner.core.schedule.ordering import Raster, RasterKind
 
 Ints = npt.NDArray[np.int64]
 

@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any, Self
 
 from tuner.core.problem.gpu import Gpu
-from tuner.core.tiling import Engine
+from tuner.core.schedule.tiling import Engine
 
 
 @dataclass(frozen=True, kw_only=True)

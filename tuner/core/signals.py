@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.schedule import Granularity
+from tuner.core.schedule.ordering import Granularity
 
 Ints = npt.NDArray[np.int64]
 

@@ -38,7 +38,7 @@ from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.orderings import Choices, Deal, Merge, Orderings
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload, WorkloadKind
-from tuner.core.schedule import (
+from tuner.core.schedule.ordering import (
     Granularity,
     Interleave,
     Ordering,
@@ -48,10 +48,10 @@ from tuner.core.schedule import (
     SplitTiles,
     WaitPosition,
 )
+from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.split import num_split_tiles, num_steps, num_tiles, slots_problem
 from tuner.core.split_axes import part_order_problem, split_order_problem, split_tiles_problem
 from tuner.core.tiles import TileGraph, tile_graph
-from tuner.core.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.errors import IllegalSchedule
 
 __all__ = ["Space", "check_schedule", "dynamic_smem_bytes", "estimated_resources"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tuner.core.plan import MAX_PART_STEPS
 from tuner.core.problem.workload import GemmOp, Workload
-from tuner.core.tiling import Tile, Tiling
+from tuner.core.schedule.tiling import Tile, Tiling
 
 #: Legal numbers of parts.
 NUM_PARTS = (1, 2, 3, 4, 6, 8, 16)

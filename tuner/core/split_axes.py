@@ -10,7 +10,7 @@ from tuner.core.deal import Ints, deal, tail_of
 from tuner.core.merge import merge_blocks
 from tuner.core.order import proportional
 from tuner.core.parts import parted, parts_of, stream_cut, streamed
-from tuner.core.schedule import Assignment, Interleave, InterleaveKind, Ordering, SplitOrder, SplitTiles
+from tuner.core.schedule.ordering import Assignment, Interleave, InterleaveKind, Ordering, SplitOrder, SplitTiles
 from tuner.core.split import num_split_tiles, slots_problem
 from tuner.core.tiles import TileGraph
 

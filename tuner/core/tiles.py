@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.problem.workload import GemmOp, Workload
-from tuner.core.tiling import Tile, Tiling
+from tuner.core.schedule.tiling import Tile, Tiling
 
 Ints = npt.NDArray[np.int64]
 

@@ -11,7 +11,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule import (
+from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
     Interleave,
@@ -24,7 +24,7 @@ from tuner.core.schedule import (
     SplitTiles,
     WaitPosition,
 )
-from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 
 Features = npt.NDArray[np.float64]
 

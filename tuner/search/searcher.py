@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import optuna
 from optuna.trial import TrialState, create_trial
 
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.job import Trial
 from tuner.core.legality import kind_problem
 from tuner.core.outcome import Measured
-from tuner.core.schedule import Schedule
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Schedule
 from tuner.core.space import Space
 from tuner.search.axes import distributions, from_params, to_params
 from tuner.search.pool import Pool, canonical

@@ -12,10 +12,10 @@ from dataclasses import replace
 from itertools import product
 
 from tuner.core import forecast
-from tuner.core.candidate import Candidate, PlanKind
 from tuner.core.problem.workload import WorkloadKind
 from tuner.core.rasters import COLUMN, ROW
-from tuner.core.schedule import (
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
     Interleave,
@@ -28,9 +28,9 @@ from tuner.core.schedule import (
     SplitTiles,
     WaitPosition,
 )
+from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.space import Space
 from tuner.core.tiles import TileGraph, tile_graph
-from tuner.core.tiling import Engine, Tiling
 from tuner.errors import IllegalSchedule, PlanError
 
 #: Schedules that are forecast.

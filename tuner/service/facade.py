@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from tuner.core.candidate import PlanKind
 from tuner.core.evaluator import Environment, Quarantine
 from tuner.core.forecast_quality import ForecastQuality, judge_forecasts
 from tuner.core.job import JobSpec, JobState, Trial
@@ -24,6 +23,7 @@ from tuner.core.records import (
     MatchKind,
     Page,
 )
+from tuner.core.schedule.candidate import PlanKind
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
 from tuner.service.claims import Claims

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 
-from tuner.core.candidate import PlanKind
 from tuner.core.counting import with_derived
 from tuner.core.evaluator import Problem
 from tuner.core.inspection import CounterReport, Trace
@@ -15,6 +14,7 @@ from tuner.core.job import Trial
 from tuner.core.outcome import Measured, Metric
 from tuner.core.problem.gpu import Target
 from tuner.core.records import FinalRow, Inspection, InspectionKind, JobRecord
+from tuner.core.schedule.candidate import PlanKind
 from tuner.core.tracing import trace_metrics
 from tuner.dispatch import Dispatcher
 from tuner.errors import InvalidInput, Quarantined, TunerError, WorkerError

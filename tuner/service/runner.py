@@ -11,11 +11,11 @@ from functools import partial
 from typing import TypeVar
 
 from tuner.core.bounds import reference_us
-from tuner.core.candidate import PlanKind
 from tuner.core.evaluator import Problem
 from tuner.core.job import JobState, Trial
 from tuner.core.problem.gpu import Target
 from tuner.core.records import Best, JobRecord
+from tuner.core.schedule.candidate import PlanKind
 from tuner.core.space import Space
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Quarantined, TunerError, WorkerError

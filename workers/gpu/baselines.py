@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import cupy
 from cuda.bindings import driver
 
-from tuner.core.candidate import PlanKind
 from tuner.core.problem.workload import Activation, Dtype, GemmOp
+from tuner.core.schedule.candidate import PlanKind
 from tuner.workers.contest import Picked
 from tuner.workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from tuner.workers.gpu.data import ProblemData

@@ -14,7 +14,7 @@ import cupy
 import numpy as np
 from cuda.bindings import driver
 
-from tuner.core.tiling import Engine
+from tuner.core.schedule.tiling import Engine
 from tuner.core.tracing import STAMP_WORDS, Stamps
 from tuner.core.verify import VerifiedPlan
 from tuner.errors import WorkerError

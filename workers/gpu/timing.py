@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 import cupy
 
-from tuner.core.candidate import PlanKind
 from tuner.core.problem.objective import CacheState, Procedure, Regime
+from tuner.core.schedule.candidate import PlanKind
 from tuner.workers.clocks import Sample, mean_clock_mhz
 from tuner.workers.gpu.baselines import Runner
 from tuner.workers.gpu.card import CardView

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tuner.core.problem.objective import LaunchStyle
-from tuner.core.schedule import Schedule
+from tuner.core.schedule.ordering import Schedule
 
 
 class PlanKind(StrEnum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.core.problem.workload import Workload
-from tuner.core.tiling import CacheHint, Engine, Tiling
+from tuner.core.schedule.tiling import CacheHint, Engine, Tiling
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Self
 
-from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 
 
 class RasterKind(StrEnum):
