@@ -15,11 +15,12 @@ from typing import Any
 
 from benchmarks.report import NO_GPU, write_report
 from tuner.core.axes import position_problem
-from tuner.core.deal import PARTITION_PARTS
 from tuner.core.legality import check_schedule, estimated_resources
 from tuner.core.offers_ordering import SYNCS
-from tuner.core.order import make_plan
-from tuner.core.plan import Plan
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.queues import PARTITION_PARTS
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import (
@@ -36,7 +37,6 @@ from tuner.core.schedule.ordering import (
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.simulate import simulate
 from tuner.core.space import Space
-from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import verify
 
 GPU = CATALOGUE["h200"]

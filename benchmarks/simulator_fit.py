@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan import STATIC
+from tuner.core.plan.words import STATIC
 from tuner.core.rates import EngineRates, Rates
 from tuner.core.schedule.tiling import Engine
 from tuner.core.simulate import simulate

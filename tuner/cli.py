@@ -102,8 +102,8 @@ def orders(rows: int, cols: int, cache_panels: int, num_listed: int) -> None:
     """
     from itertools import islice
 
-    from tuner.core.paths import exact_orders, grid_text
-    from tuner.core.rasters import standard_traffic
+    from tuner.core.plan.exact_rasters import exact_orders, grid_text
+    from tuner.core.plan.rasters import standard_traffic
 
     best = exact_orders(rows, cols, cache_panels)
     click.echo(

@@ -9,10 +9,10 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.core.plan import HEADER_WORDS
+from tuner.core.plan.split_k import slot_bytes
+from tuner.core.plan.words import HEADER_WORDS
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tiling
-from tuner.core.split import slot_bytes
 from tuner.core.verify import VerifiedPlan
 from tuner.workers.render import SIGNALS_OFFSET_BYTES
 from tuner.workers.tensor_maps import tensor_maps

@@ -13,12 +13,12 @@ from benchmarks.orders import NAMED, Results, Rounds, count_rows, measure_case, 
 from benchmarks.orders_cases import CASES, NUM_ORDERINGS, Case, orderings_of, row_major, tilings_of
 from benchmarks.report import machine_of
 from benchmarks.workbench import Workbench
-from tuner.core.order import make_plan
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.tiling import Engine
 from tuner.core.space import Space
-from tuner.core.tiles import tile_graph
 
 H200 = CATALOGUE["h200"]
 SMALL = [case for case in CASES if case.name in ("llama3-8b/wgmma/m64", "llama3-8b/mma/m64")]

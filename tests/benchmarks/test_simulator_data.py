@@ -14,12 +14,12 @@ from benchmarks.simulator_data import NUM_AGAIN, NUM_COUNTED, NUM_TRACED, collec
 from benchmarks.simulator_draw import MAX_TASKS, NUM_ORDERS, draw, judged_rows
 from benchmarks.workbench import Workbench
 from tuner.core.legality import check_schedule
+from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import WorkloadKind, ffn_pair
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.tiling import Engine
-from tuner.core.tiles import tile_graph
 
 H200 = CATALOGUE["h200"]
 TINY = Row(

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tuner.core.axes import RUN_AHEADS
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
@@ -25,7 +26,6 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
-from tuner.core.tiles import TileGraph, tile_graph
 
 H200 = CATALOGUE["h200"]
 #: Fits any GPU, twice.

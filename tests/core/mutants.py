@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
-from tuner.core.plan import FIRST_WAVE, STATIC, TASK_FIELDS, Plan, Words
+from tuner.core.plan.words import FIRST_WAVE, STATIC, TASK_FIELDS, Plan, Words
 
 
 def rebuilt(plan: Plan, queues: list[list[Words]]) -> Plan:

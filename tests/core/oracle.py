@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from tuner.core.tiles import TileGraph
+from tuner.core.plan.tile_graph import TileGraph
 
 
 class Task(NamedTuple):

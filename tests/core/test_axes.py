@@ -16,7 +16,8 @@ from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.launches import plans_for
 from tuner.core.legality import estimated_resources
 from tuner.core.offers_ordering import DEALS, INTERLEAVES, RASTERS, SYNCS
-from tuner.core.order import make_plan
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import (
@@ -31,7 +32,6 @@ from tuner.core.schedule.ordering import (
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.simulate import simulate
 from tuner.core.space import Space
-from tuner.core.tiles import tile_graph
 from tuner.core.verify import verify
 
 #: 20 x 18 and 20 x 12 tiles, so that no offered value is another's second name, on 17 SMs.

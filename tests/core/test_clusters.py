@@ -9,13 +9,13 @@ import pytest
 from tests.core.cases import H200, ordering, small_gpu, wgmma
 from tuner.core.engine_wgmma import shares, sum_rounds
 from tuner.core.legality import check_schedule, dynamic_smem_bytes, estimated_resources
-from tuner.core.order import make_plan
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.split_k import num_split_tiles, slot_bytes
+from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import Assignment, Ordering, Schedule
 from tuner.core.schedule.tiling import Engine, Epilogue, Tiling, Warpgroups
-from tuner.core.split import num_split_tiles, slot_bytes
-from tuner.core.tiles import tile_graph
 from tuner.core.verify import recheck, verify
 from tuner.errors import IllegalSchedule, ResourceError
 

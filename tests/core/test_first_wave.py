@@ -10,13 +10,13 @@ import pytest
 
 from tests.core.cases import SMALL, ordering, small_gpu, tiling
 from tests.core.proof import ROOMY
-from tuner.core.dealer import Dealer
 from tuner.core.interpret import interpret, plain_product, random_tensors
-from tuner.core.order import make_plan
-from tuner.core.plan import FIRST_WAVE, STATIC, TICKET, Plan
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.task_source import Dealer
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.ordering import Assignment
-from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import verify
 from tuner.errors import LivenessError, PlanError, ResourceError
 

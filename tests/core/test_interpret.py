@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests.core import mutants
 from tests.core.cases import ordered_graphs, ordering, small_gpu, tiling
 from tuner.core.interpret import ACTIVATIONS, interpret, plain_product, random_tensors
-from tuner.core.order import make_plan
-from tuner.core.plan import TICKET
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.words import TICKET
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import Ordering
-from tuner.core.tiles import TileGraph, tile_graph
 from tuner.errors import LivenessError
 
 PAIR = tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32)))

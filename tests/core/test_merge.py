@@ -3,12 +3,12 @@ from __future__ import annotations
 from hypothesis import given
 
 from tests.core.cases import chain_of_three, fork, ordered_graphs, tiling
-from tuner.core.merge import longest_first, merge_blocks
-from tuner.core.order import global_order, proportional
+from tuner.core.plan.build import global_order, proportional
+from tuner.core.plan.interleaves import longest_first, merge_blocks
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule.ordering import Interleave, InterleaveKind, Ordering
-from tuner.core.tiles import TileGraph, tile_graph
 
 #: 4 x 3 and 4 x 2 tiles.
 PAIR = ffn_pair(m=64, d_in=32, d_hidden=96, d_out=64)

@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.cases import chain_of_three, ordered_graphs, ordering, rasters, small_gpu, tiling
-from tuner.core.merge import merge_blocks
-from tuner.core.order import global_order, make_plan, parted
-from tuner.core.plan import STATIC
+from tuner.core.plan.build import global_order, make_plan, parted
+from tuner.core.plan.interleaves import merge_blocks
+from tuner.core.plan.rasters import hilbert, walk
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.two_streams import make_parts
+from tuner.core.plan.words import STATIC
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ffn_pair, independent_pair
-from tuner.core.rasters import hilbert, walk
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -23,8 +25,6 @@ from tuner.core.schedule.ordering import (
     RasterKind,
     SplitTiles,
 )
-from tuner.core.streams import make_parts
-from tuner.core.tiles import TileGraph, tile_graph
 
 #: Columns of a task: op, tile row, tile column, part, and the parts of its tile.
 WHO = [0, 1, 2, 6, 7]

@@ -4,7 +4,7 @@ from itertools import islice, permutations, product
 
 import pytest
 
-from tuner.core.paths import Path, best_path, exact_orders, traffic
+from tuner.core.plan.exact_rasters import Path, best_path, exact_orders, traffic
 from tuner.errors import InvalidInput
 
 

@@ -9,11 +9,11 @@ from tests.core.cases import ordering, small_gpu, tiling
 from tests.core.mutants import edit_wait
 from tests.core.oracle import Table, posts_of, read
 from tests.core.test_verify import broken_plans
-from tuner.core.order import make_plan
-from tuner.core.plan import Plan
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.words import Plan
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.progress import Protocol
-from tuner.core.tiles import TileGraph, tile_graph
 
 
 def random_run(

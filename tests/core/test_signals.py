@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.cases import syncs
+from tuner.core.plan.signals import signals_of
 from tuner.core.schedule.ordering import Granularity
-from tuner.core.signals import signals_of
 
 sizes = st.integers(1, 9)
 

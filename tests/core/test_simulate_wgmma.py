@@ -12,13 +12,13 @@ from tests.core.cases import H200, ordering, tiling, wgmma
 from tuner.core.bounds import reference_us, tensor_us
 from tuner.core.costs import HOP_BYTES_PER_US, costs_of, exchange_us
 from tuner.core.legality import estimated_resources
-from tuner.core.order import make_plan
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.rates import CATALOGUE_RATES
 from tuner.core.schedule.ordering import Assignment, Granularity, Raster, RasterKind, WaitPosition
 from tuner.core.schedule.tiling import CacheHint, Tiling, Warpgroups
 from tuner.core.simulate import Timeline, simulate
-from tuner.core.tiles import tile_graph
 from tuner.core.verify import verify
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)

@@ -13,7 +13,8 @@ from tests.core.cases import ordering as plain
 from tuner.core.launches import plans_for
 from tuner.core.legality import check_schedule
 from tuner.core.offers_ordering import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
-from tuner.core.order import make_plan
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
@@ -28,7 +29,6 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space import Space
-from tuner.core.tiles import tile_graph
 from tuner.errors import IllegalSchedule
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)

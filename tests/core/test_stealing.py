@@ -11,13 +11,13 @@ from tests.core import oracle
 from tests.core.cases import SMALL, chain_of_three, ordering, small_gpu, tiling
 from tests.core.mutants import move
 from tests.core.proof import ROOMY
-from tuner.core.dealer import Dealer
-from tuner.core.order import make_plan
-from tuner.core.plan import STEALING, TICKET, Plan
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.task_source import Dealer
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.words import STEALING, TICKET, Plan
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.ordering import Assignment, Granularity
 from tuner.core.simulate import simulate
-from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import verify
 from tuner.errors import LivenessError, PlanError, ResourceError
 

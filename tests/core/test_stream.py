@@ -16,17 +16,17 @@ from tests.core.cases import H200, SMALL, ordered_graphs, ordering, small_gpu, t
 from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.launches import plans_for
 from tuner.core.legality import check_schedule, tiling_problem
-from tuner.core.order import make_plan
-from tuner.core.parts import MIN_STREAM_STEPS, evenly_cut
-from tuner.core.plan import MAX_PART_STEPS, Plan
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.split_tasks import MIN_STREAM_STEPS, evenly_cut
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.two_streams import make_parts
+from tuner.core.plan.words import MAX_PART_STEPS, Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Schedule, SplitOrder, SplitTiles
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.simulate import simulate
-from tuner.core.streams import make_parts
-from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import verify
 from tuner.errors import CoverageError, IllegalSchedule, SafetyError
 

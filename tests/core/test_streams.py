@@ -15,14 +15,14 @@ from tests.core.cases import ordering as plain_ordering
 from tests.core.oracle import faults, read
 from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.launches import plans_for
-from tuner.core.plan import Plan
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.two_streams import joined, make_parts
+from tuner.core.plan.words import Plan
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Schedule
 from tuner.core.simulate import simulate
-from tuner.core.streams import joined, make_parts
-from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import recheck, verify_parts
 from tuner.errors import IllegalSchedule, LivenessError, PlanError, SafetyError
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.cases import graphs, tiling
+from tuner.core.plan.tile_graph import Region, TileGraph, tile_graph
 from tuner.core.problem.workload import ffn_pair, independent_pair
-from tuner.core.tiles import Region, TileGraph, tile_graph
 
 
 def overlap(a: Region, b: Region) -> bool:

@@ -7,12 +7,12 @@ import pytest
 
 from tests.core.cases import SMALL, ordering, tiling
 from tuner.core.inspection import TaskSpan
-from tuner.core.order import make_plan
-from tuner.core.plan import Plan
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import Assignment
-from tuner.core.tiles import tile_graph
 from tuner.core.tracing import Stamps, make_trace, no_trace, spans_from_stamps, trace_from_stamps, trace_metrics
 from tuner.core.verify import VerifiedPlan, verify
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from tests.core import mutants, oracle
 from tests.core.cases import SMALL, chain_of_three, fork, ordered_graphs, ordering, small_gpu, tiling
 from tuner.core.interpret import interpret, plain_product, random_tensors
-from tuner.core.order import make_plan
-from tuner.core.plan import Plan
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources, occupancy
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, WaitPosition
-from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import VerifiedPlan, recheck, verify
 from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError
 

@@ -12,13 +12,13 @@ from tests.core import mutants, oracle
 from tests.core.cases import H200, SMALL, ordering, small_gpu, tiling, wgmma
 from tuner.core.interpret import interpret, random_tensors
 from tuner.core.legality import check_schedule
-from tuner.core.order import make_plan
-from tuner.core.plan import Plan
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.two_streams import make_parts
+from tuner.core.plan.words import Plan
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Schedule, WaitPosition
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.streams import make_parts
-from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import verify
 from tuner.errors import IllegalSchedule, SafetyError
 

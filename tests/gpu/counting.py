@@ -10,7 +10,7 @@ from pebble import ProcessPool
 
 from tuner.core.evaluator import Problem
 from tuner.core.inspection import CounterReport
-from tuner.core.tiles import TileGraph, product_tile
+from tuner.core.plan.tile_graph import TileGraph, product_tile
 from tuner.workers.messages import CountAnswer, Work
 
 T = TypeVar("T")

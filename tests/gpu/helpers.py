@@ -18,7 +18,7 @@ from tuner.core.evaluator import Environment, Problem
 from tuner.core.job import Objective
 from tuner.core.legality import kind_problem
 from tuner.core.outcome import Failed, FailureKind, Measured
-from tuner.core.plan import Plan
+from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind

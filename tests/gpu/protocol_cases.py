@@ -13,6 +13,7 @@ from tests.gpu.helpers import schedule
 from tuner.core.axes import position_problem
 from tuner.core.legality import kind_problem
 from tuner.core.offers_ordering import SYNCS
+from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
@@ -28,7 +29,6 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space import Space
-from tuner.core.tiles import tile_graph
 
 #: Drawn, of which a covering sample is taken.
 NUM_DRAWN = 4000

@@ -16,7 +16,7 @@ from tests.gpu.test_wgmma import hopper
 from tests.gpu.test_wgmma import schedule as cooperative
 from tuner.core.launches import plans_for
 from tuner.core.outcome import Failed, FailureKind
-from tuner.core.plan import FIRST_WAVE
+from tuner.core.plan.words import FIRST_WAVE
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind

@@ -14,13 +14,13 @@ from tests.gpu.protocol_cases import CASES, plain_schedules
 from tests.gpu.protocol_tails import in_whole_waves
 from tests.workers.test_protocol import GPU, Twin
 from tuner.core.launches import plans_for
-from tuner.core.order import make_plan
-from tuner.core.plan import Plan
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.two_streams import make_parts
+from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Ordering, Schedule, SplitTiles
-from tuner.core.streams import make_parts
-from tuner.core.tiles import TileGraph
 
 #: Of "parts", with a tail.
 SCHEDULES = plain_schedules("parts", SplitTiles.TAIL)

@@ -11,13 +11,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from tuner.core.deal import PARTITION_PARTS, deal, num_first_ctas
 from tuner.core.engine_wgmma import STARTUP_PREFETCHES
-from tuner.core.merge import joined, longest_first, merge_blocks, row_steps
-from tuner.core.order import held_stages
-from tuner.core.paths import MAX_SIDE
+from tuner.core.plan.build import held_stages
+from tuner.core.plan.exact_rasters import MAX_SIDE
+from tuner.core.plan.interleaves import joined, longest_first, merge_blocks, row_steps
+from tuner.core.plan.queues import PARTITION_PARTS, deal, num_first_ctas
+from tuner.core.plan.rasters import plain_name
+from tuner.core.plan.signals import column_groups, rows_per_signal
+from tuner.core.plan.tile_graph import Edges, TileGraph, row_edges
 from tuner.core.problem.workload import Workload
-from tuner.core.rasters import plain_name
 from tuner.core.schedule.ordering import (
     WIDTHLESS,
     Assignment,
@@ -31,8 +33,6 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Tile
-from tuner.core.signals import column_groups, rows_per_signal
-from tuner.core.tiles import Edges, TileGraph, row_edges
 
 #: Percent of the stages that weights may fill ahead of a task's waits, the plainest first.
 RUN_AHEADS = (100, 0, 25, 50)

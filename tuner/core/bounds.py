@@ -9,11 +9,11 @@ from math import sqrt
 import numpy as np
 
 from tuner.core.costs import multiplied_by
-from tuner.core.parts import parted
-from tuner.core.plan import Words
+from tuner.core.plan.split_tasks import parted
+from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.words import Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.tiles import TileGraph
 from tuner.errors import InvalidInput
 
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from tuner.core.engine_mma import warp_grid
 from tuner.core.engine_wgmma import multiplied, num_groups, tensor_share
+from tuner.core.plan.split_k import SUM_BYTES
+from tuner.core.plan.tile_graph import Ints, TileGraph, product_tile, tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ROW_SCALE_BYTES, GemmOp, Workload
 from tuner.core.rates import EngineRates, Rates
 from tuner.core.schedule.tiling import Engine, Tile, Tiling, Warpgroups
-from tuner.core.split import SUM_BYTES
-from tuner.core.tiles import Ints, TileGraph, product_tile, tile_graph
 
 #: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
 SMEM_BYTES_PER_CLOCK = 128

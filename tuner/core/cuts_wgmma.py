@@ -26,10 +26,10 @@ from tuner.core.engine_wgmma import (
     tensor_share,
     tile_problem,
 )
+from tuner.core.plan.split_k import SUM_BYTES, num_steps, num_tiles, waves
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind
 from tuner.core.schedule.tiling import Tile, Warpgroups
-from tuner.core.split import SUM_BYTES, num_steps, num_tiles, waves
 
 #: Rows up to which the weights' bytes are what takes time: one low tile row, tasks cut for their bytes alone.
 FEW_ROWS = 64

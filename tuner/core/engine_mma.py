@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from tuner.core.plan.tile_graph import product_tiles
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.schedule.tiling import Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.tiles import product_tiles
 
 #: Depths of a stage: 64, 128 and 256 bytes a row, which the shared-memory swizzle is made for.
 STAGE_DEPTHS = (32, 64, 128)

@@ -6,12 +6,12 @@ of A and row of W.
 
 from __future__ import annotations
 
+from tuner.core.plan.split_k import SUM_BYTES
+from tuner.core.plan.tile_graph import product_tiles
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.schedule.tiling import Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.split import SUM_BYTES
-from tuner.core.tiles import product_tiles
 
 TILE_MS = (1, 2, 4)
 #: Elements of a copy of 16 bytes, and of a warp's copies of them.

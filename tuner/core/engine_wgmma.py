@@ -10,11 +10,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from tuner.core.plan.split_k import SUM_BYTES, num_steps
+from tuner.core.plan.tile_graph import product_tile
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, GemmOp, Workload
 from tuner.core.schedule.tiling import Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.split import SUM_BYTES, num_steps
-from tuner.core.tiles import product_tile
 
 #: Not the next architecture's: the instructions are those of sm_90a alone.
 COMPUTE_CAPABILITY = (9, 0)

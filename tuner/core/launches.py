@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tuner.core.legality import check_kind, check_schedule, estimated_resources
-from tuner.core.order import make_plan
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.two_streams import make_parts
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate, PlanKind
-from tuner.core.streams import make_parts
-from tuner.core.tiles import tile_graph
 from tuner.core.verify import VerifiedPlan, verify, verify_parts
 
 

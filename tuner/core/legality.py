@@ -18,8 +18,10 @@ from tuner.core.axes import (
     startup_prefetch_problem,
     sync_problem,
 )
-from tuner.core.merge import block_shapes, merge_blocks
-from tuner.core.order import grid_size
+from tuner.core.plan.build import grid_size
+from tuner.core.plan.interleaves import block_shapes, merge_blocks
+from tuner.core.plan.split_k import split_problem
+from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
 from tuner.core.problem.workload import Workload
@@ -27,9 +29,7 @@ from tuner.core.schedule.cache_hints import hint_problem
 from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import Assignment, Schedule, SplitOrder
 from tuner.core.schedule.tiling import Engine, Tiling
-from tuner.core.split import split_problem
 from tuner.core.split_axes import part_order_problem, split_order_problem, split_tiles_problem
-from tuner.core.tiles import tile_graph
 from tuner.errors import IllegalSchedule
 
 MAX_CTAS_PER_SM = 2

@@ -25,9 +25,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan import FIRST_WAVE, STATIC, STEALING, TICKET, Plan
+from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.words import FIRST_WAVE, STATIC, STEALING, TICKET, Plan
 from tuner.core.progress import Progress, Protocol
-from tuner.core.tiles import TileGraph
 from tuner.errors import LivenessError, SafetyError
 
 Ints = npt.NDArray[np.int64]

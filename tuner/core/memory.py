@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from tuner.core.costs import L2_BYTES_PER_CLOCK, OpCosts, PartCosts
 from tuner.core.l2 import FIRST, L2, LAST, NORMAL
+from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.rates import Rates
 from tuner.core.schedule.cache_hints import hints_of
 from tuner.core.schedule.tiling import CacheHint
 from tuner.core.sharing import FairShare
-from tuner.core.tiles import TileGraph
 
 #: Op, tile row, tile column.
 Tile = tuple[int, int, int]

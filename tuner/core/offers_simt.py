@@ -22,11 +22,11 @@ from tuner.core.engine_simt import (
     workload_problem,
 )
 from tuner.core.legality import register_cap, tiling_problem
+from tuner.core.plan.split_k import num_steps, num_tiles
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
-from tuner.core.split import num_steps, num_tiles
 
 PARTS = (1, 2, 4)
 MIN_STEPS_PER_PART = 2

@@ -17,18 +17,18 @@ from itertools import product
 
 import numpy as np
 
-from tuner.core.dealer import Dealer
 from tuner.core.legality import estimated_resources, register_cap, tiling_problem
-from tuner.core.order import Ints, make_plan, plan_of, proportional
-from tuner.core.parts import whole_tasks
-from tuner.core.plan import Plan
+from tuner.core.plan.build import Ints, make_plan, plan_of, proportional
+from tuner.core.plan.split_tasks import whole_tasks
+from tuner.core.plan.task_source import Dealer
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.progress import Board, Protocol
 from tuner.core.schedule.ordering import Granularity
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.space import Space
-from tuner.core.tiles import TileGraph, tile_graph
 from tuner.core.verify import VerifiedPlan, verify
 from tuner.errors import IllegalSchedule, InvalidInput
 

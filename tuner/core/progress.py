@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.core.plan import STATIC, Plan
+from tuner.core.plan.words import STATIC, Plan
 
 
 @dataclass(frozen=True, kw_only=True)

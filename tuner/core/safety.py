@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.liveness import post_totals, range_reduce, task_name
-from tuner.core.plan import Plan
+from tuner.core.plan.tile_graph import Edges, Needs, TileGraph
+from tuner.core.plan.words import Plan
 from tuner.core.progress import Protocol
-from tuner.core.tiles import Edges, Needs, TileGraph
 from tuner.errors import SafetyError
 
 Ints = npt.NDArray[np.int64]

@@ -24,13 +24,13 @@ from functools import cached_property
 import numpy as np
 
 from tuner.core.costs import OpCosts, PartCosts, costs_of, num_teams, runs_ahead
-from tuner.core.dealer import Dealer
 from tuner.core.memory import Memory, Tile
-from tuner.core.plan import FIRST_WAVE, STATIC, TICKET, Plan
+from tuner.core.plan.task_source import Dealer
+from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.problem.resources import occupancy
 from tuner.core.progress import Board, Protocol
 from tuner.core.rates import Rates, rates_of
-from tuner.core.tiles import TileGraph
 from tuner.core.verify import VerifiedPlan
 
 #: Threads that poll where the copying is one warp's work.

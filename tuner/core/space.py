@@ -31,11 +31,13 @@ from tuner.core.legality import (
     grid_problem,
     tiling_problem,
 )
-from tuner.core.merge import block_shapes, longest_first, merge_blocks
 from tuner.core.offers_ordering import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.offers_simt import SimtOffers
 from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.orderings import Choices, Deal, Merge, Orderings
+from tuner.core.plan.interleaves import block_shapes, longest_first, merge_blocks
+from tuner.core.plan.split_k import num_split_tiles, num_steps, num_tiles, slots_problem
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.schedule.ordering import (
@@ -49,9 +51,7 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
-from tuner.core.split import num_split_tiles, num_steps, num_tiles, slots_problem
 from tuner.core.split_axes import part_order_problem, split_order_problem, split_tiles_problem
-from tuner.core.tiles import TileGraph, tile_graph
 from tuner.errors import IllegalSchedule
 
 __all__ = ["Space", "check_schedule", "dynamic_smem_bytes", "estimated_resources"]

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from tuner.core.deal import Ints, deal, tail_of
-from tuner.core.merge import merge_blocks
-from tuner.core.order import proportional
-from tuner.core.parts import parted, parts_of, stream_cut, streamed
+from tuner.core.plan.build import proportional
+from tuner.core.plan.interleaves import merge_blocks
+from tuner.core.plan.queues import Ints, deal, tail_of
+from tuner.core.plan.split_k import num_split_tiles, slots_problem
+from tuner.core.plan.split_tasks import parted, parts_of, stream_cut, streamed
+from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.schedule.ordering import Assignment, Interleave, InterleaveKind, Ordering, SplitOrder, SplitTiles
-from tuner.core.split import num_split_tiles, slots_problem
-from tuner.core.tiles import TileGraph
 
 
 def split_order_problem(graph: TileGraph, order: SplitOrder) -> str | None:

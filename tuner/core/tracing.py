@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tuner.core.inspection import OpShares, TaskSpan, Trace
 from tuner.core.outcome import Metric
-from tuner.core.plan import Plan
+from tuner.core.plan.words import Plan
 from tuner.core.simulate import Timeline
 from tuner.core.verify import VerifiedPlan
 

@@ -10,12 +10,12 @@ from dataclasses import InitVar, dataclass, replace
 import numpy as np
 
 from tuner.core.liveness import check_epochs, check_liveness, task_name
-from tuner.core.plan import Plan, Words
+from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.two_streams import joined
+from tuner.core.plan.words import Plan, Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources, occupancy_limits
 from tuner.core.safety import check_safety
-from tuner.core.streams import joined
-from tuner.core.tiles import TileGraph
 from tuner.errors import CoverageError, LivenessError, ResourceError
 
 _TOKEN = object()

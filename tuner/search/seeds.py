@@ -12,8 +12,9 @@ from dataclasses import replace
 from itertools import product
 
 from tuner.core import forecast
+from tuner.core.plan.rasters import COLUMN, ROW
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.workload import WorkloadKind
-from tuner.core.rasters import COLUMN, ROW
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -30,7 +31,6 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.space import Space
-from tuner.core.tiles import TileGraph, tile_graph
 from tuner.errors import IllegalSchedule, PlanError
 
 #: Schedules that are forecast.

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.deal import deal, sides_of, tail_of
-from tuner.core.plan import TASK_FIELDS, Words
+from tuner.core.plan.queues import deal, sides_of, tail_of
+from tuner.core.plan.tile_graph import TileGraph, product_tile
+from tuner.core.plan.words import TASK_FIELDS, Words
 from tuner.core.schedule.ordering import Ordering
-from tuner.core.tiles import TileGraph, product_tile
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.paths import best_path, traffic
+from tuner.core.plan.exact_rasters import best_path, traffic
 from tuner.core.schedule.ordering import Raster, RasterKind
 
 Ints = npt.NDArray[np.int64]

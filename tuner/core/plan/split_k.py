@@ -6,7 +6,7 @@ arrive adds them up in the order of the parts, so that the result is the same bi
 
 from __future__ import annotations
 
-from tuner.core.plan import MAX_PART_STEPS
+from tuner.core.plan.words import MAX_PART_STEPS
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.schedule.tiling import Tile, Tiling
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.core.plan import FIRST_WAVE, STATIC, STEALING, Plan
+from tuner.core.plan.words import FIRST_WAVE, STATIC, STEALING, Plan
 
 
 class Dealer:

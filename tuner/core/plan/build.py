@@ -1,7 +1,7 @@
 """From a tile graph and an ordering to a plan: the global order, signals and waits, and the deal to CTAs.
 
 Any deal that keeps the global order inside each queue is free of cycles, since that order is a linear extension of the
-waits: `tuner.core.merge` makes it one for every granularity whose signals stand for single tile rows, and legality
+waits: `tuner.core.plan.interleaves` makes it one for every granularity whose signals stand for single tile rows, and legality
 refuses a batch of rows or a barrier where it is not. `tuner.core.verify` trusts none of this.
 """
 
@@ -12,12 +12,14 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.deal import deal, num_first_ctas, tail_of
-from tuner.core.merge import merge_blocks
-from tuner.core.parts import parted, streamed
-from tuner.core.plan import FIRST_WAVE, STATIC, STEALING, TICKET, WAIT_FIELDS, Plan, Words
+from tuner.core.plan.interleaves import merge_blocks
+from tuner.core.plan.queues import deal, num_first_ctas, tail_of
+from tuner.core.plan.rasters import walk
+from tuner.core.plan.signals import Signals, signals_of
+from tuner.core.plan.split_tasks import parted, streamed
+from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.words import FIRST_WAVE, STATIC, STEALING, TICKET, WAIT_FIELDS, Plan, Words
 from tuner.core.problem.gpu import Gpu
-from tuner.core.rasters import walk
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -28,8 +30,6 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.signals import Signals, signals_of
-from tuner.core.tiles import TileGraph
 
 Ints = npt.NDArray[np.int64]
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tuner.core.plan.tile_graph import product_tile, row_edges
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Interleave, InterleaveKind
 from tuner.core.schedule.tiling import Tile
-from tuner.core.tiles import product_tile, row_edges
 
 
 class Block(NamedTuple):

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from tuner.core.order import Ints, global_order, grid_size, held_stages, plan_of, tasks_of
-from tuner.core.plan import STATIC, Plan, Words
+from tuner.core.plan.build import Ints, global_order, grid_size, held_stages, plan_of, tasks_of
+from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.words import STATIC, Plan, Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.ordering import Interleave, Ordering, SplitOrder
-from tuner.core.tiles import TileGraph
 from tuner.errors import PlanError
 
 
