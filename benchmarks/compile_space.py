@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import NO_GPU, write_report
-from tuner.core.legality import estimated_resources
+from tuner.core.legal.legality import estimated_resources
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.schedule.tiling import Tiling

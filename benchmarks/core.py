@@ -14,8 +14,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.report import NO_GPU, write_report
-from tuner.core.axes import position_problem
-from tuner.core.legality import check_schedule, estimated_resources
+from tuner.core.legal.legality import check_schedule, estimated_resources
+from tuner.core.legal.ordering_rules import position_problem
 from tuner.core.offers_ordering import SYNCS
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.queues import PARTITION_PARTS

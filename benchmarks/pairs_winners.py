@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.pairs import ROWS, Row
 from tuner.core.job import Trial
-from tuner.core.legality import check_schedule, kind_problem
+from tuner.core.legal.legality import check_schedule, kind_problem
 from tuner.core.outcome import Measured
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.candidate import Candidate, PlanKind

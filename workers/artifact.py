@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tuner.core.evaluator import ArtifactFiles, Environment, Problem
-from tuner.core.legality import dynamic_smem_bytes
+from tuner.core.legal.legality import dynamic_smem_bytes
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.tiling import Engine, Tiling

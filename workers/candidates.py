@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tuner.core.launches import plans_for
-from tuner.core.legality import dynamic_smem_bytes
+from tuner.core.legal.legality import dynamic_smem_bytes
 from tuner.core.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources

@@ -9,8 +9,8 @@ from importlib.resources import files
 from string import Template
 
 from tuner import __version__
-from tuner.core.engine_mma import warp_grid
-from tuner.core.engine_wgmma import wgmma_columns
+from tuner.core.legal.mma import warp_grid
+from tuner.core.legal.wgmma import wgmma_columns
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload
 from tuner.core.schedule.cache_hints import hints_of
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.core.engine_wgmma import COLUMNS, LINE_ELEMENTS, PAIR_ROWS, WARP_ROWS, is_paired, stage_slice
+from tuner.core.legal.wgmma import COLUMNS, LINE_ELEMENTS, PAIR_ROWS, WARP_ROWS, is_paired, stage_slice
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.schedule.tiling import Epilogue, Tiling
 

@@ -13,7 +13,7 @@ from benchmarks.pairs import Row
 from benchmarks.simulator_data import NUM_AGAIN, NUM_COUNTED, NUM_TRACED, collect
 from benchmarks.simulator_draw import MAX_TASKS, NUM_ORDERS, draw, judged_rows
 from benchmarks.workbench import Workbench
-from tuner.core.legality import check_schedule
+from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import Regime

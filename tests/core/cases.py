@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tuner.core.axes import RUN_AHEADS
+from tuner.core.legal.ordering_rules import RUN_AHEADS
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.resources import Resources

@@ -14,7 +14,8 @@ import numpy as np
 
 from tests.core import mutants, oracle
 from tests.core.cases import chain_of_three, fork, small_gpu, tiling
-from tuner.core.axes import interleave_problem, position_problem, raster_problem, sync_problem
+from tuner.core.legal.ordering_rules import interleave_problem, position_problem, raster_problem, sync_problem
+from tuner.core.legal.split_rules import split_order_problem
 from tuner.core.offers_ordering import INTERLEAVES, RASTERS, SYNCS
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.interleaves import block_shapes, merge_blocks
@@ -23,7 +24,6 @@ from tuner.core.plan.words import STATIC, STEALING, Plan
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.ordering import Assignment, Ordering, SplitOrder, SplitTiles, WaitPosition
-from tuner.core.split_axes import split_order_problem
 from tuner.core.verify import verify
 from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError
 

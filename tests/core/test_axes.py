@@ -11,10 +11,10 @@ import pytest
 
 from tests.core.cases import chain_of_three, small_gpu, tiling
 from tests.covering import covering_sample
-from tuner.core.axes import RUN_AHEADS
 from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.launches import plans_for
-from tuner.core.legality import estimated_resources
+from tuner.core.legal.legality import estimated_resources
+from tuner.core.legal.ordering_rules import RUN_AHEADS
 from tuner.core.offers_ordering import DEALS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.core.cases import H200, ordering, small_gpu, wgmma
-from tuner.core.engine_wgmma import shares, sum_rounds
-from tuner.core.legality import check_schedule, dynamic_smem_bytes, estimated_resources
+from tuner.core.legal.legality import check_schedule, dynamic_smem_bytes, estimated_resources
+from tuner.core.legal.wgmma import shares, sum_rounds
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.split_k import num_split_tiles, slot_bytes
 from tuner.core.plan.tile_graph import tile_graph

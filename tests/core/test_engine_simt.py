@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tests.core.cases import H200, ordering, simt
-from tuner.core.engine_simt import smem_bytes, stage_bytes
-from tuner.core.legality import check_schedule, engine_problem, estimated_registers, tiling_problem
+from tuner.core.legal.legality import check_schedule, engine_problem, estimated_registers, tiling_problem
+from tuner.core.legal.simt import smem_bytes, stage_bytes
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import Schedule

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.core.cases import H200, ordering, tiling
-from tuner.core.legality import check_schedule, dynamic_smem_bytes, estimated_registers
+from tuner.core.legal.legality import check_schedule, dynamic_smem_bytes, estimated_registers
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule.ordering import (

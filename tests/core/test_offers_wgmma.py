@@ -8,7 +8,7 @@ import pytest
 
 from tests.core.cases import H200, chain_of_three
 from tuner.core.cuts_wgmma import MAX_COMBINATIONS
-from tuner.core.legality import tiling_problem
+from tuner.core.legal.legality import tiling_problem
 from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.plan.split_k import num_tiles
 from tuner.core.problem.gpu import CATALOGUE, Gpu

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.cases import H200, orderings
-from tuner.core.engine_mma import warp_grid
+from tuner.core.legal.mma import warp_grid
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import Granularity, Interleave, InterleaveKind, Ordering, Raster, RasterKind, Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling

@@ -11,7 +11,7 @@ import pytest
 from tests.core.cases import H200, ordering, tiling, wgmma
 from tuner.core.bounds import reference_us, tensor_us
 from tuner.core.costs import HOP_BYTES_PER_US, costs_of, exchange_us
-from tuner.core.legality import estimated_resources
+from tuner.core.legal.legality import estimated_resources
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.workload import Workload, ffn_pair

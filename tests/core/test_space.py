@@ -11,7 +11,7 @@ import pytest
 from tests.core.cases import H200, chain_of_three, small_gpu, wgmma
 from tests.core.cases import ordering as plain
 from tuner.core.launches import plans_for
-from tuner.core.legality import check_schedule
+from tuner.core.legal.legality import check_schedule
 from tuner.core.offers_ordering import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.core.cases import H200, ordering, simt, tiling, wgmma
-from tuner.core.engine_wgmma import STARTUP_PREFETCHES
-from tuner.core.legality import check_schedule
+from tuner.core.legal.legality import check_schedule
+from tuner.core.legal.wgmma import STARTUP_PREFETCHES
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.schedule.ordering import Assignment, Ordering, Schedule, SplitTiles
 from tuner.core.schedule.tiling import Tiling

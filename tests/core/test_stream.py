@@ -15,7 +15,7 @@ from tests.core import mutants
 from tests.core.cases import H200, SMALL, ordered_graphs, ordering, small_gpu, tiling, wgmma
 from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.launches import plans_for
-from tuner.core.legality import check_schedule, tiling_problem
+from tuner.core.legal.legality import check_schedule, tiling_problem
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.split_tasks import MIN_STREAM_STEPS, evenly_cut
 from tuner.core.plan.tile_graph import TileGraph, tile_graph

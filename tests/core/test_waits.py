@@ -11,7 +11,7 @@ import pytest
 from tests.core import mutants, oracle
 from tests.core.cases import H200, SMALL, ordering, small_gpu, tiling, wgmma
 from tuner.core.interpret import interpret, random_tensors
-from tuner.core.legality import check_schedule
+from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.two_streams import make_parts

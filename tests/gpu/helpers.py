@@ -16,7 +16,7 @@ import pytest
 
 from tuner.core.evaluator import Environment, Problem
 from tuner.core.job import Objective
-from tuner.core.legality import kind_problem
+from tuner.core.legal.legality import kind_problem
 from tuner.core.outcome import Failed, FailureKind, Measured
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu

@@ -10,8 +10,8 @@ from typing import Any
 
 from tests.covering import covering_sample
 from tests.gpu.helpers import schedule
-from tuner.core.axes import position_problem
-from tuner.core.legality import kind_problem
+from tuner.core.legal.legality import kind_problem
+from tuner.core.legal.ordering_rules import position_problem
 from tuner.core.offers_ordering import SYNCS
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu

@@ -11,7 +11,7 @@ import pytest
 
 from tests.gpu.helpers import problem, schedule
 from tuner.core.evaluator import Problem
-from tuner.core.legality import kind_problem
+from tuner.core.legal.legality import kind_problem
 from tuner.core.outcome import Measured
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair

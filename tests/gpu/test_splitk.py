@@ -9,7 +9,7 @@ import cupy
 import pytest
 
 from tests.gpu.helpers import fused, problem, run, schedule
-from tuner.core.legality import kind_problem
+from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind

@@ -23,8 +23,8 @@ from tests.gpu.helpers import (
     run_kind,
 )
 from tests.gpu.test_wgmma import hopper, schedule
-from tuner.core.engine_wgmma import STARTUP_PREFETCHES
-from tuner.core.legality import kind_problem
+from tuner.core.legal.legality import kind_problem
+from tuner.core.legal.wgmma import STARTUP_PREFETCHES
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind

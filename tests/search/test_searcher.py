@@ -8,7 +8,7 @@ import pytest
 
 from tuner.core.job import Trial
 from tuner.core.launches import plans_for
-from tuner.core.legality import check_schedule
+from tuner.core.legal.legality import check_schedule
 from tuner.core.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import ffn_pair

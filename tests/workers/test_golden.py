@@ -9,7 +9,7 @@ import pytest
 from benchmarks.compile_space import LIMIT_S, MEDIAN_LIMIT_S, compile_one
 from tests.core.cases import H200
 from tests.workers.golden import CASES, FOLDER, generated_part
-from tuner.core.legality import tiling_problem
+from tuner.core.legal.legality import tiling_problem
 from tuner.core.schedule.tiling import Engine
 from tuner.workers.render import DEVICE_FILES, render
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.core.cases import H200, wgmma
 from tests.workers.test_kernels import GATED, SMALL
-from tuner.core.legality import tiling_problem
+from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.workers.build import compile_source, parse_log

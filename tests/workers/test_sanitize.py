@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import sanitize
 from benchmarks.sanitize import RARE, WORKLOAD, candidates, find_sanitizer, num_reports, rare_schedules
-from tuner.core.legality import check_schedule
+from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import PlanKind
 from tuner.core.space import Space

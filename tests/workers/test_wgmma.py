@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tests.core.cases import H200
-from tuner.core.engine_wgmma import (
+from tuner.core.launches import plans_for
+from tuner.core.legal.wgmma import (
     COLUMNS,
     FLAG_BYTES,
     MAX_PRODUCT_COLUMNS,
@@ -20,7 +21,6 @@ from tuner.core.engine_wgmma import (
     smem_bytes,
     sum_rounds,
 )
-from tuner.core.launches import plans_for
 from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from tuner.core.engine_mma import warp_grid
-from tuner.core.engine_wgmma import multiplied, num_groups, tensor_share
+from tuner.core.legal.mma import warp_grid
+from tuner.core.legal.wgmma import multiplied, num_groups, tensor_share
 from tuner.core.plan.split_k import SUM_BYTES
 from tuner.core.plan.tile_graph import Ints, TileGraph, product_tile, tile_graph
 from tuner.core.problem.gpu import Gpu

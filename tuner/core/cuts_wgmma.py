@@ -12,7 +12,7 @@ from math import ceil
 from typing import Any
 
 from tuner.core.costs import L2_BYTES_PER_CLOCK, exchange_us
-from tuner.core.engine_wgmma import (
+from tuner.core.legal.wgmma import (
     COLUMNS,
     MAX_ACCUMULATORS_BUSY,
     MAX_PRODUCT_COLUMNS,

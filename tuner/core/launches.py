@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.core.legality import check_kind, check_schedule, estimated_resources
+from tuner.core.legal.legality import check_kind, check_schedule, estimated_resources
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.two_streams import make_parts

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
 
-from tuner.core.engine_simt import (
+from tuner.core.legal.legality import register_cap, tiling_problem
+from tuner.core.legal.simt import (
     MAX_STAGES,
     MAX_SUMS,
     NUM_WARPS,
@@ -21,7 +22,6 @@ from tuner.core.engine_simt import (
     tile_problem,
     workload_problem,
 )
-from tuner.core.legality import register_cap, tiling_problem
 from tuner.core.plan.split_k import num_steps, num_tiles
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD

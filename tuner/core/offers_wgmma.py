@@ -20,7 +20,8 @@ from tuner.core.cuts_wgmma import (
     by_rate,
     tiles_of,
 )
-from tuner.core.engine_wgmma import (
+from tuner.core.legal.legality import tiling_problem
+from tuner.core.legal.wgmma import (
     BLOCK_ROWS,
     COLUMNS,
     MAX_INPUT_STAGES,
@@ -31,7 +32,6 @@ from tuner.core.engine_wgmma import (
     stage_bytes,
     workload_problem,
 )
-from tuner.core.legality import tiling_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Epilogue, Tiling, Warpgroups

@@ -17,7 +17,7 @@ from itertools import product
 
 import numpy as np
 
-from tuner.core.legality import estimated_resources, register_cap, tiling_problem
+from tuner.core.legal.legality import estimated_resources, register_cap, tiling_problem
 from tuner.core.plan.build import Ints, make_plan, plan_of, proportional
 from tuner.core.plan.split_tasks import whole_tasks
 from tuner.core.plan.task_source import Dealer

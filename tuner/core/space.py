@@ -1,6 +1,6 @@
 """The space of a workload on a GPU: the values offered on each axis, and every legal combination of them.
 
-What is legal is said in `tuner.core.legality`; here is what is worth trying. A legal schedule with other values can be
+What is legal is said in `tuner.core.legal.legality`; here is what is worth trying. A legal schedule with other values can be
 asked for by name, and some stand around the offered ones (unequal tile heights, say).
 """
 
@@ -12,7 +12,16 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import product
 
-from tuner.core.axes import (
+from tuner.core.legal.legality import (
+    check_schedule,
+    dynamic_smem_bytes,
+    estimated_resources,
+    gpu_problem,
+    grid_problem,
+    tiling_problem,
+)
+from tuner.core.legal.mma import STAGE_DEPTHS
+from tuner.core.legal.ordering_rules import (
     RUN_AHEADS,
     deal_problem,
     interleave_problem,
@@ -21,16 +30,8 @@ from tuner.core.axes import (
     run_ahead_problem,
     sync_problem,
 )
-from tuner.core.engine_mma import STAGE_DEPTHS
-from tuner.core.engine_wgmma import STARTUP_PREFETCHES
-from tuner.core.legality import (
-    check_schedule,
-    dynamic_smem_bytes,
-    estimated_resources,
-    gpu_problem,
-    grid_problem,
-    tiling_problem,
-)
+from tuner.core.legal.split_rules import part_order_problem, split_order_problem, split_tiles_problem
+from tuner.core.legal.wgmma import STARTUP_PREFETCHES
 from tuner.core.offers_ordering import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.offers_simt import SimtOffers
 from tuner.core.offers_wgmma import WgmmaOffers
@@ -51,7 +52,6 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
-from tuner.core.split_axes import part_order_problem, split_order_problem, split_tiles_problem
 from tuner.errors import IllegalSchedule
 
 __all__ = ["Space", "check_schedule", "dynamic_smem_bytes", "estimated_resources"]

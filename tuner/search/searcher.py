@@ -17,7 +17,7 @@ import optuna
 from optuna.trial import TrialState, create_trial
 
 from tuner.core.job import Trial
-from tuner.core.legality import kind_problem
+from tuner.core.legal.legality import kind_problem
 from tuner.core.outcome import Measured
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule

@@ -1,7 +1,7 @@
 """Walks over one op's tile grid, and the plainest name of each.
 
 On small blocks many curves are the same walk: Morton on two columns is `row`, Hilbert on two rows is `snake1`. What is
-legal (`tuner.core.legality`) refuses all names but the plainest, which `plain_name` finds.
+legal (`tuner.core.legal.legality`) refuses all names but the plainest, which `plain_name` finds.
 """
 
 from __future__ import annotations

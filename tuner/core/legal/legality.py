@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tuner.core import engine_mma, engine_simt, engine_wgmma
-from tuner.core.axes import (
+from tuner.core.legal import mma as engine_mma
+from tuner.core.legal import simt as engine_simt
+from tuner.core.legal import wgmma as engine_wgmma
+from tuner.core.legal.ordering_rules import (
     deal_problem,
     interleave_problem,
     position_problem,
@@ -18,6 +20,7 @@ from tuner.core.axes import (
     startup_prefetch_problem,
     sync_problem,
 )
+from tuner.core.legal.split_rules import part_order_problem, split_order_problem, split_tiles_problem
 from tuner.core.plan.build import grid_size
 from tuner.core.plan.interleaves import block_shapes, merge_blocks
 from tuner.core.plan.split_k import split_problem
@@ -29,7 +32,6 @@ from tuner.core.schedule.cache_hints import hint_problem
 from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import Assignment, Schedule, SplitOrder
 from tuner.core.schedule.tiling import Engine, Tiling
-from tuner.core.split_axes import part_order_problem, split_order_problem, split_tiles_problem
 from tuner.errors import IllegalSchedule
 
 MAX_CTAS_PER_SM = 2

@@ -1,4 +1,4 @@
-"""What is legal of an ordering, axis by axis; `tuner.core.legality` is the whole statement.
+"""What is legal of an ordering, axis by axis; `tuner.core.legal.legality` is the whole statement.
 
 Every rule answers None or a sentence. A second name for the same plan is refused with the name to use.
 """
@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tuner.core.engine_wgmma import STARTUP_PREFETCHES
+from tuner.core.legal.wgmma import STARTUP_PREFETCHES
 from tuner.core.plan.build import held_stages
 from tuner.core.plan.exact_rasters import MAX_SIDE
 from tuner.core.plan.interleaves import joined, longest_first, merge_blocks, row_steps
