@@ -23,6 +23,7 @@ from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
+from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -37,7 +38,6 @@ from tuner.core.schedule.ordering import (
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.simulate import simulate
 from tuner.core.space import Space
-from tuner.core.verify import verify
 
 GPU = CATALOGUE["h200"]
 REPEATS = 15

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.plan.words import STATIC
+from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.rates import EngineRates, Rates
 from tuner.core.schedule.tiling import Engine
 from tuner.core.simulate import simulate
-from tuner.core.verify import VerifiedPlan
 
 Vector = npt.NDArray[np.float64]
 

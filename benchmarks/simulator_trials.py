@@ -21,8 +21,8 @@ from tuner.core.legal.legality import estimated_resources
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
+from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import Schedule
-from tuner.core.verify import verify
 
 Row = dict[str, Any]
 

@@ -8,10 +8,10 @@ from tuner.core.evaluator import Problem
 from tuner.core.inspection import CounterReport
 from tuner.core.outcome import Outcome
 from tuner.core.problem.gpu import LiveFacts
+from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.tracing import Stamps
-from tuner.core.verify import VerifiedPlan
 from tuner.errors import InvalidInput
 from tuner.workers.contest import Picked
 from tuner.workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES

@@ -12,8 +12,8 @@ from typing import Any
 from tuner.core.plan.split_k import slot_bytes
 from tuner.core.plan.words import HEADER_WORDS
 from tuner.core.problem.workload import Workload
+from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine, Tiling
-from tuner.core.verify import VerifiedPlan
 from tuner.workers.render import SIGNALS_OFFSET_BYTES
 from tuner.workers.tensor_maps import tensor_maps
 

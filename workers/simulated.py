@@ -19,11 +19,11 @@ from tuner.core.costs import L2_BYTES_PER_CLOCK
 from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
 from tuner.core.forecast import forecast_us
 from tuner.core.inspection import CounterReport, Trace, no_counters
-from tuner.core.launches import plans_for
 from tuner.core.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.problem.gpu import Gpu, Target
 from tuner.core.problem.objective import Procedure
 from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.samples import Round
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.simulate import simulate

@@ -9,8 +9,8 @@ from tuner.core.counting import DRAM_READ_BYTES, DRAM_WRITE_BYTES, DURATION_NS, 
 from tuner.core.inspection import Counter, CounterReport
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
+from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.simulate import simulate
-from tuner.core.verify import VerifiedPlan
 from tuner.errors import InvalidInput
 from tuner.workers.cupti.metrics import CATALOGUE
 

@@ -23,8 +23,8 @@ from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import STATIC, STEALING, Plan
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import ffn_pair, independent_pair
+from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import Assignment, Ordering, SplitOrder, SplitTiles, WaitPosition
-from tuner.core.verify import verify
 from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError
 
 #: One CTA of these fits an SM of an H200.

@@ -12,8 +12,8 @@ from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
+from tuner.core.proof.verify import verify
 from tuner.core.simulate import simulate
-from tuner.core.verify import verify
 from tuner.errors import InvalidInput
 
 H200 = CATALOGUE["h200"]

@@ -14,9 +14,9 @@ from tuner.core.plan.split_k import num_split_tiles, slot_bytes
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
+from tuner.core.proof.verify import recheck, verify
 from tuner.core.schedule.ordering import Assignment, Ordering, Schedule
 from tuner.core.schedule.tiling import Engine, Epilogue, Tiling, Warpgroups
-from tuner.core.verify import recheck, verify
 from tuner.errors import IllegalSchedule, ResourceError
 
 PAIR = ffn_pair(m=256, d_in=4096, d_hidden=14336, d_out=4096)

@@ -4,8 +4,8 @@ import re
 
 from tests.core.cases import H200, ordering, tiling
 from tuner.core.explain import differences, explain
-from tuner.core.launches import plans_for
 from tuner.core.problem.workload import ffn_pair
+from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, SplitTiles
 from tuner.core.simulate import simulate

@@ -16,8 +16,8 @@ from tuner.core.plan.task_source import Dealer
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.problem.workload import ffn_pair, independent_pair
+from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import Assignment
-from tuner.core.verify import verify
 from tuner.errors import LivenessError, PlanError, ResourceError
 
 #: Two tile rows, two tile columns each: tasks 0..3 are up's, 4..7 down's.

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tests.core.cases import H200, chain_of_three, ordering, tiling
-from tuner.core.launches import plans_for
 from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
 from tuner.errors import IllegalSchedule

@@ -13,7 +13,7 @@ from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import Plan
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.progress import Protocol
+from tuner.core.proof.symbolic_run import Protocol
 
 
 def random_run(

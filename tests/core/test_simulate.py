@@ -9,19 +9,19 @@ from hypothesis import given, settings
 
 from tests.core.cases import SMALL, ordered_graphs, ordering, tiling
 from tuner.core.bounds import reference_us
-from tuner.core.launches import plans_for
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import STATIC
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import ffn_pair
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.verify import verify
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKind, WaitPosition
 from tuner.core.schedule.tiling import Tile
 from tuner.core.simulate import Timeline, simulate
 from tuner.core.space import Space
-from tuner.core.verify import verify
 
 H200 = CATALOGUE["h200"]
 

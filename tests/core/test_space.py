@@ -10,13 +10,13 @@ import pytest
 
 from tests.core.cases import H200, chain_of_three, small_gpu, wgmma
 from tests.core.cases import ordering as plain
-from tuner.core.launches import plans_for
 from tuner.core.legal.legality import check_schedule
 from tuner.core.offers_ordering import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
+from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import (
     Granularity,

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tests.core import mutants
 from tests.core.cases import H200, SMALL, ordering, small_gpu, tiling, wgmma
-from tuner.core.launches import plans_for
 from tuner.core.legal.legality import check_schedule, tiling_problem
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.split_k import num_split_tiles, num_steps, num_tiles, slot_bytes, waves
@@ -18,6 +17,8 @@ from tuner.core.plan.tile_graph import TileGraph, part_steps, tile_graph
 from tuner.core.plan.two_streams import joined, make_parts
 from tuner.core.plan.words import Plan
 from tuner.core.problem.workload import ffn_pair
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.verify import verify
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -31,7 +32,6 @@ from tuner.core.schedule.ordering import (
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.simulate import simulate
 from tuner.core.space import SPLITS, Space
-from tuner.core.verify import verify
 from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError
 
 #: One tile row: up has 4 tiles, down 2 tiles of 2 parts, each of which reads half of up's.

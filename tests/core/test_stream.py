@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tests.core import mutants
 from tests.core.cases import H200, SMALL, ordered_graphs, ordering, small_gpu, tiling, wgmma
 from tuner.core.interpret import interpret, plain_product, random_tensors
-from tuner.core.launches import plans_for
 from tuner.core.legal.legality import check_schedule, tiling_problem
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.split_tasks import MIN_STREAM_STEPS, evenly_cut
@@ -23,11 +22,12 @@ from tuner.core.plan.two_streams import make_parts
 from tuner.core.plan.words import MAX_PART_STEPS, Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ffn_pair, independent_pair
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.verify import verify
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Schedule, SplitOrder, SplitTiles
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.simulate import simulate
-from tuner.core.verify import verify
 from tuner.errors import CoverageError, IllegalSchedule, SafetyError
 
 STREAM = ordering(assignment=Assignment.STATIC, split_tiles=SplitTiles.STREAM)

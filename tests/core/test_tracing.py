@@ -12,9 +12,9 @@ from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
+from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.tracing import Stamps, make_trace, no_trace, spans_from_stamps, trace_from_stamps, trace_metrics
-from tuner.core.verify import VerifiedPlan, verify
 
 OPS = ("up", "down")
 #: 2025, in nanoseconds since 1970: a double cannot tell two of them apart.

@@ -18,8 +18,8 @@ from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources, occupancy
 from tuner.core.problem.workload import ffn_pair
+from tuner.core.proof.verify import VerifiedPlan, recheck, verify
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, WaitPosition
-from tuner.core.verify import VerifiedPlan, recheck, verify
 from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError
 
 GPU = small_gpu(3)

@@ -17,9 +17,9 @@ from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.two_streams import make_parts
 from tuner.core.plan.words import Plan
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
+from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Schedule, WaitPosition
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.verify import verify
 from tuner.errors import IllegalSchedule, SafetyError
 
 BY_TILE = ordering(granularity=Granularity.TILE, wait_position=WaitPosition.SLICE)

@@ -21,6 +21,7 @@ from tuner.core.outcome import Failed, FailureKind, Measured
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
+from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -33,7 +34,6 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Tile, Tiling
-from tuner.core.verify import VerifiedPlan
 from tuner.workers.artifact import assemble
 from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare

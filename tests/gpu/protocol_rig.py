@@ -10,11 +10,11 @@ import numpy as np
 from tests.gpu.protocol import RUN, VIOLATION, Launches, Record, Tables, draws_per_launch, source, tables_for, tables_of
 from tests.gpu.protocol_cases import CASES
 from tests.gpu.protocol_faults import Mutant
-from tuner.core.launches import plans_for
 from tuner.core.problem.gpu import Gpu
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Ordering, Schedule
-from tuner.core.verify import VerifiedPlan
 from tuner.workers.build import Builder
 from tuner.workers.gpu.baselines import ChainRunner, runner_of
 from tuner.workers.gpu.launch import Kernel, PlanOnDevice

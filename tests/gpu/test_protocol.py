@@ -10,8 +10,8 @@ from tests.gpu.helpers import forged
 from tests.gpu.protocol import KINDS, Tables, faults
 from tests.gpu.protocol_cases import CASES, FAULTY, candidates, few_ctas, plain_schedules
 from tests.gpu.protocol_faults import MUTANTS, Fault, plant
-from tuner.core.launches import plans_for
 from tuner.core.problem.gpu import Gpu
+from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.ordering import SplitTiles
 from tuner.workers.build import Builder
 from tuner.workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES

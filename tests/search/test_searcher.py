@@ -7,11 +7,11 @@ from functools import cached_property
 import pytest
 
 from tuner.core.job import Trial
-from tuner.core.launches import plans_for
 from tuner.core.legal.legality import check_schedule
 from tuner.core.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import ffn_pair
+from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Granularity, InterleaveKind
 from tuner.core.schedule.tiling import Tiling

@@ -13,10 +13,10 @@ import pytest
 from tests.core.cases import wgmma
 from tuner.core.evaluator import ArtifactFiles, Environment, Problem
 from tuner.core.job import Objective
-from tuner.core.launches import plans_for
 from tuner.core.plan.words import HEADER_WORDS, Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
+from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.tiling import Epilogue, Tile, Tiling

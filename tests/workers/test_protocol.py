@@ -34,14 +34,14 @@ from tests.gpu.protocol import (
 )
 from tests.gpu.protocol_cases import CASES, FAULTY, NUM_FEW, candidates, few_ctas, plain_schedules
 from tests.gpu.protocol_faults import MUTANTS, Fault, plant
-from tuner.core.launches import plans_for
 from tuner.core.plan.tile_graph import Region, TileGraph
 from tuner.core.plan.two_streams import joined
 from tuner.core.plan.words import FIRST_WAVE, STATIC, STEALING, Plan
 from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import SplitTiles
-from tuner.core.verify import VerifiedPlan, verify
 from tuner.errors import PlanError
 from tuner.workers.build import compile_source, parse_log
 from tuner.workers.render import device_text

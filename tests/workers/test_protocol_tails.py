@@ -13,12 +13,12 @@ from tests.gpu.protocol import faults, tables_for
 from tests.gpu.protocol_cases import CASES, plain_schedules
 from tests.gpu.protocol_tails import in_whole_waves
 from tests.workers.test_protocol import GPU, Twin
-from tuner.core.launches import plans_for
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.two_streams import make_parts
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
+from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Ordering, Schedule, SplitTiles
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from tests.core.cases import H200
-from tuner.core.launches import plans_for
 from tuner.core.legal.wgmma import (
     COLUMNS,
     FLAG_BYTES,
@@ -23,6 +22,7 @@ from tuner.core.legal.wgmma import (
 )
 from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
+from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups

@@ -10,11 +10,11 @@ from tuner.core.bounds import reference_us
 from tuner.core.evaluator import Problem
 from tuner.core.forecast import forecast_us
 from tuner.core.job import Objective
-from tuner.core.launches import plans_for
 from tuner.core.outcome import Failed, FailureKind, Measured, Rejected
 from tuner.core.problem.gpu import CATALOGUE, parse_target
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
+from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.space import Space

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tuner.core.launches import plans_for
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
+from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.rates import rates_of
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.simulate import Timeline, simulate

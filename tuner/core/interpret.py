@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.liveness import task_name
 from tuner.core.plan.tile_graph import Region, TileGraph
 from tuner.core.plan.words import STATIC, STEALING, Plan
 from tuner.core.problem.workload import Activation, Workload
+from tuner.core.proof.liveness import task_name
 from tuner.errors import LivenessError
 
 Matrix = npt.NDArray[np.float64]

@@ -25,11 +25,11 @@ from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.progress import Board, Protocol
+from tuner.core.proof.symbolic_run import Board, Protocol
+from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.ordering import Granularity
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.space import Space
-from tuner.core.verify import VerifiedPlan, verify
 from tuner.errors import IllegalSchedule, InvalidInput
 
 

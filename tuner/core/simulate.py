@@ -29,9 +29,9 @@ from tuner.core.plan.task_source import Dealer
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.problem.resources import occupancy
-from tuner.core.progress import Board, Protocol
+from tuner.core.proof.symbolic_run import Board, Protocol
+from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.rates import Rates, rates_of
-from tuner.core.verify import VerifiedPlan
 
 #: Threads that poll where the copying is one warp's work.
 WARP = 32

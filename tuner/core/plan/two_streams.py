@@ -1,7 +1,7 @@
 """Two launches side by side on two streams, the second waiting tile by tile for the first: plans, and both as one.
 
 Each launch has words of its own, in which signals have the same numbers. `joined` reads the words of both as one plan
-on the CTAs of both, which is what `tuner.core.verify` proves.
+on the CTAs of both, which is what `tuner.core.proof.verify` proves.
 """
 
 from __future__ import annotations

@@ -9,13 +9,13 @@ from dataclasses import InitVar, dataclass, replace
 
 import numpy as np
 
-from tuner.core.liveness import check_epochs, check_liveness, task_name
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.two_streams import joined
 from tuner.core.plan.words import Plan, Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources, occupancy_limits
-from tuner.core.safety import check_safety
+from tuner.core.proof.liveness import check_epochs, check_liveness, task_name
+from tuner.core.proof.safety import check_safety
 from tuner.errors import CoverageError, LivenessError, ResourceError
 
 _TOKEN = object()
@@ -37,7 +37,7 @@ class VerifiedPlan:
 
     def __post_init__(self, token: object) -> None:
         if token is not _TOKEN:
-            raise TypeError("only tuner.core.verify makes a VerifiedPlan: call verify()")
+            raise TypeError("only tuner.core.proof.verify makes a VerifiedPlan: call verify()")
 
     @property
     def words(self) -> Words:

@@ -1,4 +1,4 @@
-"""Liveness: no task waits for ever. Half of `tuner.core.verify`.
+"""Liveness: no task waits for ever. Half of `tuner.core.proof.verify`.
 
 Tickets. The order of the tickets must be a linear extension of the waits: each is satisfied by posts of lower tickets
 alone. Then the lowest unfinished ticket never waits on an unfinished one, however few CTAs are resident.
@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.words import FIRST_WAVE, STATIC, STEALING, TICKET, Plan
-from tuner.core.progress import Progress, Protocol
+from tuner.core.proof.symbolic_run import Progress, Protocol
 from tuner.errors import LivenessError, SafetyError
 
 Ints = npt.NDArray[np.int64]

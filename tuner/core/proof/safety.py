@@ -1,9 +1,9 @@
-"""Safety: no task reads before the tasks whose output it reads have posted. Half of `tuner.core.verify`.
+"""Safety: no task reads before the tasks whose output it reads have posted. Half of `tuner.core.proof.verify`.
 
 The fast path covers a read where the consumer waits for the producer's signal with a threshold that counts all posts
 that the signal gets, before the first k-step that reads the producer's output: that step is then reached only once the
 producer has posted. Where that does not hold, the question is settled exactly: freeze the producer (it starts, and
-never completes) and see whether the consumer can still reach that step. `tuner.core.progress` argues why one run
+never completes) and see whether the consumer can still reach that step. `tuner.core.proof.symbolic_run` argues why one run
 answers that: a run in which the consumer reads before the producer posts is, up to there, a run with the producer
 frozen, and every run with the producer frozen is the beginning of a run in which it is merely slow. A tile that is
 split is there once its last part is: each of its parts is frozen in turn.
@@ -20,10 +20,10 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.liveness import post_totals, range_reduce, task_name
 from tuner.core.plan.tile_graph import Edges, Needs, TileGraph
 from tuner.core.plan.words import Plan
-from tuner.core.progress import Protocol
+from tuner.core.proof.liveness import post_totals, range_reduce, task_name
+from tuner.core.proof.symbolic_run import Protocol
 from tuner.errors import SafetyError
 
 Ints = npt.NDArray[np.int64]
