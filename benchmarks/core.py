@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.report import NO_GPU, write_report
 from tuner.core.legal.legality import check_schedule, estimated_resources
 from tuner.core.legal.ordering_rules import position_problem
+from tuner.core.model.simulate import simulate
 from tuner.core.offers_ordering import SYNCS
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.queues import PARTITION_PARTS
@@ -36,7 +37,6 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Tile, Tiling
-from tuner.core.simulate import simulate
 from tuner.core.space import Space
 
 GPU = CATALOGUE["h200"]

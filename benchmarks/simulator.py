@@ -3,7 +3,7 @@
 python -m benchmarks.simulator [--data build/simulator_data.jsonl] [--fit] [--trials 40] [--out <results file>]
 
 Needs no GPU. `--data` packs what `benchmarks.simulator_data` measured into benchmarks/results/<gpu>/; `--fit` fits to
-all pairs and writes tuner/core/fits/<gpu>.json, then to all pairs but one, pair by pair: minutes of all cores, by far
+all pairs and writes tuner/core/model/fits/<gpu>.json, then to all pairs but one, pair by pair: minutes of all cores, by far
 the most of the time. Without it the fits that lie in the results are judged again. Each fit sees so many schedules of
 each pair, drawn by a seed, two thirds of them from the faster half, since those are what must be told apart.
 """
@@ -32,11 +32,11 @@ from benchmarks.report import results_file, write_report
 from benchmarks.simulator_fit import Forecast, forecasts, from_vector, improve, linearise, to_vector
 from benchmarks.simulator_fit import Trial as FitTrial
 from benchmarks.simulator_trials import DataSet, counted_bytes, pack, read, trial_of, write
+from tuner.core.model.rates import CATALOGUE_RATES, Fit, Rates
 from tuner.core.problem.gpu import CATALOGUE, Gpu
-from tuner.core.rates import CATALOGUE_RATES, Fit, Rates
 from tuner.core.stats import rank_correlation, selection_regret
 
-FITS = Path("tuner/core/fits")
+FITS = Path("tuner/core/model/fits")
 SEED = 1
 NUM_TRUSTED = 10
 #: Schedules of a tiling from which what order does can be told, and by how many times the noise they must differ.

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.model.rates import EngineRates, Rates
+from tuner.core.model.simulate import simulate
 from tuner.core.plan.words import STATIC
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.rates import EngineRates, Rates
 from tuner.core.schedule.tiling import Engine
-from tuner.core.simulate import simulate
 
 Vector = npt.NDArray[np.float64]
 

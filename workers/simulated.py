@@ -1,6 +1,6 @@
 """The twin: measures on a GPU that is not there, so that everything around a worker can be run and tested.
 
-Its times are `tuner.core.simulate`'s forecast, changed by what a forecast cannot know: each tiling and each schedule
+Its times are `tuner.core.model.simulate`'s forecast, changed by what a forecast cannot know: each tiling and each schedule
 is a fixed few per cent slower, and each sample is off by noise. A search that trusts the forecast alone is therefore
 wrong here too, if less often than on a card. No numbers are computed: `rel_error` is 0.
 """
@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner import __version__
-from tuner.core.bounds import reference_us
-from tuner.core.costs import L2_BYTES_PER_CLOCK
 from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
-from tuner.core.forecast import forecast_us
 from tuner.core.inspection import CounterReport, Trace, no_counters
+from tuner.core.model.bounds import reference_us
+from tuner.core.model.forecast import forecast_us
+from tuner.core.model.simulate import simulate
+from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK
 from tuner.core.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.problem.gpu import Gpu, Target
 from tuner.core.problem.objective import Procedure
@@ -26,7 +27,6 @@ from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.samples import Round
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.simulate import simulate
 from tuner.core.tracing import make_trace, no_trace, spans_from_timelines
 from tuner.errors import IllegalSchedule, PlanError
 from tuner.workers.artifact import assemble

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.orders import name_of
 from benchmarks.orders_cases import CASES, orderings_of
-from tuner.core.forecast import forecast_us
+from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule

@@ -24,8 +24,8 @@ from benchmarks.simulator import (
 )
 from benchmarks.simulator_fit import MOST, Forecast, Linear, from_vector, improve, names, to_vector
 from benchmarks.simulator_trials import DataSet, pack, read, write
+from tuner.core.model.rates import CATALOGUE_RATES, Rates
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.rates import CATALOGUE_RATES, Rates
 
 H200 = CATALOGUE["h200"]
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "simulator.json"

@@ -14,6 +14,7 @@ from tests.covering import covering_sample
 from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.legal.legality import estimated_resources
 from tuner.core.legal.ordering_rules import RUN_AHEADS
+from tuner.core.model.simulate import simulate
 from tuner.core.offers_ordering import DEALS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
@@ -31,7 +32,6 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.simulate import simulate
 from tuner.core.space import Space
 
 #: 20 x 18 and 20 x 12 tiles, so that no offered value is another's second name, on 17 SMs.

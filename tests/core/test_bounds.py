@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.cases import SMALL, graphs, ordering, small_gpu, tiling, wgmma, workloads
-from tuner.core.bounds import Waves, dram_us, io_bytes, io_us, reference_us, tensor_us, wave_us
+from tuner.core.model.bounds import Waves, dram_us, io_bytes, io_us, reference_us, tensor_us, wave_us
+from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.proof.verify import verify
-from tuner.core.simulate import simulate
 from tuner.errors import InvalidInput
 
 H200 = CATALOGUE["h200"]

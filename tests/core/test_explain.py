@@ -4,11 +4,11 @@ import re
 
 from tests.core.cases import H200, ordering, tiling
 from tuner.core.explain import differences, explain
+from tuner.core.model.simulate import simulate
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, SplitTiles
-from tuner.core.simulate import simulate
 
 PAIR = ffn_pair(m=512, d_in=1024, d_hidden=4096, d_out=1024)
 SCHEDULE = Schedule(tiling=tiling((64, 128), (64, 128), num_stages=4, k=64), ordering=ordering(bands=2))

@@ -7,12 +7,12 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
+from tuner.core.model.simulate import simulate
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
-from tuner.core.simulate import simulate
 from tuner.core.stats import rank_correlation
 from tuner.errors import IllegalSchedule
 

@@ -8,8 +8,8 @@ from datetime import date
 
 import pytest
 
+from tuner.core.model.rates import CATALOGUE_RATES, Fit, Rates, fit_of, rates_of
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.rates import CATALOGUE_RATES, Fit, Rates, fit_of, rates_of
 from tuner.core.schedule.tiling import Engine
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from tests.core.cases import SMALL, ordered_graphs, ordering, tiling
-from tuner.core.bounds import reference_us
+from tuner.core.model.bounds import reference_us
+from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import STATIC
@@ -20,7 +21,6 @@ from tuner.core.proof.verify import verify
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKind, WaitPosition
 from tuner.core.schedule.tiling import Tile
-from tuner.core.simulate import Timeline, simulate
 from tuner.core.space import Space
 
 H200 = CATALOGUE["h200"]

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from tests.core.cases import H200, ordering, tiling, wgmma
-from tuner.core.bounds import reference_us, tensor_us
-from tuner.core.costs import HOP_BYTES_PER_US, costs_of, exchange_us
 from tuner.core.legal.legality import estimated_resources
+from tuner.core.model.bounds import reference_us, tensor_us
+from tuner.core.model.rates import CATALOGUE_RATES
+from tuner.core.model.simulate import Timeline, simulate
+from tuner.core.model.task_costs import HOP_BYTES_PER_US, costs_of, exchange_us
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.proof.verify import verify
-from tuner.core.rates import CATALOGUE_RATES
 from tuner.core.schedule.ordering import Assignment, Granularity, Raster, RasterKind, WaitPosition
 from tuner.core.schedule.tiling import CacheHint, Tiling, Warpgroups
-from tuner.core.simulate import Timeline, simulate
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
 #: One task of each op for 128 of 132 SMs.

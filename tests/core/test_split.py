@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.core import mutants
 from tests.core.cases import H200, SMALL, ordering, small_gpu, tiling, wgmma
 from tuner.core.legal.legality import check_schedule, tiling_problem
+from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.split_k import num_split_tiles, num_steps, num_tiles, slot_bytes, waves
 from tuner.core.plan.tile_graph import TileGraph, part_steps, tile_graph
@@ -30,7 +31,6 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
-from tuner.core.simulate import simulate
 from tuner.core.space import SPLITS, Space
 from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError
 

@@ -11,6 +11,7 @@ from tests.core import oracle
 from tests.core.cases import SMALL, chain_of_three, ordering, small_gpu, tiling
 from tests.core.mutants import move
 from tests.core.proof import ROOMY
+from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.task_source import Dealer
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
@@ -18,7 +19,6 @@ from tuner.core.plan.words import STEALING, TICKET, Plan
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import Assignment, Granularity
-from tuner.core.simulate import simulate
 from tuner.errors import LivenessError, PlanError, ResourceError
 
 #: Two tile rows, two tile columns each: tasks 0..3 are up's, 4..7 down's.

@@ -15,6 +15,7 @@ from tests.core import mutants
 from tests.core.cases import H200, SMALL, ordered_graphs, ordering, small_gpu, tiling, wgmma
 from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.legal.legality import check_schedule, tiling_problem
+from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.split_tasks import MIN_STREAM_STEPS, evenly_cut
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
@@ -27,7 +28,6 @@ from tuner.core.proof.verify import verify
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Schedule, SplitOrder, SplitTiles
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.simulate import simulate
 from tuner.errors import CoverageError, IllegalSchedule, SafetyError
 
 STREAM = ordering(assignment=Assignment.STATIC, split_tiles=SplitTiles.STREAM)

@@ -14,6 +14,7 @@ from tests.core.cases import H200, SMALL, chain_of_three, orderings, small_gpu, 
 from tests.core.cases import ordering as plain_ordering
 from tests.core.oracle import faults, read
 from tuner.core.interpret import interpret, plain_product, random_tensors
+from tuner.core.model.simulate import simulate
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.two_streams import joined, make_parts
 from tuner.core.plan.words import Plan
@@ -23,7 +24,6 @@ from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import recheck, verify_parts
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Schedule
-from tuner.core.simulate import simulate
 from tuner.errors import IllegalSchedule, LivenessError, PlanError, SafetyError
 
 PAIR = tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32)))

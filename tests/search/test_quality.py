@@ -12,9 +12,9 @@ from statistics import median
 
 import pytest
 
-from tuner.core.bounds import reference_us
 from tuner.core.evaluator import Problem
 from tuner.core.job import Objective, Trial
+from tuner.core.model.bounds import reference_us
 from tuner.core.outcome import Measured
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import ffn_pair

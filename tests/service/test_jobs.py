@@ -9,8 +9,8 @@ import pytest
 from tests.service.conftest import Serve
 from tests.service.helpers import FailingKinds, FailingWorker, Gate, evaluator, finish, wait_until
 from tests.store.builders import spec
-from tuner.core.bounds import reference_us
 from tuner.core.job import JobState
+from tuner.core.model.bounds import reference_us
 from tuner.core.outcome import Measured
 from tuner.core.problem.gpu import parse_target
 from tuner.core.records import Verdict

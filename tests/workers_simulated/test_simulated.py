@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from tests.store.builders import schedule, workload
-from tuner.core.bounds import reference_us
 from tuner.core.evaluator import Problem
-from tuner.core.forecast import forecast_us
 from tuner.core.job import Objective
+from tuner.core.model.bounds import reference_us
+from tuner.core.model.forecast import forecast_us
 from tuner.core.outcome import Failed, FailureKind, Measured, Rejected
 from tuner.core.problem.gpu import CATALOGUE, parse_target
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tuner.core.bounds import reference_us
 from tuner.core.inspection import Counter, CounterReport
+from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 

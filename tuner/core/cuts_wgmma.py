@@ -11,7 +11,6 @@ from itertools import product
 from math import ceil
 from typing import Any
 
-from tuner.core.costs import L2_BYTES_PER_CLOCK, exchange_us
 from tuner.core.legal.wgmma import (
     COLUMNS,
     MAX_ACCUMULATORS_BUSY,
@@ -26,6 +25,7 @@ from tuner.core.legal.wgmma import (
     tensor_share,
     tile_problem,
 )
+from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, exchange_us
 from tuner.core.plan.split_k import SUM_BYTES, num_steps, num_tiles, waves
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind

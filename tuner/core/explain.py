@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
-from tuner.core.bounds import Waves, dram_us, io_bytes, io_us, tensor_us, wave_us
+from tuner.core.model.bounds import Waves, dram_us, io_bytes, io_us, tensor_us, wave_us
+from tuner.core.model.rates import rates_of
+from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.rates import rates_of
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
-from tuner.core.simulate import Timeline, simulate
 from tuner.core.space import Space
 from tuner.errors import PlanError
 

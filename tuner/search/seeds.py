@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
-from tuner.core import forecast
+from tuner.core.model import forecast
 from tuner.core.plan.rasters import COLUMN, ROW
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.workload import WorkloadKind

@@ -10,9 +10,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
-from tuner.core.bounds import reference_us
 from tuner.core.evaluator import Problem
 from tuner.core.job import JobState, Trial
+from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import Target
 from tuner.core.records import Best, JobRecord
 from tuner.core.schedule.candidate import PlanKind

@@ -11,7 +11,7 @@
 // Rounds. Room for all of that, 64 KB for a tile of 128 x 256 and two CTAs, would be taken from the rings for the whole
 // launch, and used for moments. So the vectors of a share travel in rounds, through a ring of two slots: while one round is
 // added, the next is on its way. An op takes the fewest rounds, from two on, with which its slots have no more than 24 KB:
-// by the rate in tuner/core/costs.py 12 KB are longer on their way than the word that the other slot has been read. A share
+// by the rate in tuner/core/model/task_costs.py 12 KB are longer on their way than the word that the other slot has been read. A share
 // that has no vector for a round gets its next one early, and does not add it: in every round each CTA sends to each.
 //
 // Order of the sum: the CTA's own, then rank by rank from the next one on, round the end. A share is one CTA's alone, so

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tuner.core.model.rates import rates_of
+from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.rates import rates_of
 from tuner.core.schedule.candidate import Candidate, PlanKind
-from tuner.core.simulate import Timeline, simulate
 
 #: What a launch saves that begins while the launch before it ends.
 PROGRAMMATIC_GAIN_US = 1.5

@@ -10,11 +10,11 @@ import numpy as np
 
 from tuner.core.legal.mma import warp_grid
 from tuner.core.legal.wgmma import multiplied, num_groups, tensor_share
+from tuner.core.model.rates import EngineRates, Rates
 from tuner.core.plan.split_k import SUM_BYTES
 from tuner.core.plan.tile_graph import Ints, TileGraph, product_tile, tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ROW_SCALE_BYTES, GemmOp, Workload
-from tuner.core.rates import EngineRates, Rates
 from tuner.core.schedule.tiling import Engine, Tile, Tiling, Warpgroups
 
 #: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.

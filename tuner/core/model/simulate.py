@@ -2,7 +2,7 @@
 
 List scheduling (Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969): each CTA takes
 its next task, from its queue or by ticket, as soon as it is free, and starts it once its waits are over. What a task
-reads comes through resources that transfers share equally, the DRAM and the L2 (`tuner.core.sharing`), and never faster
+reads comes through resources that transfers share equally, the DRAM and the L2 (`tuner.core.model.bandwidth`), and never faster
 than the bytes in flight allow (Little's law: stages x stage bytes per latency, in each ring). The L2 keeps the operand
 panels read last, so the walk matters; what another CTA is fetching already comes with that CTA's transfer. Then the
 SM's own units, in turn where CTAs share an SM (a roofline: Williams et al., CACM 52(4), 2009), then the epilogue.
@@ -23,15 +23,15 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.core.costs import OpCosts, PartCosts, costs_of, num_teams, runs_ahead
-from tuner.core.memory import Memory, Tile
+from tuner.core.model.memory import Memory, Tile
+from tuner.core.model.rates import Rates, rates_of
+from tuner.core.model.task_costs import OpCosts, PartCosts, costs_of, num_teams, runs_ahead
 from tuner.core.plan.task_source import Dealer
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.problem.resources import occupancy
 from tuner.core.proof.symbolic_run import Board, Protocol
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.rates import Rates, rates_of
 
 #: Threads that poll where the copying is one warp's work.
 WARP = 32

@@ -6,14 +6,14 @@ and reads nothing twice. What comes to an SM passes the link between L2 and SMs.
 
 from __future__ import annotations
 
-from tuner.core.costs import L2_BYTES_PER_CLOCK, OpCosts, PartCosts
-from tuner.core.l2 import FIRST, L2, LAST, NORMAL
+from tuner.core.model.bandwidth import FairShare
+from tuner.core.model.l2 import FIRST, L2, LAST, NORMAL
+from tuner.core.model.rates import Rates
+from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, OpCosts, PartCosts
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.problem.gpu import Gpu
-from tuner.core.rates import Rates
 from tuner.core.schedule.cache_hints import hints_of
 from tuner.core.schedule.tiling import CacheHint
-from tuner.core.sharing import FairShare
 
 #: Op, tile row, tile column.
 Tile = tuple[int, int, int]

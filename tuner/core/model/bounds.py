@@ -8,7 +8,7 @@ from math import sqrt
 
 import numpy as np
 
-from tuner.core.costs import multiplied_by
+from tuner.core.model.task_costs import multiplied_by
 from tuner.core.plan.split_tasks import parted
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.words import Words
