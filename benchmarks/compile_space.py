@@ -23,7 +23,7 @@ from tuner.core.legal.legality import estimated_resources
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.errors import BuildError
 from tuner.workers.build import compile_source, nvrtc_version, parse_log
 from tuner.workers.render import kernel_version, render

@@ -17,7 +17,6 @@ from benchmarks.report import NO_GPU, write_report
 from tuner.core.legal.legality import check_schedule, estimated_resources
 from tuner.core.legal.ordering_rules import position_problem
 from tuner.core.model.simulate import simulate
-from tuner.core.offers_ordering import SYNCS
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.queues import PARTITION_PARTS
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
@@ -37,7 +36,8 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Tile, Tiling
-from tuner.core.space import Space
+from tuner.core.space.ordering_values import SYNCS
+from tuner.core.space.space import Space
 
 GPU = CATALOGUE["h200"]
 REPEATS = 15

@@ -33,7 +33,7 @@ from tuner.core.outcome import Failed, Rejected
 from tuner.core.problem.objective import Regime
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.core.stats import compare, median, relative_spread
 from tuner.errors import TunerError
 from tuner.workers.build import Builder

@@ -31,7 +31,7 @@ from tuner.core.outcome import Measured, Rejected
 from tuner.core.problem.objective import Regime
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.errors import TunerError
 from tuner.search import Searcher
 from tuner.service.finals import best_speedup

@@ -27,7 +27,7 @@ from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule, SplitTiles
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.errors import BuildError, IllegalSchedule, PlanError
 from tuner.workers.build import Builder
 from tuner.workers.candidates import Prepared, prepare

@@ -20,7 +20,7 @@ from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 
 SEED = 20_26
 #: Rows of `benchmarks.pairs`, decode to prefill, one of them independent.

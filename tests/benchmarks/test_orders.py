@@ -18,7 +18,7 @@ from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.tiling import Engine
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 
 H200 = CATALOGUE["h200"]
 SMALL = [case for case in CASES if case.name in ("llama3-8b/wgmma/m64", "llama3-8b/mma/m64")]

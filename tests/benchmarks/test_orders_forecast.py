@@ -15,7 +15,7 @@ from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.core.stats import rank_correlation, selection_regret
 
 H200 = CATALOGUE["h200"]

@@ -17,7 +17,7 @@ from tuner.core.outcome import Outcome
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import Regime
 from tuner.core.schedule.candidate import Candidate, PlanKind
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.errors import InvalidInput, WorkerError
 from tuner.workers.build import Builder
 from tuner.workers.candidates import Prepared

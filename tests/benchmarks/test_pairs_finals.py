@@ -19,7 +19,7 @@ from tuner.core.evaluator import FinalsTimes
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.errors import TunerError
 
 H200 = CATALOGUE["h200"]

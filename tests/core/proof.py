@@ -16,7 +16,6 @@ from tests.core import mutants, oracle
 from tests.core.cases import chain_of_three, fork, small_gpu, tiling
 from tuner.core.legal.ordering_rules import interleave_problem, position_problem, raster_problem, sync_problem
 from tuner.core.legal.split_rules import split_order_problem
-from tuner.core.offers_ordering import INTERLEAVES, RASTERS, SYNCS
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.interleaves import block_shapes, merge_blocks
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
@@ -25,6 +24,7 @@ from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import Assignment, Ordering, SplitOrder, SplitTiles, WaitPosition
+from tuner.core.space.ordering_values import INTERLEAVES, RASTERS, SYNCS
 from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError
 
 #: One CTA of these fits an SM of an H200.

@@ -15,7 +15,6 @@ from tuner.core.interpret import interpret, plain_product, random_tensors
 from tuner.core.legal.legality import estimated_resources
 from tuner.core.legal.ordering_rules import RUN_AHEADS
 from tuner.core.model.simulate import simulate
-from tuner.core.offers_ordering import DEALS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
@@ -32,7 +31,8 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.space import Space
+from tuner.core.space.ordering_values import DEALS, INTERLEAVES, RASTERS, SYNCS
+from tuner.core.space.space import Space
 
 #: 20 x 18 and 20 x 12 tiles, so that no offered value is another's second name, on 17 SMs.
 PAIR = ffn_pair(m=320, d_in=32, d_hidden=18 * 32, d_out=12 * 32)

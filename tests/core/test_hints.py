@@ -11,7 +11,7 @@ from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.cache_hints import hint_problem, hints_of
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Tiling
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 
 PAIR = ffn_pair(m=512, d_in=256, d_hidden=512, d_out=256)
 APART = independent_pair((64, 512, 512), (64, 128, 512))

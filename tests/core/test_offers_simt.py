@@ -6,12 +6,12 @@ import pytest
 
 from tests.core.cases import H200
 from tuner.core.legal.legality import register_cap
-from tuner.core.offers_simt import SimtOffers
 from tuner.core.plan.split_k import num_tiles
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.schedule.tiling import Engine
-from tuner.core.space import Space
+from tuner.core.space.simt_tilings import SimtOffers
+from tuner.core.space.space import Space
 
 AMPERE = CATALOGUE["a100"]
 LLAMA = ffn_pair(m=1, d_in=4096, d_hidden=14336, d_out=4096)

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tests.core.cases import H200, chain_of_three
-from tuner.core.cuts_wgmma import MAX_COMBINATIONS
 from tuner.core.legal.legality import tiling_problem
-from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.plan.split_k import num_tiles
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.space import Space
+from tuner.core.space.space import Space
+from tuner.core.space.wgmma_tile_shapes import MAX_COMBINATIONS
+from tuner.core.space.wgmma_tilings import WgmmaOffers
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
 LLAMA_70B = ffn_pair(m=16, d_in=8192, d_hidden=28672, d_out=8192)

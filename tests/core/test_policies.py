@@ -8,7 +8,9 @@ import pytest
 
 from tests.core.cases import fork, small_gpu
 from tuner.core.interpret import interpret, plain_product, random_tensors
-from tuner.core.policies import (
+from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
+from tuner.core.schedule.tiling import Tile
+from tuner.core.space.policies import (
     POLICIES,
     Choice,
     OpVariant,
@@ -19,8 +21,6 @@ from tuner.core.policies import (
     searched,
     wavefront,
 )
-from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
-from tuner.core.schedule.tiling import Tile
 from tuner.errors import IllegalSchedule, InvalidInput
 
 #: Small tiles end sooner where there are CTAs for them; large ones take less time in sum.

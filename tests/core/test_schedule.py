@@ -12,7 +12,7 @@ from tuner.core.legal.mma import warp_grid
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import Granularity, Interleave, InterleaveKind, Ordering, Raster, RasterKind, Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 
 PAIR = ffn_pair(m=512, d_in=4096, d_hidden=4096, d_out=4096)
 edges = st.integers(1, 20).map(lambda i: 16 * i)

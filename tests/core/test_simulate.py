@@ -21,7 +21,7 @@ from tuner.core.proof.verify import verify
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKind, WaitPosition
 from tuner.core.schedule.tiling import Tile
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 
 H200 = CATALOGUE["h200"]
 

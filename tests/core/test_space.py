@@ -11,7 +11,6 @@ import pytest
 from tests.core.cases import H200, chain_of_three, small_gpu, wgmma
 from tests.core.cases import ordering as plain
 from tuner.core.legal.legality import check_schedule
-from tuner.core.offers_ordering import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE, Gpu
@@ -28,7 +27,8 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
-from tuner.core.space import Space
+from tuner.core.space.ordering_values import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
+from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)

@@ -31,7 +31,7 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
-from tuner.core.space import SPLITS, Space
+from tuner.core.space.space import SPLITS, Space
 from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError
 
 #: One tile row: up has 4 tiles, down 2 tiles of 2 parts, each of which reads half of up's.

@@ -14,7 +14,7 @@ from tuner.core.legal.wgmma import STARTUP_PREFETCHES
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.schedule.ordering import Assignment, Ordering, Schedule, SplitTiles
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule
 
 #: 16 and 24 k-steps of 64.

@@ -12,7 +12,6 @@ from tests.covering import covering_sample
 from tests.gpu.helpers import schedule
 from tuner.core.legal.legality import kind_problem
 from tuner.core.legal.ordering_rules import position_problem
-from tuner.core.offers_ordering import SYNCS
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind, ffn_pair
@@ -28,7 +27,8 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.space import Space
+from tuner.core.space.ordering_values import SYNCS
+from tuner.core.space.space import Space
 
 #: Drawn, of which a covering sample is taken.
 NUM_DRAWN = 4000

@@ -14,7 +14,7 @@ from tuner.core.outcome import Failed, FailureKind
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare
 

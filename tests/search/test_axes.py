@@ -10,7 +10,7 @@ from tests.core.cases import ordering, wgmma
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule.ordering import Assignment, Schedule
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.search.axes import distributions, from_params, ordering_features, tiling_features, to_params
 
 WORKLOADS = [

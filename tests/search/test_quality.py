@@ -21,7 +21,7 @@ from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.search import Searcher
 from tuner.search.seeds import forecast_us
 from tuner.workers.simulated import SimulatedEvaluator

@@ -15,7 +15,7 @@ from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Granularity, InterleaveKind
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.search import Searcher
 from tuner.search.pool import canonical
 from tuner.search.searcher import TWIN_EVERY, TWINS, VARIATIONS

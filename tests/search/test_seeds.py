@@ -10,7 +10,7 @@ from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.search.seeds import NUM_DRAWN, NUM_GUESSES, NUM_SEEDS, SLICE_TILES, _plain, forecast_us, seed_schedules
 
 

@@ -13,7 +13,7 @@ from tests.covering import covering_sample, pairs_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.workers.build import compile_source, parse_log
 from tuner.workers.render import DEVICE_FILES, KERNEL_NAME, device_text, render, without_comments
 

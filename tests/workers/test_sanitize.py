@@ -11,7 +11,7 @@ from benchmarks.sanitize import RARE, WORKLOAD, candidates, find_sanitizer, num_
 from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import PlanKind
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 
 MEMCHECK = "launched fused\n========= ERROR SUMMARY: {} error{}\n"
 RACECHECK = "========= RACECHECK SUMMARY: {} hazards displayed (1 error, 0 warnings)\n"

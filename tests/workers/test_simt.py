@@ -8,10 +8,10 @@ import pytest
 
 from tests.core.cases import H200, simt
 from tuner.core.legal.legality import estimated_registers
-from tuner.core.offers_simt import SimtOffers
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.schedule.tiling import Tiling
+from tuner.core.space.simt_tilings import SimtOffers
 from tuner.workers.build import compile_source, parse_log
 from tuner.workers.render import render
 

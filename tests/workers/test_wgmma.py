@@ -20,12 +20,12 @@ from tuner.core.legal.wgmma import (
     smem_bytes,
     sum_rounds,
 )
-from tuner.core.offers_wgmma import WgmmaOffers
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.space.wgmma_tilings import WgmmaOffers
 from tuner.workers.build import compile_source, parse_log
 from tuner.workers.parameter import MAP_BYTES, extend_args, first_tasks, parameter_layout
 from tuner.workers.render import render

@@ -9,7 +9,7 @@ from tuner.core.job import Objective
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.errors import InvalidInput
 from tuner.workers.simulated import Faults, SimulatedEvaluator
 

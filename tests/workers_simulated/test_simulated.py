@@ -17,7 +17,7 @@ from tuner.core.problem.workload import Activation, Workload, ffn_pair, independ
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.workers.simulated import LIBRARY_LAUNCH_US, Faults, SimulatedEvaluator, library_us
 
 TARGET = parse_target("simulated:h200")

@@ -17,7 +17,7 @@ from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.errors import PlanError
 
 #: Neighbours that are forecast, at most, in search of a better one.

@@ -21,7 +21,7 @@ from tuner.core.legal.legality import kind_problem
 from tuner.core.outcome import Measured
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.search.axes import distributions, from_params, to_params
 from tuner.search.pool import Pool, canonical
 from tuner.search.sampler import PoolExhausted, PoolSampler

@@ -30,7 +30,7 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Engine, Tiling
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule, PlanError
 
 #: Schedules that are forecast.

@@ -16,7 +16,7 @@ from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import Target
 from tuner.core.records import Best, JobRecord
 from tuner.core.schedule.candidate import PlanKind
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Quarantined, TunerError, WorkerError
 from tuner.search import Searcher

@@ -32,10 +32,6 @@ from tuner.core.legal.ordering_rules import (
 )
 from tuner.core.legal.split_rules import part_order_problem, split_order_problem, split_tiles_problem
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES
-from tuner.core.offers_ordering import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
-from tuner.core.offers_simt import SimtOffers
-from tuner.core.offers_wgmma import WgmmaOffers
-from tuner.core.orderings import Choices, Deal, Merge, Orderings
 from tuner.core.plan.interleaves import block_shapes, longest_first, merge_blocks
 from tuner.core.plan.split_k import num_split_tiles, num_steps, num_tiles, slots_problem
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
@@ -52,6 +48,10 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
+from tuner.core.space.ordering_values import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
+from tuner.core.space.orderings import Choices, Deal, Merge, Orderings
+from tuner.core.space.simt_tilings import SimtOffers
+from tuner.core.space.wgmma_tilings import WgmmaOffers
 from tuner.errors import IllegalSchedule
 
 __all__ = ["Space", "check_schedule", "dynamic_smem_bytes", "estimated_resources"]

@@ -11,15 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice, zip_longest
 
-from tuner.core.cuts_wgmma import (
-    FEW_ROWS,
-    NARROWEST,
-    Cut,
-    Height,
-    WgmmaCuts,
-    by_rate,
-    tiles_of,
-)
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.legal.wgmma import (
     BLOCK_ROWS,
@@ -35,6 +26,15 @@ from tuner.core.legal.wgmma import (
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Epilogue, Tiling, Warpgroups
+from tuner.core.space.wgmma_tile_shapes import (
+    FEW_ROWS,
+    NARROWEST,
+    Cut,
+    Height,
+    WgmmaCuts,
+    by_rate,
+    tiles_of,
+)
 
 MAX_ROWS_OF_TILES_OF_64 = 256
 #: More tile rows than this are not offered where a taller tile gives fewer.

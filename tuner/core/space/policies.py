@@ -29,7 +29,7 @@ from tuner.core.proof.symbolic_run import Board, Protocol
 from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.ordering import Granularity
 from tuner.core.schedule.tiling import Tile, Tiling
-from tuner.core.space import Space
+from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule, InvalidInput
 
 
