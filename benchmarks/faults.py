@@ -35,11 +35,11 @@ from tests.gpu.planted import (
     with_fault,
     with_raised_threshold,
 )
-from tuner.core.evaluator import Environment
-from tuner.core.outcome import Failed, FailureKind, Measured, Outcome
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment
+from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome
 from tuner.workers.build import Builder
 from tuner.workers.candidates import Prepared, prepare
 from tuner.workers.cards import Card, usable_gpus

@@ -12,10 +12,10 @@ from typing import Any
 
 from benchmarks.report import check_row, failed_row
 from benchmarks.setting import problem_of
-from tuner.core.evaluator import Problem
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
-from tuner.core.stats import median, paired_ratios
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.stats import median, paired_ratios
 
 #: How far PyTorch's time may be from that of the library's first algorithms, and the best's above it.
 TORCH_BAR, BEST_BAR = 0.03, 0.01

@@ -27,11 +27,11 @@ from benchmarks.setting import read_options, twin_of
 from tests.gpu.counting import apart, count_copy, count_works, num_mma_instructions
 from tests.gpu.helpers import fused, problem, schedule
 from tuner.core.counting import DRAM_READ_BYTES, DRAM_WRITE_BYTES
-from tuner.core.evaluator import Evaluator, Problem
-from tuner.core.inspection import CounterReport
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.ordering import Assignment
+from tuner.core.trial.evaluator import Evaluator, Problem
+from tuner.core.trial.inspection import CounterReport
 from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare
 from tuner.workers.cards import usable_gpus

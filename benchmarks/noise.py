@@ -20,16 +20,16 @@ from typing import Any
 from benchmarks.report import machine_of, results_file, write_report
 from benchmarks.setting import problem_of, read_options, twin_of
 from tests.gpu.helpers import fused, schedule
-from tuner.core.evaluator import Evaluator, Problem
-from tuner.core.inspection import CounterReport, Trace, no_counters
-from tuner.core.job import Budget, JobSpec, JobState
-from tuner.core.outcome import Measured
 from tuner.core.problem.workload import Activation, ffn_pair
-from tuner.core.records import Best, FinalRow
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
-from tuner.core.stats import median, paired_ratios, relative_spread
 from tuner.core.tracing import no_trace
+from tuner.core.trial.evaluator import Evaluator, Problem
+from tuner.core.trial.inspection import CounterReport, Trace, no_counters
+from tuner.core.trial.job import Budget, JobSpec, JobState
+from tuner.core.trial.outcome import Measured
+from tuner.core.trial.records import Best, FinalRow
+from tuner.core.trial.stats import median, paired_ratios, relative_spread
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
 from tuner.store import Store

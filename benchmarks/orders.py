@@ -27,14 +27,14 @@ from benchmarks.report import machine_of, results_file, rows_of_this_build, writ
 from benchmarks.workbench import Watch, Workbench, open_workbench, told_of
 from tests.gpu.counting import apart, count_works
 from tuner.core.counting import DRAM_READ_BYTES, DRAM_WRITE_BYTES
-from tuner.core.evaluator import Problem
-from tuner.core.inspection import CounterReport
-from tuner.core.outcome import Failed, Rejected
 from tuner.core.problem.objective import Regime
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.space.space import Space
-from tuner.core.stats import compare, median, relative_spread
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.inspection import CounterReport
+from tuner.core.trial.outcome import Failed, Rejected
+from tuner.core.trial.stats import compare, median, relative_spread
 from tuner.errors import TunerError
 from tuner.workers.build import Builder
 from tuner.workers.candidates import Prepared

@@ -9,7 +9,6 @@ from itertools import product
 
 from benchmarks.pairs import PLAIN
 from benchmarks.setting import problem_of
-from tuner.core.evaluator import Problem
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -25,6 +24,7 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.space import Space
+from tuner.core.trial.evaluator import Problem
 
 D_IN, D_HIDDEN = PLAIN["llama3-8b"]
 #: Orderings of a tiling, at most.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tuner.core.evaluator import Problem
-from tuner.core.job import Objective
 from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import Objective
 from tuner.errors import InvalidInput
 
 Mnk = tuple[int, int, int]

@@ -24,13 +24,13 @@ from benchmarks.pairs_summary import summarise
 from benchmarks.pairs_winners import Winner, Winners, is_legal
 from benchmarks.report import machine_of, results_file, rows_of_this_build, write_report
 from benchmarks.workbench import BUILD_CACHE, Ready, Watch, Workbench, open_workbench, told_of
-from tuner.core.evaluator import FinalsTimes
-from tuner.core.outcome import Failed, Measured, Rejected
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import WorkloadKind
 from tuner.core.schedule.candidate import Candidate, PlanKind
-from tuner.core.stats import compare, decide, median, paired_ratios
+from tuner.core.trial.evaluator import FinalsTimes
+from tuner.core.trial.outcome import Failed, Measured, Rejected
+from tuner.core.trial.stats import compare, decide, median, paired_ratios
 from tuner.errors import TunerError
 from tuner.search.pool import canonical
 

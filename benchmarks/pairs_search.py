@@ -25,13 +25,13 @@ from benchmarks.pairs import SUITES, Row, choose_rows
 from benchmarks.pairs_winners import Winners, best_of
 from benchmarks.report import commit
 from benchmarks.workbench import BUILD_CACHE, Guesses, Ready, Watch, Workbench, open_workbench, told_of
-from tuner.core.evaluator import Problem
-from tuner.core.job import Trial
-from tuner.core.outcome import Measured, Rejected
 from tuner.core.problem.objective import Regime
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.space.space import Space
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import Trial
+from tuner.core.trial.outcome import Measured, Rejected
 from tuner.errors import TunerError
 from tuner.search import Searcher
 from tuner.service.finals import best_speedup

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pairs import ROWS, Row
-from tuner.core.job import Trial
 from tuner.core.legal.legality import check_schedule, kind_problem
-from tuner.core.outcome import Measured
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.trial.job import Trial
+from tuner.core.trial.outcome import Measured
 from tuner.errors import IllegalSchedule
 from tuner.workers.build import write_atomically
 

@@ -19,12 +19,12 @@ import numpy as np
 from benchmarks.report import check_row
 from benchmarks.setting import problem_of
 from tests.gpu.helpers import fused, schedule
-from tuner.core.evaluator import Evaluator, Problem
-from tuner.core.outcome import Measured, Outcome
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment
+from tuner.core.trial.evaluator import Evaluator, Problem
+from tuner.core.trial.outcome import Measured, Outcome
 
 #: |median of the ratios - 1|, and how far off 95 % of them may be.
 MEDIAN_BAR, P95_BAR = 0.01, 0.02

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tuner.core.evaluator import Environment
+from tuner.core.trial.evaluator import Environment
 
 #: Of a benchmark that needs no card.
 NO_GPU = {"gpu": "none", "driver": "", "cuda": ""}

@@ -20,12 +20,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tuner.core.evaluator import Problem
-from tuner.core.job import Budget, JobSpec, Objective, Trial
-from tuner.core.outcome import Outcome
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import Budget, JobSpec, Objective, Trial
+from tuner.core.trial.outcome import Outcome
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
 from tuner.service.facade import MAX_PAGE

@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from tuner.core.evaluator import Problem
-from tuner.core.job import Objective, default_regime
 from tuner.core.problem.gpu import SIMULATED_PREFIX, parse_target
 from tuner.core.problem.workload import Workload
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import Objective, default_regime
 from tuner.workers.simulated import Faults, SimulatedEvaluator
 
 

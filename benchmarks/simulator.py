@@ -34,7 +34,7 @@ from benchmarks.simulator_fit import Trial as FitTrial
 from benchmarks.simulator_trials import DataSet, counted_bytes, pack, read, trial_of, write
 from tuner.core.model.rates import CATALOGUE_RATES, Fit, Rates
 from tuner.core.problem.gpu import CATALOGUE, Gpu
-from tuner.core.stats import rank_correlation, selection_regret
+from tuner.core.trial.stats import rank_correlation, selection_regret
 
 FITS = Path("tuner/core/model/fits")
 SEED = 1

@@ -29,10 +29,10 @@ from benchmarks.simulator_draw import SEED, Drawn, draw, judged_rows, problem_of
 from benchmarks.workbench import BUILD_CACHE, Ready, Workbench, open_workbench
 from tests.gpu.counting import count_works
 from tuner.core.counting import DRAM_READ_BYTES, DRAM_WRITE_BYTES
-from tuner.core.inspection import CounterReport, Trace
-from tuner.core.outcome import Failed, Rejected
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.outcome import Failed, Rejected
 from tuner.errors import InvalidInput, WorkerError
 from tuner.workers.build import Builder
 from tuner.workers.candidates import Prepared

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from benchmarks.pairs import Row, choose_rows
-from tuner.core.evaluator import Problem
-from tuner.core.job import Objective
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import CacheState, Regime
@@ -21,6 +19,8 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.space.space import Space
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import Objective
 
 SEED = 20_26
 #: Rows of `benchmarks.pairs`, decode to prefill, one of them independent.

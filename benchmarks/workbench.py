@@ -12,13 +12,13 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from tuner.core.evaluator import Evaluator, Problem
-from tuner.core.outcome import Failed, Outcome, Rejected
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.space.space import Space
+from tuner.core.trial.evaluator import Evaluator, Problem
+from tuner.core.trial.outcome import Failed, Outcome, Rejected
 from tuner.dispatch.factory import make_evaluators
 from tuner.errors import TunerError
 from tuner.search.seeds import first_guesses

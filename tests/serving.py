@@ -17,8 +17,8 @@ import uvicorn
 
 from tuner.api.app import create_app
 from tuner.app import listen
-from tuner.core.evaluator import Evaluator
 from tuner.core.problem.gpu import parse_target
+from tuner.core.trial.evaluator import Evaluator
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
 from tuner.store import Store

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 from tests.store import builders
 from tuner.cli import main
-from tuner.core.evaluator import Environment
-from tuner.core.records import Best, FinalRow, Verdict
 from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.records import Best, FinalRow, Verdict
 from tuner.store import Store, bests, jobs
 
 

@@ -7,12 +7,12 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from tuner.core.evaluator import ArtifactFiles, Environment, Problem
 from tuner.core.legal.legality import dynamic_smem_bytes
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.workers.parameter import first_tasks, needs_co_residency, parameter_layout, workspace_layout
 from tuner.workers.render import GATE_NAME, KERNEL_NAME
 from tuner.workers.tensor_maps import tensor_maps

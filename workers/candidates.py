@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tuner.core.legal.legality import dynamic_smem_bytes
-from tuner.core.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan, recheck
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.errors import BuildError, IllegalSchedule, PlanError
 from tuner.workers.build import Builder, BuildTimeout, Built
 from tuner.workers.messages import Work

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.problem.objective import Regime
-from tuner.core.samples import DropReason
+from tuner.core.trial.samples import DropReason
 
 #: Burst: the least share of the highest clock of all samples.
 MIN_SHARE_OF_HIGHEST = 0.95

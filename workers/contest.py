@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tuner.core.outcome import Metric
-from tuner.core.stats import median, paired_ratios
+from tuner.core.trial.outcome import Metric
+from tuner.core.trial.stats import median, paired_ratios
 
 #: Rounds over all algorithms: at least, and at most.
 MIN_ROUNDS, MAX_ROUNDS = 2, 6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tuner.core.outcome import FailureKind
+from tuner.core.trial.outcome import FailureKind
 
 #: What an error's name says, without prefix and case: kind, sentence. Runtime and driver spell the same error apart.
 #: Source: CUDA driver API, CUresult; CUDA runtime API, cudaError_t.

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 
-from tuner.core.evaluator import Problem
-from tuner.core.outcome import FailureKind
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.outcome import FailureKind
 from tuner.errors import Quarantined, WorkerError
 from tuner.workers import messages
 from tuner.workers.contest import Picked

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.core.evaluator import Problem
-from tuner.core.inspection import CounterReport
-from tuner.core.outcome import Outcome
 from tuner.core.problem.gpu import LiveFacts
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.tracing import Stamps
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.inspection import CounterReport
+from tuner.core.trial.outcome import Outcome
 from tuner.errors import InvalidInput
 from tuner.workers.contest import Picked
 from tuner.workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES

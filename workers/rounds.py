@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.core.outcome import Measured, Metric
 from tuner.core.problem.objective import Procedure, Regime
-from tuner.core.samples import DropReason, Round, kept, num_dropped, speedups
-from tuner.core.stats import median, relative_spread
+from tuner.core.trial.outcome import Measured, Metric
+from tuner.core.trial.samples import DropReason, Round, kept, num_dropped, speedups
+from tuner.core.trial.stats import median, relative_spread
 from tuner.workers.clocks import Sample, drop_reasons
 from tuner.workers.stop_rules import HopelessRule, StopRule
 

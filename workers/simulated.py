@@ -14,20 +14,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner import __version__
-from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
-from tuner.core.inspection import CounterReport, Trace, no_counters
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.model.simulate import simulate
 from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK
-from tuner.core.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.problem.gpu import Gpu, Target
 from tuner.core.problem.objective import Procedure
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.samples import Round
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.tracing import make_trace, no_trace, spans_from_timelines
+from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
+from tuner.core.trial.inspection import CounterReport, Trace, no_counters
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
+from tuner.core.trial.samples import Round
 from tuner.errors import IllegalSchedule, PlanError
 from tuner.workers.artifact import assemble
 from tuner.workers.clocks import Sample

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from tuner.core.counting import DRAM_READ_BYTES, DRAM_WRITE_BYTES, DURATION_NS, SIMULATED_MARK, with_derived
-from tuner.core.inspection import Counter, CounterReport
 from tuner.core.model.simulate import simulate
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.trial.inspection import Counter, CounterReport
 from tuner.errors import InvalidInput
 from tuner.workers.cupti.metrics import CATALOGUE
 

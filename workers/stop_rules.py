@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.core import stats
 from tuner.core.problem.objective import Regime
+from tuner.core.trial import stats
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,12 +12,12 @@ from typing import Any
 
 from tuner import __version__
 from tuner.core.counting import with_derived
-from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
-from tuner.core.inspection import CounterReport, Trace, no_counters
-from tuner.core.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
 from tuner.core.problem.gpu import Target, gpu_from_live
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.tracing import no_trace, trace_from_stamps
+from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
+from tuner.core.trial.inspection import CounterReport, Trace, no_counters
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
 from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
 from tuner.workers import messages
 from tuner.workers.build import Builder, Built

@@ -6,9 +6,9 @@ import pytest
 
 from tests.api.conftest import NUM_TRIALS, Api
 from tests.serving import SMALL_PAIR, body, wait_until_final
-from tuner.core.job import Regime
 from tuner.core.problem.workload import MAX_ELEMENTS
 from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.job import Regime
 
 FUSED = PlanKind.FUSED
 LONG = {"trials": 1000, "seconds": 600}

@@ -7,9 +7,9 @@ import pytest
 from tests.api.conftest import Api
 from tests.service.test_finals import LIBRARY
 from tests.store.builders import measured, spec, trial
-from tuner.core.job import JobState
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
-from tuner.core.samples import DropReason, Round
+from tuner.core.trial.job import JobState
+from tuner.core.trial.samples import DropReason, Round
 from tuner.store import jobs, trials
 
 PROCEDURE = Procedure(l2=CacheState.COLD, regime=Regime.BURST, launch=LaunchStyle.PDL, chain_length=8)

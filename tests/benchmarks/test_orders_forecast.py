@@ -16,7 +16,7 @@ from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.space.space import Space
-from tuner.core.stats import rank_correlation, selection_regret
+from tuner.core.trial.stats import rank_correlation, selection_regret
 
 H200 = CATALOGUE["h200"]
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "orders.json"

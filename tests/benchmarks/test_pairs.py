@@ -13,11 +13,11 @@ from benchmarks.pairs import ROWS, SUITES, choose_rows
 from benchmarks.pairs_search import search_rows
 from benchmarks.pairs_winners import NUM_KEPT, Winners, best_of, distance
 from benchmarks.workbench import Workbench
-from tuner.core.outcome import Outcome
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import Regime
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.space.space import Space
+from tuner.core.trial.outcome import Outcome
 from tuner.errors import InvalidInput, WorkerError
 from tuner.workers.build import Builder
 from tuner.workers.candidates import Prepared

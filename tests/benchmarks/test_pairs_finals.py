@@ -15,11 +15,11 @@ from benchmarks.pairs_summary import summarise
 from benchmarks.pairs_winners import Winner, Winners
 from benchmarks.report import machine_of
 from benchmarks.workbench import Workbench
-from tuner.core.evaluator import FinalsTimes
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.space.space import Space
+from tuner.core.trial.evaluator import FinalsTimes
 from tuner.errors import TunerError
 
 H200 = CATALOGUE["h200"]

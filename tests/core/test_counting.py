@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from tuner.core.counting import DERIVED, DRAM_READ_BYTES, DRAM_WRITE_BYTES, DURATION_NS, with_derived
-from tuner.core.inspection import Counter, CounterReport
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
+from tuner.core.trial.inspection import Counter, CounterReport
 
 GPU = CATALOGUE["h200"]
 WORKLOAD = ffn_pair(m=256, d_in=1024, d_hidden=4096, d_out=1024)

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from tests.store.builders import measured, schedule, trial
-from tuner.core.evaluator import Environment
 from tuner.core.explain_job import best_fused, explain_job
 from tuner.core.forecast_quality import ForecastQuality, forecast_metric
-from tuner.core.records import Best, FinalRow, Verdict
 from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.records import Best, FinalRow, Verdict
 
 GOOD = ForecastQuality(num_trials=41, rank_correlation=0.861, regret=0.012)
 

@@ -13,7 +13,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
-from tuner.core.stats import rank_correlation
+from tuner.core.trial.stats import rank_correlation
 from tuner.errors import IllegalSchedule
 
 TRIALS = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "first_trials.json"

@@ -6,7 +6,8 @@ from itertools import pairwise, product
 
 import pytest
 
-from tuner.core.job import (
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.trial.job import (
     TRANSITIONS,
     Budget,
     CacheState,
@@ -17,7 +18,6 @@ from tuner.core.job import (
     check_transition,
     default_regime,
 )
-from tuner.core.problem.workload import ffn_pair
 from tuner.errors import Conflict, InvalidInput
 
 SPEC = JobSpec(

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.records import Verdict
 from tuner.core.schedule.candidate import PlanKind
-from tuner.core.stats import (
+from tuner.core.trial.records import Verdict
+from tuner.core.trial.stats import (
     MIN_TIE_BAND,
     SIMPLEST_FIRST,
     compare,

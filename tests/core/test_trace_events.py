@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.core.test_tracing import OPS, span
-from tuner.core.inspection import Trace
 from tuner.core.trace_events import trace_events
 from tuner.core.tracing import make_trace, no_trace
+from tuner.core.trial.inspection import Trace
 
 SPANS = (
     span(0, 0, 0, 0, 10, 120, 1700, 1801),

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tests.core.cases import SMALL, ordering, tiling
-from tuner.core.inspection import TaskSpan
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.words import Plan
@@ -15,6 +14,7 @@ from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.tracing import Stamps, make_trace, no_trace, spans_from_stamps, trace_from_stamps, trace_metrics
+from tuner.core.trial.inspection import TaskSpan
 
 OPS = ("up", "down")
 #: 2025, in nanoseconds since 1970: a double cannot tell two of them apart.

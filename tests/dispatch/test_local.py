@@ -9,11 +9,11 @@ from contextlib import suppress
 import pytest
 
 from tests.store.builders import workload
-from tuner.core.evaluator import Environment, Problem
-from tuner.core.job import Objective
-from tuner.core.outcome import Measured, Outcome
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.trial.evaluator import Environment, Problem
+from tuner.core.trial.job import Objective
+from tuner.core.trial.outcome import Measured, Outcome
 from tuner.dispatch import LocalDispatcher
 from tuner.errors import NotFound, WorkerError
 from tuner.workers.simulated import SimulatedEvaluator

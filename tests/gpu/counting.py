@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from pebble import ProcessPool
 
-from tuner.core.evaluator import Problem
-from tuner.core.inspection import CounterReport
 from tuner.core.plan.tile_graph import TileGraph, product_tile
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.inspection import CounterReport
 from tuner.workers.messages import CountAnswer, Work
 
 T = TypeVar("T")

@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tuner.core.evaluator import Environment, Problem
-from tuner.core.job import Objective
 from tuner.core.legal.legality import kind_problem
-from tuner.core.outcome import Failed, FailureKind, Measured
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
@@ -34,6 +31,9 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.core.trial.evaluator import Environment, Problem
+from tuner.core.trial.job import Objective
+from tuner.core.trial.outcome import Failed, FailureKind, Measured
 from tuner.workers.artifact import assemble
 from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare

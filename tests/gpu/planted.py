@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any, cast
 
 from tests.gpu.helpers import forged
-from tuner.core.outcome import FailureKind
+from tuner.core.trial.outcome import FailureKind
 from tuner.workers.build import Builder
 from tuner.workers.candidates import Prepared
 

@@ -10,13 +10,13 @@ import cupy
 import pytest
 
 from tests.gpu.helpers import problem, schedule
-from tuner.core.evaluator import Problem
 from tuner.core.legal.legality import kind_problem
-from tuner.core.outcome import Measured
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, Schedule
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.outcome import Measured
 from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare
 

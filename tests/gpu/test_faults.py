@@ -19,11 +19,11 @@ import pytest
 
 from tests.gpu.helpers import forged, fused, problem, schedule
 from tests.gpu.planted import with_raised_threshold
-from tuner.core.outcome import Failed, FailureKind, Measured
 from tuner.core.problem.gpu import gpu_from_live
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment
+from tuner.core.trial.outcome import Failed, FailureKind, Measured
 from tuner.workers import supervisor as supervisor_module
 from tuner.workers.build import Builder
 from tuner.workers.candidates import Prepared, prepare

@@ -14,7 +14,6 @@ from tests.gpu.test_simt import simt
 from tests.gpu.test_swap_ab import schedule as swapped
 from tests.gpu.test_wgmma import hopper
 from tests.gpu.test_wgmma import schedule as cooperative
-from tuner.core.outcome import Failed, FailureKind
 from tuner.core.plan.words import FIRST_WAVE
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
@@ -22,6 +21,7 @@ from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, WaitPosition
 from tuner.core.schedule.tiling import Engine
+from tuner.core.trial.outcome import Failed, FailureKind
 from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare
 

@@ -10,11 +10,11 @@ import pytest
 
 from tests.gpu.helpers import check_artifact, fused, problem, run, schedule
 from tuner.core.legal.legality import kind_problem
-from tuner.core.outcome import Failed, FailureKind
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.space.space import Space
+from tuner.core.trial.outcome import Failed, FailureKind
 from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare
 

@@ -24,10 +24,10 @@ from tests.gpu.planted import (
     with_fault,
 )
 from tests.workers.test_build import ENDLESS
-from tuner.core.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.errors import Quarantined
 from tuner.workers.build import Builder
 from tuner.workers.candidates import Prepared, prepare

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tests.gpu.helpers import fused, problem, run, schedule
-from tuner.core.evaluator import Problem
-from tuner.core.outcome import Measured
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.outcome import Measured
 from tuner.workers.build import Builder
 from tuner.workers.candidates import Prepared, prepare
 from tuner.workers.cards import Card

@@ -13,13 +13,14 @@ import pytest
 
 import tuner.cli
 import tuner.client.cli
-from tuner.core import counting, job, outcome, records, samples
+from tuner.core import counting
 from tuner.core.problem import objective as procedure
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import ordering as schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.space import Space
+from tuner.core.trial import job, outcome, records, samples
 from tuner.workers.cupti.metrics import BASE_SET
 
 AXES = (schedule.Tile, schedule.Tiling, schedule.Raster, schedule.Interleave, schedule.Ordering)

@@ -12,16 +12,16 @@ from statistics import median
 
 import pytest
 
-from tuner.core.evaluator import Problem
-from tuner.core.job import Objective, Trial
 from tuner.core.model.bounds import reference_us
-from tuner.core.outcome import Measured
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.space import Space
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import Objective, Trial
+from tuner.core.trial.outcome import Measured
 from tuner.search import Searcher
 from tuner.search.seeds import forecast_us
 from tuner.workers.simulated import SimulatedEvaluator

@@ -6,9 +6,7 @@ from functools import cached_property
 
 import pytest
 
-from tuner.core.job import Trial
 from tuner.core.legal.legality import check_schedule
-from tuner.core.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
@@ -16,6 +14,8 @@ from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Granularity, InterleaveKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.space import Space
+from tuner.core.trial.job import Trial
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.search import Searcher
 from tuner.search.pool import canonical
 from tuner.search.searcher import TWIN_EVERY, TWINS, VARIATIONS

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.service.helpers import evaluator
-from tuner.core.evaluator import Evaluator
+from tuner.core.trial.evaluator import Evaluator
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
 from tuner.store import Store

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.store.builders import TARGET
-from tuner.core.evaluator import FinalsTimes, Problem
-from tuner.core.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
 from tuner.core.problem.gpu import parse_target
-from tuner.core.records import JobRecord
 from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.trial.evaluator import FinalsTimes, Problem
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
+from tuner.core.trial.records import JobRecord
 from tuner.errors import Quarantined, WorkerError
 from tuner.service import Service
 from tuner.workers.simulated import Faults, SimulatedEvaluator

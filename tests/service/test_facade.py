@@ -7,8 +7,8 @@ import pytest
 from tests.service.conftest import Serve
 from tests.service.helpers import Gate, evaluator, finish
 from tests.store.builders import spec
-from tuner.core.job import JobState
 from tuner.core.problem.gpu import parse_target
+from tuner.core.trial.job import JobState
 from tuner.dispatch import LocalDispatcher
 from tuner.errors import InvalidInput, NotFound, WorkerError
 from tuner.service import Service

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.store.builders import failed, measured, trial
-from tuner.core.evaluator import FinalsTimes
 from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.evaluator import FinalsTimes
 from tuner.service.finals import best_speedup, choose_finalists, judge
 
 LIBRARY = trial(0, measured(100.0), PlanKind.LIBRARY)

@@ -9,9 +9,9 @@ from tests.service.helpers import evaluator, finish
 from tests.store.builders import TARGET, rejected, spec
 from tuner.core.forecast_quality import MIN_TRIALS, forecast_metric, forecast_of, judge_forecasts
 from tuner.core.model.forecast import forecast_us
-from tuner.core.outcome import Measured
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.outcome import Measured
 from tuner.errors import NotFound
 from tuner.service.forecasts import with_forecast
 from tuner.workers.simulated import Faults

@@ -12,13 +12,13 @@ import pytest
 from tests.service.conftest import Serve
 from tests.service.helpers import FailingKinds, Gate, evaluator, finish, on_disk, wait_until
 from tests.store.builders import TARGET, spec
-from tuner.core.evaluator import Problem
-from tuner.core.inspection import CounterReport, Trace
-from tuner.core.job import JobState
-from tuner.core.outcome import Measured
 from tuner.core.problem.gpu import parse_target
-from tuner.core.records import Inspection, InspectionKind, InspectionState
 from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.job import JobState
+from tuner.core.trial.outcome import Measured
+from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
 from tuner.dispatch import LocalDispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, PlanError, WorkerError
 from tuner.service import Service

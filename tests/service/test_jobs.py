@@ -9,12 +9,12 @@ import pytest
 from tests.service.conftest import Serve
 from tests.service.helpers import FailingKinds, FailingWorker, Gate, evaluator, finish, wait_until
 from tests.store.builders import spec
-from tuner.core.job import JobState
 from tuner.core.model.bounds import reference_us
-from tuner.core.outcome import Measured
 from tuner.core.problem.gpu import parse_target
-from tuner.core.records import Verdict
 from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.job import JobState
+from tuner.core.trial.outcome import Measured
+from tuner.core.trial.records import Verdict
 from tuner.errors import Conflict, NotFound
 from tuner.service.finals import NUM_FINALISTS
 from tuner.workers.simulated import Faults

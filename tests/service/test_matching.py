@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from tests.store.builders import spec
-from tuner.core.evaluator import Environment
-from tuner.core.job import JobState
 from tuner.core.problem.workload import Dtype, Workload, ffn_pair
-from tuner.core.records import Best, JobRecord, MatchKind, Verdict
 from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.job import JobState
+from tuner.core.trial.records import Best, JobRecord, MatchKind, Verdict
 from tuner.errors import NotFound
 from tuner.service.matching import choose_match
 

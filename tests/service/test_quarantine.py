@@ -7,8 +7,8 @@ import pytest
 from tests.service.conftest import Serve
 from tests.service.helpers import SickCard, finish, wait_until
 from tests.store.builders import TARGET, spec
-from tuner.core.job import JobState
 from tuner.core.problem.gpu import parse_target
+from tuner.core.trial.job import JobState
 from tuner.errors import WorkerError
 from tuner.workers.simulated import SimulatedEvaluator
 

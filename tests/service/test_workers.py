@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.service.conftest import Serve
 from tests.service.helpers import Gate, evaluator, finish, wait_until
 from tests.store.builders import spec
-from tuner.core.job import JobState
-from tuner.core.records import InspectionKind
+from tuner.core.trial.job import JobState
+from tuner.core.trial.records import InspectionKind
 from tuner.service.claims import Claims
 
 

@@ -9,10 +9,10 @@ import sys
 import time
 from pathlib import Path
 
-from tuner.core.evaluator import FinalsTimes, Problem
-from tuner.core.inspection import CounterReport
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.evaluator import FinalsTimes, Problem
+from tuner.core.trial.inspection import CounterReport
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
 from tuner.store import Store

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.store.builders import measured, spec, trial
-from tuner.core.evaluator import Environment
-from tuner.core.job import JobState
-from tuner.core.records import Best, Verdict
 from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.job import JobState
+from tuner.core.trial.records import Best, Verdict
 from tuner.errors import InvalidInput, NotFound
 from tuner.store import Store, bests, jobs, trials
 from tuner.store.artifacts import register

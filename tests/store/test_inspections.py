@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from tests.store.builders import measured, spec, trial
-from tuner.core.inspection import Counter, CounterReport, OpShares, TaskSpan, Trace
-from tuner.core.job import JobState
-from tuner.core.outcome import Metric
-from tuner.core.records import Inspection, InspectionKind, InspectionState
+from tuner.core.trial.inspection import Counter, CounterReport, OpShares, TaskSpan, Trace
+from tuner.core.trial.job import JobState
+from tuner.core.trial.outcome import Metric
+from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
 from tuner.store import Store, inspections, jobs, trials
 
 COUNTERS, TRACE = InspectionKind.COUNTERS, InspectionKind.TRACE

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from tests.store.builders import spec
-from tuner.core.job import JobState
+from tuner.core.trial.job import JobState
 from tuner.errors import Conflict, InvalidInput
 from tuner.store import Store, jobs
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.samples import DropReason, Round
+from tuner.core.trial.samples import DropReason, Round
 from tuner.store.rounds import pack_rounds, unpack_rounds
 
 TIME_US = st.floats(min_value=1e-6, max_value=1e12)

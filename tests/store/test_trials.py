@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.store.builders import failed, measured, rejected, schedule, spec, trial
 from tests.store.test_rounds import ROUNDS
 from tuner.core.forecast_quality import forecast_metric
-from tuner.core.job import JobState, Trial
-from tuner.core.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.trial.job import JobState, Trial
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.errors import Conflict, InvalidInput, NotFound
 from tuner.store import Store, events, jobs, trials
 from tuner.store.encoding import row_to_trial, trial_to_row

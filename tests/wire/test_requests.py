@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tuner.core.job import CacheState, JobSpec, Regime
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
+from tuner.core.trial.job import CacheState, JobSpec, Regime
 from tuner.errors import InvalidInput
 from tuner.wire.requests import EXAMPLES, BestQuery, TuneRequest, pair_of, workload_of
 

@@ -8,8 +8,8 @@ import time
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
-from tuner.core.outcome import Failed, FailureKind, Stage
 from tuner.core.problem.gpu import LiveFacts
+from tuner.core.trial.outcome import Failed, FailureKind, Stage
 from tuner.workers import messages
 from tuner.workers.contest import Picked
 from tuner.workers.gpu.child import die_with_parent

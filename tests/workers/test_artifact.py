@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 from tests.core.cases import wgmma
-from tuner.core.evaluator import ArtifactFiles, Environment, Problem
-from tuner.core.job import Objective
 from tuner.core.plan.words import HEADER_WORDS, Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
@@ -20,6 +18,8 @@ from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.tiling import Epilogue, Tile, Tiling
+from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
+from tuner.core.trial.job import Objective
 from tuner.errors import WorkerError
 from tuner.workers.artifact import assemble
 from tuner.workers.cards import usable_gpus

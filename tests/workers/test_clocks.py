@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tuner.core.problem.objective import Regime
-from tuner.core.samples import DropReason
+from tuner.core.trial.samples import DropReason
 from tuner.workers.clocks import Sample, drop_reasons, mean_clock_mhz
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.core.outcome import FailureKind
+from tuner.core.trial.outcome import FailureKind
 from tuner.workers.cuda_errors import classify
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.workers.rogues import rogue
-from tuner.core.evaluator import Problem
-from tuner.core.job import Objective
-from tuner.core.outcome import Failed, FailureKind
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import Objective
+from tuner.core.trial.outcome import Failed, FailureKind
 from tuner.errors import Quarantined, WorkerError
 from tuner.workers import messages
 from tuner.workers.gpu_process import ChildLost, GpuProcesses

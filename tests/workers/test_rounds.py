@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
-from tuner.core.samples import DropReason, Round
+from tuner.core.trial.samples import DropReason, Round
 from tuner.workers.clocks import Sample
 from tuner.workers.rounds import MIN_KEPT, Ending, summary, to_rounds
 from tuner.workers.stop_rules import HopelessRule, stop_rule

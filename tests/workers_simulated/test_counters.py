@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from tuner.core.evaluator import Problem
-from tuner.core.job import Objective
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.space.space import Space
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import Objective
 from tuner.errors import InvalidInput
 from tuner.workers.simulated import Faults, SimulatedEvaluator
 

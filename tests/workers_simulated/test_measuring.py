@@ -19,13 +19,13 @@ from benchmarks.report import check_row
 from benchmarks.setting import twin_of
 from tests.gpu.counting import apart
 from tests.gpu.helpers import fused, schedule
-from tuner.core.inspection import no_counters
-from tuner.core.outcome import Failed, FailureKind, Measured, Stage
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.problem.workload import Activation, ffn_pair
-from tuner.core.records import FinalRow
-from tuner.core.samples import Round
 from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.trial.inspection import no_counters
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Stage
+from tuner.core.trial.records import FinalRow
+from tuner.core.trial.samples import Round
 
 TWIN = "simulated:h200"
 LIBRARY = Candidate(plan_kind=PlanKind.LIBRARY)

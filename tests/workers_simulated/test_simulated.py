@@ -6,11 +6,8 @@ from dataclasses import replace
 import pytest
 
 from tests.store.builders import schedule, workload
-from tuner.core.evaluator import Problem
-from tuner.core.job import Objective
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
-from tuner.core.outcome import Failed, FailureKind, Measured, Rejected
 from tuner.core.problem.gpu import CATALOGUE, parse_target
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
@@ -18,6 +15,9 @@ from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.space.space import Space
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import Objective
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Rejected
 from tuner.workers.simulated import LIBRARY_LAUNCH_US, Faults, SimulatedEvaluator, library_us
 
 TARGET = parse_target("simulated:h200")

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from tuner.core.explain import differences
 from tuner.core.forecast_quality import NUM_TRUSTED, ForecastQuality, forecast_of
-from tuner.core.job import Trial
-from tuner.core.outcome import Measured
-from tuner.core.records import Best, FinalRow
+from tuner.core.trial.job import Trial
+from tuner.core.trial.outcome import Measured
+from tuner.core.trial.records import Best, FinalRow
 
 
 def best_fused(best: Best) -> FinalRow | None:

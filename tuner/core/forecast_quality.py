@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tuner.core.outcome import Measured, Metric, Outcome
-from tuner.core.stats import rank_correlation, selection_regret
+from tuner.core.trial.outcome import Measured, Metric, Outcome
+from tuner.core.trial.stats import rank_correlation, selection_regret
 
 #: Tag of the metric that a measured trial of ours has: its candidate's forecast, microseconds.
 FORECAST = "forecast"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from tuner.core.inspection import TaskSpan, Trace
+from tuner.core.trial.inspection import TaskSpan, Trace
 
 #: Rows of a CTA: more than one only where its tasks overlap, as they may in a kernel whose warps have roles.
 _ROWS_PER_CTA = 8

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.inspection import OpShares, TaskSpan, Trace
 from tuner.core.model.simulate import Timeline
-from tuner.core.outcome import Metric
 from tuner.core.plan.words import Plan
 from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.trial.inspection import OpShares, TaskSpan, Trace
+from tuner.core.trial.outcome import Metric
 
 #: [num_tasks + num_ctas, 6] of one launch, -1 where nothing was written; `TaskStamps` and `CtaStamps` in trace.cuh.
 #: Task: cycles at which it was taken, ready, loaded, computed, stored; its CTA.

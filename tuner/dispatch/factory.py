@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from tuner.core.evaluator import Evaluator
 from tuner.core.problem.gpu import SIMULATED_PREFIX, parse_target
+from tuner.core.trial.evaluator import Evaluator
 from tuner.errors import InvalidInput, WorkerError
 
 #: What ``auto`` falls back to.

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from tuner.core.forecast_quality import forecast_metric
 from tuner.core.model.forecast import forecast_us
-from tuner.core.outcome import Measured, Outcome
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.outcome import Measured, Outcome
 from tuner.errors import IllegalSchedule, PlanError
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import cupy
 from cuda.bindings import driver
 
-from tuner.core.inspection import Counter, CounterReport, no_counters
+from tuner.core.trial.inspection import Counter, CounterReport, no_counters
 from tuner.workers.cupti.host import ProfilerHost
 from tuner.workers.cupti.library import CuptiError, load_cupti
 from tuner.workers.cupti.metrics import BASE_SET

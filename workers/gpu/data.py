@@ -10,9 +10,9 @@ from typing import Any
 
 import cupy
 
-from tuner.core.evaluator import Problem
-from tuner.core.job import CacheState
 from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import CacheState
 from tuner.workers.gpu.integrity import Region, region
 from tuner.workers.gpu.reference import Operands, Reference, reference
 from tuner.workers.parameter import OpBuffers

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tuner.core.outcome import Measured, Metric
-from tuner.core.samples import Round
 from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.outcome import Measured, Metric
+from tuner.core.trial.samples import Round
 from tuner.workers.clocks import Sample, drop_reasons
 from tuner.workers.gpu.baselines import Runner
 from tuner.workers.gpu.check import Aborted

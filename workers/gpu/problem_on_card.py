@@ -6,7 +6,7 @@ from typing import Any
 
 import cupy
 
-from tuner.core.evaluator import Problem
+from tuner.core.trial.evaluator import Problem
 from tuner.workers.contest import Picked
 from tuner.workers.gpu.algorithms import pick_algorithms
 from tuner.workers.gpu.baselines import LibraryRunner, Runner

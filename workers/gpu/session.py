@@ -9,10 +9,10 @@ from typing import Any
 
 import cupy
 
-from tuner.core.evaluator import Problem
-from tuner.core.inspection import no_counters
-from tuner.core.outcome import Failed, FailureKind, Metric, Rejected, Stage
 from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.inspection import no_counters
+from tuner.core.trial.outcome import Failed, FailureKind, Metric, Rejected, Stage
 from tuner.errors import InvalidInput
 from tuner.workers.contest import Picked
 from tuner.workers.cuda_errors import classify

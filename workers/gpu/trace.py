@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import cupy
 
-from tuner.core.job import CacheState
+from tuner.core.trial.job import CacheState
 from tuner.workers.gpu.baselines import ChainRunner, runner_of
 from tuner.workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
 from tuner.workers.gpu.launch import Kernel, LaunchRefused

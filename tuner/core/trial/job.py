@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Self
 
-from tuner.core.outcome import Outcome
 from tuner.core.problem.objective import CacheState as CacheState
 from tuner.core.problem.objective import Regime as Regime
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.outcome import Outcome
 from tuner.errors import Conflict, InvalidInput
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tuner.core.inspection import CounterReport, Trace
-from tuner.core.job import Objective
-from tuner.core.outcome import Outcome
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.job import Objective
+from tuner.core.trial.outcome import Outcome
 
 
 @dataclass(frozen=True, kw_only=True)

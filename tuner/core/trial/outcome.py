@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tuner.core.problem.objective import Procedure
-from tuner.core.samples import Round, kept
+from tuner.core.trial.samples import Round, kept
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from tuner.core.evaluator import Environment
-from tuner.core.inspection import CounterReport, Trace
-from tuner.core.job import JobSpec, JobState
-from tuner.core.outcome import Metric
 from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.job import JobSpec, JobState
+from tuner.core.trial.outcome import Metric
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.core.records import Verdict
 from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.records import Verdict
 
 #: Below this relative distance two times are a tie, however narrow the interval is.
 MIN_TIE_BAND = 0.01
