@@ -26,7 +26,7 @@ from benchmarks.report import check_row, failed_row, machine_of, results_file, w
 from benchmarks.setting import read_options, twin_of
 from tests.gpu.counting import apart, count_copy, count_works, num_mma_instructions
 from tests.gpu.helpers import fused, problem, schedule
-from tuner.core.counting import DRAM_READ_BYTES, DRAM_WRITE_BYTES
+from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.ordering import Assignment

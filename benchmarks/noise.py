@@ -20,10 +20,10 @@ from typing import Any
 from benchmarks.report import machine_of, results_file, write_report
 from benchmarks.setting import problem_of, read_options, twin_of
 from tests.gpu.helpers import fused, schedule
+from tuner.core.insight.tracing import no_trace
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
-from tuner.core.tracing import no_trace
 from tuner.core.trial.evaluator import Evaluator, Problem
 from tuner.core.trial.inspection import CounterReport, Trace, no_counters
 from tuner.core.trial.job import Budget, JobSpec, JobState

@@ -26,7 +26,7 @@ from benchmarks.orders_cases import CASES, Case, orderings_of, row_major, tiling
 from benchmarks.report import machine_of, results_file, rows_of_this_build, write_report
 from benchmarks.workbench import Watch, Workbench, open_workbench, told_of
 from tests.gpu.counting import apart, count_works
-from tuner.core.counting import DRAM_READ_BYTES, DRAM_WRITE_BYTES
+from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.problem.objective import Regime
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule

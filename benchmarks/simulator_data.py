@@ -28,7 +28,7 @@ from benchmarks.report import commit, machine_of
 from benchmarks.simulator_draw import SEED, Drawn, draw, judged_rows, problem_of_row
 from benchmarks.workbench import BUILD_CACHE, Ready, Workbench, open_workbench
 from tests.gpu.counting import count_works
-from tuner.core.counting import DRAM_READ_BYTES, DRAM_WRITE_BYTES
+from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.trial.inspection import CounterReport, Trace

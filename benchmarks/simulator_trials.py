@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.pairs import choose_rows
 from benchmarks.simulator_fit import Trial
-from tuner.core.counting import DRAM_READ_BYTES, DRAM_WRITE_BYTES
+from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.legal.legality import estimated_resources
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph

@@ -129,7 +129,7 @@ def explain(what: str, data: Path | None) -> None:
     no server may be using its data. SCHEDULE is a JSON file
     of {"workload": ..., "gpu": an id of the catalogue, "schedule": ...}.
     """
-    from tuner.core.explain import explain as explained
+    from tuner.core.insight.explain import explain as explained
 
     measured: list[str] = []
     if what.startswith("job-"):
@@ -164,8 +164,8 @@ def _from_file(path: Path) -> tuple[Workload, Gpu, Schedule]:
 
 def _from_job(job_id: str, data: Path | None) -> tuple[tuple[Workload, Gpu, Schedule], list[str]]:
     """What a job asked and its fastest fused schedule; and what it measured, in sentences."""
-    from tuner.core.explain_job import best_fused, explain_job
-    from tuner.core.forecast_quality import judge_forecasts
+    from tuner.core.insight.explain_job import best_fused, explain_job
+    from tuner.core.insight.forecast_quality import judge_forecasts
     from tuner.core.problem.gpu import CATALOGUE
     from tuner.store import Store, bests, jobs, trials
 

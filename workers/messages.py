@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tuner.core.insight.tracing import Stamps
 from tuner.core.problem.gpu import LiveFacts
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.tracing import Stamps
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import CounterReport
 from tuner.core.trial.outcome import Outcome

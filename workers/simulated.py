@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner import __version__
+from tuner.core.insight.tracing import make_trace, no_trace, spans_from_timelines
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.model.simulate import simulate
@@ -23,7 +24,6 @@ from tuner.core.problem.objective import Procedure
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.tracing import make_trace, no_trace, spans_from_timelines
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
 from tuner.core.trial.inspection import CounterReport, Trace, no_counters
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from tuner.core.counting import DRAM_READ_BYTES, DRAM_WRITE_BYTES, DURATION_NS, SIMULATED_MARK, with_derived
+from tuner.core.insight.derived_counters import (
+    DRAM_READ_BYTES,
+    DRAM_WRITE_BYTES,
+    DURATION_NS,
+    SIMULATED_MARK,
+    with_derived,
+)
 from tuner.core.model.simulate import simulate
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner import __version__
-from tuner.core.counting import with_derived
+from tuner.core.insight.derived_counters import with_derived
+from tuner.core.insight.tracing import no_trace, trace_from_stamps
 from tuner.core.problem.gpu import Target, gpu_from_live
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.tracing import no_trace, trace_from_stamps
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
 from tuner.core.trial.inspection import CounterReport, Trace, no_counters
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage

@@ -8,7 +8,7 @@ import pytest
 from markupsafe import escape
 
 from tests.api.conftest import Api
-from tuner.core.forecast_quality import ForecastQuality
+from tuner.core.insight.forecast_quality import ForecastQuality
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.core.counting import DERIVED, DRAM_READ_BYTES, DRAM_WRITE_BYTES, DURATION_NS, with_derived
+from tuner.core.insight.derived_counters import DERIVED, DRAM_READ_BYTES, DRAM_WRITE_BYTES, DURATION_NS, with_derived
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair

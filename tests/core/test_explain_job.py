@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from tests.store.builders import measured, schedule, trial
-from tuner.core.explain_job import best_fused, explain_job
-from tuner.core.forecast_quality import ForecastQuality, forecast_metric
+from tuner.core.insight.explain_job import best_fused, explain_job
+from tuner.core.insight.forecast_quality import ForecastQuality, forecast_metric
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.records import Best, FinalRow, Verdict

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.store.builders import failed, measured
-from tuner.core.forecast_quality import MIN_TRIALS, NUM_TRUSTED, forecast_metric, forecast_of, judge_forecasts
+from tuner.core.insight.forecast_quality import MIN_TRIALS, NUM_TRUSTED, forecast_metric, forecast_of, judge_forecasts
 
 
 def test_a_forecast_that_orders_as_the_card_does_is_perfect_whatever_its_scale() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.core.cases import SMALL, ordering, tiling
+from tuner.core.insight.tracing import Stamps, make_trace, no_trace, spans_from_stamps, trace_from_stamps, trace_metrics
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.words import Plan
@@ -13,7 +14,6 @@ from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.ordering import Assignment
-from tuner.core.tracing import Stamps, make_trace, no_trace, spans_from_stamps, trace_from_stamps, trace_metrics
 from tuner.core.trial.inspection import TaskSpan
 
 OPS = ("up", "down")

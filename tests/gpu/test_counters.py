@@ -10,7 +10,7 @@ import pytest
 
 from tests.gpu.counting import apart, count_copy, count_works, num_mma_instructions
 from tests.gpu.helpers import fused, problem, schedule
-from tuner.core.counting import DERIVED, DRAM_READ_BYTES, DRAM_WRITE_BYTES
+from tuner.core.insight.derived_counters import DERIVED, DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair

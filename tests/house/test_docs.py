@@ -13,7 +13,7 @@ import pytest
 
 import tuner.cli
 import tuner.client.cli
-from tuner.core import counting
+from tuner.core.insight import derived_counters as counting
 from tuner.core.problem import objective as procedure
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair

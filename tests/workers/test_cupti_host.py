@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.core.counting import DRAM_READ_BYTES, DRAM_WRITE_BYTES, DURATION_NS
+from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES, DURATION_NS
 from tuner.errors import InvalidInput
 from tuner.workers.cupti.host import ProfilerHost
 from tuner.workers.cupti.library import Cupti, CuptiError, load_cupti

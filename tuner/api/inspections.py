@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.api.jobs import JobId, TrialNumber
-from tuner.core.trace_events import trace_events
+from tuner.core.insight.trace_events import trace_events
 from tuner.core.trial.inspection import Trace
 from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
 from tuner.errors import Conflict

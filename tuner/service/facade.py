@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from tuner.core.forecast_quality import ForecastQuality, judge_forecasts
+from tuner.core.insight.forecast_quality import ForecastQuality, judge_forecasts
 from tuner.core.problem.gpu import Target, parse_target
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import PlanKind

@@ -14,9 +14,9 @@ import cupy
 import numpy as np
 from cuda.bindings import driver
 
+from tuner.core.insight.tracing import STAMP_WORDS, Stamps
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine
-from tuner.core.tracing import STAMP_WORDS, Stamps
 from tuner.errors import WorkerError
 from tuner.workers.gpu.tensor_maps import encode
 from tuner.workers.parameter import (

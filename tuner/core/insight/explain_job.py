@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tuner.core.explain import differences
-from tuner.core.forecast_quality import NUM_TRUSTED, ForecastQuality, forecast_of
+from tuner.core.insight.explain import differences
+from tuner.core.insight.forecast_quality import NUM_TRUSTED, ForecastQuality, forecast_of
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import Best, FinalRow
