@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from importlib.resources import files
+from pathlib import Path
 from string import Template
 
 from tuner import __version__
@@ -90,9 +90,19 @@ _HINTS = {
 
 
 @functools.cache
+def device_files() -> dict[str, Path]:
+    """Every file of `workers/kernels` by its name: no two rooms have a file of the same name, so includes name no room."""
+    rooms = Path(__file__).parents[1] / "workers" / "kernels"
+    found = sorted(path for path in rooms.rglob("*") if path.suffix in (".cuh", ".cu", ".in"))
+    by_name = {path.name: path for path in found}
+    assert len(by_name) == len(found), "two device files have one name"
+    return by_name
+
+
+@functools.cache
 def device_text(name: str) -> str:
     """A file of `workers/kernels`."""
-    return files("tuner.workers").joinpath("kernels", name).read_text(encoding="utf-8")
+    return device_files()[name].read_text(encoding="utf-8")
 
 
 @functools.cache
