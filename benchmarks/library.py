@@ -111,9 +111,9 @@ def contests(tools_cubin: bytes, uuid: str, asked: list[Problem]) -> list[Contes
 
 def _contest(prepared: Any) -> Contest:
     """`prepared` is a `tuner.workers.gpu.problem_on_card.ProblemOnCard`."""
-    from tuner.workers.contest import first_of
     from tuner.workers.gpu.measure import time_together
     from tuner.workers.gpu.torch_baseline import torch_runner
+    from tuner.workers.timing.library_choice import first_of
 
     library, best = prepared.library, prepared.picked.choices
     library.choices = first_of(best)

@@ -13,8 +13,8 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import CounterReport
 from tuner.core.trial.outcome import Outcome
 from tuner.errors import InvalidInput
-from tuner.workers.contest import Picked
 from tuner.workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES
+from tuner.workers.timing.library_choice import Picked
 
 
 @dataclass(frozen=True, kw_only=True)

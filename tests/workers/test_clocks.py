@@ -7,7 +7,7 @@ import pytest
 
 from tuner.core.problem.objective import Regime
 from tuner.core.trial.samples import DropReason
-from tuner.workers.clocks import Sample, drop_reasons, mean_clock_mhz
+from tuner.workers.timing.clocks import Sample, drop_reasons, mean_clock_mhz
 
 
 def reading(sample: int, cycles: list[int], ns: int) -> np.ndarray:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tuner.workers.contest import MARGIN, MAX_ROUNDS, MIN_ROUNDS, Choices, Picked, pick_streams
-from tuner.workers.contest import pick as pick_by
+from tuner.workers.timing.library_choice import MARGIN, MAX_ROUNDS, MIN_ROUNDS, Choices, Picked, pick_streams
+from tuner.workers.timing.library_choice import pick as pick_by
 
 #: [op][algorithm] microseconds.
 TIMES_US = ((50.0, 40.0, 60.0), (30.0, 31.0, 25.0, 29.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.workers.energy import Reading, energy_of, is_enough
+from tuner.workers.timing.energy import Reading, energy_of, is_enough
 
 
 def readings(power_w: float, runs_per_s: float, *, tick_s: float = 0.1, turn_s: float = 0.005, end_s: float = 1.3):

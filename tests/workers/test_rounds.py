@@ -8,9 +8,9 @@ import pytest
 
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.trial.samples import DropReason, Round
-from tuner.workers.clocks import Sample
-from tuner.workers.rounds import MIN_KEPT, Ending, summary, to_rounds
-from tuner.workers.stop_rules import HopelessRule, stop_rule
+from tuner.workers.timing.clocks import Sample
+from tuner.workers.timing.rounds import MIN_KEPT, Ending, summary, to_rounds
+from tuner.workers.timing.stop_rules import HopelessRule, stop_rule
 
 PROCEDURE = Procedure(l2=CacheState.COLD, regime=Regime.BURST, launch=LaunchStyle.PLAIN, chain_length=8)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from tuner.core.problem.objective import Regime
-from tuner.workers.stop_rules import StopRule, stop_rule
+from tuner.workers.timing.stop_rules import StopRule, stop_rule
 
 RULE = StopRule(min_rounds=5, max_rounds=50, rel_error=0.002, seconds=1.0)
 

@@ -9,16 +9,16 @@ from cupy.cuda.runtime import CUDARuntimeError
 
 from tuner.core.problem.objective import Regime
 from tuner.errors import WorkerError
-from tuner.workers.contest import Choices, Picked, Rounds, first_of, pick, pick_streams, with_one
 from tuner.workers.gpu.baselines import LibraryRunner
 from tuner.workers.gpu.timing import Timer
+from tuner.workers.timing.library_choice import Choices, Picked, Rounds, first_of, pick, pick_streams, with_one
 
 #: Rounds of one way of using the library against another.
 CONTEST_ROUNDS = {Regime.BURST: 15, Regime.SUSTAINED: 5}
 
 
 def pick_algorithms(library: LibraryRunner, timer: Timer) -> Picked:
-    """What `tuner.workers.contest` picks; `library` uses it afterwards."""
+    """What `tuner.workers.timing.library_choice` picks; `library` uses it afterwards."""
     graphs: dict[Choices, Any] = {}
 
     def captured(choices: Choices) -> Any:

@@ -10,13 +10,13 @@ from cuda.bindings import driver
 
 from tuner.core.problem.workload import Activation, Dtype, GemmOp
 from tuner.core.schedule.candidate import PlanKind
-from tuner.workers.contest import Picked
 from tuner.workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from tuner.workers.gpu.data import ProblemData
 from tuner.workers.gpu.launch import Kernel, PlanOnDevice, check
 from tuner.workers.library import Epilogue, split_epilogue
 from tuner.workers.messages import Work
 from tuner.workers.parameter import OpBuffers, needs_co_residency
+from tuner.workers.timing.library_choice import Picked
 
 #: Columns that a thread of `tuner_epilogue` takes at a time, where n is a multiple of it.
 EPILOGUE_WIDTH = 8

@@ -7,7 +7,6 @@ from typing import Any
 import cupy
 
 from tuner.core.trial.evaluator import Problem
-from tuner.workers.contest import Picked
 from tuner.workers.gpu.algorithms import pick_algorithms
 from tuner.workers.gpu.baselines import LibraryRunner, Runner
 from tuner.workers.gpu.card import CardView
@@ -16,6 +15,7 @@ from tuner.workers.gpu.data import ProblemData
 from tuner.workers.gpu.integrity import Integrity, Overwritten
 from tuner.workers.gpu.timing import Timer
 from tuner.workers.parameter import OpBuffers
+from tuner.workers.timing.library_choice import Picked
 
 
 class ProblemOnCard:
