@@ -26,7 +26,7 @@ from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.space import Space
 from tuner.errors import BuildError
 from tuner.workers.build import compile_source, nvrtc_version, parse_log
-from tuner.workers.render import kernel_version, render
+from tuner.workers.source.render import kernel_version, render
 
 #: For few rows every engine is offered, for many every tile height.
 FEW_ROWS, NUM_ROWS = 1, 512

@@ -36,8 +36,8 @@ from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare
 from tuner.workers.cards import usable_gpus
 from tuner.workers.messages import CountAnswer
-from tuner.workers.render import device_text
 from tuner.workers.simulated import SimulatedEvaluator
+from tuner.workers.source.render import device_text
 from tuner.workers.supervisor import GpuSupervisor
 
 #: No check begins later, seconds: all must end within six minutes.

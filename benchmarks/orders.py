@@ -40,7 +40,7 @@ from tuner.workers.build import Builder
 from tuner.workers.candidates import Prepared
 from tuner.workers.cards import usable_gpus
 from tuner.workers.messages import Work
-from tuner.workers.render import device_text
+from tuner.workers.source.render import device_text
 from tuner.workers.supervisor import GpuSupervisor
 
 Row = dict[str, Any]

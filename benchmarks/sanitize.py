@@ -192,7 +192,7 @@ class Problem:
         kernels.unload()
 
     def _buffers(self) -> tuple[Any, ...]:
-        from tuner.workers.parameter import OpBuffers
+        from tuner.workers.source.launch_args import OpBuffers
 
         sources = (self._x, self._outputs[0])
         return tuple(

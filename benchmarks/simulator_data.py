@@ -37,7 +37,7 @@ from tuner.errors import InvalidInput, WorkerError
 from tuner.workers.build import Builder
 from tuner.workers.candidates import Prepared
 from tuner.workers.messages import Work
-from tuner.workers.render import device_text
+from tuner.workers.source.render import device_text
 from tuner.workers.supervisor import GpuSupervisor
 
 #: Schedules in the same rounds, beside the library, and rounds.

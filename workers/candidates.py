@@ -18,7 +18,7 @@ from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.errors import BuildError, IllegalSchedule, PlanError
 from tuner.workers.build import Builder, BuildTimeout, Built
 from tuner.workers.messages import Work
-from tuner.workers.render import render
+from tuner.workers.source.render import render
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,9 +30,9 @@ from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outc
 from tuner.core.trial.samples import Round
 from tuner.errors import IllegalSchedule, PlanError
 from tuner.workers.artifact import assemble
-from tuner.workers.library import split_epilogue
-from tuner.workers.render import kernel_version, render
 from tuner.workers.simulated_counters import check_metrics, count
+from tuner.workers.source.library_epilogue import split_epilogue
+from tuner.workers.source.render import kernel_version, render
 from tuner.workers.timing.clocks import Sample
 from tuner.workers.timing.rounds import Ending, summary, to_rounds
 from tuner.workers.timing.stop_rules import HopelessRule, StopRule

@@ -24,7 +24,7 @@ from tuner.workers.build import Builder, Built
 from tuner.workers.candidates import Prepared, prepare, try_prepare
 from tuner.workers.cards import Card
 from tuner.workers.gpu_process import ChildLost, GpuProcesses
-from tuner.workers.render import device_text, kernel_version
+from tuner.workers.source.render import device_text, kernel_version
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from tuner.core.problem.gpu import Gpu, gpu_from_live
 from tuner.errors import WorkerError
 from tuner.workers.build import Builder
 from tuner.workers.cards import Card, usable_gpus
-from tuner.workers.render import device_text
+from tuner.workers.source.render import device_text
 
 if TYPE_CHECKING:
     from tuner.workers.gpu.session import Session

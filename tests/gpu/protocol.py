@@ -22,7 +22,7 @@ from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Ordering, SplitOrder, SplitTiles
 from tuner.core.schedule.tiling import Tiling
-from tuner.workers.render import render
+from tuner.workers.source.render import render
 
 Ints = npt.NDArray[np.int64]
 

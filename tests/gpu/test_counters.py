@@ -23,7 +23,7 @@ from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare
 from tuner.workers.cards import Card
 from tuner.workers.cupti.metrics import BASE_SET
-from tuner.workers.render import device_text
+from tuner.workers.source.render import device_text
 from tuner.workers.supervisor import GpuSupervisor
 
 pytest.importorskip("cupy")

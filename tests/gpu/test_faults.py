@@ -110,7 +110,7 @@ def test_signals_count_up_by_the_posts_of_a_launch(card: Card, builder: Builder)
 
 
 def _tools() -> str:
-    from tuner.workers.render import device_text
+    from tuner.workers.source.render import device_text
 
     return device_text("tools.cu")
 

@@ -14,7 +14,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.ordering import SplitTiles
 from tuner.workers.build import Builder
-from tuner.workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES
+from tuner.workers.source.launch_args import DEFAULT_SPIN_LIMIT_CYCLES
 
 pytest.importorskip("cupy")
 

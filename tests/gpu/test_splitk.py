@@ -26,7 +26,7 @@ from tuner.core.schedule.ordering import (
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare
-from tuner.workers.parameter import workspace_layout
+from tuner.workers.source.launch_args import workspace_layout
 
 pytest.importorskip("cupy")
 

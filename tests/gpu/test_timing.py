@@ -16,7 +16,7 @@ from tuner.core.trial.outcome import Measured
 from tuner.workers.build import Builder
 from tuner.workers.candidates import Prepared, prepare
 from tuner.workers.cards import Card
-from tuner.workers.render import device_text
+from tuner.workers.source.render import device_text
 
 pytest.importorskip("cupy")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.core.cases import simt, wgmma
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.schedule.tiling import CacheHint, Epilogue, Tile, Tiling, Warpgroups
-from tuner.workers.render import inlined, render
+from tuner.workers.source.render import inlined, render
 
 FOLDER = Path(__file__).parent / "golden"
 ALL = {"bias": True, "gated": True, "residual": True, "row_scale": True}

@@ -23,8 +23,8 @@ from tuner.core.trial.job import Objective
 from tuner.errors import WorkerError
 from tuner.workers.artifact import assemble
 from tuner.workers.cards import usable_gpus
-from tuner.workers.parameter import OpBuffers, pack_args
-from tuner.workers.render import render
+from tuner.workers.source.launch_args import OpBuffers, pack_args
+from tuner.workers.source.render import render
 
 WORKLOAD = ffn_pair(m=48, d_in=64, d_hidden=128, d_out=96, activation=Activation.RELU, bias=True)
 POINTERS = ("a", "w", "bias", "c", "residual", "row_scale")

@@ -11,7 +11,7 @@ from tests.core.cases import H200
 from tests.workers.golden import CASES, FOLDER, generated_part
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.schedule.tiling import Engine
-from tuner.workers.render import DEVICE_FILES, render
+from tuner.workers.source.render import DEVICE_FILES, render
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -12,7 +12,7 @@ from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.workers.build import compile_source, parse_log
-from tuner.workers.render import render
+from tuner.workers.source.render import render
 
 ALIGNED = ffn_pair(m=64, d_in=64, d_hidden=128, d_out=64)
 #: Rows of 2, 4 and 8 bytes more than whole copies of 16.

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from tuner.core.problem.workload import Activation, GemmOp
-from tuner.workers.library import Epilogue, split_epilogue
+from tuner.workers.source.library_epilogue import Epilogue, split_epilogue
 
 
 def op(**options: object) -> GemmOp:

@@ -16,7 +16,7 @@ from tuner.core.schedule.candidate import PlanKind
 from tuner.workers.build import compile_source, parse_log
 from tuner.workers.candidates import Prepared
 from tuner.workers.messages import Work
-from tuner.workers.render import render
+from tuner.workers.source.render import render
 
 WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
 LIBRARY = Work(plan_kind=PlanKind.LIBRARY, tiling=None, plans=(), cubin=b"", num_threads=0, smem_bytes=0)

@@ -44,7 +44,7 @@ from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import SplitTiles
 from tuner.errors import PlanError
 from tuner.workers.build import compile_source, parse_log
-from tuner.workers.render import device_text
+from tuner.workers.source.render import device_text
 
 GPU = small_gpu(32)
 DEVICE_HALF = Path(protocol.__file__).with_suffix(".cu").read_text()

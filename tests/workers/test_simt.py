@@ -13,7 +13,7 @@ from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.simt_tilings import SimtOffers
 from tuner.workers.build import compile_source, parse_log
-from tuner.workers.render import render
+from tuner.workers.source.render import render
 
 AMPERE = CATALOGUE["a100"]
 ALL = {"bias": True, "gated": True, "residual": True, "row_scale": True}

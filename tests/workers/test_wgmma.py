@@ -27,9 +27,9 @@ from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.wgmma_tilings import WgmmaOffers
 from tuner.workers.build import compile_source, parse_log
-from tuner.workers.parameter import MAP_BYTES, extend_args, first_tasks, parameter_layout
-from tuner.workers.render import render
-from tuner.workers.tensor_maps import tensor_maps
+from tuner.workers.source.launch_args import MAP_BYTES, extend_args, first_tasks, parameter_layout
+from tuner.workers.source.render import render
+from tuner.workers.source.tensor_maps import tensor_maps
 
 ALL = {"bias": True, "gated": True, "residual": True, "row_scale": True}
 PAIR = ffn_pair(m=512, d_in=4096, d_hidden=14336, d_out=4096, activation=Activation.RELU)

@@ -11,7 +11,7 @@ from tuner.core.problem.workload import Dtype
 from tuner.workers.gpu.data import NUM_CHECK_SEEDS, ProblemData, from_bits
 from tuner.workers.gpu.reference import Reference
 from tuner.workers.messages import Work
-from tuner.workers.parameter import OpBuffers
+from tuner.workers.source.launch_args import OpBuffers
 
 #: Largest ||out - reference|| / ||reference|| by dtype.
 MAX_REL_ERROR = {Dtype.FP16: 2e-3, Dtype.BF16: 1.6e-2}

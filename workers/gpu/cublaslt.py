@@ -11,7 +11,7 @@ from typing import Any
 
 from tuner.core.problem.workload import Activation, Dtype, GemmOp
 from tuner.errors import WorkerError
-from tuner.workers.library import split_epilogue
+from tuner.workers.source.library_epilogue import split_epilogue
 
 _COMPUTE_32F = 68
 _R_32F = 0

@@ -15,7 +15,7 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import CacheState
 from tuner.workers.gpu.integrity import Region, region
 from tuner.workers.gpu.reference import Operands, Reference, reference
-from tuner.workers.parameter import OpBuffers
+from tuner.workers.source.launch_args import OpBuffers
 
 Array = Any  # a cupy.ndarray; CuPy has no type hints
 

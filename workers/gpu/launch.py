@@ -19,7 +19,7 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine
 from tuner.errors import WorkerError
 from tuner.workers.gpu.tensor_maps import encode
-from tuner.workers.parameter import (
+from tuner.workers.source.launch_args import (
     DEFAULT_SPIN_LIMIT_CYCLES,
     WORD_BYTES,
     OpBuffers,
@@ -29,8 +29,8 @@ from tuner.workers.parameter import (
     pack_args,
     workspace_layout,
 )
-from tuner.workers.render import GATE_NAME, KERNEL_NAME
-from tuner.workers.tensor_maps import tensor_maps
+from tuner.workers.source.render import GATE_NAME, KERNEL_NAME
+from tuner.workers.source.tensor_maps import tensor_maps
 
 
 class CudaError(WorkerError):

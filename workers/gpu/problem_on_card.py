@@ -14,7 +14,7 @@ from tuner.workers.gpu.cublaslt import CublasLt
 from tuner.workers.gpu.data import ProblemData
 from tuner.workers.gpu.integrity import Integrity, Overwritten
 from tuner.workers.gpu.timing import Timer
-from tuner.workers.parameter import OpBuffers
+from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.timing.library_choice import Picked
 
 

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from tuner.core.problem.workload import Dtype
 from tuner.errors import WorkerError
-from tuner.workers.parameter import MAP_BYTES
-from tuner.workers.tensor_maps import TensorMap
+from tuner.workers.source.launch_args import MAP_BYTES
+from tuner.workers.source.tensor_maps import TensorMap
 
 _ALIGNMENT_BYTES = 64
 #: CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion.

@@ -14,7 +14,7 @@ import cupy
 from tuner.core.problem.workload import Activation, Dtype, GemmOp
 from tuner.errors import WorkerError
 from tuner.workers.gpu.data import ProblemData
-from tuner.workers.parameter import OpBuffers
+from tuner.workers.source.launch_args import OpBuffers
 
 
 def torch_runner(data: ProblemData) -> TorchChain:

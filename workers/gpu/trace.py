@@ -10,7 +10,7 @@ from tuner.workers.gpu.check import Aborted, WrongNumbers, check_after_timing, c
 from tuner.workers.gpu.launch import Kernel, LaunchRefused
 from tuner.workers.gpu.problem_on_card import ProblemOnCard
 from tuner.workers.messages import TraceAnswer, Work
-from tuner.workers.parameter import OpBuffers
+from tuner.workers.source.launch_args import OpBuffers
 
 
 def trace_once(prepared: ProblemOnCard, kernel: Kernel, work: Work) -> TraceAnswer:
