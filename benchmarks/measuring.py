@@ -35,7 +35,7 @@ from tuner.core.trial.inspection import CounterReport
 from tuner.workers.build import Builder
 from tuner.workers.candidates import prepare
 from tuner.workers.cards import usable_gpus
-from tuner.workers.messages import CountAnswer
+from tuner.workers.protocol.messages import CountAnswer
 from tuner.workers.simulated import SimulatedEvaluator
 from tuner.workers.source.render import device_text
 from tuner.workers.supervisor import GpuSupervisor

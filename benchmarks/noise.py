@@ -34,7 +34,7 @@ from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
 from tuner.store import Store
 from tuner.workers.cards import usable_gpus
-from tuner.workers.messages import FinalsAnswer, Work
+from tuner.workers.protocol.messages import FinalsAnswer, Work
 from tuner.workers.supervisor import GpuSupervisor
 
 #: No job begins later, seconds; one takes about ten.

@@ -39,7 +39,7 @@ from tuner.errors import TunerError
 from tuner.workers.build import Builder
 from tuner.workers.candidates import Prepared
 from tuner.workers.cards import usable_gpus
-from tuner.workers.messages import Work
+from tuner.workers.protocol.messages import Work
 from tuner.workers.source.render import device_text
 from tuner.workers.supervisor import GpuSupervisor
 

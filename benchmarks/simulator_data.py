@@ -36,7 +36,7 @@ from tuner.core.trial.outcome import Failed, Rejected
 from tuner.errors import InvalidInput, WorkerError
 from tuner.workers.build import Builder
 from tuner.workers.candidates import Prepared
-from tuner.workers.messages import Work
+from tuner.workers.protocol.messages import Work
 from tuner.workers.source.render import device_text
 from tuner.workers.supervisor import GpuSupervisor
 

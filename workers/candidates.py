@@ -17,7 +17,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.errors import BuildError, IllegalSchedule, PlanError
 from tuner.workers.build import Builder, BuildTimeout, Built
-from tuner.workers.messages import Work
+from tuner.workers.protocol.messages import Work
 from tuner.workers.source.render import render
 
 

@@ -19,11 +19,11 @@ from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, 
 from tuner.core.trial.inspection import CounterReport, Trace, no_counters
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
 from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
-from tuner.workers import messages
 from tuner.workers.build import Builder, Built
 from tuner.workers.candidates import Prepared, prepare, try_prepare
 from tuner.workers.cards import Card
 from tuner.workers.gpu_process import ChildLost, GpuProcesses
+from tuner.workers.protocol import messages
 from tuner.workers.source.render import device_text, kernel_version
 
 

@@ -11,7 +11,7 @@ from pebble import ProcessPool
 from tuner.core.plan.tile_graph import TileGraph, product_tile
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import CounterReport
-from tuner.workers.messages import CountAnswer, Work
+from tuner.workers.protocol.messages import CountAnswer, Work
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from tuner.core.schedule.ordering import Ordering, Schedule
 from tuner.workers.build import Builder
 from tuner.workers.gpu.baselines import ChainRunner, runner_of
 from tuner.workers.gpu.launch import Kernel, PlanOnDevice
-from tuner.workers.messages import Work
+from tuner.workers.protocol.messages import Work
 from tuner.workers.source.launch_args import DEFAULT_SPIN_LIMIT_CYCLES, WORD_BYTES, OpBuffers, workspace_layout
 
 #: SM clock cycles of the pauses: up to 5 microseconds, and 50 in one of 32.

@@ -30,7 +30,7 @@ from tuner.workers.gpu.data import from_bits
 from tuner.workers.gpu.launch import Kernel, LaunchRefused, PlanOnDevice
 from tuner.workers.gpu.problem_on_card import ProblemOnCard
 from tuner.workers.gpu.session import Session
-from tuner.workers.messages import Work
+from tuner.workers.protocol.messages import Work
 
 #: A weight-bound pair, a ragged one, and one with several waves of tiles.
 SHAPES = [(16, 512, 1024, 256), (37, 129, 31, 257), (640, 512, 1024, 768)]

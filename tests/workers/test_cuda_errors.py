@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuner.core.trial.outcome import FailureKind
-from tuner.workers.cuda_errors import classify
+from tuner.workers.protocol.cuda_errors import classify
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.workers.health import MEMORY_SLACK_BYTES, CardCheck, Neighbourhood, num_foreign, trouble
+from tuner.workers.protocol.card_health import MEMORY_SLACK_BYTES, CardCheck, Neighbourhood, num_foreign, trouble
 
 
 def check(*, is_right: bool = True, clock_mhz: float = 1900, max_clock_mhz: int = 1980, bits: int = 0) -> CardCheck:

@@ -15,7 +15,7 @@ from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import PlanKind
 from tuner.workers.build import compile_source, parse_log
 from tuner.workers.candidates import Prepared
-from tuner.workers.messages import Work
+from tuner.workers.protocol.messages import Work
 from tuner.workers.source.render import render
 
 WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)

@@ -13,7 +13,7 @@ from tuner.core.schedule.candidate import PlanKind
 from tuner.workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from tuner.workers.gpu.data import ProblemData
 from tuner.workers.gpu.launch import Kernel, PlanOnDevice, check
-from tuner.workers.messages import Work
+from tuner.workers.protocol.messages import Work
 from tuner.workers.source.launch_args import OpBuffers, needs_co_residency
 from tuner.workers.source.library_epilogue import Epilogue, split_epilogue
 from tuner.workers.timing.library_choice import Picked

@@ -10,7 +10,7 @@ import numpy as np
 from tuner.core.problem.workload import Dtype
 from tuner.workers.gpu.data import NUM_CHECK_SEEDS, ProblemData, from_bits
 from tuner.workers.gpu.reference import Reference
-from tuner.workers.messages import Work
+from tuner.workers.protocol.messages import Work
 from tuner.workers.source.launch_args import OpBuffers
 
 #: Largest ||out - reference|| / ||reference|| by dtype.

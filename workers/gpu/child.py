@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING
 
 from tuner.core.problem.gpu import LiveFacts
 from tuner.errors import WorkerError
-from tuner.workers.messages import (
+from tuner.workers.protocol.messages import (
     Answer,
     CountRequest,
     EvaluateAnswer,

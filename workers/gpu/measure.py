@@ -13,7 +13,7 @@ from tuner.workers.gpu.baselines import Runner
 from tuner.workers.gpu.check import Aborted
 from tuner.workers.gpu.energy import measure_energy
 from tuner.workers.gpu.problem_on_card import ProblemOnCard
-from tuner.workers.messages import Work
+from tuner.workers.protocol.messages import Work
 from tuner.workers.timing.clocks import Sample, drop_reasons
 from tuner.workers.timing.rounds import MIN_KEPT, Ending, summary, to_rounds
 from tuner.workers.timing.stop_rules import HopelessRule, stop_rule

@@ -14,7 +14,6 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import no_counters
 from tuner.core.trial.outcome import Failed, FailureKind, Metric, Rejected, Stage
 from tuner.errors import InvalidInput
-from tuner.workers.cuda_errors import classify
 from tuner.workers.gpu.baselines import Runner, runner_of
 from tuner.workers.gpu.card import CardView, card_trouble
 from tuner.workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
@@ -26,7 +25,8 @@ from tuner.workers.gpu.launch import Kernel, LaunchRefused
 from tuner.workers.gpu.measure import measure, measure_run_energy, measure_together
 from tuner.workers.gpu.problem_on_card import ProblemOnCard
 from tuner.workers.gpu.trace import trace_once
-from tuner.workers.messages import CountAnswer, EvaluateAnswer, FinalsAnswer, PrepareAnswer, TraceAnswer, Work
+from tuner.workers.protocol.cuda_errors import classify
+from tuner.workers.protocol.messages import CountAnswer, EvaluateAnswer, FinalsAnswer, PrepareAnswer, TraceAnswer, Work
 from tuner.workers.timing.library_choice import Picked
 
 

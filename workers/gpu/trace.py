@@ -9,7 +9,7 @@ from tuner.workers.gpu.baselines import ChainRunner, runner_of
 from tuner.workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
 from tuner.workers.gpu.launch import Kernel, LaunchRefused
 from tuner.workers.gpu.problem_on_card import ProblemOnCard
-from tuner.workers.messages import TraceAnswer, Work
+from tuner.workers.protocol.messages import TraceAnswer, Work
 from tuner.workers.source.launch_args import OpBuffers
 
 
