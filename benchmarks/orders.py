@@ -36,8 +36,8 @@ from tuner.core.trial.inspection import CounterReport
 from tuner.core.trial.outcome import Failed, Rejected
 from tuner.core.trial.stats import compare, median, relative_spread
 from tuner.errors import TunerError
-from tuner.workers.build import Builder
-from tuner.workers.candidates import Prepared
+from tuner.workers.build.nvrtc import Builder
+from tuner.workers.build.prepare import Prepared
 from tuner.workers.cards import usable_gpus
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.render import device_text

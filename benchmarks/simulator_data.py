@@ -34,8 +34,8 @@ from tuner.core.schedule.ordering import Schedule
 from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.outcome import Failed, Rejected
 from tuner.errors import InvalidInput, WorkerError
-from tuner.workers.build import Builder
-from tuner.workers.candidates import Prepared
+from tuner.workers.build.nvrtc import Builder
+from tuner.workers.build.prepare import Prepared
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.render import device_text
 from tuner.workers.supervisor import GpuSupervisor

@@ -19,8 +19,8 @@ from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, 
 from tuner.core.trial.inspection import CounterReport, Trace, no_counters
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
 from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
-from tuner.workers.build import Builder, Built
-from tuner.workers.candidates import Prepared, prepare, try_prepare
+from tuner.workers.build.nvrtc import Builder, Built
+from tuner.workers.build.prepare import Prepared, prepare, try_prepare
 from tuner.workers.cards import Card
 from tuner.workers.gpu_process import ChildLost, GpuProcesses
 from tuner.workers.protocol import messages
@@ -151,7 +151,7 @@ class GpuSupervisor:
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """Source, cubin, plans and manifest of a candidate of ours."""
-        from tuner.workers.artifact import assemble
+        from tuner.workers.build.artifact import assemble
 
         prepared = prepare(problem.workload, self._target.gpu, candidate, self._builder, {})
         if prepared.built is None:

@@ -25,8 +25,8 @@ from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.outcome import Failed, FailureKind, Measured
 from tuner.workers import supervisor as supervisor_module
-from tuner.workers.build import Builder
-from tuner.workers.candidates import Prepared, prepare
+from tuner.workers.build.nvrtc import Builder
+from tuner.workers.build.prepare import Prepared, prepare
 from tuner.workers.cards import Card
 from tuner.workers.supervisor import Deadlines, GpuSupervisor
 
