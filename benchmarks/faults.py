@@ -42,8 +42,8 @@ from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome
 from tuner.workers.build.nvrtc import Builder
 from tuner.workers.build.prepare import Prepared, prepare
-from tuner.workers.cards import Card, usable_gpus
-from tuner.workers.supervisor import Deadlines, GpuSupervisor
+from tuner.workers.host.cards import Card, usable_gpus
+from tuner.workers.host.supervisor import Deadlines, GpuSupervisor
 
 WORKLOAD = ffn_pair(m=64, d_in=512, d_hidden=1024, d_out=512)
 PROBLEM = problem(WORKLOAD)

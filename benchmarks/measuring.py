@@ -34,11 +34,11 @@ from tuner.core.trial.evaluator import Evaluator, Problem
 from tuner.core.trial.inspection import CounterReport
 from tuner.workers.build.nvrtc import Builder
 from tuner.workers.build.prepare import prepare
-from tuner.workers.cards import usable_gpus
+from tuner.workers.host.cards import usable_gpus
+from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import CountAnswer
 from tuner.workers.simulated import SimulatedEvaluator
 from tuner.workers.source.render import device_text
-from tuner.workers.supervisor import GpuSupervisor
 
 #: No check begins later, seconds: all must end within six minutes.
 LIMIT_S = 330.0

@@ -33,9 +33,9 @@ from tuner.core.trial.stats import median, paired_ratios, relative_spread
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
 from tuner.store import Store
-from tuner.workers.cards import usable_gpus
+from tuner.workers.host.cards import usable_gpus
+from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import FinalsAnswer, Work
-from tuner.workers.supervisor import GpuSupervisor
 
 #: No job begins later, seconds; one takes about ten.
 LIMIT_S = 190.0

@@ -38,10 +38,10 @@ from tuner.core.trial.stats import compare, median, relative_spread
 from tuner.errors import TunerError
 from tuner.workers.build.nvrtc import Builder
 from tuner.workers.build.prepare import Prepared
-from tuner.workers.cards import usable_gpus
+from tuner.workers.host.cards import usable_gpus
+from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.render import device_text
-from tuner.workers.supervisor import GpuSupervisor
 
 Row = dict[str, Any]
 

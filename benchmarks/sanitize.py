@@ -31,7 +31,7 @@ from tuner.core.space.space import Space
 from tuner.errors import BuildError, IllegalSchedule, PlanError
 from tuner.workers.build.nvrtc import Builder
 from tuner.workers.build.prepare import Prepared, prepare
-from tuner.workers.cards import usable_gpus
+from tuner.workers.host.cards import usable_gpus
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 #: Where the toolkit puts it, if PATH has none.

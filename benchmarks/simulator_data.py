@@ -36,9 +36,9 @@ from tuner.core.trial.outcome import Failed, Rejected
 from tuner.errors import InvalidInput, WorkerError
 from tuner.workers.build.nvrtc import Builder
 from tuner.workers.build.prepare import Prepared
+from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.render import device_text
-from tuner.workers.supervisor import GpuSupervisor
 
 #: Schedules in the same rounds, beside the library, and rounds.
 NUM_TOGETHER, NUM_ROUNDS = 8, 9

@@ -24,7 +24,7 @@ from tuner.errors import TunerError
 from tuner.search.seeds import first_guesses
 from tuner.workers.build.nvrtc import Builder
 from tuner.workers.build.prepare import Prepared, try_prepare
-from tuner.workers.supervisor import GpuSupervisor
+from tuner.workers.host.supervisor import GpuSupervisor
 
 #: Kept from run to run.
 BUILD_CACHE = Path("build/bench-cache")

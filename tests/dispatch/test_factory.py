@@ -7,7 +7,7 @@ import pytest
 from tuner.core.problem.gpu import parse_target
 from tuner.dispatch import make_evaluators
 from tuner.errors import InvalidInput, WorkerError
-from tuner.workers.cards import Card
+from tuner.workers.host.cards import Card
 from tuner.workers.simulated import SimulatedEvaluator
 
 
@@ -25,7 +25,7 @@ def test_auto_falls_back_to_a_simulated_h200_and_says_why(tmp_path: Path, monkey
     def refuse() -> list[object]:
         raise WorkerError("no NVIDIA driver answers")
 
-    monkeypatch.setattr("tuner.workers.cards.usable_gpus", refuse)
+    monkeypatch.setattr("tuner.workers.host.cards.usable_gpus", refuse)
     (evaluator,), why = make_evaluators("auto", build_cache=tmp_path)
     assert (evaluator.target.id, evaluator.environment().simulated) == ("simulated:h200", True)
     assert why == "Simulating an H200 (simulated:h200), since no NVIDIA driver answers."
@@ -62,7 +62,7 @@ def card(uuid: str) -> Card:
 def test_every_card_that_works_gets_an_evaluator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uuids: list[str], count: int, why: str
 ) -> None:
-    monkeypatch.setattr("tuner.workers.cards.usable_gpus", lambda: [card(uuid) for uuid in uuids])
-    monkeypatch.setattr("tuner.workers.supervisor.GpuSupervisor", Twin)
+    monkeypatch.setattr("tuner.workers.host.cards.usable_gpus", lambda: [card(uuid) for uuid in uuids])
+    monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", Twin)
     evaluators, told = make_evaluators("auto", build_cache=tmp_path)
     assert (len(evaluators), told) == (count, why)

@@ -21,10 +21,10 @@ from tuner.core.trial.outcome import Measured
 from tuner.errors import InvalidInput
 from tuner.workers.build.nvrtc import Builder
 from tuner.workers.build.prepare import prepare
-from tuner.workers.cards import Card
 from tuner.workers.cupti.metrics import BASE_SET
+from tuner.workers.host.cards import Card
+from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.source.render import device_text
-from tuner.workers.supervisor import GpuSupervisor
 
 pytest.importorskip("cupy")
 

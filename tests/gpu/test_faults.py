@@ -24,11 +24,11 @@ from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.outcome import Failed, FailureKind, Measured
-from tuner.workers import supervisor as supervisor_module
 from tuner.workers.build.nvrtc import Builder
 from tuner.workers.build.prepare import Prepared, prepare
-from tuner.workers.cards import Card
-from tuner.workers.supervisor import Deadlines, GpuSupervisor
+from tuner.workers.host import supervisor as supervisor_module
+from tuner.workers.host.cards import Card
+from tuner.workers.host.supervisor import Deadlines, GpuSupervisor
 
 pytest.importorskip("cupy")
 
@@ -185,8 +185,8 @@ def test_a_finalist_that_hangs_is_left_out_and_the_others_are_timed(
 HANGING_PARENT = """
 import sys, time, threading
 from pathlib import Path
-import tuner.workers.supervisor as s
-from tuner.workers.cards import usable_gpus
+import tuner.workers.host.supervisor as s
+from tuner.workers.host.cards import usable_gpus
 from tests.gpu.helpers import fused, problem, schedule
 from tests.gpu.planted import with_raised_threshold
 from tests.gpu.test_faults import WORKLOAD

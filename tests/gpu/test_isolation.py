@@ -31,8 +31,8 @@ from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Sta
 from tuner.errors import Quarantined
 from tuner.workers.build.nvrtc import Builder
 from tuner.workers.build.prepare import Prepared, prepare
-from tuner.workers.cards import Card
-from tuner.workers.supervisor import Deadlines, GpuSupervisor
+from tuner.workers.host.cards import Card
+from tuner.workers.host.supervisor import Deadlines, GpuSupervisor
 
 pytest.importorskip("cupy")
 

@@ -18,7 +18,7 @@ from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, Schedule, WaitPosition
 from tuner.core.schedule.tiling import Warpgroups
 from tuner.workers.build.nvrtc import Builder
-from tuner.workers.supervisor import GpuSupervisor
+from tuner.workers.host.supervisor import GpuSupervisor
 
 pytest.importorskip("cupy")
 

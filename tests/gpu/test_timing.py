@@ -15,7 +15,7 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.outcome import Measured
 from tuner.workers.build.nvrtc import Builder
 from tuner.workers.build.prepare import Prepared, prepare
-from tuner.workers.cards import Card
+from tuner.workers.host.cards import Card
 from tuner.workers.source.render import device_text
 
 pytest.importorskip("cupy")

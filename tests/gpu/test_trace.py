@@ -18,8 +18,8 @@ from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import TaskSpan, Trace
 from tuner.core.trial.outcome import Measured
-from tuner.workers.cards import Card
-from tuner.workers.supervisor import GpuSupervisor
+from tuner.workers.host.cards import Card
+from tuner.workers.host.supervisor import GpuSupervisor
 
 pytest.importorskip("cupy")
 

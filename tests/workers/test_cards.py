@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.workers.cards import Card, visible_of
+from tuner.workers.host.cards import Card, visible_of
 
 CARDS = [
     Card(uuid=uuid, name="NVIDIA H200", compute_capability=(9, 0), driver="580")

@@ -16,7 +16,7 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Failed, FailureKind
 from tuner.errors import Quarantined, WorkerError
-from tuner.workers.gpu_process import ChildLost, GpuProcesses
+from tuner.workers.host.gpu_process import ChildLost, GpuProcesses
 from tuner.workers.protocol import messages
 
 PROBLEM = Problem(workload=ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64), objective=Objective())

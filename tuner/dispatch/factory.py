@@ -42,8 +42,8 @@ def _simulated(target_id: str, latency_s: float) -> Evaluator:
 
 def _real(build_cache: Path) -> tuple[list[Evaluator], str]:
     """An evaluator per usable card, or none; and why. A card that does not work keeps no other from working."""
-    from tuner.workers.cards import usable_gpus
-    from tuner.workers.supervisor import GpuSupervisor
+    from tuner.workers.host.cards import usable_gpus
+    from tuner.workers.host.supervisor import GpuSupervisor
 
     evaluators: list[Evaluator] = []
     names, faults = Counter[str](), []

@@ -21,8 +21,8 @@ from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outc
 from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
 from tuner.workers.build.nvrtc import Builder, Built
 from tuner.workers.build.prepare import Prepared, prepare, try_prepare
-from tuner.workers.cards import Card
-from tuner.workers.gpu_process import ChildLost, GpuProcesses
+from tuner.workers.host.cards import Card
+from tuner.workers.host.gpu_process import ChildLost, GpuProcesses
 from tuner.workers.protocol import messages
 from tuner.workers.source.render import device_text, kernel_version
 
