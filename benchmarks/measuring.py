@@ -37,7 +37,7 @@ from tuner.workers.build.prepare import prepare
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import CountAnswer
-from tuner.workers.simulated import SimulatedEvaluator
+from tuner.workers.simulated.evaluator import SimulatedEvaluator
 from tuner.workers.source.render import device_text
 
 #: No check begins later, seconds: all must end within six minutes.

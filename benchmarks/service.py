@@ -30,7 +30,7 @@ from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
 from tuner.service.facade import MAX_PAGE
 from tuner.store import Store
-from tuner.workers.simulated import SimulatedEvaluator
+from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 TARGET = "simulated:h200"
 #: Trials whose median is told, from the first and from the last one on.

@@ -10,7 +10,7 @@ from tuner.core.problem.gpu import SIMULATED_PREFIX, parse_target
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective, default_regime
-from tuner.workers.simulated import Faults, SimulatedEvaluator
+from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 
 
 def read_options(description: str | None, arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -22,7 +22,7 @@ from tuner.core.trial.evaluator import Evaluator
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
 from tuner.store import Store
-from tuner.workers.simulated import SimulatedEvaluator
+from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 #: A pair that a simulated H200 tunes in a fraction of a second.
 SMALL_PAIR = {"kind": "ffn", "m": 16, "d_in": 256, "d_hidden": 512, "d_out": 256, "dtype": "fp16"}

@@ -14,7 +14,7 @@ import pytest
 from tests.serving import body, listening, running_service, wait_until_final, wait_until_looked_at
 from tuner.core.problem.gpu import parse_target
 from tuner.service import Service
-from tuner.workers.simulated import SimulatedEvaluator
+from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 #: Of the finished job: enough for a turn of every plan kind.
 NUM_TRIALS = 16

@@ -8,7 +8,7 @@ from tuner.core.problem.gpu import parse_target
 from tuner.dispatch import make_evaluators
 from tuner.errors import InvalidInput, WorkerError
 from tuner.workers.host.cards import Card
-from tuner.workers.simulated import SimulatedEvaluator
+from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 
 def test_a_simulated_gpu_is_taken_at_its_word(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Measured, Outcome
 from tuner.dispatch import LocalDispatcher
 from tuner.errors import NotFound, WorkerError
-from tuner.workers.simulated import SimulatedEvaluator
+from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 PROBLEM = Problem(workload=workload(), objective=Objective())
 LIBRARY = Candidate(plan_kind=PlanKind.LIBRARY)

@@ -24,7 +24,7 @@ from tuner.core.trial.job import Objective, Trial
 from tuner.core.trial.outcome import Measured
 from tuner.search import Searcher
 from tuner.search.seeds import forecast_us
-from tuner.workers.simulated import SimulatedEvaluator
+from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 #: Every schedule of the space is forecast: half a minute of a core that is free.
 pytestmark = pytest.mark.timeout(600)

@@ -19,7 +19,7 @@ from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outc
 from tuner.core.trial.records import JobRecord
 from tuner.errors import Quarantined, WorkerError
 from tuner.service import Service
-from tuner.workers.simulated import Faults, SimulatedEvaluator
+from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 
 
 def evaluator(**options: Any) -> SimulatedEvaluator:

@@ -13,7 +13,7 @@ from tuner.dispatch import LocalDispatcher
 from tuner.errors import InvalidInput, NotFound, WorkerError
 from tuner.service import Service
 from tuner.store import Store
-from tuner.workers.simulated import SimulatedEvaluator
+from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 
 def test_the_same_open_problem_answers_the_job_that_exists(serve: Serve) -> None:

@@ -14,7 +14,7 @@ from tuner.core.schedule.candidate import PlanKind
 from tuner.core.trial.outcome import Measured
 from tuner.errors import NotFound
 from tuner.service.forecasts import with_forecast
-from tuner.workers.simulated import Faults
+from tuner.workers.simulated.evaluator import Faults
 
 
 def test_every_measured_trial_of_ours_keeps_its_forecast_and_the_job_is_judged_by_the_fused_ones(serve: Serve) -> None:

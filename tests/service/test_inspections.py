@@ -23,7 +23,7 @@ from tuner.dispatch import LocalDispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, PlanError, WorkerError
 from tuner.service import Service
 from tuner.store import Store, inspections
-from tuner.workers.simulated import SimulatedEvaluator
+from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 COUNTERS, TRACE = InspectionKind.COUNTERS, InspectionKind.TRACE
 

@@ -17,7 +17,7 @@ from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import Verdict
 from tuner.errors import Conflict, NotFound
 from tuner.service.finals import NUM_FINALISTS
-from tuner.workers.simulated import Faults
+from tuner.workers.simulated.evaluator import Faults
 
 
 def test_a_job_ends_with_a_verdict_finals_of_each_kind_and_an_artifact(serve: Serve) -> None:

@@ -10,7 +10,7 @@ from tests.store.builders import TARGET, spec
 from tuner.core.problem.gpu import parse_target
 from tuner.core.trial.job import JobState
 from tuner.errors import WorkerError
-from tuner.workers.simulated import SimulatedEvaluator
+from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 pytestmark = pytest.mark.usefixtures("quick_probes")
 

@@ -16,7 +16,7 @@ from tuner.core.trial.inspection import CounterReport
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
 from tuner.store import Store
-from tuner.workers.simulated import SimulatedEvaluator
+from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 
 class SlowTwin(SimulatedEvaluator):

@@ -11,7 +11,7 @@ from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import InvalidInput
-from tuner.workers.simulated import Faults, SimulatedEvaluator
+from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 
 TARGET = parse_target("simulated:h200")
 PROBLEM = Problem(workload=ffn_pair(m=256, d_in=1024, d_hidden=4096, d_out=1024), objective=Objective())

@@ -18,7 +18,7 @@ from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Rejected
-from tuner.workers.simulated import LIBRARY_LAUNCH_US, Faults, SimulatedEvaluator, library_us
+from tuner.workers.simulated.evaluator import LIBRARY_LAUNCH_US, Faults, SimulatedEvaluator, library_us
 
 TARGET = parse_target("simulated:h200")
 HEALTHY = Faults(hang=0, crash=0, wrong_numbers=0)

@@ -35,7 +35,7 @@ def make_evaluators(gpu: str, *, build_cache: Path, latency_s: float = 0.0) -> t
 
 def _simulated(target_id: str, latency_s: float) -> Evaluator:
     # Each kind of worker is imported when it is asked for: a simulated one needs nothing of a real one.
-    from tuner.workers.simulated import SimulatedEvaluator
+    from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
     return SimulatedEvaluator(parse_target(target_id), latency_s=latency_s)
 

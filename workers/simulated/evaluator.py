@@ -30,7 +30,7 @@ from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outc
 from tuner.core.trial.samples import Round
 from tuner.errors import IllegalSchedule, PlanError
 from tuner.workers.build.artifact import assemble
-from tuner.workers.simulated_counters import check_metrics, count
+from tuner.workers.simulated.counters import check_metrics, count
 from tuner.workers.source.library_epilogue import split_epilogue
 from tuner.workers.source.render import kernel_version, render
 from tuner.workers.timing.clocks import Sample
