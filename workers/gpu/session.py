@@ -24,7 +24,7 @@ from tuner.workers.gpu.integrity import Overwritten
 from tuner.workers.gpu.launch import Kernel, LaunchRefused
 from tuner.workers.gpu.measure import measure, measure_run_energy, measure_together
 from tuner.workers.gpu.problem_on_card import ProblemOnCard
-from tuner.workers.gpu.trace import trace_once
+from tuner.workers.gpu.trace_run import trace_once
 from tuner.workers.protocol.cuda_errors import classify
 from tuner.workers.protocol.messages import CountAnswer, EvaluateAnswer, FinalsAnswer, PrepareAnswer, TraceAnswer, Work
 from tuner.workers.timing.library_choice import Picked
