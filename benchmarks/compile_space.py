@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import NO_GPU, write_report
+from benchmarks.common.report import NO_GPU, write_report
 from tuner.core.legal.legality import estimated_resources
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload, ffn_pair

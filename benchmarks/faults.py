@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import machine_of, write_report
+from benchmarks.common.report import machine_of, write_report
 from tests.gpu.helpers import fused, problem, schedule
 from tests.gpu.planted import (
     HANG,

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import write_report
+from benchmarks.common.report import write_report
 from tuner.client import Client
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.demo import running_server

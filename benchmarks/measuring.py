@@ -19,11 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import library
+from benchmarks.common import library
+from benchmarks.common.report import check_row, failed_row, machine_of, results_file, write_report
+from benchmarks.common.setting import read_options, twin_of
 from benchmarks.faults import measure_faults
 from benchmarks.repeats import MIN_GAP_S, SHAPES, Run, draw_order, measure_all, overhead_row, repeat_rows
-from benchmarks.report import check_row, failed_row, machine_of, results_file, write_report
-from benchmarks.setting import read_options, twin_of
 from tests.gpu.counting import apart, count_copy, count_works, num_mma_instructions
 from tests.gpu.helpers import fused, problem, schedule
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import machine_of, results_file, write_report
-from benchmarks.setting import problem_of, read_options, twin_of
+from benchmarks.common.report import machine_of, results_file, write_report
+from benchmarks.common.setting import problem_of, read_options, twin_of
 from tests.gpu.helpers import fused, schedule
 from tuner.core.insight.tracing import no_trace
 from tuner.core.problem.workload import Activation, ffn_pair

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from benchmarks.report import machine_line, redraw
+from benchmarks.common.report import machine_line, redraw
 from tuner.core.schedule.ordering import Assignment
 
 Row = dict[str, Any]

@@ -19,11 +19,11 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
+from benchmarks.common.workbench import BUILD_CACHE, Ready, Watch, Workbench, open_workbench, told_of
 from benchmarks.pairs import ROWS, SUITES, Row, choose_rows
 from benchmarks.pairs_summary import summarise
 from benchmarks.pairs_winners import Winner, Winners, is_legal
-from benchmarks.report import machine_of, results_file, rows_of_this_build, write_report
-from benchmarks.workbench import BUILD_CACHE, Ready, Watch, Workbench, open_workbench, told_of
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import WorkloadKind

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from benchmarks.common.report import machine_line, redraw
 from benchmarks.pairs import SUITES
-from benchmarks.report import machine_line, redraw
 from tuner.api.plot import nice_ticks
 
 BEGIN, END = "<!-- drawn by benchmarks/pairs_page.py -->", "<!-- end of what is drawn -->"

@@ -21,10 +21,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.report import commit
+from benchmarks.common.workbench import BUILD_CACHE, Guesses, Ready, Watch, Workbench, open_workbench, told_of
 from benchmarks.pairs import SUITES, Row, choose_rows
 from benchmarks.pairs_winners import Winners, best_of
-from benchmarks.report import commit
-from benchmarks.workbench import BUILD_CACHE, Guesses, Ready, Watch, Workbench, open_workbench, told_of
 from tuner.core.problem.objective import Regime
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.report import NO_GPU, write_report
+from benchmarks.common.report import NO_GPU, write_report
 from tests.core.proof import counts, judged_plans
 
 

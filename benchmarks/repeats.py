@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import check_row
-from benchmarks.setting import problem_of
+from benchmarks.common.report import check_row
+from benchmarks.common.setting import problem_of
 from tests.gpu.helpers import fused, schedule
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import Activation, ffn_pair

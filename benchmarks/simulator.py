@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import results_file, write_report
+from benchmarks.common.report import results_file, write_report
 from benchmarks.simulator_fit import Forecast, forecasts, from_vector, improve, linearise, to_vector
 from benchmarks.simulator_fit import Trial as FitTrial
 from benchmarks.simulator_trials import DataSet, counted_bytes, pack, read, trial_of, write

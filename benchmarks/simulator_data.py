@@ -23,10 +23,10 @@ from typing import Any
 
 from pebble import ProcessPool
 
+from benchmarks.common.report import commit, machine_of
+from benchmarks.common.workbench import BUILD_CACHE, Ready, Workbench, open_workbench
 from benchmarks.pairs import Row
-from benchmarks.report import commit, machine_of
 from benchmarks.simulator_draw import SEED, Drawn, draw, judged_rows, problem_of_row
-from benchmarks.workbench import BUILD_CACHE, Ready, Workbench, open_workbench
 from tests.gpu.counting import count_works
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.schedule.candidate import Candidate, PlanKind

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.setting import twin_of
-from benchmarks.workbench import Workbench
+from benchmarks.common.setting import twin_of
+from benchmarks.common.workbench import Workbench
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.common.report import machine_of
+from benchmarks.common.workbench import Workbench
 from benchmarks.orders import NAMED, Results, Rounds, count_rows, measure_case, measure_cases, name_of
 from benchmarks.orders_cases import CASES, NUM_ORDERINGS, Case, orderings_of, row_major, tilings_of
-from benchmarks.report import machine_of
-from benchmarks.workbench import Workbench
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE

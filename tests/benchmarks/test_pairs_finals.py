@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks.common.report import machine_of
+from benchmarks.common.workbench import Workbench
 from benchmarks.pairs import ROWS, SUITES, choose_rows
 from benchmarks.pairs_finals import Results, finalists_of, judge_row, main, measure_rows
 from benchmarks.pairs_search import search_rows
 from benchmarks.pairs_summary import summarise
 from benchmarks.pairs_winners import Winner, Winners
-from benchmarks.report import machine_of
-from benchmarks.workbench import Workbench
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.common.workbench import Workbench
 from benchmarks.pairs import Row
 from benchmarks.simulator_data import NUM_AGAIN, NUM_COUNTED, NUM_TRACED, collect
 from benchmarks.simulator_draw import MAX_TASKS, NUM_ORDERS, draw, judged_rows
-from benchmarks.workbench import Workbench
 from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE

@@ -10,8 +10,8 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.report import check_row, failed_row
-from benchmarks.setting import problem_of
+from benchmarks.common.report import check_row, failed_row
+from benchmarks.common.setting import problem_of
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.trial.evaluator import Problem
