@@ -83,7 +83,7 @@ bench-service: $(VENV)/.dev ## time the service's own share of a trial; writes b
 	@$(BIN)/python -m benchmarks.service
 
 bench-first-jobs: $(VENV)/.dev ## run the first five jobs on this machine's GPU; writes benchmarks/results/<gpu>/
-	@$(BIN)/python -m benchmarks.first_jobs
+	@$(BIN)/python -m benchmarks.pairs.first_jobs
 
 bench-faults: $(VENV)/.dev ## plant 20 faults in 200 trials on this machine's GPU; writes benchmarks/results/h200/
 	@$(BIN)/python -m benchmarks.faults
@@ -105,15 +105,15 @@ bench-simulator: $(VENV)/.dev ## judge the simulator by measured schedules, and 
 named = $(foreach name,$(SUITE),--suite $(name)) $(foreach name,$(ROW),--row $(name))
 
 bench-gpu: $(VENV)/.dev ## search the engines' pairs (SUITE= ROW= TRIALS= FORCE=1); writes benchmarks/winners/<gpu>.json
-	@$(BIN)/python -m benchmarks.pairs_search --gpu $(GPU) $(named) $(if $(TRIALS),--trials $(TRIALS)) \
+	@$(BIN)/python -m benchmarks.pairs.search --gpu $(GPU) $(named) $(if $(TRIALS),--trials $(TRIALS)) \
 		$(if $(REGIME),--regime $(REGIME)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(FORCE),--force)
 
 results: $(VENV)/.dev ## redraw docs/results.md and docs/orders.md from benchmarks/results/h200/
-	@$(BIN)/python -m benchmarks.pairs_page
+	@$(BIN)/python -m benchmarks.pairs.page
 	@$(BIN)/python -m benchmarks.orders_page
 
 bench-finals: $(VENV)/.dev ## measure the winners of bench-gpu against every plan kind (8 min); writes benchmarks/results/<gpu>/pairs.json
-	@$(BIN)/python -m benchmarks.pairs_finals --gpu $(GPU) $(named) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+	@$(BIN)/python -m benchmarks.pairs.finals --gpu $(GPU) $(named) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(TORCH),--torch) $(if $(MISSING),--missing)
 
 bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours on two cores); writes benchmarks/results/cpu/

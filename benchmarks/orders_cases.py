@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from benchmarks.common.setting import problem_of
-from benchmarks.pairs import PLAIN
+from benchmarks.pairs.rows import PLAIN
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.schedule.ordering import (
     Assignment,

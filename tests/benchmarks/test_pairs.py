@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.common.workbench import Workbench
-from benchmarks.pairs import ROWS, SUITES, choose_rows
-from benchmarks.pairs_search import search_rows
-from benchmarks.pairs_winners import NUM_KEPT, Winners, best_of, distance
+from benchmarks.pairs.rows import ROWS, SUITES, choose_rows
+from benchmarks.pairs.search import search_rows
+from benchmarks.pairs.winners import NUM_KEPT, Winners, best_of, distance
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import Regime
 from tuner.core.schedule.candidate import Candidate, PlanKind

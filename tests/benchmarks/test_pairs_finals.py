@@ -10,11 +10,11 @@ import pytest
 
 from benchmarks.common.report import machine_of
 from benchmarks.common.workbench import Workbench
-from benchmarks.pairs import ROWS, SUITES, choose_rows
-from benchmarks.pairs_finals import Results, finalists_of, judge_row, main, measure_rows
-from benchmarks.pairs_search import search_rows
-from benchmarks.pairs_summary import summarise
-from benchmarks.pairs_winners import Winner, Winners
+from benchmarks.pairs.finals import Results, finalists_of, judge_row, main, measure_rows
+from benchmarks.pairs.rows import ROWS, SUITES, choose_rows
+from benchmarks.pairs.search import search_rows
+from benchmarks.pairs.summary import summarise
+from benchmarks.pairs.winners import Winner, Winners
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule

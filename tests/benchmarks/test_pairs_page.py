@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import pairs_page
-from benchmarks.pairs import ROWS, SUITES
-from benchmarks.pairs_page import BEGIN, END, draw, drawn, table
-from benchmarks.pairs_summary import summarise
+from benchmarks.pairs.page import BEGIN, END, draw, drawn, table
+from benchmarks.pairs.rows import ROWS, SUITES
+from benchmarks.pairs.rows import page as pairs_page
+from benchmarks.pairs.summary import summarise
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.common.workbench import Workbench
-from benchmarks.pairs import Row
+from benchmarks.pairs.rows import Row
 from benchmarks.simulator_data import NUM_AGAIN, NUM_COUNTED, NUM_TRACED, collect
 from benchmarks.simulator_draw import MAX_TASKS, NUM_ORDERS, draw, judged_rows
 from tuner.core.legal.legality import check_schedule

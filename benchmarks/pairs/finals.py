@@ -1,6 +1,6 @@
-"""Measures the winners of `benchmarks.pairs_search` against every plan kind: benchmarks/results/<gpu>/pairs.json.
+"""Measures the winners of `benchmarks.pairs.search` against every plan kind: benchmarks/results/<gpu>/pairs.json.
 
-python -m benchmarks.pairs_finals [--suite decode-plain] [--row m16] [--rounds 10] [--missing]
+python -m benchmarks.pairs.finals [--suite decode-plain] [--row m16] [--rounds 10] [--missing]
 
 A row's finals are the service's: all kinds in the same rounds, in the warm process and again in a fresh one. Rows are
 written as they come; rows of the same commit and kernel that lie there already stay, so that suites can be taken one
@@ -21,9 +21,9 @@ from typing import Any
 
 from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
 from benchmarks.common.workbench import BUILD_CACHE, Ready, Watch, Workbench, open_workbench, told_of
-from benchmarks.pairs import ROWS, SUITES, Row, choose_rows
-from benchmarks.pairs_summary import summarise
-from benchmarks.pairs_winners import Winner, Winners, is_legal
+from benchmarks.pairs.rows import ROWS, SUITES, Row, choose_rows
+from benchmarks.pairs.summary import summarise
+from benchmarks.pairs.winners import Winner, Winners, is_legal
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import WorkloadKind

@@ -1,6 +1,6 @@
 """Whole jobs through the service, on this machine's GPU: what a user gets, and how long it takes.
 
-python -m benchmarks.first_jobs [--gpu auto] [--trials 60] [--row llama3-8b-m16 ...] [--out FILE]
+python -m benchmarks.pairs.first_jobs [--gpu auto] [--trials 60] [--row llama3-8b-m16 ...] [--out FILE]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Searches the rows of `benchmarks.pairs`; the winners are data: benchmarks/winners/<gpu>.json.
+"""Searches the rows of `benchmarks.pairs.rows`; the winners are data: benchmarks/winners/<gpu>.json.
 
-python -m benchmarks.pairs_search [--suite decode-plain] [--row m16] [--trials 100] [--force] [--regime burst]
+python -m benchmarks.pairs.search [--suite decode-plain] [--row m16] [--trials 100] [--force] [--regime burst]
 
 The searcher and the evaluator are the service's; a few candidates are always on their way, and are built on all cores
 while one is measured: about 10 s for a row of 25 trials in burst, 30 s under sustained load. A row that has as many
@@ -23,8 +23,8 @@ from typing import Any
 
 from benchmarks.common.report import commit
 from benchmarks.common.workbench import BUILD_CACHE, Guesses, Ready, Watch, Workbench, open_workbench, told_of
-from benchmarks.pairs import SUITES, Row, choose_rows
-from benchmarks.pairs_winners import Winners, best_of
+from benchmarks.pairs.rows import SUITES, Row, choose_rows
+from benchmarks.pairs.winners import Winners, best_of
 from tuner.core.problem.objective import Regime
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule

@@ -1,6 +1,6 @@
 """Draws docs/results.md from the finals of the pairs: a plot and a table per suite.
 
-python -m benchmarks.pairs_page [--results benchmarks/results/h200/pairs.json] [--docs docs]
+python -m benchmarks.pairs.page [--results benchmarks/results/h200/pairs.json] [--docs docs]
 
 The page's own words stay; what stands between its two marks is replaced.
 """
@@ -15,10 +15,10 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from benchmarks.common.report import machine_line, redraw
-from benchmarks.pairs import SUITES
+from benchmarks.pairs.rows import SUITES
 from tuner.api.plot import nice_ticks
 
-BEGIN, END = "<!-- drawn by benchmarks/pairs_page.py -->", "<!-- end of what is drawn -->"
+BEGIN, END = "<!-- drawn by benchmarks/pairs/page.py -->", "<!-- end of what is drawn -->"
 #: What is drawn of a row: its figure, colour, and what the legend says.
 SERIES = (
     ("fused_speedup", "#1f6feb", "fused"),
