@@ -95,7 +95,7 @@ bench-noise: $(VENV)/.dev ## measure one candidate 50 times and one job 10 times
 	@$(BIN)/python -m benchmarks.noise
 
 bench-orders: $(VENV)/.dev ## time one tiling of a pair in many orders on this machine's GPU (4 min, SECONDS=); writes benchmarks/results/<gpu>/
-	@$(BIN)/python -m benchmarks.orders --gpu $(GPU) $(if $(SECONDS),--seconds $(SECONDS))
+	@$(BIN)/python -m benchmarks.orders.measure --gpu $(GPU) $(if $(SECONDS),--seconds $(SECONDS))
 
 bench-simulator: $(VENV)/.dev ## judge the simulator by measured schedules, and fit it (FIT=1, minutes); no GPU; writes benchmarks/results/h200/
 	@$(BIN)/python -m benchmarks.simulator $(if $(FIT),--fit --trials 30)
@@ -110,7 +110,7 @@ bench-gpu: $(VENV)/.dev ## search the engines' pairs (SUITE= ROW= TRIALS= FORCE=
 
 results: $(VENV)/.dev ## redraw docs/results.md and docs/orders.md from benchmarks/results/h200/
 	@$(BIN)/python -m benchmarks.pairs.page
-	@$(BIN)/python -m benchmarks.orders_page
+	@$(BIN)/python -m benchmarks.orders.page
 
 bench-finals: $(VENV)/.dev ## measure the winners of bench-gpu against every plan kind (8 min); writes benchmarks/results/<gpu>/pairs.json
 	@$(BIN)/python -m benchmarks.pairs.finals --gpu $(GPU) $(named) $(if $(ROUNDS),--rounds $(ROUNDS)) \

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.common.report import machine_of
 from benchmarks.common.workbench import Workbench
-from benchmarks.orders import NAMED, Results, Rounds, count_rows, measure_case, measure_cases, name_of
-from benchmarks.orders_cases import CASES, NUM_ORDERINGS, Case, orderings_of, row_major, tilings_of
+from benchmarks.orders.cases import CASES, NUM_ORDERINGS, Case, orderings_of, row_major, tilings_of
+from benchmarks.orders.measure import NAMED, Results, Rounds, count_rows, measure_case, measure_cases, name_of
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE
@@ -105,7 +105,7 @@ def test_a_case_that_fails_is_told_and_the_others_go_on(
     def orderings(space: Space, tiling: Any) -> list[Schedule]:
         return [] if tiling.engine is Engine.WGMMA else orderings_of(space, tiling)
 
-    monkeypatch.setattr("benchmarks.orders.orderings_of", orderings)
+    monkeypatch.setattr("benchmarks.orders.measure.orderings_of", orderings)
     found = results(bench, tmp_path / "orders.json")
     measure_cases(bench, SMALL, found, limit_s=1e6)
     assert list(found.rows) == [SMALL[1].name]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.orders import name_of
-from benchmarks.orders_cases import CASES, orderings_of
+from benchmarks.orders.cases import CASES, orderings_of
+from benchmarks.orders.measure import name_of
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import Candidate, PlanKind

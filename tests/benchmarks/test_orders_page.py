@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import orders_page
-from benchmarks.orders_page import BEGIN, END, draw, kind_of, singles, table
+from benchmarks.orders.measure import page as orders_page
+from benchmarks.orders.page import BEGIN, END, draw, kind_of, singles, table
 
 SVG = "{http://www.w3.org/2000/svg}"
 BASE = "row+row producer_first row-sync static 1/SM"

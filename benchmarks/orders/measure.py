@@ -1,6 +1,6 @@
 """What order alone is worth: one tiling of a pair, compiled once, in many orders: benchmarks/results/<gpu>/orders.json.
 
-python -m benchmarks.orders [--gpu auto] [--case m64] [--seconds 240] [--out benchmarks/results/<gpu>/orders.json]
+python -m benchmarks.orders.measure [--gpu auto] [--case m64] [--seconds 240] [--out benchmarks/results/<gpu>/orders.json]
 
 A case is a pair at a number of rows on one engine. The fastest of a few tilings in row-major order is taken; then all
 its orderings are checked and timed in the same rounds. The fastest and the slowest of them were chosen by those rounds,
@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
 from benchmarks.common.workbench import Watch, Workbench, open_workbench, told_of
-from benchmarks.orders_cases import CASES, Case, orderings_of, row_major, tilings_of
+from benchmarks.orders.cases import CASES, Case, orderings_of, row_major, tilings_of
 from tests.gpu.counting import apart, count_works
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.problem.objective import Regime

@@ -1,6 +1,6 @@
 """Draws docs/orders.md from the orderings that were timed: a plot and two tables.
 
-python -m benchmarks.orders_page [--results benchmarks/results/h200/orders.json] [--docs docs]
+python -m benchmarks.orders.page [--results benchmarks/results/h200/orders.json] [--docs docs]
 
 The page's own words stay; what stands between its two marks is replaced.
 """
@@ -20,7 +20,7 @@ from tuner.core.schedule.ordering import Assignment
 
 Row = dict[str, Any]
 
-BEGIN, END = "<!-- drawn by benchmarks/orders_page.py -->", "<!-- end of what is drawn -->"
+BEGIN, END = "<!-- drawn by benchmarks/orders/page.py -->", "<!-- end of what is drawn -->"
 IMAGE = "orders.svg"
 #: What an ordering changes of row-major order: its colour, and what the legend says.
 KINDS = {
