@@ -98,7 +98,7 @@ bench-orders: $(VENV)/.dev ## time one tiling of a pair in many orders on this m
 	@$(BIN)/python -m benchmarks.orders.measure --gpu $(GPU) $(if $(SECONDS),--seconds $(SECONDS))
 
 bench-simulator: $(VENV)/.dev ## judge the simulator by measured schedules, and fit it (FIT=1, minutes); no GPU; writes benchmarks/results/h200/
-	@$(BIN)/python -m benchmarks.simulator $(if $(FIT),--fit --trials 30)
+	@$(BIN)/python -m benchmarks.simulator.judge $(if $(FIT),--fit --trials 30)
 
 # Of bench-gpu and bench-finals: SUITE and ROW choose rows; after SECONDS none is begun. FORCE=1 searches again what was
 # searched; MISSING=1 measures what this commit has not measured yet.

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.simulator import (
+from benchmarks.simulator.fit import MOST, Forecast, Linear, from_vector, improve, names, to_vector
+from benchmarks.simulator.judge import (
     DRAM_BAR,
     MIN_ORDERS,
     SPEARMAN_BAR,
@@ -22,8 +23,7 @@ from benchmarks.simulator import (
     summary,
     table,
 )
-from benchmarks.simulator_fit import MOST, Forecast, Linear, from_vector, improve, names, to_vector
-from benchmarks.simulator_trials import DataSet, pack, read, write
+from benchmarks.simulator.trials import DataSet, pack, read, write
 from tuner.core.model.rates import CATALOGUE_RATES, Rates
 from tuner.core.problem.gpu import CATALOGUE
 

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.common.workbench import Workbench
 from benchmarks.pairs.rows import Row
-from benchmarks.simulator_data import NUM_AGAIN, NUM_COUNTED, NUM_TRACED, collect
-from benchmarks.simulator_draw import MAX_TASKS, NUM_ORDERS, draw, judged_rows
+from benchmarks.simulator.data import NUM_AGAIN, NUM_COUNTED, NUM_TRACED, collect
+from benchmarks.simulator.draw import MAX_TASKS, NUM_ORDERS, draw, judged_rows
 from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE

@@ -1,7 +1,7 @@
 """What a GPU attains of its data sheet: rates and latencies that the simulator's costs are made of.
 
 The catalogue's are guesses that hold for every GPU. Where trials of a GPU were measured, a fit to them takes their
-place: a small file in `fits/`, which says when, from what and how well (`benchmarks/simulator.py` writes it).
+place: a small file in `fits/`, which says when, from what and how well (`benchmarks/simulator/judge.py` writes it).
 """
 
 from __future__ import annotations

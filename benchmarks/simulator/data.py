@@ -1,6 +1,6 @@
 """Measures what the simulator is judged by: schedules of eight pairs, their times, and the bytes of some.
 
-python3 -m benchmarks.simulator_data [--gpu auto] [--out build/simulator_data.jsonl] [--seconds 500]
+python3 -m benchmarks.simulator.data [--gpu auto] [--out build/simulator_data.jsonl] [--seconds 500]
 
 A line of JSON per finding. What lies in the file already is not measured again, so a run can be cut and taken up. All
 takes about six minutes on an H200 with 16 cores. Every schedule's numbers are checked before it is timed; schedules are
@@ -26,7 +26,7 @@ from pebble import ProcessPool
 from benchmarks.common.report import commit, machine_of
 from benchmarks.common.workbench import BUILD_CACHE, Ready, Workbench, open_workbench
 from benchmarks.pairs.rows import Row
-from benchmarks.simulator_draw import SEED, Drawn, draw, judged_rows, problem_of_row
+from benchmarks.simulator.draw import SEED, Drawn, draw, judged_rows, problem_of_row
 from tests.gpu.counting import count_works
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.schedule.candidate import Candidate, PlanKind

@@ -1,6 +1,6 @@
 """The measured schedules that the simulator is fitted to and judged by: the file, and what a trial of it is.
 
-`benchmarks.simulator_data` leaves lines; here they become one row per schedule. Every time is the median ratio to the
+`benchmarks.simulator.data` leaves lines; here they become one row per schedule. Every time is the median ratio to the
 library of the same rounds, times the library's median over all rounds of the pair: drifts of the clock are in neither.
 """
 
@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.pairs.rows import choose_rows
-from benchmarks.simulator_fit import Trial
+from benchmarks.simulator.fit import Trial
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.legal.legality import estimated_resources
 from tuner.core.plan.build import make_plan
@@ -52,7 +52,7 @@ class DataSet:
 
 
 def pack(lines: list[Row]) -> DataSet:
-    """Of the lines that `benchmarks.simulator_data` wrote; schedules without a time are left out."""
+    """Of the lines that `benchmarks.simulator.data` wrote; schedules without a time are left out."""
     by_kind: dict[str, list[Row]] = defaultdict(list)
     for line in lines:
         by_kind[line["kind"]].append(line)

@@ -1,8 +1,8 @@
 """Fits the simulator to the measured schedules, and says how well it foretells those of a pair that it was not shown.
 
-python -m benchmarks.simulator [--data build/simulator_data.jsonl] [--fit] [--trials 40] [--out <results file>]
+python -m benchmarks.simulator.judge [--data build/simulator_data.jsonl] [--fit] [--trials 40] [--out <results file>]
 
-Needs no GPU. `--data` packs what `benchmarks.simulator_data` measured into benchmarks/results/<gpu>/; `--fit` fits to
+Needs no GPU. `--data` packs what `benchmarks.simulator.data` measured into benchmarks/results/<gpu>/; `--fit` fits to
 all pairs and writes tuner/core/model/fits/<gpu>.json, then to all pairs but one, pair by pair: minutes of all cores, by far
 the most of the time. Without it the fits that lie in the results are judged again. Each fit sees so many schedules of
 each pair, drawn by a seed, two thirds of them from the faster half, since those are what must be told apart.
@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.report import results_file, write_report
-from benchmarks.simulator_fit import Forecast, forecasts, from_vector, improve, linearise, to_vector
-from benchmarks.simulator_fit import Trial as FitTrial
-from benchmarks.simulator_trials import DataSet, counted_bytes, pack, read, trial_of, write
+from benchmarks.simulator.fit import Forecast, forecasts, from_vector, improve, linearise, to_vector
+from benchmarks.simulator.fit import Trial as FitTrial
+from benchmarks.simulator.trials import DataSet, counted_bytes, pack, read, trial_of, write
 from tuner.core.model.rates import CATALOGUE_RATES, Fit, Rates
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.trial.stats import rank_correlation, selection_regret
@@ -176,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Packs, fits, judges."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", default="h200", help="catalogue id of the GPU that was measured")
-    parser.add_argument("--data", type=Path, help="lines of benchmarks.simulator_data, to be packed first")
+    parser.add_argument("--data", type=Path, help="lines of benchmarks.simulator.data, to be packed first")
     parser.add_argument("--fit", action="store_true", help="fit again; else only judge")
     parser.add_argument("--trials", type=int, default=40, help="schedules of each pair that a new fit is shown")
     parser.add_argument("--out", type=Path)
