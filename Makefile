@@ -68,7 +68,7 @@ golden: $(VENV)/.dev ## renew the generated parts of some kernels, tests/workers
 	@$(BIN)/python -m tests.workers.golden
 
 sanitize: $(VENV)/.dev ## run every engine's kernels under compute-sanitizer; needs a GPU and the CUDA toolkit
-	@$(BIN)/python -m benchmarks.sanitize
+	@$(BIN)/python -m benchmarks.trust.sanitize
 
 wheel: $(VENV)/.dev ## build the wheel into dist/
 	@$(BIN)/python -m build --wheel --outdir dist .
@@ -86,13 +86,13 @@ bench-first-jobs: $(VENV)/.dev ## run the first five jobs on this machine's GPU;
 	@$(BIN)/python -m benchmarks.pairs.first_jobs
 
 bench-faults: $(VENV)/.dev ## plant 20 faults in 200 trials on this machine's GPU; writes benchmarks/results/h200/
-	@$(BIN)/python -m benchmarks.faults
+	@$(BIN)/python -m benchmarks.trust.faults
 
 bench-measuring: $(VENV)/.dev ## check on this machine's GPU what docs/measuring.md promises (4 min); writes benchmarks/results/<gpu>/
-	@$(BIN)/python -m benchmarks.measuring
+	@$(BIN)/python -m benchmarks.trust.measuring
 
 bench-noise: $(VENV)/.dev ## measure one candidate 50 times and one job 10 times on this machine's GPU; writes benchmarks/results/<gpu>/
-	@$(BIN)/python -m benchmarks.noise
+	@$(BIN)/python -m benchmarks.trust.noise
 
 bench-orders: $(VENV)/.dev ## time one tiling of a pair in many orders on this machine's GPU (4 min, SECONDS=); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.orders.measure --gpu $(GPU) $(if $(SECONDS),--seconds $(SECONDS))

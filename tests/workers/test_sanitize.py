@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import sanitize
-from benchmarks.sanitize import RARE, WORKLOAD, candidates, find_sanitizer, num_reports, rare_schedules
+from benchmarks.trust import sanitize
+from benchmarks.trust.sanitize import RARE, WORKLOAD, candidates, find_sanitizer, num_reports, rare_schedules
 from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import PlanKind

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks import measuring, noise
 from benchmarks.common.library import Contest, best_row, torch_row
 from benchmarks.common.report import check_row
 from benchmarks.common.setting import twin_of
-from benchmarks.faults import Tally, rows_of
-from benchmarks.measuring import MEMORY_BAR_BYTES, Checks, counted, fault_rows
-from benchmarks.noise import Win, trial_row, winner_rows
-from benchmarks.repeats import LOAD_S, SHAPES, Run, draw_order, kernel_s, measure_all, overhead_row, repeat_rows
+from benchmarks.trust import measuring, noise
+from benchmarks.trust.faults import Tally, rows_of
+from benchmarks.trust.measuring import MEMORY_BAR_BYTES, Checks, counted, fault_rows
+from benchmarks.trust.noise import Win, trial_row, winner_rows
+from benchmarks.trust.repeats import LOAD_S, SHAPES, Run, draw_order, kernel_s, measure_all, overhead_row, repeat_rows
 from tests.gpu.counting import apart
 from tests.gpu.helpers import fused, schedule
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime

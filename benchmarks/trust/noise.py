@@ -1,6 +1,6 @@
 """How much of a result is luck: one candidate measured 50 times, and one job run 10 times with other seeds.
 
-python -m benchmarks.noise [--gpu auto] [--quick] [--out benchmarks/results/<gpu>/noise.json]
+python -m benchmarks.trust.noise [--gpu auto] [--quick] [--out benchmarks/results/<gpu>/noise.json]
 
 Takes under four minutes on an H200: no job begins after LIMIT_S. What the jobs chose is timed once more, all in the
 same rounds, so that what a job lost by its choice (the regret) is no comparison across time.

@@ -1,6 +1,6 @@
 """Every engine's kernels under compute-sanitizer, on small shapes: no report is allowed.
 
-python -m benchmarks.sanitize [--tools memcheck racecheck synccheck] [--each 3]
+python -m benchmarks.trust.sanitize [--tools memcheck racecheck synccheck] [--each 3]
 
 A first run without a tool builds the kernels and checks their numbers; then the same launches go under each tool. The
 tools slow a kernel down a hundredfold and more, so the bounded waits get a limit that no slow launch reaches.
@@ -215,7 +215,16 @@ def run_under(tool: str | None, cache: Path, each: int) -> str:
     Raises:
         SystemExit: a launch failed, or the tool reports something.
     """
-    launches = [sys.executable, "-m", "benchmarks.sanitize", "--launch", "--cache", str(cache), "--each", str(each)]
+    launches = [
+        sys.executable,
+        "-m",
+        "benchmarks.trust.sanitize",
+        "--launch",
+        "--cache",
+        str(cache),
+        "--each",
+        str(each),
+    ]
     prefix = []
     if tool is not None:
         prefix = [find_sanitizer(), "--tool", tool, "--target-processes", "application-only", "--error-exitcode", "9"]

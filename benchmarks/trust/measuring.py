@@ -1,6 +1,6 @@
 """Whether measurements can be trusted: the checks that docs/measuring.md lists, each with its bar.
 
-python -m benchmarks.measuring [--gpu auto] [--quick] [--out benchmarks/results/<gpu>/measuring.json]
+python -m benchmarks.trust.measuring [--gpu auto] [--quick] [--out benchmarks/results/<gpu>/measuring.json]
 
 Takes about four minutes on an H200; no check begins after LIMIT_S. What is found is written after every check, and a
 check that raises does not hold. A simulated GPU takes the checks that need nothing but an evaluator.
@@ -22,8 +22,8 @@ from typing import Any
 from benchmarks.common import library
 from benchmarks.common.report import check_row, failed_row, machine_of, results_file, write_report
 from benchmarks.common.setting import read_options, twin_of
-from benchmarks.faults import measure_faults
-from benchmarks.repeats import MIN_GAP_S, SHAPES, Run, draw_order, measure_all, overhead_row, repeat_rows
+from benchmarks.trust.faults import measure_faults
+from benchmarks.trust.repeats import MIN_GAP_S, SHAPES, Run, draw_order, measure_all, overhead_row, repeat_rows
 from tests.gpu.counting import apart, count_copy, count_works, num_mma_instructions
 from tests.gpu.helpers import fused, problem, schedule
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
@@ -162,7 +162,7 @@ def tensor_rows(builder: Builder, gpu: Gpu) -> list[Row]:
 
 
 def fault_rows(figures: list[Row]) -> list[Row]:
-    """The checks among what `benchmarks.faults` found, whose rows have `figure`, `value` and raw figures."""
+    """The checks among what `benchmarks.trust.faults` found, whose rows have `figure`, `value` and raw figures."""
     found = {row["figure"]: row for row in figures}
 
     def raw(name: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What planted faults cost on a card: every tenth trial hangs, crashes or dies, and the others must not notice.
 
-python -m benchmarks.faults [--trials 200] [--seed 0] [--out benchmarks/results/<gpu>/faults.json]
+python -m benchmarks.trust.faults [--trials 200] [--seed 0] [--out benchmarks/results/<gpu>/faults.json]
 
 Each trial goes through the real supervisor. A hang's loss is counted from its deadline until the next trial begins in a
 fresh process: the kill, and what the next trial waits for process, context, probe, inputs and references. Nothing is
