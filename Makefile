@@ -74,13 +74,13 @@ wheel: $(VENV)/.dev ## build the wheel into dist/
 	@$(BIN)/python -m build --wheel --outdir dist .
 
 bench-core: $(VENV)/.dev ## time verify on plans of 20,000 tasks; writes benchmarks/results/cpu/
-	@$(BIN)/python -m benchmarks.core
+	@$(BIN)/python -m benchmarks.cpu.core
 
 bench-proof: $(VENV)/.dev ## judge 80,000 small plans by verify and by every interleaving; writes benchmarks/results/cpu/
-	@$(BIN)/python -m benchmarks.proof
+	@$(BIN)/python -m benchmarks.cpu.proof
 
 bench-service: $(VENV)/.dev ## time the service's own share of a trial; writes benchmarks/results/cpu/
-	@$(BIN)/python -m benchmarks.service
+	@$(BIN)/python -m benchmarks.cpu.service
 
 bench-first-jobs: $(VENV)/.dev ## run the first five jobs on this machine's GPU; writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.pairs.first_jobs
@@ -117,7 +117,7 @@ bench-finals: $(VENV)/.dev ## measure the winners of bench-gpu against every pla
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(TORCH),--torch) $(if $(MISSING),--missing)
 
 bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours on two cores); writes benchmarks/results/cpu/
-	@$(BIN)/python -m benchmarks.compile_space
+	@$(BIN)/python -m benchmarks.cpu.compile_space
 
 clean: ## remove what was built; .venv and the demo's data stay
 	rm -rf dist build/best build/lib .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,6 +1,6 @@
 """How often `verify` errs: random small plans and their mutants, against a walk over every interleaving.
 
-python -m benchmarks.proof [--count 100000] [--seed 1] [--out benchmarks/results/cpu/proof.json]
+python -m benchmarks.cpu.proof [--count 100000] [--seed 1] [--out benchmarks/results/cpu/proof.json]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a plan costs on the host: to make, to prove, to simulate; and how large a space is.
 
-python -m benchmarks.core [--out benchmarks/results/cpu/core.json]
+python -m benchmarks.cpu.core [--out benchmarks/results/cpu/core.json]
 """
 
 from __future__ import annotations

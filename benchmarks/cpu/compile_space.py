@@ -1,6 +1,6 @@
 """Compiles the spaces of tilings of pairs once, without a GPU: nothing may spill, nothing may be warned about.
 
-python -m benchmarks.compile_space --gpu h200 [--processes 2] [--every 1] [--each build/tilings.jsonl] [--out FILE]
+python -m benchmarks.cpu.compile_space --gpu h200 [--processes 2] [--every 1] [--each build/tilings.jsonl] [--out FILE]
 
 A plain pair and one with every option, for few rows, where every engine is offered, and for many. All tilings take
 hours on two cores; `--every 20` takes each 20th. Seconds are those of one core (processor time), whatever else runs.

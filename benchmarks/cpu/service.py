@@ -1,6 +1,6 @@
 """What the service adds to a trial: time between consecutive outcomes, less what the evaluator took.
 
-python -m benchmarks.service [--trials 1000] [--out benchmarks/results/cpu/service.json]
+python -m benchmarks.cpu.service [--trials 1000] [--out benchmarks/results/cpu/service.json]
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def main() -> None:
         "cpu": f"{platform.machine()}, {os.cpu_count()} cores",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit,
-        "command": " ".join(["python", "-m", "benchmarks.service", *sys.argv[1:]]),
+        "command": " ".join(["python", "-m", "benchmarks.cpu.service", *sys.argv[1:]]),
     }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps({"meta": meta, "rows": rows}, indent=1) + "\n")
