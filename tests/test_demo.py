@@ -14,8 +14,6 @@ import pytest
 
 from tuner.store.directory import DirectoryLock
 
-ROOT = Path(__file__).parents[1]
-
 
 def start(tmp_path: Path, *options: str, latency_s: float = 0.0) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tuner.demo", "--data", "data", "--output", "best", "--gpu", "simulated:h200"]

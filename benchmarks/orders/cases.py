@@ -1,4 +1,4 @@
-"""What `benchmarks.orders.measure` compares: pairs at many numbers of rows, tilings to choose one of, and orderings of it."""
+"""What is compared: pairs at many numbers of rows, tilings to choose one of, and orderings of it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What order alone is worth: one tiling of a pair, compiled once, in many orders: benchmarks/results/<gpu>/orders.json.
 
-python -m benchmarks.orders.measure [--gpu auto] [--case m64] [--seconds 240] [--out benchmarks/results/<gpu>/orders.json]
+python -m benchmarks.orders.measure [--gpu auto] [--case m64] [--seconds 240]
+    [--out benchmarks/results/<gpu>/orders.json]
 
 A case is a pair at a number of rows on one engine. The fastest of a few tilings in row-major order is taken; then all
 its orderings are checked and timed in the same rounds. The fastest and the slowest of them were chosen by those rounds,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from benchmarks.orders.cases import CASES, orderings_of
 from benchmarks.orders.measure import name_of
+from tests.support.repository import ROOT
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import Candidate, PlanKind
@@ -19,7 +19,7 @@ from tuner.core.space.space import Space
 from tuner.core.trial.stats import rank_correlation, selection_regret
 
 H200 = CATALOGUE["h200"]
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "orders.json"
+RESULTS = ROOT / "benchmarks" / "results" / "h200" / "orders.json"
 ROWS = {name_of(row): row for row in json.loads(RESULTS.read_text())["rows"]}
 REPLAYED = [case for case in CASES if case.m in (64, 512, 2048, 4096)]
 

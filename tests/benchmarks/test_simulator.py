@@ -24,11 +24,12 @@ from benchmarks.simulator.judge import (
     table,
 )
 from benchmarks.simulator.trials import DataSet, pack, read, write
+from tests.support.repository import ROOT
 from tuner.core.model.rates import CATALOGUE_RATES, Rates
 from tuner.core.problem.gpu import CATALOGUE
 
 H200 = CATALOGUE["h200"]
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "simulator.json"
+RESULTS = ROOT / "benchmarks" / "results" / "h200" / "simulator.json"
 ROWS: dict[str, dict[str, Any]] = {row["pair"]: row for row in json.loads(RESULTS.read_text())["rows"]}
 PAIRS = [pair for pair in ROWS if pair != "all"]
 
@@ -54,7 +55,7 @@ def test_the_summary_is_that_of_the_rows() -> None:
 def test_what_is_judged_again_is_what_was_fitted_to_the_schedules_that_it_says(data: DataSet, tmp_path: Path) -> None:
     rates, per_pair = earlier_fits(RESULTS)
     assert list(rates) == data.pairs
-    assert f"of {per_pair} schedules a pair" in (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+    assert f"of {per_pair} schedules a pair" in (ROOT / "docs" / "simulator.md").read_text()
     other = {"rows": [ROWS["all"], ROWS[PAIRS[0]]], "meta": {"fitted_per_pair": 7}}
     (tmp_path / "simulator.json").write_text(json.dumps(other))
     assert earlier_fits(tmp_path / "simulator.json") == ({PAIRS[0]: rates[PAIRS[0]]}, 7)
@@ -70,7 +71,7 @@ def test_a_pair_that_the_fit_was_not_shown_is_foretold_as_well_as_its_row_says(p
 
 
 def test_the_page_shows_the_rows() -> None:
-    page = Path(__file__).parents[2] / "docs" / "simulator.md"
+    page = ROOT / "docs" / "simulator.md"
     assert table([ROWS[pair] for pair in PAIRS]) in page.read_text()
     assert f"{len(names())} numbers" in page.read_text()
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.client.conftest import Run
 from tests.serving import SMALL_PAIR, Server
+from tests.support.repository import ROOT
 from tuner.client import Client, ExitCode
 from tuner.client.cli import main
 
@@ -149,7 +149,7 @@ def test_the_address_comes_from_the_environment(
 
 
 def test_every_exit_code_and_command_is_documented() -> None:
-    page = (Path(__file__).parents[2] / "docs/client.md").read_text()
+    page = (ROOT / "docs/client.md").read_text()
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \| (.*) \|$", page, re.MULTILINE)
     assert rows == [(str(code.value), code.name, code.meaning) for code in ExitCode]
     for command in [name for name in main.commands if name != "fetch"] + ["fetch best"]:

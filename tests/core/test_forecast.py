@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from pathlib import Path
 from statistics import median
 
+from tests.support.repository import ROOT
 from tuner.core.model.simulate import simulate
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload
@@ -16,7 +16,7 @@ from tuner.core.schedule.ordering import Schedule
 from tuner.core.trial.stats import rank_correlation
 from tuner.errors import IllegalSchedule
 
-TRIALS = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "first_trials.json"
+TRIALS = ROOT / "benchmarks" / "results" / "h200" / "first_trials.json"
 
 
 def spearman_by_workload() -> dict[str, float]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.support.repository import ROOT
 from tuner.core.legal.legality import kind_problem
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from tuner.workers.gpu.session import Session
 
 #: What runs an artifact without tuner.
-EXAMPLE = Path(__file__).parents[2] / "examples" / "run_artifact.py"
+EXAMPLE = ROOT / "examples" / "run_artifact.py"
 
 #: Rows, columns and k that are no whole tiles and lines; and only such.
 RAGGED = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU)

@@ -78,7 +78,8 @@ def test_the_base_install_imports_without_the_servers_libraries(module: str) -> 
 
 def test_the_workers_import_without_a_gpu_or_a_driver() -> None:
     program = (
-        "import sys, importlib, pkgutil; from tuner import workers; sys.modules.update(dict.fromkeys(['cupy', 'cuda', 'pynvml']))\n"
+        "import sys, importlib, pkgutil; from tuner import workers\n"
+        "sys.modules.update(dict.fromkeys(['cupy', 'cuda', 'pynvml']))\n"
         "for info in pkgutil.iter_modules(workers.__path__, 'tuner.workers.'):\n"
         "    importlib.import_module(info.name)"
     )

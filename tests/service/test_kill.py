@@ -13,11 +13,10 @@ from pathlib import Path
 from tests.service.conftest import Serve
 from tests.service.helpers import finish, on_disk, wait_until
 from tests.store.builders import spec
+from tests.support.repository import ROOT
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.records import Event, InspectionKind, InspectionState, JobRecord
 from tuner.store import Store, events, jobs, trials
-
-ROOT = Path(__file__).parents[2]
 
 
 @contextmanager

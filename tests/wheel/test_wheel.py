@@ -19,7 +19,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.repository import ROOT
+
 pytestmark = pytest.mark.timeout(600)
 
 SERVER_ONLY = ["alembic", "fastapi", "numpy", "optuna", "pydantic", "sqlalchemy", "uvicorn"]

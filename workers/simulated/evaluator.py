@@ -1,6 +1,6 @@
 """The twin: measures on a GPU that is not there, so that everything around a worker can be run and tested.
 
-Its times are `tuner.core.model.simulate`'s forecast, changed by what a forecast cannot know: each tiling and each schedule
+Its times are `simulate`'s forecast, changed by what a forecast cannot know: each tiling and each schedule
 is a fixed few per cent slower, and each sample is off by noise. A search that trusts the forecast alone is therefore
 wrong here too, if less often than on a card. No numbers are computed: `rel_error` is 0.
 """

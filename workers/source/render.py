@@ -91,8 +91,8 @@ _HINTS = {
 
 @functools.cache
 def device_files() -> dict[str, Path]:
-    """Every file of `workers/kernels` by its name: no two rooms have a file of the same name, so includes name no room."""
-    rooms = Path(__file__).parents[1] / "workers" / "kernels"
+    """Every file of `workers/kernels` by its name. No two rooms have a file of the same name: includes name no room."""
+    rooms = Path(__file__).parents[1] / "kernels"
     found = sorted(path for path in rooms.rglob("*") if path.suffix in (".cuh", ".cu", ".in"))
     by_name = {path.name: path for path in found}
     assert len(by_name) == len(found), "two device files have one name"

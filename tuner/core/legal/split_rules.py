@@ -1,4 +1,4 @@
-"""What is legal of tiles in parts at run time: which tiles, cut where, in which order; as `tuner.core.legal.ordering_rules`."""
+"""What is legal of tiles in parts at run time: which tiles, cut where, in which order."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Every merge is a linear extension of the tile graph: a consumer's block comes after the producer rows that it reads. A
 raster then walks one block at a time. Two merges give the same order exactly where their blocks are the same, which is
-what `tuner.core.legal.legality` uses to refuse second names. (The proportional mix has no blocks: it deals single tiles.)
+what `tuner.core.legal` uses to refuse second names. (The proportional mix has no blocks: it deals single tiles.)
 """
 
 from __future__ import annotations

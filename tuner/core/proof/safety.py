@@ -3,7 +3,7 @@
 The fast path covers a read where the consumer waits for the producer's signal with a threshold that counts all posts
 that the signal gets, before the first k-step that reads the producer's output: that step is then reached only once the
 producer has posted. Where that does not hold, the question is settled exactly: freeze the producer (it starts, and
-never completes) and see whether the consumer can still reach that step. `tuner.core.proof.symbolic_run` argues why one run
+never completes) and see whether the consumer can still reach that step. `symbolic_run` argues why one run
 answers that: a run in which the consumer reads before the producer posts is, up to there, a run with the producer
 frozen, and every run with the producer frozen is the beginning of a run in which it is merely slow. A tile that is
 split is there once its last part is: each of its parts is frozen in turn.

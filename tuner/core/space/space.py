@@ -1,6 +1,6 @@
 """The space of a workload on a GPU: the values offered on each axis, and every legal combination of them.
 
-What is legal is said in `tuner.core.legal.legality`; here is what is worth trying. A legal schedule with other values can be
+What is legal is said in `tuner.core.legal`; here is what is worth trying. A legal schedule with other values can be
 asked for by name, and some stand around the offered ones (unequal tile heights, say).
 """
 

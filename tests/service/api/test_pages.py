@@ -7,7 +7,7 @@ import re
 import pytest
 from markupsafe import escape
 
-from tests.api.conftest import Api
+from tests.service.api.conftest import Api
 from tuner.core.insight.forecast_quality import ForecastQuality
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.api.conftest import Api
+from tests.service.api.conftest import Api
 from tests.service.test_finals import LIBRARY
 from tests.store.builders import measured, spec, trial
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.conftest import Api
-from tests.api.test_bad_input import refused
-from tests.api.test_pages import HTML
+from tests.service.api.conftest import Api
+from tests.service.api.test_bad_input import refused
+from tests.service.api.test_pages import HTML
 from tests.serving import body, wait_until_final
 
 

@@ -8,7 +8,7 @@ import json
 import zipfile
 from typing import Any
 
-from tests.api.conftest import Api
+from tests.service.api.conftest import Api
 from tests.serving import SMALL_PAIR
 from tuner.core.schedule.candidate import PlanKind
 

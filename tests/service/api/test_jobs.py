@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.api.conftest import NUM_TRIALS, Api
+from tests.service.api.conftest import NUM_TRIALS, Api
 from tests.serving import SMALL_PAIR, body, wait_until_final
 from tuner.core.problem.workload import MAX_ELEMENTS
 from tuner.core.schedule.candidate import PlanKind

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.conftest import serving
+from tests.service.api.conftest import serving
 from tests.service.helpers import SharedCard, SickCard, wait_until
 from tests.serving import body, wait_until_final
 

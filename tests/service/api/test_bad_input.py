@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.api.conftest import Api
+from tests.service.api.conftest import Api
 from tests.serving import SMALL_PAIR, body
 from tuner.api.guard import MAX_BODY_BYTES
 from tuner.wire.problems import MEDIA_TYPE

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
-from tests.api.conftest import Api
+from tests.service.api.conftest import Api
+from tests.support.repository import ROOT
 from tuner.api.errors import STATUS
 from tuner.wire.requests import BestQuery
 
-PAGE = (Path(__file__).parents[2] / "docs/http-api.md").read_text()
+PAGE = (ROOT / "docs/http-api.md").read_text()
 
 
 def routes(api: Api) -> set[str]:

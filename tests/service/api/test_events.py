@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from tests.api.conftest import NUM_TRIALS, Api
+from tests.service.api.conftest import NUM_TRIALS, Api
 from tests.serving import body
 from tuner.client.http import parse_events
 
