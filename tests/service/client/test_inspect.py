@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.conftest import Run
-from tests.client.test_cli import BIG
+from tests.service.client.conftest import Run
+from tests.service.client.test_cli import BIG
 from tuner.client import Client, ExitCode
 from tuner.client.errors import NothingSeen, Refused
 from tuner.client.render import counters_table

@@ -6,8 +6,8 @@ import json
 import os
 from pathlib import Path
 
-from tests.client.conftest import Run
-from tests.client.test_cli import PAIR
+from tests.service.client.conftest import Run
+from tests.service.client.test_cli import PAIR
 from tuner.client import Client, ExitCode, open_artifact
 
 NEAR = ["--m", "17", *PAIR[2:], "--match", "nearest"]

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.client.conftest import Run
+from tests.service.client.conftest import Run
 from tests.serving import SMALL_PAIR, Server
 from tests.support.repository import ROOT
 from tuner.client import Client, ExitCode
