@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks.common.report import NO_GPU, write_report
-from tests.core.proof import counts, judged_plans
+from tests.support.proof import counts, judged_plans
 
 
 def main() -> None:

@@ -9,9 +9,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tests.core.cases import chain_of_three, small_gpu, tiling
-from tests.covering import covering_sample
-from tuner.core.interpret import interpret, plain_product, random_tensors
+from tests.support.cases import chain_of_three, small_gpu, tiling
+from tests.support.covering import covering_sample
+from tests.support.interpret import interpret, plain_product, random_tensors
 from tuner.core.legal.legality import estimated_resources
 from tuner.core.legal.ordering_rules import RUN_AHEADS
 from tuner.core.model.simulate import simulate

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.cases import SMALL, graphs, ordering, small_gpu, tiling, wgmma, workloads
+from tests.support.cases import SMALL, graphs, ordering, small_gpu, tiling, wgmma, workloads
 from tuner.core.model.bounds import Waves, dram_us, io_bytes, io_us, reference_us, tensor_us, wave_us
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan

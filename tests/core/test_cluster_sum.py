@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.core.roles import ARRIVE, WAIT, Action, first_problem
+from tests.support.roles import ARRIVE, WAIT, Action, first_problem
 
 SEND, READ = "send", "read"
 SLOTS = 2

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.cases import H200, ordering, small_gpu, wgmma
+from tests.support.cases import H200, ordering, small_gpu, wgmma
 from tuner.core.legal.legality import check_schedule, dynamic_smem_bytes, estimated_resources
 from tuner.core.legal.wgmma import shares, sum_rounds
 from tuner.core.plan.build import make_plan

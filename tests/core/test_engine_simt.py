@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.cases import H200, ordering, simt
+from tests.support.cases import H200, ordering, simt
 from tuner.core.legal.legality import check_schedule, engine_problem, estimated_registers, tiling_problem
 from tuner.core.legal.simt import smem_bytes, stage_bytes
 from tuner.core.problem.gpu import CATALOGUE

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.cases import H200, ordering, wgmma
+from tests.support.cases import H200, ordering, wgmma
 from tuner.core.legal.legality import check_schedule, dynamic_smem_bytes, engine_problem, estimated_resources
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.resources import occupancy

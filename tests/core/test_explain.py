@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from tests.core.cases import H200, ordering, tiling
+from tests.support.cases import H200, ordering, tiling
 from tuner.core.insight.explain import differences, explain
 from tuner.core.model.simulate import simulate
 from tuner.core.problem.workload import ffn_pair

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.core.cases import SMALL, ordering, small_gpu, tiling
-from tests.core.proof import ROOMY
-from tuner.core.interpret import interpret, plain_product, random_tensors
+from tests.support.cases import SMALL, ordering, small_gpu, tiling
+from tests.support.interpret import interpret, plain_product, random_tensors
+from tests.support.proof import ROOMY
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.task_source import Dealer
 from tuner.core.plan.tile_graph import TileGraph, tile_graph

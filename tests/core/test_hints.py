@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.cases import H200, ordering, tiling, wgmma
+from tests.support.cases import H200, ordering, tiling, wgmma
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.cache_hints import hint_problem, hints_of

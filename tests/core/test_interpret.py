@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core import mutants
-from tests.core.cases import ordered_graphs, ordering, small_gpu, tiling
-from tuner.core.interpret import ACTIVATIONS, interpret, plain_product, random_tensors
+from tests.support import mutants
+from tests.support.cases import ordered_graphs, ordering, small_gpu, tiling
+from tests.support.interpret import ACTIVATIONS, interpret, plain_product, random_tensors
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import TICKET

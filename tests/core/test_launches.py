@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.cases import H200, chain_of_three, ordering, tiling
+from tests.support.cases import H200, chain_of_three, ordering, tiling
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, PlanKind

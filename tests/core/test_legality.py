@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.cases import H200, ordering, tiling
+from tests.support.cases import H200, ordering, tiling
 from tuner.core.legal.legality import check_schedule, dynamic_smem_bytes, estimated_registers
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from tests.core.cases import chain_of_three, fork, ordered_graphs, tiling
+from tests.support.cases import chain_of_three, fork, ordered_graphs, tiling
 from tuner.core.plan.build import global_order, proportional
 from tuner.core.plan.interleaves import longest_first, merge_blocks
 from tuner.core.plan.tile_graph import TileGraph, tile_graph

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.cases import H200
+from tests.support.cases import H200
 from tuner.core.legal.legality import register_cap
 from tuner.core.plan.split_k import num_tiles
 from tuner.core.problem.gpu import CATALOGUE, Gpu

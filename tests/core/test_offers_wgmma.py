@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.cases import H200, chain_of_three
+from tests.support.cases import H200, chain_of_three
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.plan.split_k import num_tiles
 from tuner.core.problem.gpu import CATALOGUE, Gpu

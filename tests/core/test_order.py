@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.cases import chain_of_three, ordered_graphs, ordering, rasters, small_gpu, tiling
+from tests.support.cases import chain_of_three, ordered_graphs, ordering, rasters, small_gpu, tiling
 from tuner.core.plan.build import global_order, make_plan, parted
 from tuner.core.plan.interleaves import merge_blocks
 from tuner.core.plan.rasters import hilbert, walk

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.core.roles import ARRIVE, WAIT, Action, first_problem
+from tests.support.roles import ARRIVE, WAIT, Action, first_problem
 
 #: Fewer than the device's, and still a multiple of the teams.
 TEAMS, WARPS, FEED_SLOTS = 2, 2, 2

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.cases import ordered_graphs, ordering, small_gpu, tiling
+from tests.support.cases import ordered_graphs, ordering, small_gpu, tiling
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import HEADER_WORDS, MAGIC, Plan

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.core.cases import fork, small_gpu
-from tuner.core.interpret import interpret, plain_product, random_tensors
+from tests.support.cases import fork, small_gpu
+from tests.support.interpret import interpret, plain_product, random_tensors
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule.tiling import Tile
 from tuner.core.space.policies import (

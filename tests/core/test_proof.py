@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests.core.proof import REASONS, counts, judged_plans
+from tests.support.proof import REASONS, counts, judged_plans
 
 
 def test_verify_agrees_with_the_oracle_on_random_plans_and_their_mutants() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.cases import rasters
+from tests.support.cases import rasters
 from tuner.core.plan.rasters import hilbert, plain_name, walk
 from tuner.core.schedule.ordering import Raster, RasterKind
 from tuner.errors import InvalidInput

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.cases import H200, orderings
+from tests.support.cases import H200, orderings
 from tuner.core.legal.mma import warp_grid
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import Granularity, Interleave, InterleaveKind, Ordering, Raster, RasterKind, Schedule

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.cases import syncs
+from tests.support.cases import syncs
 from tuner.core.plan.signals import signals_of
 from tuner.core.schedule.ordering import Granularity
 

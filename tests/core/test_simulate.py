@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 
-from tests.core.cases import SMALL, ordered_graphs, ordering, tiling
+from tests.support.cases import SMALL, ordered_graphs, ordering, tiling
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.plan.build import make_plan

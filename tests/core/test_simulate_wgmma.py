@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.cases import H200, ordering, tiling, wgmma
+from tests.support.cases import H200, ordering, tiling, wgmma
 from tuner.core.legal.legality import estimated_resources
 from tuner.core.model.bounds import reference_us, tensor_us
 from tuner.core.model.rates import CATALOGUE_RATES

@@ -8,8 +8,8 @@ from itertools import islice
 
 import pytest
 
-from tests.core.cases import H200, chain_of_three, small_gpu, wgmma
-from tests.core.cases import ordering as plain
+from tests.support.cases import H200, chain_of_three, small_gpu, wgmma
+from tests.support.cases import ordering as plain
 from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core import mutants
-from tests.core.cases import H200, SMALL, ordering, small_gpu, tiling, wgmma
+from tests.support import mutants
+from tests.support.cases import H200, SMALL, ordering, small_gpu, tiling, wgmma
 from tuner.core.legal.legality import check_schedule, tiling_problem
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan

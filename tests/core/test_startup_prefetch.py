@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.cases import H200, ordering, simt, tiling, wgmma
+from tests.support.cases import H200, ordering, simt, tiling, wgmma
 from tuner.core.legal.legality import check_schedule
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES
 from tuner.core.problem.workload import Workload, ffn_pair

@@ -7,10 +7,10 @@ from itertools import chain
 
 import pytest
 
-from tests.core import oracle
-from tests.core.cases import SMALL, chain_of_three, ordering, small_gpu, tiling
-from tests.core.mutants import move
-from tests.core.proof import ROOMY
+from tests.support import oracle
+from tests.support.cases import SMALL, chain_of_three, ordering, small_gpu, tiling
+from tests.support.mutants import move
+from tests.support.proof import ROOMY
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.task_source import Dealer

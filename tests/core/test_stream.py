@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.core import mutants
-from tests.core.cases import H200, SMALL, ordered_graphs, ordering, small_gpu, tiling, wgmma
-from tuner.core.interpret import interpret, plain_product, random_tensors
+from tests.support import mutants
+from tests.support.cases import H200, SMALL, ordered_graphs, ordering, small_gpu, tiling, wgmma
+from tests.support.interpret import interpret, plain_product, random_tensors
 from tuner.core.legal.legality import check_schedule, tiling_problem
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan

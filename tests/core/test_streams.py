@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.cases import H200, SMALL, chain_of_three, orderings, small_gpu, tiling, workloads
-from tests.core.cases import ordering as plain_ordering
-from tests.core.oracle import faults, read
-from tuner.core.interpret import interpret, plain_product, random_tensors
+from tests.support.cases import H200, SMALL, chain_of_three, orderings, small_gpu, tiling, workloads
+from tests.support.cases import ordering as plain_ordering
+from tests.support.interpret import interpret, plain_product, random_tensors
+from tests.support.oracle import faults, read
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.two_streams import joined, make_parts

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.cases import graphs, tiling
+from tests.support.cases import graphs, tiling
 from tuner.core.plan.tile_graph import Region, TileGraph, tile_graph
 from tuner.core.problem.workload import ffn_pair, independent_pair
 

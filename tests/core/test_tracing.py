@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.core.cases import SMALL, ordering, tiling
+from tests.support.cases import SMALL, ordering, tiling
 from tuner.core.insight.tracing import Stamps, make_trace, no_trace, spans_from_stamps, trace_from_stamps, trace_metrics
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.core import mutants, oracle
-from tests.core.cases import SMALL, chain_of_three, fork, ordered_graphs, ordering, small_gpu, tiling
-from tuner.core.interpret import interpret, plain_product, random_tensors
+from tests.support import mutants, oracle
+from tests.support.cases import SMALL, chain_of_three, fork, ordered_graphs, ordering, small_gpu, tiling
+from tests.support.interpret import interpret, plain_product, random_tensors
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import Plan

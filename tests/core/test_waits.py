@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.core import mutants, oracle
-from tests.core.cases import H200, SMALL, ordering, small_gpu, tiling, wgmma
-from tuner.core.interpret import interpret, random_tensors
+from tests.support import mutants, oracle
+from tests.support.cases import H200, SMALL, ordering, small_gpu, tiling, wgmma
+from tests.support.interpret import interpret, random_tensors
 from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from tests.core.cases import chain_of_three, fork, workloads
+from tests.support.cases import chain_of_three, fork, workloads
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 from tuner.errors import InvalidInput
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.gpu.helpers import EXAMPLE
-from tests.serving import body
+from tests.support.serving import body
 from tuner.client import Client
 from tuner.demo import running_server
 from tuner.workers.host.cards import Card

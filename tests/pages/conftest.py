@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.serving import Server, body
+from tests.support.serving import Server, body
 from tuner.client import Client
 
 FLAGS = (

@@ -6,7 +6,7 @@ import json
 
 from playwright.sync_api import Browser, Page, expect
 
-from tests.serving import SMALL_PAIR, Server, body
+from tests.support.serving import SMALL_PAIR, Server, body
 from tuner.client import Client
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from optuna.trial import TrialState, create_trial
 
-from tests.core.cases import ordering, wgmma
+from tests.support.cases import ordering, wgmma
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule.ordering import Assignment, Schedule

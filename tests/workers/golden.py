@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.core.cases import simt, wgmma
+from tests.support.cases import simt, wgmma
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.schedule.tiling import CacheHint, Epilogue, Tile, Tiling, Warpgroups
 from tuner.workers.source.render import inlined, render

@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from benchmarks.cpu.compile_space import LIMIT_S, MEDIAN_LIMIT_S, compile_one
-from tests.core.cases import H200
+from tests.support.cases import H200
 from tests.workers.golden import CASES, FOLDER, generated_part
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.schedule.tiling import Engine

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.workers.rogues import rogue
+from tests.support.rogues import rogue
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import PlanKind
 from tuner.core.trial.evaluator import Problem

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.cases import H200, wgmma
+from tests.support.cases import H200, wgmma
 from tests.workers.test_kernels import GATED, SMALL
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.workload import Workload, ffn_pair

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.cpu.compile_space import full_pair, pair
-from tests.covering import covering_sample, pairs_of
+from tests.support.covering import covering_sample, pairs_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling

@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.cases import graphs, small_gpu
 from tests.gpu import protocol
 from tests.gpu.protocol import (
     KINDS,
@@ -34,6 +33,7 @@ from tests.gpu.protocol import (
 )
 from tests.gpu.protocol_cases import CASES, FAULTY, NUM_FEW, candidates, few_ctas, plain_schedules
 from tests.gpu.protocol_faults import MUTANTS, Fault, plant
+from tests.support.cases import graphs, small_gpu
 from tuner.core.plan.tile_graph import Region, TileGraph
 from tuner.core.plan.two_streams import joined
 from tuner.core.plan.words import FIRST_WAVE, STATIC, STEALING, Plan

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.cases import H200, simt
+from tests.support.cases import H200, simt
 from tuner.core.legal.legality import estimated_registers
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pytest
 
-from tests.core.cases import H200
+from tests.support.cases import H200
 from tuner.core.legal.wgmma import (
     COLUMNS,
     FLAG_BYTES,

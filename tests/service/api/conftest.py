@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.serving import body, listening, running_service, wait_until_final, wait_until_looked_at
+from tests.support.serving import body, listening, running_service, wait_until_final, wait_until_looked_at
 from tuner.core.problem.gpu import parse_target
 from tuner.service import Service
 from tuner.workers.simulated.evaluator import SimulatedEvaluator

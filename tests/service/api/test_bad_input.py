@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.service.api.conftest import Api
-from tests.serving import SMALL_PAIR, body
+from tests.support.serving import SMALL_PAIR, body
 from tuner.api.guard import MAX_BODY_BYTES
 from tuner.wire.problems import MEDIA_TYPE
 

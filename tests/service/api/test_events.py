@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from tests.service.api.conftest import NUM_TRIALS, Api
-from tests.serving import body
+from tests.support.serving import body
 from tuner.client.http import parse_events
 
 

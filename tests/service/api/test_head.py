@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.service.api.conftest import Api
-from tests.serving import body
+from tests.support.serving import body
 
 HEAD_PATHS = ["/jobs", "/jobs/{job_id}", "/", "/ui/jobs/{job_id}", "/livez", "/openapi.json", "/static/live.js"]
 

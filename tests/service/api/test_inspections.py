@@ -11,7 +11,7 @@ import pytest
 from tests.service.api.conftest import Api
 from tests.service.api.test_bad_input import refused
 from tests.service.api.test_pages import HTML
-from tests.serving import body, wait_until_final
+from tests.support.serving import body, wait_until_final
 
 
 def when_there(api: Api, path: str) -> httpx.Response:

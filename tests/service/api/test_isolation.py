@@ -8,7 +8,7 @@ import pytest
 
 from tests.service.api.conftest import serving
 from tests.service.helpers import SharedCard, SickCard, wait_until
-from tests.serving import body, wait_until_final
+from tests.support.serving import body, wait_until_final
 
 
 def test_every_view_says_why_nothing_is_measured_and_forgets_it_afterwards(

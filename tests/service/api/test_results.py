@@ -9,7 +9,7 @@ import zipfile
 from typing import Any
 
 from tests.service.api.conftest import Api
-from tests.serving import SMALL_PAIR
+from tests.support.serving import SMALL_PAIR
 from tuner.core.schedule.candidate import PlanKind
 
 QUERY: dict[str, Any] = {name: value for name, value in SMALL_PAIR.items() if name != "kind"}

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.serving import Server, body
+from tests.support.serving import Server, body
 from tuner.cli import main
 from tuner.settings import Settings, is_loopback
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.serving import Server, body
+from tests.support.serving import Server, body
 from tuner.client import Client
 from tuner.client.cli import main
 from tuner.client.environment import Asker

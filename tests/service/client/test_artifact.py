@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.serving import Server
+from tests.support.serving import Server
 from tuner.client import Artifact, Client, ExitCode, open_artifact
 from tuner.client.errors import NoResult, Refused, Simulated
 

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from tests.service.client.conftest import Run
-from tests.serving import SMALL_PAIR, Server
 from tests.support.repository import ROOT
+from tests.support.serving import SMALL_PAIR, Server
 from tuner.client import Client, ExitCode
 from tuner.client.cli import main
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving import Server, body
+from tests.support.serving import Server, body
 from tuner.client import Client, ClientError, ExitCode, errors
 from tuner.client.errors import NoResult, TimedOut, Unreachable
 from tuner.client.http import parse_events

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tests.core import mutants, oracle
-from tests.core.cases import chain_of_three, fork, small_gpu, tiling
+from tests.support import mutants, oracle
+from tests.support.cases import chain_of_three, fork, small_gpu, tiling
 from tuner.core.legal.ordering_rules import interleave_problem, position_problem, raster_problem, sync_problem
 from tuner.core.legal.split_rules import split_order_problem
 from tuner.core.plan.build import make_plan
