@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.test_tracing import OPS, span
+from tests.unit.core.insight.test_tracing import OPS, span
 from tuner.core.insight.trace_events import trace_events
 from tuner.core.insight.tracing import make_trace, no_trace
 from tuner.core.trial.inspection import Trace

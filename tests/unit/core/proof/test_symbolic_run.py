@@ -5,10 +5,10 @@ import random
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.core.test_verify import broken_plans
 from tests.support.cases import ordering, small_gpu, tiling
 from tests.support.mutants import edit_wait
 from tests.support.oracle import Table, posts_of, read
+from tests.unit.core.proof.test_verify import broken_plans
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import Plan
