@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.service.api.conftest import serving
-from tests.service.helpers import SharedCard, SickCard, wait_until
+from tests.service.service.helpers import SharedCard, SickCard, wait_until
 from tests.support.serving import body, wait_until_final
 
 

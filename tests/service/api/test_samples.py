@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.service.api.conftest import Api
-from tests.service.test_finals import LIBRARY
+from tests.service.service.test_finals import LIBRARY
 from tests.store.builders import measured, spec, trial
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.trial.job import JobState

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.service.conftest import Serve
-from tests.service.helpers import SickCard, finish, wait_until
+from tests.service.service.conftest import Serve
+from tests.service.service.helpers import SickCard, finish, wait_until
 from tests.store.builders import TARGET, spec
 from tuner.core.problem.gpu import parse_target
 from tuner.core.trial.job import JobState

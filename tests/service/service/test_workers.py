@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.service.conftest import Serve
-from tests.service.helpers import Gate, evaluator, finish, wait_until
+from tests.service.service.conftest import Serve
+from tests.service.service.helpers import Gate, evaluator, finish, wait_until
 from tests.store.builders import spec
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import InspectionKind

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from tests.service.conftest import Serve
-from tests.service.helpers import Gate, evaluator, finish
+from tests.service.service.conftest import Serve
+from tests.service.service.helpers import Gate, evaluator, finish
 from tests.store.builders import spec
 from tuner.core.problem.gpu import parse_target
 from tuner.core.trial.job import JobState

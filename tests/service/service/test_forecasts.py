@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.service.conftest import Serve
-from tests.service.helpers import evaluator, finish
+from tests.service.service.conftest import Serve
+from tests.service.service.helpers import evaluator, finish
 from tests.store.builders import TARGET, rejected, spec
 from tuner.core.insight.forecast_quality import MIN_TRIALS, forecast_metric, forecast_of, judge_forecasts
 from tuner.core.model.forecast import forecast_us

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.service.conftest import Serve
-from tests.service.helpers import finish, on_disk, wait_until
+from tests.service.service.conftest import Serve
+from tests.service.service.helpers import finish, on_disk, wait_until
 from tests.store.builders import spec
 from tests.support.repository import ROOT
 from tuner.core.trial.job import JobState, Trial
@@ -24,7 +24,7 @@ def killed_afterwards(
     directory: Path, trial_s: float, finals_s: float = 0.0, counters_s: float = 0.0
 ) -> Iterator[None]:
     """A server that runs inside the block; SIGKILL at its end."""
-    command = [sys.executable, "-m", "tests.service.victim", str(directory)]
+    command = [sys.executable, "-m", "tests.service.service.victim", str(directory)]
     command += [str(seconds) for seconds in (trial_s, finals_s, counters_s)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as server:
         try:

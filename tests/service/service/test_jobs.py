@@ -6,8 +6,8 @@ import zipfile
 
 import pytest
 
-from tests.service.conftest import Serve
-from tests.service.helpers import FailingKinds, FailingWorker, Gate, evaluator, finish, wait_until
+from tests.service.service.conftest import Serve
+from tests.service.service.helpers import FailingKinds, FailingWorker, Gate, evaluator, finish, wait_until
 from tests.store.builders import spec
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import parse_target

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.helpers import evaluator
+from tests.service.service.helpers import evaluator
 from tuner.core.trial.evaluator import Evaluator
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.conftest import Serve
-from tests.service.helpers import FailingKinds, Gate, evaluator, finish, on_disk, wait_until
+from tests.service.service.conftest import Serve
+from tests.service.service.helpers import FailingKinds, Gate, evaluator, finish, on_disk, wait_until
 from tests.store.builders import TARGET, spec
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate, PlanKind
