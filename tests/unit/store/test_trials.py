@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.store.builders import failed, measured, rejected, schedule, spec, trial
-from tests.store.test_rounds import ROUNDS
+from tests.unit.store.builders import failed, measured, rejected, schedule, spec, trial
+from tests.unit.store.test_rounds import ROUNDS
 from tuner.core.insight.forecast_quality import forecast_metric
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.schedule.candidate import Candidate, PlanKind
