@@ -13,6 +13,7 @@ import cupy
 import pynvml
 import pytest
 
+from tests.compile.test_build import ENDLESS
 from tests.gpu.helpers import fused, problem, schedule
 from tests.gpu.planted import (
     HANG,
@@ -23,7 +24,6 @@ from tests.gpu.planted import (
     with_deed,
     with_fault,
 )
-from tests.workers.test_build import ENDLESS
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind

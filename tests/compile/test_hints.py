@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.compile.test_kernels import GATED, SMALL
 from tests.support.cases import H200, wgmma
-from tests.workers.test_kernels import GATED, SMALL
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling

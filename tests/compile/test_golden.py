@@ -7,8 +7,8 @@ import statistics
 import pytest
 
 from benchmarks.cpu.compile_space import LIMIT_S, MEDIAN_LIMIT_S, compile_one
+from tests.compile.golden import CASES, FOLDER, generated_part
 from tests.support.cases import H200
-from tests.workers.golden import CASES, FOLDER, generated_part
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.schedule.tiling import Engine
 from tuner.workers.source.render import DEVICE_FILES, render
