@@ -64,7 +64,7 @@ lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 
 check: lint test-wheel test ## all that CI runs
 
-golden: $(VENV)/.dev ## renew the generated parts of some kernels, tests/workers/golden; read their diff
+golden: $(VENV)/.dev ## renew the generated parts of some kernels, tests/compile/golden; read their diff
 	@$(BIN)/python -m tests.compile.golden
 
 sanitize: $(VENV)/.dev ## run every engine's kernels under compute-sanitizer; needs a GPU and the CUDA toolkit

@@ -5,7 +5,8 @@ python -m benchmarks.simulator.judge [--data build/simulator_data.jsonl] [--fit]
 Needs no GPU. `--data` packs what `benchmarks.simulator.data` measured into benchmarks/results/<gpu>/; `--fit` fits to
 all pairs and writes tuner/core/model/fits/<gpu>.json, then to all pairs but one, pair by pair: minutes of all cores,
 by far the most of the time. Without it the fits that lie in the results are judged again. Each fit sees so many
-schedules of each pair, drawn by a seed, two thirds of them from the faster half, since those are what must be told apart.
+schedules of each pair, drawn by a seed, two thirds of them from the faster half, since those must be told
+apart.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The generated part of a handful of kernels, as text that is compared and reviewed: what the device files do not say.
 
-python -m tests.compile.golden    renews the files in tests/workers/golden; read the diff before it is committed.
+python -m tests.compile.golden    renews the files in tests/compile/golden; read the diff before it is committed.
 """
 
 from __future__ import annotations
