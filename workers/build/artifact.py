@@ -13,9 +13,9 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
-from tuner.workers.source.launch_args import first_tasks, needs_co_residency, parameter_layout, workspace_layout
-from tuner.workers.source.render import GATE_NAME, KERNEL_NAME
-from tuner.workers.source.tensor_maps import tensor_maps
+from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, workspace_layout
+from ..source.render import GATE_NAME, KERNEL_NAME
+from ..source.tensor_maps import tensor_maps
 
 #: Of the manifest; it grows when a field changes its meaning.
 MANIFEST_FORMAT = 1

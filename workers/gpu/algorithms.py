@@ -9,9 +9,10 @@ from cupy.cuda.runtime import CUDARuntimeError
 
 from tuner.core.problem.objective import Regime
 from tuner.errors import WorkerError
-from tuner.workers.gpu.baselines import LibraryRunner
-from tuner.workers.gpu.timing import Timer
-from tuner.workers.timing.library_choice import Choices, Picked, Rounds, first_of, pick, pick_streams, with_one
+
+from ..timing.library_choice import Choices, Picked, Rounds, first_of, pick, pick_streams, with_one
+from .baselines import LibraryRunner
+from .timing import Timer
 
 #: Rounds of one way of using the library against another.
 CONTEST_ROUNDS = {Regime.BURST: 15, Regime.SUSTAINED: 5}

@@ -10,13 +10,14 @@ from cuda.bindings import driver
 
 from tuner.core.problem.workload import Activation, Dtype, GemmOp
 from tuner.core.schedule.candidate import PlanKind
-from tuner.workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
-from tuner.workers.gpu.data import ProblemData
-from tuner.workers.gpu.launch import Kernel, PlanOnDevice, check
-from tuner.workers.protocol.messages import Work
-from tuner.workers.source.launch_args import OpBuffers, needs_co_residency
-from tuner.workers.source.library_epilogue import Epilogue, split_epilogue
-from tuner.workers.timing.library_choice import Picked
+
+from ..protocol.messages import Work
+from ..source.launch_args import OpBuffers, needs_co_residency
+from ..source.library_epilogue import Epilogue, split_epilogue
+from ..timing.library_choice import Picked
+from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
+from .data import ProblemData
+from .launch import Kernel, PlanOnDevice, check
 
 #: Columns that a thread of `tuner_epilogue` takes at a time, where n is a multiple of it.
 EPILOGUE_WIDTH = 8

@@ -8,10 +8,11 @@ import cupy
 import numpy as np
 
 from tuner.core.problem.workload import Dtype
-from tuner.workers.gpu.data import NUM_CHECK_SEEDS, ProblemData, from_bits
-from tuner.workers.gpu.reference import Reference
-from tuner.workers.protocol.messages import Work
-from tuner.workers.source.launch_args import OpBuffers
+
+from ..protocol.messages import Work
+from ..source.launch_args import OpBuffers
+from .data import NUM_CHECK_SEEDS, ProblemData, from_bits
+from .reference import Reference
 
 #: Largest ||out - reference|| / ||reference|| by dtype.
 MAX_REL_ERROR = {Dtype.FP16: 2e-3, Dtype.BF16: 1.6e-2}

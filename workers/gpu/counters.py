@@ -13,13 +13,14 @@ import cupy
 from cuda.bindings import driver
 
 from tuner.core.trial.inspection import Counter, CounterReport, no_counters
-from tuner.workers.cupti.host import ProfilerHost
-from tuner.workers.cupti.library import CuptiError, load_cupti
-from tuner.workers.cupti.metrics import BASE_SET
-from tuner.workers.cupti.profiler import chip_name, collect, counter_availability
-from tuner.workers.gpu.baselines import Runner
-from tuner.workers.gpu.launch import check
-from tuner.workers.gpu.problem_on_card import ProblemOnCard
+
+from ..cupti.host import ProfilerHost
+from ..cupti.library import CuptiError, load_cupti
+from ..cupti.metrics import BASE_SET
+from ..cupti.profiler import chip_name, collect, counter_availability
+from .baselines import Runner
+from .launch import check
+from .problem_on_card import ProblemOnCard
 
 
 def count_around(

@@ -11,7 +11,8 @@ from typing import Any
 
 from tuner.core.problem.workload import Activation, Dtype, GemmOp
 from tuner.errors import WorkerError
-from tuner.workers.source.library_epilogue import split_epilogue
+
+from ..source.library_epilogue import split_epilogue
 
 _COMPUTE_32F = 68
 _R_32F = 0

@@ -13,9 +13,10 @@ import cupy
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import CacheState
-from tuner.workers.gpu.integrity import Region, region
-from tuner.workers.gpu.reference import Operands, Reference, reference
-from tuner.workers.source.launch_args import OpBuffers
+
+from ..source.launch_args import OpBuffers
+from .integrity import Region, region
+from .reference import Operands, Reference, reference
 
 Array = Any  # a cupy.ndarray; CuPy has no type hints
 

@@ -18,8 +18,8 @@ from tuner.core.insight.tracing import STAMP_WORDS, Stamps
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine
 from tuner.errors import WorkerError
-from tuner.workers.gpu.tensor_maps import encode
-from tuner.workers.source.launch_args import (
+
+from ..source.launch_args import (
     DEFAULT_SPIN_LIMIT_CYCLES,
     WORD_BYTES,
     OpBuffers,
@@ -29,8 +29,9 @@ from tuner.workers.source.launch_args import (
     pack_args,
     workspace_layout,
 )
-from tuner.workers.source.render import GATE_NAME, KERNEL_NAME
-from tuner.workers.source.tensor_maps import tensor_maps
+from ..source.render import GATE_NAME, KERNEL_NAME
+from ..source.tensor_maps import tensor_maps
+from .tensor_maps import encode
 
 
 class CudaError(WorkerError):

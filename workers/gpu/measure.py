@@ -9,14 +9,15 @@ from typing import Any
 from tuner.core.schedule.candidate import PlanKind
 from tuner.core.trial.outcome import Measured, Metric
 from tuner.core.trial.samples import Round
-from tuner.workers.gpu.baselines import Runner
-from tuner.workers.gpu.check import Aborted
-from tuner.workers.gpu.energy import measure_energy
-from tuner.workers.gpu.problem_on_card import ProblemOnCard
-from tuner.workers.protocol.messages import Work
-from tuner.workers.timing.clocks import Sample, drop_reasons
-from tuner.workers.timing.rounds import MIN_KEPT, Ending, summary, to_rounds
-from tuner.workers.timing.stop_rules import HopelessRule, stop_rule
+
+from ..protocol.messages import Work
+from ..timing.clocks import Sample, drop_reasons
+from ..timing.rounds import MIN_KEPT, Ending, summary, to_rounds
+from ..timing.stop_rules import HopelessRule, stop_rule
+from .baselines import Runner
+from .check import Aborted
+from .energy import measure_energy
+from .problem_on_card import ProblemOnCard
 
 
 def measure(prepared: ProblemOnCard, runner: Runner, work: Work, incumbent_speedup: float | None) -> Measured:

@@ -7,15 +7,16 @@ from typing import Any
 import cupy
 
 from tuner.core.trial.evaluator import Problem
-from tuner.workers.gpu.algorithms import pick_algorithms
-from tuner.workers.gpu.baselines import LibraryRunner, Runner
-from tuner.workers.gpu.card import CardView
-from tuner.workers.gpu.cublaslt import CublasLt
-from tuner.workers.gpu.data import ProblemData
-from tuner.workers.gpu.integrity import Integrity, Overwritten
-from tuner.workers.gpu.timing import Timer
-from tuner.workers.source.launch_args import OpBuffers
-from tuner.workers.timing.library_choice import Picked
+
+from ..source.launch_args import OpBuffers
+from ..timing.library_choice import Picked
+from .algorithms import pick_algorithms
+from .baselines import LibraryRunner, Runner
+from .card import CardView
+from .cublaslt import CublasLt
+from .data import ProblemData
+from .integrity import Integrity, Overwritten
+from .timing import Timer
 
 
 class ProblemOnCard:

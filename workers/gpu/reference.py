@@ -8,7 +8,8 @@ from typing import Any
 import cupy
 
 from tuner.core.problem.workload import Dtype, GemmOp
-from tuner.workers.source.library_epilogue import split_epilogue
+
+from ..source.library_epilogue import split_epilogue
 
 Array = Any  # a cupy.ndarray; CuPy has no type hints
 

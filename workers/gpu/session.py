@@ -14,20 +14,21 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import no_counters
 from tuner.core.trial.outcome import Failed, FailureKind, Metric, Rejected, Stage
 from tuner.errors import InvalidInput
-from tuner.workers.gpu.baselines import Runner, runner_of
-from tuner.workers.gpu.card import CardView, card_trouble
-from tuner.workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
-from tuner.workers.gpu.counters import count_once
-from tuner.workers.gpu.cublaslt import CublasLt
-from tuner.workers.gpu.data import DoesNotFit
-from tuner.workers.gpu.integrity import Overwritten
-from tuner.workers.gpu.launch import Kernel, LaunchRefused
-from tuner.workers.gpu.measure import measure, measure_run_energy, measure_together
-from tuner.workers.gpu.problem_on_card import ProblemOnCard
-from tuner.workers.gpu.trace_run import trace_once
-from tuner.workers.protocol.cuda_errors import classify
-from tuner.workers.protocol.messages import CountAnswer, EvaluateAnswer, FinalsAnswer, PrepareAnswer, TraceAnswer, Work
-from tuner.workers.timing.library_choice import Picked
+
+from ..protocol.cuda_errors import classify
+from ..protocol.messages import CountAnswer, EvaluateAnswer, FinalsAnswer, PrepareAnswer, TraceAnswer, Work
+from ..timing.library_choice import Picked
+from .baselines import Runner, runner_of
+from .card import CardView, card_trouble
+from .check import Aborted, WrongNumbers, check_after_timing, check_numbers
+from .counters import count_once
+from .cublaslt import CublasLt
+from .data import DoesNotFit
+from .integrity import Overwritten
+from .launch import Kernel, LaunchRefused
+from .measure import measure, measure_run_energy, measure_together
+from .problem_on_card import ProblemOnCard
+from .trace_run import trace_once
 
 
 class Session:
@@ -284,7 +285,7 @@ def _fault(prepared: ProblemOnCard, runner: Runner, work: Work) -> str:
 def _torch_graphs(prepared: ProblemOnCard) -> tuple[list[Any], str]:
     """PyTorch's chain over the same buffers, captured; or none, and why."""
     try:
-        from tuner.workers.gpu.torch_baseline import torch_runner
+        from .torch_baseline import torch_runner
 
         return [torch_runner(prepared.data)], ""
     except Exception as error:  # whatever is wrong with it, the finals need no PyTorch

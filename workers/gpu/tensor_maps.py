@@ -7,8 +7,9 @@ from functools import lru_cache
 
 from tuner.core.problem.workload import Dtype
 from tuner.errors import WorkerError
-from tuner.workers.source.launch_args import MAP_BYTES
-from tuner.workers.source.tensor_maps import TensorMap
+
+from ..source.launch_args import MAP_BYTES
+from ..source.tensor_maps import TensorMap
 
 _ALIGNMENT_BYTES = 64
 #: CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion.

@@ -20,10 +20,11 @@ import cupy
 
 from tuner.core.problem.objective import CacheState, Procedure, Regime
 from tuner.core.schedule.candidate import PlanKind
-from tuner.workers.gpu.baselines import Runner
-from tuner.workers.gpu.card import CardView
-from tuner.workers.gpu.data import ProblemData
-from tuner.workers.timing.clocks import Sample, mean_clock_mhz
+
+from ..timing.clocks import Sample, mean_clock_mhz
+from .baselines import Runner
+from .card import CardView
+from .data import ProblemData
 
 #: SM clock cycles of the delay in front of a sample: about 50 us, more than a graph launch takes the host.
 _DELAY_CYCLES = 90_000

@@ -13,8 +13,9 @@ import cupy
 
 from tuner.core.problem.workload import Activation, Dtype, GemmOp
 from tuner.errors import WorkerError
-from tuner.workers.gpu.data import ProblemData
-from tuner.workers.source.launch_args import OpBuffers
+
+from ..source.launch_args import OpBuffers
+from .data import ProblemData
 
 
 def torch_runner(data: ProblemData) -> TorchChain:

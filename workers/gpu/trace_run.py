@@ -5,12 +5,13 @@ from __future__ import annotations
 import cupy
 
 from tuner.core.trial.job import CacheState
-from tuner.workers.gpu.baselines import ChainRunner, runner_of
-from tuner.workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
-from tuner.workers.gpu.launch import Kernel, LaunchRefused
-from tuner.workers.gpu.problem_on_card import ProblemOnCard
-from tuner.workers.protocol.messages import TraceAnswer, Work
-from tuner.workers.source.launch_args import OpBuffers
+
+from ..protocol.messages import TraceAnswer, Work
+from ..source.launch_args import OpBuffers
+from .baselines import ChainRunner, runner_of
+from .check import Aborted, WrongNumbers, check_after_timing, check_numbers
+from .launch import Kernel, LaunchRefused
+from .problem_on_card import ProblemOnCard
 
 
 def trace_once(prepared: ProblemOnCard, kernel: Kernel, work: Work) -> TraceAnswer:

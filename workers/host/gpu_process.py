@@ -21,9 +21,10 @@ from multiprocessing.connection import Connection
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.outcome import FailureKind
 from tuner.errors import Quarantined, WorkerError
-from tuner.workers.gpu import child
-from tuner.workers.protocol import messages
-from tuner.workers.timing.library_choice import Picked
+
+from ..gpu import child
+from ..protocol import messages
+from ..timing.library_choice import Picked
 
 #: Enough to read an answer that lies there already, and for a process to end after its pipe, seconds.
 _GRACE_S = 2.0

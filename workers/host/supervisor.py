@@ -19,12 +19,13 @@ from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, 
 from tuner.core.trial.inspection import CounterReport, Trace, no_counters
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
 from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
-from tuner.workers.build.nvrtc import Builder, Built
-from tuner.workers.build.prepare import Prepared, prepare, try_prepare
-from tuner.workers.host.cards import Card
-from tuner.workers.host.gpu_process import ChildLost, GpuProcesses
-from tuner.workers.protocol import messages
-from tuner.workers.source.render import device_text, kernel_version
+
+from ..build.nvrtc import Builder, Built
+from ..build.prepare import Prepared, prepare, try_prepare
+from ..protocol import messages
+from ..source.render import device_text, kernel_version
+from .cards import Card
+from .gpu_process import ChildLost, GpuProcesses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +152,7 @@ class GpuSupervisor:
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """Source, cubin, plans and manifest of a candidate of ours."""
-        from tuner.workers.build.artifact import assemble
+        from ..build.artifact import assemble
 
         prepared = prepare(problem.workload, self._target.gpu, candidate, self._builder, {})
         if prepared.built is None:

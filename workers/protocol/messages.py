@@ -13,8 +13,9 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import CounterReport
 from tuner.core.trial.outcome import Outcome
 from tuner.errors import InvalidInput
-from tuner.workers.source.launch_args import DEFAULT_SPIN_LIMIT_CYCLES
-from tuner.workers.timing.library_choice import Picked
+
+from ..source.launch_args import DEFAULT_SPIN_LIMIT_CYCLES
+from ..timing.library_choice import Picked
 
 
 @dataclass(frozen=True, kw_only=True)

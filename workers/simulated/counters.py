@@ -18,7 +18,8 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.trial.inspection import Counter, CounterReport
 from tuner.errors import InvalidInput
-from tuner.workers.cupti.metrics import CATALOGUE
+
+from ..cupti.metrics import CATALOGUE
 
 #: What the model can speak of, as the profiler calls it.
 METRICS = (DURATION_NS, DRAM_READ_BYTES, DRAM_WRITE_BYTES, "lts__t_sector_hit_rate.pct")

@@ -29,13 +29,14 @@ from tuner.core.trial.inspection import CounterReport, Trace, no_counters
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.trial.samples import Round
 from tuner.errors import IllegalSchedule, PlanError
-from tuner.workers.build.artifact import assemble
-from tuner.workers.simulated.counters import check_metrics, count
-from tuner.workers.source.library_epilogue import split_epilogue
-from tuner.workers.source.render import kernel_version, render
-from tuner.workers.timing.clocks import Sample
-from tuner.workers.timing.rounds import Ending, summary, to_rounds
-from tuner.workers.timing.stop_rules import HopelessRule, StopRule
+
+from ..build.artifact import assemble
+from ..source.library_epilogue import split_epilogue
+from ..source.render import kernel_version, render
+from ..timing.clocks import Sample
+from ..timing.rounds import Ending, summary, to_rounds
+from ..timing.stop_rules import HopelessRule, StopRule
+from .counters import check_metrics, count
 
 #: Share of a data sheet's rates that a vendor library reaches on large GEMMs.
 LIBRARY_DRAM_EFFICIENCY = 0.88

@@ -14,8 +14,9 @@ from tuner.core.plan.words import HEADER_WORDS
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine, Tiling
-from tuner.workers.source.render import SIGNALS_OFFSET_BYTES
-from tuner.workers.source.tensor_maps import tensor_maps
+
+from .render import SIGNALS_OFFSET_BYTES
+from .tensor_maps import tensor_maps
 
 #: SM clock cycles that one wait may last, about half a second.
 DEFAULT_SPIN_LIMIT_CYCLES = 1_000_000_000

@@ -15,7 +15,8 @@ from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload
 from tuner.core.schedule.cache_hints import hints_of
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
-from tuner.workers.source.tensor_maps import has_whole_lines
+
+from .tensor_maps import has_whole_lines
 
 _BASE_FILES = ("config.cuh", "ptx.cuh", "launch_args.cuh", "dependent_launch.cuh", "trace.cuh", "sync.cuh")
 _SHARED_FILES = ("activation.cuh", "fixup.cuh")

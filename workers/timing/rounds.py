@@ -9,8 +9,9 @@ from tuner.core.problem.objective import Procedure, Regime
 from tuner.core.trial.outcome import Measured, Metric
 from tuner.core.trial.samples import DropReason, Round, kept, num_dropped, speedups
 from tuner.core.trial.stats import median, relative_spread
-from tuner.workers.timing.clocks import Sample, drop_reasons
-from tuner.workers.timing.stop_rules import HopelessRule, StopRule
+
+from .clocks import Sample, drop_reasons
+from .stop_rules import HopelessRule, StopRule
 
 #: With fewer rounds that count, all are taken, and the trial says so.
 MIN_KEPT = 3
