@@ -22,8 +22,8 @@ from tuner.core.trial.outcome import Failed, Outcome, Rejected
 from tuner.dispatch.factory import make_evaluators
 from tuner.errors import TunerError
 from tuner.search.seeds import first_guesses
-from tuner.workers.build.nvrtc import Builder
-from tuner.workers.build.prepare import Prepared, try_prepare
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import Prepared, try_prepare
 from tuner.workers.host.supervisor import GpuSupervisor
 
 #: Kept from run to run.

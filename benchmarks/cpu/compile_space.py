@@ -25,7 +25,7 @@ from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.space import Space
 from tuner.errors import BuildError
-from tuner.workers.build.nvrtc import compile_source, nvrtc_version, parse_log
+from tuner.workers.builder.nvrtc import compile_source, nvrtc_version, parse_log
 from tuner.workers.source.render import kernel_version, render
 
 #: For few rows every engine is offered, for many every tile height.

@@ -37,8 +37,8 @@ from tuner.core.trial.inspection import CounterReport
 from tuner.core.trial.outcome import Failed, Rejected
 from tuner.core.trial.stats import compare, median, relative_spread
 from tuner.errors import TunerError
-from tuner.workers.build.nvrtc import Builder
-from tuner.workers.build.prepare import Prepared
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import Prepared
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work

@@ -17,7 +17,7 @@ from tuner.core.schedule.ordering import Schedule
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.errors import IllegalSchedule
-from tuner.workers.build.nvrtc import write_atomically
+from tuner.workers.builder.nvrtc import write_atomically
 
 #: How many of each kind are kept.
 NUM_KEPT = {

@@ -34,8 +34,8 @@ from tuner.core.schedule.ordering import Schedule
 from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.outcome import Failed, Rejected
 from tuner.errors import InvalidInput, WorkerError
-from tuner.workers.build.nvrtc import Builder
-from tuner.workers.build.prepare import Prepared
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import Prepared
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.render import device_text

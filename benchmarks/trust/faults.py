@@ -40,8 +40,8 @@ from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome
-from tuner.workers.build.nvrtc import Builder
-from tuner.workers.build.prepare import Prepared, prepare
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import Prepared, prepare
 from tuner.workers.host.cards import Card, usable_gpus
 from tuner.workers.host.supervisor import Deadlines, GpuSupervisor
 

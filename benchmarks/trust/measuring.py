@@ -32,8 +32,8 @@ from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.evaluator import Evaluator, Problem
 from tuner.core.trial.inspection import CounterReport
-from tuner.workers.build.nvrtc import Builder
-from tuner.workers.build.prepare import prepare
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import prepare
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import CountAnswer

@@ -29,8 +29,8 @@ from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule,
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling
 from tuner.core.space.space import Space
 from tuner.errors import BuildError, IllegalSchedule, PlanError
-from tuner.workers.build.nvrtc import Builder
-from tuner.workers.build.prepare import Prepared, prepare
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import Prepared, prepare
 from tuner.workers.host.cards import usable_gpus
 
 TOOLS = ("memcheck", "racecheck", "synccheck")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import BuildError
-from tuner.workers.build.nvrtc import Builder, BuildTimeout, build_key, parse_log
+from tuner.workers.builder.nvrtc import Builder, BuildTimeout, build_key, parse_log
 
 KERNEL = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] *= 2.0f; }'
 #: A hundred thousand sines keep the compiler busy for minutes.
@@ -107,7 +107,7 @@ ptxas warning : (C7510) Potential Performance Loss
 PARENT = """
 import sys
 from pathlib import Path
-from tuner.workers.build.nvrtc import Builder
+from tuner.workers.builder.nvrtc import Builder
 
 if __name__ == "__main__":
     builder = Builder(Path(sys.argv[1]))

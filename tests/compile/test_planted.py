@@ -13,8 +13,8 @@ from tests.gpu.helpers import schedule
 from tests.gpu.planted import HANG, KERNEL_FAULTS, PROCESS_FAULTS, KernelFault, planted_source, with_deed
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import PlanKind
-from tuner.workers.build.nvrtc import compile_source, parse_log
-from tuner.workers.build.prepare import Prepared
+from tuner.workers.builder.nvrtc import compile_source, parse_log
+from tuner.workers.builder.prepare import Prepared
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.render import render
 

@@ -43,7 +43,7 @@ from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import SplitTiles
 from tuner.errors import PlanError
-from tuner.workers.build.nvrtc import compile_source, parse_log
+from tuner.workers.builder.nvrtc import compile_source, parse_log
 from tuner.workers.source.render import device_text
 
 GPU = small_gpu(32)

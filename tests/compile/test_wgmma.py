@@ -26,7 +26,7 @@ from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.wgmma_tilings import WgmmaOffers
-from tuner.workers.build.nvrtc import compile_source, parse_log
+from tuner.workers.builder.nvrtc import compile_source, parse_log
 from tuner.workers.source.launch_args import MAP_BYTES, extend_args, first_tasks, parameter_layout
 from tuner.workers.source.render import render
 from tuner.workers.source.tensor_maps import tensor_maps

@@ -12,7 +12,7 @@ import pytest
 
 from tuner.core.problem.gpu import Gpu, gpu_from_live
 from tuner.errors import WorkerError
-from tuner.workers.build.nvrtc import Builder
+from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.host.cards import Card, usable_gpus
 from tuner.workers.source.render import device_text
 

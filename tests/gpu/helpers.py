@@ -35,9 +35,9 @@ from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Failed, FailureKind, Measured
-from tuner.workers.build.artifact import assemble
-from tuner.workers.build.nvrtc import Builder
-from tuner.workers.build.prepare import prepare
+from tuner.workers.builder.artifact import assemble
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import prepare
 
 if TYPE_CHECKING:
     from tuner.workers.gpu.session import Session

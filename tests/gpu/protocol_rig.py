@@ -15,7 +15,7 @@ from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Ordering, Schedule
-from tuner.workers.build.nvrtc import Builder
+from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.gpu.baselines import ChainRunner, runner_of
 from tuner.workers.gpu.launch import Kernel, PlanOnDevice
 from tuner.workers.protocol.messages import Work

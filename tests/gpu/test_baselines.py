@@ -17,8 +17,8 @@ from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, Schedule
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.outcome import Measured
-from tuner.workers.build.nvrtc import Builder
-from tuner.workers.build.prepare import prepare
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import prepare
 
 pytest.importorskip("cupy")
 

@@ -23,8 +23,8 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, SplitOrder, WaitPosition
-from tuner.workers.build.nvrtc import Builder
-from tuner.workers.build.prepare import prepare
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import prepare
 
 pytest.importorskip("cupy")
 

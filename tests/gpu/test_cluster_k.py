@@ -29,7 +29,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, Schedule, WaitPosition
-from tuner.workers.build.nvrtc import Builder
+from tuner.workers.builder.nvrtc import Builder
 
 pytest.importorskip("cupy")
 

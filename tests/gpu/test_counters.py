@@ -19,8 +19,8 @@ from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.inspection import CounterReport
 from tuner.core.trial.outcome import Measured
 from tuner.errors import InvalidInput
-from tuner.workers.build.nvrtc import Builder
-from tuner.workers.build.prepare import prepare
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import prepare
 from tuner.workers.cupti.metrics import BASE_SET
 from tuner.workers.host.cards import Card
 from tuner.workers.host.supervisor import GpuSupervisor

@@ -24,8 +24,8 @@ from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.outcome import Failed, FailureKind, Measured
-from tuner.workers.build.nvrtc import Builder
-from tuner.workers.build.prepare import Prepared, prepare
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import Prepared, prepare
 from tuner.workers.host import supervisor as supervisor_module
 from tuner.workers.host.cards import Card
 from tuner.workers.host.supervisor import Deadlines, GpuSupervisor

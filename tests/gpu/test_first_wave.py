@@ -22,8 +22,8 @@ from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, WaitPosition
 from tuner.core.schedule.tiling import Engine
 from tuner.core.trial.outcome import Failed, FailureKind
-from tuner.workers.build.nvrtc import Builder
-from tuner.workers.build.prepare import prepare
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import prepare
 
 pytest.importorskip("cupy")
 

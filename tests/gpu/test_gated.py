@@ -15,8 +15,8 @@ from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, Wor
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.space.space import Space
 from tuner.core.trial.outcome import Failed, FailureKind
-from tuner.workers.build.nvrtc import Builder
-from tuner.workers.build.prepare import prepare
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import prepare
 
 pytest.importorskip("cupy")
 

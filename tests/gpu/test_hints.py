@@ -13,7 +13,7 @@ from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
-from tuner.workers.build.nvrtc import Builder
+from tuner.workers.builder.nvrtc import Builder
 
 pytest.importorskip("cupy")
 

@@ -29,8 +29,8 @@ from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.errors import Quarantined
-from tuner.workers.build.nvrtc import Builder
-from tuner.workers.build.prepare import Prepared, prepare
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import Prepared, prepare
 from tuner.workers.host.cards import Card
 from tuner.workers.host.supervisor import Deadlines, GpuSupervisor
 
@@ -132,7 +132,7 @@ def test_a_compile_that_takes_for_ever_is_killed_at_its_deadline(
     supervisor: GpuSupervisor, good: Prepared, usual: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("tuner.workers.build.prepare.render", lambda *_, **__: ENDLESS)
+        patched.setattr("tuner.workers.builder.prepare.render", lambda *_, **__: ENDLESS)
         outcome = supervisor.evaluate(PROBLEM, GOOD)
     expect_failure(outcome, FailureKind.COMPILE_TIMEOUT, f"killed after {BUILD_S:g} s")
     assert outcome.stage is Stage.BUILD  # type: ignore[union-attr]

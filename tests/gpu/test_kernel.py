@@ -14,7 +14,7 @@ from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Interleave, InterleaveKind, Ordering, Raster, RasterKind, Schedule
 from tuner.core.space.ordering_values import SYNCS
 from tuner.core.space.space import Space
-from tuner.workers.build.nvrtc import Builder
+from tuner.workers.builder.nvrtc import Builder
 
 pytest.importorskip("cupy")
 

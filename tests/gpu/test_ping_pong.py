@@ -17,7 +17,7 @@ from tuner.core.problem.workload import Activation, Dtype, ffn_pair, independent
 from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, Schedule, WaitPosition
 from tuner.core.schedule.tiling import Warpgroups
-from tuner.workers.build.nvrtc import Builder
+from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.host.supervisor import GpuSupervisor
 
 pytest.importorskip("cupy")

@@ -13,7 +13,7 @@ from tests.gpu.protocol_faults import MUTANTS, Fault, plant
 from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.ordering import SplitTiles
-from tuner.workers.build.nvrtc import Builder
+from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.source.launch_args import DEFAULT_SPIN_LIMIT_CYCLES
 
 pytest.importorskip("cupy")

@@ -24,8 +24,8 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
-from tuner.workers.build.nvrtc import Builder
-from tuner.workers.build.prepare import prepare
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import prepare
 from tuner.workers.source.launch_args import workspace_layout
 
 pytest.importorskip("cupy")

@@ -30,7 +30,7 @@ from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, i
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, SplitOrder, WaitPosition
 from tuner.core.schedule.tiling import CacheHint, Epilogue
-from tuner.workers.build.nvrtc import Builder
+from tuner.workers.builder.nvrtc import Builder
 
 pytest.importorskip("cupy")
 

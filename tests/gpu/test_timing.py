@@ -13,8 +13,8 @@ from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.outcome import Measured
-from tuner.workers.build.nvrtc import Builder
-from tuner.workers.build.prepare import Prepared, prepare
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import Prepared, prepare
 from tuner.workers.host.cards import Card
 from tuner.workers.source.render import device_text
 

@@ -33,7 +33,7 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
-from tuner.workers.build.nvrtc import Builder
+from tuner.workers.builder.nvrtc import Builder
 
 pytest.importorskip("cupy")
 

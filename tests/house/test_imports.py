@@ -28,7 +28,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/cli.py": {"click", "pydantic"},
     "tuner/demo.py": {"click", "rich"},
     "workers": {"numpy", "pebble"},
-    "workers/build/nvrtc.py": {"cuda", "pebble"},  # NVRTC needs no GPU
+    "workers/builder/nvrtc.py": {"cuda", "pebble"},  # NVRTC needs no GPU
     "workers/host/cards.py": {"pynvml"},  # NVML makes no CUDA context
     "workers/gpu": {"numpy", "cupy", "cupyx", "cuda", "pynvml", "pebble", "torch"},
     "migrations": {"alembic", "sqlalchemy"},

@@ -20,8 +20,8 @@ from tuner.core.trial.inspection import CounterReport, Trace, no_counters
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
 from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
 
-from ..build.nvrtc import Builder, Built
-from ..build.prepare import Prepared, prepare, try_prepare
+from ..builder.nvrtc import Builder, Built
+from ..builder.prepare import Prepared, prepare, try_prepare
 from ..protocol import messages
 from ..source.render import device_text, kernel_version
 from .cards import Card
@@ -152,7 +152,7 @@ class GpuSupervisor:
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """Source, cubin, plans and manifest of a candidate of ours."""
-        from ..build.artifact import assemble
+        from ..builder.artifact import assemble
 
         prepared = prepare(problem.workload, self._target.gpu, candidate, self._builder, {})
         if prepared.built is None:

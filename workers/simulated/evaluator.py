@@ -30,7 +30,7 @@ from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outc
 from tuner.core.trial.samples import Round
 from tuner.errors import IllegalSchedule, PlanError
 
-from ..build.artifact import assemble
+from ..builder.artifact import assemble
 from ..source.library_epilogue import split_epilogue
 from ..source.render import kernel_version, render
 from ..timing.clocks import Sample

@@ -19,8 +19,8 @@ from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.space.space import Space
 from tuner.core.trial.outcome import Outcome
 from tuner.errors import InvalidInput, WorkerError
-from tuner.workers.build.nvrtc import Builder
-from tuner.workers.build.prepare import Prepared
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import Prepared
 
 H200 = CATALOGUE["h200"]
 

@@ -16,9 +16,10 @@ from tuner.core.proof.verify import VerifiedPlan, recheck
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.errors import BuildError, IllegalSchedule, PlanError
-from .nvrtc import Builder, BuildTimeout, Built
+
 from ..protocol.messages import Work
 from ..source.render import render
+from .nvrtc import Builder, BuildTimeout, Built
 
 
 @dataclass(frozen=True, kw_only=True)

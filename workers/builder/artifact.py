@@ -13,6 +13,7 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
+
 from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, workspace_layout
 from ..source.render import GATE_NAME, KERNEL_NAME
 from ..source.tensor_maps import tensor_maps

@@ -21,7 +21,7 @@ from tuner.core.schedule.tiling import Epilogue, Tile, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import WorkerError
-from tuner.workers.build.artifact import assemble
+from tuner.workers.builder.artifact import assemble
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.source.launch_args import OpBuffers, pack_args
 from tuner.workers.source.render import render
