@@ -19,6 +19,7 @@ from tuner.client.inspect import counters, trace
 from tuner.client.options import pair_body, pair_options, take_pair
 from tuner.client.output import as_json, print_json, print_table
 from tuner.client.samples import samples
+from tuner.versions import VERSION_MESSAGE
 
 #: As the service names them.
 PLAN_KINDS = ("library", "two_launches", "two_launches_pdl", "two_streams", "fused", "fused_pdl")
@@ -46,7 +47,7 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, epilog="Exit codes: " + "; ".join(f"{code:d} {code.meaning}" for code in ExitCode) + ".")
 @click.option("--url", envvar="TUNER_URL", default=DEFAULT_URL, show_default=True, help="Where the service is.")
-@click.version_option(__version__)
+@click.version_option(__version__, message=VERSION_MESSAGE)
 @click.pass_context
 def main(ctx: click.Context, url: str) -> None:
     """Asks a tuner service for fast kernel pairs."""

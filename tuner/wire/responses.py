@@ -9,6 +9,7 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import Field
 
+from tuner import __version__
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate, PlanKind
@@ -16,6 +17,7 @@ from tuner.core.trial.evaluator import Environment, Quarantine
 from tuner.core.trial.job import CacheState, JobState, Regime, Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.trial.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict
+from tuner.versions import WIRE_VERSION
 from tuner.wire.requests import Pair, pair_of
 from tuner.wire.samples import ProcedureView
 from tuner.wire.view import View, is_simulated, moment
@@ -363,9 +365,11 @@ class PageView(View, Generic[T]):
 
 
 class Health(View):
-    """The answer of a probe."""
+    """The answer of a probe, and what answers."""
 
     status: Literal["ok"] = "ok"
+    version: str = Field(default=__version__, description="of the program")
+    wire_version: int = Field(default=WIRE_VERSION, description="of requests and answers")
 
 
 class Readiness(Health):

@@ -13,13 +13,12 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
+from tuner.versions import MANIFEST_FORMAT
 
 from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, workspace_layout
 from ..source.render import GATE_NAME, KERNEL_NAME
 from ..source.tensor_maps import tensor_maps
 
-#: Of the manifest; it grows when a field changes its meaning.
-MANIFEST_FORMAT = 1
 #: Least driver branch that loads cubins of a CUDA major version.
 #: Source: CUDA Toolkit release notes, minor version compatibility.
 _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
