@@ -128,15 +128,15 @@ class Winners:
 
 def _text(rows: dict[str, dict[str, Any]]) -> str:
     """JSON with sorted keys, a line per row's figures and per winner."""
-    parts = []
+    texts = []
     for name, row in sorted(rows.items()):
         figures = json.dumps({key: value for key, value in row.items() if key != "winners"}, sort_keys=True)
         kinds = [
             f'  "{kind}": [\n' + ",\n".join(f"   {json.dumps(one, sort_keys=True)}" for one in found) + "]"
             for kind, found in sorted(row["winners"].items())
         ]
-        parts.append(f' {json.dumps(name)}: {figures[:-1]}, "winners": {{\n' + ",\n".join(kinds) + "}}")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
+        texts.append(f' {json.dumps(name)}: {figures[:-1]}, "winners": {{\n' + ",\n".join(kinds) + "}}")
+    return "{\n" + ",\n".join(texts) + "\n}\n"
 
 
 def distance(a: Row, b: Row) -> float:

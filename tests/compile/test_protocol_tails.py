@@ -15,7 +15,7 @@ from tests.gpu.protocol_tails import in_whole_waves
 from tests.support.cases import ordered_graphs
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.plan.two_streams import make_parts
+from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.candidate_plans import plans_for
@@ -35,7 +35,7 @@ def test_the_tail_of_a_plan_is_what_the_definition_says(drawn: tuple[TileGraph, 
     ordering = replace(ordering, split_tiles=SplitTiles.TAIL)
     plans = [make_plan(graph, ordering, gpu)]
     if len(graph.op_indices) == 2 and ordering.assignment.is_static:
-        plans += make_parts(graph, ordering, gpu)
+        plans += make_paired_plans(graph, ordering, gpu)
     for plan, partition in zip(plans, (ordering.partition, 0, 0), strict=False):
         split = {tuple(task[:3]) for task in plan.tasks.tolist() if task[7] > 0}
         may_be = {tuple(task[:3]) for task in plan.tasks.tolist() if graph.num_parts(task[0]) > 1}

@@ -132,9 +132,9 @@ def test_light_and_dark_are_both_readable(browser: Browser, server: Server, job_
 #: Contrast ratio of an element's text against the page (WCAG 2.1, relative luminance).
 CONTRAST = """(selector) => {
   const luminance = (colour) => {
-    const parts = colour.match(/[0-9.]+/g).slice(0, 3).map(Number).map((v) => v / 255)
+    const channels = colour.match(/[0-9.]+/g).slice(0, 3).map(Number).map((v) => v / 255)
       .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+    return 0.2126 * channels[0] + 0.7152 * channels[1] + 0.0722 * channels[2];
   };
   const text = luminance(getComputedStyle(document.querySelector(selector)).color);
   const paper = luminance(getComputedStyle(document.body).backgroundColor);

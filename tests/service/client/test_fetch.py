@@ -13,7 +13,7 @@ from tuner.client import Client, ExitCode, open_artifact
 NEAR = ["--m", "17", *PAIR[2:], "--match", "nearest"]
 
 
-def test_every_format_is_a_part_of_the_same_artifact(run: Run, client: Client, job_id: str, tmp_path: Path) -> None:
+def test_every_format_is_a_file_of_the_same_artifact(run: Run, client: Client, job_id: str, tmp_path: Path) -> None:
     link = client.best(job_id)["artifact"]
     for format in ("zip", "manifest", "cu", "json"):
         assert run("fetch", "best", "--job", job_id, "--format", format, "-o", str(tmp_path / format)).exit_code == 0

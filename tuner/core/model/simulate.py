@@ -110,7 +110,7 @@ class _Run:
 
     def __init__(self, plan: VerifiedPlan, rates: Rates) -> None:
         gpu, graph = plan.gpu, plan.graph
-        words = plan.plan.without_waits() if plan.is_part else plan.plan
+        words = plan.plan.without_waits() if plan.is_paired else plan.plan
         self._rates = rates
         self._costs = costs_of(graph, gpu, rates, has_even_parts=_has_even_parts(words, graph))
         self._memory = Memory(graph, self._costs, gpu, rates)

@@ -151,7 +151,7 @@ def test_the_manifests_offsets_find_every_field_of_a_packed_launch() -> None:
     schedule = Schedule.from_json(made.manifest["schedule"])
     (plan,) = plans_for(WORKLOAD, CATALOGUE["h200"], Candidate(plan_kind=PlanKind.FUSED, schedule=schedule))
     buffers = tuple(
-        OpBuffers(**{part: 10 * i + j for j, part in enumerate(POINTERS)}, m=op.m, n=op.n, k=op.k)
+        OpBuffers(**{pointer: 10 * i + j for j, pointer in enumerate(POINTERS)}, m=op.m, n=op.n, k=op.k)
         for i, op in enumerate(WORKLOAD.ops)
     )
     packed = pack_args(77, 88, 99, plan, buffers, is_dependent=True, is_second=True)
@@ -165,9 +165,9 @@ def test_the_manifests_offsets_find_every_field_of_a_packed_launch() -> None:
     }
     assert (found["words"], found["workspace"], found["spin_limit_cycles"]) == (77, 88, 99)
     assert (found["is_dependent"], found["is_second"]) == (1, 1)
-    parts = (*POINTERS, "m", "n", "k")
-    assert [found[f"up.{part}"] for part in parts] == [0, 1, 2, 3, 4, 5, 48, 128, 64]
-    assert [found[f"down.{part}"] for part in parts] == [10, 11, 12, 13, 14, 15, 48, 96, 128]
+    members = (*POINTERS, "m", "n", "k")
+    assert [found[f"up.{member}"] for member in members] == [0, 1, 2, 3, 4, 5, 48, 128, 64]
+    assert [found[f"down.{member}"] for member in members] == [10, 11, 12, 13, 14, 15, 48, 96, 128]
     header = next(field["offset"] for field in layout["fields"] if field["name"] == "plan_header")
     assert packed[header : header + 64] == made.files["plan0.bin"][:64]
 
