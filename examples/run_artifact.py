@@ -72,8 +72,8 @@ class Artifact:
             self._side.wait_event(stream.record())
         for index, launch in enumerate(launches):
             on = self._side if launch["stream"] else stream
-            if launch["gate"]:
-                self._launch_gate(index, launch["gate"], on)
+            if gate := launch.get("start_gate", launch.get("gate")):  # as it was named at first
+                self._launch_start_gate(index, gate, on)
             self._launch(index, tensors, on)
         if forks:
             stream.wait_event(self._side.record())
@@ -92,7 +92,7 @@ class Artifact:
         self._check(self._cuda.cuModuleGetFunction(ctypes.byref(function), self._module, name.encode()))
         return function
 
-    def _launch_gate(self, index: int, gate: dict[str, Any], stream: cupy.cuda.Stream) -> None:
+    def _launch_start_gate(self, index: int, gate: dict[str, Any], stream: cupy.cuda.Stream) -> None:
         values = (
             ctypes.c_void_p(self._workspace(index).data.ptr),
             ctypes.c_int(gate["num_ctas"]),

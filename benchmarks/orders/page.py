@@ -105,9 +105,9 @@ def _dots(row: Row, x: float, y: Callable[[float], float]) -> list[str]:
     for one in ranked:
         kind = kind_of(one["ordering"], row["row_major"]["ordering"])
         ratio = one["us"] / row["orderings"][0]["us"]
-        told = escape(f"{_pair_of(row)}, m = {row['m']}, {one['ordering']}: {one['us']:.1f} us, {ratio:.3f}")
+        title = escape(f"{_pair_of(row)}, m = {row['m']}, {one['ordering']}: {one['us']:.1f} us, {ratio:.3f}")
         at = f'cx="{x + 6 * lanes.index(kind):g}" cy="{y(ratio)}"'
-        shapes.append(f'<circle {at} r="3" fill="{KINDS[kind][0]}"><title>{told}</title></circle>')
+        shapes.append(f'<circle {at} r="3" fill="{KINDS[kind][0]}"><title>{title}</title></circle>')
     return shapes
 
 

@@ -91,9 +91,9 @@ def _marks(row: dict[str, Any], x: float, y: Any) -> list[str]:
         shapes.append(f'<line class="whisker" x1="{x + 4:g}" x2="{x + 4:g}" y1="{y(low)}" y2="{y(high)}"/>')
     for i, (key, colour, label) in enumerate(SERIES):
         if key in row:
-            told = escape(f"{row['pair']}, m = {row['m']}, {label}: {row[key]:.3f}")
+            title = escape(f"{row['pair']}, m = {row['m']}, {label}: {row[key]:.3f}")
             at = f'cx="{x + 4 + 7 * i:g}" cy="{y(row[key])}"'
-            shapes.append(f'<circle {at} r="3.5" fill="{colour}"><title>{told}</title></circle>')
+            shapes.append(f'<circle {at} r="3.5" fill="{colour}"><title>{title}</title></circle>')
     return shapes
 
 
@@ -120,12 +120,12 @@ def _number(value: float | None, digits: int) -> str:
 def section(suite: str, rows: Sequence[dict[str, Any]], summary: dict[str, Any], image: str) -> list[str]:
     """Markdown of one suite."""
     means = [("fused", summary["fused"]), ("programmatic", summary["fused_pdl"]), ("verdict", summary["verdict"])]
-    told = ", ".join(f"{name} {value:.3f}" for name, value in means if value is not None)
+    averages = ", ".join(f"{name} {value:.3f}" for name, value in means if value is not None)
     judged = {True: "Every bar is met.", False: "Bars that are missed:", None: "Rows are missing."}[summary["holds"]]
     return [
         f"### {suite}",
         "",
-        f"{summary['num_rows']} of {summary['of']} rows. Geometric means: {told}. {judged}",
+        f"{summary['num_rows']} of {summary['of']} rows. Geometric means: {averages}. {judged}",
         "",
         *(f"- {one}" for one in summary["missed"]),
         *([""] if summary["missed"] else []),

@@ -68,7 +68,7 @@ def test_a_plan_that_splits_other_tiles_shows(asked: SplitTiles, launched: Split
         assert "violations, the first a tile in other parts" in found[0]
 
 
-def test_a_split_tile_of_which_a_slot_misses_a_part_is_told() -> None:
+def test_a_split_tile_of_which_a_slot_misses_a_part_is_reported() -> None:
     plan, ordering = planned(TICKET, SplitTiles.TAIL)
     tables = tables_for(*CASES["parts"], ordering, [plan])
     right = Twin(plan, tables, random.Random(0)).record(3)

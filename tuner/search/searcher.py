@@ -57,9 +57,9 @@ class _KindSearch:
         self._sampler = PoolSampler(Pool(space, kind, seed), self._axes)
         self._study = optuna.create_study(sampler=self._sampler)
         self._asked: dict[Schedule, optuna.Trial] = {}
-        #: What was told, in order: library's time over this one's, inverted; None where it was not measured.
+        #: What was observed, in order: library's time over this one's, inverted; None where it was not measured.
         self.tried: dict[Schedule, float | None] = {}
-        #: What was given away or told: not to be given again.
+        #: What was given away or observed: not to be given again.
         self.given: set[Schedule] = set()
 
     def ask(self) -> Schedule | None:
@@ -98,7 +98,7 @@ class Searcher:
     """Gives the next candidate. The same space, seed and trials give the same one, so that a search goes on after a
     restart as if nothing had happened.
 
-    Several candidates may be on their way: what was asked for and not yet told is not given again.
+    Several candidates may be on their way: what was asked for and not yet observed is not given again.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Searcher:
         self._more_seeds = first_guesses(space, seed) if seeds is None else iter(())
         self._num_last = min(len(TWINS), num_trials // LAST_SHARE) if num_trials else 0
         self._first_of_last = num_trials - self._num_last if num_trials else 0
-        self._num_told = 0
+        self._num_observed = 0
         #: The trial that launched twice last.
         self._last_apart = -TWIN_EVERY
         self._on_their_way: set[Candidate] = set()
@@ -147,7 +147,7 @@ class Searcher:
 
     @property
     def _num_given(self) -> int:
-        return self._num_told + len(self._on_their_way)
+        return self._num_observed + len(self._on_their_way)
 
     @property
     def _is_apart_due(self) -> bool:
@@ -241,7 +241,7 @@ class Searcher:
         if trial.candidate not in self._on_their_way:
             self._give(trial.candidate)
         self._on_their_way.discard(trial.candidate)
-        self._num_told += 1
+        self._num_observed += 1
         kind, schedule, outcome = trial.candidate.plan_kind, trial.candidate.schedule, trial.outcome
         if schedule is None:
             return

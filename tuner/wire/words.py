@@ -98,8 +98,8 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
 
 def _evicted(tiling: Tiling) -> str:
     """What the L2 is told to give up, and when."""
-    told = {"weights": tiling.weight_hint, "intermediate results": tiling.intermediate_hint}
-    return " and ".join(f"{what} {_HINTS[hint]}" for what, hint in told.items() if hint in _HINTS)
+    asked = {"weights": tiling.weight_hint, "intermediate results": tiling.intermediate_hint}
+    return " and ".join(f"{what} {_HINTS[hint]}" for what, hint in asked.items() if hint in _HINTS)
 
 
 def _engine(tiling: Tiling) -> str:

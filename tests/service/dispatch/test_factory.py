@@ -64,5 +64,5 @@ def test_every_card_that_works_gets_an_evaluator(
 ) -> None:
     monkeypatch.setattr("tuner.workers.host.cards.usable_gpus", lambda: [card(uuid) for uuid in uuids])
     monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", Twin)
-    evaluators, told = make_evaluators("auto", build_cache=tmp_path)
-    assert (len(evaluators), told) == (count, why)
+    evaluators, message = make_evaluators("auto", build_cache=tmp_path)
+    assert (len(evaluators), message) == (count, why)

@@ -82,12 +82,12 @@ def test_each_target_works_off_its_own_jobs(serve: Serve) -> None:
 def test_events_tell_a_whole_job_in_order_and_can_be_resumed(serve: Serve) -> None:
     service = serve()
     job = finish(service, service.submit(spec(trials=12))[0])
-    told = service.events(job.id)
-    states = [event.data["state"] for event in told if event.kind == "state"]
+    seen = service.events(job.id)
+    states = [event.data["state"] for event in seen if event.kind == "state"]
     assert states == ["queued", "searching", "finals", "succeeded"]
-    assert [event.data["number"] for event in told if event.kind == "trial"] == list(range(12))
-    assert [event.id for event in told] == sorted({event.id for event in told})
-    assert service.events(job.id, told[4].id) == told[5:]
+    assert [event.data["number"] for event in seen if event.kind == "trial"] == list(range(12))
+    assert [event.id for event in seen] == sorted({event.id for event in seen})
+    assert service.events(job.id, seen[4].id) == seen[5:]
 
 
 def test_waiting_for_an_event_ends_with_the_event_or_with_the_time(serve: Serve) -> None:

@@ -225,7 +225,7 @@ def test_what_does_not_run_is_not_looked_at(serve: Serve) -> None:
             ask()
 
 
-def test_a_target_that_is_no_longer_served_is_told_and_nothing_is_asked_of_it(serve: Serve) -> None:
+def test_a_target_that_is_no_longer_served_is_reported_and_nothing_is_asked_of_it(serve: Serve) -> None:
     service = serve()
     job_id = succeeded(service, trials=1)
     ended(service, job_id, 0, COUNTERS)

@@ -78,10 +78,10 @@ def test_a_search_leaves_winners_and_a_second_one_begins_with_its_neighbours(ben
 
 
 @pytest.mark.parametrize(
-    ("error", "told"), [(WorkerError("the card fell off"), "the card fell off"), (KeyError("m"), "KeyError: 'm'")]
+    ("error", "message"), [(WorkerError("the card fell off"), "the card fell off"), (KeyError("m"), "KeyError: 'm'")]
 )
-def test_a_row_that_fails_is_told_and_the_others_go_on(
-    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
+def test_a_row_that_fails_is_reported_and_the_others_go_on(
+    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
     first, second = choose_rows(["independent"])[1:]
     outcome = bench.outcome
@@ -94,7 +94,7 @@ def test_a_row_that_fails_is_told_and_the_others_go_on(
     monkeypatch.setattr(bench, "outcome", fails_once)
     winners = Winners(tmp_path / "winners.json")
     failures = search_rows(bench, [first, second], winners, 12, in_parallel=False)
-    assert failures == [f"{first.name}: {told}"]
+    assert failures == [f"{first.name}: {message}"]
     assert (winners.num_trials(first), winners.num_trials(second)) == (0, 12)
 
 

@@ -217,7 +217,7 @@ def test_two_streams_keep_the_signals_and_take_queues_and_stay_legal() -> None:
         plans_for(here.workload, here.gpu, Candidate(plan_kind=PlanKind.TWO_STREAMS, schedule=beside))
 
 
-def test_candidates_on_their_way_are_not_given_again_whatever_order_they_are_told_in() -> None:
+def test_candidates_on_their_way_are_not_given_again_whatever_order_they_are_reported_in() -> None:
     searcher = Searcher(space(gpu=H200), seed=0)
     draw, given, number = random.Random(0), list[Candidate](), 0
     on_their_way: list[Candidate] = []

@@ -302,5 +302,5 @@ def _last_shares(plan: Plan, graph: TileGraph) -> list[float]:
     shares = np.ones(plan.num_tasks)
     waiting = np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3])
     shares[waiting] -= plan.waits[plan.tasks[waiting, 4] - 1, 4] / num_steps[waiting]
-    told: list[float] = shares.tolist()
-    return told
+    by_task: list[float] = shares.tolist()
+    return by_task

@@ -46,7 +46,7 @@ class VerifiedPlan:
 
 
 def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> VerifiedPlan:
-    """Proves the plan's words against the tile graph and the GPU. Which k-steps a part takes is told by the words, too.
+    """Proves the plan's words against the tile graph and the GPU. Which k-steps a part takes the words say, too.
 
     Raises:
         PlanError: the words are no plan.
@@ -105,7 +105,7 @@ def verify_paired_launches(
 
 
 def recheck(verified: VerifiedPlan, resources: Resources) -> VerifiedPlan:
-    """The same plan with the resources that the compiler told.
+    """The same plan with the resources that the compiler reported.
 
     Raises:
         ResourceError: with these, the grid does not fit any more.

@@ -58,7 +58,7 @@ def artifact(
 
 
 @pytest.mark.parametrize("epilogue", Epilogue)
-def test_every_tensor_map_of_the_parameter_is_told_with_its_tensor(epilogue: Epilogue) -> None:
+def test_every_tensor_map_of_the_parameter_is_reported_with_its_tensor(epilogue: Epilogue) -> None:
     manifest = artifact(PlanKind.FUSED, Assignment.STATIC, REAL, tiling=wgmma((16, 64, 64), epilogue=epilogue)).manifest
     names = [field["name"] for field in manifest["parameter"]["fields"] if field["name"].endswith("_map")]
     tensors = {recipe["name"]: recipe["tensor"] for recipe in manifest["launches"][0]["tensor_maps"]}
@@ -213,6 +213,6 @@ def test_a_simulated_artifact_says_so_and_has_no_cubin() -> None:
 
 
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed here")
-def test_a_machine_without_the_workers_packages_is_told_what_to_install() -> None:
+def test_a_machine_without_the_workers_packages_is_reported_what_to_install() -> None:
     with pytest.raises(WorkerError, match=r"cupy not installed: pip install 'tuner\[worker-cuda13\]'"):
         usable_gpus()

@@ -163,7 +163,7 @@ def test_what_runs_apart_answers_or_raises_as_if_it_ran_here() -> None:
         apart(int, "three")
 
 
-def test_noise_is_told_of_trials_and_jobs_on_the_twin(tmp_path: Path) -> None:
+def test_noise_is_reported_of_trials_and_jobs_on_the_twin(tmp_path: Path) -> None:
     noise.main(["--gpu", TWIN, "--quick", "--out", str(tmp_path / "noise.json")])
     rows = rows_in(tmp_path / "noise.json")
     figures = ["trial_spread", "winner_flip_rate", "flip_regret", "kernel_flip_rate", "kernel_regret", "jobs"]
