@@ -72,7 +72,7 @@ class Artifact:
             self._side.wait_event(stream.record())
         for index, launch in enumerate(launches):
             on = self._side if launch["stream"] else stream
-            if gate := launch.get("start_gate", launch.get("gate")):  # as it was named at first
+            if gate := launch.get("start_gate", launch.get("gate")):  # so format 1 called it
                 self._launch_start_gate(index, gate, on)
             self._launch(index, tensors, on)
         if forks:

@@ -175,9 +175,7 @@ def _pair(first: Run, again: Run) -> dict[str, Any]:
         "time_ratio": b.time_us / a.time_us,
         "times_us": [a.time_us, b.time_us],
         "libraries_us": [a.library_us, b.library_us],
-        "metrics": [
-            {metric.tag: metric.value for metric in one.metrics if _explains(metric.tag)} for one in (a, b)
-        ],
+        "metrics": [{metric.tag: metric.value for metric in one.metrics if _explains(metric.tag)} for one in (a, b)],
     }
 
 

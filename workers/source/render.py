@@ -71,8 +71,8 @@ DEVICE_FILES = {
 #: Name of the kernel in every generated source.
 KERNEL_NAME = "tuner_chain"
 
-#: Name of the kernel that stands in front of the second of two launches on two streams.
-GATE_NAME = "tuner_gate"
+#: Name of the kernel that is launched in front of the second of two launches on two streams.
+START_GATE_NAME = "tuner_gate"
 
 #: Bytes of the workspace before its signals; `kSignalsOffset` in launch_args.cuh.
 SIGNALS_OFFSET_BYTES = 256

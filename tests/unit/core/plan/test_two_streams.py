@@ -61,10 +61,10 @@ def test_both_compute_the_plain_product_side_by_side(case: tuple[TileGraph, Orde
     assert (other.words == plans[1].words).all()
 
 
-def ends_everywhere(first: Plan, second: Plan, num_slots: int, *, gated: bool) -> bool:
+def ends_everywhere(first: Plan, second: Plan, num_slots: int, *, with_gate: bool) -> bool:
     """Walks every state of both launches on a GPU that holds `num_slots` CTAs: whether all tasks are done at the end.
 
-    A state is the CTAs that have started, those that have ended, and the tasks done. `gated`: no CTA of the second
+    A state is the CTAs that have started, those that have ended, and the tasks done. `with_gate`: no CTA of the second
     starts before all of the first have.
     """
     table = read(joined(first, second).words.tolist())
@@ -78,7 +78,7 @@ def ends_everywhere(first: Plan, second: Plan, num_slots: int, *, gated: bool) -
         after = []
         if len(resident) < num_slots:
             startable = set(range(table.num_ctas)) - started
-            after += [(started | {c}, done) for c in startable if not gated or c in firsts or firsts <= started]
+            after += [(started | {c}, done) for c in startable if not with_gate or c in firsts or firsts <= started]
         for cta in resident:
             task = next(task for task in table.queues[cta] if task not in done)
             waits = table.tasks[task].waits
@@ -94,13 +94,13 @@ def ends_everywhere(first: Plan, second: Plan, num_slots: int, *, gated: bool) -
 
 @pytest.mark.parametrize("granularity", [Granularity.ROW, Granularity.TILE, Granularity.BARRIER])
 @pytest.mark.parametrize("num_slots", [1, 2, 3])
-def test_they_end_however_few_ctas_are_resident_and_only_because_of_the_gate(
+def test_they_end_however_few_ctas_are_resident_and_only_because_of_the_start_gate(
     num_slots: int, granularity: Granularity
 ) -> None:
     plans = make_paired_plans(PAIR, replace(QUEUES, granularity=granularity), small_gpu(3))
     assert [launch.num_ctas for launch in plans] == [3, 3]
-    assert ends_everywhere(*plans, num_slots, gated=True)
-    assert not ends_everywhere(*plans, num_slots, gated=False)
+    assert ends_everywhere(*plans, num_slots, with_gate=True)
+    assert not ends_everywhere(*plans, num_slots, with_gate=False)
 
 
 def test_the_grids_may_be_larger_than_what_is_resident() -> None:

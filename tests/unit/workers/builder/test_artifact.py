@@ -6,6 +6,8 @@ import hashlib
 import json
 import struct
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +28,8 @@ from tuner.workers.host.cards import usable_gpus
 from tuner.workers.source.launch_args import OpBuffers, pack_args
 from tuner.workers.source.render import render
 
+#: As versions before the start gate had its name wrote it.
+FORMAT_1 = Path(__file__).parent / "frozen" / "manifest_format1_two_streams.json"
 WORKLOAD = ffn_pair(m=48, d_in=64, d_hidden=128, d_out=96, activation=Activation.RELU, bias=True)
 POINTERS = ("a", "w", "bias", "c", "residual", "row_scale")
 REAL = Environment(gpu_name="NVIDIA H200", simulated=False, driver="580.1", cuda="13.0")
@@ -119,19 +123,42 @@ def test_a_launch_is_cooperative_where_its_plan_needs_co_residency() -> None:
     assert cooperative(PlanKind.TWO_LAUNCHES, Assignment.STATIC) == [False, False]
 
 
-def test_two_streams_share_a_workspace_and_a_gate_stands_before_the_second() -> None:
+def test_two_streams_share_a_workspace_and_a_start_gate_is_launched_before_the_second() -> None:
     made = artifact(PlanKind.TWO_STREAMS, Assignment.STATIC, REAL)
     first, second = made.manifest["launches"]
-    assert (first["stream"], second["stream"], first["gate"]) == (0, 1, None)
+    assert (first["stream"], second["stream"], first["start_gate"]) == (0, 1, None)
     assert [launch["workspace"]["index"] for launch in (first, second)] == [0, 0]
     assert [launch["workspace"]["is_second"] for launch in (first, second)] == [False, True]
     assert first["workspace"]["bytes"] == second["workspace"]["bytes"]
-    assert second["gate"]["num_ctas"] == first["grid"][0]
-    assert f"{second['gate']['kernel']}(Workspace* workspace, int num_ctas" in made.files["kernel.cu"].decode()
+    assert second["start_gate"]["num_ctas"] == first["grid"][0]
+    assert f"{second['start_gate']['kernel']}(Workspace* workspace, int num_ctas" in made.files["kernel.cu"].decode()
     apart = independent_pair((32, 64, 32), (64, 32, 32))
-    assert artifact(PlanKind.TWO_STREAMS, Assignment.STATIC, REAL, apart).manifest["launches"][1]["gate"] is None
+    assert artifact(PlanKind.TWO_STREAMS, Assignment.STATIC, REAL, apart).manifest["launches"][1]["start_gate"] is None
     for launch in artifact(PlanKind.TWO_LAUNCHES, Assignment.STATIC, REAL).manifest["launches"]:
-        assert (launch["stream"], launch["gate"]) == (0, None)
+        assert (launch["stream"], launch["start_gate"]) == (0, None)
+
+
+def test_the_manifest_says_what_a_frozen_one_of_format_1_says() -> None:
+    """But for the name of the start gate: who reads that and all that format 1 has reads today's."""
+    frozen = json.loads(FORMAT_1.read_text())
+    assert (frozen["format"], frozen["launches"][1]["gate"]["kernel"]) == (1, "tuner_gate")
+    today = json.loads(artifact(PlanKind.TWO_STREAMS, Assignment.STATIC, REAL).files["manifest.json"])
+    for launch in today["launches"]:
+        launch["gate"] = launch.pop("start_gate")
+    assert missing_in(today, frozen) == []
+
+
+def missing_in(today: Any, frozen: Any, path: str = "") -> list[str]:
+    """The fields that a frozen document has and today's lacks, or has with values of another type."""
+    if isinstance(frozen, dict):
+        gone = [f"{path}.{key}" for key in frozen if key not in today]
+        return gone + [
+            name for key in frozen.keys() & today for name in missing_in(today[key], frozen[key], f"{path}.{key}")
+        ]
+    if isinstance(frozen, list) and len(frozen) == len(today):
+        pairs = enumerate(zip(today, frozen, strict=True))
+        return [name for i, (new, old) in pairs for name in missing_in(new, old, f"{path}[{i}]")]
+    return [] if type(today) is type(frozen) else [path]
 
 
 def test_the_parameters_fields_fill_the_struct_without_overlap() -> None:
