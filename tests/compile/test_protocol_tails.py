@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 
-from tests.compile.test_protocol import GPU, Twin
+from tests.compile.test_protocol import GPU, Replica
 from tests.support.cases import ordered_graphs
 from tests.support.protocol.cases import CASES, plain_schedules
 from tests.support.protocol.kernel import faults, tables_for
@@ -64,14 +64,14 @@ def test_a_plan_that_splits_other_tiles_shows(asked: SplitTiles, launched: Split
     for chosen in (TICKET, STEALING):
         (other, ordering), (plan, _) = planned(chosen, asked), planned(chosen, launched)
         tables = tables_for(*CASES["parts"], ordering, [other])
-        found = faults(Twin(plan, tables, random.Random(0)).record(1), tables, ((plan,),))
+        found = faults(Replica(plan, tables, random.Random(0)).record(1), tables, ((plan,),))
         assert "violations, the first a tile in other parts" in found[0]
 
 
 def test_a_split_tile_of_which_a_slot_misses_a_part_is_reported() -> None:
     plan, ordering = planned(TICKET, SplitTiles.TAIL)
     tables = tables_for(*CASES["parts"], ordering, [plan])
-    right = Twin(plan, tables, random.Random(0)).record(3)
+    right = Replica(plan, tables, random.Random(0)).record(3)
     assert right.arrivals == ([24] * 4,)
     (found,) = faults(replace(right, arrivals=([24, 24, 23, 24],)), tables, ((plan,),))
     assert found == "the arrivals of workspace 0 are [24, 24, 23, 24], not [24, 24, 24, 24]"

@@ -79,12 +79,12 @@ def test_a_count_leads_to_its_trials_and_a_long_table_goes_on(page: Page, server
     expect(page.locator("#trials tbody tr.failed")).to_have_count(count)
 
 
-def test_the_twin_is_one_click_away(page: Page, server: Server, job_id: str) -> None:
+def test_the_json_form_is_one_click_away(page: Page, server: Server, job_id: str) -> None:
     page.goto(f"{server.url}/ui/jobs/{job_id}?outcome=failed")
     page.get_by_role("link", name="this page as JSON").click()
-    twin = json.loads(page.locator("body").inner_text())
-    assert twin["job"]["id"] == job_id
-    assert {trial["outcome"]["kind"] for trial in twin["trials"]["items"]} <= {"failed"}
+    as_json = json.loads(page.locator("body").inner_text())
+    assert as_json["job"]["id"] == job_id
+    assert {trial["outcome"]["kind"] for trial in as_json["trials"]["items"]} <= {"failed"}
 
 
 def test_an_open_job_is_followed_without_a_reload(page: Page, server: Server) -> None:

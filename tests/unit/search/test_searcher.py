@@ -18,7 +18,7 @@ from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.search import Searcher
 from tuner.search.pool import canonical
-from tuner.search.searcher import TWIN_EVERY, TWINS, VARIATIONS
+from tuner.search.searcher import REPEAT_EVERY, REPEATS, VARIATIONS
 
 GPU = CATALOGUE["a40"]
 H200 = CATALOGUE["h200"]
@@ -123,9 +123,9 @@ def as_kind(kind: PlanKind, candidate: Candidate) -> Candidate:
 def test_a_better_fused_schedule_is_soon_launched_twice_too(whole: list[Trial]) -> None:
     """Two trials more, since one of the others may have its turn meanwhile."""
     num_stays = 0
-    for number in range(TWIN_EVERY + 8, len(whole)):
+    for number in range(REPEAT_EVERY + 8, len(whole)):
         best = best_of(whole[:number], PlanKind.FUSED)
-        if best == best_of(whole[: number - TWIN_EVERY - 2], PlanKind.FUSED):
+        if best == best_of(whole[: number - REPEAT_EVERY - 2], PlanKind.FUSED):
             num_stays += 1
             assert as_kind(PlanKind.TWO_LAUNCHES, best) in [trial.candidate for trial in whole[:number]]
     assert num_stays > 5
@@ -135,8 +135,8 @@ def test_a_better_fused_schedule_is_soon_launched_twice_too(whole: list[Trial]) 
 def test_at_the_end_of_a_budget_every_kind_has_tried_what_is_best(num_trials: int) -> None:
     trials = take(Searcher(space(gpu=H200), seed=7, num_trials=num_trials), time_of, num_trials)
     tried = [trial.candidate for trial in trials]
-    for kind, base in TWINS:
-        best = {best_of(trials[: -len(TWINS)], base), best_of(trials, base)}  # a better one may come at the very end
+    for kind, base in REPEATS:
+        best = {best_of(trials[: -len(REPEATS)], base), best_of(trials, base)}  # a better one may come at the very end
         assert any(as_kind(kind, one) in tried for one in best), kind
 
 

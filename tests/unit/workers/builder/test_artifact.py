@@ -33,7 +33,7 @@ FORMAT_1 = Path(__file__).parent / "frozen" / "manifest_format1_two_streams.json
 WORKLOAD = ffn_pair(m=48, d_in=64, d_hidden=128, d_out=96, activation=Activation.RELU, bias=True)
 POINTERS = ("a", "w", "bias", "c", "residual", "row_scale")
 REAL = Environment(gpu_name="NVIDIA H200", simulated=False, driver="580.1", cuda="13.0")
-TWIN = Environment(gpu_name="simulated NVIDIA H200", simulated=True)
+SIMULATED = Environment(gpu_name="simulated NVIDIA H200", simulated=True)
 
 
 TILING = Tiling(tiles=(Tile(m=16, n=32, k=32),) * 2, num_stages=3, num_warps=4)
@@ -233,7 +233,7 @@ def test_a_gated_launch_lists_its_operands_and_where_they_go() -> None:
 
 
 def test_a_simulated_artifact_says_so_and_has_no_cubin() -> None:
-    made = artifact(PlanKind.FUSED, Assignment.TICKET, TWIN)
+    made = artifact(PlanKind.FUSED, Assignment.TICKET, SIMULATED)
     assert made.manifest["simulated"] is True
     assert made.manifest["kernel"]["cubin"] is None
     assert set(made.files) == {"manifest.json", "kernel.cu", "plan0.bin"}
