@@ -51,7 +51,7 @@ class RowSearch:
         problem: Problem,
         num_trials: int,
         seeds: Sequence[Schedule],
-        hints: Iterable[Candidate],
+        priors: Iterable[Candidate],
     ) -> None:
         """Begins to build the first candidates."""
         self.row = row
@@ -60,7 +60,7 @@ class RowSearch:
         self._problem = problem
         self._num_left = num_trials
         self._searcher = Searcher(
-            Space(row.workload, bench.gpu), seed=SEED, seeds=seeds, hints=hints, num_trials=num_trials
+            Space(row.workload, bench.gpu), seed=SEED, seeds=seeds, priors=priors, num_trials=num_trials
         )
         self._on_their_way: deque[tuple[Candidate, Future[Ready]]] = deque()
         self._fill()
@@ -124,8 +124,8 @@ def search_rows(
     guesses = Guesses((row.workload for row in rows), bench.gpu, SEED, in_parallel=in_parallel)
 
     def begin(row: Row) -> RowSearch:
-        hints = winners.hints(row, bench.gpu)
-        return RowSearch(bench, row, problem_of(row, regime), num_trials, guesses.of(row.workload), hints)
+        priors = winners.priors(row, bench.gpu)
+        return RowSearch(bench, row, problem_of(row, regime), num_trials, guesses.of(row.workload), priors)
 
     with ThreadPoolExecutor(1) as ahead:
         begun = ahead.submit(begin, rows[0])

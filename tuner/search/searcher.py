@@ -3,9 +3,9 @@
 Fused and two launches are searched, each by guesses and then by its model. The other kinds launch the same kernels in
 another way, so they have no model: their turn tries the best schedule of the kind that they vary.
 
-Whether fusing helps is only seen beside the same tiling launched twice. So a better fused schedule has its *repeat* tried
-soon, which is what separate launches can take over of it; and the last trials of a budget give every kind the best
-schedule that it has not tried, so that it is in the finals.
+Whether fusing helps is only seen beside the same tiling launched twice. So a better fused schedule has its *repeat*
+tried soon, which is what separate launches can take over of it; and the last trials of a budget give every kind the
+best schedule that it has not tried, so that it is in the finals.
 """
 
 from __future__ import annotations
@@ -107,18 +107,18 @@ class Searcher:
         *,
         seed: int,
         history: Iterable[Trial] = (),
-        hints: Iterable[Candidate] = (),
+        priors: Iterable[Candidate] = (),
         seeds: Sequence[Schedule] | None = None,
         num_trials: int | None = None,
     ) -> None:
-        """`hints` are legal candidates of ours that are tried first, behind the library; `seeds` what `first_guesses`
+        """`priors` are legal candidates of ours that are tried first, behind the library; `seeds` what `first_guesses`
         would give, where it is known already; `num_trials` the budget, where there is one."""
         self._space = space
         self._seed = seed
         self._kinds = {kind: _KindSearch(space, kind, seed) for kind in (PlanKind.FUSED, PlanKind.TWO_LAUNCHES)}
         self._varied = {kind: set[Schedule]() for kind, _ in VARIATIONS}
         self._variations = [pair for pair in VARIATIONS if kind_problem(space.workload, space.gpu, pair[0]) is None]
-        self._hints = deque(hints)
+        self._priors = deque(priors)
         self._known_seeds = list(seeds or ())
         self._more_seeds = first_guesses(space, seed) if seeds is None else iter(())
         self._num_last = min(len(REPEATS), num_trials // LAST_SHARE) if num_trials else 0
@@ -168,9 +168,9 @@ class Searcher:
     def _next(self) -> Candidate | None:
         if self._num_given == 0:
             return Candidate(plan_kind=PlanKind.LIBRARY)
-        while self._hints:
-            if not self._is_given(hint := self._hints.popleft()):
-                return hint
+        while self._priors:
+            if not self._is_given(prior := self._priors.popleft()):
+                return prior
         apart = self._num_given % APART_EVERY == 2
         if candidate := self._late_repeat() or self._variation(apart) or self._repeat():
             return candidate

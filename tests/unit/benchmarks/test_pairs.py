@@ -70,11 +70,11 @@ def test_a_search_leaves_winners_and_a_second_one_begins_with_its_neighbours(ben
     kinds = Counter(winner.candidate.plan_kind for winner in winners.of(first))
     assert all(1 <= kinds[kind] <= most for kind, most in NUM_KEPT.items() if kind in kinds)
     assert kinds[PlanKind.FUSED] == NUM_KEPT[PlanKind.FUSED]
-    hints = winners.hints(second, H200)
+    priors = winners.priors(second, H200)
     fused = [winner.candidate for winner in winners.of(first) if winner.candidate.plan_kind is PlanKind.FUSED]
-    assert set(fused[:2]) & set(hints)
-    assert not [candidate for candidate in hints if candidate.plan_kind is PlanKind.FUSED_PDL]
-    assert {candidate.plan_kind for candidate in winners.hints(first, H200)} == set(kinds)
+    assert set(fused[:2]) & set(priors)
+    assert not [candidate for candidate in priors if candidate.plan_kind is PlanKind.FUSED_PDL]
+    assert {candidate.plan_kind for candidate in winners.priors(first, H200)} == set(kinds)
 
 
 @pytest.mark.parametrize(

@@ -234,11 +234,11 @@ def test_candidates_on_their_way_are_not_given_again_whatever_order_they_are_rep
     assert {candidate.plan_kind for candidate in given} == set(PlanKind)
 
 
-def test_hints_are_tried_behind_the_library_and_once() -> None:
+def test_priors_are_tried_behind_the_library_and_once() -> None:
     here = space(gpu=H200)
     drawn = here.sample(random.Random(5), 3)
-    hints = [Candidate(plan_kind=PlanKind.FUSED, schedule=schedule) for schedule in (*drawn, drawn[0])]
-    hints.append(Candidate(plan_kind=PlanKind.FUSED_PDL, schedule=drawn[1]))
-    trials = take(Searcher(here, seed=0, hints=hints), time_of, 40)
-    assert [trial.candidate for trial in trials[1:5]] == [*hints[:3], hints[4]]
+    priors = [Candidate(plan_kind=PlanKind.FUSED, schedule=schedule) for schedule in (*drawn, drawn[0])]
+    priors.append(Candidate(plan_kind=PlanKind.FUSED_PDL, schedule=drawn[1]))
+    trials = take(Searcher(here, seed=0, priors=priors), time_of, 40)
+    assert [trial.candidate for trial in trials[1:5]] == [*priors[:3], priors[4]]
     assert len({trial.candidate for trial in trials}) == 40
