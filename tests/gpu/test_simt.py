@@ -132,7 +132,7 @@ def test_parts_give_the_same_bits_in_every_launch(session: Session, builder: Bui
 
 
 @pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])
-def test_an_aborted_launch_is_told_and_the_next_one_is_right(
+def test_an_aborted_launch_is_reported_and_the_next_one_is_right(
     session: Session, builder: Builder, gpu: Gpu, assignment: Assignment
 ) -> None:
     pair = ffn_pair(m=4, d_in=1032, d_hidden=1544, d_out=520)
