@@ -27,7 +27,8 @@ from benchmarks.pairs.winners import Winner, Winners, is_legal
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import WorkloadKind
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import FinalsTimes
 from tuner.core.trial.outcome import Failed, Measured, Rejected
 from tuner.core.trial.stats import compare, decide, median, paired_ratios

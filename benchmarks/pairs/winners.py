@@ -12,8 +12,9 @@ from typing import Any
 from benchmarks.common.rows import ROWS, Row
 from tuner.core.legal.legality import check_schedule, kind_problem
 from tuner.core.problem.gpu import Gpu
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.errors import IllegalSchedule

@@ -14,7 +14,7 @@ from tuner.api.rendering import STATIC_PATH, render
 from tuner.api.results import target_views
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import parse_target
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import FailureKind
 from tuner.core.trial.records import JobRecord

@@ -9,8 +9,8 @@ from itertools import islice
 
 import numpy as np
 
-from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, Schedule, WaitPosition
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.space import Space
 from tuner.search.axes import Features, ordering_features, tiling_features

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import Target
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import JobState, Trial

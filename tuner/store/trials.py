@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Double, cast, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from tuner.core.insight.forecast_quality import FORECAST
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured
 from tuner.core.trial.records import Page

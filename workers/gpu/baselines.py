@@ -9,7 +9,7 @@ import cupy
 from cuda.bindings import driver
 
 from tuner.core.problem.workload import Activation, Dtype, GemmOp
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 
 from ..protocol.messages import Work
 from ..source.launch_args import OpBuffers, needs_co_residency
