@@ -20,13 +20,9 @@ from tuner.core.trial.outcome import Measured
 from tuner.errors import IllegalSchedule
 from tuner.workers.builder.nvrtc import write_atomically
 
-#: How many of each kind are kept.
+#: How many of each kind are kept, the fused ones first.
 NUM_KEPT = {
-    PlanKind.FUSED: 3,
-    PlanKind.FUSED_PDL: 3,
-    PlanKind.TWO_LAUNCHES: 2,
-    PlanKind.TWO_LAUNCHES_PDL: 2,
-    PlanKind.TWO_STREAMS: 2,
+    kind: 3 if kind.is_fused else 2 for kind in sorted(PlanKind, key=lambda kind: not kind.is_fused) if kind.is_ours
 }
 #: Neighbouring rows whose winners are tried first, at most, and hints in all.
 NUM_NEIGHBOURS, NUM_HINTS = 4, 7

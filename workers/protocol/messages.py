@@ -66,7 +66,7 @@ class Work:
 
     plan_kind: PlanKind
     tiling: Tiling | None
-    #: One per op for two_launches, one for fused, none for the library.
+    #: One per launch: one where it is fused, else one per op; none for the library.
     plans: tuple[VerifiedPlan, ...]
     cubin: bytes
     num_threads: int

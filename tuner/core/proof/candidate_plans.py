@@ -10,7 +10,6 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan, verify, verify_parts
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.plan_kinds import PlanKind
 
 
 def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[VerifiedPlan, ...]:
@@ -31,7 +30,7 @@ def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Verif
     check_schedule(workload, gpu, schedule)
     ops = tuple(range(len(workload.ops)))
     resources = estimated_resources(workload, schedule.tiling)
-    if candidate.plan_kind is PlanKind.TWO_STREAMS:
+    if candidate.plan_kind.is_side_by_side:
         graph = tile_graph(workload, schedule.tiling)
         return verify_parts(*make_parts(graph, schedule.ordering, gpu), graph, resources, gpu)
     launches = [ops] if candidate.plan_kind.is_fused else [(op,) for op in ops]

@@ -74,6 +74,11 @@ class PlanKind(StrEnum):
         return self.row.base
 
     @property
+    def num_finalists(self) -> int:
+        """How many of its trials go to the finals, at most."""
+        return self.row.num_finalists
+
+    @property
     def is_searched(self) -> bool:
         """Whether the search has a model of it, and looks for schedules of its own."""
         return self.is_ours and self.base is None
