@@ -54,6 +54,11 @@ class PlanKind(StrEnum):
         return self.row.is_fused
 
     @property
+    def is_apart(self) -> bool:
+        """Whether our kernel is launched once per op."""
+        return self.is_ours and not self.is_fused
+
+    @property
     def is_side_by_side(self) -> bool:
         """Whether its launches run at the same time, on two streams, and share signals."""
         return self.row.is_side_by_side
