@@ -17,8 +17,9 @@ from tuner.core.plan.words import HEADER_WORDS, Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Epilogue, Tile, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.core.trial.job import Objective
