@@ -13,8 +13,9 @@ WIRE_VERSION = 1
 #: The header that names it: of every answer, and of a request that wants to be refused by any other version.
 WIRE_HEADER = "Tuner-Wire-Version"
 
-#: Of an artifact's manifest. It grows when a field goes or changes its meaning.
-MANIFEST_FORMAT = 1
+#: Of an artifact's manifest. It grows when a field goes or changes its name or its meaning.
+#: Format 1 called `start_gate` `gate`.
+MANIFEST_FORMAT = 2
 
 #: What the programs print for `--version`, as click fills it in.
 VERSION_MESSAGE = f"%(prog)s, version %(version)s; wire format {WIRE_VERSION}, manifest format {MANIFEST_FORMAT}"

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.report import machine_of, write_report
-from tests.gpu.helpers import fused, problem, schedule
-from tests.gpu.planted import (
+from tests.support.on_card import fused, problem, schedule
+from tests.support.planted import (
     HANG,
     KERNEL_FAULTS,
     PROCESS_FAULTS,
@@ -36,8 +36,9 @@ from tests.gpu.planted import (
     with_raised_threshold,
 )
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome
 from tuner.workers.builder.nvrtc import Builder

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.common.report import machine_of, results_file, write_report
 from benchmarks.common.setting import problem_of, read_options, twin_of
-from tests.gpu.helpers import fused, schedule
+from tests.support.on_card import fused, schedule
 from tuner.core.insight.tracing import no_trace
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import Candidate
@@ -210,12 +210,12 @@ def last_contest(
     """
     candidates = tuple(dict.fromkeys(row.candidate for win in wins for row in (win.winner, win.kernel)))
     times = dispatcher.finals(target_id, PROBLEM, candidates).result()
-    told = {}
+    by_candidate = {}
     for candidate, times_us, reason in zip(candidates, times.times_us, times.reasons, strict=True):
         if times_us is None:
             raise RuntimeError(f"a winner failed in the last contest: {reason}")
-        told[candidate] = times_us
-    return told
+        by_candidate[candidate] = times_us
+    return by_candidate
 
 
 def measure_noise(evaluator: Evaluator, data: Path, out: Path, size: Size) -> list[Row]:

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.helpers import (
+from tests.gpu.test_swap_ab import schedule as swapped
+from tests.gpu.test_wgmma import hopper
+from tests.gpu.test_wgmma import schedule as plain
+from tests.support.on_card import (
     RAGGED,
     chain_of_three,
     check_abort,
@@ -20,15 +23,12 @@ from tests.gpu.helpers import (
     run,
     run_kind,
 )
-from tests.gpu.test_swap_ab import schedule as swapped
-from tests.gpu.test_wgmma import hopper
-from tests.gpu.test_wgmma import schedule as plain
 from tuner.core.legal.legality import check_schedule
-from tuner.core.legal.wgmma import sum_rounds
+from tuner.core.legal.wgmma import sum_exchanges
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
-from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, Schedule, WaitPosition
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.workers.builder.nvrtc import Builder
 
 pytest.importorskip("cupy")
@@ -56,7 +56,7 @@ CASES = {
     "2, 128 rows": schedule(((128, 176, 64), (128, 256, 64)), stages=3, input_stages=2, cluster=TWO),
     "2, 112 rows, tickets": schedule(((112, 128, 64), (112, 64, 64)), assignment=TICKET, cluster=TWO),
     "2, 192 rows": schedule(((192, 128, 64), (192, 96, 64)), stages=2, input_stages=2, cluster=TWO),
-    "2, 192 rows, odd rounds, tickets": schedule(
+    "2, 192 rows, odd exchanges, tickets": schedule(
         ((192, 160, 64), (192, 96, 64)), stages=2, input_stages=2, assignment=TICKET, cluster=TWO
     ),
     "2, 256 rows, tickets": schedule(
@@ -66,11 +66,11 @@ CASES = {
     "4, 64 rows, shares of unequal size": schedule(((64, 88, 64), (64, 200, 64)), cluster=FOUR),
     "4, 64 rows, tickets": schedule(((64, 128, 64), (64, 64, 64)), assignment=TICKET, cluster=FOUR),
     "4, 128 rows": schedule(((128, 64, 64), (128, 96, 64)), raster=RasterKind.COLUMN, cluster=FOUR),
-    "2, a round of one vector": schedule(((64, 16, 64), (64, 48, 64)), cluster=TWO),
-    "4, 128 rows, shares with fewer vectors than rounds": schedule(
+    "2, an exchange of one vector": schedule(((64, 16, 64), (64, 48, 64)), cluster=TWO),
+    "4, 128 rows, shares with fewer vectors than exchanges": schedule(
         ((128, 200, 64), (128, 176, 64)), stages=3, input_stages=2, cluster=FOUR
     ),
-    "4, 128 rows, odd rounds, tickets": schedule(
+    "4, 128 rows, odd exchanges, tickets": schedule(
         ((128, 160, 64), (128, 96, 64)), stages=3, input_stages=2, assignment=TICKET, cluster=FOUR
     ),
     "1x2 and 2": schedule(((64, 192, 64), (64, 128, 64)), cluster=(1, 2, 2)),
@@ -119,15 +119,15 @@ def test_every_cut_of_a_tile_is_right(session: Session, builder: Builder, gpu: G
     run(session, builder, gpu, problem(pair), fused(CASES[case]))
 
 
-def test_every_number_of_rounds_occurs() -> None:
+def test_every_number_of_exchanges_occurs() -> None:
     found = {
-        (chosen.tiling.cluster_k, sum_rounds(op, tile, chosen.tiling)[0])
+        (chosen.tiling.cluster_k, sum_exchanges(op, tile, chosen.tiling)[0])
         for chosen in CASES.values()
         for op, tile in zip(RAGGED.ops, chosen.tiling.cta_tiles, strict=True)
     }
     assert found == {
-        *((2, rounds) for rounds in (1, 2, 3, 4, 5, 6)),
-        *((4, rounds) for rounds in (1, 2, 3, 4, 5, 6, 8)),
+        *((2, exchanges) for exchanges in (1, 2, 3, 4, 5, 6)),
+        *((4, exchanges) for exchanges in (1, 2, 3, 4, 5, 6, 8)),
     }
 
 
@@ -136,7 +136,7 @@ def test_every_number_of_rows_is_right(session: Session, builder: Builder, gpu: 
     pair = ffn_pair(m=m, d_in=264, d_hidden=520, d_out=72, activation=Activation.GELU, bias=True)
     for name in ("2, 16 rows", "2, 112 rows, tickets", "4, 64 rows, tickets", "1x2 and 2", "2x1 and 2, swapped"):
         run(session, builder, gpu, problem(pair), fused(CASES[name]))
-    for name in ("2, 192 rows", "4, 128 rows, shares with fewer vectors than rounds"):
+    for name in ("2, 192 rows", "4, 128 rows, shares with fewer vectors than exchanges"):
         alone = replace(CASES[name], ordering=replace(CASES[name].ordering, reserved_sms=0))  # tasks are few
         run(session, builder, gpu, problem(pair), fused(alone))
 
@@ -213,7 +213,7 @@ def test_an_artifact_runs_from_its_zip_alone(builder: Builder, gpu: Gpu, tmp_pat
     "case",
     [
         *("2, 112 rows, tickets", "4, 16 rows", "4, 64 rows, tickets", "2, stealing"),
-        *("4, 128 rows, odd rounds, tickets", "2, swapped, 256 rows", "2, 192 rows, odd rounds, tickets"),
+        *("4, 128 rows, odd exchanges, tickets", "2, swapped, 256 rows", "2, 192 rows, odd exchanges, tickets"),
     ],
 )
 def test_relaunches_give_the_same_bits(session: Session, builder: Builder, gpu: Gpu, case: str) -> None:

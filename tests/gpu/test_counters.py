@@ -8,14 +8,15 @@ from pathlib import Path
 import cupy
 import pytest
 
-from tests.gpu.counting import apart, count_copy, count_works, num_mma_instructions
-from tests.gpu.helpers import fused, problem, schedule
+from tests.support.counting import apart, count_copy, count_works, num_mma_instructions
+from tests.support.on_card import fused, problem, schedule
 from tuner.core.insight.derived_counters import DERIVED, DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.inspection import CounterReport
 from tuner.core.trial.outcome import Measured
 from tuner.errors import InvalidInput

@@ -17,12 +17,13 @@ import cupy
 import pynvml
 import pytest
 
-from tests.gpu.helpers import forged, fused, problem, schedule
-from tests.gpu.planted import with_raised_threshold
+from tests.support.on_card import forged, fused, problem, schedule
+from tests.support.planted import with_raised_threshold
 from tuner.core.problem.gpu import gpu_from_live
 from tuner.core.problem.workload import Activation, ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.outcome import Failed, FailureKind, Measured
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import Prepared, prepare
@@ -42,7 +43,7 @@ WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
 
 
 @pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])
-def test_a_wait_that_never_ends_is_told_poisons_the_output_and_leaves_the_context_alive(
+def test_a_wait_that_never_ends_is_reported_poisons_the_output_and_leaves_the_context_alive(
     card: Card, builder: Builder, assignment: Assignment
 ) -> None:
     gpu = gpu_from_live(live_facts(card.uuid))
@@ -187,8 +188,8 @@ import sys, time, threading
 from pathlib import Path
 import tuner.workers.host.supervisor as s
 from tuner.workers.host.cards import usable_gpus
-from tests.gpu.helpers import fused, problem, schedule
-from tests.gpu.planted import with_raised_threshold
+from tests.support.on_card import fused, problem, schedule
+from tests.support.planted import with_raised_threshold
 from tests.gpu.test_faults import WORKLOAD
 import tuner.workers.gpu.launch
 

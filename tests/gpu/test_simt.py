@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.helpers import chain_of_three, check_abort, check_artifact, fused, problem, run, run_kind
 from tests.support.cases import simt
+from tests.support.on_card import chain_of_three, check_abort, check_artifact, fused, problem, run, run_kind
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, ffn_pair, independent_pair
-from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -22,6 +21,7 @@ from tuner.core.schedule.ordering import (
     SplitOrder,
     WaitPosition,
 )
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint, Tiling
 from tuner.workers.builder.nvrtc import Builder
 
@@ -132,7 +132,7 @@ def test_parts_give_the_same_bits_in_every_launch(session: Session, builder: Bui
 
 
 @pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])
-def test_an_aborted_launch_is_told_and_the_next_one_is_right(
+def test_an_aborted_launch_is_reported_and_the_next_one_is_right(
     session: Session, builder: Builder, gpu: Gpu, assignment: Assignment
 ) -> None:
     pair = ffn_pair(m=4, d_in=1032, d_hidden=1544, d_out=520)

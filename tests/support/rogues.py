@@ -10,9 +10,19 @@ from multiprocessing.connection import Connection
 
 from tuner.core.problem.gpu import LiveFacts
 from tuner.core.trial.outcome import Failed, FailureKind, Stage
-from tuner.workers.gpu.child import die_with_parent
 from tuner.workers.protocol import messages
+from tuner.workers.protocol.process import die_with_parent
 from tuner.workers.timing.library_choice import Picked
+
+#: A hundred thousand sines keep the compiler busy for minutes.
+ENDLESS = """
+#define TEN(x) x x x x x x x x x x
+extern "C" __global__ void k(float* x) {
+  float y = *x;
+  TEN(TEN(TEN(TEN(TEN(y = sinf(y) + x[int(y)];)))))
+  *x = y;
+}
+"""
 
 HELLO = messages.Hello(
     facts=LiveFacts(

@@ -1,10 +1,10 @@
-"""What the dashboard's pages show: a page's template and its JSON twin read the same model."""
+"""What the dashboard's pages show: a page's template and its JSON form read the same model."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import FailureKind
 from tuner.wire.forecasts import JobDetail

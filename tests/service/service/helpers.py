@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.unit.store.builders import TARGET
+from tests.support.builders import TARGET
 from tuner.core.problem.gpu import parse_target
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import FinalsTimes, Problem
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
 from tuner.core.trial.records import JobRecord
@@ -98,7 +99,7 @@ class SharedCard(SimulatedEvaluator):
         return replace(outcome, metrics=(*outcome.metrics, seen))
 
 
-class Gate(SimulatedEvaluator):
+class Latch(SimulatedEvaluator):
     """Evaluates nothing until it is opened."""
 
     def __init__(self) -> None:

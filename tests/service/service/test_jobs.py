@@ -7,16 +7,15 @@ import zipfile
 import pytest
 
 from tests.service.service.conftest import Serve
-from tests.service.service.helpers import FailingKinds, FailingWorker, Gate, evaluator, finish, wait_until
-from tests.unit.store.builders import spec
+from tests.service.service.helpers import FailingKinds, FailingWorker, Latch, evaluator, finish, wait_until
+from tests.support.builders import spec
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import parse_target
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import Verdict
 from tuner.errors import Conflict, NotFound
-from tuner.service.finals import NUM_FINALISTS
 from tuner.workers.simulated.evaluator import Faults
 
 
@@ -26,7 +25,7 @@ def test_a_job_ends_with_a_verdict_finals_of_each_kind_and_an_artifact(serve: Se
     assert (job.state, job.num_trials, job.reason) == (JobState.SUCCEEDED, 40, "")
     best = service.best(job.id)
     kinds = [row.candidate.plan_kind for row in best.finals]
-    assert list(dict.fromkeys(kinds)) == [kind for kind in NUM_FINALISTS if kind in kinds]
+    assert list(dict.fromkeys(kinds)) == [kind for kind in PlanKind if kind in kinds]
     assert set(kinds) == set(PlanKind)
     tried = service.trials(job.id, limit=40, outcome="measured", plan_kind=PlanKind.FUSED).items
     whole = [trial for trial in tried if isinstance(trial.outcome, Measured) and not trial.outcome.truncated]
@@ -133,12 +132,12 @@ def test_a_fault_of_the_service_fails_the_job_and_leaves_the_runner_alive(
 
 
 def test_a_cancelled_job_records_nothing_more_and_the_next_one_runs(serve: Serve) -> None:
-    gate = Gate()
-    service = serve(gate)
+    latch = Latch()
+    service = serve(latch)
     first, second = service.submit(spec(16, trials=5))[0], service.submit(spec(32, trials=3))[0]
-    assert gate.is_reached.wait(10)
+    assert latch.is_reached.wait(10)
     assert service.cancel(first.id).state is JobState.CANCELLED
-    gate.is_open.set()
+    latch.is_open.set()
     assert finish(service, second).state is JobState.SUCCEEDED
     assert service.job(first.id).num_trials == 0
     assert service.cancel(first.id).state is JobState.CANCELLED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -31,6 +32,7 @@ from tuner.core.schedule.ordering import (
     SplitOrder,
     WaitPosition,
 )
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
@@ -144,19 +146,32 @@ def check_abort(
     assert isinstance(session.evaluate(asked, good.work).outcome, Measured)
 
 
-def check_artifact(builder: Builder, gpu: Gpu, asked: Problem, candidate: Candidate, folder: Path) -> dict[str, Any]:
-    """Runs a candidate from its zip alone, which must give the right numbers; its manifest."""
+def check_artifact(
+    builder: Builder, gpu: Gpu, asked: Problem, candidate: Candidate, folder: Path, *, manifest_format: int = 2
+) -> dict[str, Any]:
+    """Runs a candidate from its zip alone, which must give the right numbers; its manifest, as today's files say it."""
     prepared = prepare(asked.workload, gpu, candidate, builder, {})
     assert prepared.built
     here = Environment(gpu_name=gpu.name, simulated=False)
     made = assemble(asked, candidate, prepared.plans, prepared.source, prepared.built.cubin, here, {})
+    files = made.files
+    if manifest_format == 1:
+        files = files | {"manifest.json": json.dumps(as_format_1(made.manifest)).encode()}
     archive_path = folder / "artifact.zip"
     with zipfile.ZipFile(archive_path, "w") as archive:
-        for name, data in made.files.items():
+        for name, data in files.items():
             archive.writestr(name, data)
     ran = subprocess.run([sys.executable, str(EXAMPLE), str(archive_path)], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return made.manifest
+
+
+def as_format_1(manifest: dict[str, Any]) -> dict[str, Any]:
+    """A manifest as versions before the start gate had its name wrote it."""
+    old: dict[str, Any] = json.loads(json.dumps(manifest)) | {"format": 1}
+    for launch in old["launches"]:
+        launch["gate"] = launch.pop("start_gate")
+    return old
 
 
 def bits_of_launches(
