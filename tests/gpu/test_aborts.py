@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.gpu.conformance.case import Case, Claim, of_claim
-from tests.gpu.conformance.launching import OnCard
-from tests.gpu.conformance.table import CASES
-from tests.gpu.helpers import forged
-from tuner.core.outcome import Failed, FailureKind, Measured
+from tests.support.conformance.case import Case, Claim, of_claim
+from tests.support.conformance.launching import OnCard
+from tests.support.conformance.table import CASES
+from tests.support.on_card import forged
+from tuner.core.trial.outcome import Failed, FailureKind, Measured
 
 pytest.importorskip("cupy")
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.conformance.case import Case, Claim, of_claim
-from tests.gpu.conformance.launching import OnCard
-from tests.gpu.conformance.table import CASES
-from tests.gpu.helpers import EXAMPLE, problem
-from tuner.core.evaluator import Environment
-from workers.artifact import assemble
+from tests.support.conformance.case import Case, Claim, of_claim
+from tests.support.conformance.launching import OnCard
+from tests.support.conformance.table import CASES
+from tests.support.on_card import EXAMPLE, problem
+from tuner.core.trial.evaluator import Environment
+from tuner.workers.builder.artifact import assemble
 
 pytest.importorskip("cupy")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gpu.conformance.case import Case, Claim, of_claim
-from tests.gpu.conformance.launching import OnCard
-from tests.gpu.conformance.table import CASES
+from tests.support.conformance.case import Case, Claim, of_claim
+from tests.support.conformance.launching import OnCard
+from tests.support.conformance.table import CASES
 
 pytest.importorskip("cupy")
 

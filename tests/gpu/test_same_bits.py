@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gpu.conformance.case import Case, Claim, of_claim
-from tests.gpu.conformance.launching import Bits, OnCard, same
-from tests.gpu.conformance.table import CASES
-from tuner.core.schedule import SplitTiles
-from tuner.core.workload import Dtype, Workload
-from workers.parameter import workspace_layout
+from tests.support.conformance.case import Case, Claim, of_claim
+from tests.support.conformance.launching import Bits, OnCard, same
+from tests.support.conformance.table import CASES
+from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.schedule.ordering import SplitTiles
+from tuner.workers.source.launch_args import workspace_layout
 
 cupy = pytest.importorskip("cupy")
 
@@ -41,8 +41,8 @@ def test_what_brings_or_stores_the_bytes_changes_no_bit(on_card: OnCard, case: C
 
 @pytest.mark.parametrize("case", of_claim(CASES, Claim.ARRIVALS), ids=lambda case: case.id)
 def test_each_part_of_a_tile_arrives_once_a_launch_and_the_tile_posts_once(on_card: OnCard, case: Case) -> None:
-    from workers.gpu.baselines import ChainRunner
-    from workers.gpu.launch import PlanOnDevice
+    from tuner.workers.gpu.baselines import ChainRunner
+    from tuner.workers.gpu.launch import PlanOnDevice
 
     candidate = on_card.candidate(case)
     ready = on_card.ready(case.workload, candidate)

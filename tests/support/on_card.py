@@ -1,0 +1,94 @@
+"""Small problems and schedules for the GPU lane."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tests.support.repository import ROOT
+from tuner.core.plan.words import Plan
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import (
+    Assignment,
+    Granularity,
+    Interleave,
+    Ordering,
+    Raster,
+    Schedule,
+    SplitOrder,
+    WaitPosition,
+)
+from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import Objective
+from tuner.core.trial.outcome import Measured
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import prepare
+
+if TYPE_CHECKING:
+    from tuner.workers.gpu.session import Session
+
+#: What runs an artifact without tuner.
+EXAMPLE = ROOT / "examples" / "run_artifact.py"
+
+
+def problem(workload: Workload, seed: int = 1) -> Problem:
+    return Problem(workload=workload, objective=Objective(), seed=seed)
+
+
+def schedule(
+    tiles: tuple[tuple[int, int, int], ...],
+    *,
+    stages: int = 3,
+    warps: int = 4,
+    rasters: tuple[Raster, ...] | None = None,
+    interleave: Interleave | None = None,
+    granularity: Granularity = Granularity.ROW,
+    sync_width: int = 1,
+    assignment: Assignment = Assignment.TICKET,
+    partition: int = 0,
+    ctas_per_sm: int = 1,
+    split: tuple[int, ...] = (),
+    wait_position: WaitPosition = WaitPosition.TASK,
+    split_order: SplitOrder = SplitOrder.CONTIGUOUS,
+) -> Schedule:
+    whole = tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles)
+    return Schedule(
+        tiling=Tiling(tiles=whole, num_stages=stages, num_warps=warps, split_k=split),
+        ordering=Ordering(
+            rasters=rasters or tuple(Raster() for _ in tiles),
+            interleave=interleave or Interleave(),
+            granularity=granularity,
+            sync_width=sync_width,
+            assignment=assignment,
+            partition=partition,
+            ctas_per_sm=ctas_per_sm,
+            wait_position=wait_position,
+            split_order=split_order,
+        ),
+    )
+
+
+def fused(chosen: Schedule) -> Candidate:
+    return Candidate(plan_kind=PlanKind.FUSED, schedule=chosen)
+
+
+def forged(verified: VerifiedPlan, words: np.ndarray[Any, np.dtype[np.int32]]) -> VerifiedPlan:
+    """A plan that verify() never saw: what a bug in the prover would let through."""
+    copy: VerifiedPlan = pickle.loads(pickle.dumps(verified))
+    object.__setattr__(copy, "plan", Plan.from_words(words))
+    return copy
+
+
+def run(session: Session, builder: Builder, gpu: Gpu, asked: Problem, candidate: Candidate) -> Measured:
+    """Builds, checks and times one candidate, which must succeed."""
+    prepared = prepare(asked.workload, gpu, candidate, builder, {})
+    assert not prepared.refusal
+    outcome = session.evaluate(asked, prepared.work).outcome
+    assert isinstance(outcome, Measured), outcome
+    return outcome
