@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
 from benchmarks.common.rows import ROWS, SUITES, Row, choose_rows
-from benchmarks.common.workbench import BUILD_CACHE, Ready, Watch, Workbench, open_workbench, told_of
+from benchmarks.common.workbench import BUILD_CACHE, Ready, Watch, Workbench, message_of, open_workbench
 from benchmarks.pairs.summary import summarise
 from benchmarks.pairs.winners import Winner, Winners, is_legal
 from tuner.core.problem.gpu import Gpu
@@ -126,8 +126,8 @@ def judge_row(row: Row, finalists: Sequence[Candidate], times: FinalsTimes) -> d
             figures[name] = round(against[kind].speedup, 4)
             figures["ci95" if kind is PlanKind.FUSED else "ci95_pdl"] = [round(end, 4) for end in against[kind].ci95]
     energies = {kind: times.energy_mj[index] for kind, index in best.items()} if times.energy_mj else {}
-    if told := {kind: round(energy, 2) for kind, energy in energies.items() if energy is not None}:
-        figures["energy_mj"] = told
+    if measured := {kind: round(energy, 2) for kind, energy in energies.items() if energy is not None}:
+        figures["energy_mj"] = measured
     return figures
 
 
@@ -225,7 +225,7 @@ def measure_rows(
     limit_s: float = math.inf,
     torch: bool = False,
 ) -> None:
-    """The finals of each row that has winners, written as they come; a row that fails is told, and the others go on.
+    """The finals of each row that has winners, written as they come; one that fails is reported, and the others go on.
 
     After `limit_s` no row is begun. With `torch` PyTorch's own calls are timed in the rounds of the warm process too.
     """
@@ -244,14 +244,14 @@ def measure_rows(
                 raise TunerError("no winners: search it first")
             figures = measure_row(bench, row, winners.of(row), begun.pop(row.name), num_rounds, torch=torch)
         except Exception as error:  # whatever it is, the other rows may come through
-            results.fail(row.name, told_of(error))
-            print(f"{row.name} FAILED after {watch.seconds} s: {told_of(error)}", flush=True)
+            results.fail(row.name, message_of(error))
+            print(f"{row.name} FAILED after {watch.seconds} s: {message_of(error)}", flush=True)
             continue
         results.put(row.name, figures)
         kinds = "  ".join(f"{kind} {time_us:.2f}" for kind, time_us in figures["kind_us"].items())
         gains = f"fused {figures.get('fused_speedup')}, pdl {figures.get('fused_speedup_pdl')}"
-        told = f"{gains}, {figures['winner']} {figures['verdict_speedup']}, {figures['over_reference']} x reference"
-        print(f"{row.name}: {figures['wall_s']:.1f} s; {told}; us: {kinds}", flush=True)
+        summary = f"{gains}, {figures['winner']} {figures['verdict_speedup']}, {figures['over_reference']} x reference"
+        print(f"{row.name}: {figures['wall_s']:.1f} s; {summary}; us: {kinds}", flush=True)
 
 
 def main() -> None:

@@ -138,7 +138,7 @@ class Collector:
         return time.monotonic() < self._end_s
 
     def _missing(self, kind: str, pair: Pair, wanted: Sequence[Drawn], size: int) -> Iterator[list[Drawn]]:
-        """What is not found yet, in groups, while there is time; told as it goes."""
+        """What is not found yet, in groups, while there is time; reported as it goes."""
         left = [one for one in wanted if not self._findings.has(kind, pair.row.name, one.schedule)]
         for first in range(0, len(left), size):
             if time.monotonic() > self._end_s:
@@ -159,7 +159,7 @@ class Collector:
                 rows, reasons = self._rounds(pair, good)
             except WorkerError as error:
                 print(f"          lost: {error}", flush=True)
-                for one, work in good:  # each alone: the guilty one is told by its reason
+                for one, work in good:  # each alone: the guilty one is the one with a reason
                     self._time_alone(kind, pair, one, work)
                 continue
             self._tell(kind, pair, [one for one, _ in good], rows, reasons)

@@ -210,12 +210,12 @@ def last_contest(
     """
     candidates = tuple(dict.fromkeys(row.candidate for win in wins for row in (win.winner, win.kernel)))
     times = dispatcher.finals(target_id, PROBLEM, candidates).result()
-    told = {}
+    by_candidate = {}
     for candidate, times_us, reason in zip(candidates, times.times_us, times.reasons, strict=True):
         if times_us is None:
             raise RuntimeError(f"a winner failed in the last contest: {reason}")
-        told[candidate] = times_us
-    return told
+        by_candidate[candidate] = times_us
+    return by_candidate
 
 
 def measure_noise(evaluator: Evaluator, data: Path, out: Path, size: Size) -> list[Row]:

@@ -1,6 +1,6 @@
 """The protocol test without a card: its kernel compiles, its tables and its judge are right, planted faults show.
 
-A twin of the kernel, task for task, runs the same plans in random interleavings.
+A replica of the kernel, task for task, runs the same plans in random interleavings.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def test_the_sample_has_every_kind_and_every_plan_of_it_is_proven(case: str) -> 
 ALL_STEPS = 10**6
 
 
-class Twin:
+class Replica:
     """kernel.cu in Python: one plan on counters that nobody has used, launch after launch."""
 
     def __init__(self, plan: Plan, tables: Tables, rng: random.Random) -> None:
@@ -306,7 +306,7 @@ def test_every_ordering_keeps_the_protocol(case: str) -> None:
         plans = plans_for(CASES[case][0], GPU, candidate)
         tables = tables_for(*CASES[case], candidate.schedule.ordering, [plan.plan for plan in plans])
         plan = one_plan(plans)
-        assert faults(Twin(plan, tables, rng).record(2), tables, ((plan,),)) == []
+        assert faults(Replica(plan, tables, rng).record(2), tables, ((plan,),)) == []
 
 
 @pytest.mark.parametrize("fault", Fault)
@@ -322,7 +322,7 @@ def test_a_planted_fault_shows_and_is_what_the_proof_refuses(case: str, split_ti
         planted = plant(good.plan, tables, fault)
         with pytest.raises(PlanError):
             verify(planted.plan, good.graph, good.resources, GPU)
-        record = Twin(planted.plan, tables, rng).record(1, planted.slow_unit)
+        record = Replica(planted.plan, tables, rng).record(1, planted.slow_unit)
         found = faults(record, tables, ((planted.plan,),))
         if fault is Fault.TOO_HIGH:
             assert record.abort is not None
@@ -346,7 +346,7 @@ def test_a_slow_tile_alone_is_no_fault_and_its_signal_lacks_its_post_alone(split
         (good,) = plans_for(CASES["parts"][0], GPU, Candidate(plan_kind=PlanKind.FUSED, schedule=chosen))
         tables = tables_for(*CASES["parts"], chosen.ordering, [good.plan])
         planted = plant(good.plan, tables, Fault.TOO_HIGH)
-        assert faults(Twin(good.plan, tables, rng).record(2, planted.slow_unit), tables, ((good.plan,),)) == []
+        assert faults(Replica(good.plan, tables, rng).record(2, planted.slow_unit), tables, ((good.plan,),)) == []
 
 
 def test_the_judge_names_whatever_is_wrong() -> None:
@@ -356,7 +356,7 @@ def test_the_judge_names_whatever_is_wrong() -> None:
         Candidate(plan_kind=PlanKind.FUSED, schedule=next(iter(plain_schedules("a pair").values()))),
     )
     tables = tables_of(*CASES["a pair"])
-    right = Twin(good.plan, tables, random.Random(0)).record(3)
+    right = Replica(good.plan, tables, random.Random(0)).record(3)
     reader = next(unit for unit, read in enumerate(tables.reads) if read)  # its reads are the first of all
 
     def changed(name: str, at: object, value: int) -> Record:

@@ -18,7 +18,7 @@ from tuner.core.legal.wgmma import (
     received_bytes,
     shares,
     smem_bytes,
-    sum_rounds,
+    sum_exchanges,
 )
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
@@ -166,7 +166,7 @@ def test_the_host_cuts_a_tile_into_shares_as_the_device_does(sharers: int, swapp
 
 
 @pytest.mark.parametrize(
-    ("workload", "chosen", "rounds"),
+    ("workload", "chosen", "exchanges"),
     [
         (GATED, tiling(((16, 8, 64), (16, 24, 64)), 2, 2, cluster=(1, 1, 2), swapped_warps=4), (1, 1)),
         (GATED, tiling(((64, 40, 64), (64, 16, 64)), 2, 2, cluster=(1, 1, 2)), (2, 1)),
@@ -178,11 +178,11 @@ def test_the_host_cuts_a_tile_into_shares_as_the_device_does(sharers: int, swapp
     ],
     ids=str,
 )
-def test_the_host_counts_rounds_and_their_bytes_as_the_device_does(
-    workload: Workload, chosen: Tiling, rounds: tuple[int, ...]
+def test_the_host_counts_exchanges_and_their_bytes_as_the_device_does(
+    workload: Workload, chosen: Tiling, exchanges: tuple[int, ...]
 ) -> None:
-    counted = [sum_rounds(op, tile, chosen) for op, tile in zip(workload.ops, chosen.tiles, strict=True)]
-    assert tuple(count for count, _ in counted) == rounds
+    counted = [sum_exchanges(op, tile, chosen) for op, tile in zip(workload.ops, chosen.tiles, strict=True)]
+    assert tuple(count for count, _ in counted) == exchanges
     asserts = [f"static_assert(SharedLayout::kFlags + {FLAG_BYTES} == {smem_bytes(workload, chosen)});"]
     for op, (count, num_bytes) in enumerate(counted):
         asserts += [f"static_assert(SumLayout<{op}>::kRounds == {count});"]

@@ -42,7 +42,7 @@ WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
 
 
 @pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])
-def test_a_wait_that_never_ends_is_told_poisons_the_output_and_leaves_the_context_alive(
+def test_a_wait_that_never_ends_is_reported_poisons_the_output_and_leaves_the_context_alive(
     card: Card, builder: Builder, assignment: Assignment
 ) -> None:
     gpu = gpu_from_live(live_facts(card.uuid))

@@ -154,8 +154,8 @@ def test_every_page_is_reached_from_the_readme(root: Path) -> None:
 def test_every_decision_says_why_what_follows_and_how_it_is_checked(root: Path) -> None:
     for record in (root / "docs/adr").glob("0*.md"):
         text = record.read_text()
-        for part in ("Context", "Decision", "Consequence", "How it is checked"):
-            assert f"**{part}.**" in text, f"{record.name}: {part}"
+        for heading in ("Context", "Decision", "Consequence", "How it is checked"):
+            assert f"**{heading}.**" in text, f"{record.name}: {heading}"
 
 
 def test_every_named_test_folder_and_program_exists(root: Path) -> None:

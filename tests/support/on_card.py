@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,9 +29,10 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Tile, Tiling
-from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Measured
+from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
 
@@ -92,3 +98,31 @@ def run(session: Session, builder: Builder, gpu: Gpu, asked: Problem, candidate:
     outcome = session.evaluate(asked, prepared.work).outcome
     assert isinstance(outcome, Measured), outcome
     return outcome
+
+
+def check_artifact(
+    builder: Builder, gpu: Gpu, asked: Problem, candidate: Candidate, folder: Path, *, manifest_format: int = 2
+) -> dict[str, Any]:
+    """Runs a candidate from its zip alone, which must give the right numbers; its manifest, as today's files say it."""
+    prepared = prepare(asked.workload, gpu, candidate, builder, {})
+    assert prepared.built
+    here = Environment(gpu_name=gpu.name, simulated=False)
+    made = assemble(asked, candidate, prepared.plans, prepared.source, prepared.built.cubin, here, {})
+    files = made.files
+    if manifest_format == 1:
+        files = files | {"manifest.json": json.dumps(as_format_1(made.manifest)).encode()}
+    archive_path = folder / "artifact.zip"
+    with zipfile.ZipFile(archive_path, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    ran = subprocess.run([sys.executable, str(EXAMPLE), str(archive_path)], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return made.manifest
+
+
+def as_format_1(manifest: dict[str, Any]) -> dict[str, Any]:
+    """A manifest as versions before the start gate had its name wrote it."""
+    old: dict[str, Any] = json.loads(json.dumps(manifest)) | {"format": 1}
+    for launch in old["launches"]:
+        launch["gate"] = launch.pop("start_gate")
+    return old

@@ -28,11 +28,11 @@ def look_table(finalists: Sequence[InspectedFinalist]) -> LookTable | None:
     if not finalists:
         return None
     looks = [_looks(finalist) for finalist in finalists]
-    told = [{one.tag: figure(one.value, one.unit) for look in own for one in look.figures} for own in looks]
-    names = dict.fromkeys(name for texts in told for name in texts)
+    columns = [{one.tag: figure(one.value, one.unit) for look in own for one in look.figures} for own in looks]
+    names = dict.fromkeys(name for texts in columns for name in texts)
     return LookTable(
         finalists=finalists,
-        rows=[(name, [texts.get(name, "–") for texts in told]) for name in names],
+        rows=[(name, [texts.get(name, "–") for texts in columns]) for name in names],
         reasons=list(
             dict.fromkeys(
                 f"{look.kind} of {finalist.plan_kind.replace('_', ' ')}: {look.reason}"

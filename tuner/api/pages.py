@@ -1,4 +1,4 @@
-"""The dashboard: server-rendered pages, each with its JSON twin at the same path and `.json`."""
+"""The dashboard: server-rendered pages, each with its JSON form at the same path and `.json`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def add_pages(app: FastAPI, service: Service) -> None:
 
     @app.get("/favicon.ico", include_in_schema=False)
     def get_icon() -> FileResponse:
-        """What browsers ask for beside a page that names no icon, such as a twin."""
+        """What browsers ask for beside a page that names no icon, such as its JSON form."""
         return FileResponse(STATIC_PATH / "icon.svg")
 
 
@@ -63,7 +63,7 @@ def _page_routes(service: Service) -> APIRouter:
         )
         return render(request, "jobs.html", page, states=tuple(JobState))
 
-    # The twin is registered first (decorators go upwards): the plain path would take `.json` for a part of the id.
+    # The JSON form is registered first (decorators go upwards): the plain path would take `.json` for a part of the id.
     @router.get("/ui/jobs/{job_id}", response_model=JobPage)
     @router.get("/ui/jobs/{job_id}.json", response_model=JobPage, include_in_schema=False)
     def show_job(

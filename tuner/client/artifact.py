@@ -40,7 +40,7 @@ class Artifact:
         """Whether no card ever ran it."""
         return bool(self.manifest.get("simulated", False))
 
-    def part(self, format: str) -> bytes:
+    def in_format(self, format: str) -> bytes:
         """The bytes of a format: zip, manifest, cu or cubin.
 
         Raises:

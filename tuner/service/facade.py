@@ -96,7 +96,7 @@ class Service:
         with self._store.write() as session:
             known = keys.job_of(session, idempotency_key, body_digest) if idempotency_key else None
             if known is not None:
-                return self._told(jobs.get(session, known)), False
+                return self._with_wait(jobs.get(session, known)), False
             job = jobs.find_open(session, spec.problem_digest)
             if job is None and reuse:
                 job = jobs.find_succeeded(session, spec.problem_digest)
@@ -106,7 +106,7 @@ class Service:
                 job = jobs.insert(session, spec, self._clock())
             if idempotency_key:
                 keys.remember(session, idempotency_key, body_digest, job.id, self._clock())
-        return self._told(job), is_new
+        return self._with_wait(job), is_new
 
     def _check_served(self, target_id: str) -> None:
         served = [target.id for target in self._dispatcher.targets]
@@ -129,7 +129,7 @@ class Service:
             return self._unserved(target_id)
         return f"it waits, since {target_id} is in quarantine and probed again from time to time: {quarantine.reason}"
 
-    def _told(self, job: JobRecord) -> JobRecord:
+    def _with_wait(self, job: JobRecord) -> JobRecord:
         """The job with a reason if it is open and nothing goes on with it."""
         waiting = "" if job.state.is_final else self._waiting(job.spec.target_id)
         return replace(job, reason=waiting) if waiting else job
@@ -141,7 +141,7 @@ class Service:
             NotFound: no such job.
         """
         with self._store.read() as session:
-            return self._told(jobs.get(session, job_id))
+            return self._with_wait(jobs.get(session, job_id))
 
     def jobs(self, *, cursor: str | None = None, limit: int = 50, state: JobState | None = None) -> Page[JobRecord]:
         """Jobs, newest first.
@@ -152,7 +152,7 @@ class Service:
         _check_limit(limit)
         with self._store.read() as session:
             page = jobs.page(session, cursor, limit, state)
-        return Page(items=[self._told(job) for job in page.items], next_cursor=page.next_cursor)
+        return Page(items=[self._with_wait(job) for job in page.items], next_cursor=page.next_cursor)
 
     def trials(
         self,
@@ -302,9 +302,9 @@ class Service:
             )
         if look.refusal is not None:
             raise InvalidInput(*look.refusal)
-        return self._told_look(look, job)
+        return self._with_wait_of(look, job)
 
-    def _told_look(self, look: Inspection, job: JobRecord) -> Inspection:
+    def _with_wait_of(self, look: Inspection, job: JobRecord) -> Inspection:
         """The look with a reason if it is pending and nobody takes it."""
         waiting = self._waiting(job.spec.target_id) if look.state is InspectionState.PENDING else ""
         return replace(look, reason=waiting) if waiting else look
@@ -313,7 +313,7 @@ class Service:
         """All looks at some trials of a job, without their results; where one was asked again, the newest is last."""
         with self._store.read() as session:
             job, looks = jobs.get(session, job_id), inspections.of_trials(session, job_id, numbers)
-        return [self._told_look(look, job) for look in looks]
+        return [self._with_wait_of(look, job) for look in looks]
 
     def find_best(
         self, workload: Workload, target_id: str, match: MatchKind, environment: Environment | None = None
@@ -369,8 +369,8 @@ class Service:
         ids = [target.id for target in self._dispatcher.targets]
         reasons = {id: quarantine.reason for id in ids if (quarantine := self._dispatcher.quarantine(id))}
         if ids and len(reasons) == len(ids):
-            told = "; ".join(f"{id} is in quarantine: {reason}" for id, reason in reasons.items())
-            raise WorkerError(f"nothing can be measured on now: {told}")
+            reasons_by_id = "; ".join(f"{id} is in quarantine: {reason}" for id, reason in reasons.items())
+            raise WorkerError(f"nothing can be measured on now: {reasons_by_id}")
         return reasons
 
 

@@ -1,4 +1,4 @@
-"""What the dashboard's pages show: a page's template and its JSON twin read the same model."""
+"""What the dashboard's pages show: a page's template and its JSON form read the same model."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     ctas = "1 CTA" if ordering.ctas_per_sm == 1 else f"{ordering.ctas_per_sm} CTAs"
     left = f", {ordering.reserved_sms} SMs left free" if ordering.reserved_sms else ""
     share = "begin with" if ordering.assignment is Assignment.STEALING else "run only"
-    part = f", of which {ordering.partition} eighths {share} {names[0]}" if ordering.partition else ""
+    sides = f", of which {ordering.partition} eighths {share} {names[0]}" if ordering.partition else ""
     strided = ordering.split_order is SplitOrder.STRIDED
     steps = ", the parts of a tile take its k-steps in turn" if strided else ""
     sweep = ", all tiles' first parts before any second one" if ordering.part_major else ""
@@ -80,7 +80,7 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
         f"Tiles: {tiles}.",
         f"Engine: {_engine(tiling)}.",
         f"Walk: {walks}.",
-        f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ctas} per SM{left}{part}{sweep}{steps}.",
+        f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ctas} per SM{left}{sides}{sweep}{steps}.",
     ]
     signals = _SIGNALS[ordering.granularity].format(ordering.sync_width)
     if ordering.wait_position is WaitPosition.SLICE:
@@ -98,8 +98,8 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
 
 def _evicted(tiling: Tiling) -> str:
     """What the L2 is told to give up, and when."""
-    told = {"weights": tiling.weight_hint, "intermediate results": tiling.intermediate_hint}
-    return " and ".join(f"{what} {_HINTS[hint]}" for what, hint in told.items() if hint in _HINTS)
+    asked = {"weights": tiling.weight_hint, "intermediate results": tiling.intermediate_hint}
+    return " and ".join(f"{what} {_HINTS[hint]}" for what, hint in asked.items() if hint in _HINTS)
 
 
 def _engine(tiling: Tiling) -> str:

@@ -27,7 +27,7 @@ class Prepared:
     """All that the card, and an artifact, need of a candidate."""
 
     work: Work
-    #: With the resources that the compiler told.
+    #: With the resources that the compiler reported.
     plans: tuple[VerifiedPlan, ...] = ()
     source: str = ""
     #: None for the library.
@@ -51,7 +51,7 @@ def prepare(
 
     Raises:
         IllegalSchedule: the schedule is outside of the legal space.
-        PlanError: a plan is refused, before the build or with what it told.
+        PlanError: a plan is refused, before the build or with what it reported.
         BuildError: the source does not compile, or not in time.
     """
     schedule = candidate.schedule

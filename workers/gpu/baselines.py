@@ -108,7 +108,7 @@ class SideStream:
 
 
 class StreamsRunner(ChainRunner):
-    """Our kernel on two streams: the second launch runs beside the first, behind a gate, and waits tile by tile."""
+    """Our kernel on two streams: the second launch runs beside the first, waiting tile by tile, behind a start gate."""
 
     def __init__(self, kernel: Kernel, plans: tuple[PlanOnDevice, PlanOnDevice]) -> None:
         super().__init__(kernel, plans)
@@ -121,7 +121,7 @@ class StreamsRunner(ChainRunner):
         side = self._side.fork(stream)
         first.launch(self._kernel, ops, stream)
         if self._has_signals:
-            first.launch_gate(self._kernel, side)
+            first.launch_start_gate(self._kernel, side)
         second.launch(self._kernel, ops, side)
         self._side.join(stream)
 

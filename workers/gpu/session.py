@@ -226,12 +226,12 @@ def _failure(stage: Stage, error: Exception, stage_s: dict[str, float]) -> Faile
 def _cuda_message(error: Exception) -> str:
     """What the runtime says where a fault of a kernel came up first in another call, such as a library's; else the
     error itself."""
-    told = f"{type(error).__name__}: {error}"
+    message = f"{type(error).__name__}: {error}"
     try:
         cupy.cuda.Device().synchronize()
     except Exception as sticky:
-        return f"{sticky}; first seen as {told}"
-    return told
+        return f"{sticky}; first seen as {message}"
+    return message
 
 
 def _foreign_metric(before: int | None, after: int | None) -> tuple[Metric, ...]:

@@ -142,12 +142,12 @@ class GpuSupervisor:
             innocent = tuple(work for work, fault in zip(works, faults, strict=True) if not fault)
             answer = self._finals_twice(problem, innocent, num_rounds or _FINAL_ROUNDS, energy=energy)
         rows = iter(zip(answer.times_us, answer.reasons, answer.energy_mj, strict=True))
-        told = [(None, fault, None) if fault else next(rows) for fault in faults]
+        measured = [(None, fault, None) if fault else next(rows) for fault in faults]
         return replace(
             answer,
-            times_us=tuple(times for times, _, _ in told),
-            reasons=tuple(reason for _, reason, _ in told),
-            energy_mj=tuple(energy_mj for _, _, energy_mj in told),
+            times_us=tuple(times for times, _, _ in measured),
+            reasons=tuple(reason for _, reason, _ in measured),
+            energy_mj=tuple(energy_mj for _, _, energy_mj in measured),
         )
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:

@@ -152,4 +152,4 @@ def _aligned(num_bytes: int) -> int:
 
 def needs_co_residency(plan: VerifiedPlan) -> bool:
     """Whether the plan's liveness rests on all CTAs being resident, so that the launch must be cooperative."""
-    return plan.plan.needs_all_ctas and not plan.is_part
+    return plan.plan.needs_all_ctas and not plan.is_paired

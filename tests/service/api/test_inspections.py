@@ -139,7 +139,7 @@ def test_a_trial_that_was_not_measured_is_refused(api: Api) -> None:
     assert "outcome=measured" in error["remedy"]
 
 
-def test_the_page_shows_the_finalists_looks_and_the_twin_the_same(api: Api) -> None:
+def test_the_page_and_its_json_form_show_the_finalists_inspections(api: Api) -> None:
     path = f"/ui/jobs/{api.job_id}"
     finalists = api.get(f"{path}.json")["inspected"]
     assert {"library", "fused"} <= {one["plan_kind"] for one in finalists}

@@ -84,7 +84,7 @@ def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path) -> None:
         assert str(tmp_path / "data") in result.stderr
 
 
-def test_a_taken_port_and_an_unknown_gpu_are_told_in_one_line(tmp_path: Path) -> None:
+def test_a_taken_port_and_an_unknown_gpu_are_reported_in_one_line(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         busy = run("serve", "--port", str(taken.getsockname()[1]), "--data", data, "--gpu", "none")

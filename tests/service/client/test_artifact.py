@@ -44,8 +44,8 @@ def opened(content: bytes) -> Artifact:
 
 def test_an_intact_artifact_opens() -> None:
     artifact = opened(artifact_zip())
-    assert artifact.part("cu") == SOURCE
-    assert artifact.part("zip") == artifact.content
+    assert artifact.in_format("cu") == SOURCE
+    assert artifact.in_format("zip") == artifact.content
 
 
 def test_a_zip_changed_by_any_one_byte_is_refused() -> None:
@@ -103,11 +103,11 @@ def test_a_zip_that_unpacks_to_far_too_much_is_refused() -> None:
         opened(artifact_zip(bomb_bin=bytes(2**28)))
 
 
-def test_a_missing_part_is_no_result_and_a_simulated_one_says_so() -> None:
+def test_a_missing_file_is_no_result_and_a_simulated_one_says_so() -> None:
     with pytest.raises(NoResult, match=r"it has .*kernel\.cu"):
-        opened(artifact_zip()).part("cubin")
+        opened(artifact_zip()).in_format("cubin")
     with pytest.raises(Simulated):
-        opened(artifact_zip({"simulated": True})).part("cubin")
+        opened(artifact_zip({"simulated": True})).in_format("cubin")
 
 
 class OneByteOff(httpx.BaseTransport):

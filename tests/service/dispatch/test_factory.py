@@ -37,7 +37,7 @@ def test_any_other_word_is_refused(tmp_path: Path, gpu: str) -> None:
         make_evaluators(gpu, build_cache=tmp_path)
 
 
-class Twin(SimulatedEvaluator):
+class CardOrNone(SimulatedEvaluator):
     """Stands where a card's supervisor would; the card ``GPU-broken`` does not come up."""
 
     def __init__(self, card: Card, build_cache: Path) -> None:
@@ -63,6 +63,6 @@ def test_every_card_that_works_gets_an_evaluator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uuids: list[str], count: int, why: str
 ) -> None:
     monkeypatch.setattr("tuner.workers.host.cards.usable_gpus", lambda: [card(uuid) for uuid in uuids])
-    monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", Twin)
-    evaluators, told = make_evaluators("auto", build_cache=tmp_path)
-    assert (len(evaluators), told) == (count, why)
+    monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", CardOrNone)
+    evaluators, message = make_evaluators("auto", build_cache=tmp_path)
+    assert (len(evaluators), message) == (count, why)

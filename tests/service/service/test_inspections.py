@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.service.service.conftest import Serve
-from tests.service.service.helpers import FailingKinds, Gate, evaluator, finish, on_disk, wait_until
+from tests.service.service.helpers import FailingKinds, Latch, evaluator, finish, on_disk, wait_until
 from tests.support.builders import TARGET, spec
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate, PlanKind
@@ -133,10 +133,10 @@ def test_a_job_under_way_is_looked_at_between_two_trials_and_no_trial_is_lost(se
 
 
 def test_the_services_own_looks_wait_until_no_job_is_open(serve: Serve) -> None:
-    gate = Gate()
-    service = serve(gate)
+    latch = Latch()
+    service = serve(latch)
     first, second = (service.submit(spec(m, trials=4))[0] for m in (16, 32))
-    gate.is_open.set()
+    latch.is_open.set()
     finish(service, first)
     finish(service, second)
     looks = [look for job in (first, second) for look in service.inspections(job.id, range(4))]
@@ -203,7 +203,7 @@ def test_closing_in_the_middle_of_a_look_costs_no_attempt(serve: Serve) -> None:
     service = serve(eye)
     job_id = succeeded(service, trials=1)
     assert eye.is_reached.wait(10)
-    service = serve(Gate())  # closes the first one
+    service = serve(Latch())  # closes the first one
     look = ended(service, job_id, 0, COUNTERS)
     assert (look.state, look.num_attempts) == (InspectionState.DONE, 1)
 
@@ -225,7 +225,7 @@ def test_what_does_not_run_is_not_looked_at(serve: Serve) -> None:
             ask()
 
 
-def test_a_target_that_is_no_longer_served_is_told_and_nothing_is_asked_of_it(serve: Serve) -> None:
+def test_a_target_that_is_no_longer_served_is_reported_and_nothing_is_asked_of_it(serve: Serve) -> None:
     service = serve()
     job_id = succeeded(service, trials=1)
     ended(service, job_id, 0, COUNTERS)
@@ -235,10 +235,10 @@ def test_a_target_that_is_no_longer_served_is_told_and_nothing_is_asked_of_it(se
 
 
 def test_an_open_job_whose_target_is_gone_says_what_it_waits_for_and_goes_on_when_it_is_back(serve: Serve) -> None:
-    gate = Gate()
-    service = serve(gate)
+    latch = Latch()
+    service = serve(latch)
     job, _ = service.submit(spec(trials=3))
-    assert gate.is_reached.wait(10)
+    assert latch.is_reached.wait(10)
     assert service.job(job.id).reason == ""
     service = serve(SimulatedEvaluator(parse_target("simulated:a40")))
     waiting = service.job(job.id)

@@ -62,8 +62,8 @@ def wait_for_trials(directory: Path, at_least: int) -> None:
     wait_until(lambda: int(str(on_disk(directory, "select count(*) from trials"))) >= at_least)
 
 
-def numbers(told: list[Event]) -> list[int]:
-    return [event.data["number"] for event in told if event.kind == "trial"]
+def numbers(seen: list[Event]) -> list[int]:
+    return [event.data["number"] for event in seen if event.kind == "trial"]
 
 
 def test_kills_at_random_moments_lose_no_trial_count_none_twice_and_the_job_succeeds(
@@ -77,10 +77,10 @@ def test_kills_at_random_moments_lose_no_trial_count_none_twice_and_the_job_succ
             if attempt % 2:  # else the kill comes while it starts, where the machine is slow
                 wait_for_trials(directory, len(kept) + 1)
             time.sleep(chance.uniform(0.05, 0.5))
-        record, history, told = look(directory, job.id)
+        record, history, seen = look(directory, job.id)
         assert history[: len(kept)] == kept, "a recorded trial is gone, or was changed"
         assert [trial.number for trial in history] == list(range(len(history)))
-        assert numbers(told) == list(range(len(history))), "trials and their events disagree"
+        assert numbers(seen) == list(range(len(history))), "trials and their events disagree"
         assert record.num_trials == len(history)
         kept = history
     assert 0 < len(kept) < 150, "the kills did not hit the search: shorten the pauses"

@@ -19,7 +19,7 @@ from tuner.store import Store
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 
-class SlowTwin(SimulatedEvaluator):
+class SlowEvaluator(SimulatedEvaluator):
     """The twin, taking its time over finals and counters."""
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...]) -> FinalsTimes:
@@ -32,7 +32,7 @@ class SlowTwin(SimulatedEvaluator):
 
 
 if __name__ == "__main__":
-    twin = SlowTwin(parse_target("simulated:h200"), latency_s=float(sys.argv[2]))
+    twin = SlowEvaluator(parse_target("simulated:h200"), latency_s=float(sys.argv[2]))
     Service(Store.open(Path(sys.argv[1])), LocalDispatcher([twin])).start()
     print("started", flush=True)
     time.sleep(600)

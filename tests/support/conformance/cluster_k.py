@@ -49,7 +49,7 @@ SHAPES = {
     "2, 128 rows": wide(((128, 176, 64), (128, 256, 64)), stages=3, input_stages=2, cluster=TWO),
     "2, 112 rows, tickets": wide(((112, 128, 64), (112, 64, 64)), assignment=TICKET, cluster=TWO),
     "2, 192 rows": wide(((192, 128, 64), (192, 96, 64)), stages=2, input_stages=2, cluster=TWO),
-    "2, 192 rows, odd rounds, tickets": wide(
+    "2, 192 rows, odd exchanges, tickets": wide(
         ((192, 160, 64), (192, 96, 64)), stages=2, input_stages=2, assignment=TICKET, cluster=TWO
     ),
     "2, 256 rows, tickets": wide(
@@ -59,11 +59,11 @@ SHAPES = {
     "4, 64 rows, shares of unequal size": wide(((64, 88, 64), (64, 200, 64)), cluster=FOUR),
     "4, 64 rows, tickets": wide(((64, 128, 64), (64, 64, 64)), assignment=TICKET, cluster=FOUR),
     "4, 128 rows": wide(((128, 64, 64), (128, 96, 64)), raster=RasterKind.COLUMN, cluster=FOUR),
-    "2, a round of one vector": wide(((64, 16, 64), (64, 48, 64)), cluster=TWO),
-    "4, 128 rows, shares with fewer vectors than rounds": wide(
+    "2, an exchange of one vector": wide(((64, 16, 64), (64, 48, 64)), cluster=TWO),
+    "4, 128 rows, shares with fewer vectors than exchanges": wide(
         ((128, 200, 64), (128, 176, 64)), stages=3, input_stages=2, cluster=FOUR
     ),
-    "4, 128 rows, odd rounds, tickets": wide(
+    "4, 128 rows, odd exchanges, tickets": wide(
         ((128, 160, 64), (128, 96, 64)), stages=3, input_stages=2, assignment=TICKET, cluster=FOUR
     ),
     "1x2 and 2": wide(((64, 192, 64), (64, 128, 64)), cluster=(1, 2, 2)),
@@ -108,7 +108,7 @@ OPTIONS = ({}, {"bias": True}, RESIDUAL, {"row_scale": True}, GATED, EVERY_OPTIO
 
 def rows() -> dict[str, Schedule]:
     """Where tasks are few, on every SM."""
-    alone = named(SHAPES, "2, 192 rows", "4, 128 rows, shares with fewer vectors than rounds")
+    alone = named(SHAPES, "2, 192 rows", "4, 128 rows, shares with fewer vectors than exchanges")
     return {
         **named(SHAPES, "2, 16 rows", "2, 112 rows, tickets", "4, 64 rows, tickets", "1x2 and 2", "2x1 and 2, swapped"),
         **{name: replace(one, ordering=replace(one.ordering, reserved_sms=0)) for name, one in alone.items()},
@@ -193,7 +193,7 @@ CASES = [
         named(
             SHAPES,
             *("2, 112 rows, tickets", "4, 16 rows", "4, 64 rows, tickets", "2, stealing"),
-            *("4, 128 rows, odd rounds, tickets", "2, swapped, 256 rows", "2, 192 rows, odd rounds, tickets"),
+            *("4, 128 rows, odd exchanges, tickets", "2, swapped, 256 rows", "2, 192 rows, odd exchanges, tickets"),
         ),
         {"ragged": RAGGED},
         claim=Claim.RELAUNCHES,

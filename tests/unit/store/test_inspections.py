@@ -91,7 +91,7 @@ def test_a_trace_of_ten_thousand_tasks_takes_less_than_a_megabyte(store: Store, 
     assert 10_000 < store.collect_garbage(0).freed_bytes < 1_000_000
 
 
-def test_the_same_question_has_one_row_and_the_answer_asked_for_last_is_told(store: Store, job_id: str) -> None:
+def test_the_same_question_has_one_row_and_the_answer_asked_for_last_is_reported(store: Store, job_id: str) -> None:
     base, named = ask(store, job_id, now=10.0), ask(store, job_id, metrics=("a", "b"), now=11.0)
     assert named.seq != base.seq
     assert ask(store, job_id, metrics=("a", "b"), now=12.0).seq == named.seq

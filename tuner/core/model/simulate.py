@@ -110,7 +110,7 @@ class _Run:
 
     def __init__(self, plan: VerifiedPlan, rates: Rates) -> None:
         gpu, graph = plan.gpu, plan.graph
-        words = plan.plan.without_waits() if plan.is_part else plan.plan
+        words = plan.plan.without_waits() if plan.is_paired else plan.plan
         self._rates = rates
         self._costs = costs_of(graph, gpu, rates, has_even_parts=_has_even_parts(words, graph))
         self._memory = Memory(graph, self._costs, gpu, rates)
@@ -302,5 +302,5 @@ def _last_shares(plan: Plan, graph: TileGraph) -> list[float]:
     shares = np.ones(plan.num_tasks)
     waiting = np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3])
     shares[waiting] -= plan.waits[plan.tasks[waiting, 4] - 1, 4] / num_steps[waiting]
-    told: list[float] = shares.tolist()
-    return told
+    by_task: list[float] = shares.tolist()
+    return by_task
