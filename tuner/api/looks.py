@@ -35,7 +35,7 @@ def look_table(finalists: Sequence[InspectedFinalist]) -> LookTable | None:
         rows=[(name, [texts.get(name, "–") for texts in columns]) for name in names],
         reasons=list(
             dict.fromkeys(
-                f"{look.kind} of {finalist.plan_kind.replace('_', ' ')}: {look.reason}"
+                f"{look.kind} of {finalist.plan_kind.heading}: {look.reason}"
                 for finalist, own in zip(finalists, looks, strict=True)
                 for look in own
                 if look.reason

@@ -9,8 +9,9 @@ from typing import Any
 
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 
 
 class Claim(StrEnum):

@@ -6,7 +6,7 @@ from tests.support.conformance.case import Claim, cross, named
 from tests.support.conformance.schedules import BY_SLICE, dots, in_turns, portable, swapped, waved, wide
 from tests.support.conformance.workloads import RAGGED, chain_of_three
 from tuner.core.problem.workload import Activation, ffn_pair
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 
 #: Many tasks for each of few CTAs.
 FEW_ROWS = ffn_pair(m=3, d_in=1024, d_hidden=4096, d_out=1032, activation=Activation.SILU, gated=True)

@@ -10,8 +10,8 @@ from tests.support.conformance.workloads import RAGGED
 from tuner.core.legal.legality import engine_problem, tiling_problem
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
-from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint
 
 H200 = CATALOGUE["h200"]

@@ -10,8 +10,8 @@ from tests.support.conformance.workloads import apart, by_dtype
 from tests.support.covering import covering_sample
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
-from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import Interleave, InterleaveKind, Ordering, Raster, RasterKind, Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.ordering_values import SYNCS
 from tuner.core.space.space import Space
 

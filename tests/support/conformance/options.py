@@ -10,8 +10,9 @@ from tests.support.conformance.schedules import portable
 from tests.support.conformance.workloads import EVERY_OPTION, GATED, RESIDUAL, by_dtype, by_options
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
 
 OPTIONS = (GATED, RESIDUAL, {"row_scale": True}, {"gated": True, "bias": True}, EVERY_OPTION)

@@ -14,7 +14,8 @@ from tests.support.conformance.workloads import RAGGED
 from tuner.core.legal.wgmma import sum_exchanges
 from tuner.core.plan.words import FIRST_WAVE
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 
 
 def candidates(case: Case) -> tuple[Candidate, ...]:
