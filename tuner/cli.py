@@ -9,6 +9,7 @@ import click
 
 from tuner import __version__
 from tuner.errors import TunerError
+from tuner.versions import install_command
 
 if TYPE_CHECKING:
     from tuner.core.problem.gpu import Gpu
@@ -31,7 +32,7 @@ class _Commands(click.Group):
         except TunerError as error:
             raise click.ClickException(str(error)) from error
         except ModuleNotFoundError as error:
-            raise click.ClickException(f"{error.name} is not installed; run: pip install 'tuner[server]'") from error
+            raise click.ClickException(f"{error.name} is not installed; run: {install_command('server')}") from error
 
 
 @click.group(cls=_Commands)

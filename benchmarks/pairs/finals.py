@@ -27,7 +27,8 @@ from benchmarks.pairs.winners import Winner, Winners, is_legal
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import WorkloadKind
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import FinalsTimes
 from tuner.core.trial.outcome import Failed, Measured, Rejected
 from tuner.core.trial.stats import compare, decide, median, paired_ratios
@@ -36,27 +37,10 @@ from tuner.search.pool import canonical
 
 #: Rounds in each of the two processes; under sustained load every sample costs its load.
 NUM_ROUNDS = {Regime.BURST: 10, Regime.SUSTAINED: 3}
-#: Finalists of each kind, and whose schedules a kind tries behind its own winners.
+#: Finalists of each kind: in burst those of a job, and one more launched twice; under sustained load one less.
 NUM_FINALISTS = {
-    Regime.BURST: {
-        PlanKind.TWO_LAUNCHES: 2,
-        PlanKind.TWO_LAUNCHES_PDL: 1,
-        PlanKind.TWO_STREAMS: 1,
-        PlanKind.FUSED: 3,
-        PlanKind.FUSED_PDL: 2,
-    },
-    Regime.SUSTAINED: {
-        PlanKind.TWO_LAUNCHES: 1,
-        PlanKind.TWO_LAUNCHES_PDL: 1,
-        PlanKind.TWO_STREAMS: 1,
-        PlanKind.FUSED: 2,
-        PlanKind.FUSED_PDL: 1,
-    },
-}
-_BASES = {
-    PlanKind.TWO_LAUNCHES_PDL: PlanKind.TWO_LAUNCHES,
-    PlanKind.TWO_STREAMS: PlanKind.FUSED,
-    PlanKind.FUSED_PDL: PlanKind.FUSED,
+    Regime.BURST: {kind: kind.num_finalists + (kind is PlanKind.TWO_LAUNCHES) for kind in PlanKind if kind.is_ours},
+    Regime.SUSTAINED: {kind: max(1, kind.num_finalists - 1) for kind in PlanKind if kind.is_ours},
 }
 
 
@@ -70,7 +54,7 @@ def finalists_of(row: Row, winners: Sequence[Winner], gpu: Gpu) -> list[Candidat
     found = [Candidate(plan_kind=PlanKind.LIBRARY)]
     for kind, count in NUM_FINALISTS[row.regime].items():
         own = [(w.time_us, w.candidate) for w in winners if w.candidate.plan_kind is kind]
-        base = [(w.time_us, w.candidate) for w in winners if w.candidate.plan_kind is _BASES.get(kind)]
+        base = [(w.time_us, w.candidate) for w in winners if w.candidate.plan_kind is kind.base]
         best = [_launched_as(kind, candidate) for _, candidate in base[:1]]
         # Its own best goes first where it is ahead of what it varies: the other was not tried, or is slower.
         is_ahead = not base or (bool(own) and own[0][0] <= base[0][0])

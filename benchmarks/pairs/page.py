@@ -17,6 +17,7 @@ from xml.sax.saxutils import escape
 from benchmarks.common.report import machine_line, redraw
 from benchmarks.common.rows import SUITES
 from tuner.api.plot import nice_ticks
+from tuner.core.schedule.plan_kinds import PlanKind
 
 BEGIN, END = "<!-- drawn by benchmarks/pairs/page.py -->", "<!-- end of what is drawn -->"
 #: What is drawn of a row: its figure, colour, and what the legend says.
@@ -103,9 +104,7 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
     lines = [f"| pair | m | {times} | verdict | {gains} | reference |", "|" + " --- |" * 12]
     for row in rows:
         us = row["kind_us"]
-        apart = min(
-            (us[kind] for kind in ("two_launches", "two_launches_pdl", "two_streams") if kind in us), default=None
-        )
+        apart = min((us[kind] for kind in PlanKind if kind in us and kind.is_apart), default=None)
         times_us = [row.get("torch_us"), us.get("library"), us.get("fused"), us.get("fused_pdl"), apart]
         cells = [row["pair"], row["m"], *(_number(value, 1) for value in times_us), row["winner"].replace("_", " ")]
         cells += [*(_number(row.get(key), 3) for key, _, _ in SERIES), _number(row["reference_us"], 1)]

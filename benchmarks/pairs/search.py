@@ -26,8 +26,9 @@ from benchmarks.common.rows import SUITES, Row, choose_rows
 from benchmarks.common.workbench import BUILD_CACHE, Guesses, Ready, Watch, Workbench, message_of, open_workbench
 from benchmarks.pairs.winners import Winners, best_of
 from tuner.core.problem.objective import Regime
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Trial

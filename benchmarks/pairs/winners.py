@@ -12,20 +12,17 @@ from typing import Any
 from benchmarks.common.rows import ROWS, Row
 from tuner.core.legal.legality import check_schedule, kind_problem
 from tuner.core.problem.gpu import Gpu
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.errors import IllegalSchedule
 from tuner.workers.builder.nvrtc import write_atomically
 
-#: How many of each kind are kept.
+#: How many of each kind are kept, the fused ones first.
 NUM_KEPT = {
-    PlanKind.FUSED: 3,
-    PlanKind.FUSED_PDL: 3,
-    PlanKind.TWO_LAUNCHES: 2,
-    PlanKind.TWO_LAUNCHES_PDL: 2,
-    PlanKind.TWO_STREAMS: 2,
+    kind: 3 if kind.is_fused else 2 for kind in sorted(PlanKind, key=lambda kind: not kind.is_fused) if kind.is_ours
 }
 #: Neighbouring rows whose winners are tried first, at most, and priors in all.
 NUM_NEIGHBOURS, NUM_PRIORS = 4, 7

@@ -36,8 +36,9 @@ from tests.support.planted import (
     with_raised_threshold,
 )
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome
 from tuner.workers.builder.nvrtc import Builder

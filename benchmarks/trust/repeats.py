@@ -21,8 +21,9 @@ from benchmarks.common.setting import problem_of
 from tests.support.on_card import fused, schedule
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import Activation, ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Evaluator, Problem
 from tuner.core.trial.outcome import Measured, Outcome
 

@@ -40,8 +40,9 @@ from tuner.core.plan.words import FIRST_WAVE, STATIC, STEALING, Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan, verify
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import SplitTiles
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import PlanError
 from tuner.workers.builder.nvrtc import compile_source, parse_log
 from tuner.workers.source.render import device_text

@@ -19,8 +19,9 @@ from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Schedule, SplitTiles
+from tuner.core.schedule.plan_kinds import PlanKind
 
 #: Of "parts", with a tail.
 SCHEDULES = plain_schedules("parts", SplitTiles.TAIL)

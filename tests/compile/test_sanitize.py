@@ -10,7 +10,7 @@ from benchmarks.trust import sanitize
 from benchmarks.trust.sanitize import RARE, WORKLOAD, candidates, find_sanitizer, num_reports, rare_schedules
 from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
 
 MEMCHECK = "launched fused\n========= ERROR SUMMARY: {} error{}\n"

@@ -22,8 +22,9 @@ from tuner.core.legal.wgmma import (
 )
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.wgmma_tilings import WgmmaOffers
 from tuner.workers.builder.nvrtc import compile_source, parse_log

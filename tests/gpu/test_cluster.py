@@ -21,8 +21,8 @@ from tests.support.on_card import (
 )
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, ffn_pair
-from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, SplitOrder, WaitPosition
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
 

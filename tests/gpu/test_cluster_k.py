@@ -27,8 +27,8 @@ from tuner.core.legal.legality import check_schedule
 from tuner.core.legal.wgmma import sum_exchanges
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
-from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, Schedule, WaitPosition
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.workers.builder.nvrtc import Builder
 
 pytest.importorskip("cupy")

@@ -21,8 +21,9 @@ from tests.support.on_card import forged, fused, problem, schedule
 from tests.support.planted import with_raised_threshold
 from tuner.core.problem.gpu import gpu_from_live
 from tuner.core.problem.workload import Activation, ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.outcome import Failed, FailureKind, Measured
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import Prepared, prepare

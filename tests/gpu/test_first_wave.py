@@ -18,8 +18,9 @@ from tuner.core.plan.words import FIRST_WAVE
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, WaitPosition
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
 from tuner.core.trial.outcome import Failed, FailureKind
 from tuner.workers.builder.nvrtc import Builder

@@ -12,7 +12,8 @@ from tests.support.on_card import check_artifact, fused, problem, run, schedule
 from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
 from tuner.core.trial.outcome import Failed, FailureKind
 from tuner.workers.builder.nvrtc import Builder

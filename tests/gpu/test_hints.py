@@ -10,8 +10,9 @@ from tests.support.on_card import fused, problem, run, schedule
 from tuner.core.legal.legality import engine_problem, tiling_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.workers.builder.nvrtc import Builder
 

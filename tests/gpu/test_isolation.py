@@ -26,7 +26,8 @@ from tests.support.planted import (
 from tests.support.rogues import ENDLESS
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.errors import Quarantined
 from tuner.workers.builder.nvrtc import Builder

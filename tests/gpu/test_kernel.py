@@ -10,8 +10,9 @@ from tests.support.covering import covering_sample
 from tests.support.on_card import fused, problem, run, schedule
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Interleave, InterleaveKind, Ordering, Raster, RasterKind, Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.ordering_values import SYNCS
 from tuner.core.space.space import Space
 from tuner.workers.builder.nvrtc import Builder

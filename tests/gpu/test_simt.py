@@ -11,7 +11,6 @@ from tests.support.cases import simt
 from tests.support.on_card import chain_of_three, check_abort, check_artifact, fused, problem, run, run_kind
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, ffn_pair, independent_pair
-from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -22,6 +21,7 @@ from tuner.core.schedule.ordering import (
     SplitOrder,
     WaitPosition,
 )
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint, Tiling
 from tuner.workers.builder.nvrtc import Builder
 

@@ -12,7 +12,7 @@ from tests.support.on_card import fused, problem, run, schedule
 from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -23,6 +23,7 @@ from tuner.core.schedule.ordering import (
     SplitTiles,
     WaitPosition,
 )
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare

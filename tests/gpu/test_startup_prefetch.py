@@ -27,8 +27,9 @@ from tuner.core.legal.legality import kind_problem
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, SplitOrder, WaitPosition
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint, Epilogue
 from tuner.workers.builder.nvrtc import Builder
 

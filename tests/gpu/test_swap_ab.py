@@ -12,8 +12,8 @@ from tests.gpu.test_wgmma import schedule as plain
 from tests.support.on_card import RAGGED, chain_of_three, check_relaunches, fused, problem, run, run_kind
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, ffn_pair, independent_pair
-from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, WaitPosition
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Warpgroups
 from tuner.workers.builder.nvrtc import Builder
 

@@ -10,7 +10,8 @@ from tests.support.on_card import fused, problem, run, schedule
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.outcome import Measured
 from tuner.workers.builder.nvrtc import Builder

@@ -26,8 +26,8 @@ from tests.support.on_card import (
 )
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
-from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, Schedule, WaitPosition
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint, Epilogue
 from tuner.workers.builder.nvrtc import Builder
 

@@ -13,8 +13,9 @@ from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import TaskSpan, Trace
 from tuner.core.trial.outcome import Measured

@@ -21,7 +21,6 @@ from tests.support.on_card import (
 )
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, ffn_pair, independent_pair
-from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -32,6 +31,7 @@ from tuner.core.schedule.ordering import (
     SplitOrder,
     WaitPosition,
 )
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.workers.builder.nvrtc import Builder
 

@@ -18,6 +18,7 @@ from tuner.core.problem import objective
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule import ordering as schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.space import Space
 from tuner.core.trial import job, outcome, records, samples
@@ -94,6 +95,13 @@ def test_the_words_of_a_schedules_line_are_those_that_schedules_have(root: Path)
     words = code_words(re.findall(r"^\| ([^|]*) \|", section, flags=re.MULTILINE))
     assert len(words) > 20
     assert [word for word in words if word not in " ".join(map(str, (line, *others)))] == []
+
+
+def test_every_plan_kind_has_its_row_and_is_in_the_glossary(root: Path) -> None:
+    rows = {word for row in table_rows(root / "docs/schedule-space.md") for word in code_words(row[:1])}
+    assert {str(kind) for kind in PlanKind} - rows == set()
+    glossary = (row for row in table_rows(root / "docs/glossary.md") if row[0] == "plan kind")
+    assert code_words(next(glossary)) == {str(kind) for kind in PlanKind}
 
 
 @pytest.mark.parametrize("enum", enums_of(job, outcome, objective, records, samples), ids=lambda enum: enum.__name__)

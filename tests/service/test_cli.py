@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from tests.support import builders
 from tuner.cli import main
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.records import Best, FinalRow, Verdict
 from tuner.store import Store, bests, jobs

@@ -21,7 +21,7 @@ from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -32,6 +32,7 @@ from tuner.core.schedule.ordering import (
     SplitOrder,
     WaitPosition,
 )
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective

@@ -37,7 +37,7 @@ def inspection_table(finalists: Sequence[InspectedFinalist]) -> InspectionTable 
         rows=[(name, [texts.get(name, "–") for texts in columns]) for name in names],
         reasons=list(
             dict.fromkeys(
-                f"{inspection.kind} of {finalist.plan_kind.replace('_', ' ')}: {inspection.reason}"
+                f"{inspection.kind} of {finalist.plan_kind.heading}: {inspection.reason}"
                 for finalist, own in zip(finalists, taken, strict=True)
                 for inspection in own
                 if inspection.reason

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Body, Header, Path, Query, Response
 
 from tuner.api.errors import PROBLEM_RESPONSES
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.outcome import FailureKind, Metric
 from tuner.core.trial.records import JobRecord, Page

@@ -14,7 +14,7 @@ from tuner.api.rendering import STATIC_PATH, render
 from tuner.api.results import target_views
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import parse_target
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import FailureKind
 from tuner.core.trial.records import JobRecord
@@ -89,7 +89,7 @@ def _job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFi
     job = service.job(job_id)
     trials = service.trials(job_id, cursor=cursor, limit=_TRIALS_PER_PAGE, **chosen.model_dump())
     ours = [trial for kind in PlanKind if kind.is_ours and (trial := _fastest(service, job, kind))]
-    apart = [_time_us(trial) for trial in ours if not trial.candidate.plan_kind.is_fused]
+    apart = [_time_us(trial) for trial in ours if trial.candidate.plan_kind.is_apart]
     best = service.best(job_id) if job.state is JobState.SUCCEEDED else None
     inspections = service.inspections(job_id, {row.trial_number for row in best.finals}) if best else []
     return JobPage(

@@ -17,8 +17,9 @@ import optuna
 from optuna.trial import TrialState, create_trial
 
 from tuner.core.legal.legality import kind_problem
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind, in_turn
 from tuner.core.space.space import Space
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
@@ -34,12 +35,7 @@ APART_EVERY = 5
 #: From this trial on every other one is a variation, until each has had a turn: small budgets try them, too.
 FIRST_VARIATION = 4
 #: Variations in the order of their turns, and the kind whose best schedules they try.
-VARIATIONS = (
-    (PlanKind.FUSED_PDL, PlanKind.FUSED),
-    (PlanKind.TWO_LAUNCHES_PDL, PlanKind.TWO_LAUNCHES),
-    (PlanKind.TWO_STREAMS, PlanKind.FUSED),
-    (PlanKind.FUSED_PDL, PlanKind.FUSED),
-)
+VARIATIONS = tuple((kind, kind.base) for kind in in_turn() if kind.base)
 #: Kinds that take over the best schedule of another, in the order of the last trials of a budget: what is found for one
 #: is there for those behind it.
 REPEATS = ((PlanKind.TWO_LAUNCHES, PlanKind.FUSED), *dict.fromkeys(VARIATIONS))
@@ -115,7 +111,7 @@ class Searcher:
         would give, where it is known already; `num_trials` the budget, where there is one."""
         self._space = space
         self._seed = seed
-        self._kinds = {kind: _KindSearch(space, kind, seed) for kind in (PlanKind.FUSED, PlanKind.TWO_LAUNCHES)}
+        self._kinds = {kind: _KindSearch(space, kind, seed) for kind in PlanKind if kind.is_searched}
         self._varied = {kind: set[Schedule]() for kind, _ in VARIATIONS}
         self._variations = [pair for pair in VARIATIONS if kind_problem(space.workload, space.gpu, pair[0]) is None]
         self._priors = deque(priors)
@@ -167,7 +163,7 @@ class Searcher:
 
     def _next(self) -> Candidate | None:
         if self._num_given == 0:
-            return Candidate(plan_kind=PlanKind.LIBRARY)
+            return LIBRARY
         while self._priors:
             if not self._is_given(prior := self._priors.popleft()):
                 return prior

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tuner.core.insight.forecast_quality import ForecastQuality, judge_forecasts
 from tuner.core.problem.gpu import Target, parse_target
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment, Quarantine
 from tuner.core.trial.job import JobSpec, JobState, Trial
 from tuner.core.trial.outcome import FailureKind, Measured

@@ -6,22 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import FinalsTimes
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import FinalRow, Verdict
 from tuner.core.trial.stats import compare, decide, median, relative_spread
-
-#: Finalists of each kind. The best of a search is often the luckiest and not the fastest, so several fused ones.
-NUM_FINALISTS = {
-    PlanKind.LIBRARY: 1,
-    PlanKind.TWO_LAUNCHES: 1,
-    PlanKind.TWO_LAUNCHES_PDL: 1,
-    PlanKind.TWO_STREAMS: 1,
-    PlanKind.FUSED: 3,
-    PlanKind.FUSED_PDL: 2,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +63,8 @@ def choose_finalists(history: Iterable[Trial]) -> tuple[Trial, ...]:
     measured.sort(key=lambda item: (item[0].truncated, item[0].time_us, item[1].number))
     return tuple(
         trial
-        for kind, count in NUM_FINALISTS.items()
-        for trial in _first([item for item in measured if item[1].candidate.plan_kind is kind], count)
+        for kind in PlanKind
+        for trial in _first([item for item in measured if item[1].candidate.plan_kind is kind], kind.num_finalists)
     )
 
 

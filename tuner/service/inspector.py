@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from tuner.core.insight.derived_counters import with_derived
 from tuner.core.insight.tracing import trace_metrics
 from tuner.core.problem.gpu import Target
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.job import Trial

@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import Target
-from tuner.core.schedule.candidate import PlanKind
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import JobState, Trial
@@ -234,7 +233,7 @@ class Runner:
         """Measures the finalists against each other, keeps the winner's files and the result."""
         past, problem = self._history(job.id), problem_of(job)
         finalists = choose_finalists(past)
-        if not finalists or finalists[0].candidate.plan_kind is not PlanKind.LIBRARY:
+        if not finalists or finalists[0].candidate.plan_kind.is_ours:
             raise JobFailed(f"there is nothing to compare with: {_library_reason(past)}")
         candidates = tuple(trial.candidate for trial in finalists)
         times = self._await(self._at(self._dispatcher.finals, problem, candidates))
@@ -276,6 +275,6 @@ class Runner:
 def _library_reason(past: list[Trial]) -> str:
     """Why no trial measured the library."""
     for trial in past:
-        if trial.candidate.plan_kind is PlanKind.LIBRARY:
+        if not trial.candidate.plan_kind.is_ours:
             return f"the library's trial ended with {getattr(trial.outcome, 'reason', 'no time')}"
     return "the budget ended before the library's trial"

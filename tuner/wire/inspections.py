@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field
 
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.records import Best, Inspection, InspectionKind, InspectionState, JobRecord
 from tuner.wire.requests import Strict

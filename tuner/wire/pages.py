@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import FailureKind
 from tuner.wire.forecasts import JobDetail

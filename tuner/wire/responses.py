@@ -11,7 +11,8 @@ from pydantic import Field
 
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment, Quarantine
 from tuner.core.trial.job import CacheState, JobState, Regime, Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage

@@ -21,6 +21,7 @@ from pathlib import Path
 from pebble import ProcessExpired, ProcessPool
 
 from tuner.errors import BuildError
+from tuner.versions import install_command
 
 from ..protocol.process import die_with_parent
 
@@ -71,7 +72,7 @@ def nvrtc_version() -> str:
     try:
         status, major, minor = nvrtc.nvrtcVersion()
     except RuntimeError as error:
-        raise BuildError(f"NVRTC cannot be loaded ({error}): install tuner[worker-cuda13]") from error
+        raise BuildError(f"NVRTC cannot be loaded ({error}): {install_command('worker-cuda13')}") from error
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise BuildError(f"NVRTC cannot tell its version: {status}")
     return f"{major}.{minor}"

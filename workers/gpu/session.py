@@ -9,7 +9,6 @@ from typing import Any
 
 import cupy
 
-from tuner.core.schedule.candidate import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import no_counters
 from tuner.core.trial.outcome import Failed, FailureKind, Metric, Rejected, Stage
@@ -262,7 +261,7 @@ class Kernels:
 
 
 def _runner(prepared: ProblemOnCard, work: Work, kernels: Kernels) -> Runner:
-    if work.plan_kind is PlanKind.LIBRARY:
+    if not work.plan_kind.is_ours:
         return prepared.library
     return runner_of(work, kernels.load(work))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tuner.core.insight.tracing import Stamps
 from tuner.core.problem.gpu import LiveFacts
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import CounterReport
@@ -66,7 +66,7 @@ class Work:
 
     plan_kind: PlanKind
     tiling: Tiling | None
-    #: One per op for two_launches, one for fused, none for the library.
+    #: One per launch: one where it is fused, else one per op; none for the library.
     plans: tuple[VerifiedPlan, ...]
     cubin: bytes
     num_threads: int

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.service.api.conftest import Api
 from tests.support.serving import SMALL_PAIR
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 
 QUERY: dict[str, Any] = {name: value for name, value in SMALL_PAIR.items() if name != "kind"}
 

@@ -10,7 +10,8 @@ import pytest
 
 from tests.support.builders import workload
 from tuner.core.problem.gpu import parse_target
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Measured, Outcome

@@ -13,7 +13,8 @@ from typing import Any
 
 from tests.support.builders import TARGET
 from tuner.core.problem.gpu import parse_target
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import FinalsTimes, Problem
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
 from tuner.core.trial.records import JobRecord

@@ -13,7 +13,8 @@ from tests.service.service.conftest import Serve
 from tests.service.service.helpers import FailingKinds, Latch, evaluator, finish, on_disk, wait_until
 from tests.support.builders import TARGET, spec
 from tuner.core.problem.gpu import parse_target
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.job import JobState

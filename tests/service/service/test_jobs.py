@@ -11,12 +11,11 @@ from tests.service.service.helpers import FailingKinds, FailingWorker, Latch, ev
 from tests.support.builders import spec
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import parse_target
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import Verdict
 from tuner.errors import Conflict, NotFound
-from tuner.service.finals import NUM_FINALISTS
 from tuner.workers.simulated.evaluator import Faults
 
 
@@ -26,7 +25,7 @@ def test_a_job_ends_with_a_verdict_finals_of_each_kind_and_an_artifact(serve: Se
     assert (job.state, job.num_trials, job.reason) == (JobState.SUCCEEDED, 40, "")
     best = service.best(job.id)
     kinds = [row.candidate.plan_kind for row in best.finals]
-    assert list(dict.fromkeys(kinds)) == [kind for kind in NUM_FINALISTS if kind in kinds]
+    assert list(dict.fromkeys(kinds)) == [kind for kind in PlanKind if kind in kinds]
     assert set(kinds) == set(PlanKind)
     tried = service.trials(job.id, limit=40, outcome="measured", plan_kind=PlanKind.FUSED).items
     whole = [trial for trial in tried if isinstance(trial.outcome, Measured) and not trial.outcome.truncated]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.builders import spec
 from tuner.core.problem.workload import Dtype, Workload, ffn_pair
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import Best, JobRecord, MatchKind, Verdict

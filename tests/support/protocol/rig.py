@@ -23,8 +23,9 @@ from tests.support.protocol.kernel import (
 from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Ordering, Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.gpu.baselines import ChainRunner, runner_of
 from tuner.workers.gpu.launch import Kernel, PlanOnDevice

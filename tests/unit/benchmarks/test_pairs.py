@@ -15,7 +15,8 @@ from benchmarks.pairs.search import search_rows
 from benchmarks.pairs.winners import NUM_KEPT, Winners, best_of, distance
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import Regime
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
 from tuner.core.trial.outcome import Outcome
 from tuner.errors import InvalidInput, WorkerError

@@ -16,8 +16,9 @@ from benchmarks.pairs.search import search_rows
 from benchmarks.pairs.summary import summarise
 from benchmarks.pairs.winners import Winner, Winners
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import FinalsTimes
 from tuner.errors import TunerError

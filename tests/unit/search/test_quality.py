@@ -15,8 +15,9 @@ import pytest
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem

@@ -10,8 +10,9 @@ from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Granularity, InterleaveKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.space import Space
 from tuner.core.trial.job import Trial

@@ -11,7 +11,8 @@ from tests.support.builders import failed, measured, rejected, schedule, spec, t
 from tests.unit.store.test_rounds import ROUNDS
 from tuner.core.insight.forecast_quality import forecast_metric
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.errors import Conflict, InvalidInput, NotFound

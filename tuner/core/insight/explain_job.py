@@ -53,8 +53,7 @@ def _beside(best: Best, chosen: FinalRow, forecasts: dict[int, float]) -> str:
             fastest[_words(row)] = row
     fastest.pop(_words(chosen), None)
     rows = [f"{kind} {row.time_us:.1f} us{_forecast(forecasts.get(row.trial_number))}" for kind, row in fastest.items()]
-    winner = best.winner.replace("_", " ")
-    return f"Beside it: {'; '.join(rows) or 'nothing'}. Verdict: {best.verdict}; the winner is {winner}."
+    return f"Beside it: {'; '.join(rows) or 'nothing'}. Verdict: {best.verdict}; the winner is {best.winner.heading}."
 
 
 def _forecast(forecast_us: float | None) -> str:
@@ -62,7 +61,7 @@ def _forecast(forecast_us: float | None) -> str:
 
 
 def _words(row: FinalRow) -> str:
-    return row.candidate.plan_kind.replace("_", " ")
+    return row.candidate.plan_kind.heading
 
 
 def _next_measured(chosen: FinalRow, trials: Sequence[Trial]) -> Iterator[str]:

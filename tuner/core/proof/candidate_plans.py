@@ -9,7 +9,7 @@ from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan, verify, verify_paired_launches
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 
 
 def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[VerifiedPlan, ...]:
@@ -30,7 +30,7 @@ def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Verif
     check_schedule(workload, gpu, schedule)
     ops = tuple(range(len(workload.ops)))
     resources = estimated_resources(workload, schedule.tiling)
-    if candidate.plan_kind is PlanKind.TWO_STREAMS:
+    if candidate.plan_kind.is_side_by_side:
         graph = tile_graph(workload, schedule.tiling)
         return verify_paired_launches(*make_paired_plans(graph, schedule.ordering, gpu), graph, resources, gpu)
     launches = [ops] if candidate.plan_kind.is_fused else [(op,) for op in ops]

@@ -9,20 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.records import Verdict
 
 #: Below this relative distance two times are a tie, however narrow the interval is.
 MIN_TIE_BAND = 0.01
-#: Ties go to the simpler kind.
-SIMPLEST_FIRST = (
-    PlanKind.LIBRARY,
-    PlanKind.TWO_LAUNCHES,
-    PlanKind.TWO_LAUNCHES_PDL,
-    PlanKind.TWO_STREAMS,
-    PlanKind.FUSED,
-    PlanKind.FUSED_PDL,
-)
 
 
 def median(values: Sequence[float]) -> float:
@@ -200,7 +191,7 @@ def _simplest(times_us: Mapping[PlanKind, Sequence[float]], process_of_round: Se
     fastest = _fastest(times_us)
     return next(
         kind
-        for kind in SIMPLEST_FIRST
+        for kind in PlanKind  # the simplest first
         if kind == fastest
         or (kind in times_us and not compare(times_us[fastest], times_us[kind], process_of_round).is_faster)
     )

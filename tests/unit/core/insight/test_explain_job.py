@@ -8,7 +8,8 @@ from typing import Any
 from tests.support.builders import measured, schedule, trial
 from tuner.core.insight.explain_job import best_fused, explain_job
 from tuner.core.insight.forecast_quality import ForecastQuality, forecast_metric
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.records import Best, FinalRow, Verdict
 

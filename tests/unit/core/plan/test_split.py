@@ -20,7 +20,7 @@ from tuner.core.plan.words import Plan
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import verify
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -30,6 +30,7 @@ from tuner.core.schedule.ordering import (
     SplitTiles,
     WaitPosition,
 )
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.space import SPLITS, Space
 from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError

@@ -25,8 +25,9 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import verify
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Schedule, SplitOrder, SplitTiles
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.errors import CoverageError, IllegalSchedule, SafetyError
 

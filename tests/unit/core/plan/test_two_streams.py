@@ -22,8 +22,9 @@ from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import recheck, verify_paired_launches
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import IllegalSchedule, LivenessError, PlanError, SafetyError
 
 PAIR = tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32)))

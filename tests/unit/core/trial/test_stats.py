@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.records import Verdict
 from tuner.core.trial.stats import (
     MIN_TIE_BAND,
-    SIMPLEST_FIRST,
     compare,
     decide,
     median,
@@ -111,10 +110,6 @@ def test_a_fused_kind_that_does_not_beat_the_others_itself_is_no_winner() -> Non
     times = {PlanKind.TWO_LAUNCHES: noisy(101.2), PlanKind.FUSED: noisy(100.7), PlanKind.FUSED_PDL: noisy(100)}
     decision = decide(times)
     assert (decision.verdict, decision.winner) == (Verdict.FUSED_WINS, PlanKind.FUSED_PDL)
-
-
-def test_every_kind_has_its_place_in_the_order_of_simplicity() -> None:
-    assert sorted(SIMPLEST_FIRST) == sorted(PlanKind)
 
 
 def test_fused_must_beat_every_other_kind() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,12 +18,14 @@ from tuner.core.plan.words import HEADER_WORDS, Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Epilogue, Tile, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import WorkerError
+from tuner.versions import install_command
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.source.launch_args import OpBuffers, pack_args
@@ -240,6 +243,6 @@ def test_a_simulated_artifact_says_so_and_has_no_cubin() -> None:
 
 
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed here")
-def test_a_machine_without_the_workers_packages_is_reported_what_to_install() -> None:
-    with pytest.raises(WorkerError, match=r"cupy not installed: pip install 'tuner\[worker-cuda13\]'"):
+def test_a_machine_without_the_workers_packages_is_said_what_to_install() -> None:
+    with pytest.raises(WorkerError, match=f"cupy not installed: {re.escape(install_command('worker-cuda13'))}"):
         usable_gpus()

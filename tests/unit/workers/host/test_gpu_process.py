@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.rogues import rogue
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Failed, FailureKind

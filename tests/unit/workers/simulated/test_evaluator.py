@@ -12,8 +12,9 @@ from tuner.core.problem.gpu import CATALOGUE, parse_target
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective

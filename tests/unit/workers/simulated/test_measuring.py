@@ -21,7 +21,8 @@ from tests.support.counting import apart
 from tests.support.on_card import fused, schedule
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.problem.workload import Activation, ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.inspection import no_counters
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Stage
 from tuner.core.trial.records import FinalRow
