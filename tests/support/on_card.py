@@ -150,7 +150,16 @@ def check_artifact(builder: Builder, gpu: Gpu, asked: Problem, candidate: Candid
     prepared = prepare(asked.workload, gpu, candidate, builder, {})
     assert prepared.built
     here = Environment(gpu_name=gpu.name, simulated=False)
-    made = assemble(asked, candidate, prepared.plans, prepared.source, prepared.built.cubin, here, {})
+    made = assemble(
+        asked,
+        candidate,
+        prepared.plans,
+        prepared.source,
+        prepared.built.cubin,
+        here,
+        {},
+        prepared.work.spin_limit_cycles,
+    )
     archive_path = folder / "artifact.zip"
     with zipfile.ZipFile(archive_path, "w") as archive:
         for name, data in made.files.items():

@@ -18,7 +18,7 @@ from tuner.core.trial.job import CacheState, JobState, Regime, Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.trial.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict
 from tuner.wire.requests import Pair, pair_of
-from tuner.wire.samples import ProcedureView
+from tuner.wire.samples import FinalsProcedureView, ProcedureView
 from tuner.wire.view import View, is_simulated, moment
 from tuner.wire.words import candidate_words
 
@@ -269,6 +269,7 @@ class BestView(View):
     verdict: Verdict
     winner: PlanKind
     tie_band: float = Field(description="relative distance below which two times are a tie")
+    procedure: FinalsProcedureView | None = Field(description="how the finals were held; null in older results")
     finals: list[FinalRowView]
     winner_row: int = Field(description="index in `finals` of the winning kind's fastest")
     reference_us: float = Field(description="the data sheet's bound, microseconds")
@@ -287,6 +288,7 @@ class BestView(View):
             verdict=best.verdict,
             winner=best.winner,
             tie_band=best.tie_band,
+            procedure=None if best.procedure is None else FinalsProcedureView.model_validate(best.procedure),
             finals=[FinalRowView.of(row, workload) for row in best.finals],
             winner_row=_winner_row(best),
             reference_us=best.reference_us,
