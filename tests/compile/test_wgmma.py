@@ -308,7 +308,7 @@ def test_outputs_that_the_copy_engine_stores_have_maps_of_chunks() -> None:
         (0, "c", (1000, 200), (2000,), (64, 16)),
         (1, "c", (264, 200), (528,), (64, 16)),
     ]
-    layout, longer = parameter_layout(RAGGED, plain), parameter_layout(RAGGED, stored)
+    layout, longer = parameter_layout(RAGGED, plain, 1), parameter_layout(RAGGED, stored, 1)
     assert [field["name"] for field in longer["fields"][len(layout["fields"]) :]] == ["up.c_map", "down.c_map"]
     assert longer["fields"][-2]["offset"] == layout["size_bytes"]
     assert longer["size_bytes"] == layout["size_bytes"] + 2 * MAP_BYTES
@@ -332,7 +332,7 @@ def test_the_parameter_tells_static_ctas_their_first_task(assignment: Assignment
 
 def test_the_parameter_is_as_long_as_its_layout_says() -> None:
     pair = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
-    layout = parameter_layout(pair, CASES[0][1])
+    layout = parameter_layout(pair, CASES[0][1], 1)
     maps = tuple(bytes([i]) * MAP_BYTES for i in range(4))
     args = extend_args(bytes(104 + 2 * 64), b"\1" * 160 * 16, maps)
     assert len(args) == layout["size_bytes"]

@@ -108,7 +108,16 @@ def check_artifact(
     prepared = prepare(asked.workload, gpu, candidate, builder, {})
     assert prepared.built
     here = Environment(gpu_name=gpu.name, simulated=False)
-    made = assemble(asked, candidate, prepared.plans, prepared.source, prepared.built.cubin, here, {})
+    made = assemble(
+        asked,
+        candidate,
+        prepared.plans,
+        prepared.source,
+        prepared.built.cubin,
+        here,
+        {},
+        prepared.work.spin_limit_cycles,
+    )
     files = made.files
     if manifest_format == 1:
         files = files | {"manifest.json": json.dumps(as_format_1(made.manifest)).encode()}

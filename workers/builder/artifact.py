@@ -39,8 +39,10 @@ def assemble(
     cubin: bytes | None,
     environment: Environment,
     extra: dict[str, Any],
+    spin_limit_cycles: int,
 ) -> ArtifactFiles:
-    """Source, plans and cubin (None when simulated) with their manifest; `extra` joins the manifest.
+    """Source, plans and cubin (None when simulated) with their manifest; `extra` joins the manifest, and
+    `spin_limit_cycles` is how long a wait may last.
 
     Raises:
         ValueError: the candidate has no schedule.
@@ -65,7 +67,7 @@ def assemble(
         "objective": asdict(problem.objective),
         "environment": asdict(environment),
         "kernel": _kernel(plans[0].gpu.arch, cubin is not None, environment),
-        "parameter": parameter_layout(workload, schedule.tiling),
+        "parameter": parameter_layout(workload, schedule.tiling, spin_limit_cycles),
         "tensors": _tensors(workload),
         "launches": [_launch(i, plans, workload, candidate) for i in range(len(plans))],
         "concurrency": _CONCURRENCY,
