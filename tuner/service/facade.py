@@ -29,7 +29,7 @@ from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, StoreUnavailable, WorkerError
 from tuner.service.claims import Claims
 from tuner.service.inspector import check_inspection
-from tuner.service.matching import choose_match
+from tuner.service.matching import check_match
 from tuner.service.runner import Runner
 from tuner.settings import DEFAULT_DISK_LIMIT_BYTES
 from tuner.store import Freed, Store, bests, events, inspections, jobs, keys, trials
@@ -328,10 +328,10 @@ class Service:
         Raises:
             NotFound: none fits; the message names the nearest one there is.
         """
-        with self._store.read() as session:
-            results = bests.all_results(session)
         here = environment or {target.id: env for target, env in self.targets()}.get(target_id)
-        return choose_match(results, workload, target_id, here, match)
+        with self._store.read() as session:
+            found = bests.closest(session, workload, target_id, here)
+        return check_match(found, workload, target_id, here, match)
 
     def collect_garbage(self, limit_bytes: int | None = None) -> Freed:
         """Bounds what artifacts, builds and samples of ended jobs take on disk; what a result names stays."""
