@@ -203,7 +203,7 @@ class WgmmaOffers:
             own = Height(tile.m, *who)
             offered = self._combined.get(own, [])
             cuts = {(combined[index].tile, combined[index].parts) for combined in offered}
-            cuts |= {(deep, whole[index]) for deep in tiles_of(op, tile.m, tile.n)}
+            cuts |= {(deep, whole[index]) for deep in tiles_of(op, tile.m, tile.n, self._workload.dtype)}
             cuts |= {(tile, parts) for parts in self._cuts.parts(op, tile, own)}
             cuts |= {(cut.tile, 1) for cut in self._of_other_heights(own, index)}
             for cut, parts in sorted(cuts, key=str):
