@@ -86,8 +86,8 @@ def gc(data: Path | None, limit_bytes: int | None) -> None:
     try:
         freed = store.collect_garbage(settings.disk_limit_bytes)
         click.echo(
-            f"deleted {freed.num_files} files, the samples of {freed.num_jobs} jobs, {freed.num_inspections} closer "
-            f"looks, {freed.freed_bytes} bytes; {freed.kept_bytes} bytes are left"
+            f"deleted {freed.num_files} files, the samples of {freed.num_jobs} jobs, {freed.num_inspections} "
+            f"inspections, {freed.freed_bytes} bytes; {freed.kept_bytes} bytes are left"
         )
     finally:
         store.close()

@@ -49,15 +49,15 @@ Row = dict[str, Any]
 
 
 class PlainSupervisor(GpuSupervisor):
-    """Without what a job does for its readers alone: closer looks, and the energy of finalists."""
+    """Without what a job does for its readers alone: inspections, and the energy of finalists."""
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
         """None."""
-        return no_counters("this benchmark takes no closer looks")
+        return no_counters("this benchmark takes no inspections")
 
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
         """None."""
-        return no_trace("this benchmark takes no closer looks", simulated=False)
+        return no_trace("this benchmark takes no inspections", simulated=False)
 
     def time_together(
         self, problem: Problem, works: tuple[Work, ...], num_rounds: int, *, energy: bool = False

@@ -35,19 +35,19 @@ def test_a_finished_job_shows_verdict_plot_words_and_counts(page: Page, server: 
     assert page.get_by_text("simulated", exact=True).count() >= 5
 
 
-def test_closer_looks_appear_by_themselves_and_a_trace_is_downloaded(page: Page, server: Server) -> None:
+def test_inspections_appear_by_themselves_and_a_trace_is_downloaded(page: Page, server: Server) -> None:
     with Client(server.url) as client:
         job = client.submit(body(pair={**SMALL_PAIR, "m": 48}, budget={"trials": 20}))
         page.goto(f"{server.url}/ui/jobs/{job['id']}")
         page.evaluate("window.loadedOnce = true")
         expect(page.locator(".facts .state")).to_have_text("succeeded", timeout=30_000)
-        looks = page.locator("#looks")
-        expect(looks.locator("tbody tr", has_text="tail_share")).to_have_count(1, timeout=15_000)
-        expect(looks.locator("tbody tr", has_text="dram__bytes_read.sum")).to_contain_text("simulated")
-        expect(looks.get_by_text("More is being taken.")).to_have_count(0, timeout=15_000)
+        inspections = page.locator("#inspections")
+        expect(inspections.locator("tbody tr", has_text="tail_share")).to_have_count(1, timeout=15_000)
+        expect(inspections.locator("tbody tr", has_text="dram__bytes_read.sum")).to_contain_text("simulated")
+        expect(inspections.get_by_text("More is being taken.")).to_have_count(0, timeout=15_000)
         assert page.evaluate("window.loadedOnce") is True
         with page.expect_download() as download:
-            looks.get_by_role("link", name="Download the trace of fused", exact=True).click()
+            inspections.get_by_role("link", name="Download the trace of fused", exact=True).click()
     assert download.value.suggested_filename.startswith(f"{job['id']}-trial-")
     assert json.loads(download.value.path().read_text())["otherData"]["simulated"] is True
 

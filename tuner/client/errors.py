@@ -49,7 +49,7 @@ class Simulated(ClientError):
 
 
 class TimedOut(ClientError):
-    """The job, or the closer look, had not ended in the time given."""
+    """The job, or the inspection, had not ended in the time given."""
 
     exit_code = ExitCode.TIMEOUT
 

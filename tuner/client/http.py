@@ -32,8 +32,8 @@ _TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 #: The server sends a comment every 15 s; a stream silent for longer is dead.
 _STREAM_SILENCE_S = 40.0
 _RETRY_S = 1.0
-#: How soon a closer look is asked about first; then ever less often, up to every `_RETRY_S`.
-_FIRST_LOOK_S = 0.1
+#: How soon an inspection is asked about first; then ever less often, up to every `_RETRY_S`.
+_FIRST_POLL_S = 0.1
 #: How long a stream looks for a server that went away: long enough for a restart.
 _PATIENCE_S = 60.0
 
@@ -141,11 +141,11 @@ class Client:
         return self._inspect(job_id, number, "trace", {}, {"format": format}, timeout_s)
 
     def _inspect(self, job_id: str, number: int, kind: str, body: Json, query: Json, timeout_s: float | None) -> Json:
-        """Asks for a closer look and waits for its result."""
+        """Asks for an inspection and waits for its result."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         path = f"{_job_path(job_id)}/trials/{number}/{kind}"
         response = self._request("POST", path, json=body)
-        pause_s = _FIRST_LOOK_S
+        pause_s = _FIRST_POLL_S
         while response.status_code == httpx.codes.ACCEPTED:
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimedOut(f"the {kind} of trial {number} of {job_id} are still to come; ask again")

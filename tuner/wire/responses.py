@@ -143,7 +143,7 @@ class MeasuredView(View):
     spread: float = Field(description="half the interquartile range over the median")
     rel_error: float
     samples_us: list[float] = Field(description="times of the rounds that count; `samples` has all, with their clocks")
-    metrics: list[MetricView] = Field(description="resources, and what closer looks showed")
+    metrics: list[MetricView] = Field(description="resources, and what inspections showed")
     stage_s: dict[str, float]
     procedure: ProcedureView | None = Field(description="how the time was taken; null in trials of older versions")
     truncated: bool = Field(description="rounds ended early, since it was certainly far worse than the best so far")
@@ -195,7 +195,7 @@ class TrialView(View):
 
     @classmethod
     def of(cls, trial: Trial, job: JobRecord, figures: Iterable[Metric] = ()) -> Self:
-        """Copies `trial`, which belongs to `job`; `figures` of closer looks join its metrics."""
+        """Copies `trial`, which belongs to `job`; `figures` of inspections join its metrics."""
         if figures and isinstance(trial.outcome, Measured):
             metrics = (*trial.outcome.metrics, *figures)
             trial = replace(trial, outcome=replace(trial.outcome, metrics=metrics))

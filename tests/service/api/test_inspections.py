@@ -71,7 +71,7 @@ def test_a_trace_is_asked_for_and_got_as_json_and_as_a_file(api: Api, fused: int
     refused(api.http.get(path, params={"format": "svg"}), 422)
 
 
-def test_what_closer_looks_showed_is_among_the_metrics_of_the_trial(api: Api, fused: int) -> None:
+def test_what_inspections_showed_is_among_the_metrics_of_the_trial(api: Api, fused: int) -> None:
     for kind in ("counters", "trace"):
         api.http.post(f"/jobs/{api.job_id}/trials/{fused}/{kind}")
         when_there(api, f"/jobs/{api.job_id}/trials/{fused}/{kind}")

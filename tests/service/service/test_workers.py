@@ -43,18 +43,18 @@ def test_jobs_that_were_under_way_are_shared_out_after_a_restart(serve: Serve) -
         assert [trial.number for trial in service.trials(job.id).items] == list(range(6))
 
 
-def test_a_look_is_taken_once_though_two_workers_are_idle(serve: Serve) -> None:
+def test_an_inspection_is_taken_once_though_two_workers_are_idle(serve: Serve) -> None:
     service = serve(evaluator(), evaluator())
     jobs = [finish(service, service.submit(spec(m, trials=8))[0]) for m in (16, 32)]
 
     def is_done() -> bool:
-        looks = [look for job in jobs for look in service.inspections(job.id, range(8))]
-        return all(look.finished_at for look in looks)
+        taken = [inspection for job in jobs for inspection in service.inspections(job.id, range(8))]
+        return all(inspection.finished_at for inspection in taken)
 
     wait_until(is_done)
-    looks = [look for job in jobs for look in service.inspections(job.id, range(8))]
-    assert {look.num_attempts for look in looks} == {1}
-    assert {look.kind for look in looks} == set(InspectionKind)
+    taken = [inspection for job in jobs for inspection in service.inspections(job.id, range(8))]
+    assert {inspection.num_attempts for inspection in taken} == {1}
+    assert {inspection.kind for inspection in taken} == set(InspectionKind)
 
 
 def test_what_is_held_is_offered_to_nobody_else_until_it_is_let_go(serve: Serve) -> None:

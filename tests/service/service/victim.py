@@ -1,6 +1,6 @@
 """A server without HTTP, to be killed: works off whatever is open in a data directory.
 
-Arguments: the directory, seconds per trial, seconds of the finals, seconds of a look at counters.
+Arguments: the directory, seconds per trial, seconds of the finals, seconds of counting.
 """
 
 from __future__ import annotations
