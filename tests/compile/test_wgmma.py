@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.cases import H200
+from tests.support.compiled import compile_source
 from tuner.core.legal.wgmma import (
     COLUMNS,
     FLAG_BYTES,
@@ -27,7 +28,7 @@ from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.wgmma_tilings import WgmmaOffers
-from tuner.workers.builder.nvrtc import compile_source, parse_log
+from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.launch_args import MAP_BYTES, extend_args, first_tasks, parameter_layout
 from tuner.workers.source.render import render
 from tuner.workers.source.tensor_maps import tensor_maps
