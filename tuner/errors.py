@@ -4,8 +4,8 @@ TunerError
 ├── InvalidInput        a request's field is wrong (HTTP 422)
 ├── NotFound            what was named does not exist (HTTP 404)
 ├── Conflict            the state of a thing forbids the request (HTTP 409)
-├── IllegalSchedule     the statement of legality (`tuner.core.space`) refuses a schedule
-├── PlanError           `tuner.core.verify` refuses a plan, with a witness
+├── IllegalSchedule     the statement of legality (`tuner.core.space.space`) refuses a schedule
+├── PlanError           `tuner.core.proof.verify` refuses a plan, with a witness
 │   ├── CoverageError   a tile is missing or doubled
 │   ├── SafetyError     a read can precede the write that it needs
 │   ├── LivenessError   a wait that never ends

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from pebble import ProcessPool
 
-from tuner.core.evaluator import Problem
-from tuner.core.inspection import CounterReport
-from tuner.core.tiles import TileGraph, product_tile
-from workers.messages import CountAnswer, Work
+from tuner.core.plan.tile_graph import TileGraph, product_tile
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.inspection import CounterReport
+from tuner.workers.protocol.messages import CountAnswer, Work
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ def count_copy(num_bytes: int, metrics: tuple[str, ...]) -> CounterReport:
     """Counts a kernel that reads `num_bytes` and writes as many, behind a read of 256 MiB."""
     import cupy
 
-    from workers.gpu.counters import count_around
+    from tuner.workers.gpu.counters import count_around
 
     source = cupy.zeros(num_bytes // 8, dtype=cupy.int64)
     target = cupy.empty_like(source)
@@ -45,7 +45,7 @@ def count_copy(num_bytes: int, metrics: tuple[str, ...]) -> CounterReport:
 
 def count_works(tools_cubin: bytes, problem: Problem, works: list[Work], metrics: tuple[str, ...]) -> list[CountAnswer]:
     """Counts one work after the other; `tools_cubin` is tools.cu compiled for the card."""
-    from workers.gpu.session import Session
+    from tuner.workers.gpu.session import Session
 
     session = Session(tools_cubin)
     return [session.count(problem, work, metrics) for work in works]

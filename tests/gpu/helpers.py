@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tuner.core.evaluator import Environment, Problem
-from tuner.core.gpu import Gpu
-from tuner.core.job import Objective
-from tuner.core.legality import kind_problem
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind
-from tuner.core.plan import Plan
-from tuner.core.schedule import (
+from tests.support.repository import ROOT
+from tuner.core.legal.legality import kind_problem
+from tuner.core.plan.words import Plan
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
     Interleave,
@@ -30,18 +31,19 @@ from tuner.core.schedule import (
     SplitOrder,
     WaitPosition,
 )
-from tuner.core.tiling import Tile, Tiling
-from tuner.core.verify import VerifiedPlan
-from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
-from workers.artifact import assemble
-from workers.build import Builder
-from workers.candidates import prepare
+from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.core.trial.evaluator import Environment, Problem
+from tuner.core.trial.job import Objective
+from tuner.core.trial.outcome import Failed, FailureKind, Measured
+from tuner.workers.builder.artifact import assemble
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import prepare
 
 if TYPE_CHECKING:
-    from workers.gpu.session import Session
+    from tuner.workers.gpu.session import Session
 
 #: What runs an artifact without tuner.
-EXAMPLE = Path(__file__).parents[2] / "examples" / "run_artifact.py"
+EXAMPLE = ROOT / "examples" / "run_artifact.py"
 
 #: Rows, columns and k that are no whole tiles and lines; and only such.
 RAGGED = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU)
@@ -161,8 +163,8 @@ def bits_of_launches(
     session: Session, builder: Builder, gpu: Gpu, asked: Problem, candidate: Candidate, count: int = 1
 ) -> list[dict[int, Any]]:
     """The bits that each of so many launches of a candidate leaves, by op."""
-    from workers.gpu.baselines import runner_of
-    from workers.gpu.launch import Kernel
+    from tuner.workers.gpu.baselines import runner_of
+    from tuner.workers.gpu.launch import Kernel
 
     work = prepare(asked.workload, gpu, candidate, builder, {}).work
     prepared = session._prepare(asked)

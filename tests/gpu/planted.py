@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection
 from typing import Any, cast
 
 from tests.gpu.helpers import forged
-from tuner.core.outcome import FailureKind
-from workers.build import Builder
-from workers.candidates import Prepared
+from tuner.core.trial.outcome import FailureKind
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import Prepared
 
 #: Never raised to this value: a loop on it ends only with its process.
 _ENDLESS = "while (*const_cast<volatile u32*>(&args.workspace->abort.raised) != 77u) {}"

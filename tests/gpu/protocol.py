@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.gpu.protocol_tails import Tile, in_whole_waves
-from tuner.core.plan import FIRST_WAVE, STATIC, TICKET, Plan
-from tuner.core.schedule import Ordering, SplitOrder, SplitTiles
-from tuner.core.tiling import Tiling
-from tuner.core.workload import Workload
-from workers.render import render
+from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.ordering import Ordering, SplitOrder, SplitTiles
+from tuner.core.schedule.tiling import Tiling
+from tuner.workers.source.render import render
 
 Ints = npt.NDArray[np.int64]
 

@@ -8,14 +8,15 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from tests.covering import covering_sample
 from tests.gpu.helpers import schedule
-from tuner.core.axes import position_problem
-from tuner.core.gpu import Gpu
-from tuner.core.legality import kind_problem
-from tuner.core.offers_ordering import SYNCS
-from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import (
+from tests.support.covering import covering_sample
+from tuner.core.legal.legality import kind_problem
+from tuner.core.legal.ordering_rules import position_problem
+from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind, ffn_pair
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import (
     Assignment,
     Interleave,
     InterleaveKind,
@@ -25,10 +26,9 @@ from tuner.core.schedule import (
     SplitTiles,
     WaitPosition,
 )
-from tuner.core.space import Space
-from tuner.core.tiles import tile_graph
-from tuner.core.tiling import Tiling
-from tuner.core.workload import GemmOp, Workload, WorkloadKind, ffn_pair
+from tuner.core.schedule.tiling import Tiling
+from tuner.core.space.ordering_values import SYNCS
+from tuner.core.space.space import Space
 
 #: Drawn, of which a covering sample is taken.
 NUM_DRAWN = 4000

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.gpu.protocol import Tables, posts_per_launch
-from tuner.core.plan import STATIC, Plan
-from tuner.core.schedule import Granularity, Ordering, SplitTiles, WaitPosition
+from tuner.core.plan.words import STATIC, Plan
+from tuner.core.schedule.ordering import Granularity, Ordering, SplitTiles, WaitPosition
 
 
 class Fault(StrEnum):

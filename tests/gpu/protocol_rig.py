@@ -10,16 +10,16 @@ import numpy as np
 from tests.gpu.protocol import RUN, VIOLATION, Launches, Record, Tables, draws_per_launch, source, tables_for, tables_of
 from tests.gpu.protocol_cases import CASES
 from tests.gpu.protocol_faults import Mutant
-from tuner.core.gpu import Gpu
-from tuner.core.launches import plans_for
-from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Ordering, Schedule
-from tuner.core.verify import VerifiedPlan
-from workers.build import Builder
-from workers.gpu.baselines import ChainRunner, runner_of
-from workers.gpu.launch import Kernel, PlanOnDevice
-from workers.messages import Work
-from workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES, WORD_BYTES, OpBuffers, workspace_layout
+from tuner.core.problem.gpu import Gpu
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Ordering, Schedule
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.gpu.baselines import ChainRunner, runner_of
+from tuner.workers.gpu.launch import Kernel, PlanOnDevice
+from tuner.workers.protocol.messages import Work
+from tuner.workers.source.launch_args import DEFAULT_SPIN_LIMIT_CYCLES, WORD_BYTES, OpBuffers, workspace_layout
 
 #: SM clock cycles of the pauses: up to 5 microseconds, and 50 in one of 32.
 SHORT_CYCLES, LONG_CYCLES = 8_000, 80_000

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan import STATIC, STEALING, Plan
+from tuner.core.plan.words import STATIC, STEALING, Plan
 
 #: Op, tile row, tile column.
 Tile = tuple[int, int, int]

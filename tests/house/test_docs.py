@@ -13,12 +13,15 @@ import pytest
 
 import tuner.cli
 import tuner.client.cli
-from tuner.core import counting, job, outcome, procedure, records, samples, schedule
-from tuner.core.gpu import CATALOGUE
-from tuner.core.space import Space
-from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.workload import ffn_pair
-from workers.cupti.metrics import BASE_SET
+from tuner.core.insight import derived_counters as counting
+from tuner.core.problem import objective as procedure
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.schedule.ordering import ordering as schedule
+from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.space.space import Space
+from tuner.core.trial import job, outcome, records, samples
+from tuner.workers.cupti.metrics import BASE_SET
 
 AXES = (schedule.Tile, schedule.Tiling, schedule.Raster, schedule.Interleave, schedule.Ordering)
 #: Parts that the page describes by their own fields.

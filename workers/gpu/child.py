@@ -12,9 +12,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from tuner.core.gpu import LiveFacts
+from tuner.core.problem.gpu import LiveFacts
 from tuner.errors import WorkerError
-from workers.messages import (
+
+from ..protocol.messages import (
     Answer,
     CountRequest,
     EvaluateAnswer,
@@ -29,7 +30,7 @@ from workers.messages import (
 )
 
 if TYPE_CHECKING:
-    from workers.gpu.session import Session
+    from .session import Session
 
 _PR_SET_PDEATHSIG = 1
 #: Seconds to wait for a dying predecessor's lock.
@@ -99,7 +100,7 @@ def main(connection: Connection, uuid: str, parent_pid: int) -> None:
 def _import_all() -> Exception | None:
     """Loads what takes long to load, without a context; the error of what is not installed is told later."""
     try:
-        import workers.gpu.session  # noqa: F401
+        from . import session  # noqa: F401
     except Exception as error:
         return error
     return None
@@ -140,8 +141,8 @@ def _open(tools_cubin: bytes, uuid: str) -> tuple[Session, Hello]:
     Raises:
         WorkerError: it is not; the message says why.
     """
-    from workers.gpu.card import CardView
-    from workers.gpu.session import Session
+    from .card import CardView
+    from .session import Session
 
     view = CardView(uuid)
     session = Session(tools_cubin, view)
