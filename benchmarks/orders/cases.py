@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
+from benchmarks.common.rows import PLAIN
 from benchmarks.common.setting import problem_of
-from benchmarks.pairs.rows import PLAIN
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.schedule.ordering import (
     Assignment,

@@ -26,7 +26,7 @@ from typing import Any
 from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
 from benchmarks.common.workbench import Watch, Workbench, open_workbench, told_of
 from benchmarks.orders.cases import CASES, Case, orderings_of, row_major, tilings_of
-from tests.gpu.counting import apart, count_works
+from tests.support.counting import apart, count_works
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.problem.objective import Regime
 from tuner.core.schedule.candidate import Candidate, PlanKind

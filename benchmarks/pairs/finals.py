@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
+from benchmarks.common.rows import ROWS, SUITES, Row, choose_rows
 from benchmarks.common.workbench import BUILD_CACHE, Ready, Watch, Workbench, open_workbench, told_of
-from benchmarks.pairs.rows import ROWS, SUITES, Row, choose_rows
 from benchmarks.pairs.summary import summarise
 from benchmarks.pairs.winners import Winner, Winners, is_legal
 from tuner.core.problem.gpu import Gpu

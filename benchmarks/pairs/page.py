@@ -15,7 +15,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from benchmarks.common.report import machine_line, redraw
-from benchmarks.pairs.rows import SUITES
+from benchmarks.common.rows import SUITES
 from tuner.api.plot import nice_ticks
 
 BEGIN, END = "<!-- drawn by benchmarks/pairs/page.py -->", "<!-- end of what is drawn -->"

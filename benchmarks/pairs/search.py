@@ -1,4 +1,4 @@
-"""Searches the rows of `benchmarks.pairs.rows`; the winners are data: benchmarks/winners/<gpu>.json.
+"""Searches the rows of `benchmarks.common.rows`; the winners are data: benchmarks/winners/<gpu>.json.
 
 python -m benchmarks.pairs.search [--suite decode-plain] [--row m16] [--trials 100] [--force] [--regime burst]
 
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.report import commit
+from benchmarks.common.rows import SUITES, Row, choose_rows
 from benchmarks.common.workbench import BUILD_CACHE, Guesses, Ready, Watch, Workbench, open_workbench, told_of
-from benchmarks.pairs.rows import SUITES, Row, choose_rows
 from benchmarks.pairs.winners import Winners, best_of
 from tuner.core.problem.objective import Regime
 from tuner.core.schedule.candidate import Candidate, PlanKind

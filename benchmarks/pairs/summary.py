@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.pairs.rows import ROWS, SUITES
+from benchmarks.common.rows import ROWS, SUITES
 
 
 def summarise(suite: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pairs.rows import ROWS, Row
+from benchmarks.common.rows import ROWS, Row
 from tuner.core.legal.legality import check_schedule, kind_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.candidate import Candidate, PlanKind

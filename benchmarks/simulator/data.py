@@ -24,10 +24,10 @@ from typing import Any
 from pebble import ProcessPool
 
 from benchmarks.common.report import commit, machine_of
+from benchmarks.common.rows import Row
 from benchmarks.common.workbench import BUILD_CACHE, Ready, Workbench, open_workbench
-from benchmarks.pairs.rows import Row
 from benchmarks.simulator.draw import SEED, Drawn, draw, judged_rows, problem_of_row
-from tests.gpu.counting import count_works
+from tests.support.counting import count_works
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import Schedule

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from benchmarks.pairs.rows import Row, choose_rows
+from benchmarks.common.rows import Row, choose_rows
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import CacheState, Regime
@@ -23,7 +23,7 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 
 SEED = 20_26
-#: Rows of `benchmarks.pairs.rows`, decode to prefill, one of them independent.
+#: Rows of `benchmarks.common.rows`, decode to prefill, one of them independent.
 ROW_NAMES = (
     "decode-plain/llama3-8b/m16",
     "decode-plain/llama3-8b/m64",

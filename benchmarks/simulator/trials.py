@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.pairs.rows import choose_rows
+from benchmarks.common.rows import choose_rows
 from benchmarks.simulator.fit import Trial
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.legal.legality import estimated_resources

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.report import machine_of, write_report
-from tests.gpu.helpers import fused, problem, schedule
-from tests.gpu.planted import (
+from tests.support.on_card import fused, problem, schedule
+from tests.support.planted import (
     HANG,
     KERNEL_FAULTS,
     PROCESS_FAULTS,

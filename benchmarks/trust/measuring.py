@@ -24,8 +24,8 @@ from benchmarks.common.report import check_row, failed_row, machine_of, results_
 from benchmarks.common.setting import read_options, twin_of
 from benchmarks.trust.faults import measure_faults
 from benchmarks.trust.repeats import MIN_GAP_S, SHAPES, Run, draw_order, measure_all, overhead_row, repeat_rows
-from tests.gpu.counting import apart, count_copy, count_works, num_mma_instructions
-from tests.gpu.helpers import fused, problem, schedule
+from tests.support.counting import apart, count_copy, count_works, num_mma_instructions
+from tests.support.on_card import fused, problem, schedule
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, ffn_pair

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.common.report import machine_of, results_file, write_report
 from benchmarks.common.setting import problem_of, read_options, twin_of
-from tests.gpu.helpers import fused, schedule
+from tests.support.on_card import fused, schedule
 from tuner.core.insight.tracing import no_trace
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import Candidate

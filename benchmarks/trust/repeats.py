@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.common.report import check_row
 from benchmarks.common.setting import problem_of
-from tests.gpu.helpers import fused, schedule
+from tests.support.on_card import fused, schedule
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind

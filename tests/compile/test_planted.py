@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from tests.gpu.helpers import schedule
-from tests.gpu.planted import HANG, KERNEL_FAULTS, PROCESS_FAULTS, KernelFault, planted_source, with_deed
+from tests.support.on_card import schedule
+from tests.support.planted import HANG, KERNEL_FAULTS, PROCESS_FAULTS, KernelFault, planted_source, with_deed
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import PlanKind
 from tuner.workers.builder.nvrtc import compile_source, parse_log

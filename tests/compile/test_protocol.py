@@ -18,8 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.gpu import protocol
-from tests.gpu.protocol import (
+from tests.support.cases import graphs, small_gpu
+from tests.support.protocol import kernel as protocol
+from tests.support.protocol.cases import CASES, FAULTY, NUM_FEW, candidates, few_ctas, plain_schedules
+from tests.support.protocol.faults import MUTANTS, Fault, plant
+from tests.support.protocol.kernel import (
     KINDS,
     RUN,
     VIOLATION,
@@ -31,9 +34,6 @@ from tests.gpu.protocol import (
     tables_for,
     tables_of,
 )
-from tests.gpu.protocol_cases import CASES, FAULTY, NUM_FEW, candidates, few_ctas, plain_schedules
-from tests.gpu.protocol_faults import MUTANTS, Fault, plant
-from tests.support.cases import graphs, small_gpu
 from tuner.core.plan.tile_graph import Region, TileGraph
 from tuner.core.plan.two_streams import joined
 from tuner.core.plan.words import FIRST_WAVE, STATIC, STEALING, Plan

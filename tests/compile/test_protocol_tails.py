@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, given, settings
 
 from tests.compile.test_protocol import GPU, Twin
-from tests.gpu.protocol import faults, tables_for
-from tests.gpu.protocol_cases import CASES, plain_schedules
-from tests.gpu.protocol_tails import in_whole_waves
 from tests.support.cases import ordered_graphs
+from tests.support.protocol.cases import CASES, plain_schedules
+from tests.support.protocol.kernel import faults, tables_for
+from tests.support.protocol.tails import in_whole_waves
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.two_streams import make_parts

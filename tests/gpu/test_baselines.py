@@ -9,7 +9,7 @@ from typing import Any
 import cupy
 import pytest
 
-from tests.gpu.helpers import problem, schedule
+from tests.support.on_card import problem, schedule
 from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair

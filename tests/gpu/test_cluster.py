@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.helpers import (
+from tests.gpu.test_wgmma import hopper, schedule
+from tests.support.on_card import (
     RAGGED,
     WHOLE,
     check_abort,
@@ -18,7 +19,6 @@ from tests.gpu.helpers import (
     run,
     run_kind,
 )
-from tests.gpu.test_wgmma import hopper, schedule
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import PlanKind

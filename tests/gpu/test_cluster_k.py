@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.helpers import (
+from tests.gpu.test_swap_ab import schedule as swapped
+from tests.gpu.test_wgmma import hopper
+from tests.gpu.test_wgmma import schedule as plain
+from tests.support.on_card import (
     RAGGED,
     chain_of_three,
     check_abort,
@@ -20,9 +23,6 @@ from tests.gpu.helpers import (
     run,
     run_kind,
 )
-from tests.gpu.test_swap_ab import schedule as swapped
-from tests.gpu.test_wgmma import hopper
-from tests.gpu.test_wgmma import schedule as plain
 from tuner.core.legal.legality import check_schedule
 from tuner.core.legal.wgmma import sum_rounds
 from tuner.core.problem.gpu import Gpu

@@ -8,8 +8,8 @@ from pathlib import Path
 import cupy
 import pytest
 
-from tests.gpu.counting import apart, count_copy, count_works, num_mma_instructions
-from tests.gpu.helpers import fused, problem, schedule
+from tests.support.counting import apart, count_copy, count_works, num_mma_instructions
+from tests.support.on_card import fused, problem, schedule
 from tuner.core.insight.derived_counters import DERIVED, DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu

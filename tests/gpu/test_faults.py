@@ -17,8 +17,8 @@ import cupy
 import pynvml
 import pytest
 
-from tests.gpu.helpers import forged, fused, problem, schedule
-from tests.gpu.planted import with_raised_threshold
+from tests.support.on_card import forged, fused, problem, schedule
+from tests.support.planted import with_raised_threshold
 from tuner.core.problem.gpu import gpu_from_live
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind
@@ -187,8 +187,8 @@ import sys, time, threading
 from pathlib import Path
 import tuner.workers.host.supervisor as s
 from tuner.workers.host.cards import usable_gpus
-from tests.gpu.helpers import fused, problem, schedule
-from tests.gpu.planted import with_raised_threshold
+from tests.support.on_card import fused, problem, schedule
+from tests.support.planted import with_raised_threshold
 from tests.gpu.test_faults import WORKLOAD
 import tuner.workers.gpu.launch
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.gpu.helpers import check_relaunches, forged, fused, problem, run
-from tests.gpu.helpers import schedule as portable
 from tests.gpu.test_ping_pong import schedule as in_turns
 from tests.gpu.test_simt import schedule as dots
 from tests.gpu.test_simt import simt
 from tests.gpu.test_swap_ab import schedule as swapped
 from tests.gpu.test_wgmma import hopper
 from tests.gpu.test_wgmma import schedule as cooperative
+from tests.support.on_card import check_relaunches, forged, fused, problem, run
+from tests.support.on_card import schedule as portable
 from tuner.core.plan.words import FIRST_WAVE
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair

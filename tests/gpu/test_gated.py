@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.helpers import check_artifact, fused, problem, run, schedule
+from tests.support.on_card import check_artifact, fused, problem, run, schedule
 from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.gpu.helpers import fused, problem, run, schedule
+from tests.support.on_card import fused, problem, run, schedule
 from tuner.core.legal.legality import engine_problem, tiling_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Workload, ffn_pair

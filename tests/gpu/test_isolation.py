@@ -14,8 +14,8 @@ import pynvml
 import pytest
 
 from tests.compile.test_build import ENDLESS
-from tests.gpu.helpers import fused, problem, schedule
-from tests.gpu.planted import (
+from tests.support.on_card import fused, problem, schedule
+from tests.support.planted import (
     HANG,
     KERNEL_FAULTS,
     PROCESS_FAULTS,

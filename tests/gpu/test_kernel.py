@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from tests.gpu.helpers import fused, problem, run, schedule
 from tests.support.covering import covering_sample
+from tests.support.on_card import fused, problem, run, schedule
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind

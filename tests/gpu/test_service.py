@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.helpers import EXAMPLE
+from tests.support.on_card import EXAMPLE
 from tests.support.serving import body
 from tuner.client import Client
 from tuner.demo import running_server

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.helpers import chain_of_three, check_abort, check_artifact, fused, problem, run, run_kind
 from tests.support.cases import simt
+from tests.support.on_card import chain_of_three, check_abort, check_artifact, fused, problem, run, run_kind
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, ffn_pair, independent_pair
 from tuner.core.schedule.candidate import PlanKind

@@ -8,7 +8,7 @@ from itertools import product
 import cupy
 import pytest
 
-from tests.gpu.helpers import fused, problem, run, schedule
+from tests.support.on_card import fused, problem, run, schedule
 from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair

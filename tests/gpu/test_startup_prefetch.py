@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from tests.gpu import test_ping_pong, test_swap_ab
-from tests.gpu.helpers import (
+from tests.gpu.test_wgmma import hopper, schedule
+from tests.support.on_card import (
     RAGGED,
     WHOLE,
     bits_of_launches,
@@ -22,7 +23,6 @@ from tests.gpu.helpers import (
     run,
     run_kind,
 )
-from tests.gpu.test_wgmma import hopper, schedule
 from tuner.core.legal.legality import kind_problem
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES
 from tuner.core.problem.gpu import Gpu

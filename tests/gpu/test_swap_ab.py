@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.helpers import RAGGED, chain_of_three, check_relaunches, fused, problem, run, run_kind
 from tests.gpu.test_wgmma import hopper
 from tests.gpu.test_wgmma import schedule as plain
+from tests.support.on_card import RAGGED, chain_of_three, check_relaunches, fused, problem, run, run_kind
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, ffn_pair, independent_pair
 from tuner.core.schedule.candidate import PlanKind

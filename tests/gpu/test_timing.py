@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.gpu.helpers import fused, problem, run, schedule
+from tests.support.on_card import fused, problem, run, schedule
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.problem.workload import ffn_pair

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from tests.gpu import test_ping_pong, test_wgmma
-from tests.gpu.helpers import (
+from tests.gpu.test_wgmma import hopper
+from tests.support.on_card import (
     RAGGED,
     WHOLE,
     bits_of_launches,
@@ -23,7 +24,6 @@ from tests.gpu.helpers import (
     run,
     run_kind,
 )
-from tests.gpu.test_wgmma import hopper
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.core.schedule.candidate import PlanKind

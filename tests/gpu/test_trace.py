@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.helpers import fused, problem, schedule
+from tests.support.on_card import fused, problem, schedule
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.helpers import (
+from tests.support.on_card import (
     RAGGED,
     chain_of_three,
     check_abort,

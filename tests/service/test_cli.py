@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.unit.store import builders
+from tests.support import builders
 from tuner.cli import main
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.trial.evaluator import Environment

@@ -10,8 +10,8 @@ from multiprocessing.connection import Connection
 
 from tuner.core.problem.gpu import LiveFacts
 from tuner.core.trial.outcome import Failed, FailureKind, Stage
-from tuner.workers.gpu.child import die_with_parent
 from tuner.workers.protocol import messages
+from tuner.workers.protocol.process import die_with_parent
 from tuner.workers.timing.library_choice import Picked
 
 HELLO = messages.Hello(

@@ -22,7 +22,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from tuner.errors import BuildError
 
-from ..gpu.child import die_with_parent
+from ..protocol.process import die_with_parent
 
 _OPTIONS = ("--std=c++17", "--ptxas-options=-v", "--ptxas-options=--warn-on-spills")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import signal
@@ -28,6 +27,7 @@ from ..protocol.messages import (
     StartRequest,
     TraceRequest,
 )
+from ..protocol.process import die_with_parent
 
 if TYPE_CHECKING:
     from .session import Session
@@ -40,13 +40,6 @@ _LOCK_PATIENCE_S = 5.0
 def lock_path(uuid: str) -> Path:
     """The file whose lock says that a card is in use."""
     return Path(tempfile.gettempdir()) / f"tuner-{uuid}.lock"
-
-
-def die_with_parent(parent_pid: int) -> None:
-    """Asks the kernel for SIGKILL when the parent is gone; a blocked synchronize never sees a closed pipe (Linux)."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        os._exit(1)
 
 
 def lock_card(uuid: str) -> IO[str] | None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.service.api.conftest import Api
 from tests.service.service.test_finals import LIBRARY
-from tests.unit.store.builders import measured, spec, trial
+from tests.support.builders import measured, spec, trial
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.trial.job import JobState
 from tuner.core.trial.samples import DropReason, Round

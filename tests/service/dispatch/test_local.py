@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.unit.store.builders import workload
+from tests.support.builders import workload
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.trial.evaluator import Environment, Problem

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.unit.store.builders import TARGET
+from tests.support.builders import TARGET
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.trial.evaluator import FinalsTimes, Problem

@@ -6,7 +6,7 @@ import pytest
 
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import Gate, evaluator, finish
-from tests.unit.store.builders import spec
+from tests.support.builders import spec
 from tuner.core.problem.gpu import parse_target
 from tuner.core.trial.job import JobState
 from tuner.dispatch import LocalDispatcher

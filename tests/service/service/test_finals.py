@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.unit.store.builders import failed, measured, trial
+from tests.support.builders import failed, measured, trial
 from tuner.core.schedule.candidate import PlanKind
 from tuner.core.trial.evaluator import FinalsTimes
 from tuner.service.finals import best_speedup, choose_finalists, judge

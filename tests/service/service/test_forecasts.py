@@ -6,7 +6,7 @@ import pytest
 
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import evaluator, finish
-from tests.unit.store.builders import TARGET, rejected, spec
+from tests.support.builders import TARGET, rejected, spec
 from tuner.core.insight.forecast_quality import MIN_TRIALS, forecast_metric, forecast_of, judge_forecasts
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import parse_target

@@ -11,7 +11,7 @@ import pytest
 
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import FailingKinds, Gate, evaluator, finish, on_disk, wait_until
-from tests.unit.store.builders import TARGET, spec
+from tests.support.builders import TARGET, spec
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.trial.evaluator import Problem

@@ -8,7 +8,7 @@ import pytest
 
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import FailingKinds, FailingWorker, Gate, evaluator, finish, wait_until
-from tests.unit.store.builders import spec
+from tests.support.builders import spec
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import PlanKind

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import finish, on_disk, wait_until
+from tests.support.builders import spec
 from tests.support.repository import ROOT
-from tests.unit.store.builders import spec
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.records import Event, InspectionKind, InspectionState, JobRecord
 from tuner.store import Store, events, jobs, trials

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.store.builders import spec
+from tests.support.builders import spec
 from tuner.core.problem.workload import Dtype, Workload, ffn_pair
 from tuner.core.schedule.candidate import PlanKind
 from tuner.core.trial.evaluator import Environment

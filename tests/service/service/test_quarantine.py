@@ -6,7 +6,7 @@ import pytest
 
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import SickCard, finish, wait_until
-from tests.unit.store.builders import TARGET, spec
+from tests.support.builders import TARGET, spec
 from tuner.core.problem.gpu import parse_target
 from tuner.core.trial.job import JobState
 from tuner.errors import WorkerError

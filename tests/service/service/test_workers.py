@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import Gate, evaluator, finish, wait_until
-from tests.unit.store.builders import spec
+from tests.support.builders import spec
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import InspectionKind
 from tuner.service.claims import Claims

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.common.rows import ROWS, SUITES, choose_rows
 from benchmarks.common.workbench import Workbench
-from benchmarks.pairs.rows import ROWS, SUITES, choose_rows
 from benchmarks.pairs.search import search_rows
 from benchmarks.pairs.winners import NUM_KEPT, Winners, best_of, distance
 from tuner.core.problem.gpu import CATALOGUE

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from benchmarks.common.report import machine_of
+from benchmarks.common.rows import ROWS, SUITES, choose_rows
 from benchmarks.common.workbench import Workbench
 from benchmarks.pairs.finals import Results, finalists_of, judge_row, main, measure_rows
-from benchmarks.pairs.rows import ROWS, SUITES, choose_rows
 from benchmarks.pairs.search import search_rows
 from benchmarks.pairs.summary import summarise
 from benchmarks.pairs.winners import Winner, Winners

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.common.rows import ROWS, SUITES
+from benchmarks.common.rows import page as pairs_page
 from benchmarks.pairs.page import BEGIN, END, draw, drawn, table
-from benchmarks.pairs.rows import ROWS, SUITES
-from benchmarks.pairs.rows import page as pairs_page
 from benchmarks.pairs.summary import summarise
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.common.rows import Row
 from benchmarks.common.workbench import Workbench
-from benchmarks.pairs.rows import Row
 from benchmarks.simulator.data import NUM_AGAIN, NUM_COUNTED, NUM_TRACED, collect
 from benchmarks.simulator.draw import MAX_TASKS, NUM_ORDERS, draw, judged_rows
 from tuner.core.legal.legality import check_schedule

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.store.builders import measured, spec, trial
+from tests.support.builders import measured, spec, trial
 from tuner.core.schedule.candidate import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import JobState

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.store.builders import measured, spec, trial
+from tests.support.builders import measured, spec, trial
 from tuner.core.trial.inspection import Counter, CounterReport, OpShares, TaskSpan, Trace
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import Metric

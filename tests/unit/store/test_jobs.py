@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from tests.unit.store.builders import spec
+from tests.support.builders import spec
 from tuner.core.trial.job import JobState
 from tuner.errors import Conflict, InvalidInput
 from tuner.store import Store, jobs

@@ -8,7 +8,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
 import tuner
-from tests.unit.store.builders import spec
+from tests.support.builders import spec
 from tuner.errors import StoreError
 from tuner.store import Store, jobs, migrate
 from tuner.store.models import Base

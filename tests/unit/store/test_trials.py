@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.store.builders import failed, measured, rejected, schedule, spec, trial
+from tests.support.builders import failed, measured, rejected, schedule, spec, trial
 from tests.unit.store.test_rounds import ROUNDS
 from tuner.core.insight.forecast_quality import forecast_metric
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime

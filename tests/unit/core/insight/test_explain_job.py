@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.unit.store.builders import measured, schedule, trial
+from tests.support.builders import measured, schedule, trial
 from tuner.core.insight.explain_job import best_fused, explain_job
 from tuner.core.insight.forecast_quality import ForecastQuality, forecast_metric
 from tuner.core.schedule.candidate import Candidate, PlanKind

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.store.builders import failed, measured
+from tests.support.builders import failed, measured
 from tuner.core.insight.forecast_quality import MIN_TRIALS, NUM_TRUSTED, forecast_metric, forecast_of, judge_forecasts
 
 

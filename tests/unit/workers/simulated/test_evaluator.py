@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.store.builders import schedule, workload
+from tests.support.builders import schedule, workload
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE, parse_target

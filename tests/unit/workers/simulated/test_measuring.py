@@ -17,8 +17,8 @@ from benchmarks.trust.faults import Tally, rows_of
 from benchmarks.trust.measuring import MEMORY_BAR_BYTES, Checks, counted, fault_rows
 from benchmarks.trust.noise import Win, trial_row, winner_rows
 from benchmarks.trust.repeats import LOAD_S, SHAPES, Run, draw_order, kernel_s, measure_all, overhead_row, repeat_rows
-from tests.gpu.counting import apart
-from tests.gpu.helpers import fused, schedule
+from tests.support.counting import apart
+from tests.support.on_card import fused, schedule
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind

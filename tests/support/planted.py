@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
-from tests.gpu.helpers import forged
+from tests.support.on_card import forged
 from tuner.core.trial.outcome import FailureKind
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import Prepared

@@ -11,7 +11,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from tests.gpu.protocol import Tables, posts_per_launch
+from tests.support.protocol.kernel import Tables, posts_per_launch
 from tuner.core.plan.words import STATIC, Plan
 from tuner.core.schedule.ordering import Granularity, Ordering, SplitTiles, WaitPosition
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.gpu.protocol_tails import Tile, in_whole_waves
+from tests.support.protocol.tails import Tile, in_whole_waves
 from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Ordering, SplitOrder, SplitTiles

@@ -7,9 +7,19 @@ from typing import Any
 import cupy
 import numpy as np
 
-from tests.gpu.protocol import RUN, VIOLATION, Launches, Record, Tables, draws_per_launch, source, tables_for, tables_of
-from tests.gpu.protocol_cases import CASES
-from tests.gpu.protocol_faults import Mutant
+from tests.support.protocol.cases import CASES
+from tests.support.protocol.faults import Mutant
+from tests.support.protocol.kernel import (
+    RUN,
+    VIOLATION,
+    Launches,
+    Record,
+    Tables,
+    draws_per_launch,
+    source,
+    tables_for,
+    tables_of,
+)
 from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan

@@ -8,8 +8,8 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from tests.gpu.helpers import schedule
 from tests.support.covering import covering_sample
+from tests.support.on_card import schedule
 from tuner.core.legal.legality import kind_problem
 from tuner.core.legal.ordering_rules import position_problem
 from tuner.core.plan.tile_graph import tile_graph
