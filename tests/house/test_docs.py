@@ -17,7 +17,7 @@ from tuner.core.insight import derived_counters as counting
 from tuner.core.problem import objective as procedure
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule.ordering import ordering as schedule
+from tuner.core.schedule import ordering as schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.space import Space
 from tuner.core.trial import job, outcome, records, samples
@@ -192,6 +192,12 @@ def test_the_size_of_the_space_is_the_one_that_is_written(m: int, root: Path) ->
     written = re.findall(r"[\d,]*\d", text)
     assert f"{len(space.tilings):,}" in written
     assert f"{space.num_schedules:,}" in written
+
+
+def test_every_file_of_the_kernel_is_in_its_table(root: Path) -> None:
+    kernels = root / "workers/kernels"
+    files = {str(path.relative_to(kernels)) for path in kernels.rglob("*") if path.is_file()}
+    assert {word for row in table_rows(root / "docs/kernel.md") for word in code_words(row[:1])} == files
 
 
 def test_every_lane_of_the_tests_is_in_the_developers_table(root: Path) -> None:
