@@ -12,19 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.rogues import ENDLESS
 from tuner.errors import BuildError
 from tuner.workers.builder.nvrtc import Builder, BuildTimeout, build_key, parse_log
 
 KERNEL = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] *= 2.0f; }'
-#: A hundred thousand sines keep the compiler busy for minutes.
-ENDLESS = """
-#define TEN(x) x x x x x x x x x x
-extern "C" __global__ void k(float* x) {
-  float y = *x;
-  TEN(TEN(TEN(TEN(TEN(y = sinf(y) + x[int(y)];)))))
-  *x = y;
-}
-"""
 
 
 @pytest.fixture

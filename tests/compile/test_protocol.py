@@ -146,7 +146,7 @@ ALL_STEPS = 10**6
 
 
 class Twin:
-    """protocol.cu in Python: one plan on counters that nobody has used, launch after launch."""
+    """kernel.cu in Python: one plan on counters that nobody has used, launch after launch."""
 
     def __init__(self, plan: Plan, tables: Tables, rng: random.Random) -> None:
         self.plan, self.tables, self.rng = plan, tables, rng

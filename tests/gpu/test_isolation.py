@@ -13,7 +13,6 @@ import cupy
 import pynvml
 import pytest
 
-from tests.compile.test_build import ENDLESS
 from tests.support.on_card import fused, problem, schedule
 from tests.support.planted import (
     HANG,
@@ -24,6 +23,7 @@ from tests.support.planted import (
     with_deed,
     with_fault,
 )
+from tests.support.rogues import ENDLESS
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate, PlanKind

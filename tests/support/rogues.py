@@ -14,6 +14,16 @@ from tuner.workers.protocol import messages
 from tuner.workers.protocol.process import die_with_parent
 from tuner.workers.timing.library_choice import Picked
 
+#: A hundred thousand sines keep the compiler busy for minutes.
+ENDLESS = """
+#define TEN(x) x x x x x x x x x x
+extern "C" __global__ void k(float* x) {
+  float y = *x;
+  TEN(TEN(TEN(TEN(TEN(y = sinf(y) + x[int(y)];)))))
+  *x = y;
+}
+"""
+
 HELLO = messages.Hello(
     facts=LiveFacts(
         name="no card",

@@ -1,6 +1,6 @@
 """Plans run for their protocol alone: a kernel that computes nothing, what each task of it may read, and the judge.
 
-The device half is protocol.cu. Nothing here needs a GPU.
+The device half is kernel.cu. Nothing here needs a GPU.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Ints = npt.NDArray[np.int64]
 #: No timer's tick is longer.
 MAX_TICK_NS = 2048
 
-#: Device files of the mma engine in whose place protocol.cu stands.
+#: Device files of the mma engine in whose place kernel.cu stands.
 REPLACED = ("copy.cuh", "mainloop_mma.cuh", "epilogue.cuh", "chain.cuh")
 
-#: `Violation` in protocol.cu.
+#: `Violation` in kernel.cu.
 VIOLATION = np.dtype([(name, "<u4") for name in ("count", "kind", "task", "unit", "tile", "seen", "expected", "zero")])
 KINDS = {
     1: "a stale read",
@@ -43,7 +43,7 @@ KINDS = {
     6: "a read left out",
 }
 
-#: `Run` in protocol.cu.
+#: `Run` in kernel.cu.
 RUN = np.dtype(
     [
         *((name, "<u8") for name in ("words", "first_unit", "reads_begin", "reads", "read_steps")),
@@ -57,10 +57,10 @@ RUN = np.dtype(
 
 
 def source(workload: Workload, tiling: Tiling) -> str:
-    """The kernel of a tiling with protocol.cu in the place of all that multiplies; its name stays."""
+    """The kernel of a tiling with kernel.cu in the place of all that multiplies; its name stays."""
     head, *sections = re.split(r"^// ---- (\S+)\n", render(workload, tiling), flags=re.MULTILINE)
     kept = {name: text for name, text in zip(sections[::2], sections[1::2], strict=True) if name not in REPLACED}
-    body = (Path(__file__).parent / "protocol.cu").read_text(encoding="utf-8")
+    body = (Path(__file__).with_suffix(".cu")).read_text(encoding="utf-8")
     return "\n".join((head, *(f"// ---- {name}\n{text}" for name, text in kept.items()), body))
 
 

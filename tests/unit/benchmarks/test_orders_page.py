@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.orders.measure import page as orders_page
+from benchmarks.orders import page as orders_page
 from benchmarks.orders.page import BEGIN, END, draw, kind_of, singles, table
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.common.rows import ROWS, SUITES
-from benchmarks.common.rows import page as pairs_page
+from benchmarks.pairs import page as pairs_page
 from benchmarks.pairs.page import BEGIN, END, draw, drawn, table
 from benchmarks.pairs.summary import summarise
 
