@@ -108,7 +108,8 @@ bench-gpu: $(VENV)/.dev ## search the engines' pairs (SUITE= ROW= TRIALS= FORCE=
 	@$(BIN)/python -m benchmarks.pairs.search --gpu $(GPU) $(named) $(if $(TRIALS),--trials $(TRIALS)) \
 		$(if $(REGIME),--regime $(REGIME)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(FORCE),--force)
 
-results: $(VENV)/.dev ## redraw docs/results.md and docs/orders.md from benchmarks/results/h200/
+results: $(VENV)/.dev ## redraw README's table, docs/results.md and docs/orders.md from benchmarks/results/h200/
+	@$(BIN)/python -m benchmarks.pairs.front
 	@$(BIN)/python -m benchmarks.pairs.page
 	@$(BIN)/python -m benchmarks.orders.page
 

@@ -99,14 +99,14 @@ def _marks(row: dict[str, Any], x: float, y: Any) -> list[str]:
 
 def table(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Markdown: a line per row, times in microseconds."""
-    times, gains = "library | fused | programmatic | two launches", "fused | programmatic | verdict's"
-    lines = [f"| pair | m | {times} | verdict | {gains} | reference |", "|" + " --- |" * 11]
+    times, gains = "PyTorch | library | fused | programmatic | two launches", "fused | programmatic | verdict's"
+    lines = [f"| pair | m | {times} | verdict | {gains} | reference |", "|" + " --- |" * 12]
     for row in rows:
         us = row["kind_us"]
         apart = min(
             (us[kind] for kind in ("two_launches", "two_launches_pdl", "two_streams") if kind in us), default=None
         )
-        times_us = [us.get("library"), us.get("fused"), us.get("fused_pdl"), apart]
+        times_us = [row.get("torch_us"), us.get("library"), us.get("fused"), us.get("fused_pdl"), apart]
         cells = [row["pair"], row["m"], *(_number(value, 1) for value in times_us), row["winner"].replace("_", " ")]
         cells += [*(_number(row.get(key), 3) for key, _, _ in SERIES), _number(row["reference_us"], 1)]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
