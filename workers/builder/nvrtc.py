@@ -154,8 +154,8 @@ class Builder:
     def __init__(
         self, cache_dir: Path, *, deadline_s: float = 60.0, num_processes: int = 1, patience_s: float = 60.0
     ) -> None:
-        """`deadline_s` bounds one compile; `num_processes` is how many may run at once; `patience_s` bounds what comes
-        on top, until a process has started and taken the source."""
+        """`deadline_s` bounds one compile. `num_processes` is how many may run at once. A process must first start and
+        take the source: `patience_s` bounds that wait."""
         self._cache_dir = cache_dir
         self._deadline_s = deadline_s
         self._patience_s = patience_s

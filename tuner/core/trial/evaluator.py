@@ -130,8 +130,8 @@ class Evaluator(Protocol):
         energy: bool = True,
         torch: bool = False,
     ) -> FinalsTimes:
-        """Times all candidates in interleaved rounds, in a warm process and again in a fresh one (in each
-        `num_rounds`, or as many as are usual), and measures the `energy` of a run, if the evaluator can.
+        """Times all candidates in interleaved rounds, in a warm process and again in a fresh one. Each has
+        `num_rounds`, or as many as are usual. Measures the `energy` of a run, if the evaluator can.
 
         With `torch` PyTorch's own calls are timed in the warm process's rounds too: a cross-check of the library.
         """
