@@ -17,6 +17,7 @@ from xml.sax.saxutils import escape
 
 from benchmarks.common.report import machine_line, redraw
 from benchmarks.common.rows import ROWS, Row
+from tuner.core.schedule.plan_kinds import PlanKind
 
 BEGIN, END = "<!-- drawn by benchmarks/pairs/front.py -->", "<!-- end of what is drawn -->"
 #: The rows of the table: decode to prefill, and rows where the library stays.
@@ -88,7 +89,7 @@ def lines_of(names: Sequence[str], pairs: dict[str, Any], jobs: dict[str, Any]) 
     for name in names:
         if name in finals:
             us = finals[name]["kind_us"]
-            apart = [us[kind] for kind in ("two_launches", "two_launches_pdl", "two_streams") if kind in us]
+            apart = [us[kind] for kind in PlanKind if kind in us and kind.is_apart]
             found.append(
                 Line(
                     pair=title_of(rows[name]),

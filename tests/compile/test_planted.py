@@ -12,7 +12,7 @@ import pytest
 from tests.support.on_card import schedule
 from tests.support.planted import HANG, KERNEL_FAULTS, PROCESS_FAULTS, KernelFault, planted_source, with_deed
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.workers.builder.nvrtc import compile_source, parse_log
 from tuner.workers.builder.prepare import Prepared
 from tuner.workers.protocol.messages import Work

@@ -18,6 +18,7 @@ from tuner.core.problem import objective
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule import ordering as schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.space import Space
 from tuner.core.trial import job, outcome, records, samples
@@ -96,6 +97,13 @@ def test_the_words_of_a_schedules_line_are_those_that_schedules_have(root: Path)
     assert [word for word in words if word not in " ".join(map(str, (line, *others)))] == []
 
 
+def test_every_plan_kind_has_its_row_and_is_in_the_glossary(root: Path) -> None:
+    rows = {word for row in table_rows(root / "docs/schedule-space.md") for word in code_words(row[:1])}
+    assert {str(kind) for kind in PlanKind} - rows == set()
+    glossary = (row for row in table_rows(root / "docs/glossary.md") if row[0] == "plan kind")
+    assert code_words(next(glossary)) == {str(kind) for kind in PlanKind}
+
+
 @pytest.mark.parametrize("enum", enums_of(job, outcome, objective, records, samples), ids=lambda enum: enum.__name__)
 def test_every_state_and_answer_is_in_a_document(enum: type[StrEnum], root: Path) -> None:
     pages = ("glossary.md", "measuring.md", "schedule-space.md")
@@ -154,8 +162,8 @@ def test_every_page_is_reached_from_the_readme(root: Path) -> None:
 def test_every_decision_says_why_what_follows_and_how_it_is_checked(root: Path) -> None:
     for record in (root / "docs/adr").glob("0*.md"):
         text = record.read_text()
-        for part in ("Context", "Decision", "Consequence", "How it is checked"):
-            assert f"**{part}.**" in text, f"{record.name}: {part}"
+        for heading in ("Context", "Decision", "Consequence", "How it is checked"):
+            assert f"**{heading}.**" in text, f"{record.name}: {heading}"
 
 
 def test_every_named_test_folder_and_program_exists(root: Path) -> None:

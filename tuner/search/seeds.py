@@ -15,7 +15,7 @@ from tuner.core.model import forecast
 from tuner.core.plan.rasters import COLUMN, ROW
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.workload import WorkloadKind
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -96,7 +96,7 @@ def first_guesses(space: Space, seed: int) -> Iterator[Schedule]:
 
 def _by_forecast(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
     """The shortest forecast first."""
-    return sorted(schedules, key=lambda one: forecast_us(space, Candidate(plan_kind=PlanKind.FUSED, schedule=one)))
+    return sorted(schedules, key=lambda one: forecast_us(space, fused(one)))
 
 
 def _plain(space: Space, tiling: Tiling) -> list[Schedule]:

@@ -9,7 +9,6 @@ import cupy
 from cuda.bindings import driver
 
 from tuner.core.problem.workload import Activation, Dtype, GemmOp
-from tuner.core.schedule.candidate import PlanKind
 
 from ..protocol.messages import Work
 from ..source.launch_args import OpBuffers, needs_co_residency
@@ -51,7 +50,7 @@ def runner_of(work: Work, kernel: Kernel, *, traced: bool = False) -> ChainRunne
         programmatic=work.plan_kind.is_programmatic,
         traced=traced,
     )
-    if work.plan_kind is PlanKind.TWO_STREAMS:
+    if work.plan_kind.is_side_by_side:
         one, other = work.plans
         first = load(one)
         return StreamsRunner(kernel, (first, load(other, first=first)))
@@ -59,7 +58,7 @@ def runner_of(work: Work, kernel: Kernel, *, traced: bool = False) -> ChainRunne
 
 
 class ChainRunner:
-    """Our kernel on one stream: one launch (fused) or one per op (two_launches), by the plans that it is given."""
+    """Our kernel on one stream: one launch (fused) or one per op, by the plans that it is given."""
 
     def __init__(self, kernel: Kernel, plans: tuple[PlanOnDevice, ...]) -> None:
         """Without a launch.
@@ -108,7 +107,7 @@ class SideStream:
 
 
 class StreamsRunner(ChainRunner):
-    """Our kernel on two streams: the second launch runs beside the first, behind a gate, and waits tile by tile."""
+    """Our kernel on two streams: the second launch runs beside the first, waiting tile by tile, behind a start gate."""
 
     def __init__(self, kernel: Kernel, plans: tuple[PlanOnDevice, PlanOnDevice]) -> None:
         super().__init__(kernel, plans)
@@ -121,7 +120,7 @@ class StreamsRunner(ChainRunner):
         side = self._side.fork(stream)
         first.launch(self._kernel, ops, stream)
         if self._has_signals:
-            first.launch_gate(self._kernel, side)
+            first.launch_start_gate(self._kernel, side)
         second.launch(self._kernel, ops, side)
         self._side.join(stream)
 

@@ -17,10 +17,10 @@ from cuda.bindings import driver
 from tuner.core.insight.tracing import STAMP_WORDS, Stamps
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine
+from tuner.core.trial.limits import Limits
 from tuner.errors import WorkerError
 
 from ..source.launch_args import (
-    DEFAULT_SPIN_LIMIT_CYCLES,
     WORD_BYTES,
     OpBuffers,
     extend_args,
@@ -29,7 +29,7 @@ from ..source.launch_args import (
     pack_args,
     workspace_layout,
 )
-from ..source.render import GATE_NAME, KERNEL_NAME
+from ..source.render import KERNEL_NAME, START_GATE_NAME
 from ..source.tensor_maps import tensor_maps
 from .tensor_maps import encode
 
@@ -62,7 +62,7 @@ class AbortRecord:
 
     def __str__(self) -> str:
         if self.task < 0:
-            return f"the gate saw {self.seen} of the first launch's {self.expected} CTAs start"
+            return f"the start gate saw {self.seen} of the first launch's {self.expected} CTAs start"
         return (
             f"CTA {self.cta}, task {self.task} waited for signal {self.signal}: "
             f"{self.seen} posts seen, {self.expected} expected"
@@ -126,12 +126,12 @@ class Kernel:
         config.numAttrs = len(config.attrs)
         check(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))
 
-    def launch_gate(self, workspace_address: int, num_ctas: int, spin_limit_cycles: int, stream: int) -> None:
-        """Enqueues the gate: it ends when `num_ctas` CTAs of the first launch on the workspace have started."""
+    def launch_start_gate(self, workspace_address: int, num_ctas: int, spin_limit_cycles: int, stream: int) -> None:
+        """Enqueues the start gate: it ends when `num_ctas` CTAs of the first launch on the workspace have started."""
         values = (ctypes.c_void_p(workspace_address), ctypes.c_int(num_ctas), ctypes.c_longlong(spin_limit_cycles))
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        gate = check(driver.cuModuleGetFunction(self._module, GATE_NAME.encode()))
-        check(driver.cuLaunchKernelEx(_config(1, 1, 0, stream), gate, ctypes.addressof(pointers), 0))
+        start_gate = check(driver.cuModuleGetFunction(self._module, START_GATE_NAME.encode()))
+        check(driver.cuLaunchKernelEx(_config(1, 1, 0, stream), start_gate, ctypes.addressof(pointers), 0))
 
     def unload(self) -> None:
         """Frees the module; no launch may be under way."""
@@ -197,7 +197,7 @@ class PlanOnDevice:
         self,
         plan: VerifiedPlan,
         *,
-        spin_limit_cycles: int = DEFAULT_SPIN_LIMIT_CYCLES,
+        spin_limit_cycles: int = Limits.spin_limit_cycles,
         programmatic: bool = False,
         traced: bool = False,
         first: PlanOnDevice | None = None,
@@ -243,10 +243,10 @@ class PlanOnDevice:
             stream=stream,
         )
 
-    def launch_gate(self, kernel: Kernel, stream: int) -> None:
+    def launch_start_gate(self, kernel: Kernel, stream: int) -> None:
         """Holds what follows on `stream` until the launch of this plan last enqueued has started as a whole."""
         num_ctas = self.plan.plan.num_ctas * kernel.cluster_size
-        kernel.launch_gate(self._workspace.address, num_ctas, self.spin_limit_cycles, stream)
+        kernel.launch_start_gate(self._workspace.address, num_ctas, self.spin_limit_cycles, stream)
 
     def overwritten(self) -> str:
         """What a launch wrote that it must not, in words; empty where it did not."""
@@ -262,7 +262,7 @@ class PlanOnDevice:
         raised, _, _, seen, expected, _ = words.tolist()
         if not raised:
             return None
-        _, task, signal, _, _, cta = words.view(np.int32).tolist()  # the gate has no task and no signal: -1
+        _, task, signal, _, _, cta = words.view(np.int32).tolist()  # the start gate has no task and no signal: -1
         return AbortRecord(task=task, signal=signal, seen=seen, expected=expected, cta=cta)
 
     def clear_stamps(self) -> None:

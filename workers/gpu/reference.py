@@ -11,7 +11,7 @@ from tuner.core.problem.workload import Dtype, GemmOp
 
 from ..source.library_epilogue import split_epilogue
 
-Array = Any  # a cupy.ndarray; CuPy has no type hints
+Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
 #: Unit roundoff of each dtype.
 ROUNDOFF = {Dtype.FP16: 2.0**-11, Dtype.BF16: 2.0**-8}

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import cupy
 
 from tuner.core.problem.objective import CacheState, Procedure, Regime
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 
 from ..timing.clocks import Sample, mean_clock_mhz
 from .baselines import Runner

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from tuner.core.insight.tracing import Stamps
 from tuner.core.problem.gpu import LiveFacts
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import CounterReport
+from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Outcome
 from tuner.errors import InvalidInput
 
-from ..source.launch_args import DEFAULT_SPIN_LIMIT_CYCLES
 from ..timing.library_choice import Picked
 
 
@@ -66,14 +66,14 @@ class Work:
 
     plan_kind: PlanKind
     tiling: Tiling | None
-    #: One per op for two_launches, one for fused, none for the library.
+    #: One per launch: one where it is fused, else one per op; none for the library.
     plans: tuple[VerifiedPlan, ...]
     cubin: bytes
     num_threads: int
     #: Dynamic shared memory of one CTA.
     smem_bytes: int
     #: SM clock cycles that one wait may last.
-    spin_limit_cycles: int = DEFAULT_SPIN_LIMIT_CYCLES
+    spin_limit_cycles: int = Limits.spin_limit_cycles
 
 
 @dataclass(frozen=True, kw_only=True)

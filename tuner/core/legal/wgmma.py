@@ -67,8 +67,8 @@ FEED_SLOTS = 4
 FEED_SLOT_BYTES = 64
 BARRIER_PAIR_BYTES = 16
 FLAG_BYTES = 80
-#: Slots for what CTAs that share a tile's k send each other, and bytes that these take unless one vector a round takes
-#: more.
+#: Slots for what CTAs that share a tile's k send each other, and bytes that these take unless one vector an exchange
+#: takes more.
 SUM_SLOTS, MOST_SUM_BYTES = 2, 24_576
 
 #: Share of the tensor cores' rate that the main loop attains, by rows of operand B of a task. An instruction reads 64
@@ -128,22 +128,22 @@ def received_bytes(workload: Workload, tiling: Tiling) -> int:
     if tiling.cluster_k == 1:
         return 0
     tiles = zip(workload.ops, tiling.cta_tiles, strict=True)
-    return SUM_SLOTS * max(sum_rounds(op, tile, tiling)[1] for op, tile in tiles)
+    return SUM_SLOTS * max(sum_exchanges(op, tile, tiling)[1] for op, tile in tiles)
 
 
-def sum_rounds(op: GemmOp, tile: Tile, tiling: Tiling) -> tuple[int, int]:
-    """Rounds in which CTAs that share the k of an op's tile send each other their sums, and the most that one gets in
-    a round, bytes: the fewest rounds that fit their slots, each with at least a vector of a share, 8 columns of what
-    the warpgroups hold of a block. cluster_sum.cuh counts the same way."""
+def sum_exchanges(op: GemmOp, tile: Tile, tiling: Tiling) -> tuple[int, int]:
+    """Exchanges in which CTAs that share the k of an op's tile send each other their sums, and the most that one gets
+    in an exchange, bytes: the fewest exchanges that fit their slots, each with at least a vector of a share, 8 columns
+    of what the warpgroups hold of a block. cluster_sum.cuh counts the same way."""
     held = shared_rows(op, tile, swap_ab=tiling.swap_ab)
     rows = min(held, BLOCK_ROWS * num_groups(tiling))
     per_group = -(-held // rows) * (1 if tiling.swap_ab else op.rows_per_column)
     most = max(shares(tile.m if tiling.swap_ab else tile.n, tiling.cluster_k)) // COLUMNS * per_group
     vector_bytes = (tiling.cluster_k - 1) * rows * COLUMNS * SUM_BYTES
-    rounds = min(most, SUM_SLOTS)
-    while rounds < most and SUM_SLOTS * -(-most // rounds) * vector_bytes > MOST_SUM_BYTES:
-        rounds += 1
-    return rounds, -(-most // rounds) * vector_bytes
+    exchanges = min(most, SUM_SLOTS)
+    while exchanges < most and SUM_SLOTS * -(-most // exchanges) * vector_bytes > MOST_SUM_BYTES:
+        exchanges += 1
+    return exchanges, -(-most // exchanges) * vector_bytes
 
 
 def registers(workload: Workload, tiling: Tiling) -> int:

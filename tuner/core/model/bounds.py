@@ -46,17 +46,17 @@ class Waves:
 
     @property
     def num_waves(self) -> int:
-        """Rounds of the grid, the last one counted whole."""
+        """Waves of the grid, the last one counted whole."""
         return -(-self.num_tasks // self.num_ctas)
 
     @property
     def num_in_tail(self) -> int:
-        """Tasks of the last round."""
+        """Tasks of the last wave."""
         return self.num_tasks - (self.num_waves - 1) * self.num_ctas
 
     @property
     def efficiency(self) -> float:
-        """Share of the rounds' places that have a task, in (0, 1]: 1 where there is no tail effect."""
+        """Share of the waves' places that have a task, in (0, 1]: 1 where there is no tail effect."""
         return self.num_tasks / (self.num_waves * self.num_ctas)
 
 

@@ -11,12 +11,12 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 #: A partition is given in these.
-PARTITION_PARTS = 8
+PARTITION_EIGHTHS = 8
 
 
 def num_first_ctas(num_ctas: int, partition: int) -> int:
     """CTAs of a partitioned grid that run the first op's tiles, or begin with them."""
-    return max(1, min(num_ctas - 1, round(num_ctas * partition / PARTITION_PARTS)))
+    return max(1, min(num_ctas - 1, round(num_ctas * partition / PARTITION_EIGHTHS)))
 
 
 def sides_of(ops: Ints | npt.NDArray[np.int32], num_ctas: int, partition: int) -> list[tuple[Ints, range]]:

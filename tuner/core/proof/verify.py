@@ -33,7 +33,7 @@ class VerifiedPlan:
     gpu: Gpu
     token: InitVar[object]
     #: One of two launches that share their signals: what it waits for, if anything, the other one posts.
-    is_part: bool = False
+    is_paired: bool = False
 
     def __post_init__(self, token: object) -> None:
         if token is not _TOKEN:
@@ -46,7 +46,7 @@ class VerifiedPlan:
 
 
 def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> VerifiedPlan:
-    """Proves the plan's words against the tile graph and the GPU. Which k-steps a part takes is told by the words, too.
+    """Proves the plan's words against the tile graph and the GPU. Which k-steps a part takes the words say, too.
 
     Raises:
         PlanError: the words are no plan.
@@ -66,7 +66,7 @@ def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> Veri
     return VerifiedPlan(plan=judged, graph=graph, resources=resources, gpu=gpu, token=_TOKEN)
 
 
-def verify_parts(
+def verify_paired_launches(
     first: Plan, second: Plan, graph: TileGraph, resources: Resources, gpu: Gpu
 ) -> tuple[VerifiedPlan, VerifiedPlan]:
     """Proves two launches that share their signals, as one protocol; the second starts when the first has.
@@ -77,27 +77,27 @@ def verify_parts(
     Raises:
         PlanError: as `verify`, of both together; or the first waits, or the second posts.
     """
-    parts = Plan.from_words(first.words), Plan.from_words(second.words)
-    both = joined(*parts)
+    launches = Plan.from_words(first.words), Plan.from_words(second.words)
+    both = joined(*launches)
     graph = graph.with_parts(strided=both.strided_parts)
     check_coverage(both, graph)
-    waiting = np.flatnonzero(both.tasks[: parts[0].num_tasks, 4] > both.tasks[: parts[0].num_tasks, 3])
+    waiting = np.flatnonzero(both.tasks[: launches[0].num_tasks, 4] > both.tasks[: launches[0].num_tasks, 3])
     if waiting.size:
         who = task_name(both, graph, int(waiting[0]))
         raise LivenessError("the first launch waits", f"{who}: the second one, which may post, starts after it")
-    posting = np.flatnonzero(parts[1].tasks[:, 5] >= 0)
+    posting = np.flatnonzero(launches[1].tasks[:, 5] >= 0)
     if posting.size:
-        who = task_name(both, graph, parts[0].num_tasks + int(posting[0]))
+        who = task_name(both, graph, launches[0].num_tasks + int(posting[0]))
         raise LivenessError("the second launch posts", f"{who}: its own CTAs need not be resident at once")
-    for part in parts:
-        check_resources(part, resources, gpu, is_part=True)
+    for launch in launches:
+        check_resources(launch, resources, gpu, is_paired=True)
     check_epochs(both, graph)
     check_liveness(both, graph)
     check_safety(both, graph)
     graphs = (replace(graph, op_indices=(op,)) for op in graph.op_indices)
     one, other = (
-        VerifiedPlan(plan=part, graph=own, resources=resources, gpu=gpu, token=_TOKEN, is_part=True)
-        for part, own in zip(parts, graphs, strict=True)
+        VerifiedPlan(plan=launch, graph=own, resources=resources, gpu=gpu, token=_TOKEN, is_paired=True)
+        for launch, own in zip(launches, graphs, strict=True)
     )
     check_coverage(one.plan, one.graph)
     check_coverage(other.plan, other.graph)
@@ -105,12 +105,12 @@ def verify_parts(
 
 
 def recheck(verified: VerifiedPlan, resources: Resources) -> VerifiedPlan:
-    """The same plan with the resources that the compiler told.
+    """The same plan with the resources that the compiler reported.
 
     Raises:
         ResourceError: with these, the grid does not fit any more.
     """
-    check_resources(verified.plan, resources, verified.gpu, is_part=verified.is_part)
+    check_resources(verified.plan, resources, verified.gpu, is_paired=verified.is_paired)
     return replace(verified, resources=resources, token=_TOKEN)
 
 
@@ -218,9 +218,9 @@ def _check_slots(plan: Plan, graph: TileGraph) -> None:
         raise CoverageError("two tiles meet in one slot", f"{' and '.join(names)}: slot {plan.tasks[first, 8]}")
 
 
-def check_resources(plan: Plan, resources: Resources, gpu: Gpu, *, is_part: bool = False) -> None:
+def check_resources(plan: Plan, resources: Resources, gpu: Gpu, *, is_paired: bool = False) -> None:
     """One CTA fits an SM; where tasks wait and are not drawn by all CTAs alike, these are resident at once. The CTAs of
-    a part wait for those of another launch.
+    a paired launch wait for those of another launch.
 
     Raises:
         ResourceError: names what is short.
@@ -236,7 +236,7 @@ def check_resources(plan: Plan, resources: Resources, gpu: Gpu, *, is_part: bool
     if fewest < 1:
         raise ResourceError("a CTA does not fit", needs)
     resident, size = gpu.num_clusters(resources.cluster_size) * fewest, resources.cluster_size
-    if plan.needs_all_ctas and not is_part and plan.num_ctas > resident:
+    if plan.needs_all_ctas and not is_paired and plan.num_ctas > resident:
         what = "CTAs" if size == 1 else f"clusters of {size} CTAs"
         raise ResourceError(
             "queues, first waves and stealing need every CTA resident",

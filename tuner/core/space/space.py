@@ -376,7 +376,7 @@ class Space:
         yield replace(ordering, part_major=not ordering.part_major)
         yield from (replace(ordering, split_order=order) for order in SplitOrder)
         yield from (replace(ordering, split_tiles=split_tiles) for split_tiles in SplitTiles)
-        yield from (replace(ordering, assignment=assignment, partition=part) for assignment, part in DEALS)
+        yield from (replace(ordering, assignment=assignment, partition=eighths) for assignment, eighths in DEALS)
         ctas, reserved = zip(*self.grids(tile_graph(self.workload, schedule.tiling)), strict=True)
         yield from (replace(ordering, ctas_per_sm=value) for value in sorted(set(ctas)))
         yield from (replace(ordering, reserved_sms=value) for value in sorted(set(reserved)))
