@@ -154,8 +154,8 @@ class Builder:
     """Compiles in killable processes and keeps what came out under `cache_dir` (source, cubin, resources by key)."""
 
     def __init__(self, cache_dir: Path, *, limits: Limits | None = None, num_processes: int = 1) -> None:
-        """Of `limits` one compile has its own, and on top of it what passes until a process has started and taken the
-        source; `num_processes` is how many may run at once."""
+        """`limits` bounds one compile. A process must first start and take the source, and `limits` bounds that wait,
+        too. `num_processes` is how many may run at once."""
         self._cache_dir = cache_dir
         self._limits = limits or Limits()
         self._free = threading.BoundedSemaphore(num_processes)
