@@ -64,60 +64,60 @@ lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 
 check: lint test-wheel test ## all that CI runs
 
-golden: $(VENV)/.dev ## renew the generated parts of some kernels, tests/workers/golden; read their diff
-	@$(BIN)/python -m tests.workers.golden
+golden: $(VENV)/.dev ## renew the generated parts of some kernels, tests/compile/golden; read their diff
+	@$(BIN)/python -m tests.compile.golden
 
 sanitize: $(VENV)/.dev ## run every engine's kernels under compute-sanitizer; needs a GPU and the CUDA toolkit
-	@$(BIN)/python -m benchmarks.sanitize
+	@$(BIN)/python -m benchmarks.trust.sanitize
 
 wheel: $(VENV)/.dev ## build the wheel into dist/
 	@$(BIN)/python -m build --wheel --outdir dist .
 
 bench-core: $(VENV)/.dev ## time verify on plans of 20,000 tasks; writes benchmarks/results/cpu/
-	@$(BIN)/python -m benchmarks.core
+	@$(BIN)/python -m benchmarks.cpu.core
 
 bench-proof: $(VENV)/.dev ## judge 80,000 small plans by verify and by every interleaving; writes benchmarks/results/cpu/
-	@$(BIN)/python -m benchmarks.proof
+	@$(BIN)/python -m benchmarks.cpu.proof
 
 bench-service: $(VENV)/.dev ## time the service's own share of a trial; writes benchmarks/results/cpu/
-	@$(BIN)/python -m benchmarks.service
+	@$(BIN)/python -m benchmarks.cpu.service
 
 bench-first-jobs: $(VENV)/.dev ## run the first five jobs on this machine's GPU; writes benchmarks/results/<gpu>/
-	@$(BIN)/python -m benchmarks.first_jobs
+	@$(BIN)/python -m benchmarks.pairs.first_jobs
 
 bench-faults: $(VENV)/.dev ## plant 20 faults in 200 trials on this machine's GPU; writes benchmarks/results/h200/
-	@$(BIN)/python -m benchmarks.faults
+	@$(BIN)/python -m benchmarks.trust.faults
 
 bench-measuring: $(VENV)/.dev ## check on this machine's GPU what docs/measuring.md promises (4 min); writes benchmarks/results/<gpu>/
-	@$(BIN)/python -m benchmarks.measuring
+	@$(BIN)/python -m benchmarks.trust.measuring
 
 bench-noise: $(VENV)/.dev ## measure one candidate 50 times and one job 10 times on this machine's GPU; writes benchmarks/results/<gpu>/
-	@$(BIN)/python -m benchmarks.noise
+	@$(BIN)/python -m benchmarks.trust.noise
 
 bench-orders: $(VENV)/.dev ## time one tiling of a pair in many orders on this machine's GPU (4 min, SECONDS=); writes benchmarks/results/<gpu>/
-	@$(BIN)/python -m benchmarks.orders --gpu $(GPU) $(if $(SECONDS),--seconds $(SECONDS))
+	@$(BIN)/python -m benchmarks.orders.measure --gpu $(GPU) $(if $(SECONDS),--seconds $(SECONDS))
 
 bench-simulator: $(VENV)/.dev ## judge the simulator by measured schedules, and fit it (FIT=1, minutes); no GPU; writes benchmarks/results/h200/
-	@$(BIN)/python -m benchmarks.simulator $(if $(FIT),--fit --trials 30)
+	@$(BIN)/python -m benchmarks.simulator.judge $(if $(FIT),--fit --trials 30)
 
 # Of bench-gpu and bench-finals: SUITE and ROW choose rows; after SECONDS none is begun. FORCE=1 searches again what was
 # searched; MISSING=1 measures what this commit has not measured yet.
 named = $(foreach name,$(SUITE),--suite $(name)) $(foreach name,$(ROW),--row $(name))
 
 bench-gpu: $(VENV)/.dev ## search the engines' pairs (SUITE= ROW= TRIALS= FORCE=1); writes benchmarks/winners/<gpu>.json
-	@$(BIN)/python -m benchmarks.pairs_search --gpu $(GPU) $(named) $(if $(TRIALS),--trials $(TRIALS)) \
+	@$(BIN)/python -m benchmarks.pairs.search --gpu $(GPU) $(named) $(if $(TRIALS),--trials $(TRIALS)) \
 		$(if $(REGIME),--regime $(REGIME)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(FORCE),--force)
 
 results: $(VENV)/.dev ## redraw docs/results.md and docs/orders.md from benchmarks/results/h200/
-	@$(BIN)/python -m benchmarks.pairs_page
-	@$(BIN)/python -m benchmarks.orders_page
+	@$(BIN)/python -m benchmarks.pairs.page
+	@$(BIN)/python -m benchmarks.orders.page
 
 bench-finals: $(VENV)/.dev ## measure the winners of bench-gpu against every plan kind (8 min); writes benchmarks/results/<gpu>/pairs.json
-	@$(BIN)/python -m benchmarks.pairs_finals --gpu $(GPU) $(named) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+	@$(BIN)/python -m benchmarks.pairs.finals --gpu $(GPU) $(named) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(TORCH),--torch) $(if $(MISSING),--missing)
 
 bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours on two cores); writes benchmarks/results/cpu/
-	@$(BIN)/python -m benchmarks.compile_space
+	@$(BIN)/python -m benchmarks.cpu.compile_space
 
 clean: ## remove what was built; .venv and the demo's data stay
 	rm -rf dist build/best build/lib .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -11,9 +11,9 @@ from tuner import __version__
 from tuner.errors import TunerError
 
 if TYPE_CHECKING:
-    from tuner.core.gpu import Gpu
-    from tuner.core.schedule import Schedule
-    from tuner.core.workload import Workload
+    from tuner.core.problem.gpu import Gpu
+    from tuner.core.problem.workload import Workload
+    from tuner.core.schedule.ordering import Schedule
     from tuner.settings import Settings
 
 data_option = click.option(
@@ -102,8 +102,8 @@ def orders(rows: int, cols: int, cache_panels: int, num_listed: int) -> None:
     """
     from itertools import islice
 
-    from tuner.core.paths import exact_orders, grid_text
-    from tuner.core.rasters import standard_traffic
+    from tuner.core.plan.exact_rasters import exact_orders, grid_text
+    from tuner.core.plan.rasters import standard_traffic
 
     best = exact_orders(rows, cols, cache_panels)
     click.echo(
@@ -129,7 +129,7 @@ def explain(what: str, data: Path | None) -> None:
     no server may be using its data. SCHEDULE is a JSON file
     of {"workload": ..., "gpu": an id of the catalogue, "schedule": ...}.
     """
-    from tuner.core.explain import explain as explained
+    from tuner.core.insight.explain import explain as explained
 
     measured: list[str] = []
     if what.startswith("job-"):
@@ -145,9 +145,9 @@ def _from_file(path: Path) -> tuple[Workload, Gpu, Schedule]:
     """What a file asks to explain."""
     import json
 
-    from tuner.core.gpu import CATALOGUE
-    from tuner.core.schedule import Schedule
-    from tuner.core.workload import Workload
+    from tuner.core.problem.gpu import CATALOGUE
+    from tuner.core.problem.workload import Workload
+    from tuner.core.schedule.ordering import Schedule
 
     try:
         asked = json.loads(path.read_text())
@@ -164,9 +164,9 @@ def _from_file(path: Path) -> tuple[Workload, Gpu, Schedule]:
 
 def _from_job(job_id: str, data: Path | None) -> tuple[tuple[Workload, Gpu, Schedule], list[str]]:
     """What a job asked and its fastest fused schedule; and what it measured, in sentences."""
-    from tuner.core.explain_job import best_fused, explain_job
-    from tuner.core.forecast_quality import judge_forecasts
-    from tuner.core.gpu import CATALOGUE
+    from tuner.core.insight.explain_job import best_fused, explain_job
+    from tuner.core.insight.forecast_quality import judge_forecasts
+    from tuner.core.problem.gpu import CATALOGUE
     from tuner.store import Store, bests, jobs, trials
 
     settings = _settings({"data": data})

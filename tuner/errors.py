@@ -4,8 +4,8 @@ TunerError
 ├── InvalidInput        a request's field is wrong (HTTP 422)
 ├── NotFound            what was named does not exist (HTTP 404)
 ├── Conflict            the state of a thing forbids the request (HTTP 409)
-├── IllegalSchedule     the statement of legality (`tuner.core.space`) refuses a schedule
-├── PlanError           `tuner.core.verify` refuses a plan, with a witness
+├── IllegalSchedule     the statement of legality (`tuner.core.space.space`) refuses a schedule
+├── PlanError           `tuner.core.proof.verify` refuses a plan, with a witness
 │   ├── WordError       a word of the table is out of its range
 │   ├── CoverageError   a tile is missing or doubled
 │   ├── SafetyError     a read can precede the write that it needs
@@ -68,7 +68,7 @@ class PlanError(TunerError):
 
 
 class WordError(PlanError):
-    """The table is no plan: a word is out of the range in which it means something and the device's arithmetic holds."""
+    """The table is no plan: a word is out of the range in which the device's 32-bit arithmetic holds."""
 
 
 class CoverageError(PlanError):

@@ -1,1 +1,1 @@
-"""Makes a kernel, proves it, times it. Only `workers.gpu` touches CUDA."""
+"""Makes a kernel, proves it, times it. Only `tuner.workers.gpu` touches CUDA."""

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tuner.core.gpu import Gpu, gpu_from_live
+from tuner.core.problem.gpu import Gpu, gpu_from_live
 from tuner.errors import WorkerError
-from workers.build import Builder
-from workers.cards import Card, usable_gpus
-from workers.render import device_text
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.host.cards import Card, usable_gpus
+from tuner.workers.source.render import device_text
 
 if TYPE_CHECKING:
-    from workers.gpu.session import Session
+    from tuner.workers.gpu.session import Session
 
 GPU_REQUIRED = bool(os.environ.get("TUNER_REQUIRE_GPU"))
 if importlib.util.find_spec("cupy") is None and not GPU_REQUIRED:
@@ -50,7 +50,7 @@ def builder(card: Card, build_cache: Path) -> Iterator[Builder]:
 @pytest.fixture(scope="module")
 def gpu(card: Card) -> Gpu:
     """The card in the domain's terms."""
-    from workers.gpu.child import live_facts
+    from tuner.workers.gpu.child import live_facts
 
     return gpu_from_live(live_facts(card.uuid))
 
@@ -58,6 +58,6 @@ def gpu(card: Card) -> Gpu:
 @pytest.fixture(scope="module")
 def session(builder: Builder, gpu: Gpu) -> Session:
     """What the child does, in this process."""
-    from workers.gpu.session import Session
+    from tuner.workers.gpu.session import Session
 
     return Session(builder.build(device_text("tools.cu"), gpu.arch).cubin)

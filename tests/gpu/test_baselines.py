@@ -9,26 +9,28 @@ from typing import Any
 import cupy
 import pytest
 
-from tests.gpu.helpers import problem, schedule
-from tuner.core.evaluator import Problem
-from tuner.core.gpu import Gpu
-from tuner.core.legality import kind_problem
-from tuner.core.outcome import Candidate, Measured, PlanKind
-from tuner.core.schedule import Assignment, Granularity, Schedule
-from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
-from workers.build import Builder
-from workers.candidates import prepare
+from tests.support.on_card import problem, schedule
+from tuner.core.legal.legality import kind_problem
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Assignment, Granularity, Schedule
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.outcome import Measured
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import prepare
 
 pytest.importorskip("cupy")
 
 
-from workers.gpu.algorithms import pick_algorithms
-from workers.gpu.baselines import runner_of
-from workers.gpu.check import MAX_REL_ERROR
-from workers.gpu.data import from_bits
-from workers.gpu.launch import Kernel, LaunchRefused, PlanOnDevice
-from workers.gpu.session import Prepared, Session
-from workers.messages import Work
+from tuner.workers.gpu.algorithms import pick_algorithms
+from tuner.workers.gpu.baselines import runner_of
+from tuner.workers.gpu.check import MAX_REL_ERROR
+from tuner.workers.gpu.data import from_bits
+from tuner.workers.gpu.launch import Kernel, LaunchRefused, PlanOnDevice
+from tuner.workers.gpu.problem_on_card import ProblemOnCard
+from tuner.workers.gpu.session import Session
+from tuner.workers.protocol.messages import Work
 
 #: A weight-bound pair, a ragged one, and one with several waves of tiles.
 SHAPES = [(16, 512, 1024, 256), (37, 129, 31, 257), (640, 512, 1024, 768)]
@@ -50,7 +52,7 @@ def ready(gpu: Gpu, builder: Builder, asked: Problem, kind: PlanKind, chosen: Sc
     return prepared.work
 
 
-def replayed(prepared: Prepared, work: Work, num_replays: int) -> list[Any]:
+def replayed(prepared: ProblemOnCard, work: Work, num_replays: int) -> list[Any]:
     """The final outputs of every slot after a chain that one graph repeats, NaN where nothing was stored."""
     kernel = Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes)
     runner = runner_of(work, kernel)
@@ -172,7 +174,7 @@ def test_pytorch_computes_the_same_numbers_on_the_same_buffers(
     session: Session, activation: Activation, dtype: Dtype
 ) -> None:
     pytest.importorskip("torch")
-    from workers.gpu.torch_baseline import torch_runner
+    from tuner.workers.gpu.torch_baseline import torch_runner
 
     pair = ffn_pair(m=64, d_in=1024, d_hidden=2048, d_out=1024, activation=activation, bias=True, dtype=dtype)
     prepared = session._prepare(problem(pair))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.helpers import (
+from tests.gpu.test_wgmma import hopper, schedule
+from tests.support.on_card import (
     RAGGED,
     WHOLE,
     check_abort,
@@ -18,17 +19,16 @@ from tests.gpu.helpers import (
     run,
     run_kind,
 )
-from tests.gpu.test_wgmma import hopper, schedule
-from tuner.core.gpu import Gpu
-from tuner.core.outcome import PlanKind
-from tuner.core.schedule import Assignment, Granularity, RasterKind, SplitOrder, WaitPosition
-from tuner.core.workload import Activation, ffn_pair
-from workers.build import Builder
-from workers.candidates import prepare
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, ffn_pair
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, SplitOrder, WaitPosition
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import prepare
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 __all__ = ["hopper"]
 
@@ -103,7 +103,7 @@ def test_every_plan_kind_is_right(session: Session, builder: Builder, gpu: Gpu, 
 
 @pytest.mark.parametrize("cluster_size", [2, 4])
 def test_the_driver_holds_as_many_clusters_as_the_plans_count_on(builder: Builder, gpu: Gpu, cluster_size: int) -> None:
-    from workers.gpu.launch import Kernel
+    from tuner.workers.gpu.launch import Kernel
 
     case = {2: "1x2, 128 rows", 4: "1x4, 64 rows"}[cluster_size]
     work = prepare(RAGGED, gpu, fused(CASES[case]), builder, {}).work

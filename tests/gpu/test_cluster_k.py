@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.helpers import (
+from tests.gpu.test_swap_ab import schedule as swapped
+from tests.gpu.test_wgmma import hopper
+from tests.gpu.test_wgmma import schedule as plain
+from tests.support.on_card import (
     RAGGED,
     chain_of_three,
     check_abort,
@@ -20,20 +23,17 @@ from tests.gpu.helpers import (
     run,
     run_kind,
 )
-from tests.gpu.test_swap_ab import schedule as swapped
-from tests.gpu.test_wgmma import hopper
-from tests.gpu.test_wgmma import schedule as plain
-from tuner.core.engine_wgmma import sum_rounds
-from tuner.core.gpu import Gpu
-from tuner.core.legality import check_schedule
-from tuner.core.outcome import PlanKind
-from tuner.core.schedule import Assignment, Granularity, RasterKind, Schedule, WaitPosition
-from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
-from workers.build import Builder
+from tuner.core.legal.legality import check_schedule
+from tuner.core.legal.wgmma import sum_rounds
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, Schedule, WaitPosition
+from tuner.workers.builder.nvrtc import Builder
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 __all__ = ["hopper"]
 

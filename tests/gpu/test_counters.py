@@ -8,22 +8,23 @@ from pathlib import Path
 import cupy
 import pytest
 
-from tests.gpu.counting import apart, count_copy, count_works, num_mma_instructions
-from tests.gpu.helpers import fused, problem, schedule
-from tuner.core.counting import DERIVED, DRAM_READ_BYTES, DRAM_WRITE_BYTES
-from tuner.core.gpu import Gpu
-from tuner.core.inspection import CounterReport
-from tuner.core.legality import kind_problem
-from tuner.core.outcome import Candidate, Measured, PlanKind
-from tuner.core.schedule import Assignment
-from tuner.core.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
+from tests.support.counting import apart, count_copy, count_works, num_mma_instructions
+from tests.support.on_card import fused, problem, schedule
+from tuner.core.insight.derived_counters import DERIVED, DRAM_READ_BYTES, DRAM_WRITE_BYTES
+from tuner.core.legal.legality import kind_problem
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Assignment
+from tuner.core.trial.inspection import CounterReport
+from tuner.core.trial.outcome import Measured
 from tuner.errors import InvalidInput
-from workers.build import Builder
-from workers.candidates import prepare
-from workers.cards import Card
-from workers.cupti.metrics import BASE_SET
-from workers.render import device_text
-from workers.supervisor import GpuSupervisor
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import prepare
+from tuner.workers.cupti.metrics import BASE_SET
+from tuner.workers.host.cards import Card
+from tuner.workers.host.supervisor import GpuSupervisor
+from tuner.workers.source.render import device_text
 
 pytest.importorskip("cupy")
 

@@ -17,25 +17,26 @@ import cupy
 import pynvml
 import pytest
 
-from tests.gpu.helpers import forged, fused, problem, schedule
-from tests.gpu.planted import with_raised_threshold
-from tuner.core.gpu import gpu_from_live
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, PlanKind
-from tuner.core.schedule import Assignment
-from tuner.core.workload import Activation, ffn_pair
-from workers import supervisor as supervisor_module
-from workers.build import Builder
-from workers.candidates import Prepared, prepare
-from workers.cards import Card
-from workers.supervisor import Deadlines, GpuSupervisor
+from tests.support.on_card import forged, fused, problem, schedule
+from tests.support.planted import with_raised_threshold
+from tuner.core.problem.gpu import gpu_from_live
+from tuner.core.problem.workload import Activation, ffn_pair
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Assignment
+from tuner.core.trial.outcome import Failed, FailureKind, Measured
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import Prepared, prepare
+from tuner.workers.host import supervisor as supervisor_module
+from tuner.workers.host.cards import Card
+from tuner.workers.host.supervisor import Deadlines, GpuSupervisor
 
 pytest.importorskip("cupy")
 
 
-from workers.gpu.baselines import ChainRunner
-from workers.gpu.child import live_facts, lock_path
-from workers.gpu.launch import Kernel, PlanOnDevice
-from workers.gpu.session import Session
+from tuner.workers.gpu.baselines import ChainRunner
+from tuner.workers.gpu.child import live_facts, lock_path
+from tuner.workers.gpu.launch import Kernel, PlanOnDevice
+from tuner.workers.gpu.session import Session
 
 WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
 
@@ -109,7 +110,7 @@ def test_signals_count_up_by_the_posts_of_a_launch(card: Card, builder: Builder)
 
 
 def _tools() -> str:
-    from workers.render import device_text
+    from tuner.workers.source.render import device_text
 
     return device_text("tools.cu")
 
@@ -184,12 +185,12 @@ def test_a_finalist_that_hangs_is_left_out_and_the_others_are_timed(
 HANGING_PARENT = """
 import sys, time, threading
 from pathlib import Path
-import workers.supervisor as s
-from workers.cards import usable_gpus
-from tests.gpu.helpers import fused, problem, schedule
-from tests.gpu.planted import with_raised_threshold
+import tuner.workers.host.supervisor as s
+from tuner.workers.host.cards import usable_gpus
+from tests.support.on_card import fused, problem, schedule
+from tests.support.planted import with_raised_threshold
 from tests.gpu.test_faults import WORKLOAD
-import workers.gpu.launch
+import tuner.workers.gpu.launch
 
 if __name__ == "__main__":
     real = s.prepare

@@ -6,27 +6,28 @@ from dataclasses import replace
 
 import pytest
 
-from tests.gpu.helpers import check_relaunches, forged, fused, problem, run
-from tests.gpu.helpers import schedule as portable
 from tests.gpu.test_ping_pong import schedule as in_turns
 from tests.gpu.test_simt import schedule as dots
 from tests.gpu.test_simt import simt
 from tests.gpu.test_swap_ab import schedule as swapped
 from tests.gpu.test_wgmma import hopper
 from tests.gpu.test_wgmma import schedule as cooperative
-from tuner.core.gpu import Gpu
-from tuner.core.launches import plans_for
-from tuner.core.outcome import Candidate, Failed, FailureKind, PlanKind
-from tuner.core.plan import FIRST_WAVE
-from tuner.core.schedule import Assignment, Granularity, Schedule, WaitPosition
-from tuner.core.tiling import Engine
-from tuner.core.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
-from workers.build import Builder
-from workers.candidates import prepare
+from tests.support.on_card import check_relaunches, forged, fused, problem, run
+from tests.support.on_card import schedule as portable
+from tuner.core.plan.words import FIRST_WAVE
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, WaitPosition
+from tuner.core.schedule.tiling import Engine
+from tuner.core.trial.outcome import Failed, FailureKind
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import prepare
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 __all__ = ["hopper"]
 

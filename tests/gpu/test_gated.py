@@ -8,18 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.helpers import check_artifact, fused, problem, run, schedule
-from tuner.core.gpu import Gpu
-from tuner.core.legality import kind_problem
-from tuner.core.outcome import Candidate, Failed, FailureKind, PlanKind
-from tuner.core.space import Space
-from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
-from workers.build import Builder
-from workers.candidates import prepare
+from tests.support.on_card import check_artifact, fused, problem, run, schedule
+from tuner.core.legal.legality import kind_problem
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.space.space import Space
+from tuner.core.trial.outcome import Failed, FailureKind
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import prepare
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 OPTIONS = [
     {"gated": True},

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.gpu.helpers import fused, problem, run, schedule
-from tuner.core.gpu import Gpu
-from tuner.core.legality import engine_problem, tiling_problem
-from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Schedule
-from tuner.core.tiling import CacheHint, Engine, Tile, Tiling
-from tuner.core.workload import Activation, Workload, ffn_pair
-from workers.build import Builder
+from tests.support.on_card import fused, problem, run, schedule
+from tuner.core.legal.legality import engine_problem, tiling_problem
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
+from tuner.workers.builder.nvrtc import Builder
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 #: Copies of 16 bytes, and of 2 with an odd column behind the last pair.
 PAIRS = [

@@ -13,8 +13,8 @@ import cupy
 import pynvml
 import pytest
 
-from tests.gpu.helpers import fused, problem, schedule
-from tests.gpu.planted import (
+from tests.support.on_card import fused, problem, schedule
+from tests.support.planted import (
     HANG,
     KERNEL_FAULTS,
     PROCESS_FAULTS,
@@ -23,19 +23,20 @@ from tests.gpu.planted import (
     with_deed,
     with_fault,
 )
-from tests.workers.test_build import ENDLESS
-from tuner.core.gpu import Gpu
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Outcome, PlanKind, Stage
-from tuner.core.workload import ffn_pair
+from tests.support.rogues import ENDLESS
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.errors import Quarantined
-from workers.build import Builder
-from workers.candidates import Prepared, prepare
-from workers.cards import Card
-from workers.supervisor import Deadlines, GpuSupervisor
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import Prepared, prepare
+from tuner.workers.host.cards import Card
+from tuner.workers.host.supervisor import Deadlines, GpuSupervisor
 
 pytest.importorskip("cupy")
 
-from workers.gpu.child import lock_path
+from tuner.workers.gpu.child import lock_path
 
 WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
 PROBLEM = problem(WORKLOAD)
@@ -131,7 +132,7 @@ def test_a_compile_that_takes_for_ever_is_killed_at_its_deadline(
     supervisor: GpuSupervisor, good: Prepared, usual: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("workers.candidates.render", lambda *_, **__: ENDLESS)
+        patched.setattr("tuner.workers.builder.prepare.render", lambda *_, **__: ENDLESS)
         outcome = supervisor.evaluate(PROBLEM, GOOD)
     expect_failure(outcome, FailureKind.COMPILE_TIMEOUT, f"killed after {BUILD_S:g} s")
     assert outcome.stage is Stage.BUILD  # type: ignore[union-attr]

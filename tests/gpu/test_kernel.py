@@ -6,19 +6,19 @@ import random
 
 import pytest
 
-from tests.covering import covering_sample
-from tests.gpu.helpers import fused, problem, run, schedule
-from tuner.core.gpu import CATALOGUE, Gpu
-from tuner.core.offers_ordering import SYNCS
-from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import Interleave, InterleaveKind, Ordering, Raster, RasterKind, Schedule
-from tuner.core.space import Space
-from tuner.core.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
-from workers.build import Builder
+from tests.support.covering import covering_sample
+from tests.support.on_card import fused, problem, run, schedule
+from tuner.core.problem.gpu import CATALOGUE, Gpu
+from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Interleave, InterleaveKind, Ordering, Raster, RasterKind, Schedule
+from tuner.core.space.ordering_values import SYNCS
+from tuner.core.space.space import Space
+from tuner.workers.builder.nvrtc import Builder
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 SHAPES = [
     (1, 1, 1, 1),

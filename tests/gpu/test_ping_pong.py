@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.helpers import RAGGED, chain_of_three, check_abort, check_relaunches, fused, problem, run, run_kind
 from tests.gpu.test_trace import TOLERANCE_NS, last_producer_ns, supervisor, traced
 from tests.gpu.test_wgmma import hopper
 from tests.gpu.test_wgmma import schedule as cooperative
-from tuner.core.gpu import Gpu
-from tuner.core.outcome import PlanKind
-from tuner.core.schedule import Assignment, Granularity, RasterKind, Schedule, WaitPosition
-from tuner.core.tiling import Warpgroups
-from tuner.core.workload import Activation, Dtype, ffn_pair, independent_pair
-from workers.build import Builder
-from workers.supervisor import GpuSupervisor
+from tests.support.on_card import RAGGED, chain_of_three, check_abort, check_relaunches, fused, problem, run, run_kind
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, Dtype, ffn_pair, independent_pair
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, Schedule, WaitPosition
+from tuner.core.schedule.tiling import Warpgroups
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.host.supervisor import GpuSupervisor
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 __all__ = ["hopper", "supervisor"]
 

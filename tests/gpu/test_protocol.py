@@ -6,20 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from tests.gpu.helpers import forged
-from tests.gpu.protocol import KINDS, Tables, faults
-from tests.gpu.protocol_cases import CASES, FAULTY, candidates, few_ctas, plain_schedules
-from tests.gpu.protocol_faults import MUTANTS, Fault, plant
-from tuner.core.gpu import Gpu
-from tuner.core.launches import plans_for
-from tuner.core.schedule import SplitTiles
-from workers.build import Builder
-from workers.parameter import DEFAULT_SPIN_LIMIT_CYCLES
+from tests.support.on_card import forged
+from tests.support.protocol.cases import CASES, FAULTY, candidates, few_ctas, plain_schedules
+from tests.support.protocol.faults import MUTANTS, Fault, plant
+from tests.support.protocol.kernel import KINDS, Tables, faults
+from tuner.core.problem.gpu import Gpu
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.ordering import SplitTiles
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.source.launch_args import DEFAULT_SPIN_LIMIT_CYCLES
 
 pytest.importorskip("cupy")
 
-from tests.gpu.protocol_rig import SLOW_CYCLES, Rig, clear_counters, launches_of
-from workers.gpu.baselines import ChainRunner
+from tests.support.protocol.rig import SLOW_CYCLES, Rig, clear_counters, launches_of
+from tuner.workers.gpu.baselines import ChainRunner
 
 #: Of one plan, back to back.
 NUM_RUNS = 30

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.helpers import EXAMPLE
-from tests.serving import body
+from tests.support.on_card import EXAMPLE
+from tests.support.serving import body
 from tuner.client import Client
 from tuner.demo import running_server
-from workers.cards import Card
+from tuner.workers.host.cards import Card
 
 
 def wait_for_end(client: Client, job_id: str) -> dict[str, Any]:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.cases import simt
-from tests.gpu.helpers import chain_of_three, check_abort, check_artifact, fused, problem, run, run_kind
-from tuner.core.gpu import Gpu
-from tuner.core.outcome import PlanKind
-from tuner.core.schedule import (
+from tests.support.cases import simt
+from tests.support.on_card import chain_of_three, check_abort, check_artifact, fused, problem, run, run_kind
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, Dtype, ffn_pair, independent_pair
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
     Ordering,
@@ -21,13 +22,12 @@ from tuner.core.schedule import (
     SplitOrder,
     WaitPosition,
 )
-from tuner.core.tiling import CacheHint, Tiling
-from tuner.core.workload import Activation, Dtype, ffn_pair, independent_pair
-from workers.build import Builder
+from tuner.core.schedule.tiling import CacheHint, Tiling
+from tuner.workers.builder.nvrtc import Builder
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 
 def schedule(tiling: Tiling, **changes: object) -> Schedule:

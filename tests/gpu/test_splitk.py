@@ -8,11 +8,12 @@ from itertools import product
 import cupy
 import pytest
 
-from tests.gpu.helpers import fused, problem, run, schedule
-from tuner.core.gpu import Gpu
-from tuner.core.legality import kind_problem
-from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import (
+from tests.support.on_card import fused, problem, run, schedule
+from tuner.core.legal.legality import kind_problem
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
     Interleave,
@@ -22,17 +23,16 @@ from tuner.core.schedule import (
     SplitTiles,
     WaitPosition,
 )
-from tuner.core.tiling import Engine, Tile, Tiling
-from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
-from workers.build import Builder
-from workers.candidates import prepare
-from workers.parameter import workspace_layout
+from tuner.core.schedule.tiling import Engine, Tile, Tiling
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import prepare
+from tuner.workers.source.launch_args import workspace_layout
 
 pytest.importorskip("cupy")
 
-from workers.gpu.baselines import ChainRunner
-from workers.gpu.launch import Kernel, PlanOnDevice
-from workers.gpu.session import Session
+from tuner.workers.gpu.baselines import ChainRunner
+from tuner.workers.gpu.launch import Kernel, PlanOnDevice
+from tuner.workers.gpu.session import Session
 
 #: k-steps of 64: 8 and 17, the last one ragged in both.
 RAGGED = ffn_pair(m=37, d_in=500, d_hidden=1084, d_out=200, activation=Activation.SILU, bias=True)

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.helpers import RAGGED, chain_of_three, check_relaunches, fused, problem, run, run_kind
 from tests.gpu.test_wgmma import hopper
 from tests.gpu.test_wgmma import schedule as plain
-from tuner.core.gpu import Gpu
-from tuner.core.outcome import PlanKind
-from tuner.core.schedule import Assignment, Granularity, Schedule, WaitPosition
-from tuner.core.tiling import Warpgroups
-from tuner.core.workload import Activation, Dtype, ffn_pair, independent_pair
-from workers.build import Builder
+from tests.support.on_card import RAGGED, chain_of_three, check_relaunches, fused, problem, run, run_kind
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, Dtype, ffn_pair, independent_pair
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, WaitPosition
+from tuner.core.schedule.tiling import Warpgroups
+from tuner.workers.builder.nvrtc import Builder
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 __all__ = ["hopper"]
 

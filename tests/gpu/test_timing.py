@@ -6,22 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from tests.gpu.helpers import fused, problem, run, schedule
-from tuner.core.evaluator import Problem
-from tuner.core.gpu import Gpu
-from tuner.core.outcome import Candidate, Measured, PlanKind
-from tuner.core.procedure import CacheState, LaunchStyle, Procedure, Regime
-from tuner.core.workload import ffn_pair
-from workers.build import Builder
-from workers.candidates import Prepared, prepare
-from workers.cards import Card
-from workers.render import device_text
+from tests.support.on_card import fused, problem, run, schedule
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.outcome import Measured
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import Prepared, prepare
+from tuner.workers.host.cards import Card
+from tuner.workers.source.render import device_text
 
 pytest.importorskip("cupy")
 
 
-from workers.gpu.card import CardView
-from workers.gpu.session import Session
+from tuner.workers.gpu.card import CardView
+from tuner.workers.gpu.session import Session
 
 #: 64 rows of a layer of an 8-billion-parameter model, halved: its chain alone is cold.
 WORKLOAD = ffn_pair(m=64, d_in=2048, d_hidden=7168, d_out=2048)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from tests.gpu import test_ping_pong, test_wgmma
-from tests.gpu.helpers import (
+from tests.gpu.test_wgmma import hopper
+from tests.support.on_card import (
     RAGGED,
     WHOLE,
     bits_of_launches,
@@ -23,17 +24,16 @@ from tests.gpu.helpers import (
     run,
     run_kind,
 )
-from tests.gpu.test_wgmma import hopper
-from tuner.core.gpu import Gpu
-from tuner.core.outcome import PlanKind
-from tuner.core.schedule import Assignment, Granularity, RasterKind, Schedule, WaitPosition
-from tuner.core.tiling import CacheHint, Epilogue
-from tuner.core.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
-from workers.build import Builder
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, Schedule, WaitPosition
+from tuner.core.schedule.tiling import CacheHint, Epilogue
+from tuner.workers.builder.nvrtc import Builder
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 __all__ = ["hopper"]
 

@@ -8,17 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.helpers import fused, problem, schedule
-from tuner.core.evaluator import Problem
-from tuner.core.inspection import TaskSpan, Trace
-from tuner.core.launches import plans_for
-from tuner.core.outcome import Candidate, Measured, PlanKind
-from tuner.core.schedule import Assignment
-from tuner.core.tiles import TileGraph
-from tuner.core.verify import VerifiedPlan
-from tuner.core.workload import Activation, ffn_pair
-from workers.cards import Card
-from workers.supervisor import GpuSupervisor
+from tests.support.on_card import fused, problem, schedule
+from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.problem.workload import Activation, ffn_pair
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Assignment
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.inspection import TaskSpan, Trace
+from tuner.core.trial.outcome import Measured
+from tuner.workers.host.cards import Card
+from tuner.workers.host.supervisor import GpuSupervisor
 
 pytest.importorskip("cupy")
 

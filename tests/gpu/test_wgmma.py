@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.helpers import (
+from tests.support.on_card import (
     RAGGED,
     chain_of_three,
     check_abort,
@@ -19,9 +19,10 @@ from tests.gpu.helpers import (
     run,
     run_kind,
 )
-from tuner.core.gpu import Gpu
-from tuner.core.outcome import PlanKind
-from tuner.core.schedule import (
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, Dtype, ffn_pair, independent_pair
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
     Ordering,
@@ -31,13 +32,12 @@ from tuner.core.schedule import (
     SplitOrder,
     WaitPosition,
 )
-from tuner.core.tiling import Engine, Tile, Tiling
-from tuner.core.workload import Activation, Dtype, ffn_pair, independent_pair
-from workers.build import Builder
+from tuner.core.schedule.tiling import Engine, Tile, Tiling
+from tuner.workers.builder.nvrtc import Builder
 
 pytest.importorskip("cupy")
 
-from workers.gpu.session import Session
+from tuner.workers.gpu.session import Session
 
 
 @pytest.fixture(autouse=True)

@@ -13,12 +13,15 @@ import pytest
 
 import tuner.cli
 import tuner.client.cli
-from tuner.core import counting, job, outcome, procedure, records, samples, schedule
-from tuner.core.gpu import CATALOGUE
-from tuner.core.space import Space
-from tuner.core.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.workload import ffn_pair
-from workers.cupti.metrics import BASE_SET
+from tuner.core.insight import derived_counters
+from tuner.core.problem import objective
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.schedule import ordering as schedule
+from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.space.space import Space
+from tuner.core.trial import job, outcome, records, samples
+from tuner.workers.cupti.metrics import BASE_SET
 
 AXES = (schedule.Tile, schedule.Tiling, schedule.Raster, schedule.Interleave, schedule.Ordering)
 #: Parts that the page describes by their own fields.
@@ -93,7 +96,7 @@ def test_the_words_of_a_schedules_line_are_those_that_schedules_have(root: Path)
     assert [word for word in words if word not in " ".join(map(str, (line, *others)))] == []
 
 
-@pytest.mark.parametrize("enum", enums_of(job, outcome, procedure, records, samples), ids=lambda enum: enum.__name__)
+@pytest.mark.parametrize("enum", enums_of(job, outcome, objective, records, samples), ids=lambda enum: enum.__name__)
 def test_every_state_and_answer_is_in_a_document(enum: type[StrEnum], root: Path) -> None:
     pages = ("glossary.md", "measuring.md", "schedule-space.md")
     named = set(re.findall(r"`([^`]+)`", " ".join((root / "docs" / page).read_text() for page in pages)))
@@ -103,7 +106,7 @@ def test_every_state_and_answer_is_in_a_document(enum: type[StrEnum], root: Path
 def test_every_metric_of_the_base_set_and_every_derived_figure_is_explained(root: Path) -> None:
     words = {word for row in table_rows(root / "docs/measuring.md") for word in code_words(row)}
     stalls = {f"smsp__warp_issue_stalled_{word}_per_warp_active.pct" for word in words}
-    assert {*BASE_SET, *counting.DERIVED} - words - stalls == set()
+    assert {*BASE_SET, *derived_counters.DERIVED} - words - stalls == set()
 
 
 def test_the_glossary_has_each_term_once_and_in_order(root: Path) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.repository import ROOT
+
 META_KEYS = {"gpu", "driver", "cuda", "date", "commit", "command"}
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.rglob("*.json")), ids=lambda path: str(path.relative_to(RESULTS)))

@@ -1,0 +1,1 @@
+"""The service whole: job loop, routes, client, dispatch, command line."""

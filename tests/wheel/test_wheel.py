@@ -19,7 +19,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.repository import ROOT
+
 pytestmark = pytest.mark.timeout(600)
 
 SERVER_ONLY = ["alembic", "fastapi", "numpy", "optuna", "pydantic", "sqlalchemy", "uvicorn"]
@@ -151,9 +152,9 @@ def test_serving_from_the_base_install_says_what_to_install(base: Environment) -
 
 def test_the_installed_worker_renders_a_source(server: Environment) -> None:
     program = (
-        "from tuner.core.schedule import Tile, Tiling\n"
-        "from tuner.core.workload import ffn_pair\n"
-        "from workers.render import render\n"
+        "from tuner.core.schedule.ordering import Tile, Tiling\n"
+        "from tuner.core.problem.workload import ffn_pair\n"
+        "from tuner.workers.source.render import render\n"
         "tile = Tile(m=64, n=64, k=32)\n"
         "print(render(ffn_pair(m=64, d_in=64, d_hidden=64, d_out=64),"
         " Tiling(tiles=(tile, tile), num_stages=3, num_warps=4)))"

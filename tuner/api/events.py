@@ -11,8 +11,8 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.api.jobs import JobId
-from tuner.core.job import JobState
-from tuner.core.records import Event
+from tuner.core.trial.job import JobState
+from tuner.core.trial.records import Event
 from tuner.service import Service
 from tuner.wire.responses import EventView
 

@@ -10,9 +10,9 @@ from pydantic import BaseModel
 
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.api.jobs import JobId, TrialNumber
-from tuner.core.inspection import Trace
-from tuner.core.records import Inspection, InspectionKind, InspectionState
-from tuner.core.trace_events import trace_events
+from tuner.core.insight.trace_events import trace_events
+from tuner.core.trial.inspection import Trace
+from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
 from tuner.errors import Conflict
 from tuner.service import Service
 from tuner.wire.inspections import COUNTERS_EXAMPLES, CountersRequest, CountersView, TraceView

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Body, Header, Path, Query, Response
 
 from tuner.api.errors import PROBLEM_RESPONSES
-from tuner.core.job import JobState, Trial
-from tuner.core.outcome import FailureKind, Metric, PlanKind
-from tuner.core.records import JobRecord, Page
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.job import JobState, Trial
+from tuner.core.trial.outcome import FailureKind, Metric
+from tuner.core.trial.records import JobRecord, Page
 from tuner.service import Service
 from tuner.wire.forecasts import JobDetail
 from tuner.wire.requests import EXAMPLES, TuneRequest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.core.records import InspectionState
+from tuner.core.trial.records import InspectionState
 from tuner.core.units import figure
 from tuner.wire.inspections import InspectedFinalist, LookView
 

@@ -12,11 +12,12 @@ from tuner.api.looks import look_table
 from tuner.api.plot import Plot, draw
 from tuner.api.rendering import STATIC_PATH, render
 from tuner.api.results import target_views
-from tuner.core.bounds import reference_us
-from tuner.core.gpu import parse_target
-from tuner.core.job import JobState
-from tuner.core.outcome import FailureKind, PlanKind
-from tuner.core.records import JobRecord
+from tuner.core.model.bounds import reference_us
+from tuner.core.problem.gpu import parse_target
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.job import JobState
+from tuner.core.trial.outcome import FailureKind
+from tuner.core.trial.records import JobRecord
 from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.forecasts import JobDetail

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Path, Query, Response
 
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.api.jobs import default_target_id
-from tuner.core.gpu import CATALOGUE
+from tuner.core.problem.gpu import CATALOGUE
 from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.requests import BestQuery

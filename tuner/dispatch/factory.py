@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from tuner.core.evaluator import Evaluator
-from tuner.core.gpu import SIMULATED_PREFIX, parse_target
+from tuner.core.problem.gpu import SIMULATED_PREFIX, parse_target
+from tuner.core.trial.evaluator import Evaluator
 from tuner.errors import InvalidInput, WorkerError
 
 #: What ``auto`` falls back to.
@@ -35,15 +35,15 @@ def make_evaluators(gpu: str, *, build_cache: Path, latency_s: float = 0.0) -> t
 
 def _simulated(target_id: str, latency_s: float) -> Evaluator:
     # Each kind of worker is imported when it is asked for: a simulated one needs nothing of a real one.
-    from workers.simulated import SimulatedEvaluator
+    from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
     return SimulatedEvaluator(parse_target(target_id), latency_s=latency_s)
 
 
 def _real(build_cache: Path) -> tuple[list[Evaluator], str]:
     """An evaluator per usable card, or none; and why. A card that does not work keeps no other from working."""
-    from workers.cards import usable_gpus
-    from workers.supervisor import GpuSupervisor
+    from tuner.workers.host.cards import usable_gpus
+    from tuner.workers.host.supervisor import GpuSupervisor
 
     evaluators: list[Evaluator] = []
     names, faults = Counter[str](), []

@@ -8,10 +8,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from tuner.core.evaluator import ArtifactFiles, Environment, Evaluator, FinalsTimes, Problem, Quarantine
-from tuner.core.gpu import Target
-from tuner.core.inspection import CounterReport, Trace
-from tuner.core.outcome import Candidate, Outcome
+from tuner.core.problem.gpu import Target
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.evaluator import ArtifactFiles, Environment, Evaluator, FinalsTimes, Problem, Quarantine
+from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.outcome import Outcome
 from tuner.errors import NotFound, Quarantined
 
 P = ParamSpec("P")

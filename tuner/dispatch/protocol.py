@@ -5,10 +5,11 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from tuner.core.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem, Quarantine
-from tuner.core.gpu import Target
-from tuner.core.inspection import CounterReport, Trace
-from tuner.core.outcome import Candidate, Outcome
+from tuner.core.problem.gpu import Target
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem, Quarantine
+from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.outcome import Outcome
 
 
 class Dispatcher(Protocol):

@@ -9,10 +9,10 @@ from itertools import islice
 
 import numpy as np
 
-from tuner.core.outcome import PlanKind
-from tuner.core.schedule import Assignment, Granularity, Interleave, Schedule, WaitPosition
-from tuner.core.space import Space
-from tuner.core.tiling import Tiling
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, Schedule, WaitPosition
+from tuner.core.schedule.tiling import Tiling
+from tuner.core.space.space import Space
 from tuner.search.axes import Features, ordering_features, tiling_features
 
 #: Schedules that are drawn from the whole space; a space that is not larger is in the pool as a whole.

@@ -16,11 +16,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import optuna
 from optuna.trial import TrialState, create_trial
 
-from tuner.core.job import Trial
-from tuner.core.legality import kind_problem
-from tuner.core.outcome import Candidate, Measured, PlanKind
-from tuner.core.schedule import Schedule
-from tuner.core.space import Space
+from tuner.core.legal.legality import kind_problem
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.space.space import Space
+from tuner.core.trial.job import Trial
+from tuner.core.trial.outcome import Measured
 from tuner.search.axes import distributions, from_params, to_params
 from tuner.search.pool import Pool, canonical
 from tuner.search.sampler import PoolExhausted, PoolSampler

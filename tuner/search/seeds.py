@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
-from tuner.core import forecast
-from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.rasters import COLUMN, ROW
-from tuner.core.schedule import (
+from tuner.core.model import forecast
+from tuner.core.plan.rasters import COLUMN, ROW
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.problem.workload import WorkloadKind
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
     Interleave,
@@ -27,10 +29,8 @@ from tuner.core.schedule import (
     SplitTiles,
     WaitPosition,
 )
-from tuner.core.space import Space
-from tuner.core.tiles import TileGraph, tile_graph
-from tuner.core.tiling import Engine, Tiling
-from tuner.core.workload import WorkloadKind
+from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule, PlanError
 
 #: Schedules that are forecast.

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tuner.core.records import Inspection, JobRecord
+from tuner.core.trial.records import Inspection, JobRecord
 
 T = TypeVar("T")
 K = TypeVar("K")

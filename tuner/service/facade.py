@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from tuner.core.evaluator import Environment, Quarantine
-from tuner.core.forecast_quality import ForecastQuality, judge_forecasts
-from tuner.core.gpu import Target, parse_target
-from tuner.core.job import JobSpec, JobState, Trial
-from tuner.core.outcome import FailureKind, Measured, PlanKind
-from tuner.core.records import (
+from tuner.core.insight.forecast_quality import ForecastQuality, judge_forecasts
+from tuner.core.problem.gpu import Target, parse_target
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.evaluator import Environment, Quarantine
+from tuner.core.trial.job import JobSpec, JobState, Trial
+from tuner.core.trial.outcome import FailureKind, Measured
+from tuner.core.trial.records import (
     Best,
     BestMatch,
     Event,
@@ -22,7 +24,6 @@ from tuner.core.records import (
     MatchKind,
     Page,
 )
-from tuner.core.workload import Workload
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
 from tuner.service.claims import Claims

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tuner.core.evaluator import FinalsTimes
-from tuner.core.job import Trial
-from tuner.core.outcome import Measured, PlanKind
-from tuner.core.records import FinalRow, Verdict
-from tuner.core.stats import compare, decide, median, relative_spread
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.evaluator import FinalsTimes
+from tuner.core.trial.job import Trial
+from tuner.core.trial.outcome import Measured
+from tuner.core.trial.records import FinalRow, Verdict
+from tuner.core.trial.stats import compare, decide, median, relative_spread
 
 #: Finalists of each kind. The best of a search is often the luckiest and not the fastest, so several fused ones.
 NUM_FINALISTS = {

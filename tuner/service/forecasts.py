@@ -5,11 +5,12 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
-from tuner.core.forecast import forecast_us
-from tuner.core.forecast_quality import forecast_metric
-from tuner.core.gpu import Gpu
-from tuner.core.outcome import Candidate, Measured, Outcome
-from tuner.core.workload import Workload
+from tuner.core.insight.forecast_quality import forecast_metric
+from tuner.core.model.forecast import forecast_us
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.outcome import Measured, Outcome
 from tuner.errors import IllegalSchedule, PlanError
 
 

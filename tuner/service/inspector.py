@@ -7,14 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 
-from tuner.core.counting import with_derived
-from tuner.core.evaluator import Problem
-from tuner.core.gpu import Target
-from tuner.core.inspection import CounterReport, Trace
-from tuner.core.job import Trial
-from tuner.core.outcome import Measured, Metric, PlanKind
-from tuner.core.records import FinalRow, Inspection, InspectionKind, JobRecord
-from tuner.core.tracing import trace_metrics
+from tuner.core.insight.derived_counters import with_derived
+from tuner.core.insight.tracing import trace_metrics
+from tuner.core.problem.gpu import Target
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.job import Trial
+from tuner.core.trial.outcome import Measured, Metric
+from tuner.core.trial.records import FinalRow, Inspection, InspectionKind, JobRecord
 from tuner.dispatch import Dispatcher
 from tuner.errors import InvalidInput, Quarantined, TunerError, WorkerError
 from tuner.service.claims import Claims

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import fields, replace
 
-from tuner.core.evaluator import Environment
-from tuner.core.gpu import SIMULATED_PREFIX
-from tuner.core.records import Best, BestMatch, JobRecord, MatchKind
-from tuner.core.workload import Workload
+from tuner.core.problem.gpu import SIMULATED_PREFIX
+from tuner.core.problem.workload import Workload
+from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.records import Best, BestMatch, JobRecord, MatchKind
 from tuner.errors import NotFound
 
 _ORDER = list(MatchKind)

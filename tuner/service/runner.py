@@ -10,13 +10,13 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
-from tuner.core.bounds import reference_us
-from tuner.core.evaluator import Problem
-from tuner.core.gpu import Target
-from tuner.core.job import JobState, Trial
-from tuner.core.outcome import PlanKind
-from tuner.core.records import Best, JobRecord
-from tuner.core.space import Space
+from tuner.core.model.bounds import reference_us
+from tuner.core.problem.gpu import Target
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.space.space import Space
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import JobState, Trial
+from tuner.core.trial.records import Best, JobRecord
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Quarantined, TunerError, WorkerError
 from tuner.search import Searcher

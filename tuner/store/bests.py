@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from tuner.core.evaluator import Environment
-from tuner.core.outcome import PlanKind
-from tuner.core.records import Best, FinalRow, JobRecord, Verdict
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.records import Best, FinalRow, JobRecord, Verdict
 from tuner.store.encoding import candidate_from_json, candidate_to_json
 from tuner.store.jobs import to_record
 from tuner.store.models import BestRow, JobRow

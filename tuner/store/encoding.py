@@ -5,20 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from tuner.core.job import Trial
-from tuner.core.outcome import (
-    Candidate,
-    Failed,
-    FailureKind,
-    Measured,
-    Metric,
-    Outcome,
-    PlanKind,
-    Rejected,
-    Stage,
-)
-from tuner.core.procedure import CacheState, LaunchStyle, Procedure, Regime
-from tuner.core.schedule import Schedule
+from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.trial.job import Trial
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.store.models import TrialRow
 from tuner.store.rounds import pack_rounds, unpack_rounds
 

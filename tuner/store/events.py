@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from tuner.core.records import Event
+from tuner.core.trial.records import Event
 from tuner.store.models import EventRow
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
-from tuner.core.job import JobState
+from tuner.core.trial.job import JobState
 from tuner.store.artifacts import ArtifactFolder
 from tuner.store.models import ArtifactRow, BestRow, InspectionRow, JobRow, TrialRow
 

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, undefer
 
-from tuner.core.inspection import CounterReport, Trace
-from tuner.core.outcome import Metric
-from tuner.core.records import Inspection, InspectionKind, InspectionState
+from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.outcome import Metric
+from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
 from tuner.store.models import InspectionRow, JobRow
 from tuner.store.packing import pack, unpack_counters, unpack_trace
 

@@ -8,8 +8,8 @@ from collections.abc import Collection
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from tuner.core.job import JobSpec, JobState, check_transition
-from tuner.core.records import JobRecord, Page
+from tuner.core.trial.job import JobSpec, JobState, check_transition
+from tuner.core.trial.records import JobRecord, Page
 from tuner.errors import NotFound
 from tuner.store import events
 from tuner.store.cursors import decode_cursor, encode_cursor

@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from tuner.core.job import JobState
+from tuner.core.trial.job import JobState
 
 #: States in which a job still has work to do, as SQL for the partial index below.
 _IS_OPEN = text("state in ({})".format(", ".join(f"'{state}'" for state in JobState if not state.is_final)))

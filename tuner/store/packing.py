@@ -7,7 +7,7 @@ import zlib
 from dataclasses import asdict, fields
 from operator import attrgetter
 
-from tuner.core.inspection import Counter, CounterReport, OpShares, TaskSpan, Trace
+from tuner.core.trial.inspection import Counter, CounterReport, OpShares, TaskSpan, Trace
 
 _SPAN_FIELDS = tuple(field.name for field in fields(TaskSpan))
 

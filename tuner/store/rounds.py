@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from tuner.core.samples import DropReason, Round
+from tuner.core.trial.samples import DropReason, Round
 
 #: Its four bytes make the length no multiple of eight, which the first form's (float64 times alone) always was.
 _MARK = b"rnd2"

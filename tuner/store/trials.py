@@ -8,10 +8,11 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Double, cast, func, select, tuple_
 from sqlalchemy.orm import Session
 
-from tuner.core.forecast_quality import FORECAST
-from tuner.core.job import JobState, Trial
-from tuner.core.outcome import Failed, FailureKind, Measured, PlanKind
-from tuner.core.records import Page
+from tuner.core.insight.forecast_quality import FORECAST
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.job import JobState, Trial
+from tuner.core.trial.outcome import Failed, FailureKind, Measured
+from tuner.core.trial.records import Page
 from tuner.errors import Conflict, NotFound
 from tuner.store import events
 from tuner.store.cursors import decode_cursor, encode_cursor

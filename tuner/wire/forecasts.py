@@ -6,8 +6,8 @@ from typing import Self
 
 from pydantic import Field
 
-from tuner.core.forecast_quality import ForecastQuality
-from tuner.core.records import JobRecord
+from tuner.core.insight.forecast_quality import ForecastQuality
+from tuner.core.trial.records import JobRecord
 from tuner.wire.responses import JobView
 from tuner.wire.view import View
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field
 
-from tuner.core.inspection import CounterReport, Trace
-from tuner.core.outcome import PlanKind
-from tuner.core.records import Best, Inspection, InspectionKind, InspectionState, JobRecord
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.records import Best, Inspection, InspectionKind, InspectionState, JobRecord
 from tuner.wire.requests import Strict
 from tuner.wire.responses import MetricView
 from tuner.wire.view import View, is_simulated, moment

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from tuner.core.job import JobState
-from tuner.core.outcome import FailureKind, PlanKind
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.job import JobState
+from tuner.core.trial.outcome import FailureKind
 from tuner.wire.forecasts import JobDetail
 from tuner.wire.inspections import InspectedFinalist
 from tuner.wire.responses import BestView, JobView, PageView, TargetView, TrialView

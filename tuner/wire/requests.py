@@ -8,9 +8,17 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tuner.core.job import Budget, CacheState, JobSpec, Objective, Regime, default_regime
-from tuner.core.records import MatchKind
-from tuner.core.workload import MAX_ELEMENTS, Activation, Dtype, Workload, WorkloadKind, ffn_pair, independent_pair
+from tuner.core.problem.workload import (
+    MAX_ELEMENTS,
+    Activation,
+    Dtype,
+    Workload,
+    WorkloadKind,
+    ffn_pair,
+    independent_pair,
+)
+from tuner.core.trial.job import Budget, CacheState, JobSpec, Objective, Regime, default_regime
+from tuner.core.trial.records import MatchKind
 from tuner.errors import InvalidInput
 
 #: Seeds stay within what every random generator takes.

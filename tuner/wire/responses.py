@@ -9,12 +9,13 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import Field
 
-from tuner.core.evaluator import Environment, Quarantine
-from tuner.core.gpu import Target
-from tuner.core.job import CacheState, JobState, Regime, Trial
-from tuner.core.outcome import Candidate, Failed, FailureKind, Measured, Metric, Outcome, PlanKind, Rejected, Stage
-from tuner.core.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict
-from tuner.core.workload import Workload
+from tuner.core.problem.gpu import Target
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.trial.evaluator import Environment, Quarantine
+from tuner.core.trial.job import CacheState, JobState, Regime, Trial
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
+from tuner.core.trial.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict
 from tuner.wire.requests import Pair, pair_of
 from tuner.wire.samples import ProcedureView
 from tuner.wire.view import View, is_simulated, moment

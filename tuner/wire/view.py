@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict
 
-from tuner.core.gpu import SIMULATED_PREFIX
+from tuner.core.problem.gpu import SIMULATED_PREFIX
 
 
 def is_simulated(target_id: str) -> bool:

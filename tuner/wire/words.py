@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tuner.core.outcome import Candidate, PlanKind
-from tuner.core.schedule import (
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
     Interleave,
@@ -15,8 +16,7 @@ from tuner.core.schedule import (
     SplitTiles,
     WaitPosition,
 )
-from tuner.core.tiling import CacheHint, Engine, Epilogue, Tiling, Warpgroups
-from tuner.core.workload import Workload
+from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tiling, Warpgroups
 
 _KINDS = {
     PlanKind.LIBRARY: "The vendor library's calls, one per op, in a CUDA graph.",

@@ -14,9 +14,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from tuner.errors import InvalidInput
-from workers.cupti.library import Cupti, CuptiError
-from workers.cupti.metrics import CATALOGUE
-from workers.cupti.structs import METRIC_TYPES, RANGE_PROFILER, byte_array, names_array
+
+from .library import Cupti, CuptiError
+from .metrics import CATALOGUE
+from .structs import METRIC_TYPES, RANGE_PROFILER, byte_array, names_array
 
 #: CUPTI's name of a unit -> ours; others are shown as they are.
 _UNITS = {"byte": "bytes", "nanosecond": "ns", "second": "s", "instruction": "", "percent": "%"}

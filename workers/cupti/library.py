@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import WorkerError
-from workers.cupti.structs import CALLS
+
+from .structs import CALLS
 
 #: CUDA majors whose CUPTI has the calls.
 _MAJORS = (13, 12)

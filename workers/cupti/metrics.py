@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tuner.core.counting import DRAM_READ_BYTES, DRAM_WRITE_BYTES, DURATION_NS
+from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES, DURATION_NS
 
 _OF_ELAPSED = "avg.pct_of_peak_sustained_elapsed"
 _OF_ACTIVE = "avg.pct_of_peak_sustained_active"

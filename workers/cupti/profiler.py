@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from workers.cupti.host import Config
-from workers.cupti.library import Cupti, CuptiError
-from workers.cupti.structs import SUPPORTED, USER_RANGE, USER_REPLAY, byte_array, names_array
+from .host import Config
+from .library import Cupti, CuptiError
+from .structs import SUPPORTED, USER_RANGE, USER_REPLAY, byte_array, names_array
 
 #: A pass more than the host half foretold would be a fault of CUPTI's; without a limit it would last for ever.
 _MAX_EXTRA_PASSES = 8

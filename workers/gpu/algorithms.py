@@ -7,18 +7,19 @@ from typing import Any
 
 from cupy.cuda.runtime import CUDARuntimeError
 
-from tuner.core.procedure import Regime
+from tuner.core.problem.objective import Regime
 from tuner.errors import WorkerError
-from workers.contest import Choices, Picked, Rounds, first_of, pick, pick_streams, with_one
-from workers.gpu.baselines import LibraryRunner
-from workers.gpu.timing import Timer
+
+from ..timing.library_choice import Choices, Picked, Rounds, first_of, pick, pick_streams, with_one
+from .baselines import LibraryRunner
+from .timing import Timer
 
 #: Rounds of one way of using the library against another.
 CONTEST_ROUNDS = {Regime.BURST: 15, Regime.SUSTAINED: 5}
 
 
 def pick_algorithms(library: LibraryRunner, timer: Timer) -> Picked:
-    """What `workers.contest` picks; `library` uses it afterwards."""
+    """What `tuner.workers.timing.library_choice` picks; `library` uses it afterwards."""
     graphs: dict[Choices, Any] = {}
 
     def captured(choices: Choices) -> Any:

@@ -8,15 +8,16 @@ from typing import Any, Protocol
 import cupy
 from cuda.bindings import driver
 
-from tuner.core.outcome import PlanKind
-from tuner.core.workload import Activation, Dtype, GemmOp
-from workers.contest import Picked
-from workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
-from workers.gpu.data import ProblemData
-from workers.gpu.launch import Kernel, PlanOnDevice, check
-from workers.library import Epilogue, split_epilogue
-from workers.messages import Work
-from workers.parameter import OpBuffers, needs_co_residency
+from tuner.core.problem.workload import Activation, Dtype, GemmOp
+from tuner.core.schedule.candidate import PlanKind
+
+from ..protocol.messages import Work
+from ..source.launch_args import OpBuffers, needs_co_residency
+from ..source.library_epilogue import Epilogue, split_epilogue
+from ..timing.library_choice import Picked
+from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
+from .data import ProblemData
+from .launch import Kernel, PlanOnDevice, check
 
 #: Columns that a thread of `tuner_epilogue` takes at a time, where n is a multiple of it.
 EPILOGUE_WIDTH = 8

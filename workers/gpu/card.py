@@ -9,7 +9,7 @@ import cupy
 import numpy as np
 import pynvml
 
-from workers.health import CardCheck, Neighbourhood, num_foreign, trouble
+from ..protocol.card_health import CardCheck, Neighbourhood, num_foreign, trouble
 
 #: SM clock cycles of one load of the clock check: 10 ms at 2 GHz.
 _LOAD_CYCLES = 20_000_000

@@ -7,11 +7,12 @@ from collections.abc import Callable
 import cupy
 import numpy as np
 
-from tuner.core.workload import Dtype
-from workers.gpu.data import NUM_CHECK_SEEDS, ProblemData, from_bits
-from workers.gpu.reference import Reference
-from workers.messages import Work
-from workers.parameter import OpBuffers
+from tuner.core.problem.workload import Dtype
+
+from ..protocol.messages import Work
+from ..source.launch_args import OpBuffers
+from .data import NUM_CHECK_SEEDS, ProblemData, from_bits
+from .reference import Reference
 
 #: Largest ||out - reference|| / ||reference|| by dtype.
 MAX_REL_ERROR = {Dtype.FP16: 2e-3, Dtype.BF16: 1.6e-2}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import signal
@@ -12,9 +11,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from tuner.core.gpu import LiveFacts
+from tuner.core.problem.gpu import LiveFacts
 from tuner.errors import WorkerError
-from workers.messages import (
+
+from ..protocol.messages import (
     Answer,
     CountRequest,
     EvaluateAnswer,
@@ -27,9 +27,10 @@ from workers.messages import (
     StartRequest,
     TraceRequest,
 )
+from ..protocol.process import die_with_parent
 
 if TYPE_CHECKING:
-    from workers.gpu.session import Session
+    from .session import Session
 
 _PR_SET_PDEATHSIG = 1
 #: Seconds to wait for a dying predecessor's lock.
@@ -39,13 +40,6 @@ _LOCK_PATIENCE_S = 5.0
 def lock_path(uuid: str) -> Path:
     """The file whose lock says that a card is in use."""
     return Path(tempfile.gettempdir()) / f"tuner-{uuid}.lock"
-
-
-def die_with_parent(parent_pid: int) -> None:
-    """Asks the kernel for SIGKILL when the parent is gone; a blocked synchronize never sees a closed pipe (Linux)."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        os._exit(1)
 
 
 def lock_card(uuid: str) -> IO[str] | None:
@@ -99,7 +93,7 @@ def main(connection: Connection, uuid: str, parent_pid: int) -> None:
 def _import_all() -> Exception | None:
     """Loads what takes long to load, without a context; the error of what is not installed is told later."""
     try:
-        import workers.gpu.session  # noqa: F401
+        from . import session  # noqa: F401
     except Exception as error:
         return error
     return None
@@ -140,8 +134,8 @@ def _open(tools_cubin: bytes, uuid: str) -> tuple[Session, Hello]:
     Raises:
         WorkerError: it is not; the message says why.
     """
-    from workers.gpu.card import CardView
-    from workers.gpu.session import Session
+    from .card import CardView
+    from .session import Session
 
     view = CardView(uuid)
     session = Session(tools_cubin, view)

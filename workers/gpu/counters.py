@@ -8,21 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import cupy
 from cuda.bindings import driver
 
-from tuner.core.inspection import Counter, CounterReport, no_counters
-from workers.cupti.host import ProfilerHost
-from workers.cupti.library import CuptiError, load_cupti
-from workers.cupti.metrics import BASE_SET
-from workers.cupti.profiler import chip_name, collect, counter_availability
-from workers.gpu.baselines import Runner
-from workers.gpu.launch import check
+from tuner.core.trial.inspection import Counter, CounterReport, no_counters
 
-if TYPE_CHECKING:
-    from workers.gpu.session import Prepared
+from ..cupti.host import ProfilerHost
+from ..cupti.library import CuptiError, load_cupti
+from ..cupti.metrics import BASE_SET
+from ..cupti.profiler import chip_name, collect, counter_availability
+from .baselines import Runner
+from .launch import check
+from .problem_on_card import ProblemOnCard
 
 
 def count_around(
@@ -67,7 +65,7 @@ def count_around(
     return CounterReport(counters=counters, num_passes=num_passes, absent={**chosen.absent, **void})
 
 
-def count_once(prepared: Prepared, runner: Runner, metrics: tuple[str, ...] | None) -> CounterReport:
+def count_once(prepared: ProblemOnCard, runner: Runner, metrics: tuple[str, ...] | None) -> CounterReport:
     """Counts cold runs of a candidate, each behind a read of three times the L2.
 
     Raises:

@@ -9,9 +9,10 @@ import ctypes
 from ctypes import byref, c_float, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-from tuner.core.workload import Activation, Dtype, GemmOp
+from tuner.core.problem.workload import Activation, Dtype, GemmOp
 from tuner.errors import WorkerError
-from workers.library import split_epilogue
+
+from ..source.library_epilogue import split_epilogue
 
 _COMPUTE_32F = 68
 _R_32F = 0

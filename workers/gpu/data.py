@@ -10,12 +10,13 @@ from typing import Any
 
 import cupy
 
-from tuner.core.evaluator import Problem
-from tuner.core.job import CacheState
-from tuner.core.workload import Dtype, Workload
-from workers.gpu.integrity import Region, region
-from workers.gpu.reference import Operands, Reference, reference
-from workers.parameter import OpBuffers
+from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import CacheState
+
+from ..source.launch_args import OpBuffers
+from .integrity import Region, region
+from .reference import Operands, Reference, reference
 
 Array = Any  # a cupy.ndarray; CuPy has no type hints
 

@@ -6,8 +6,8 @@ import math
 import time
 from typing import Any
 
-from workers.energy import Energy, Reading, energy_of, is_enough
-from workers.gpu.timing import Timer
+from ..timing.energy import Energy, Reading, energy_of, is_enough
+from .timing import Timer
 
 #: Between two readings, seconds: the card's counter moves in steps of tens of milliseconds.
 _TURN_S = 0.005

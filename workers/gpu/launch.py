@@ -14,12 +14,12 @@ import cupy
 import numpy as np
 from cuda.bindings import driver
 
-from tuner.core.tiling import Engine
-from tuner.core.tracing import STAMP_WORDS, Stamps
-from tuner.core.verify import VerifiedPlan
+from tuner.core.insight.tracing import STAMP_WORDS, Stamps
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.tiling import Engine
 from tuner.errors import WorkerError
-from workers.gpu.tensor_maps import encode
-from workers.parameter import (
+
+from ..source.launch_args import (
     DEFAULT_SPIN_LIMIT_CYCLES,
     WORD_BYTES,
     OpBuffers,
@@ -29,8 +29,9 @@ from workers.parameter import (
     pack_args,
     workspace_layout,
 )
-from workers.render import GATE_NAME, KERNEL_NAME
-from workers.tensor_maps import tensor_maps
+from ..source.render import GATE_NAME, KERNEL_NAME
+from ..source.tensor_maps import tensor_maps
+from .tensor_maps import encode
 
 
 class CudaError(WorkerError):

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tuner.core.outcome import Measured, Metric, PlanKind
-from tuner.core.samples import Round
-from workers.clocks import Sample, drop_reasons
-from workers.gpu.baselines import Runner
-from workers.gpu.check import Aborted
-from workers.gpu.energy import measure_energy
-from workers.messages import Work
-from workers.rounds import MIN_KEPT, Ending, summary, to_rounds
-from workers.stop_rules import HopelessRule, stop_rule
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.outcome import Measured, Metric
+from tuner.core.trial.samples import Round
 
-if TYPE_CHECKING:
-    from workers.gpu.session import Prepared
+from ..protocol.messages import Work
+from ..timing.clocks import Sample, drop_reasons
+from ..timing.rounds import MIN_KEPT, Ending, summary, to_rounds
+from ..timing.stop_rules import HopelessRule, stop_rule
+from .baselines import Runner
+from .check import Aborted
+from .energy import measure_energy
+from .problem_on_card import ProblemOnCard
 
 
-def measure(prepared: Prepared, runner: Runner, work: Work, incumbent_speedup: float | None) -> Measured:
+def measure(prepared: ProblemOnCard, runner: Runner, work: Work, incumbent_speedup: float | None) -> Measured:
     """Rounds with the library until the ratio is known well enough, or is certainly hopeless; `rel_error` and
     `stage_s` are not filled in.
 
@@ -54,7 +54,7 @@ def measure(prepared: Prepared, runner: Runner, work: Work, incumbent_speedup: f
     return replace(measured, metrics=(*measured.metrics, *_work_metrics(prepared, work)))
 
 
-def measure_run_energy(prepared: Prepared, runner: Runner) -> tuple[Metric, ...]:
+def measure_run_energy(prepared: ProblemOnCard, runner: Runner) -> tuple[Metric, ...]:
     """Energy and power as metrics; none where the driver does not tell.
 
     Raises:
@@ -71,7 +71,7 @@ def measure_run_energy(prepared: Prepared, runner: Runner) -> tuple[Metric, ...]
 
 
 def measure_together(
-    prepared: Prepared, runners: Sequence[Runner], num_rounds: int, *, energy: bool, others: Sequence[Any] = ()
+    prepared: ProblemOnCard, runners: Sequence[Runner], num_rounds: int, *, energy: bool, others: Sequence[Any] = ()
 ) -> tuple[list[list[float]], int, list[float | None]]:
     """What `time_together` says of the runners' chains and of the graphs of `others` behind them, and millijoules of a
     run of each runner where `energy`."""
@@ -83,7 +83,7 @@ def measure_together(
     return times_us, num_dropped, [one.run_mj if one else None for one in energies]
 
 
-def time_together(prepared: Prepared, graphs: Sequence[Any], num_rounds: int) -> tuple[list[list[float]], int]:
+def time_together(prepared: ProblemOnCard, graphs: Sequence[Any], num_rounds: int) -> tuple[list[list[float]], int]:
     """[graph][round] microseconds of the rounds that count, and how many do not.
 
     A round counts for all or for none, so that any two stay paired; where too few count, all do.
@@ -102,7 +102,7 @@ def _check_abort(runner: Runner) -> None:
         raise Aborted(record)
 
 
-def _work_metrics(prepared: Prepared, work: Work) -> tuple[Metric, ...]:
+def _work_metrics(prepared: ProblemOnCard, work: Work) -> tuple[Metric, ...]:
     if work.plan_kind is PlanKind.LIBRARY:
         return prepared.picked.metrics([op.name for op in prepared.data.workload.ops])
     return (

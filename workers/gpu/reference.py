@@ -7,8 +7,9 @@ from typing import Any
 
 import cupy
 
-from tuner.core.workload import Dtype, GemmOp
-from workers.library import split_epilogue
+from tuner.core.problem.workload import Dtype, GemmOp
+
+from ..source.library_epilogue import split_epilogue
 
 Array = Any  # a cupy.ndarray; CuPy has no type hints
 

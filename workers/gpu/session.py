@@ -9,63 +9,26 @@ from typing import Any
 
 import cupy
 
-from tuner.core.evaluator import Problem
-from tuner.core.inspection import no_counters
-from tuner.core.outcome import Failed, FailureKind, Metric, PlanKind, Rejected, Stage
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.inspection import no_counters
+from tuner.core.trial.outcome import Failed, FailureKind, Metric, Rejected, Stage
 from tuner.errors import InvalidInput
-from workers.contest import Picked
-from workers.cuda_errors import classify
-from workers.gpu.algorithms import pick_algorithms
-from workers.gpu.baselines import LibraryRunner, Runner, runner_of
-from workers.gpu.card import CardView, card_trouble
-from workers.gpu.check import Aborted, WrongNumbers, check_after_timing, check_numbers
-from workers.gpu.counters import count_once
-from workers.gpu.cublaslt import CublasLt
-from workers.gpu.data import DoesNotFit, ProblemData
-from workers.gpu.integrity import Integrity, Overwritten
-from workers.gpu.launch import Kernel, LaunchRefused
-from workers.gpu.measure import measure, measure_run_energy, measure_together
-from workers.gpu.timing import Timer
-from workers.gpu.trace import trace_once
-from workers.messages import CountAnswer, EvaluateAnswer, FinalsAnswer, PrepareAnswer, TraceAnswer, Work
-from workers.parameter import OpBuffers
 
-
-class Prepared:
-    """A problem on the card, with its library baseline."""
-
-    def __init__(
-        self, problem: Problem, tools: Any, lt: CublasLt, view: CardView | None, picked: Picked | None = None
-    ) -> None:
-        """`picked` are the library's algorithms, where they were picked before."""
-        properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
-        self.problem = problem
-        self.data = ProblemData(problem, int(properties["l2CacheSize"]))
-        self.timer = Timer(self.data, tools, view)
-        self.library = LibraryRunner(lt, self.data, tools.get_function("tuner_epilogue"))
-        self.stream = cupy.cuda.Stream(non_blocking=True)
-        if picked is not None:
-            self.library.use(picked)
-        self.picked = picked or pick_algorithms(self.library, self.timer)
-        self.library_graph = self.timer.capture(self.library)
-        self._integrity = Integrity(tools, self.data.regions())
-
-    def run_once(self, runner: Runner, ops: tuple[OpBuffers, ...]) -> str | None:
-        """One run to its end; why it gave up waiting, or None."""
-        cupy.cuda.Device().synchronize()  # the poison is on another stream
-        with self.stream:
-            runner.enqueue(ops, self.stream.ptr)
-        self.stream.synchronize()
-        return runner.abort_record()
-
-    def check_intact(self, runner: Runner) -> None:
-        """That nothing was written by what ran since the problem was made but what may be.
-
-        Raises:
-            Overwritten: something was, so nothing here can be used any more.
-        """
-        if found := runner.overwritten() or self._integrity.overwritten():
-            raise Overwritten(f"the kernel wrote where it must not: {found}")
+from ..protocol.cuda_errors import classify
+from ..protocol.messages import CountAnswer, EvaluateAnswer, FinalsAnswer, PrepareAnswer, TraceAnswer, Work
+from ..timing.library_choice import Picked
+from .baselines import Runner, runner_of
+from .card import CardView, card_trouble
+from .check import Aborted, WrongNumbers, check_after_timing, check_numbers
+from .counters import count_once
+from .cublaslt import CublasLt
+from .data import DoesNotFit
+from .integrity import Overwritten
+from .launch import Kernel, LaunchRefused
+from .measure import measure, measure_run_energy, measure_together
+from .problem_on_card import ProblemOnCard
+from .trace_run import trace_once
 
 
 class Session:
@@ -77,7 +40,7 @@ class Session:
         self._tools.load(tools_cubin)
         self._lt = CublasLt()
         self._view = view
-        self._prepared: Prepared | None = None
+        self._prepared: ProblemOnCard | None = None
 
     def trouble(self) -> str:
         """Why the card is not fit to measure on; empty where it is, or where nobody looks."""
@@ -116,7 +79,7 @@ class Session:
         stage_s: dict[str, float] = {}
         stage = Stage.LAUNCH
         begin = time.perf_counter()
-        prepared: Prepared | None = None
+        prepared: ProblemOnCard | None = None
         runner: Runner | None = None
 
         def finish(next_stage: Stage, name: str) -> None:
@@ -221,11 +184,11 @@ class Session:
         kernels.unload()
         return answer
 
-    def _prepare(self, problem: Problem, picked: Picked | None = None) -> Prepared:
+    def _prepare(self, problem: Problem, picked: Picked | None = None) -> ProblemOnCard:
         if self._prepared is None or self._prepared.problem != problem:
             self._prepared = None
             cupy.get_default_memory_pool().free_all_blocks()
-            self._prepared = Prepared(problem, self._tools, self._lt, self._view, picked)
+            self._prepared = ProblemOnCard(problem, self._tools, self._lt, self._view, picked)
         return self._prepared
 
 
@@ -233,7 +196,7 @@ class Session:
 _HARMLESS = (WrongNumbers, Aborted)
 
 
-def _worst(error: Exception, prepared: Prepared | None, runner: Runner | None) -> Exception:
+def _worst(error: Exception, prepared: ProblemOnCard | None, runner: Runner | None) -> Exception:
     """`error`; or, where that alone leaves the process usable, that something was overwritten too."""
     if prepared is None or runner is None or not isinstance(error, _HARMLESS):
         return error
@@ -298,13 +261,13 @@ class Kernels:
         self._loaded.clear()
 
 
-def _runner(prepared: Prepared, work: Work, kernels: Kernels) -> Runner:
+def _runner(prepared: ProblemOnCard, work: Work, kernels: Kernels) -> Runner:
     if work.plan_kind is PlanKind.LIBRARY:
         return prepared.library
     return runner_of(work, kernels.load(work))
 
 
-def _fault(prepared: Prepared, runner: Runner, work: Work) -> str:
+def _fault(prepared: ProblemOnCard, runner: Runner, work: Work) -> str:
     """What is wrong with its numbers; empty where nothing is.
 
     Raises:
@@ -319,10 +282,10 @@ def _fault(prepared: Prepared, runner: Runner, work: Work) -> str:
     return reason
 
 
-def _torch_graphs(prepared: Prepared) -> tuple[list[Any], str]:
+def _torch_graphs(prepared: ProblemOnCard) -> tuple[list[Any], str]:
     """PyTorch's chain over the same buffers, captured; or none, and why."""
     try:
-        from workers.gpu.torch_baseline import torch_runner
+        from .torch_baseline import torch_runner
 
         return [torch_runner(prepared.data)], ""
     except Exception as error:  # whatever is wrong with it, the finals need no PyTorch

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 from functools import lru_cache
 
-from tuner.core.workload import Dtype
+from tuner.core.problem.workload import Dtype
 from tuner.errors import WorkerError
-from workers.parameter import MAP_BYTES
-from workers.tensor_maps import TensorMap
+
+from ..source.launch_args import MAP_BYTES
+from ..source.tensor_maps import TensorMap
 
 _ALIGNMENT_BYTES = 64
 #: CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion.

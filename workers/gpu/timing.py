@@ -18,12 +18,13 @@ from typing import Any, Protocol
 
 import cupy
 
-from tuner.core.outcome import PlanKind
-from tuner.core.procedure import CacheState, Procedure, Regime
-from workers.clocks import Sample, mean_clock_mhz
-from workers.gpu.baselines import Runner
-from workers.gpu.card import CardView
-from workers.gpu.data import ProblemData
+from tuner.core.problem.objective import CacheState, Procedure, Regime
+from tuner.core.schedule.candidate import PlanKind
+
+from ..timing.clocks import Sample, mean_clock_mhz
+from .baselines import Runner
+from .card import CardView
+from .data import ProblemData
 
 #: SM clock cycles of the delay in front of a sample: about 50 us, more than a graph launch takes the host.
 _DELAY_CYCLES = 90_000

@@ -11,10 +11,11 @@ from typing import Any
 
 import cupy
 
-from tuner.core.workload import Activation, Dtype, GemmOp
+from tuner.core.problem.workload import Activation, Dtype, GemmOp
 from tuner.errors import WorkerError
-from workers.gpu.data import ProblemData
-from workers.parameter import OpBuffers
+
+from ..source.launch_args import OpBuffers
+from .data import ProblemData
 
 
 def torch_runner(data: ProblemData) -> TorchChain:

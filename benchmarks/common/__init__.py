@@ -1,0 +1,1 @@
+"""What all benchmarks use: the bench, the setting, the report."""

@@ -1,0 +1,161 @@
+"""The library baseline against PyTorch's own calls, and its best algorithms against its heuristic's first.
+
+All are timed in the same rounds on the same rotated buffers, in a process that ends with it: PyTorch keeps pools of its
+own.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.common.report import check_row, failed_row
+from benchmarks.common.setting import problem_of
+from tuner.core.problem.objective import Regime
+from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.stats import median, paired_ratios
+
+#: How far PyTorch's time may be from that of the library's first algorithms, and the best's above it.
+TORCH_BAR, BEST_BAR = 0.03, 0.01
+#: Rounds of a pair, by regime.
+NUM_ROUNDS = {Regime.BURST: 40, Regime.SUSTAINED: 10}
+#: (m, d_in, d_hidden, d_out, activation, bias).
+PAIRS = (
+    (16, 4096, 14336, 4096, Activation.IDENTITY, False),
+    (64, 4096, 14336, 4096, Activation.IDENTITY, True),
+    (256, 2048, 8192, 2048, Activation.IDENTITY, False),
+    (512, 4096, 14336, 4096, Activation.IDENTITY, False),
+    (16, 4096, 14336, 4096, Activation.RELU, False),
+    (512, 4096, 14336, 4096, Activation.RELU, False),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """One pair: [round] microseconds of each, in rounds that count."""
+
+    workload: Workload
+    regime: Regime
+    first_us: list[float]
+    best_us: list[float]
+    #: None without PyTorch; then `reason` says why.
+    torch_us: list[float] | None
+    reason: str
+    #: Per op, the index of the best algorithm among the heuristic's.
+    choices: tuple[int, ...]
+    num_dropped: int
+
+    @property
+    def makes_the_same_calls(self) -> bool:
+        """Whether PyTorch's calls are the library's: for an activation it launches a kernel more."""
+        return all(op.activation is Activation.IDENTITY for op in self.workload.ops)
+
+    @property
+    def torch_ratio(self) -> float | None:
+        """PyTorch's time over the first algorithms'."""
+        return None if self.torch_us is None else median(paired_ratios(self.torch_us, self.first_us))
+
+    @property
+    def best_ratio(self) -> float:
+        """The best algorithms' time over the first ones'."""
+        return median(paired_ratios(self.best_us, self.first_us))
+
+    def to_json(self) -> dict[str, Any]:
+        """Raw figures of a row."""
+        return {
+            "pair": self.workload.describe(),
+            "regime": str(self.regime),
+            "judged_by_torch": self.makes_the_same_calls,
+            "first_us": median(self.first_us),
+            "best_us": median(self.best_us),
+            "torch_us": None if self.torch_us is None else median(self.torch_us),
+            "torch_ratio": self.torch_ratio,
+            "best_ratio": self.best_ratio,
+            "algorithms": self.choices,
+            "num_rounds": len(self.first_us),
+            "num_dropped": self.num_dropped,
+        }
+
+
+def problems() -> list[Problem]:
+    """All pairs, each by the regime that its rows call for."""
+    return [
+        problem_of(ffn_pair(m=m, d_in=d_in, d_hidden=d_hidden, d_out=d_out, activation=activation, bias=bias))
+        for m, d_in, d_hidden, d_out, activation, bias in PAIRS
+    ]
+
+
+def contests(tools_cubin: bytes, uuid: str, asked: list[Problem]) -> list[Contest]:
+    """One contest per problem, on the visible card; `tools_cubin` is tools.cu compiled for it."""
+    import cupy
+
+    from tuner.workers.gpu.card import CardView
+    from tuner.workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt
+    from tuner.workers.gpu.problem_on_card import ProblemOnCard
+
+    # PyTorch gives its products without a bias as much by itself; KiB, read when it is first used.
+    os.environ["CUBLASLT_WORKSPACE_SIZE"] = str(WORKSPACE_BYTES // 1024)
+
+    tools = cupy.cuda.function.Module()
+    tools.load(tools_cubin)
+    lt, view = CublasLt(), CardView(uuid)
+    found = []
+    for problem in asked:
+        found.append(_contest(ProblemOnCard(problem, tools, lt, view)))
+        cupy.get_default_memory_pool().free_all_blocks()
+        print(f"    {found[-1].to_json()}", flush=True)
+    return found
+
+
+def _contest(prepared: Any) -> Contest:
+    """`prepared` is a `tuner.workers.gpu.problem_on_card.ProblemOnCard`."""
+    from tuner.workers.gpu.measure import time_together
+    from tuner.workers.gpu.torch_baseline import torch_runner
+    from tuner.workers.timing.library_choice import first_of
+
+    library, best = prepared.library, prepared.picked.choices
+    library.choices = first_of(best)
+    graphs = [prepared.timer.capture(library), prepared.library_graph]
+    library.choices = best
+    reason = ""
+    try:
+        graphs.append(torch_runner(prepared.data))
+    except Exception as error:  # whatever is wrong with it, the library needs no PyTorch
+        reason = f"{type(error).__name__}: {error}"
+    regime = prepared.problem.objective.regime
+    (first_us, best_us, *others_us), num_dropped = time_together(prepared, graphs, NUM_ROUNDS[regime])
+    return Contest(
+        workload=prepared.data.workload,
+        regime=regime,
+        first_us=first_us,
+        best_us=best_us,
+        torch_us=others_us[0] if others_us else None,
+        reason=reason,
+        choices=best,
+        num_dropped=num_dropped,
+    )
+
+
+def torch_row(found: list[Contest]) -> dict[str, Any]:
+    """`torch_agreement`: the greatest distance from 1 of PyTorch's time over that of the library's first algorithms,
+    where both make the same calls. With an activation PyTorch launches a kernel more: that distance is told beside."""
+    distances: dict[bool, list[float]] = {True: [], False: []}
+    for contest in found:
+        if contest.torch_ratio is None:
+            return failed_row("torch_agreement", contest.reason)
+        distances[contest.makes_the_same_calls].append(abs(contest.torch_ratio - 1))
+    return check_row(
+        "torch_agreement",
+        max(distances[True]),
+        TORCH_BAR,
+        with_activation_worst=max(distances[False], default=None),
+        each=[contest.to_json() for contest in found],
+    )
+
+
+def best_row(found: list[Contest]) -> dict[str, Any]:
+    """`best_of_8`: by how much the best algorithms are slower than the first, at most; below 0 they are faster."""
+    ratios = [contest.best_ratio for contest in found]
+    return check_row("best_of_8", max(ratios) - 1, BEST_BAR, ratios=ratios)

@@ -1,0 +1,99 @@
+"""The form of every results file: where the figures come from, then the figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tuner.core.trial.evaluator import Environment
+
+#: Of a benchmark that needs no card.
+NO_GPU = {"gpu": "none", "driver": "", "cuda": ""}
+
+
+def write_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any]) -> None:
+    """Writes `rows` with the machine's `gpu`, `driver`, `cuda`, and this process's commit, date and command."""
+    module = getattr(sys.modules["__main__"], "__spec__", None)
+    meta = {
+        **machine,
+        "cpu": cpu_name(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "command": " ".join(["python", "-m", module.name if module else sys.argv[0], *sys.argv[1:]]),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"meta": meta, "rows": rows}, indent=1) + "\n")
+    print(f"wrote {path}")
+
+
+def rows_of_this_build(path: Path, machine: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a results file of this machine and this commit, for a run that goes on; none where it is another's,
+    or there is no file."""
+    if not path.exists():
+        return []
+    before = json.loads(path.read_text())
+    same = {**machine, "commit": commit()}
+    is_ours = all(before["meta"].get(name) == value for name, value in same.items())
+    return list(before["rows"]) if is_ours else []
+
+
+def machine_of(environment: Environment) -> dict[str, Any]:
+    """What a report tells of a machine with a card, or of a simulated one."""
+    return {
+        "gpu": environment.gpu_name,
+        "driver": environment.driver,
+        "cuda": environment.cuda,
+        "clocks_mhz": environment.clocks_mhz,
+        "kernel_version": environment.kernel_version,
+    }
+
+
+def results_file(target_id: str, name: str) -> Path:
+    """Where the results of a benchmark belong."""
+    return Path(f"benchmarks/results/{target_id.replace(':', '-')}/{name}.json")
+
+
+def machine_line(meta: dict[str, Any]) -> str:
+    """Where a page's figures come from: a sentence, and another where rows are missing."""
+    whole = "" if meta["complete"] else " Not all rows are there."
+    return (
+        f"{meta['gpu']}, driver {meta['driver']}, CUDA {meta['cuda']}, "
+        f"commit {meta['commit'][:12]}, {meta['date']}.{whole}"
+    )
+
+
+def redraw(page: Path, text: str, begin: str, end: str) -> None:
+    """Replaces what stands between two marks of a page."""
+    before, rest = page.read_text().split(begin)
+    page.write_text(f"{before}{begin}\n\n{text}\n{end}{rest.split(end)[1]}")
+
+
+def check_row(check: str, value: float, bar: float, **raw: Any) -> dict[str, Any]:
+    """A figure that must not be above its bar, and the raw figures behind it."""
+    return {"check": check, "value": round(value, 6), "bar": bar, "holds": value <= bar, **raw}
+
+
+def failed_row(check: str, reason: str) -> dict[str, Any]:
+    """A check that came to no figure, and so does not hold."""
+    return {"check": check, "value": None, "bar": None, "holds": False, "reason": reason}
+
+
+def commit() -> str:
+    """The checkout's commit; TUNER_COMMIT names it where the tree came without its history."""
+    named = os.environ.get("TUNER_COMMIT")
+    if named:
+        return named
+    return subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def cpu_name() -> str:
+    """The processor's model, or its architecture where the system does not say."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())

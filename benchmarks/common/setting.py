@@ -1,0 +1,34 @@
+"""What benchmarks on a card, or on its simulated twin, have in common: options, twin, problem."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.core.problem.gpu import SIMULATED_PREFIX, parse_target
+from tuner.core.problem.workload import Workload
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import Objective, default_regime
+from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
+
+
+def read_options(description: str | None, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """`gpu`, `quick` and `out` from the command line."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
+    parser.add_argument("--quick", action="store_true", help="less of everything: whether it runs, not what it finds")
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args(arguments)
+
+
+def twin_of(gpu: str) -> SimulatedEvaluator | None:
+    """The simulated GPU of that name, without faults; None where a real one is meant."""
+    if not gpu.startswith(SIMULATED_PREFIX):
+        return None
+    return SimulatedEvaluator(parse_target(gpu), faults=Faults(hang=0, crash=0, wrong_numbers=0))
+
+
+def problem_of(workload: Workload) -> Problem:
+    """Cold, by the regime that its rows call for."""
+    return Problem(workload=workload, objective=Objective(regime=default_regime(workload.ops[0].m)), seed=1)

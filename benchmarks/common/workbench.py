@@ -1,0 +1,144 @@
+"""A benchmark's evaluator, without a service: candidates are made ready ahead, on all cores, while one is measured."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.space.space import Space
+from tuner.core.trial.evaluator import Evaluator, Problem
+from tuner.core.trial.outcome import Failed, Outcome, Rejected
+from tuner.dispatch.factory import make_evaluators
+from tuner.errors import TunerError
+from tuner.search.seeds import first_guesses
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import Prepared, try_prepare
+from tuner.workers.host.supervisor import GpuSupervisor
+
+#: Kept from run to run.
+BUILD_CACHE = Path("build/bench-cache")
+#: What a candidate is made ready into; None where nothing is built, as for the simulated twin.
+Ready = Prepared | Rejected | Failed | None
+
+
+class Workbench:
+    """One evaluator, and the cores of this machine."""
+
+    def __init__(self, evaluator: Evaluator, build_cache: Path) -> None:
+        """`build_cache` is the evaluator's."""
+        self.evaluator = evaluator
+        self.gpu: Gpu = evaluator.target.gpu
+        num_cores = os.cpu_count() or 1
+        is_real = isinstance(evaluator, GpuSupervisor)
+        self._builder = Builder(build_cache, num_processes=num_cores) if is_real else None
+        self._threads = ThreadPoolExecutor(2 * num_cores)
+        self._locks: dict[object, threading.Lock] = defaultdict(threading.Lock)
+
+    def begin(self, problem: Problem, candidate: Candidate) -> Future[Ready]:
+        """Proves and builds in the background."""
+        return self._threads.submit(self._prepare, problem, candidate)
+
+    def _prepare(self, problem: Problem, candidate: Candidate) -> Ready:
+        if self._builder is None:
+            return None
+        tiling = candidate.schedule and candidate.schedule.tiling
+        with self._locks[problem.workload, tiling]:  # what builds already is found in the cache afterwards
+            return try_prepare(problem.workload, self.gpu, candidate, self._builder)[0]
+
+    def outcome(self, problem: Problem, candidate: Candidate, ready: Ready, incumbent: float | None) -> Outcome:
+        """Measures what is ready.
+
+        Raises:
+            WorkerError: the evaluator does not work.
+        """
+        if isinstance(ready, (Rejected, Failed)):
+            return ready
+        if ready is None or not isinstance(self.evaluator, GpuSupervisor):
+            return self.evaluator.evaluate(problem, candidate, incumbent)
+        return self.evaluator.measure(problem, ready, incumbent)
+
+    @property
+    def winners_file(self) -> Path:
+        """Where this card's winners lie."""
+        return Path(f"benchmarks/winners/{self.evaluator.target.id.replace(':', '-')}.json")
+
+    def close(self) -> None:
+        """Ends processes and threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._builder is not None:
+            self._builder.close()
+        self.evaluator.close()
+
+
+@contextmanager
+def open_workbench(gpu: str, build_cache: Path) -> Iterator[Workbench]:
+    """With this machine's first card, or a simulated one, as `tuner serve --gpu` takes it.
+
+    Raises:
+        InvalidInput: `gpu` is no choice.
+    """
+    evaluators, why = make_evaluators(gpu, build_cache=build_cache)
+    print(why)
+    for other in evaluators[1:]:
+        other.close()
+    bench = Workbench(evaluators[0], build_cache)
+    try:
+        yield bench
+    finally:
+        bench.close()
+
+
+def told_of(error: Exception) -> str:
+    """The message; with the error's type where it is none of this program's, whose messages are sentences."""
+    return str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
+
+
+class Guesses:
+    """First guesses of many workloads, forecast on all cores at once: with many rows one takes seconds."""
+
+    def __init__(self, workloads: Iterable[Workload], gpu: Gpu, seed: int, *, in_parallel: bool = True) -> None:
+        """Begins with the first."""
+        self._gpu, self._seed = gpu, seed
+        self._pool: ProcessPoolExecutor | None = None
+        self._begun: dict[Workload, Future[list[Schedule]]] = {}
+        if in_parallel:
+            num_processes = max(1, (os.cpu_count() or 1) - 2)
+            self._pool = ProcessPoolExecutor(num_processes, mp_context=multiprocessing.get_context("spawn"))
+            self._begun = {workload: self._pool.submit(_guess, workload, gpu, seed) for workload in workloads}
+
+    def of(self, workload: Workload) -> list[Schedule]:
+        """The search's first guesses."""
+        begun = self._begun.get(workload)
+        return begun.result() if begun else _guess(workload, self._gpu, self._seed)
+
+    def close(self) -> None:
+        """Ends the processes."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _guess(workload: Workload, gpu: Gpu, seed: int) -> list[Schedule]:
+    return list(first_guesses(Space(workload, gpu), seed))
+
+
+class Watch:
+    """Seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._begin_s = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """So far, rounded to tenths."""
+        return round(time.monotonic() - self._begin_s, 1)

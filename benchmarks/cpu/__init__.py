@@ -1,0 +1,1 @@
+"""What needs no GPU: the proof, the service, the compiler."""

@@ -1,0 +1,147 @@
+"""What a plan costs on the host: to make, to prove, to simulate; and how large a space is.
+
+python -m benchmarks.cpu.core [--out benchmarks/results/cpu/core.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.common.report import NO_GPU, write_report
+from tuner.core.legal.legality import check_schedule, estimated_resources
+from tuner.core.legal.ordering_rules import position_problem
+from tuner.core.model.simulate import simulate
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.queues import PARTITION_PARTS
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.words import Plan
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.proof.verify import verify
+from tuner.core.schedule.ordering import (
+    Assignment,
+    Granularity,
+    Interleave,
+    InterleaveKind,
+    Ordering,
+    Raster,
+    RasterKind,
+    Schedule,
+    WaitPosition,
+)
+from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.core.space.ordering_values import SYNCS
+from tuner.core.space.space import Space
+
+GPU = CATALOGUE["h200"]
+REPEATS = 15
+
+
+def median_ms(call: Callable[[], object]) -> float:
+    """Median wall time of a call, milliseconds."""
+    times = []
+    for _ in range(REPEATS):
+        begin_s = time.perf_counter()
+        call()
+        times.append(1e3 * (time.perf_counter() - begin_s))
+    return round(median(times), 2)
+
+
+def graph_of(m: int, tile_m: int, tile_n: int) -> TileGraph:
+    """The FFN pair 4096 -> 14336 -> 4096 cut into tiles."""
+    workload = ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096)
+    tile = Tile(m=tile_m, n=tile_n, k=64)
+    return tile_graph(workload, Tiling(tiles=(tile, tile), num_stages=3, num_warps=4))
+
+
+def partition_of(assignment: Assignment) -> int:
+    """Half of the CTAs where they steal."""
+    return PARTITION_PARTS // 2 if assignment is Assignment.STEALING else 0
+
+
+def verify_rows() -> list[dict[str, Any]]:
+    """Making and proving a plan of over 20,000 tasks, by granularity, wait position and assignment."""
+    graph = graph_of(1152, 32, 32)
+    resources = estimated_resources(graph.workload, graph.tiling)
+    rows = []
+    for (granularity, sync_width), position, assignment in product(SYNCS, WaitPosition, Assignment):
+        if position_problem(graph, granularity, sync_width, position) is not None:
+            continue
+        # These need the producer's rows to be complete.
+        whole = granularity in (Granularity.BATCH, Granularity.BARRIER) or assignment is Assignment.STEALING
+        ordering = Ordering(
+            rasters=(Raster(kind=RasterKind.GROUPED, width=4), Raster(kind=RasterKind.PANEL, width=4)),
+            interleave=Interleave() if whole else Interleave(kind=InterleaveKind.BANDS, rows=8),
+            granularity=granularity,
+            sync_width=sync_width,
+            assignment=assignment,
+            partition=partition_of(assignment),
+            wait_position=position,
+        )
+        check_schedule(graph.workload, GPU, Schedule(tiling=graph.tiling, ordering=ordering))
+        made = make_plan(graph, ordering, GPU)
+        words = made.words
+        case = {"granularity": granularity, "sync_width": sync_width, "wait_position": position}
+        case["assignment"] = assignment
+        size = {"tasks": graph.num_tasks, "edges": graph.num_edges(made.tasks), "signals": made.num_signals}
+        proven = median_ms(lambda words=words: verify(Plan.from_words(words), graph, resources, GPU))
+        drawn = median_ms(lambda ordering=ordering: make_plan(graph, ordering, GPU))
+        rows.append({"check": "verify_ms", **case, **size, "value": proven})
+        rows.append({"check": "make_plan_ms", **case, **size, "value": drawn})
+    return rows
+
+
+def simulate_rows() -> list[dict[str, Any]]:
+    """Simulating plans of about 1,000 and 10,000 tasks."""
+    rows = []
+    for m, tile_m, tile_n in ((1024, 128, 128), (1088, 64, 32)):
+        graph = graph_of(m, tile_m, tile_n)
+        resources = estimated_resources(graph.workload, graph.tiling)
+        for assignment in Assignment:
+            partition = partition_of(assignment)
+            ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment, partition=partition)
+            plan = make_plan(graph, ordering, GPU)
+            proven = verify(plan, graph, resources, GPU)
+            value = median_ms(lambda proven=proven: simulate(proven))
+            rows.append({"check": "simulate_ms", "assignment": assignment, "tasks": graph.num_tasks, "value": value})
+    return rows
+
+
+def space_rows() -> list[dict[str, Any]]:
+    """Counting spaces; a new one each time, since it keeps its tilings."""
+    rows = []
+    for m in (16, 64, 512, 1024):
+        workload = ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096)
+        space = Space(workload, GPU)
+        size = {"m": m, "tilings": len(space.tilings), "schedules": space.num_schedules}
+        begin_s = time.perf_counter()
+        _ = Space(workload, GPU).num_schedules
+        rows.append({"check": "count_space_ms", **size, "value": round(1e3 * (time.perf_counter() - begin_s), 1)})
+    return rows
+
+
+def main() -> None:
+    """Measures, prints and writes the results file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/core.json"))
+    arguments = parser.parse_args()
+    rows = verify_rows() + simulate_rows() + space_rows()
+    for row in rows:
+        print(
+            "  ".join(f"{key}={value:,}" if isinstance(value, int) else f"{key}={value}" for key, value in row.items())
+        )
+    slowest = {name: max(row["value"] for row in rows if row["check"] == name) for name in ("verify_ms", "simulate_ms")}
+    rows.append({"check": "verify_20k_ms", "value": slowest["verify_ms"]})
+    rows.append({"check": "simulate_10k_ms", "value": slowest["simulate_ms"]})
+    print(f"slowest verify: {slowest['verify_ms']} ms, slowest simulation: {slowest['simulate_ms']} ms")
+    write_report(arguments.out, rows, NO_GPU)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""One tiling of a pair in many orders."""

@@ -1,0 +1,177 @@
+"""What is compared: pairs at many numbers of rows, tilings to choose one of, and orderings of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+from benchmarks.common.rows import PLAIN
+from benchmarks.common.setting import problem_of
+from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
+from tuner.core.schedule.ordering import (
+    Assignment,
+    Granularity,
+    Interleave,
+    InterleaveKind,
+    Ordering,
+    Raster,
+    RasterKind,
+    Schedule,
+    SplitTiles,
+    WaitPosition,
+)
+from tuner.core.schedule.tiling import Engine, Tile, Tiling
+from tuner.core.space.space import Space
+from tuner.core.trial.evaluator import Problem
+
+D_IN, D_HIDDEN = PLAIN["llama3-8b"]
+#: Orderings of a tiling, at most.
+NUM_ORDERINGS = 30
+#: Of the draw that fills them up.
+SEED = 0
+
+RASTERS = (
+    Raster(),
+    Raster(kind=RasterKind.COLUMN),
+    *(Raster(kind=RasterKind.GROUPED, width=width) for width in (4, 8)),
+    Raster(kind=RasterKind.PANEL, width=8),
+    Raster(kind=RasterKind.SNAKE, width=4),
+    Raster(kind=RasterKind.MORTON),
+    Raster(kind=RasterKind.HILBERT),
+)
+INTERLEAVES = (
+    Interleave(),
+    *(Interleave(kind=InterleaveKind.BANDS, rows=rows) for rows in (1, 2, 4)),
+    Interleave(kind=InterleaveKind.BANDS, rows=2, lag=1),
+    Interleave(kind=InterleaveKind.BANDS, rows=1, chunks=2),
+    Interleave(kind=InterleaveKind.HALF_ROWS),
+)
+SYNCS = (
+    (Granularity.ROW, 1),
+    (Granularity.TILE, 1),
+    (Granularity.CHUNK, 4),
+    (Granularity.BATCH, 2),
+    (Granularity.BARRIER, 1),
+)
+#: (assignment, eighths of a partition).
+DEALS = ((Assignment.STATIC, 0), (Assignment.SHARES, 0), (Assignment.TICKET, 0), (Assignment.STATIC, 4))
+
+#: Percent of the ring that is filled ahead of a wait, beside all of it.
+RUN_AHEADS = (0, 50)
+
+#: Rows -> tilings of the engine `mma`, which offers none by arithmetic: (m, n, k) per op, stages, warps.
+_MMA = {
+    64: ((((64, 112, 64), (64, 32, 64)), 6, 4), (((64, 64, 128), (64, 32, 128)), 5, 4)),
+    512: ((((128, 128, 64), (128, 128, 64)), 4, 8), (((128, 128, 32), (128, 64, 32)), 5, 8)),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Some work at some number of rows, on one engine."""
+
+    #: What is computed, e.g. ``llama3-8b``.
+    pair: str
+    engine: Engine
+    workload: Workload
+
+    @property
+    def m(self) -> int:
+        """Rows."""
+        return self.workload.ops[0].m
+
+    @property
+    def name(self) -> str:
+        """e.g. ``llama3-8b/wgmma/m64``."""
+        return f"{self.pair}/{self.engine}/m{self.m}"
+
+    @property
+    def problem(self) -> Problem:
+        """Cold, by the regime that its rows call for."""
+        return problem_of(self.workload)
+
+
+def _plain(m: int, engine: Engine = Engine.WGMMA) -> Case:
+    pair = ffn_pair(m=m, d_in=D_IN, d_hidden=D_HIDDEN, d_out=D_IN, activation=Activation.RELU)
+    return Case(pair="llama3-8b", engine=engine, workload=pair)
+
+
+def _gated(m: int) -> Case:
+    pair = ffn_pair(m=m, d_in=D_IN, d_hidden=D_HIDDEN, d_out=D_IN, activation=Activation.SILU, gated=True)
+    return Case(pair="llama3-8b-swiglu", engine=Engine.WGMMA, workload=pair)
+
+
+def _alone(m: int) -> Case:
+    up = GemmOp(name="up", m=m, n=D_HIDDEN, k=D_IN)
+    return Case(pair="llama3-8b-up-alone", engine=Engine.WGMMA, workload=Workload(kind=WorkloadKind.CHAIN, ops=(up,)))
+
+
+#: In the order in which they are measured, so that a short run has the plain pair.
+CASES = (
+    *(_plain(m) for m in (64, 128, 256, 512, 1024, 2048, 4096)),
+    _alone(2048),
+    *(_gated(m) for m in (64, 512)),
+    *(_plain(m, Engine.MMA) for m in _MMA),
+)
+
+
+def tilings_of(case: Case, space: Space) -> list[Tiling]:
+    """Good tilings of the case: what the space begins with, split tails aside, or for `mma` named ones. The fastest in
+    row-major order is the one whose orderings are compared."""
+    if case.engine is Engine.WGMMA:
+        return [tiling for tiling in space.guesses if space.split_tiles(tiling)[0] is SplitTiles.ALL]
+    return [
+        Tiling(tiles=tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles), num_stages=stages, num_warps=warps)
+        for tiles, stages, warps in _MMA[case.m]
+    ]
+
+
+def row_major(tiling: Tiling) -> Schedule:
+    """Op after op, row by row, dealt in turns, with a signal per row: what one would write down first."""
+    return Schedule(
+        tiling=tiling,
+        ordering=Ordering(rasters=(Raster(),) * len(tiling.tiles), assignment=Assignment.STATIC),
+    )
+
+
+def orderings_of(space: Space, tiling: Tiling) -> list[Schedule]:
+    """Row-major order first, then all that differ from it in one axis, then a draw of those that differ in several; no
+    two of them are the same plan."""
+    base = row_major(tiling)
+    crosses = [replace(base, ordering=ordering) for ordering in _combinations(base.ordering)]
+    random.Random(SEED).shuffle(crosses)
+    found: dict[Schedule, None] = {base: None}
+    for schedule in (*(replace(base, ordering=one) for one in _changes(base.ordering)), *crosses):
+        if len(found) == NUM_ORDERINGS:
+            break
+        if space.is_legal(schedule):
+            found.setdefault(schedule)
+    return list(found)
+
+
+def _changes(base: Ordering) -> Iterator[Ordering]:
+    num_ops = len(base.rasters)
+    yield from (replace(base, rasters=(raster,) * num_ops) for raster in RASTERS)
+    yield from (replace(base, interleave=interleave) for interleave in INTERLEAVES)
+    yield from (replace(base, granularity=sync, sync_width=width) for sync, width in SYNCS)
+    yield from (replace(base, assignment=assignment, partition=part) for assignment, part in DEALS)
+    yield replace(base, part_major=True)
+    yield from (replace(base, run_ahead=percent) for percent in RUN_AHEADS)
+    for sync, width in SYNCS:
+        yield replace(base, granularity=sync, sync_width=width, wait_position=WaitPosition.SLICE)
+
+
+def _combinations(base: Ordering) -> Iterator[Ordering]:
+    rasters = product(RASTERS, repeat=len(base.rasters))
+    for walks, interleave, (sync, width), (assignment, part) in product(rasters, INTERLEAVES, SYNCS, DEALS):
+        yield replace(
+            base,
+            rasters=walks,
+            interleave=interleave,
+            granularity=sync,
+            sync_width=width,
+            assignment=assignment,
+            partition=part,
+        )

@@ -1,0 +1,320 @@
+"""What order alone is worth: one tiling of a pair, compiled once, in many orders: benchmarks/results/<gpu>/orders.json.
+
+python -m benchmarks.orders.measure [--gpu auto] [--case m64] [--seconds 240]
+    [--out benchmarks/results/<gpu>/orders.json]
+
+A case is a pair at a number of rows on one engine. The fastest of a few tilings in row-major order is taken; then all
+its orderings are checked and timed in the same rounds. The fastest and the slowest of them were chosen by those rounds,
+so they and row-major order are timed again, in rounds of their own: what is said of them is from these. Row-major order
+is in there twice, which shows what is noise. Hardware counters of the three come last, from a process of their own.
+
+About 20 s a case under sustained load and 6 s in burst, so four minutes in all on an H200. Rows are written as they
+come; those of the same commit and machine stay, so that a run that was cut goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
+from benchmarks.common.workbench import Watch, Workbench, open_workbench, told_of
+from benchmarks.orders.cases import CASES, Case, orderings_of, row_major, tilings_of
+from tests.support.counting import apart, count_works
+from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
+from tuner.core.problem.objective import Regime
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.space.space import Space
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.inspection import CounterReport
+from tuner.core.trial.outcome import Failed, Rejected
+from tuner.core.trial.stats import compare, median, relative_spread
+from tuner.errors import TunerError
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import Prepared
+from tuner.workers.host.cards import usable_gpus
+from tuner.workers.host.supervisor import GpuSupervisor
+from tuner.workers.protocol.messages import Work
+from tuner.workers.source.render import device_text
+
+Row = dict[str, Any]
+
+L2_HIT_RATE = "lts__t_sector_hit_rate.pct"
+METRICS = (L2_HIT_RATE, DRAM_READ_BYTES, DRAM_WRITE_BYTES)
+#: What is counted and compared.
+NAMED = ("row_major", "best", "worst")
+LIBRARY = Candidate(plan_kind=PlanKind.LIBRARY)
+#: Seconds that the counters of one row may take, and those of one more process for them.
+COUNT_S, COUNT_START_S = 3.0, 5.0
+#: Seconds that a case may take, until one of its regime has shown how long it does.
+CASE_S = {Regime.BURST: 10.0, Regime.SUSTAINED: 25.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rounds:
+    """How often each is timed, at most."""
+
+    tilings: int
+    orderings: int
+    #: Of the three that are compared.
+    named: int
+
+
+NUM_ROUNDS = {
+    Regime.BURST: Rounds(tilings=10, orderings=30, named=60),
+    Regime.SUSTAINED: Rounds(tilings=3, orderings=4, named=8),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """Candidates timed in the same rounds."""
+
+    #: [candidate] microseconds by round; None where it has no times, and then why.
+    times_us: list[tuple[float, ...] | None]
+    reasons: list[str]
+    num_dropped: int
+
+
+def hold(bench: Workbench, problem: Problem, candidates: Sequence[Candidate], num_rounds: int) -> Contest:
+    """Proves, builds, checks and times all of them.
+
+    Raises:
+        TunerError: the card does not work any more.
+    """
+    if not isinstance(bench.evaluator, GpuSupervisor):
+        told = bench.evaluator.finals(problem, tuple(candidates), num_rounds=max(1, num_rounds // 2), energy=False)
+        return Contest(times_us=list(told.times_us), reasons=list(told.reasons), num_dropped=told.num_dropped)
+    ready = [one.result() for one in [bench.begin(problem, candidate) for candidate in candidates]]
+    works = tuple(one.work for one in ready if isinstance(one, Prepared))
+    answer = bench.evaluator.time_together(problem, works, num_rounds)
+    rows = iter(zip(answer.times_us, answer.reasons, strict=True))
+    pairs = [(None, one.reason) if isinstance(one, (Rejected, Failed)) else next(rows) for one in ready]
+    return Contest(
+        times_us=[times_us for times_us, _ in pairs],
+        reasons=[reason for _, reason in pairs],
+        num_dropped=answer.num_dropped,
+    )
+
+
+def fused(schedule: Schedule) -> Candidate:
+    """One launch of it."""
+    return Candidate(plan_kind=PlanKind.FUSED, schedule=schedule)
+
+
+def measure_case(bench: Workbench, case: Case, rounds: Rounds | None = None) -> Row:
+    """One row, without counters.
+
+    Raises:
+        TunerError: nothing could be compared.
+    """
+    watch, problem = Watch(), case.problem
+    rounds = rounds or NUM_ROUNDS[problem.objective.regime]
+    space = Space(case.workload, bench.gpu)
+    bases = [row_major(tiling) for tiling in tilings_of(case, space)]
+    tilings = _timed(bases, hold(bench, problem, [fused(base) for base in bases], rounds.tilings))
+    base = min(tilings, key=lambda base: median(tilings[base]))
+    orderings = orderings_of(space, base.tiling)
+    contest = hold(bench, problem, [fused(one) for one in orderings], rounds.orderings)
+    timed = _timed(orderings, contest)
+    ranked = sorted(timed, key=lambda schedule: median(timed[schedule]))
+    finalists = [LIBRARY, *(fused(one) for one in (base, base, ranked[0], ranked[-1]))]
+    last = hold(bench, problem, finalists, rounds.named)
+    if missing := next((reason for reason in last.reasons if reason), ""):
+        raise TunerError(f"a finalist came to nothing: {missing}")
+    library_us, base_us, again_us, best_us, worst_us = (times_us or () for times_us in last.times_us)
+    gain, range_, noise = compare(best_us, base_us), compare(best_us, worst_us), compare(base_us, again_us)
+    return {
+        "pair": case.pair,
+        "m": case.m,
+        "engine": case.engine,
+        "regime": problem.objective.regime,
+        "tiling": str(base.tiling),
+        "num_orderings": len(timed),
+        "library_us": round(median(library_us), 3),
+        **{
+            name: {**_figures(schedule, times_us), "schedule": schedule.to_json()}
+            for name, schedule, times_us in zip(
+                NAMED, (base, ranked[0], ranked[-1]), (base_us, best_us, worst_us), strict=True
+            )
+        },
+        "row_major_over_best": round(gain.speedup, 4),
+        "row_major_over_best_ci95": [round(end, 4) for end in gain.ci95],
+        "worst_over_best": round(range_.speedup, 4),
+        "worst_over_best_ci95": [round(end, 4) for end in range_.ci95],
+        "row_major_over_itself": round(noise.speedup, 4),
+        "row_major_over_itself_ci95": [round(end, 4) for end in noise.ci95],
+        "num_rounds": {"orderings": len(timed[base]), "named": len(base_us)},
+        "num_dropped": {"orderings": contest.num_dropped, "named": last.num_dropped},
+        "orderings": [_figures(schedule, timed[schedule]) for schedule in ranked],
+        "tilings": {str(one.tiling): round(median(times_us), 3) for one, times_us in tilings.items()},
+        "reasons": [f"{schedule}: {why}" for schedule, why in zip(orderings, contest.reasons, strict=True) if why],
+        "wall_s": watch.seconds,
+    }
+
+
+def _timed(schedules: Sequence[Schedule], contest: Contest) -> dict[Schedule, tuple[float, ...]]:
+    """Those that have times.
+
+    Raises:
+        TunerError: none has.
+    """
+    found = {one: times_us for one, times_us in zip(schedules, contest.times_us, strict=True) if times_us}
+    if not found:
+        raise TunerError(f"none of {len(schedules)} schedules has a time: {next(iter(contest.reasons), '')}")
+    return found
+
+
+def _figures(schedule: Schedule, times_us: Sequence[float]) -> Row:
+    return {
+        "ordering": str(schedule.ordering),
+        "us": round(median(times_us), 3),
+        "spread": round(relative_spread(times_us), 5),
+    }
+
+
+class Results:
+    """The results file: rows by the names of their cases, in the order of `CASES`."""
+
+    def __init__(self, path: Path, machine: dict[str, Any]) -> None:
+        self._path, self._machine = path, machine
+        self.rows = {name_of(row): row for row in rows_of_this_build(path, machine)}
+        self.failures: dict[str, str] = {}
+
+    def put(self, name: str, row: Row) -> None:
+        """Adds or replaces a row and writes the file."""
+        self.rows[name] = row
+        rows = [self.rows[case.name] for case in CASES if case.name in self.rows]
+        meta = {**self._machine, "complete": len(rows) == len(CASES), "failures": self.failures}
+        write_report(self._path, rows, meta)
+
+
+def name_of(row: Row) -> str:
+    """As `Case.name`."""
+    return f"{row['pair']}/{row['engine']}/m{row['m']}"
+
+
+def measure_cases(bench: Workbench, cases: Sequence[Case], results: Results, limit_s: float) -> None:
+    """A row per case, while there is time for one more and for the counters of all; one that fails is told, and the
+    others go on."""
+    watch = Watch()
+    left = [case for case in cases if case.name not in results.rows]
+    for case in left:  # all tilings of all cases are built meanwhile, in this order
+        for tiling in tilings_of(case, Space(case.workload, bench.gpu)):
+            bench.begin(case.problem, fused(row_major(tiling)))
+    longest_s = dict(CASE_S)
+    for number, case in enumerate(left):
+        regime = case.problem.objective.regime
+        if watch.seconds + longest_s[regime] + COUNT_START_S + COUNT_S * (number + 1) > limit_s:
+            print(f"{watch.seconds} s are over: {case.name} is left for another run", flush=True)
+            continue
+        begun_s = watch.seconds
+        try:
+            row = measure_case(bench, case)
+        except Exception as error:  # whatever it is, the other cases may come through
+            results.failures[case.name] = told_of(error)
+            print(f"{case.name} FAILED: {results.failures[case.name]}", flush=True)
+            continue
+        longest_s[regime] = max(watch.seconds - begun_s, 0.8 * longest_s[regime])
+        results.put(case.name, row)
+        print(
+            f"{watch.seconds} s  {case.name}: {row['num_orderings']} orderings, row-major {row['row_major']['us']} us, "
+            f"best {row['best']['us']} ({row['best']['ordering']}), worst {row['worst']['us']} "
+            f"({row['worst']['ordering']}), library {row['library_us']}",
+            flush=True,
+        )
+
+
+def count_rows(bench: Workbench, cases: Sequence[Case], results: Results) -> None:
+    """Counters of the three of each row that has none yet: a process for all, since one that has counted must not time
+    any more."""
+    asked = [case for case in cases if case.name in results.rows and not _is_counted(results.rows[case.name])]
+    if not asked:
+        return
+    candidates = [
+        [fused(Schedule.from_json(results.rows[case.name][name]["schedule"])) for name in NAMED] for case in asked
+    ]
+    reports = _counted(bench, [case.problem for case in asked], candidates)
+    for case, found in zip(asked, reports, strict=True):
+        row = results.rows[case.name]
+        for name, report in zip(NAMED, found, strict=True):
+            counters = {counter.name: counter.value for counter in report.counters}
+            row[name] |= {
+                "l2_hit_rate": counters.get(L2_HIT_RATE),
+                "dram_read_bytes": counters.get(DRAM_READ_BYTES),
+                "dram_write_bytes": counters.get(DRAM_WRITE_BYTES),
+                **({"no_counters": report.reason} if report.reason else {}),
+            }
+        results.put(case.name, row)
+
+
+def _is_counted(row: Row) -> bool:
+    return all(row[name].get("l2_hit_rate") is not None for name in NAMED)
+
+
+def _counted(
+    bench: Workbench, problems: Sequence[Problem], candidates: Sequence[Sequence[Candidate]]
+) -> list[list[CounterReport]]:
+    """[problem][candidate] reports."""
+    if not isinstance(bench.evaluator, GpuSupervisor):
+        return [
+            [bench.evaluator.count(problem, one, METRICS) for one in some]
+            for problem, some in zip(problems, candidates, strict=True)
+        ]
+    works = []
+    for problem, some in zip(problems, candidates, strict=True):
+        ready = [one.result() for one in [bench.begin(problem, candidate) for candidate in some]]
+        works.append([one.work for one in ready if isinstance(one, Prepared)])
+    os.environ["CUDA_VISIBLE_DEVICES"] = usable_gpus()[0].uuid  # of the process that counts
+    with tempfile.TemporaryDirectory() as cache:
+        builder = Builder(Path(cache))
+        tools = builder.build(device_text("tools.cu"), bench.gpu.arch).cubin
+        builder.close()
+    found: list[list[CounterReport]] = apart(count_all, tools, list(problems), works)
+    return found
+
+
+def count_all(tools_cubin: bytes, problems: list[Problem], works: list[list[Work]]) -> list[list[CounterReport]]:
+    """Counts all works of all problems; in a process of its own."""
+    reports = []
+    for problem, some in zip(problems, works, strict=True):
+        answers = count_works(tools_cubin, problem, some, METRICS)
+        reports.append([_report_of(answer.report) for answer in answers])
+    return reports
+
+
+def _report_of(report: Any) -> CounterReport:
+    if isinstance(report, CounterReport):
+        return report
+    raise report
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures what the command line names; exit code 1 where a case failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpu", default="auto", help="auto: this machine's first GPU, if any; or simulated:<id>")
+    parser.add_argument("--case", action="append", default=[], help="part of a case's name, e.g. mma or /m64")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin nothing that would end later")
+    parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/orders.json")
+    options = parser.parse_args(arguments)
+    cases = [case for case in CASES if not options.case or any(part in case.name for part in options.case)]
+    watch = Watch()
+    with tempfile.TemporaryDirectory() as cache, open_workbench(options.gpu, Path(cache)) as bench:
+        out = options.out or results_file(bench.evaluator.target.id, "orders")
+        results = Results(out, machine_of(bench.evaluator.environment()))
+        measure_cases(bench, cases, results, options.seconds - watch.seconds)
+        count_rows(bench, cases, results)
+    print(f"{len(results.rows)} of {len(CASES)} rows, {watch.seconds} s in all")
+    if results.failures:
+        raise SystemExit("\n".join(["failed:", *(f"{name}: {why}" for name, why in results.failures.items())]))
+
+
+if __name__ == "__main__":
+    main()

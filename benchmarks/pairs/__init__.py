@@ -1,0 +1,1 @@
+"""Pairs of the engines' suites: searched, measured against each other, drawn."""

@@ -1,0 +1,169 @@
+"""Draws docs/results.md from the finals of the pairs: a plot and a table per suite.
+
+python -m benchmarks.pairs.page [--results benchmarks/results/h200/pairs.json] [--docs docs]
+
+The page's own words stay; what stands between its two marks is replaced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from benchmarks.common.report import machine_line, redraw
+from benchmarks.common.rows import SUITES
+from tuner.api.plot import nice_ticks
+
+BEGIN, END = "<!-- drawn by benchmarks/pairs/page.py -->", "<!-- end of what is drawn -->"
+#: What is drawn of a row: its figure, colour, and what the legend says.
+SERIES = (
+    ("fused_speedup", "#1f6feb", "fused"),
+    ("fused_speedup_pdl", "#d9822b", "fused, programmatic"),
+    ("verdict_speedup", "#2da44e", "what the verdict names"),
+)
+_LETTER = 6.5
+_STEP, _PAIR_GAP, _LEFT, _RIGHT, _TOP, _HEIGHT, _BOTTOM = 34.0, 26.0, 48.0, 16.0, 40.0, 200.0, 56.0
+_STYLE = "text{font:11px sans-serif;fill:#333}line{stroke:#bbb}.whisker{stroke:#1f6feb}"
+
+
+def draw(suite: str, rows: Sequence[dict[str, Any]]) -> str:
+    """SVG: over the rows, pair by pair, the library's time over each figure's; the library is the line at 1."""
+    pairs = list(dict.fromkeys(row["pair"] for row in rows))
+    ordered = sorted(rows, key=lambda row: int(row["m"]))
+    values = [row[key] for row in rows for key, _, _ in SERIES if key in row] + [1.0, *_bars(suite).values()]
+    values += [end for row in rows for end in row.get("ci95", ())]
+    margin = 0.08 * (max(values) - min(values)) or 0.1
+    low, high = min(values) - margin, max(values) + margin
+    widths = [max(_STEP * sum(row["pair"] == pair for row in rows), _LETTER * len(pair)) for pair in pairs]
+    width = max(460.0, _LEFT + sum(widths) + _PAIR_GAP * len(pairs) + _RIGHT)
+
+    def y(value: float) -> float:
+        return float(round(_TOP + _HEIGHT * (high - value) / (high - low), 1))
+
+    parts = [f'<rect width="{width:g}" height="{_TOP + _HEIGHT + _BOTTOM:g}" fill="#fff"/>', *_legend()]
+    for tick in nice_ticks(low, high):
+        parts.append(
+            f'<line x1="{_LEFT:g}" x2="{width - _RIGHT:g}" y1="{y(tick)}" y2="{y(tick)}" stroke-opacity=".4"/>'
+        )
+        parts.append(f'<text x="{_LEFT - 6:g}" y="{y(tick) + 4:g}" text-anchor="end">{tick:.4g}</text>')
+    parts.append(f'<line x1="{_LEFT:g}" x2="{width - _RIGHT:g}" y1="{y(1)}" y2="{y(1)}" style="stroke:#333"/>')
+    for key, bar in _bars(suite).items():
+        colour = next(colour for name, colour, _ in SERIES if name == key)
+        line = f'x1="{_LEFT:g}" x2="{width - _RIGHT:g}" y1="{y(bar)}" y2="{y(bar)}"'
+        parts.append(f'<line {line} style="stroke:{colour};stroke-dasharray:5 4"/>')
+    begin = _LEFT + _PAIR_GAP
+    for pair, pair_width in zip(pairs, widths, strict=True):
+        parts.append(f'<text x="{begin:g}" y="{_TOP + _HEIGHT + 40:g}">{escape(pair)}</text>')
+        for i, row in enumerate(row for row in ordered if row["pair"] == pair):
+            x = begin + _STEP * i
+            parts += [*_marks(row, x, y), f'<text x="{x:g}" y="{_TOP + _HEIGHT + 18:g}">{row["m"]}</text>']
+        begin += pair_width + _PAIR_GAP
+    size = f'viewBox="0 0 {width:g} {_TOP + _HEIGHT + _BOTTOM:g}" width="{width:g}"'
+    title = f"<title>{escape(suite)}: library time over ours</title>"
+    return "\n".join(
+        [f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', title, f"<style>{_STYLE}</style>", *parts, "</svg>", ""]
+    )
+
+
+def _bars(suite: str) -> dict[str, float]:
+    """The bars of a suite's means, by figure."""
+    bars = SUITES[suite]
+    found = {"fused_speedup": bars.fused, "fused_speedup_pdl": bars.fused_pdl}
+    return {key: bar for key, bar in found.items() if bar is not None}
+
+
+def _legend() -> list[str]:
+    parts = []
+    for i, (_, colour, label) in enumerate(SERIES):
+        x = _LEFT + 140 * i
+        parts.append(f'<circle cx="{x:g}" cy="18" r="4" fill="{colour}"/><text x="{x + 8:g}" y="22">{label}</text>')
+    return parts
+
+
+def _marks(row: dict[str, Any], x: float, y: Any) -> list[str]:
+    parts = []
+    if "ci95" in row:
+        low, high = row["ci95"]
+        parts.append(f'<line class="whisker" x1="{x + 4:g}" x2="{x + 4:g}" y1="{y(low)}" y2="{y(high)}"/>')
+    for i, (key, colour, label) in enumerate(SERIES):
+        if key in row:
+            told = escape(f"{row['pair']}, m = {row['m']}, {label}: {row[key]:.3f}")
+            at = f'cx="{x + 4 + 7 * i:g}" cy="{y(row[key])}"'
+            parts.append(f'<circle {at} r="3.5" fill="{colour}"><title>{told}</title></circle>')
+    return parts
+
+
+def table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Markdown: a line per row, times in microseconds."""
+    times, gains = "library | fused | programmatic | two launches", "fused | programmatic | verdict's"
+    lines = [f"| pair | m | {times} | verdict | {gains} | reference |", "|" + " --- |" * 11]
+    for row in rows:
+        us = row["kind_us"]
+        apart = min(
+            (us[kind] for kind in ("two_launches", "two_launches_pdl", "two_streams") if kind in us), default=None
+        )
+        times_us = [us.get("library"), us.get("fused"), us.get("fused_pdl"), apart]
+        cells = [row["pair"], row["m"], *(_number(value, 1) for value in times_us), row["winner"].replace("_", " ")]
+        cells += [*(_number(row.get(key), 3) for key, _, _ in SERIES), _number(row["reference_us"], 1)]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return lines
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def section(suite: str, rows: Sequence[dict[str, Any]], summary: dict[str, Any], image: str) -> list[str]:
+    """Markdown of one suite."""
+    means = [("fused", summary["fused"]), ("programmatic", summary["fused_pdl"]), ("verdict", summary["verdict"])]
+    told = ", ".join(f"{name} {value:.3f}" for name, value in means if value is not None)
+    judged = {True: "Every bar is met.", False: "Bars that are missed:", None: "Rows are missing."}[summary["holds"]]
+    return [
+        f"### {suite}",
+        "",
+        f"{summary['num_rows']} of {summary['of']} rows. Geometric means: {told}. {judged}",
+        "",
+        *(f"- {one}" for one in summary["missed"]),
+        *([""] if summary["missed"] else []),
+        f"![{suite}: library time over ours]({image})",
+        "",
+        *table(rows),
+        "",
+    ]
+
+
+def drawn(results: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    """The part of the page that is drawn, and SVG by file name."""
+    meta, rows = results["meta"], results["rows"]
+    lines = [machine_line(meta), ""]
+    images = {}
+    for suite in SUITES:
+        own = [row for row in rows if row["suite"] == suite]
+        if own:
+            images[f"results-{suite}.svg"] = draw(suite, own)
+            lines += section(suite, own, meta["suites"][suite], f"results-{suite}.svg")
+    return "\n".join(lines), images
+
+
+def main() -> None:
+    """Redraws the page where there are results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/h200/pairs.json"))
+    parser.add_argument("--docs", type=Path, default=Path("docs"))
+    arguments = parser.parse_args()
+    if not arguments.results.exists():
+        raise SystemExit(f"there is no {arguments.results}: run `make bench-finals` on a card")
+    text, images = drawn(json.loads(arguments.results.read_text()))
+    page = arguments.docs / "results.md"
+    redraw(page, text, BEGIN, END)
+    for name, svg in images.items():
+        (arguments.docs / name).write_text(svg)
+    print(f"drew {page} and {len(images)} plots")
+
+
+if __name__ == "__main__":
+    main()

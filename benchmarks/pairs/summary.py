@@ -1,0 +1,54 @@
+"""What the rows of a suite come to, against its bars. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.common.rows import ROWS, SUITES
+
+
+def summarise(suite: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Geometric means of the suite's rows, its weakest row, and what its bars find missing; `holds` is None as long as
+    rows are missing and none of those that are there is below a bar."""
+    bars, own = SUITES[suite], [row for row in rows if row["suite"] == suite]
+    figures: dict[str, Any] = {
+        "num_rows": len(own),
+        "of": sum(row.suite == suite for row in ROWS),
+        "fused": _mean(own, "fused_speedup"),
+        "fused_pdl": _mean(own, "fused_speedup_pdl"),
+        "verdict": _mean(own, "verdict_speedup"),
+        "least_fused": _least(own, "fused_speedup"),
+        "least_verdict": _least(own, "verdict_speedup"),
+    }
+    missed = [
+        f"{name} {figures[name]} of {bar}"
+        for name, bar in (("fused", bars.fused), ("fused_pdl", bars.fused_pdl))
+        if bar is not None and (figures[name] or 0.0) < bar and len(own) == figures["of"]
+    ]
+    for key, bar in (("fused_speedup", bars.each_fused), ("verdict_speedup", bars.each_verdict)):
+        if bar is not None:
+            missed += [f"{_name(row)} {key} {row.get(key)} of {bar}" for row in own if row.get(key, 0.0) < bar]
+    if bars.over_reference is not None:
+        missed += [
+            f"{_name(row)} takes {row['over_reference']} x the reference of {bars.over_reference}"
+            for row in own
+            if row["pair"] in bars.reference_pairs and row["m"] <= 16 and row["over_reference"] > bars.over_reference
+        ]
+    is_whole = len(own) == figures["of"]
+    return {**figures, "missed": missed, "holds": False if missed else True if is_whole else None}
+
+
+def _name(row: dict[str, Any]) -> str:
+    return f"{row['pair']}/m{row['m']}"
+
+
+def _mean(rows: Sequence[dict[str, Any]], key: str) -> float | None:
+    """The geometric mean, of the rows that have the figure."""
+    values = [row[key] for row in rows if key in row]
+    return round(math.exp(sum(map(math.log, values)) / len(values)), 4) if values else None
+
+
+def _least(rows: Sequence[dict[str, Any]], key: str) -> float | None:
+    return min((row[key] for row in rows if key in row), default=None)

@@ -1,0 +1,1 @@
+"""The simulator, judged by measured schedules and fitted to them."""

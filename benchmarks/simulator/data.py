@@ -1,0 +1,300 @@
+"""Measures what the simulator is judged by: schedules of eight pairs, their times, and the bytes of some.
+
+python3 -m benchmarks.simulator.data [--gpu auto] [--out build/simulator_data.jsonl] [--seconds 500]
+
+A line of JSON per finding. What lies in the file already is not measured again, so a run can be cut and taken up. All
+takes about six minutes on an H200 with 16 cores. Every schedule's numbers are checked before it is timed; schedules are
+timed in groups, each in the same rounds as the library, so that a drift of the clocks is in both. Counters are read
+last, in a process of their own; then the stamps of a few traced builds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median, stdev
+from typing import Any
+
+from pebble import ProcessPool
+
+from benchmarks.common.report import commit, machine_of
+from benchmarks.common.rows import Row
+from benchmarks.common.workbench import BUILD_CACHE, Ready, Workbench, open_workbench
+from benchmarks.simulator.draw import SEED, Drawn, draw, judged_rows, problem_of_row
+from tests.support.counting import count_works
+from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.outcome import Failed, Rejected
+from tuner.errors import InvalidInput, WorkerError
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import Prepared
+from tuner.workers.host.supervisor import GpuSupervisor
+from tuner.workers.protocol.messages import Work
+from tuner.workers.source.render import device_text
+
+#: Schedules in the same rounds, beside the library, and rounds.
+NUM_TOGETHER, NUM_ROUNDS = 8, 9
+#: Of each pair: schedules that are timed once more, in other company, and those that are counted and traced.
+NUM_AGAIN, NUM_COUNTED, NUM_TRACED = 16, 48, 8
+L2_HIT_RATE_PCT, L2_BYTES = "lts__t_sector_hit_rate.pct", "lts__t_bytes.sum"
+METRICS = (DRAM_READ_BYTES, DRAM_WRITE_BYTES, L2_HIT_RATE_PCT, L2_BYTES)
+#: Works that are counted before their findings are written.
+NUM_COUNTED_TOGETHER = 24
+COUNT_DEADLINE_S = 100.0
+
+LIBRARY = Candidate(plan_kind=PlanKind.LIBRARY)
+
+
+class Findings:
+    """The file: what was found, and what is to be found yet."""
+
+    def __init__(self, path: Path) -> None:
+        """Reads what is there."""
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = path.read_text().splitlines() if path.exists() else []
+        self._done = {_key(json.loads(line)) for line in lines if line.strip()}
+
+    def has(self, kind: str, pair: str, schedule: Schedule) -> bool:
+        """Whether that was found in an earlier run, or in this one."""
+        return (kind, pair, schedule.digest) in self._done
+
+    def add(self, kind: str, pair: str, drawn: Drawn, **figures: Any) -> None:
+        """Appends a line."""
+        line = {"kind": kind, "pair": pair, "digest": drawn.schedule.digest, "stratum": drawn.stratum, **figures}
+        self.write(line)
+        self._done.add(_key(line))
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Appends any line."""
+        with self._path.open("a") as file:
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+def _key(line: dict[str, Any]) -> tuple[str, str, str]:
+    return line["kind"], line.get("pair", ""), line.get("digest", "")
+
+
+class Pair:
+    """A pair's schedules, made ready on all cores while others are measured."""
+
+    def __init__(self, row: Row, drawn: Sequence[Drawn], bench: Workbench) -> None:
+        """Begins nothing."""
+        self.row, self.drawn, self._bench = row, drawn, bench
+        self.problem = problem_of_row(row)
+        self._begun: dict[Schedule, Future[Ready]] = {}
+
+    def begin(self, wanted: Iterable[Drawn]) -> None:
+        """Proves and builds in the background."""
+        for one in wanted:
+            if one.schedule not in self._begun:
+                self._begun[one.schedule] = self._bench.begin(self.problem, fused(one.schedule))
+
+    def ready(self, one: Drawn) -> Ready:
+        """What `begin` has come to."""
+        self.begin([one])
+        return self._begun[one.schedule].result()
+
+
+def fused(schedule: Schedule) -> Candidate:
+    """The one launch of a schedule."""
+    return Candidate(plan_kind=PlanKind.FUSED, schedule=schedule)
+
+
+def evenly(drawn: Sequence[Drawn], count: int) -> list[Drawn]:
+    """So many of them from all over the draw."""
+    return [drawn[index * len(drawn) // count] for index in range(min(count, len(drawn)))]
+
+
+class Collector:
+    """One run over pairs, until the time is up."""
+
+    def __init__(self, bench: Workbench, findings: Findings, rows: Sequence[Row], end_s: float) -> None:
+        """`end_s` is on the monotonic clock."""
+        self._bench, self._findings, self._end_s = bench, findings, end_s
+        self._begin_s = time.monotonic()
+        self._pairs = [Pair(row, draw(row.workload, bench.gpu, row.name), bench) for row in rows]
+
+    def run(self) -> bool:
+        """Measures what is missing; whether nothing is."""
+        for pair in self._pairs:
+            pair.begin(one for one in pair.drawn if not self._findings.has("time", pair.row.name, one.schedule))
+        for pair in self._pairs:
+            self._time("time", pair, pair.drawn)
+            self._time("again", pair, evenly(pair.drawn, NUM_AGAIN))
+        with self._counting() as count:
+            for pair in self._pairs:
+                self._count(pair, evenly(pair.drawn, NUM_COUNTED), count)
+        for pair in self._pairs:
+            self._trace(pair, evenly(pair.drawn, NUM_TRACED))
+        return time.monotonic() < self._end_s
+
+    def _missing(self, kind: str, pair: Pair, wanted: Sequence[Drawn], size: int) -> Iterator[list[Drawn]]:
+        """What is not found yet, in groups, while there is time; told as it goes."""
+        left = [one for one in wanted if not self._findings.has(kind, pair.row.name, one.schedule)]
+        for first in range(0, len(left), size):
+            if time.monotonic() > self._end_s:
+                return
+            yield left[first : first + size]
+        if left:
+            elapsed_s = time.monotonic() - self._begin_s
+            print(f"{elapsed_s:6.1f} s  {kind:6} {pair.row.name}: {len(left)} of {len(wanted)}", flush=True)
+
+    def _time(self, kind: str, pair: Pair, wanted: Sequence[Drawn]) -> None:
+        for group in self._missing(kind, pair, wanted, NUM_TOGETHER):
+            ready = [(one, pair.ready(one)) for one in group]
+            for one, refusal in ready:
+                if isinstance(refusal, (Rejected, Failed)):
+                    self._findings.add(kind, pair.row.name, one, reason=refusal.reason)
+            good = [(one, work) for one, work in ready if not isinstance(work, (Rejected, Failed))]
+            try:
+                rows, reasons = self._rounds(pair, good)
+            except WorkerError as error:
+                print(f"          lost: {error}", flush=True)
+                for one, work in good:  # each alone: the guilty one is told by its reason
+                    self._time_alone(kind, pair, one, work)
+                continue
+            self._tell(kind, pair, [one for one, _ in good], rows, reasons)
+
+    def _time_alone(self, kind: str, pair: Pair, one: Drawn, work: Ready) -> None:
+        try:
+            rows, reasons = self._rounds(pair, [(one, work)])
+        except WorkerError as error:
+            self._findings.add(kind, pair.row.name, one, reason=str(error))
+            return
+        self._tell(kind, pair, [one], rows, reasons)
+
+    def _rounds(
+        self, pair: Pair, good: Sequence[tuple[Drawn, Ready]]
+    ) -> tuple[Sequence[tuple[float, ...] | None], Sequence[str]]:
+        """[library, schedules], [round] microseconds, and what was wrong with each.
+
+        Raises:
+            WorkerError: one of them took the process along.
+        """
+        if isinstance(self._bench.evaluator, GpuSupervisor):
+            works = tuple(ready.work for _, ready in good if isinstance(ready, Prepared))
+            answer = self._bench.evaluator.time_together(pair.problem, (_LIBRARY_WORK, *works), NUM_ROUNDS)
+            return answer.times_us, answer.reasons
+        candidates = (LIBRARY, *(fused(one.schedule) for one, _ in good))
+        finals = self._bench.evaluator.finals(pair.problem, candidates, num_rounds=NUM_ROUNDS, energy=False)
+        return finals.times_us, finals.reasons
+
+    def _tell(
+        self,
+        kind: str,
+        pair: Pair,
+        timed: Sequence[Drawn],
+        rows: Sequence[tuple[float, ...] | None],
+        reasons: Sequence[str],
+    ) -> None:
+        library, *others = rows
+        for one, row, reason in zip(timed, others, reasons[1:], strict=True):
+            if not row or not library:
+                self._findings.add(kind, pair.row.name, one, reason=reason or reasons[0] or "no round counts")
+                continue
+            ratios = [ours / theirs for ours, theirs in zip(row, library, strict=True)]
+            figures: dict[str, Any] = {
+                "time_us": round(median(row), 3),
+                "library_us": round(median(library), 3),
+                "ratio": round(median(ratios), 5),
+                "spread": round(stdev(ratios) / median(ratios), 5) if len(ratios) > 1 else 0.0,
+            }
+            if kind == "time":
+                figures["schedule"] = one.schedule.to_json()
+            self._findings.add(kind, pair.row.name, one, **figures)
+
+    @contextmanager
+    def _counting(self) -> Iterator[Callable[[Pair, Sequence[Drawn]], Sequence[CounterReport]]]:
+        """How to count: in one process for all, which ends with this; or by the twin."""
+        evaluator = self._bench.evaluator
+        if not isinstance(evaluator, GpuSupervisor):
+            yield lambda pair, chosen: [evaluator.count(pair.problem, fused(o.schedule), None) for o in chosen]
+            return
+        builder = Builder(BUILD_CACHE)
+        tools = builder.build(device_text("tools.cu"), self._bench.gpu.arch).cubin
+        builder.close()
+
+        def count(pair: Pair, chosen: Sequence[Drawn]) -> Sequence[CounterReport]:
+            works = [ready.work for one in chosen if isinstance(ready := pair.ready(one), Prepared)]
+            asked = pool.schedule(count_works, args=(tools, pair.problem, works, METRICS), timeout=COUNT_DEADLINE_S)
+            reports = [answer.report for answer in asked.result()]
+            if refused := next((report for report in reports if isinstance(report, InvalidInput)), None):
+                raise refused
+            return [report for report in reports if isinstance(report, CounterReport)]
+
+        with ProcessPool(1, context=get_context("spawn")) as pool:
+            yield count
+
+    def _count(
+        self, pair: Pair, wanted: Sequence[Drawn], count: Callable[[Pair, Sequence[Drawn]], Sequence[CounterReport]]
+    ) -> None:
+        usable = [one for one in wanted if not isinstance(pair.ready(one), (Rejected, Failed))]
+        for group in self._missing("count", pair, usable, NUM_COUNTED_TOGETHER):
+            try:
+                reports = count(pair, group)
+            except Exception as error:  # of the process, its deadline among them: the others are counted all the same
+                print(f"          not counted: {type(error).__name__}: {error}", flush=True)
+                continue
+            for one, report in zip(group, reports, strict=True):
+                values = {counter.name: counter.value for counter in report.counters}
+                self._findings.add("count", pair.row.name, one, counters=values, reason=report.reason)
+
+    def _trace(self, pair: Pair, wanted: Sequence[Drawn]) -> None:
+        for (one,) in self._missing("trace", pair, wanted, 1):
+            if isinstance(pair.ready(one), (Rejected, Failed)):
+                continue
+            trace = self._bench.evaluator.trace(pair.problem, fused(one.schedule))
+            self._findings.add("trace", pair.row.name, one, reason=trace.reason, ops=phases_us(trace))
+
+
+def phases_us(trace: Trace) -> dict[str, list[float]]:
+    """Per op, medians over its tasks, microseconds: taken to ready, to loaded, to computed, to stored; and when its
+    first task was taken and its last one stored."""
+    found = {}
+    for op in sorted({span.op for span in trace.spans}):
+        spans = [span for span in trace.spans if span.op == op]
+        steps = (
+            [span.ready_ns - span.taken_ns for span in spans],
+            [span.loaded_ns - span.ready_ns for span in spans],
+            [span.computed_ns - span.loaded_ns for span in spans],
+            [span.stored_ns - span.computed_ns for span in spans],
+        )
+        ends = [min(span.taken_ns for span in spans), max(span.stored_ns for span in spans)]
+        found[str(op)] = [round(1e-3 * value, 3) for value in (*map(median, steps), *ends)]
+    return found
+
+
+_LIBRARY_WORK = Work(plan_kind=PlanKind.LIBRARY, tiling=None, plans=(), cubin=b"", num_threads=0, smem_bytes=0)
+
+
+def collect(bench: Workbench, path: Path, rows: Sequence[Row], seconds: float) -> bool:
+    """Measures what the file lacks, for so long; whether nothing is missing any more."""
+    findings = Findings(path)
+    machine = machine_of(bench.evaluator.environment())
+    findings.write({"kind": "meta", **machine, "commit": commit(), "seed": SEED, "rounds": NUM_ROUNDS})
+    return Collector(bench, findings, rows, time.monotonic() + seconds).run()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Collects, and says whether all is there."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
+    parser.add_argument("--out", type=Path, default=Path("build/simulator_data.jsonl"))
+    parser.add_argument("--seconds", type=float, default=500.0, help="after which nothing is begun")
+    options = parser.parse_args(arguments)
+    with open_workbench(options.gpu, BUILD_CACHE) as bench:
+        is_complete = collect(bench, options.out, judged_rows(), options.seconds)
+    print(f"{options.out}: {'complete' if is_complete else 'the time is up; the same command goes on'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""Fits the simulator's rates to measured trials: damped least squares on the logarithms of times and bytes.
+
+A rate moves on its logarithm, so it stays positive, and is held to where it began by a weak prior: what the trials say
+nothing of stays what it was. Derivatives are differences of simulations, some seconds for a few hundred trials.
+
+Source: Levenberg, "A method for the solution of certain non-linear problems in least squares", Quart. Appl. Math. 2,
+1944; weights by Huber, "Robust estimation of a location parameter", Ann. Math. Stat. 35(1), 1964.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.core.model.rates import EngineRates, Rates
+from tuner.core.model.simulate import simulate
+from tuner.core.plan.words import STATIC
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.tiling import Engine
+
+Vector = npt.NDArray[np.float64]
+
+#: Of a logarithm: how far a rate may be from where it began, one standard deviation; and a step of its derivative.
+PRIOR = 0.7
+STEP = 0.1
+#: Residuals beyond this count less, as logarithms of times.
+HUBER = 0.15
+#: What a residual of the DRAM's bytes counts, beside one of the time.
+BYTES_WEIGHT = 0.5
+#: The most that a rate moves in one step.
+MAX_MOVE = 0.5
+#: Shares end at 1; that of the DRAM's rate at what was measured of one long read on an H200. The start of a launch ends
+#: at what the traces of the fastest schedules leave of their times there, lest it stand for what the tasks lose.
+MOST = {
+    **dict.fromkeys(
+        ("tensor_share", "smem_share", "port_share", "exposed_share", "l2_share", "l2_capacity_share"), 1.0
+    ),
+    "dram_share": 0.94,
+    "launch_us": 5.5,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A measured schedule."""
+
+    #: Name of its pair.
+    pair: str
+    plan: VerifiedPlan
+    time_us: float
+    #: Read from and written to DRAM in one run behind a flush, where it was counted.
+    dram_bytes: float | None
+    #: What its residuals count.
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What the simulator says of a trial."""
+
+    time_us: float
+    #: As the counters count: without what the L2 still holds at the end.
+    dram_bytes: float
+
+
+def forecast(plan: VerifiedPlan, rates: Rates) -> Forecast:
+    """One simulation."""
+    timeline = simulate(plan, rates)
+    return Forecast(time_us=timeline.makespan_us, dram_bytes=timeline.dram_bytes - timeline.late_write_bytes)
+
+
+def names() -> list[str]:
+    """What is fitted: ``dram_share``, ``mma.tensor_share`` and so on."""
+    return list(_flat(Rates))
+
+
+def _flat(of: type[Any]) -> Iterator[str]:
+    for field in fields(of):
+        if field.name in ("mma", "wgmma"):
+            yield from (f"{field.name}.{inner.name}" for inner in fields(EngineRates))
+        else:
+            yield field.name
+
+
+def to_vector(rates: Rates) -> Vector:
+    """Logarithms, in the order of `names`."""
+    data = rates.to_json()
+    values = [data[name] if "." not in name else data[name.split(".")[0]][name.split(".")[1]] for name in names()]
+    return np.log(np.array(values))
+
+
+def from_vector(vector: Vector) -> Rates:
+    """Inverse of `to_vector`; rates end at their most."""
+    data: dict[str, Any] = {"mma": {}, "wgmma": {}}
+    for name, value in zip(names(), np.exp(vector).tolist(), strict=True):
+        *engine, rate = name.split(".")
+        (data[engine[0]] if engine else data)[rate] = min(value, MOST.get(rate, math.inf))
+    return Rates.from_json(data)
+
+
+def forecasts(trials: Sequence[Trial], rates: Rates, pool: Executor | None = None) -> list[Forecast]:
+    """Of all trials, in the pool's processes where one is given."""
+    plans, same = [trial.plan for trial in trials], [rates] * len(trials)
+    if pool is None:
+        return list(map(forecast, plans, same))
+    return list(pool.map(forecast, plans, same, chunksize=max(1, len(plans) // 16)))
+
+
+def residuals(trials: Sequence[Trial], found: Iterable[Forecast]) -> Vector:
+    """[times, then bytes] logarithm of measured over forecast; 0 where bytes were not counted."""
+    pairs = list(zip(trials, found, strict=True))
+    times = [trial.weight * math.log(trial.time_us / one.time_us) for trial, one in pairs]
+    counted = [t.weight * math.log(t.dram_bytes / one.dram_bytes) if t.dram_bytes else 0.0 for t, one in pairs]
+    return np.array([*times, *(BYTES_WEIGHT * value for value in counted)])
+
+
+def matters(name: str, trial: Trial) -> bool:
+    """Whether a rate has a part in what is forecast of a trial."""
+    tiling, plan = trial.plan.graph.tiling, trial.plan.plan
+    *engine, rate = name.split(".")
+    if engine and engine[0] != tiling.engine:
+        return False
+    if rate in ("sum_us_per_kib", "arrival_us"):
+        return bool(tiling.split_k)
+    if rate == "smem_share":
+        return tiling.engine is Engine.MMA
+    return plan.assignment != STATIC if rate == "ticket_us" else True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear:
+    """The trials' residuals at some rates, and their derivatives."""
+
+    at: Vector
+    residuals: Vector
+    #: [residual, rate]
+    slopes: npt.NDArray[np.float64]
+
+
+def linearise(trials: Sequence[Trial], at: Vector, pool: Executor | None = None) -> Linear:
+    """One simulation of every trial a rate, and one more."""
+    here = residuals(trials, forecasts(trials, from_vector(at), pool))
+    slopes = np.zeros((len(here), len(at)))
+    for index, name in enumerate(names()):
+        step = STEP if from_vector(at) != from_vector(_moved(at, index, STEP)) else -STEP
+        moved = [i for i, trial in enumerate(trials) if matters(name, trial)]
+        chosen = [trials[i] for i in moved]
+        there = residuals(chosen, forecasts(chosen, from_vector(_moved(at, index, step)), pool))
+        rows = [*moved, *(len(trials) + i for i in moved)]
+        slopes[rows, index] = (there - here[rows]) / step
+    return Linear(at=at, residuals=here, slopes=slopes)
+
+
+def _moved(at: Vector, index: int, step: float) -> Vector:
+    moved = at.copy()
+    moved[index] += step
+    return moved
+
+
+def improve(linear: Linear, start: Vector, is_used: npt.NDArray[np.bool_]) -> Vector:
+    """The rates by which the linear model of the used trials is best; `start` is where the prior holds them."""
+    used = np.concatenate([is_used, is_used])
+    values, slopes = linear.residuals[used], linear.slopes[used]
+    weights = np.minimum(1.0, HUBER / np.maximum(np.abs(values), 1e-9))
+    scale = weights / HUBER**2
+    normal = slopes.T @ (slopes * scale[:, None]) + np.eye(len(start)) / PRIOR**2
+    move = np.linalg.solve(normal, -slopes.T @ (scale * values) - (linear.at - start) / PRIOR**2)
+    most = np.log([MOST.get(name.split(".")[-1], math.inf) for name in names()])
+    return np.minimum(linear.at + np.clip(move, -MAX_MOVE, MAX_MOVE), most)
+
+
+def loss(values: Vector) -> float:
+    """Huber's, of the mean residual."""
+    size = np.abs(values)
+    return float(np.mean(np.where(size <= HUBER, 0.5 * values**2, HUBER * (size - 0.5 * HUBER))))

@@ -1,0 +1,223 @@
+"""Fits the simulator to the measured schedules, and says how well it foretells those of a pair that it was not shown.
+
+python -m benchmarks.simulator.judge [--data build/simulator_data.jsonl] [--fit] [--trials 40] [--out <results file>]
+
+Needs no GPU. `--data` packs what `benchmarks.simulator.data` measured into benchmarks/results/<gpu>/; `--fit` fits to
+all pairs and writes tuner/core/model/fits/<gpu>.json, then to all pairs but one, pair by pair: minutes of all cores,
+by far the most of the time. Without it the fits that lie in the results are judged again. Each fit sees so many
+schedules of each pair, drawn by a seed, two thirds of them from the faster half, since those must be told
+apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common.report import results_file, write_report
+from benchmarks.simulator.fit import Forecast, forecasts, from_vector, improve, linearise, to_vector
+from benchmarks.simulator.fit import Trial as FitTrial
+from benchmarks.simulator.trials import DataSet, counted_bytes, pack, read, trial_of, write
+from tuner.core.model.rates import CATALOGUE_RATES, Fit, Rates
+from tuner.core.problem.gpu import CATALOGUE, Gpu
+from tuner.core.trial.stats import rank_correlation, selection_regret
+
+FITS = Path("tuner/core/model/fits")
+SEED = 1
+NUM_TRUSTED = 10
+#: Schedules of a tiling from which what order does can be told, and by how many times the noise they must differ.
+MIN_ORDERS, MIN_SPREAD = 8, 3.0
+#: Plans that are larger are not fitted to: they take longest to simulate.
+MAX_FITTED_TASKS = 2000
+#: Steps of the fit to all; of a fit that leaves a pair out, behind the first, which all of these share.
+NUM_STEPS, NUM_LEFT_OUT_STEPS = 6, 1
+#: Targets.
+SPEARMAN_BAR, REGRET_BAR, DRAM_BAR = 0.85, 0.05, 0.15
+
+Row = dict[str, Any]
+
+
+def data_file(gpu_id: str) -> Path:
+    """Where the measured schedules lie."""
+    return results_file(gpu_id, "simulator_trials").with_suffix(".jsonl.gz")
+
+
+def chosen(data: DataSet, per_pair: int) -> list[Row]:
+    """What a fit is shown of each pair."""
+    found = []
+    for pair in data.pairs:
+        rows, rng = sorted(data.of(pair), key=lambda row: row["time_us"]), random.Random(f"{SEED}/{pair}")
+        half, num_fast = len(rows) // 2, per_pair * 2 // 3
+        found += rng.sample(rows[:half], num_fast) + rng.sample(rows[half:], per_pair - num_fast)
+    return found
+
+
+def weighed(trials: Sequence[FitTrial]) -> list[FitTrial]:
+    """A schedule that takes four times as long as the pair's best one counts half: the fast ones must be told apart."""
+    best = {pair: min(trial.time_us for trial in trials if trial.pair == pair) for pair in {t.pair for t in trials}}
+    return [replace(trial, weight=math.sqrt(best[trial.pair] / trial.time_us)) for trial in trials]
+
+
+class Fitter:
+    """Fits to the same trials, to all of them and without a pair."""
+
+    def __init__(self, trials: Sequence[FitTrial], pool: Executor | None) -> None:
+        """Begins at the catalogue's rates."""
+        self._trials = [trial for trial in trials if trial.plan.plan.num_tasks <= MAX_FITTED_TASKS]
+        self._pool = pool
+        self._start = to_vector(CATALOGUE_RATES)
+        self._first = linearise(self._trials, self._start, pool)
+
+    def without(self, pair: str | None, num_steps: int) -> Rates:
+        """The fit to all pairs but this one; the first step is not counted."""
+        kept = np.array([trial.pair != pair for trial in self._trials])
+        trials = [trial for trial in self._trials if trial.pair != pair]
+        at = improve(self._first, self._start, kept)
+        for _ in range(num_steps):
+            at = improve(linearise(trials, at, self._pool), self._start, np.ones(len(trials), dtype=bool))
+        return from_vector(at)
+
+
+def judge(data: DataSet, pair: str, rates: Rates, gpu: Gpu, pool: Executor | None = None) -> Row:
+    """How the simulator does on a pair, by rates that were fitted without it."""
+    rows = data.of(pair)
+    found = forecasts([trial_of(row, gpu) for row in rows], rates, pool)
+    foretold, measured = [one.time_us for one in found], [row["time_us"] for row in rows]
+    within = spearman_in_tilings(rows, found, data.noise(pair))
+    errors = [f.dram_bytes / counted - 1 for row, f in zip(rows, found, strict=True) if (counted := counted_bytes(row))]
+    ratios = [ours / theirs for ours, theirs in zip(foretold, measured, strict=True)]
+    return {
+        "pair": pair,
+        "m": int(pair.rsplit("/m", 1)[1]),
+        "schedules": len(rows),
+        "spearman": _rounded(rank_correlation(foretold, measured)),
+        "spearman_in_tiling": _rounded(median(within)) if within else None,
+        "tilings_compared": len(within),
+        "regret_top10": _rounded(selection_regret(foretold, measured, NUM_TRUSTED)),
+        "counted": len(errors),
+        "dram_error_median": _rounded(median(map(abs, errors))),
+        "time_ratio_median": _rounded(median(ratios)),
+        "noise": _rounded(data.noise(pair)),
+        "best_us": min(measured),
+        "rates": rates.to_json(),
+    }
+
+
+def spearman_in_tilings(rows: Sequence[Row], found: Sequence[Forecast], noise: float) -> list[float]:
+    """Of each tiling that was measured in many orders, where these differ by more than the noise."""
+    by_tiling: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row, one in zip(rows, found, strict=True):
+        by_tiling[json.dumps(row["schedule"]["tiling"])].append((one.time_us, row["time_us"]))
+    correlations = []
+    for times in by_tiling.values():
+        foretold, measured = zip(*times, strict=True)
+        if len(times) >= MIN_ORDERS and max(measured) / min(measured) - 1 > MIN_SPREAD * noise:
+            correlation = rank_correlation(foretold, measured)
+            correlations += [] if correlation is None else [correlation]
+    return correlations
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def summary(rows: Sequence[Row]) -> Row:
+    """The figures that are asked for, beside their targets."""
+    within = [row["spearman_in_tiling"] for row in rows if row["spearman_in_tiling"] is not None]
+    return {
+        "pair": "all",
+        "spearman_median": median(row["spearman"] for row in rows),
+        "spearman_bar": SPEARMAN_BAR,
+        "spearman_in_tiling_median": median(within),
+        "regret_top10_worst": max(row["regret_top10"] for row in rows),
+        "regret_bar": REGRET_BAR,
+        "dram_error_median": median(row["dram_error_median"] for row in rows),
+        "dram_bar": DRAM_BAR,
+    }
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows of the pairs as docs/simulator.md shows them."""
+    head = "| pair | schedules | Spearman | within a tiling | regret | DRAM bytes | forecast over measured |"
+    lines = [head, "| " + " | ".join(["---"] * 7) + " |"]
+    for row in rows:
+        if row["pair"] == "all":
+            continue
+        within = "–" if row["spearman_in_tiling"] is None else f"{row['spearman_in_tiling']:.2f}"
+        lines.append(
+            f"| {row['pair']} | {row['schedules']} | {row['spearman']:.3f} | {within} ({row['tilings_compared']}) "
+            f"| {row['regret_top10']:.1%} | {row['dram_error_median']:.1%} | {row['time_ratio_median']:.2f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def earlier_fits(results: Path) -> tuple[dict[str, Rates], int]:
+    """The fit that each pair was judged by, and how many schedules of each pair it was shown."""
+    report = json.loads(results.read_text())
+    rates = {row["pair"]: Rates.from_json(row["rates"]) for row in report["rows"] if "rates" in row}
+    return rates, report["meta"]["fitted_per_pair"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Packs, fits, judges."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpu", default="h200", help="catalogue id of the GPU that was measured")
+    parser.add_argument("--data", type=Path, help="lines of benchmarks.simulator.data, to be packed first")
+    parser.add_argument("--fit", action="store_true", help="fit again; else only judge")
+    parser.add_argument("--trials", type=int, default=40, help="schedules of each pair that a new fit is shown")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(arguments)
+    gpu, out = CATALOGUE[options.gpu], options.out or results_file(options.gpu, "simulator")
+    if options.data:
+        write(data_file(gpu.id), pack([json.loads(line) for line in options.data.read_text().splitlines()]))
+    data, begin_s = read(data_file(gpu.id)), time.monotonic()
+    per_pair: int = options.trials
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        if options.fit:
+            fitter = Fitter(weighed([trial_of(row, gpu) for row in chosen(data, per_pair)]), pool)
+            _keep(fitter.without(None, NUM_STEPS), gpu, data)
+            print(f"{time.monotonic() - begin_s:.0f} s: fitted to all pairs", flush=True)
+            rates = {pair: fitter.without(pair, NUM_LEFT_OUT_STEPS) for pair in data.pairs}
+        else:
+            rates, per_pair = earlier_fits(out)
+        rows = []
+        for pair in data.pairs:
+            rows.append(judge(data, pair, rates[pair], gpu, pool))
+            print({key: value for key, value in rows[-1].items() if key != "rates"}, flush=True)
+    print(summary(rows))
+    machine = {key: data.meta[key] for key in ("gpu", "driver", "cuda", "clocks_mhz", "kernel_version")}
+    measured = {"measured_by": data.meta["commit"], "fitted_per_pair": per_pair}
+    write_report(out, [*rows, summary(rows)], {**machine, **measured})
+
+
+def _keep(rates: Rates, gpu: Gpu, data: DataSet) -> None:
+    """Writes the fit that the simulator takes."""
+    fit = Fit(
+        rates=rates,
+        gpu=gpu.id,
+        gpu_name=data.meta["gpu"],
+        date=datetime.now(UTC).date().isoformat(),
+        commit=data.meta["commit"],
+        num_trials=len(data.rows),
+    )
+    FITS.mkdir(exist_ok=True)
+    (FITS / f"{gpu.id}.json").write_text(json.dumps(fit.to_json(), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

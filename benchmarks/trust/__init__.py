@@ -1,0 +1,1 @@
+"""Whether the figures can be believed: faults, noise, repeats, sanitizers."""

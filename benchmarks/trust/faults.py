@@ -1,0 +1,254 @@
+"""What planted faults cost on a card: every tenth trial hangs, crashes or dies, and the others must not notice.
+
+python -m benchmarks.trust.faults [--trials 200] [--seed 0] [--out benchmarks/results/<gpu>/faults.json]
+
+Each trial goes through the real supervisor. A hang's loss is counted from its deadline until the next trial begins in a
+fresh process: the kill, and what the next trial waits for process, context, probe, inputs and references. Nothing is
+built in between, which would hide a part of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import re
+import statistics
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.report import machine_of, write_report
+from tests.support.on_card import fused, problem, schedule
+from tests.support.planted import (
+    HANG,
+    KERNEL_FAULTS,
+    PROCESS_FAULTS,
+    KernelFault,
+    ProcessFault,
+    with_deed,
+    with_fault,
+    with_raised_threshold,
+)
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Assignment
+from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import Prepared, prepare
+from tuner.workers.host.cards import Card, usable_gpus
+from tuner.workers.host.supervisor import Deadlines, GpuSupervisor
+
+WORKLOAD = ffn_pair(m=64, d_in=512, d_hidden=1024, d_out=512)
+PROBLEM = problem(WORKLOAD)
+TILES = ((16, 64, 64), (16, 64, 64))
+CANDIDATES = (
+    Candidate(plan_kind=PlanKind.LIBRARY),
+    fused(schedule(TILES)),
+    fused(schedule(TILES, assignment=Assignment.STATIC)),
+    fused(schedule(((32, 64, 64), (32, 64, 64)))),
+)
+#: Share of the trials that have a fault, and of these that hang for good.
+FAULT_SHARE, HANG_SHARE = 0.1, 0.4
+#: A trial here takes a few tenths of a second.
+DEADLINE_S = 2.0
+#: A good trial whose speed-up is further off than this from what it was before any fault is counted.
+TIME_TOLERANCE = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planted:
+    """One fault, and how its trial must end."""
+
+    name: str
+    prepared: Prepared
+    kind: FailureKind
+    reason: str
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What was seen."""
+
+    #: Fault -> how often it ended as its trial must, and how often in another way.
+    accounted: Counter[str] = field(default_factory=Counter)
+    unaccounted: list[str] = field(default_factory=list)
+    good: int = 0
+    wrong: list[str] = field(default_factory=list)
+    #: Relative distances of speed-ups from what they were before any fault.
+    deviations: list[float] = field(default_factory=list)
+    #: Per hang: seconds from its deadline to the next trial's begin.
+    hang_losses_s: list[float] = field(default_factory=list)
+    #: Per lost process, whatever took it: seconds that the next trial waited for another.
+    starts_s: list[float] = field(default_factory=list)
+    most_foreign: float = 0.0
+
+
+def planted_faults(good: Prepared, builder: Builder, arch: str) -> tuple[Planted, list[Planted]]:
+    """The hang that its deadline ends, and all others."""
+
+    def of_kernel(fault: KernelFault) -> Planted:
+        prepared = with_fault(fault, good, builder, arch)
+        return Planted(name=fault.name, prepared=prepared, kind=fault.kind, reason=fault.reason)
+
+    def of_process(fault: ProcessFault) -> Planted:
+        prepared = with_deed(fault, good)
+        return Planted(name=fault.name, prepared=prepared, kind=FailureKind.CRASH, reason=fault.reason)
+
+    bounded = Planted(
+        name="bounded wait",
+        prepared=with_raised_threshold(good),
+        kind=FailureKind.HANG,
+        reason=r"posts seen, \d+ expected",
+    )
+    return of_kernel(HANG), [*map(of_kernel, KERNEL_FAULTS), *map(of_process, PROCESS_FAULTS), bounded]
+
+
+def draw_trials(num_trials: int, num_good: int, others: list[Planted], hang: Planted, seed: int) -> list[Any]:
+    """Per trial, the index of a good candidate or a fault; the last is good, so that each loss is seen to its end."""
+    rng = random.Random(seed)
+    trials: list[Any] = [rng.randrange(num_good) for _ in range(num_trials)]
+    places = rng.sample(range(num_trials - 1), round(FAULT_SHARE * num_trials))
+    num_hangs = round(HANG_SHARE * len(places))
+    for i, place in enumerate(places):
+        trials[place] = hang if i < num_hangs else others[i % len(others)]
+    return trials
+
+
+def run_trials(
+    trials: list[Any], goods: list[Prepared], usual: list[Measured], measure: Callable[[Prepared], Outcome]
+) -> Tally:
+    """Measures one after the other."""
+    tally = Tally()
+    beyond_deadline_s: float | None = None
+    for trial in trials:
+        begin = time.monotonic()
+        outcome = measure(trial.prepared if isinstance(trial, Planted) else goods[trial])
+        spent_s = time.monotonic() - begin
+        start_s = outcome.stage_s.get("start", 0.0)
+        if beyond_deadline_s is not None:
+            tally.hang_losses_s.append(beyond_deadline_s + start_s)
+        if start_s > 0.05:
+            tally.starts_s.append(start_s)
+        beyond_deadline_s = None
+        if isinstance(trial, Planted):
+            judge_fault(tally, trial, outcome)
+            if trial.name == HANG.name:
+                beyond_deadline_s = spent_s - start_s - DEADLINE_S
+        else:
+            judge_good(tally, usual[trial], outcome)
+    return tally
+
+
+def judge_fault(tally: Tally, fault: Planted, outcome: Outcome) -> None:
+    """Whether the fault is the trial's reason."""
+    if isinstance(outcome, Failed) and outcome.kind is fault.kind and re.search(fault.reason, outcome.reason):
+        tally.accounted[fault.name] += 1
+    else:
+        tally.unaccounted.append(f"{fault.name}: {outcome}"[:300])
+
+
+def judge_good(tally: Tally, usual: Measured, outcome: Outcome) -> None:
+    """Whether numbers and time are those of a machine on which nothing ever went wrong."""
+    tally.good += 1
+    if not isinstance(outcome, Measured) or not math.isclose(outcome.rel_error, usual.rel_error):
+        tally.wrong.append(str(outcome)[:300])
+        return
+    tally.deviations.append(abs(outcome.speedup / usual.speedup - 1))
+    foreign = [metric.value for metric in outcome.metrics if metric.tag == "foreign_processes"]
+    tally.most_foreign = max(tally.most_foreign, *foreign, 0.0)
+
+
+def rows_of(tally: Tally, memory_before_bytes: int, memory_after_bytes: int) -> list[dict[str, Any]]:
+    """The figures, one per row."""
+    num_faults = tally.accounted.total() + len(tally.unaccounted)
+    off = [deviation for deviation in tally.deviations if deviation > TIME_TOLERANCE]
+
+    def row(figure: str, value: float, unit: str, **more: Any) -> dict[str, Any]:
+        return {"figure": figure, "value": round(value, 4), "unit": unit, **more}
+
+    return [
+        row("faults_accounted", tally.accounted.total(), "trials", of=num_faults, by_fault=dict(tally.accounted),
+            others=tally.unaccounted),
+        row("wrong_numbers", len(tally.wrong), "trials", of=tally.good, examples=tally.wrong[:3]),
+        row("times_off", len(off), "trials", of=tally.good, tolerance=TIME_TOLERANCE,
+            worst=round(max(tally.deviations, default=0.0), 4)),
+        row("hang_loss_median_s", statistics.median(tally.hang_losses_s), "s", of=len(tally.hang_losses_s)),
+        row("hang_loss_max_s", max(tally.hang_losses_s), "s", each=[round(s, 3) for s in tally.hang_losses_s]),
+        row("start_median_s", statistics.median(tally.starts_s), "s", of=len(tally.starts_s)),
+        row("memory_back", memory_after_bytes - memory_before_bytes, "bytes", before=memory_before_bytes),
+        row("foreign_processes", tally.most_foreign, "processes"),
+    ]  # fmt: skip
+
+
+def used_bytes(card: Card) -> int:
+    """Memory in use on the card, by anyone."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByUUID(card.uuid)
+    return int(pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2).used)
+
+
+@contextmanager
+def supervised(card: Card, cache: Path) -> Iterator[tuple[GpuSupervisor, Builder]]:
+    """A supervisor of the card, and a builder beside it."""
+    builder = Builder(cache, num_processes=4)
+    supervisor = GpuSupervisor(card, cache, Deadlines(evaluate_s=DEADLINE_S))
+    try:
+        yield supervisor, builder
+    finally:
+        supervisor.close()
+        builder.close()
+
+
+def measure_faults(num_trials: int = 200, seed: int = 0) -> tuple[list[dict[str, Any]], Environment]:
+    """All rows, and where they come from.
+
+    Raises:
+        WorkerError: no card is usable.
+    """
+    card = usable_gpus()[0]
+    with tempfile.TemporaryDirectory() as cache, supervised(card, Path(cache)) as (supervisor, builder):
+        gpu = supervisor.target.gpu
+        goods = [prepare(WORKLOAD, gpu, candidate, builder, {}) for candidate in CANDIDATES]
+        hang, others = planted_faults(goods[1], builder, gpu.arch)
+
+        def measure(prepared: Prepared) -> Outcome:
+            return supervisor.measure(PROBLEM, prepared)
+
+        usual = [undisturbed(measure, good) for good in goods]
+        before_bytes = used_bytes(card)
+        tally = run_trials(draw_trials(num_trials, len(goods), others, hang, seed), goods, usual, measure)
+        return rows_of(tally, before_bytes, used_bytes(card)), supervisor.environment()
+
+
+def undisturbed(measure: Callable[[Prepared], Outcome], good: Prepared) -> Measured:
+    """The one of median speed-up of three."""
+    outcomes = [measure(good) for _ in range(3)]
+    measured = [outcome for outcome in outcomes if isinstance(outcome, Measured)]
+    assert len(measured) == len(outcomes), outcomes
+    return sorted(measured, key=lambda outcome: outcome.speedup)[1]
+
+
+def main() -> None:
+    """Runs the trials, prints the rows and writes the results file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/h200/faults.json"))
+    arguments = parser.parse_args()
+    rows, environment = measure_faults(arguments.trials, arguments.seed)
+    for row in rows:
+        print("  ".join(f"{key}={value}" for key, value in row.items()))
+    write_report(arguments.out, rows, machine_of(environment))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""The same candidates measured twice, minutes apart and in another order: how well a trial repeats, what it costs.
+
+What must repeat is the speed-up against the library of the same rounds, since that is what a search compares; times
+stand beside. A library's own trial has no speed-up, so its times are reported and not judged.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common.report import check_row
+from benchmarks.common.setting import problem_of
+from tests.support.on_card import fused, schedule
+from tuner.core.problem.objective import Regime
+from tuner.core.problem.workload import Activation, ffn_pair
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Assignment
+from tuner.core.trial.evaluator import Evaluator, Problem
+from tuner.core.trial.outcome import Measured, Outcome
+
+#: |median of the ratios - 1|, and how far off 95 % of them may be.
+MEDIAN_BAR, P95_BAR = 0.01, 0.02
+#: Of a candidate's two measurements, seconds.
+MIN_GAP_S = 60.0
+#: Seconds of a trial that are neither building nor kernels.
+OVERHEAD_BAR_S = 0.5
+#: Load in front of each sample in the sustained regime, seconds: what `tuner.workers.gpu.timing` gives it at least.
+LOAD_S = 0.08
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """A pair, and tilings that suit it: (tiles, stages, warps)."""
+
+    m: int
+    d_in: int
+    d_hidden: int
+    d_out: int
+    tilings: tuple[tuple[tuple[tuple[int, int, int], ...], int, int], ...]
+
+    @property
+    def problem(self) -> Problem:
+        """By the regime that its rows call for."""
+        workload = ffn_pair(
+            m=self.m, d_in=self.d_in, d_hidden=self.d_hidden, d_out=self.d_out, activation=Activation.RELU
+        )
+        return problem_of(workload)
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """The library, and ten of ours: each tiling fused by queues and by tickets and launched twice by queues, and
+        the first launched twice by shares."""
+        found = [Candidate(plan_kind=PlanKind.LIBRARY)]
+        for tiles, stages, warps in self.tilings:
+            queues, tickets, shares = (
+                schedule(tiles, stages=stages, warps=warps, assignment=assignment)
+                for assignment in (Assignment.STATIC, Assignment.TICKET, Assignment.SHARES)
+            )
+            found += [fused(queues), fused(tickets), Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=queues)]
+            if len(found) == 4:
+                found.append(Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=shares))
+        return found
+
+
+#: Llama-3-8B's at 16 rows, in burst; and a smaller one at 256 rows, in sustained.
+SHAPES = (
+    Shape(
+        m=16,
+        d_in=4096,
+        d_hidden=14336,
+        d_out=4096,
+        tilings=(
+            (((16, 64, 128), (16, 32, 128)), 8, 4),
+            (((16, 128, 128), (16, 32, 128)), 6, 4),
+            (((16, 64, 64), (16, 64, 64)), 6, 4),
+        ),
+    ),
+    Shape(
+        m=256,
+        d_in=2048,
+        d_hidden=8192,
+        d_out=2048,
+        tilings=(
+            (((128, 128, 64), (128, 128, 64)), 4, 8),
+            (((64, 128, 64), (64, 64, 64)), 4, 8),
+            (((64, 64, 64), (64, 64, 64)), 4, 4),
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One candidate, once through the evaluator."""
+
+    problem: Problem
+    candidate: Candidate
+    outcome: Outcome
+    #: When it began, on the monotonic clock, and how long it took, seconds.
+    began_s: float
+    wall_s: float
+
+    @property
+    def name(self) -> str:
+        """Pair and candidate in words."""
+        chosen = self.candidate
+        return f"{self.problem.workload.describe()}: {chosen.plan_kind} {chosen.schedule or ''}".strip()
+
+
+def draw_order(shapes: Sequence[Shape], seed: int, count: int | None) -> list[tuple[Problem, Candidate]]:
+    """All candidates of the first pair, then all of the next; each pair's in an order drawn by `seed`, of the library
+    and the first `count` of ours, or of all."""
+    rng = random.Random(seed)
+    order: list[tuple[Problem, Candidate]] = []
+    for shape in shapes:
+        candidates = shape.candidates[: count and count + 1]
+        order += [(shape.problem, candidate) for candidate in rng.sample(candidates, len(candidates))]
+    return order
+
+
+def measure_all(evaluator: Evaluator, order: Iterable[tuple[Problem, Candidate]]) -> list[Run]:
+    """Each once, as a job would."""
+    runs = []
+    for problem, candidate in order:
+        began_s = time.monotonic()
+        outcome = evaluator.evaluate(problem, candidate)
+        wall_s = time.monotonic() - began_s
+        run = Run(problem=problem, candidate=candidate, outcome=outcome, began_s=began_s, wall_s=wall_s)
+        told = f"{outcome.time_us:.2f} us" if isinstance(outcome, Measured) else outcome.reason
+        print(f"    {wall_s:5.2f} s  {told}  {run.name}", flush=True)
+        runs.append(run)
+    return runs
+
+
+def repeat_rows(first: Sequence[Run], again: Sequence[Run]) -> list[dict[str, Any]]:
+    """`repeat_median` and `repeat_p95`, over the candidates of ours; the latter's value is the least distance from 1
+    that 95 % of the ratios keep.
+
+    Raises:
+        ValueError: a candidate was not measured, or there is none.
+    """
+    later = {(run.problem, run.candidate): run for run in again}
+    each = [_pair(run, later[run.problem, run.candidate]) for run in first]
+    ratios = [row["ratio"] for row in each if row["ratio"] is not None]
+    if not ratios:
+        raise ValueError("there are no candidates of ours to compare")
+    middle = statistics.median(ratios)
+    distances = [abs(ratio - 1) for ratio in ratios]
+    p95 = float(np.quantile(distances, 0.95, method="inverted_cdf"))
+    within = sum(distance <= P95_BAR for distance in distances) / len(distances)
+    return [
+        check_row("repeat_median", abs(middle - 1), MEDIAN_BAR, median=round(middle, 5), of=len(ratios), each=each),
+        check_row("repeat_p95", p95, P95_BAR, share_within=round(within, 4), worst=round(max(distances), 5)),
+    ]
+
+
+def _pair(first: Run, again: Run) -> dict[str, Any]:
+    """Two measurements of one candidate side by side."""
+    a, b = _measured(first), _measured(again)
+    is_ours = first.candidate.plan_kind.is_ours
+    return {
+        "candidate": first.name,
+        "regime": str(first.problem.objective.regime),
+        "gap_s": round(again.began_s - first.began_s, 1),
+        "ratio": b.speedup / a.speedup if is_ours else None,
+        "speedups": [a.speedup, b.speedup],
+        "time_ratio": b.time_us / a.time_us,
+        "times_us": [a.time_us, b.time_us],
+        "libraries_us": [a.library_us, b.library_us],
+        "metrics": [{metric.tag: metric.value for metric in one.metrics if _is_told(metric.tag)} for one in (a, b)],
+    }
+
+
+def _is_told(tag: str) -> bool:
+    """Whether a metric may explain why two measurements differ: clocks, rounds, the library's algorithms."""
+    return tag.startswith(("sm_clock", "library_", "num_rounds", "dropped_", "foreign_"))
+
+
+def _measured(run: Run) -> Measured:
+    if isinstance(run.outcome, Measured):
+        return run.outcome
+    raise ValueError(f"{run.name} was not measured: {run.outcome.reason}")
+
+
+def kernel_s(outcome: Measured) -> float:
+    """Seconds in which the card ran the samples of a trial, at least: their chains, and in `sustained` the load in
+    front of each, but not more than its `time` stage. Checks, flushes, pauses and what warms up are left out."""
+    assert outcome.procedure is not None
+    samples_us = [us for one in outcome.rounds for us in (one.time_us, one.library_us) if us is not None]
+    loads_s = LOAD_S * len(samples_us) if outcome.procedure.regime is Regime.SUSTAINED else 0.0
+    chains_s = 1e-6 * outcome.procedure.chain_length * sum(samples_us)
+    return min(chains_s + loads_s, outcome.stage_s.get("time", 0.0))
+
+
+def overhead_row(runs: Iterable[Run]) -> dict[str, Any]:
+    """`overhead_s`: the median over trials of the wall time of `evaluate`, less its `build`, less `kernel_s`.
+
+    Since that is what the card ran at least, the overhead is one at most. A pair's first trial waits in `start` for
+    inputs and references too.
+
+    Raises:
+        ValueError: nothing was measured.
+    """
+    overheads: list[float] = []
+    stages: dict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        if isinstance(run.outcome, Measured):
+            overheads.append(run.wall_s - run.outcome.stage_s.get("build", 0.0) - kernel_s(run.outcome))
+            for stage, seconds in run.outcome.stage_s.items():
+                stages[stage].append(seconds)
+    if not overheads:
+        raise ValueError("no trial was measured")
+    return check_row(
+        "overhead_s",
+        statistics.median(overheads),
+        OVERHEAD_BAR_S,
+        of=len(overheads),
+        worst=round(max(overheads), 4),
+        stage_s_median={stage: round(statistics.median(values), 5) for stage, values in stages.items()},
+        each=[round(seconds, 4) for seconds in overheads],
+    )

@@ -1,0 +1,1 @@
+"""What needs NVRTC: the device code and every generated kernel."""

@@ -1,0 +1,151 @@
+"""Building: cached by content, killed at its deadline, and gone with its parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.rogues import ENDLESS
+from tuner.errors import BuildError
+from tuner.workers.builder.nvrtc import Builder, BuildTimeout, build_key, parse_log
+
+KERNEL = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] *= 2.0f; }'
+
+
+@pytest.fixture
+def builder(tmp_path: Path) -> Iterator[Builder]:
+    builder = Builder(tmp_path / "cache", deadline_s=30)
+    yield builder
+    builder.close()
+
+
+def test_a_second_build_of_the_same_source_comes_from_the_cache(builder: Builder) -> None:
+    first, second = builder.build(KERNEL, "sm_80"), builder.build(KERNEL, "sm_80")
+    assert (first.cached, second.cached) == (False, True)
+    assert (first.cubin, first.resources) == (second.cubin, second.resources)
+    assert builder.build(KERNEL, "sm_90").key != first.key
+
+
+def test_a_damaged_cache_entry_is_built_again(builder: Builder, tmp_path: Path) -> None:
+    first = builder.build(KERNEL, "sm_80")
+    (tmp_path / "cache" / f"{first.key}.cubin").write_bytes(first.cubin[:-1] + b"x")
+    again = builder.build(KERNEL, "sm_80")
+    assert not again.cached
+    assert again.cubin == first.cubin
+
+
+def test_an_error_carries_the_compilers_log(builder: Builder) -> None:
+    with pytest.raises(BuildError, match=r"NVRTC_ERROR_COMPILATION(?s:.*)no storage class"):
+        builder.build("nonsense", "sm_80")
+
+
+def test_a_compile_that_takes_for_ever_is_killed_and_the_next_one_works(tmp_path: Path) -> None:
+    builder = Builder(tmp_path, deadline_s=5)
+    builder.build(KERNEL, "sm_80")
+    begin = time.monotonic()
+    try:
+        with pytest.raises(BuildTimeout, match="killed after 5 s"):
+            builder.build(ENDLESS, "sm_80")
+        assert time.monotonic() - begin < 20
+        assert not builder.build(KERNEL, "sm_86").cached
+    finally:
+        builder.close()
+
+
+def test_a_build_that_no_compiler_takes_keeps_nobody_waiting(tmp_path: Path) -> None:
+    builder = Builder(tmp_path, deadline_s=1, patience_s=2)
+    builder.build(KERNEL, "sm_80")
+    stopped = children_of(os.getpid())
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        begin = time.monotonic()
+        with pytest.raises(BuildTimeout, match="no compiler answered within 3 s"):
+            builder.build(KERNEL, "sm_86")
+        assert time.monotonic() - begin < 10
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        builder.close()
+
+
+def test_the_key_depends_on_source_architecture_and_compiler() -> None:
+    keys = {build_key(s, a, c) for s in ("a", "b") for a in ("sm_80", "sm_90a") for c in ("12.8", "13.0")}
+    assert len(keys) == 8
+
+
+def test_a_log_tells_registers_spills_and_warnings() -> None:
+    log = """ptxas info    : Compiling entry function 'tuner_chain' for 'sm_90a'
+ptxas info    : Function properties for tuner_chain
+    24 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 24 bytes cumulative stack size, 16 bytes smem
+ptxas warning : (C7510) Potential Performance Loss
+"""
+    resources = parse_log(log)
+    assert (resources.registers_per_thread, resources.spill_bytes, resources.static_smem_bytes) == (255, 20, 16)
+    assert resources.stack_bytes == 24
+    assert len(resources.warnings) == 1
+    with pytest.raises(BuildError, match="tells no registers"):
+        parse_log("nothing")
+
+
+PARENT = """
+import sys
+from pathlib import Path
+from tuner.workers.builder.nvrtc import Builder
+
+if __name__ == "__main__":
+    builder = Builder(Path(sys.argv[1]))
+    builder.build('extern "C" __global__ void k() {}', "sm_80")
+    print("READY", flush=True)
+    builder.build(sys.stdin.read(), "sm_80")
+"""
+
+
+def children_of(pid: int) -> set[int]:
+    """Processes whose parent is `pid`, with theirs."""
+    found: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if parent == pid:
+                found |= {int(entry.name), *children_of(int(entry.name))}
+    return found
+
+
+def test_a_compiler_dies_with_a_killed_parent(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    command = [sys.executable, str(script), str(tmp_path / "cache")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "READY\n"
+        parent.stdin.write(ENDLESS)
+        parent.stdin.close()
+        children = children_of(parent.pid)
+        assert children
+        parent.send_signal(signal.SIGKILL)
+    end = time.monotonic() + 5
+    while alive := [pid for pid in children if is_running(pid)]:
+        assert time.monotonic() < end, f"left behind: {alive}"
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,52 @@
+"""What is generated is what was reviewed: `make golden` renews the files, and their diff says what changed."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+from benchmarks.cpu.compile_space import LIMIT_S, MEDIAN_LIMIT_S, compile_one
+from tests.compile.golden import CASES, FOLDER, generated_part
+from tests.support.cases import H200
+from tuner.core.legal.legality import tiling_problem
+from tuner.core.schedule.tiling import Engine
+from tuner.workers.source.render import DEVICE_FILES, render
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_generated_part_is_the_one_that_was_reviewed(name: str) -> None:
+    workload, tiling = CASES[name]
+    written = FOLDER / f"{name}.cu.txt"
+    assert written.exists(), "run `make golden`"
+    assert generated_part(render(workload, tiling)) == written.read_text(), "run `make golden`, and read the diff"
+
+
+def test_a_kernel_of_any_engine_compiles_soon_and_cleanly() -> None:
+    """In seconds of one core, so that whoever else runs here does not count."""
+    seconds = []
+    for workload, tiling in CASES.values():
+        row = compile_one(workload, tiling, "sm_90a")
+        assert (row["spill_bytes"], row["warnings"]) == (0, [])
+        seconds.append(row["compile_s"])
+    assert max(seconds) <= LIMIT_S
+    assert statistics.median(seconds) <= MEDIAN_LIMIT_S
+
+
+def test_every_engine_is_among_them_and_each_is_legal() -> None:
+    assert {tiling.engine for _, tiling in CASES.values()} == set(Engine)
+    for workload, tiling in CASES.values():
+        assert tiling_problem(workload, H200, tiling) is None
+    assert {path.name for path in FOLDER.iterdir()} == {f"{name}.cu.txt" for name in CASES}
+
+
+def test_what_is_left_out_are_the_device_files_alone() -> None:
+    workload, tiling = CASES["wgmma_decode"]
+    source = render(workload, tiling)
+    part = generated_part(source)
+    assert [line[8:] for line in part.splitlines() if line.startswith("// ---- ")] == list(DEVICE_FILES[tiling.engine])
+    assert "kNumStages = 6" in part
+    assert "m64n112k16" in part
+    assert len(part) < len(source) / 10
+    with pytest.raises(ValueError, match=r"sync\.cuh is not in the source"):
+        generated_part(source.replace("has_reached", "was_reached"))

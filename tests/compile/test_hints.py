@@ -1,0 +1,45 @@
+"""Cache hints in the compiled code: each is an instruction of its own, and none costs registers that there are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.compile.test_kernels import GATED, SMALL
+from tests.support.cases import H200, wgmma
+from tuner.core.legal.legality import tiling_problem
+from tuner.core.problem.workload import Workload, ffn_pair
+from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
+from tuner.workers.builder.nvrtc import compile_source, parse_log
+from tuner.workers.source.render import render
+
+ALIGNED = ffn_pair(m=64, d_in=64, d_hidden=128, d_out=64)
+#: Rows of 2, 4 and 8 bytes more than whole copies of 16.
+RAGGED = [ffn_pair(m=7, d_in=32 + k, d_hidden=64 + k, d_out=5) for k in (1, 2, 4)]
+WIDEST = Tiling(tiles=(Tile(m=128, n=128, k=64), Tile(m=128, n=256, k=64)), num_stages=3, num_warps=8)
+
+
+def hinted(workload: Workload, chosen: Tiling) -> list[Tiling]:
+    """The tiling with every legal pair of hints."""
+    asked = (replace(chosen, weight_hint=w, intermediate_hint=i) for w in CacheHint for i in CacheHint)
+    return [one for one in asked if tiling_problem(workload, H200, one) is None]
+
+
+@pytest.mark.parametrize("workload", [ALIGNED, *RAGGED], ids=lambda workload: workload.describe())
+def test_every_hint_is_other_code_for_every_width_of_a_copy(workload: Workload) -> None:
+    cubins = {compile_source(render(workload, one), "sm_80")[0] for one in hinted(workload, SMALL)}
+    assert len(cubins) == 6
+
+
+def test_every_hint_is_other_code_of_the_wgmma_engine() -> None:
+    chosen = wgmma((16, 64, 64))
+    cubins = {compile_source(render(ALIGNED, one), "sm_90a")[0] for one in hinted(ALIGNED, chosen)}
+    assert len(cubins) == 9
+
+
+@pytest.mark.parametrize("chosen", [WIDEST, wgmma((128, 128, 64), num_warps=8)], ids=str)
+def test_hints_cost_no_registers_that_there_are_not(chosen: Tiling) -> None:
+    for one in hinted(GATED, chosen):
+        log = compile_source(render(GATED, one), "sm_90a" if chosen.engine is Engine.WGMMA else "sm_80")[1]
+        assert (parse_log(log).spill_bytes, parse_log(log).warnings) == (0, ())

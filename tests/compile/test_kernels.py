@@ -1,0 +1,219 @@
+"""The kernels compile without a GPU, for every architecture, with nothing spilled and nothing warned about."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.cpu.compile_space import full_pair, pair
+from tests.support.covering import covering_sample, pairs_of
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
+from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
+from tuner.core.space.space import Space
+from tuner.workers.builder.nvrtc import compile_source, parse_log
+from tuner.workers.source.render import DEVICE_FILES, KERNEL_NAME, device_text, render, without_comments
+
+#: One GPU of the catalogue for each architecture.
+GPU_OF_ARCH = {
+    "sm_80": "a100",
+    "sm_86": "a40",
+    "sm_89": "rtx4090",
+    "sm_90a": "h200",
+    "sm_100": "b200",
+    "sm_120": "rtx5090",
+}
+
+
+def axes(tiling: Tiling) -> tuple[int, ...]:
+    """What is compiled in."""
+    return (
+        tiling.tiles[0].m,
+        *(tile.n for tile in tiling.tiles),
+        tiling.tiles[0].k,
+        tiling.num_stages,
+        tiling.num_warps,
+    )
+
+
+#: Every option at once: the most registers that an epilogue takes.
+GATED = full_pair(2048)
+
+
+def sample(arch: str, workload: Workload | None = None) -> list[Tiling]:
+    """A pairwise covering sample of the mma engine's tilings for one architecture."""
+    return covering_sample(offered(arch, workload or pair()), axes)
+
+
+def offered(arch: str, workload: Workload) -> list[Tiling]:
+    """The mma engine's tilings; wgmma's are compiled in test_wgmma.py."""
+    tilings = Space(workload, CATALOGUE[GPU_OF_ARCH[arch]]).tilings
+    return [tiling for tiling in tilings if tiling.engine is Engine.MMA]
+
+
+@pytest.mark.parametrize(("arch", "tiling"), [(arch, t) for arch in GPU_OF_ARCH for t in sample(arch)], ids=str)
+def test_a_tiling_compiles_without_spills_or_warnings(arch: str, tiling: Tiling) -> None:
+    assert CATALOGUE[GPU_OF_ARCH[arch]].arch == arch
+    compile_cleanly(pair(), tiling, arch)
+
+
+@pytest.mark.parametrize(
+    ("arch", "tiling"), [(arch, t) for arch in ("sm_80", "sm_90a") for t in sample(arch, GATED)], ids=str
+)
+def test_a_gated_tiling_compiles_without_spills_or_warnings(arch: str, tiling: Tiling) -> None:
+    compile_cleanly(GATED, tiling, arch)
+
+
+def compile_cleanly(workload: Workload, tiling: Tiling, arch: str) -> None:
+    cubin, log = compile_source(render(workload, tiling), arch)
+    resources = parse_log(log)
+    assert cubin[:4] == b"\x7fELF"
+    assert resources.spill_bytes == 0
+    assert resources.warnings == ()
+    assert 0 < resources.registers_per_thread <= 255
+
+
+def few_rows(workload: Workload) -> Workload:
+    """So few that there are fewer tiles than SMs, and it pays to split them."""
+    return replace(workload, ops=tuple(replace(op, m=64) for op in workload.ops))
+
+
+def split_axes(tiling: Tiling) -> tuple[int, ...]:
+    return (*axes(tiling)[1:4], tiling.num_warps, *(tiling.num_parts(op) for op in range(2)))
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("options", [False, True], ids=("plain", "every option"))
+def test_split_tilings_compile_without_spills_or_warnings(options: bool, arch: str) -> None:
+    workload = few_rows(GATED if options else pair())
+    split = [tiling for tiling in offered(arch, workload) if tiling.split_k]
+    rng = random.Random(0)
+    largest = sorted(split, key=lambda tiling: -max(tile.m * tile.n for tile in tiling.tiles) // tiling.num_threads)
+    for tiling in (*largest[:4], *rng.sample(covering_sample(split, split_axes), 6)):
+        compile_cleanly(workload, tiling, arch)
+
+
+@pytest.mark.parametrize("arch", GPU_OF_ARCH)
+def test_the_sample_covers_all_pairs_of_values_of_the_space(arch: str) -> None:
+    chosen = sample(arch)
+    everything = set().union(*(pairs_of(axes(t)) for t in offered(arch, pair())))
+    assert len(chosen) >= 24
+    assert set().union(*(pairs_of(axes(t)) for t in chosen)) == everything
+
+
+SMALL = Tiling(tiles=(Tile(m=32, n=64, k=32), Tile(m=16, n=32, k=64)), num_stages=3, num_warps=4)
+
+
+@pytest.mark.parametrize("activation", Activation)
+@pytest.mark.parametrize("dtype", Dtype)
+@pytest.mark.parametrize("k", [8, 4, 2, 1])
+def test_every_epilogue_and_alignment_compiles(activation: Activation, dtype: Dtype, k: int) -> None:
+    workload = ffn_pair(
+        m=7, d_in=32 + k, d_hidden=64 + k, d_out=5, dtype=dtype, activation=activation, bias=dtype is Dtype.BF16
+    )
+    options = dict.fromkeys(("gated", "residual", "row_scale"), True)
+    gated = ffn_pair(m=7, d_in=32 + k, d_hidden=64 + k, d_out=5, dtype=dtype, activation=activation, **options)
+    for asked in (workload, gated):
+        _, log = compile_source(render(asked, SMALL), "sm_80")
+        assert parse_log(log).spill_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [(engine, name) for engine in Engine for name in DEVICE_FILES[engine] if name != "chain_wgmma.cuh"],
+)
+def test_each_device_file_compiles_alone(engine: Engine, name: str) -> None:
+    """With the default configuration and the files that it includes; a whole wgmma kernel needs generated text."""
+    needed: list[str] = []
+
+    def include(file: str) -> None:
+        for line in device_text(file).splitlines():
+            if line.startswith('#include "'):
+                include(line.split('"')[1])
+        if file not in needed:
+            needed.append(file)
+
+    include(name)
+    text = "\n".join(
+        line
+        for file in needed
+        for line in device_text(file).splitlines()
+        if not line.startswith(("#include", "#pragma once"))
+    )
+    cubin, _ = compile_source(text, "sm_90a" if engine is Engine.WGMMA else "sm_80")
+    assert cubin[:4] == b"\x7fELF"
+
+
+def test_the_source_is_self_contained_and_names_what_it_is(pair_workload: Workload) -> None:
+    source = render(pair_workload, SMALL)
+    assert "#include" not in source
+    assert f"{KERNEL_NAME}(" in source
+    assert pair_workload.describe() in source
+    assert "{32, 64, 32, 1, 4, 16, kSilu, true, false, false, false, 1, kNoHint, kNoHint},  // up" in source
+    assert "{16, 32, 64, 1, 4, 16, kIdentity, true, false, false, false, 1, kNoHint, kNoHint},  // down" in source
+
+
+def test_comments_are_no_part_of_the_kernels_version() -> None:
+    said = "// Why.\n\n#pragma once\nconstexpr int kA = 1;  // one\n  // two\nint b;\n"
+    assert without_comments(said) == "#pragma once\nconstexpr int kA = 1;\nint b;"
+    for name in dict.fromkeys(name for names in DEVICE_FILES.values() for name in names):
+        text = device_text(name)
+        assert "/*" not in text
+        assert not re.search(r'"[^"\n]*//', text), "the rest of that line would be lost"
+        assert 0 < len(without_comments(text)) < len(text)
+
+
+def test_every_option_of_an_op_changes_the_source(pair_workload: Workload) -> None:
+    up, down = pair_workload.ops
+    variants = [
+        replace(pair_workload, ops=ops)
+        for option in ("gated", "residual", "row_scale")
+        for ops in ((replace(up, **{option: True}), down), (up, replace(down, **{option: True})))
+    ]
+    sources = {render(workload, SMALL) for workload in (pair_workload, *variants)}
+    assert len(sources) == 1 + len(variants)
+
+
+def test_every_tiling_axis_changes_the_source(pair_workload: Workload) -> None:
+    variants = [
+        SMALL,
+        replace(SMALL, num_stages=4),
+        replace(SMALL, num_warps=8, tiles=(Tile(m=32, n=64, k=32), Tile(m=16, n=64, k=64))),
+        replace(SMALL, tiles=(Tile(m=64, n=64, k=32), SMALL.tiles[1])),
+        replace(SMALL, tiles=(Tile(m=32, n=32, k=32), SMALL.tiles[1])),
+        replace(SMALL, tiles=(Tile(m=32, n=64, k=64), SMALL.tiles[1])),
+        replace(SMALL, split_k=(1, 2)),
+        replace(SMALL, weight_hint=CacheHint.EVICT_FIRST),
+        replace(SMALL, intermediate_hint=CacheHint.EVICT_LAST),
+    ]
+    assert len({render(pair_workload, tiling) for tiling in variants}) == len(variants)
+
+
+@pytest.fixture
+def pair_workload() -> Workload:
+    return ffn_pair(m=48, d_in=64, d_hidden=128, d_out=96, activation=Activation.SILU, bias=True)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_a_traced_build_compiles_and_an_untraced_one_is_the_code_without_stamps(arch: str) -> None:
+    widest = Tiling(tiles=(Tile(m=128, n=256, k=64), Tile(m=128, n=128, k=64)), num_stages=3, num_warps=8)
+    for tiling in (SMALL, widest):
+        untraced = render(pair(), tiling)
+        without, num_stamps = re.subn(r"^ *if \(.*\) trace_\w+\(args.*\);\n", "", untraced, flags=re.MULTILINE)
+        assert num_stamps >= 8
+        traced, log = compile_source(render(pair(), tiling, traced=True), arch)
+        assert compile_source(untraced, arch)[0] == compile_source(without, arch)[0]
+        assert traced != compile_source(untraced, arch)[0]
+        assert parse_log(log).spill_bytes == 0
+        assert parse_log(log).warnings == ()
+
+
+@pytest.mark.parametrize("engine", [Engine.MMA, Engine.SIMT], ids=str)
+def test_code_that_ops_share_takes_its_arguments_from_the_tasks_own_op(engine: Engine) -> None:
+    """Ops of equal configuration share one instance, that of the first of them: its arguments are not the others'."""
+    exact = "dependent_launch.cuh"  # dispatches on the op itself
+    users = [name for name in DEVICE_FILES[engine] if "ops[kOp]" in device_text(name).replace("kOps[kOp]", "")]
+    assert users == [exact]

@@ -1,0 +1,42 @@
+"""The faults that the GPU lane plants are what they say: they compile, and do their deed when they are read."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.on_card import schedule
+from tests.support.planted import HANG, KERNEL_FAULTS, PROCESS_FAULTS, KernelFault, planted_source, with_deed
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.schedule.candidate import PlanKind
+from tuner.workers.builder.nvrtc import compile_source, parse_log
+from tuner.workers.builder.prepare import Prepared
+from tuner.workers.protocol.messages import Work
+from tuner.workers.source.render import render
+
+WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
+LIBRARY = Work(plan_kind=PlanKind.LIBRARY, tiling=None, plans=(), cubin=b"", num_threads=0, smem_bytes=0)
+
+
+@pytest.mark.parametrize("fault", [*KERNEL_FAULTS, HANG], ids=lambda fault: fault.name)
+def test_every_planted_kernel_compiles_and_is_another_one(fault: KernelFault) -> None:
+    source = render(WORKLOAD, schedule(((16, 64, 64), (16, 64, 64))).tiling)
+    planted = planted_source(fault, source)
+    assert fault.statement in planted
+    cubin, log = compile_source(planted, "sm_90a")
+    assert parse_log(log).warnings == ()
+    assert len(cubin) < 1 << 20
+
+
+def test_a_deed_is_done_by_whoever_reads_it() -> None:
+    codes = {}
+    for fault in PROCESS_FAULTS[:2]:
+        message = pickle.dumps(with_deed(fault, Prepared(work=LIBRARY)))
+        program = "import pickle, sys; pickle.loads(sys.stdin.buffer.read())"
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        codes[fault.name] = subprocess.run([sys.executable, "-c", program], input=message, env=env).returncode
+    assert codes == {"silent exit": 3, "killed from outside": -9}

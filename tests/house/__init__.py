@@ -1,0 +1,1 @@
+"""Rules of the codebase: size, imports, documents."""

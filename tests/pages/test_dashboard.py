@@ -1,0 +1,142 @@
+"""The dashboard as a person sees it."""
+
+from __future__ import annotations
+
+import json
+
+from playwright.sync_api import Browser, Page, expect
+
+from tests.support.serving import SMALL_PAIR, Server, body
+from tuner.client import Client
+
+
+def test_the_front_page_leads_to_a_job(page: Page, server: Server, job_id: str) -> None:
+    page.goto(server.url)
+    expect(page).to_have_title("Jobs · tuner")
+    row = page.locator("tbody tr", has_text=job_id)
+    expect(row).to_contain_text("simulated")
+    expect(row).to_contain_text("succeeded")
+    row.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("ffn fp16 M=16 256 -> 512 -> 256")
+
+
+def test_a_finished_job_shows_verdict_plot_words_and_counts(page: Page, server: Server, job_id: str) -> None:
+    page.goto(f"{server.url}/ui/jobs/{job_id}")
+    expect(page.locator("#verdict h2")).to_contain_text("Verdict: ")
+    expect(page.locator("#finals tr.winner")).to_have_count(1)
+    plot = page.locator("#curve svg.plot")
+    box = plot.bounding_box()
+    assert box is not None
+    assert box["width"] > 400
+    expect(plot.locator("polyline.best")).to_be_visible()
+    expect(plot.locator("g.baseline.library text")).to_have_text("library")
+    expect(page.locator("#fastest li").first).to_be_visible()
+    expect(page.locator("#counts tr")).not_to_have_count(0)
+    assert page.get_by_text("simulated", exact=True).count() >= 5
+
+
+def test_closer_looks_appear_by_themselves_and_a_trace_is_downloaded(page: Page, server: Server) -> None:
+    with Client(server.url) as client:
+        job = client.submit(body(pair={**SMALL_PAIR, "m": 48}, budget={"trials": 20}))
+        page.goto(f"{server.url}/ui/jobs/{job['id']}")
+        page.evaluate("window.loadedOnce = true")
+        expect(page.locator(".facts .state")).to_have_text("succeeded", timeout=30_000)
+        looks = page.locator("#looks")
+        expect(looks.locator("tbody tr", has_text="tail_share")).to_have_count(1, timeout=15_000)
+        expect(looks.locator("tbody tr", has_text="dram__bytes_read.sum")).to_contain_text("simulated")
+        expect(looks.get_by_text("More is being taken.")).to_have_count(0, timeout=15_000)
+        assert page.evaluate("window.loadedOnce") is True
+        with page.expect_download() as download:
+            looks.get_by_role("link", name="Download the trace of fused", exact=True).click()
+    assert download.value.suggested_filename.startswith(f"{job['id']}-trial-")
+    assert json.loads(download.value.path().read_text())["otherData"]["simulated"] is True
+
+
+def test_filters_and_sorting_change_the_table_and_the_address(page: Page, server: Server, job_id: str) -> None:
+    page.goto(f"{server.url}/ui/jobs/{job_id}")
+    rows = page.locator("#trials tbody tr")
+    assert rows.count() == 100
+    page.get_by_label("Outcome").select_option("measured")
+    page.get_by_label("Plan kind").select_option("fused")
+    page.get_by_label("Sort by").select_option("time")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**outcome=measured&plan_kind=fused&sort=time**")
+    assert "reason" not in page.url
+    times = [float(text.split()[0]) for text in page.locator("#trials tbody td:nth-child(4)").all_inner_texts()]
+    assert times == sorted(times)
+    assert set(page.locator("#trials tbody td:nth-child(2)").all_inner_texts()) == {"fused simulated"}
+    expect(page.get_by_label("Plan kind")).to_have_value("fused")
+
+
+def test_a_count_leads_to_its_trials_and_a_long_table_goes_on(page: Page, server: Server, job_id: str) -> None:
+    page.goto(f"{server.url}/ui/jobs/{job_id}")
+    page.get_by_role("link", name="Next trials").click()
+    expect(page.locator("#trials tbody tr").first).to_contain_text("100")
+    expect(page.locator("#trials tbody tr")).to_have_count(20)
+    link = page.locator("#counts tr", has_text="failed").first
+    count = int(link.locator(".number").inner_text())
+    link.get_by_role("link").click()
+    expect(page.locator("#trials tbody tr.failed")).to_have_count(count)
+
+
+def test_the_twin_is_one_click_away(page: Page, server: Server, job_id: str) -> None:
+    page.goto(f"{server.url}/ui/jobs/{job_id}?outcome=failed")
+    page.get_by_role("link", name="this page as JSON").click()
+    twin = json.loads(page.locator("body").inner_text())
+    assert twin["job"]["id"] == job_id
+    assert {trial["outcome"]["kind"] for trial in twin["trials"]["items"]} <= {"failed"}
+
+
+def test_an_open_job_is_followed_without_a_reload(page: Page, server: Server) -> None:
+    with Client(server.url) as client:
+        job = client.submit(body(pair={**SMALL_PAIR, "m": 32}, budget={"trials": 60}))
+        page.goto(f"{server.url}/ui/jobs/{job['id']}")
+        page.evaluate("window.loadedOnce = true")
+        page.get_by_label("Sort by").select_option("speedup")  # an unsent choice survives the refreshes
+        expect(page.locator(".facts .state")).to_have_text("succeeded", timeout=30_000)
+        expect(page.locator("#verdict")).to_be_visible()
+        expect(page.locator("#trials tbody tr")).to_have_count(60)
+        expect(page.get_by_label("Sort by")).to_have_value("speedup")
+        assert page.evaluate("window.loadedOnce") is True
+
+
+def test_a_page_that_does_not_exist_says_so(browser: Browser, server: Server) -> None:
+    page = browser.new_page()
+    page.goto(f"{server.url}/ui/jobs/job-000000000000")
+    expect(page.get_by_role("heading", level=1)).to_have_text("404 Not Found")
+    page.get_by_role("link", name="All jobs").click()
+    expect(page).to_have_title("Jobs · tuner")
+    page.close()
+
+
+def test_a_narrow_window_scrolls_tables_and_not_the_page(page: Page, server: Server, job_id: str) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    for path in ("/", f"/ui/jobs/{job_id}"):
+        page.goto(server.url + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_light_and_dark_are_both_readable(browser: Browser, server: Server, job_id: str) -> None:
+    seen = set()
+    for scheme in ("light", "dark"):
+        page = browser.new_page(color_scheme=scheme)
+        page.goto(f"{server.url}/ui/jobs/{job_id}")
+        for element in ("body", ".quiet", ".simulated", "a"):
+            ratio = page.evaluate(CONTRAST, element)
+            assert ratio >= 4.5, (scheme, element, ratio)
+        seen.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        page.close()
+    assert len(seen) == 2
+
+
+#: Contrast ratio of an element's text against the page (WCAG 2.1, relative luminance).
+CONTRAST = """(selector) => {
+  const luminance = (colour) => {
+    const parts = colour.match(/[0-9.]+/g).slice(0, 3).map(Number).map((v) => v / 255)
+      .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+  };
+  const text = luminance(getComputedStyle(document.querySelector(selector)).color);
+  const paper = luminance(getComputedStyle(document.body).backgroundColor);
+  return (Math.max(text, paper) + 0.05) / (Math.min(text, paper) + 0.05);
+}"""

@@ -1,0 +1,74 @@
+"""A service with one finished job, and one that never runs anything; each behind a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.serving import body, listening, running_service, wait_until_final, wait_until_looked_at
+from tuner.core.problem.gpu import parse_target
+from tuner.service import Service
+from tuner.workers.simulated.evaluator import SimulatedEvaluator
+
+#: Of the finished job: enough for a turn of every plan kind.
+NUM_TRIALS = 16
+#: Of a twin whose drawn faults leave every plan kind a measured trial among these.
+TWIN_SEED = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Api:
+    """A client of a server in this process, and the service behind it."""
+
+    http: httpx.Client
+    service: Service
+    #: A job that has succeeded; empty where nothing is measured.
+    job_id: str = ""
+
+    def get(self, path: str, **options: Any) -> Any:
+        """The JSON of a page that must be there."""
+        response = self.http.get(path, **options)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+
+@contextmanager
+def serving(path: Path, **options: Any) -> Iterator[Api]:
+    """A service and a client of it."""
+    with (
+        running_service(path, **options) as service,
+        listening(service) as url,
+        httpx.Client(base_url=url, timeout=30) as http,
+    ):
+        yield Api(http=http, service=service)
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A service that has measured something."""
+    twin = SimulatedEvaluator(parse_target("simulated:h200"), seed=TWIN_SEED)
+    with serving(tmp_path_factory.mktemp("api") / "data", evaluators=[twin]) as api:
+        job_id = api.http.post("/jobs", json=body(budget={"trials": NUM_TRIALS})).json()["id"]
+        assert wait_until_final(api.service, job_id) == "succeeded"
+        wait_until_looked_at(api.service, job_id)
+        yield replace(api, job_id=job_id)
+
+
+@pytest.fixture
+def slow_api(tmp_path: Path) -> Iterator[Api]:
+    """A service whose trials take long enough for a job to stay open."""
+    with serving(tmp_path / "data", latency_s=0.1) as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def idle_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A service without a GPU."""
+    with serving(tmp_path_factory.mktemp("idle") / "data", target=None) as api:
+        yield api

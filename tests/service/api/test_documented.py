@@ -1,0 +1,66 @@
+"""Every route, parameter and field of a request is in docs/http-api.md, and nothing is there that is not."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.service.api.conftest import Api
+from tests.support.repository import ROOT
+from tuner.api.errors import STATUS
+from tuner.wire.requests import BestQuery
+
+PAGE = (ROOT / "docs/http-api.md").read_text()
+
+
+def routes(api: Api) -> set[str]:
+    """`METHOD path` of all routes."""
+    paths = api.get("/openapi.json")["paths"]
+    return {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+
+
+def test_the_page_lists_exactly_the_routes(api: Api) -> None:
+    assert set(re.findall(r"^\| `((?:GET|POST) [^`]+)`", PAGE, re.MULTILINE)) == routes(api)
+
+
+def test_every_reference_of_the_description_leads_somewhere_and_every_refusal_is_a_problem(api: Api) -> None:
+    description = api.get("/openapi.json")
+    for reference in re.findall(r'"\$ref": ?"#/([^"]*)"', json.dumps(description)):
+        node = description
+        for part in reference.split("/"):
+            node = node[part]
+    for path, methods in description["paths"].items():
+        for route in methods.values():
+            refusals = {code: r["content"] for code, r in route["responses"].items() if int(code) >= 400}
+            assert all(list(content) == ["application/problem+json"] for content in refusals.values()), path
+
+
+def test_every_parameter_of_a_route_is_named(api: Api) -> None:
+    named = set(re.findall(r"`([\w-]+)(?:=[^`]*)?`", PAGE))
+    for methods in api.get("/openapi.json")["paths"].values():
+        for route in methods.values():
+            names = {parameter["name"] for parameter in route.get("parameters", ()) if parameter["in"] == "query"}
+            assert names - named == set()
+    assert BestQuery.model_fields.keys() - named == {"kind"} - named
+
+
+def test_every_field_of_a_request_has_its_row(api: Api) -> None:
+    schemas = api.get("/openapi.json")["components"]["schemas"]
+    fields = {"target", "seed", "reuse"}
+    for prefix, name in (
+        ("pair", "FfnPair"),
+        ("pair", "IndependentPair"),
+        ("objective", "ObjectiveRequest"),
+        ("budget", "BudgetRequest"),
+    ):
+        fields |= {f"{prefix}.{field}" for field in schemas[name]["properties"]}
+    _, _, table = PAGE.partition("| field |")
+    rows = [line.split("|")[1] for line in table.partition("\n\n")[0].splitlines()[1:]]
+    assert {word for row in rows for word in re.findall(r"`([^`]+)`", row)} == fields
+
+
+@pytest.mark.parametrize("status", sorted({*STATUS.values(), 400, 405, 413, 415} - {500}))
+def test_every_error_status_has_its_row(status: int) -> None:
+    assert re.search(rf"^\| {status} \|", PAGE, re.MULTILINE)

@@ -1,0 +1,64 @@
+"""The event stream: everything once, in order, and resumable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+
+from tests.service.api.conftest import NUM_TRIALS, Api
+from tests.support.serving import body
+from tuner.client.http import parse_events
+
+
+def events(http: httpx.Client, job_id: str, **options: Any) -> Iterator[dict[str, Any]]:
+    with http.stream("GET", f"/jobs/{job_id}/events", **options) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        yield from parse_events(response.iter_lines())
+
+
+def test_a_stream_tells_the_whole_story_and_ends(api: Api) -> None:
+    story = list(events(api.http, api.job_id))
+    assert story[-1] == {"kind": "end"}
+    ids = [event["id"] for event in story[:-1]]
+    assert ids == sorted(set(ids))
+    states = [event["data"]["state"] for event in story if event["kind"] == "state"]
+    assert states == ["queued", "searching", "finals", "succeeded"]
+    assert [event["data"]["number"] for event in story if event["kind"] == "trial"] == list(range(NUM_TRIALS))
+
+
+def test_a_stream_resumes_behind_the_last_event_that_was_seen(api: Api) -> None:
+    story = list(events(api.http, api.job_id))[:-1]
+    seen = story[4]["id"]
+    for options in ({"headers": {"Last-Event-ID": str(seen)}}, {"params": {"after": seen}}):
+        assert list(events(api.http, api.job_id, **options))[:-1] == story[5:]
+
+
+def test_one_who_has_seen_all_of_a_finished_job_is_told_not_to_come_back(api: Api) -> None:
+    last = list(events(api.http, api.job_id))[-2]["id"]
+    response = api.http.get(f"/jobs/{api.job_id}/events", headers={"Last-Event-ID": str(last)})
+    assert (response.status_code, response.content) == (204, b"")
+
+
+def test_what_happens_is_told_while_it_happens(slow_api: Api) -> None:
+    job = slow_api.http.post("/jobs", json=body(budget={"trials": 1000})).json()
+    stream = events(slow_api.http, job["id"])
+    while next(stream)["kind"] != "trial":
+        pass
+    assert slow_api.service.job(job["id"]).state == "searching"
+    slow_api.service.cancel(job["id"])
+    assert list(stream)[-2]["data"]["state"] == "cancelled"
+
+
+def test_many_watchers_do_not_keep_others_waiting(slow_api: Api) -> None:
+    job = slow_api.http.post("/jobs", json=body(budget={"trials": 1000})).json()
+    limits = httpx.Limits(max_connections=100)
+    with httpx.Client(base_url=slow_api.http.base_url, timeout=10, limits=limits) as watchers:
+        streams = [events(watchers, job["id"]) for _ in range(20)]  # more than threads that wait
+        for stream in streams:
+            next(stream)
+        assert slow_api.http.get("/jobs", timeout=3).status_code == 200
+        slow_api.service.cancel(job["id"])
+        assert all(list(stream)[-1] == {"kind": "end"} for stream in streams)

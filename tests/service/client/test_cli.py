@@ -1,0 +1,167 @@
+"""The command line against a real server: what is printed where, and every exit code."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.service.client.conftest import Run
+from tests.support.repository import ROOT
+from tests.support.serving import SMALL_PAIR, Server
+from tuner.client import Client, ExitCode
+from tuner.client.cli import main
+
+PAIR = ["--m", "16", "--d-in", "256", "--d-hidden", "512", "--d-out", "256"]
+GEMMS = ["--first", "64,64,64", "--second", "64,64,64"]
+BIG = ["--m", "512", "--d-in", "12288", "--d-hidden", "6144", "--d-out", "12288", "--trials", "100000"]
+
+
+def test_a_job_is_submitted_watched_and_its_result_printed(run: Run) -> None:
+    result = run("submit", *GEMMS, "--trials", "8", "--seconds", "60", "--seed", "3", "--watch")
+    assert result.exit_code == ExitCode.OK
+    assert "Verdict: " in result.stdout
+    assert "(simulated)" in result.stdout
+    for kind in ("library", "two launches", "fused"):
+        assert f"{kind} (simulated)" in result.stdout
+    assert "succeeded: 8/8 trials" in result.stderr
+    assert "succeeded" not in result.stdout
+
+
+def test_submit_prints_the_id_alone_on_stdout(run: Run, job_id: str) -> None:
+    result = run("submit", *PAIR, "--reuse")
+    assert (result.exit_code, result.stdout) == (ExitCode.OK, f"{job_id}\n")
+    assert f"/ui/jobs/{job_id}" in result.stderr
+
+
+def test_every_option_of_submit_reaches_the_server(run: Run) -> None:
+    options = (
+        "--activation gelu --bias --gated --residual --row-scale --dtype bf16 --target simulated:h200 --l2 warm "
+        "--regime sustained --trials 3"
+    )
+    result = run("submit", *PAIR, *options.split(), "--seconds", "7", "--seed", "5", "--idempotency-key", "k", "--json")
+    job = json.loads(result.stdout)
+    assert job["pair"] == {
+        **SMALL_PAIR,
+        "activation": "gelu",
+        **dict.fromkeys(("bias", "gated", "residual", "row_scale"), True),
+        "dtype": "bf16",
+    }
+    assert job["objective"] == {"l2": "warm", "regime": "sustained"}
+    assert (job["budget"], job["seed"]) == ({"trials": 3, "seconds": 7}, 5)
+    other = run("submit", *PAIR, "--seed", "6", "--idempotency-key", "k")
+    assert other.exit_code == ExitCode.REFUSED
+    assert "Idempotency-Key" in other.stderr
+
+
+def test_status_tells_where_a_job_is_and_how_well_its_trials_were_forecast(run: Run, job_id: str) -> None:
+    first, second, third = run("status", job_id).stdout.splitlines()
+    assert first.startswith(f"{job_id}: ffn fp16 M=16")
+    assert second.startswith("succeeded: 12/12 trials; best of ours ")
+    assert third.startswith("forecast: too few: ")
+    assert third.endswith("(simulated)")
+    assert json.loads(run("status", job_id, "--json").stdout)["forecast"]["rank_correlation"] is None
+
+
+def test_jobs_and_trials_are_listed_as_tables_and_as_json(run: Run, job_id: str) -> None:
+    for arguments, count in ((["jobs"], None), (["trials", job_id], 12)):
+        table = run(*arguments).stdout
+        assert "simulated" in table
+        documents = [json.loads(line) for line in run(*arguments, "--json").stdout.splitlines()]
+        assert all(document["simulated"] for document in documents)
+        assert count is None or len(documents) == count
+    measured = run("trials", job_id, "--outcome", "measured", "--plan-kind", "library", "--sort", "time", "--json")
+    assert [json.loads(line)["number"] for line in measured.stdout.splitlines()] == [0]
+
+
+def test_best_prints_the_result_of_a_job_or_of_a_pair(run: Run, job_id: str) -> None:
+    by_job, by_pair = run("best", job_id, "--json"), run("best", *PAIR, "--json")
+    assert by_job.exit_code == by_pair.exit_code == ExitCode.OK
+    assert json.loads(by_job.stdout) == json.loads(by_pair.stdout)
+    assert "Verdict: " in run("best", job_id).stdout
+
+
+def test_watch_of_a_finished_job_prints_its_result_at_once(run: Run, job_id: str) -> None:
+    result = run("watch", job_id, "--json")
+    assert json.loads(result.stdout)["job_id"] == job_id
+
+
+def test_a_cancelled_job_is_a_failed_one_and_a_slow_one_a_timeout(run: Run) -> None:
+    job_id = run("submit", *BIG).stdout.strip()
+    assert run("watch", job_id, "--timeout", "0.3").exit_code == ExitCode.TIMEOUT
+    assert run("best", job_id).exit_code == ExitCode.NO_RESULT
+    assert run("cancel", job_id).stdout == "cancelled\n"
+    for arguments in (["watch", job_id], ["best", job_id], ["fetch", "best", "--job", job_id]):
+        result = run(*arguments)
+        assert result.exit_code == ExitCode.JOB_FAILED
+        assert "cancelled" in result.stderr
+        assert "Verdict" not in result.stdout
+
+
+def test_what_is_not_there_is_no_result(run: Run, job_id: str) -> None:
+    for arguments in (["watch", "job-000000000000"], ["trials", "../jobs"], ["best", *PAIR, "--target", "h200"]):
+        assert run(*arguments).exit_code == ExitCode.NO_RESULT
+
+
+def test_a_server_that_is_not_there_is_unreachable(run: Run) -> None:
+    for url in ("http://127.0.0.1:1", "http://[", "nonsense"):
+        result = run("jobs", url=url)
+        assert result.exit_code == ExitCode.UNREACHABLE, url
+        assert result.stdout == ""
+
+
+def test_what_the_server_refuses_says_why(run: Run) -> None:
+    result = run("submit", *PAIR, "--target", "h9000")
+    assert result.exit_code == ExitCode.REFUSED
+    assert "no GPU is called 'h9000'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["submit"],
+        ["submit", "--m", "16"],
+        ["submit", *GEMMS, "--bias"],
+        ["submit", *GEMMS, "--m", "3"],
+        ["submit", "--first", "1,2", "--second", "1,2,3"],
+        ["submit", "--first", "1,2,0", "--second", "1,2,3"],
+        ["submit", *PAIR, "--dtype", "fp8"],
+        ["submit", *PAIR, "--trials", "0"],
+        ["fetch", "best", "--format", "gif"],
+        ["fly"],
+    ],
+)
+def test_a_wrong_command_line_is_a_usage_error(run: Run, arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == ExitCode.USAGE
+    assert "Usage:" in result.stderr
+
+
+def test_the_address_comes_from_the_environment(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    from click.testing import CliRunner
+
+    monkeypatch.setenv("TUNER_URL", server.url)
+    result = CliRunner().invoke(main, ["jobs", "--json"])
+    assert result.stdout == run("jobs", "--json").stdout
+
+
+def test_every_exit_code_and_command_is_documented() -> None:
+    page = (ROOT / "docs/client.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \| (.*) \|$", page, re.MULTILINE)
+    assert rows == [(str(code.value), code.name, code.meaning) for code in ExitCode]
+    for command in [name for name in main.commands if name != "fetch"] + ["fetch best"]:
+        assert f"| `{command}" in page
+    fetch_best = main.commands["fetch"].commands["best"]  # type: ignore[attr-defined]
+    for option in fetch_best.params:
+        if option.name not in ("m", "d_in", "d_hidden", "d_out", "output"):
+            assert option.opts[0] in page, option.name
+
+
+def test_samples_are_printed_as_json(run: Run, job_id: str) -> None:
+    found = json.loads(run("samples", job_id, "0").stdout)
+    assert (found["job_id"], found["number"], found["simulated"]) == (job_id, 0, True)
+    assert all(one["library_us"] is None and one["kept"] for one in found["rounds"])
+    assert run("samples", job_id, "999").exit_code == ExitCode.NO_RESULT

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner.core.problem.gpu import parse_target
+from tuner.dispatch import make_evaluators
+from tuner.errors import InvalidInput, WorkerError
+from tuner.workers.host.cards import Card
+from tuner.workers.simulated.evaluator import SimulatedEvaluator
+
+
+def test_a_simulated_gpu_is_taken_at_its_word(tmp_path: Path) -> None:
+    (evaluator,), why = make_evaluators("simulated:a40", build_cache=tmp_path)
+    assert evaluator.target.id == "simulated:a40"
+    assert "no figure here is a measurement" in why
+
+
+def test_none_is_none(tmp_path: Path) -> None:
+    assert make_evaluators("none", build_cache=tmp_path)[0] == []
+
+
+def test_auto_falls_back_to_a_simulated_h200_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> list[object]:
+        raise WorkerError("no NVIDIA driver answers")
+
+    monkeypatch.setattr("tuner.workers.host.cards.usable_gpus", refuse)
+    (evaluator,), why = make_evaluators("auto", build_cache=tmp_path)
+    assert (evaluator.target.id, evaluator.environment().simulated) == ("simulated:h200", True)
+    assert why == "Simulating an H200 (simulated:h200), since no NVIDIA driver answers."
+
+
+@pytest.mark.parametrize("gpu", ["", "h200", "simulated:", "simulated:z80", "AUTO"])
+def test_any_other_word_is_refused(tmp_path: Path, gpu: str) -> None:
+    with pytest.raises(InvalidInput):
+        make_evaluators(gpu, build_cache=tmp_path)
+
+
+class Twin(SimulatedEvaluator):
+    """Stands where a card's supervisor would; the card ``GPU-broken`` does not come up."""
+
+    def __init__(self, card: Card, build_cache: Path) -> None:
+        if card.uuid == "GPU-broken":
+            raise WorkerError("the probe failed")
+        super().__init__(parse_target("simulated:h200"))
+
+
+def card(uuid: str) -> Card:
+    return Card(uuid=uuid, name="NVIDIA H200", compute_capability=(9, 0), driver="580")
+
+
+@pytest.mark.parametrize(
+    ("uuids", "count", "why"),
+    [
+        (["GPU-1"], 1, "Measuring on NVIDIA H200."),
+        (["GPU-1", "GPU-2"], 2, "Measuring on 2 x NVIDIA H200."),
+        (["GPU-broken", "GPU-2"], 1, "Measuring on NVIDIA H200; not on GPU-broken: the probe failed."),
+        (["GPU-broken"], 1, "Simulating an H200 (simulated:h200), since not on GPU-broken: the probe failed."),
+    ],
+)
+def test_every_card_that_works_gets_an_evaluator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uuids: list[str], count: int, why: str
+) -> None:
+    monkeypatch.setattr("tuner.workers.host.cards.usable_gpus", lambda: [card(uuid) for uuid in uuids])
+    monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", Twin)
+    evaluators, told = make_evaluators("auto", build_cache=tmp_path)
+    assert (len(evaluators), told) == (count, why)

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service.service.helpers import evaluator
+from tuner.core.trial.evaluator import Evaluator
+from tuner.dispatch import LocalDispatcher
+from tuner.service import Service
+from tuner.store import Store
+
+Serve = Callable[..., Service]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store.open(tmp_path / "data")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Starts a service over the test's one data directory; a second call goes on where the first one ended."""
+    running: list[Service] = []
+
+    def start(*evaluators: Evaluator) -> Service:
+        while running:
+            running.pop().close()
+        service = Service(Store.open(tmp_path / "data"), LocalDispatcher(evaluators or [evaluator()]))
+        service.start()
+        running.append(service)
+        return service
+
+    yield start
+    for service in running:
+        service.close()

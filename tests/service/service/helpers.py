@@ -1,0 +1,133 @@
+"""Evaluators with a will of their own, around the twin; and waiting."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.support.builders import TARGET
+from tuner.core.problem.gpu import parse_target
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.trial.evaluator import FinalsTimes, Problem
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
+from tuner.core.trial.records import JobRecord
+from tuner.errors import Quarantined, WorkerError
+from tuner.service import Service
+from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
+
+
+def evaluator(**options: Any) -> SimulatedEvaluator:
+    return SimulatedEvaluator(parse_target(TARGET), **options)
+
+
+class FailingKinds(SimulatedEvaluator):
+    """Every candidate of some plan kinds fails."""
+
+    def __init__(self, *kinds: PlanKind, in_finals: bool = False) -> None:
+        super().__init__(parse_target(TARGET), faults=Faults(hang=0, crash=0, wrong_numbers=0))
+        self.kinds = kinds
+        self.in_finals = in_finals
+
+    def evaluate(self, problem: Problem, candidate: Candidate, *incumbent: float | None, **asked: bool) -> Outcome:
+        if candidate.plan_kind in self.kinds and not self.in_finals:
+            return Failed(stage=Stage.CHECK, kind=FailureKind.WRONG_NUMBERS, reason="element (0, 0) is wrong")
+        return super().evaluate(problem, candidate, *incumbent, **asked)
+
+    def finals(self, problem: Problem, candidates: tuple[Candidate, ...]) -> FinalsTimes:
+        times = super().finals(problem, candidates)
+        lost = [self.in_finals and candidate.plan_kind in self.kinds for candidate in candidates]
+        return FinalsTimes(
+            times_us=tuple(None if gone else row for gone, row in zip(lost, times.times_us, strict=True)),
+            reasons=tuple("it hung" if gone else "" for gone in lost),
+            process_of_round=times.process_of_round,
+        )
+
+
+class FailingWorker(SimulatedEvaluator):
+    """The worker itself fails, the first `num_failures` times."""
+
+    def __init__(self, num_failures: int) -> None:
+        super().__init__(parse_target(TARGET))
+        self.num_failures = num_failures
+
+    def evaluate(self, problem: Problem, candidate: Candidate, *incumbent: float | None, **asked: bool) -> Outcome:
+        if self.num_failures > 0:
+            self.num_failures -= 1
+            raise WorkerError("the card does not answer")
+        return super().evaluate(problem, candidate, *incumbent, **asked)
+
+
+class SickCard(SimulatedEvaluator):
+    """Falls into quarantine when a given number of trials is done, until it is `fit` again."""
+
+    def __init__(self, num_trials: int) -> None:
+        super().__init__(parse_target(TARGET))
+        self.num_trials = num_trials
+        self.is_fit = threading.Event()
+        self.num_probes = 0
+
+    def probe(self) -> None:
+        self.num_probes += 1
+        if not self.is_fit.is_set():
+            raise Quarantined("its SMs run at 345 of 1980 MHz under load")
+
+    def evaluate(self, problem: Problem, candidate: Candidate, *incumbent: float | None, **asked: bool) -> Outcome:
+        if self.num_trials == 0 and not self.is_fit.is_set():
+            raise Quarantined("the known-good kernel gave wrong numbers")
+        self.num_trials -= 1
+        return super().evaluate(problem, candidate, *incumbent, **asked)
+
+
+class SharedCard(SimulatedEvaluator):
+    """Another process computes on the card while the library is timed."""
+
+    def __init__(self) -> None:
+        super().__init__(parse_target(TARGET))
+
+    def evaluate(self, problem: Problem, candidate: Candidate, *incumbent: float | None, **asked: bool) -> Outcome:
+        outcome = super().evaluate(problem, candidate, *incumbent, **asked)
+        if not isinstance(outcome, Measured):
+            return outcome
+        seen = Metric(tag="foreign_processes", unit="", value=not candidate.plan_kind.is_ours)
+        return replace(outcome, metrics=(*outcome.metrics, seen))
+
+
+class Gate(SimulatedEvaluator):
+    """Evaluates nothing until it is opened."""
+
+    def __init__(self) -> None:
+        super().__init__(parse_target(TARGET))
+        self.is_open = threading.Event()
+        self.is_reached = threading.Event()
+
+    def evaluate(self, problem: Problem, candidate: Candidate, *incumbent: float | None, **asked: bool) -> Outcome:
+        self.is_reached.set()
+        self.is_open.wait(20)
+        return super().evaluate(problem, candidate, *incumbent, **asked)
+
+    def close(self) -> None:
+        self.is_open.set()
+
+
+def on_disk(directory: Path, query: str) -> object:
+    """The only value that `query` finds, read beside a living server."""
+    with closing(sqlite3.connect(f"file:{directory / 'tuner.db'}?mode=ro", uri=True)) as connection:
+        return connection.execute(query).fetchone()[0]
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.01)
+
+
+def finish(service: Service, job: JobRecord) -> JobRecord:
+    wait_until(lambda: service.job(job.id).state.is_final)
+    return service.job(job.id)

@@ -1,0 +1,47 @@
+"""Who goes to the finals, what others must come near to, and what a final's row tells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.support.builders import failed, measured, trial
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.evaluator import FinalsTimes
+from tuner.service.finals import best_speedup, choose_finalists, judge
+
+LIBRARY = trial(0, measured(100.0), PlanKind.LIBRARY)
+
+
+def test_a_truncated_trial_is_a_finalist_only_where_its_kind_has_no_other() -> None:
+    history = [
+        LIBRARY,
+        trial(1, measured(60.0, truncated=True)),
+        trial(2, measured(80.0)),
+        trial(3, measured(90.0, truncated=True), PlanKind.TWO_LAUNCHES),
+        trial(4, measured(95.0, truncated=True), PlanKind.TWO_LAUNCHES),
+    ]
+    assert [one.number for one in choose_finalists(history)] == [0, 3, 2]
+
+
+def test_the_incumbent_is_the_best_of_ours_whose_rounds_did_not_end_early() -> None:
+    assert best_speedup([LIBRARY, trial(1, failed())]) is None
+    assert best_speedup([LIBRARY, trial(1, measured(200.0)), trial(2, measured(50.0, truncated=True))]) == 0.5
+    assert best_speedup([trial(3, measured(125.0))], 0.5) == 0.8
+    assert best_speedup([trial(3, failed())], 0.5) == 0.5
+
+
+def test_a_row_tells_the_energy_of_a_run_and_how_many_rounds_count() -> None:
+    finalists = (LIBRARY, trial(1, measured(50.0)), trial(2, measured(60.0)))
+    times = FinalsTimes(
+        times_us=((100.0,) * 6, (50.0,) * 6, None),
+        reasons=("", "", "it hung"),
+        process_of_round=(0, 0, 0, 1, 1, 1),
+        num_dropped=2,
+        energy_mj=(70.0, 40.0, None),
+    )
+    judgement = judge(finalists, times)
+    assert [row.energy_mj for row in judgement.rows] == [70.0, 40.0, None]
+    assert [(row.num_rounds, row.num_dropped) for row in judgement.rows] == [(6, 2), (6, 2), (0, 2)]
+    assert judgement.to_json()["energy_mj"] == 40.0
+    untold = judge(finalists, replace(times, energy_mj=()))
+    assert [row.energy_mj for row in untold.rows] == [None] * 3

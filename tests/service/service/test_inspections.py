@@ -1,0 +1,271 @@
+"""Closer looks: of finalists by the service itself, of any trial on request; never at a job's expense."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.service.service.conftest import Serve
+from tests.service.service.helpers import FailingKinds, Gate, evaluator, finish, on_disk, wait_until
+from tests.support.builders import TARGET, spec
+from tuner.core.problem.gpu import parse_target
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.job import JobState
+from tuner.core.trial.outcome import Measured
+from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
+from tuner.dispatch import LocalDispatcher
+from tuner.errors import Conflict, InvalidInput, NotFound, PlanError, WorkerError
+from tuner.service import Service
+from tuner.store import Store, inspections
+from tuner.workers.simulated.evaluator import SimulatedEvaluator
+
+COUNTERS, TRACE = InspectionKind.COUNTERS, InspectionKind.TRACE
+
+
+class FailingEye(SimulatedEvaluator):
+    """Counting raises `error`, the first `num_failures` times."""
+
+    def __init__(self, error: Exception, num_failures: int = 1000) -> None:
+        super().__init__(parse_target(TARGET))
+        self.error = error
+        self.num_failures = num_failures
+        self.num_calls = 0
+
+    def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
+        self.num_calls += 1
+        if self.num_calls <= self.num_failures:
+            raise self.error
+        return super().count(problem, candidate, metrics)
+
+
+class SlowEye(SimulatedEvaluator):
+    """Looks are taken one at a time, as they are let through."""
+
+    def __init__(self, latency_s: float = 0.0) -> None:
+        super().__init__(parse_target(TARGET), latency_s=latency_s)
+        self.is_reached = threading.Event()
+        self.is_open = threading.Event()
+
+    def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
+        self.is_reached.set()
+        self.is_open.wait(20)
+        return super().count(problem, candidate, metrics)
+
+    def close(self) -> None:
+        self.is_open.set()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries without pauses."""
+    monkeypatch.setattr("tuner.service.inspector.RETRY_PAUSE_S", 0.01)
+
+
+def ended(service: Service, job_id: str, number: int, kind: InspectionKind) -> Inspection:
+    wait_until(lambda: service.inspection(job_id, number, kind).state is not InspectionState.PENDING)
+    return service.inspection(job_id, number, kind)
+
+
+def succeeded(service: Service, trials: int = 6, m: int = 16) -> str:
+    job = finish(service, service.submit(spec(m, trials=trials))[0])
+    assert job.state is JobState.SUCCEEDED
+    return job.id
+
+
+def test_the_finalists_of_a_job_are_looked_at_after_its_verdict(serve: Serve) -> None:
+    service = serve()
+    job_id = succeeded(service, trials=25)
+    finals = service.best(job_id).finals
+    timed = sorted((row.time_us, row.trial_number, row.candidate.plan_kind) for row in finals if row.time_us)
+    best = {kind: number for _, number, kind in reversed(timed)}
+    asked = {(look.trial_number, look.kind) for look in service.inspections(job_id, range(25))}
+    assert asked == {(number, COUNTERS) for number in best.values()} | {
+        (number, TRACE) for kind, number in best.items() if kind.is_ours
+    }
+    for number, kind in asked:
+        look = ended(service, job_id, number, kind)
+        assert (look.state, look.reason, look.metrics) == (InspectionState.DONE, "", None)
+        assert look.figures
+        assert isinstance(look.result, CounterReport if kind is COUNTERS else Trace)
+        if isinstance(look.result, Trace):
+            assert look.result.simulated
+            assert {figure.tag for figure in look.figures} >= {"wait_share.up", "compute_share.down", "tail_share"}
+
+
+def test_figures_that_take_a_time_take_the_trials_own(serve: Serve) -> None:
+    service = serve()
+    job_id = succeeded(service)
+    trial = next(trial for trial in service.trials(job_id).items if isinstance(trial.outcome, Measured))
+    assert isinstance(trial.outcome, Measured)
+    service.ask_inspection(job_id, trial.number, COUNTERS)
+    figures = {figure.tag: figure.value for figure in ended(service, job_id, trial.number, COUNTERS).figures}
+    workload = service.job(job_id).spec.workload
+    assert figures["tensor_rate"] == pytest.approx(workload.num_flops / trial.outcome.time_us / 1e6)
+    assert not any(name.endswith("_profiled") for name in figures)
+
+
+def test_a_job_under_way_is_looked_at_between_two_trials_and_no_trial_is_lost(serve: Serve) -> None:
+    eye = SlowEye(latency_s=0.02)
+    service = serve(eye)
+    begun_s = time.monotonic()
+    job, _ = service.submit(spec(trials=40))
+    wait_until(lambda: service.job(job.id).num_trials > 1)
+    look, is_pending = service.ask_inspection(job.id, 0, COUNTERS)
+    assert (look.state, is_pending) == (InspectionState.PENDING, True)
+    assert eye.is_reached.wait(10)
+    before, looked_s = service.job(job.id), time.monotonic()
+    assert before.state is JobState.SEARCHING
+    eye.is_reached.clear()
+    assert not eye.is_reached.wait(1.0)
+    assert service.job(job.id) == before, "the job went on while the GPU was being looked at"
+    looked_s = time.monotonic() - looked_s
+    eye.is_open.set()
+    assert ended(service, job.id, 0, COUNTERS).state is InspectionState.DONE
+    after = finish(service, job)
+    assert (after.state, after.num_trials) == (JobState.SUCCEEDED, 40)
+    assert after.search_s < time.monotonic() - begun_s - looked_s, "the look was counted as search"
+
+
+def test_the_services_own_looks_wait_until_no_job_is_open(serve: Serve) -> None:
+    gate = Gate()
+    service = serve(gate)
+    first, second = (service.submit(spec(m, trials=4))[0] for m in (16, 32))
+    gate.is_open.set()
+    finish(service, first)
+    finish(service, second)
+    looks = [look for job in (first, second) for look in service.inspections(job.id, range(4))]
+    for look in looks:
+        ended(service, look.job_id, look.trial_number, look.kind)
+    finished = [look.finished_at for job in (first, second) for look in service.inspections(job.id, range(4))]
+    last_verdict = service.job(second.id).finished_at
+    assert last_verdict is not None
+    assert min(at for at in finished if at) >= last_verdict
+
+
+def test_counters_by_name_are_taken_in_their_own_right(serve: Serve) -> None:
+    service = serve()
+    job_id = succeeded(service)
+    service.ask_inspection(job_id, 0, COUNTERS, ("dram__bytes_read.sum",))
+    look = ended(service, job_id, 0, COUNTERS)
+    assert look.metrics == ("dram__bytes_read.sum",)
+    assert isinstance(look.result, CounterReport)
+    assert "dram__bytes_read.sum" in {counter.name for counter in look.result.counters}
+    assert service.ask_inspection(job_id, 0, COUNTERS, ("dram__bytes_read.sum",))[1] is False
+
+
+def test_a_metric_that_nobody_knows_is_refused_with_what_would_be_right(serve: Serve, tmp_path: Path) -> None:
+    service = serve()
+    job_id = succeeded(service)
+    service.ask_inspection(job_id, 0, COUNTERS, ("dram__byte_read.sum",))
+
+    state = "select state from inspections where metrics like '%dram__byte_read%'"
+    wait_until(lambda: on_disk(tmp_path / "data", state) == InspectionState.REFUSED)
+    with pytest.raises(InvalidInput, match=r"^metrics: .*dram__byte_read.sum.*; .*dram__bytes_read.sum"):
+        service.inspection(job_id, 0, COUNTERS)
+
+
+@pytest.mark.parametrize(
+    ("error", "num_calls", "reason"),
+    [
+        (WorkerError("the card does not answer"), 2, "the card does not answer"),
+        (PlanError("a wait never ends", "task 3"), 1, "a wait never ends: task 3"),
+        (ValueError("boom"), 1, "a fault of the service: ValueError: boom"),
+    ],
+)
+def test_a_look_that_cannot_be_taken_ends_with_its_reason_and_the_job_is_unharmed(
+    serve: Serve, error: Exception, num_calls: int, reason: str
+) -> None:
+    eye = FailingEye(error)
+    service = serve(eye)
+    job_id = succeeded(service, trials=1)
+    look = ended(service, job_id, 0, COUNTERS)
+    assert (look.state, look.reason, eye.num_calls) == (InspectionState.FAILED, reason, num_calls)
+    assert service.job(job_id).state is JobState.SUCCEEDED
+    assert succeeded(service, m=32), "the runner goes on"
+
+
+def test_a_worker_that_comes_back_is_asked_again(serve: Serve) -> None:
+    eye = FailingEye(WorkerError("the card does not answer"), num_failures=1)
+    service = serve(eye)
+    job_id = succeeded(service, trials=1)
+    assert ended(service, job_id, 0, COUNTERS).state is InspectionState.DONE
+    assert eye.num_calls == 2
+
+
+def test_closing_in_the_middle_of_a_look_costs_no_attempt(serve: Serve) -> None:
+    eye = SlowEye()
+    service = serve(eye)
+    job_id = succeeded(service, trials=1)
+    assert eye.is_reached.wait(10)
+    service = serve(Gate())  # closes the first one
+    look = ended(service, job_id, 0, COUNTERS)
+    assert (look.state, look.num_attempts) == (InspectionState.DONE, 1)
+
+
+def test_what_does_not_run_is_not_looked_at(serve: Serve) -> None:
+    service = serve(FailingKinds(PlanKind.FUSED))
+    job_id = succeeded(service, trials=4)
+    failed = next(trial.number for trial in service.trials(job_id, outcome="failed").items)
+    asks: list[tuple[Callable[[], object], type[Exception], str]] = [
+        (lambda: service.ask_inspection(job_id, failed, COUNTERS), InvalidInput, "was failed, not measured: element"),
+        (lambda: service.ask_inspection(job_id, 0, TRACE), InvalidInput, "of kind library, whose kernels leave no"),
+        (lambda: service.ask_inspection(job_id, 4, COUNTERS), NotFound, "has no trial 4: it has 0 to 3"),
+        (lambda: service.ask_inspection("job-0", 0, COUNTERS), NotFound, "there is no job"),
+        (lambda: service.inspection(job_id, failed, COUNTERS), NotFound, "nobody asked"),
+        (lambda: service.inspection(job_id, 4, COUNTERS), NotFound, "has no trial 4"),
+    ]
+    for ask, kind, words in asks:
+        with pytest.raises(kind, match=words):
+            ask()
+
+
+def test_a_target_that_is_no_longer_served_is_told_and_nothing_is_asked_of_it(serve: Serve) -> None:
+    service = serve()
+    job_id = succeeded(service, trials=1)
+    ended(service, job_id, 0, COUNTERS)
+    service = serve(SimulatedEvaluator(parse_target("simulated:a40")))
+    with pytest.raises(Conflict, match="no worker of this server measures on simulated:h200"):
+        service.ask_inspection(job_id, 0, COUNTERS, ("dram__bytes_read.sum",))
+
+
+def test_an_open_job_whose_target_is_gone_says_what_it_waits_for_and_goes_on_when_it_is_back(serve: Serve) -> None:
+    gate = Gate()
+    service = serve(gate)
+    job, _ = service.submit(spec(trials=3))
+    assert gate.is_reached.wait(10)
+    assert service.job(job.id).reason == ""
+    service = serve(SimulatedEvaluator(parse_target("simulated:a40")))
+    waiting = service.job(job.id)
+    assert waiting.state is JobState.SEARCHING
+    assert "no worker of this server measures on simulated:h200" in waiting.reason
+    assert service.jobs().items == [waiting]
+    with pytest.raises(NotFound, match="no worker of this server"):
+        service.best(job.id)
+    service = serve(evaluator())
+    assert (finish(service, job).state, service.job(job.id).reason) == (JobState.SUCCEEDED, "")
+
+
+def test_a_pending_look_at_a_target_that_is_gone_says_so(serve: Serve) -> None:
+    eye = SlowEye()
+    service = serve(eye)
+    job_id = succeeded(service, trials=1)
+    assert eye.is_reached.wait(10)
+    service = serve(SimulatedEvaluator(parse_target("simulated:a40")))
+    look = service.inspection(job_id, 0, COUNTERS)
+    assert look.state is InspectionState.PENDING
+    assert "no worker of this server" in look.reason
+
+
+def test_a_service_without_runners_keeps_what_is_asked(store: Store) -> None:
+    service = Service(store, LocalDispatcher([evaluator()]))
+    job, _ = service.submit(spec())
+    with pytest.raises(NotFound, match="it has none yet"):
+        service.ask_inspection(job.id, 0, COUNTERS)
+    with store.read() as session:
+        assert inspections.next_pending(session, TARGET, urgent_only=False) is None

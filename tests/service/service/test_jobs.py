@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+
+import pytest
+
+from tests.service.service.conftest import Serve
+from tests.service.service.helpers import FailingKinds, FailingWorker, Gate, evaluator, finish, wait_until
+from tests.support.builders import spec
+from tuner.core.model.bounds import reference_us
+from tuner.core.problem.gpu import parse_target
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.job import JobState
+from tuner.core.trial.outcome import Measured
+from tuner.core.trial.records import Verdict
+from tuner.errors import Conflict, NotFound
+from tuner.service.finals import NUM_FINALISTS
+from tuner.workers.simulated.evaluator import Faults
+
+
+def test_a_job_ends_with_a_verdict_finals_of_each_kind_and_an_artifact(serve: Serve) -> None:
+    service = serve()
+    job = finish(service, service.submit(spec(trials=40))[0])
+    assert (job.state, job.num_trials, job.reason) == (JobState.SUCCEEDED, 40, "")
+    best = service.best(job.id)
+    kinds = [row.candidate.plan_kind for row in best.finals]
+    assert list(dict.fromkeys(kinds)) == [kind for kind in NUM_FINALISTS if kind in kinds]
+    assert set(kinds) == set(PlanKind)
+    tried = service.trials(job.id, limit=40, outcome="measured", plan_kind=PlanKind.FUSED).items
+    whole = [trial for trial in tried if isinstance(trial.outcome, Measured) and not trial.outcome.truncated]
+    assert kinds.count(PlanKind.FUSED) == min(3, len(whole))
+    assert len(tried) > len(whole) > 0
+    assert best.environment.simulated
+    assert best.reference_us == reference_us(job.spec.workload, parse_target(job.spec.target_id).gpu)
+    for row in best.finals[1:]:
+        assert row.speedup_ci95 is not None
+        assert row.speedup is not None
+        assert row.speedup_ci95[0] <= row.speedup <= row.speedup_ci95[1]
+    assert best.artifact_digest is not None
+    with zipfile.ZipFile(io.BytesIO(service.artifact(best.artifact_digest))) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+        assert set(archive.namelist()) == {*manifest["files"], "manifest.json"}
+    assert "kernel.cubin" not in manifest["files"]
+    assert (manifest["simulated"], manifest["job_id"]) == (True, job.id)
+    assert manifest["result"]["verdict"] == best.verdict
+
+
+@pytest.mark.parametrize(
+    ("trials", "kinds"),
+    [
+        (1, [PlanKind.LIBRARY]),
+        (2, [PlanKind.LIBRARY, PlanKind.FUSED]),
+        (3, [PlanKind.LIBRARY, PlanKind.TWO_LAUNCHES, PlanKind.FUSED]),
+    ],
+)
+def test_a_tiny_budget_is_spent_on_what_matters_most(serve: Serve, trials: int, kinds: list[PlanKind]) -> None:
+    service = serve(evaluator(faults=Faults(hang=0, crash=0, wrong_numbers=0)))
+    job = finish(service, service.submit(spec(trials=trials))[0])
+    assert job.state is JobState.SUCCEEDED
+    assert [row.candidate.plan_kind for row in service.best(job.id).finals] == kinds
+
+
+def test_a_budget_of_seconds_ends_the_search(serve: Serve) -> None:
+    service = serve(evaluator(latency_s=0.05))
+    job = finish(service, service.submit(spec(trials=1000, seconds=0.5))[0])
+    assert job.state is JobState.SUCCEEDED
+    assert 2 <= job.num_trials <= 11
+    assert job.search_s >= 0.5
+
+
+@pytest.mark.parametrize("in_finals", [False, True])
+def test_where_all_of_ours_fails_the_verdict_is_do_not_fuse_and_the_library_wins(serve: Serve, in_finals: bool) -> None:
+    service = serve(FailingKinds(*(kind for kind in PlanKind if kind.is_ours), in_finals=in_finals))
+    job = finish(service, service.submit(spec(trials=8))[0])
+    best = service.best(job.id)
+    assert (best.verdict, best.winner, best.artifact_digest) == (Verdict.DO_NOT_FUSE, PlanKind.LIBRARY, None)
+
+
+def test_where_only_fused_fails_two_launches_are_the_kernel_to_fetch(serve: Serve) -> None:
+    service = serve(FailingKinds(PlanKind.FUSED))
+    job = finish(service, service.submit(spec(trials=8))[0])
+    best = service.best(job.id)
+    assert best.verdict is Verdict.DO_NOT_FUSE
+    assert best.artifact_digest is not None
+    with zipfile.ZipFile(io.BytesIO(service.artifact(best.artifact_digest))) as archive:
+        kind = PlanKind(json.loads(archive.read("manifest.json"))["plan_kind"])
+        assert kind.launched_plainly is PlanKind.TWO_LAUNCHES
+
+
+@pytest.mark.parametrize("in_finals", [False, True])
+def test_where_the_library_fails_the_job_fails_with_a_sentence(serve: Serve, in_finals: bool) -> None:
+    service = serve(FailingKinds(PlanKind.LIBRARY, in_finals=in_finals))
+    job = finish(service, service.submit(spec(trials=4))[0])
+    assert job.state is JobState.FAILED
+    assert "library" in job.reason
+    with pytest.raises(NotFound, match="it failed: "):
+        service.best(job.id)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries without pauses."""
+    monkeypatch.setattr("tuner.service.runner.RETRY_PAUSES_S", (0.01, 0.01))
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_worker_that_comes_back_costs_no_trial(serve: Serve) -> None:
+    service = serve(FailingWorker(2))
+    job = finish(service, service.submit(spec(64, trials=3))[0])
+    assert (job.state, job.num_trials, job.num_failed) == (JobState.SUCCEEDED, 3, 0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_worker_that_stays_away_fails_the_job_with_its_reason_and_not_the_next_job(serve: Serve) -> None:
+    service = serve(FailingWorker(3))
+    first, second = service.submit(spec(16, trials=3))[0], service.submit(spec(32, trials=3))[0]
+    job = finish(service, first)
+    assert (job.state, job.num_trials) == (JobState.FAILED, 0)
+    assert "failed 3 times: the card does not answer" in job.reason
+    assert finish(service, second).state is JobState.SUCCEEDED
+
+
+def test_a_fault_of_the_service_fails_the_job_and_leaves_the_runner_alive(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = serve()
+    monkeypatch.setattr("tuner.service.runner.Searcher", lambda *args, **kwargs: 1 / 0)
+    job = finish(service, service.submit(spec())[0])
+    assert (job.state, "ZeroDivisionError" in job.reason) == (JobState.FAILED, True)
+    service.ready()
+
+
+def test_a_cancelled_job_records_nothing_more_and_the_next_one_runs(serve: Serve) -> None:
+    gate = Gate()
+    service = serve(gate)
+    first, second = service.submit(spec(16, trials=5))[0], service.submit(spec(32, trials=3))[0]
+    assert gate.is_reached.wait(10)
+    assert service.cancel(first.id).state is JobState.CANCELLED
+    gate.is_open.set()
+    assert finish(service, second).state is JobState.SUCCEEDED
+    assert service.job(first.id).num_trials == 0
+    assert service.cancel(first.id).state is JobState.CANCELLED
+    with pytest.raises(Conflict, match="succeeded cannot become cancelled"):
+        service.cancel(second.id)
+    with pytest.raises(NotFound, match="it was cancelled"):
+        service.best(first.id)
+
+
+def test_closing_while_a_trial_runs_loses_nothing_and_the_job_goes_on_later(serve: Serve) -> None:
+    service = serve(evaluator(latency_s=0.02))
+    job, _ = service.submit(spec(trials=30))
+    wait_until(lambda: service.job(job.id).num_trials >= 8)
+    kept = service.trials(job.id, limit=8).items
+    service = serve()
+    assert service.trials(job.id, limit=8).items == kept
+    ended = finish(service, job)
+    assert (ended.state, ended.num_trials) == (JobState.SUCCEEDED, 30)
+    assert [trial.number for trial in service.trials(job.id, limit=100).items] == list(range(30))
+
+
+def test_an_interrupted_search_tries_the_same_candidates_as_an_uninterrupted_one(serve: Serve) -> None:
+    service = serve(evaluator(latency_s=0.01))
+    whole = finish(service, service.submit(spec(trials=25))[0])
+    parted, _ = service.submit(spec(trials=25))
+    wait_until(lambda: service.job(parted.id).num_trials >= 9)
+    service = serve()
+    finish(service, parted)
+    one, other = (
+        [(trial.candidate, trial.outcome.__class__) for trial in service.trials(job.id, limit=100).items]
+        for job in (whole, parted)
+    )
+    assert one == other

@@ -1,0 +1,69 @@
+"""Two cards of one model: two runners draw from one queue, and no two do the same."""
+
+from __future__ import annotations
+
+from tests.service.service.conftest import Serve
+from tests.service.service.helpers import Gate, evaluator, finish, wait_until
+from tests.support.builders import spec
+from tuner.core.trial.job import JobState
+from tuner.core.trial.records import InspectionKind
+from tuner.service.claims import Claims
+
+
+def test_two_workers_of_one_target_take_different_jobs_at_a_time(serve: Serve) -> None:
+    gates = Gate(), Gate()
+    service = serve(*gates)
+    jobs = [service.submit(spec(m, trials=3))[0] for m in (16, 32, 64)]
+    assert all(gate.is_reached.wait(10) for gate in gates)
+    states = [service.job(job.id).state for job in jobs]
+    assert states == [JobState.SEARCHING, JobState.SEARCHING, JobState.QUEUED]
+    gates[1].is_open.set()
+    assert finish(service, jobs[2]).state is JobState.SUCCEEDED, "the free one works off the rest"
+    assert service.job(jobs[0].id).num_trials + service.job(jobs[1].id).num_trials == 3
+    gates[0].is_open.set()
+    for job in jobs:
+        ended = finish(service, job)
+        assert (ended.state, ended.num_trials) == (JobState.SUCCEEDED, 3)
+    assert [target.id for target, _ in service.targets()] == ["simulated:h200"]
+
+
+def test_jobs_that_were_under_way_are_shared_out_after_a_restart(serve: Serve) -> None:
+    gates = Gate(), Gate()
+    service = serve(*gates)
+    jobs = [service.submit(spec(m, trials=6))[0] for m in (16, 32)]
+    assert all(gate.is_reached.wait(10) for gate in gates)
+    gates = Gate(), Gate()
+    service = serve(*gates)
+    assert all(gate.is_reached.wait(10) for gate in gates), "both were taken up again, each by another worker"
+    for gate in gates:
+        gate.is_open.set()
+    for job in jobs:
+        ended = finish(service, job)
+        assert (ended.state, ended.num_trials) == (JobState.SUCCEEDED, 6)
+        assert [trial.number for trial in service.trials(job.id).items] == list(range(6))
+
+
+def test_a_look_is_taken_once_though_two_workers_are_idle(serve: Serve) -> None:
+    service = serve(evaluator(), evaluator())
+    jobs = [finish(service, service.submit(spec(m, trials=8))[0]) for m in (16, 32)]
+
+    def is_done() -> bool:
+        looks = [look for job in jobs for look in service.inspections(job.id, range(8))]
+        return all(look.finished_at for look in looks)
+
+    wait_until(is_done)
+    looks = [look for job in jobs for look in service.inspections(job.id, range(8))]
+    assert {look.num_attempts for look in looks} == {1}
+    assert {look.kind for look in looks} == set(InspectionKind)
+
+
+def test_what_is_held_is_offered_to_nobody_else_until_it_is_let_go(serve: Serve) -> None:
+    service = serve()
+    job = finish(service, service.submit(spec(trials=1))[0])
+    held = Claims().jobs
+    with held.take(lambda taken: None if job.id in taken else job) as first:
+        assert first == job
+        with held.take(lambda taken: None if job.id in taken else job) as second:
+            assert second is None
+    with held.take(lambda taken: None if job.id in taken else job) as third:
+        assert third == job

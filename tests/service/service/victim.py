@@ -1,0 +1,38 @@
+"""A server without HTTP, to be killed: works off whatever is open in a data directory.
+
+Arguments: the directory, seconds per trial, seconds of the finals, seconds of a look at counters.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from tuner.core.problem.gpu import parse_target
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.evaluator import FinalsTimes, Problem
+from tuner.core.trial.inspection import CounterReport
+from tuner.dispatch import LocalDispatcher
+from tuner.service import Service
+from tuner.store import Store
+from tuner.workers.simulated.evaluator import SimulatedEvaluator
+
+
+class SlowTwin(SimulatedEvaluator):
+    """The twin, taking its time over finals and counters."""
+
+    def finals(self, problem: Problem, candidates: tuple[Candidate, ...]) -> FinalsTimes:
+        time.sleep(float(sys.argv[3]))
+        return super().finals(problem, candidates)
+
+    def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
+        time.sleep(float(sys.argv[4]))
+        return super().count(problem, candidate, metrics)
+
+
+if __name__ == "__main__":
+    twin = SlowTwin(parse_target("simulated:h200"), latency_s=float(sys.argv[2]))
+    Service(Store.open(Path(sys.argv[1])), LocalDispatcher([twin])).start()
+    print("started", flush=True)
+    time.sleep(600)

@@ -1,0 +1,98 @@
+"""`tuner orders` and `tuner explain` on the command line; the service's commands are tested with the service."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.support import builders
+from tuner.cli import main
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.records import Best, FinalRow, Verdict
+from tuner.store import Store, bests, jobs
+
+
+def test_orders_prints_the_least_traffic_what_each_raster_loses_and_paths() -> None:
+    result = CliRunner().invoke(main, ["orders", "4", "4", "--cache", "4", "--list", "2"])
+    assert result.exit_code == 0
+    first, *lines = result.stdout.splitlines()
+    assert first.startswith("4 x 4 tiles, a cache of 4 panels: at least 10 panels from memory; 2,816 paths")
+    lost = {line.split()[0]: line for line in lines if "panels" in line}
+    assert lost["row"].split()[1:] == ["20", "panels,", "10", "more", "(100%)"]
+    assert {"column", "hilbert", "morton", "snake1", "panel2"} <= set(lost)
+    assert lines[-4:-3] == [" 0  1  4  6"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["1000", "1000", "--cache", "8"], "the limit is 4 x 4; take a corner of the grid, or the raster hilbert"),
+        (["3", "3", "--cache", "1"], "1 panels cannot hold the operands of one tile"),
+        (["0", "3", "--cache", "4"], "0 x 3 has no tiles"),
+    ],
+)
+def test_what_has_no_answer_is_refused_in_a_sentence(arguments: list[str], sentence: str) -> None:
+    result = CliRunner().invoke(main, ["orders", *arguments])
+    assert result.exit_code == 1
+    assert sentence in result.stderr
+
+
+def explained(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, ["explain", *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_schedule_in_a_file_is_explained(tmp_path: Path) -> None:
+    file = tmp_path / "asked.json"
+    asked = {"workload": builders.workload().to_json(), "gpu": "h200", "schedule": builders.schedule().to_json()}
+    file.write_text(json.dumps(asked))
+    code, words, _ = explained(str(file))
+    assert code == 0
+    assert "What binds: " in words
+    file.write_text(json.dumps({**asked, "gpu": "abacus"}))
+    code, _, complaint = explained(str(file))
+    assert code == 1
+    assert "'abacus'" in complaint
+    assert "h200" in complaint
+    code, _, complaint = explained(str(tmp_path / "none.json"))
+    assert code == 1
+    assert "give a file, or a job's id" in complaint
+
+
+def test_the_fused_result_of_a_job_is_explained(tmp_path: Path) -> None:
+    candidate = Candidate(plan_kind=PlanKind.FUSED, schedule=builders.schedule())
+    row = FinalRow(candidate=candidate, trial_number=1, time_us=9.0, spread=0.0, speedup=1.1, speedup_ci95=None)
+    store = Store.open(tmp_path)
+    with store.write() as session:
+        done = jobs.insert(session, builders.spec(), now=1.0).id
+        open_job = jobs.insert(session, builders.spec(32), now=1.0).id
+        bests.insert(
+            session,
+            Best(
+                job_id=done,
+                verdict=Verdict.FUSED_WINS,
+                winner=PlanKind.FUSED,
+                tie_band=0.01,
+                finals=(row,),
+                reference_us=1.0,
+                artifact_digest=None,
+                environment=Environment(gpu_name="simulated NVIDIA H200", simulated=True),
+            ),
+        )
+    store.close()
+    code, words, _ = explained(done, "--data", str(tmp_path))
+    assert code == 0
+    assert str(builders.schedule()) in words
+    assert "Measured (simulated): fused 9.0 us in the finals, 1.10 times the library's speed" in words
+    assert "Forecasts of this job: too few" in words
+    assert words.index("Measured") < words.index("Bounds: ")
+    code, _, complaint = explained(open_job, "--data", str(tmp_path))
+    assert code == 1
+    assert "has no result with a fused schedule" in complaint
+    code, _, complaint = explained("job-000000000000", "--data", str(tmp_path))
+    assert code == 1
+    assert "job-000000000000" in complaint

@@ -1,0 +1,73 @@
+"""The demo shows a result from nothing, and leaves no server behind however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tuner.store.directory import DirectoryLock
+
+
+def start(tmp_path: Path, *options: str, latency_s: float = 0.0) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tuner.demo", "--data", "data", "--output", "best", "--gpu", "simulated:h200"]
+    return subprocess.Popen(
+        [*command, *options],
+        cwd=tmp_path,
+        env=os.environ | {"TUNER_SIMULATED_LATENCY_S": str(latency_s)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_path: Path) -> None:
+    (tmp_path / "best").mkdir()
+    (tmp_path / "best/manifest.json").write_text('{"files": {"kernel.cubin": {}}}')
+    (tmp_path / "best/kernel.cubin").touch()
+    with start(tmp_path, "--trials", "8") as demo:
+        output, errors = demo.communicate(timeout=100)
+    assert demo.returncode == 0, errors
+    for expected in (
+        "No GPU is used",
+        "8/8 trials",
+        "library (simulated)",
+        "fused (simulated)",
+        "Verdict: ",
+        "make serve",
+    ):
+        assert expected in output
+    manifest = json.loads((tmp_path / "best/manifest.json").read_text())
+    assert manifest["simulated"] is True
+    assert not (tmp_path / "best/kernel.cubin").exists(), "left over from another artifact"
+    assert "tuner_chain" in (tmp_path / "best/kernel.cu").read_text()
+    DirectoryLock(tmp_path / "data").release()  # refused if a server were left
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_ends_its_server(tmp_path: Path, number: signal.Signals) -> None:
+    with start(tmp_path, latency_s=5.0) as demo:
+        assert demo.stdout is not None
+        while "searching" not in demo.stdout.readline():
+            assert demo.poll() is None
+        demo.send_signal(number)
+        begin = time.monotonic()
+        _, errors = demo.communicate(timeout=60)
+    assert demo.returncode not in (0, None)
+    assert "Traceback" not in errors
+    assert time.monotonic() - begin < 30
+    DirectoryLock(tmp_path / "data").release()
+
+
+def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
+    with start(tmp_path, "--gpu", "h9000") as demo:
+        _, errors = demo.communicate(timeout=60)
+    assert demo.returncode != 0
+    assert "h9000" in errors
+    assert "Traceback" not in errors

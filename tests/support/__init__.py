@@ -1,0 +1,1 @@
+"""What tests share: cases, mutants, an oracle, an interpreter of plans, servers."""

@@ -1,0 +1,59 @@
+"""Small values of the domain for tests that do not care which."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.core.problem.workload import Workload, ffn_pair
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Ordering, Raster, Schedule
+from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.core.trial.job import Budget, JobSpec, Objective, Trial
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Rejected, Stage
+from tuner.core.trial.samples import Round
+
+TARGET = "simulated:h200"
+
+
+def workload(m: int = 16) -> Workload:
+    return ffn_pair(m=m, d_in=256, d_hidden=512, d_out=256)
+
+
+def spec(m: int = 16, *, trials: int = 10, seconds: float = 60.0, seed: int = 0, target_id: str = TARGET) -> JobSpec:
+    return JobSpec(
+        workload=workload(m),
+        target_id=target_id,
+        objective=Objective(),
+        budget=Budget(trials=trials, seconds=seconds),
+        seed=seed,
+    )
+
+
+def schedule(stages: int = 2) -> Schedule:
+    tiling = Tiling(tiles=(Tile(m=16, n=64, k=64), Tile(m=16, n=64, k=64)), num_stages=stages, num_warps=4)
+    return Schedule(tiling=tiling, ordering=Ordering(rasters=(Raster(), Raster())))
+
+
+def measured(time_us: float, **changes: Any) -> Measured:
+    values: dict[str, Any] = {
+        "time_us": time_us,
+        "library_us": 100.0,
+        "speedup": 100.0 / time_us,
+        "spread": 0.01,
+        "rounds": (Round(time_us=time_us, library_us=100.0), Round(time_us=time_us + 0.1, library_us=100.0)),
+        "rel_error": 0.0,
+    }
+    return Measured(**{**values, **changes})
+
+
+def failed(kind: FailureKind = FailureKind.HANG) -> Failed:
+    return Failed(stage=Stage.TIME, kind=kind, reason="a wait never ended")
+
+
+def rejected() -> Rejected:
+    return Rejected(stage=Stage.VERIFY, reason="too large")
+
+
+def trial(number: int, outcome: Outcome, kind: PlanKind = PlanKind.FUSED, stages: int = 2) -> Trial:
+    candidate = Candidate(plan_kind=kind, schedule=schedule(stages) if kind.is_ours else None)
+    return Trial(number=number, candidate=candidate, outcome=outcome, started_at=1.0 + number, finished_at=1.5 + number)

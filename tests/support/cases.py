@@ -1,0 +1,186 @@
+"""Random workloads, tilings, orderings and GPUs, small enough to run and odd enough to break things."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tuner.core.legal.ordering_rules import RUN_AHEADS
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.problem.gpu import CATALOGUE, Gpu
+from tuner.core.problem.resources import Resources
+from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
+from tuner.core.schedule.ordering import (
+    WIDTHLESS,
+    Assignment,
+    Granularity,
+    Interleave,
+    InterleaveKind,
+    Ordering,
+    Raster,
+    RasterKind,
+    SplitOrder,
+    SplitTiles,
+    WaitPosition,
+)
+from tuner.core.schedule.tiling import Engine, Tile, Tiling
+
+H200 = CATALOGUE["h200"]
+#: Fits any GPU, twice.
+SMALL = Resources(num_threads=128, smem_bytes=16384, registers_per_thread=64)
+
+
+def small_gpu(num_sms: int) -> Gpu:
+    """An H200 with fewer SMs."""
+    return replace(H200, num_sms=num_sms)
+
+
+def tiling(
+    *tiles: tuple[int, int], num_stages: int = 2, num_warps: int = 4, k: int = 32, split: tuple[int, ...] = ()
+) -> Tiling:
+    """A tiling of the given (m, n) tiles."""
+    whole = tuple(Tile(m=m, n=n, k=k) for m, n in tiles)
+    return Tiling(tiles=whole, num_stages=num_stages, num_warps=num_warps, split_k=split)
+
+
+def wgmma(*tiles: tuple[int, int, int], **fields: Any) -> Tiling:
+    """A tiling of the wgmma engine; the given (m, n, k) tiles, or one for both ops."""
+    both = tiles if len(tiles) > 1 else tiles * 2
+    rings = {"num_stages": 4, "num_warps": 4, "input_stages": 3}
+    return Tiling(engine=Engine.WGMMA, tiles=tuple(Tile(m=m, n=n, k=k) for m, n, k in both), **{**rings, **fields})
+
+
+def simt(*tiles: tuple[int, int, int], **fields: Any) -> Tiling:
+    """A tiling of the simt engine, likewise."""
+    both = tiles if len(tiles) > 1 else tiles * 2
+    whole = tuple(Tile(m=m, n=n, k=k) for m, n, k in both)
+    return Tiling(engine=Engine.SIMT, tiles=whole, **{"num_stages": 3, "num_warps": 8, **fields})
+
+
+def ordering(num_ops: int = 2, *, bands: int = 0, **changes: object) -> Ordering:
+    """The plainest ordering, with changes."""
+    interleave = Interleave(kind=InterleaveKind.BANDS, rows=bands) if bands else Interleave()
+    return replace(Ordering(rasters=(Raster(),) * num_ops, interleave=interleave), **changes)  # type: ignore[arg-type]
+
+
+def chain_of_three(m: int, dims: tuple[int, int, int, int]) -> Workload:
+    """Y = ((X A^T) B^T) C^T."""
+    ops = tuple(
+        GemmOp(name=name, m=m, n=dims[i + 1], k=dims[i], source=source)
+        for i, (name, source) in enumerate((("a", "x"), ("b", "a"), ("c", "b")))
+    )
+    return Workload(kind=WorkloadKind.CHAIN, ops=ops)
+
+
+def fork(m: int, dims: tuple[int, int, int, int]) -> Workload:
+    """One output that two ops read."""
+    ops = (
+        GemmOp(name="a", m=m, n=dims[1], k=dims[0], source="x"),
+        GemmOp(name="b", m=m, n=dims[2], k=dims[1], source="a"),
+        GemmOp(name="c", m=m, n=dims[3], k=dims[1], source="a", bias=True),
+    )
+    return Workload(kind=WorkloadKind.CHAIN, ops=ops)
+
+
+sizes = st.integers(1, 90)
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    """Pairs, chains of three and forks of small ragged matrices."""
+    m, dims = draw(sizes), (draw(sizes), draw(sizes), draw(sizes), draw(sizes))
+    match draw(st.sampled_from(("ffn", "independent", "chain", "fork"))):
+        case "ffn":
+            options = {name: draw(st.booleans()) for name in ("bias", "gated", "residual", "row_scale")}
+            activation = draw(st.sampled_from(Activation))
+            return ffn_pair(m=m, d_in=dims[0], d_hidden=dims[1], d_out=dims[2], activation=activation, **options)
+        case "independent":
+            return independent_pair((m, dims[0], dims[1]), (draw(sizes), dims[2], dims[3]))
+        case "chain":
+            return chain_of_three(m, dims)
+        case _:
+            return fork(m, dims)
+
+
+rasters = st.one_of(
+    st.sampled_from([Raster(kind=kind) for kind in WIDTHLESS]),
+    st.builds(
+        Raster,
+        kind=st.sampled_from((RasterKind.GROUPED, RasterKind.PANEL, RasterKind.SNAKE)),
+        width=st.integers(2, 4),
+    ),
+    st.just(Raster(kind=RasterKind.SNAKE)),
+)
+bands = st.builds(
+    Interleave,
+    kind=st.just(InterleaveKind.BANDS),
+    rows=st.integers(1, 4),
+    lag=st.integers(0, 2),
+    chunks=st.integers(1, 3),
+)
+syncs = st.one_of(
+    st.sampled_from([(kind, 1) for kind in (Granularity.ROW, Granularity.TILE, Granularity.BARRIER)]),
+    st.tuples(st.sampled_from((Granularity.CHUNK, Granularity.STRIDED, Granularity.BATCH)), st.integers(2, 4)),
+)
+deals = st.one_of(
+    st.sampled_from([(deal, 0) for deal in Assignment if deal is not Assignment.STEALING]),
+    st.tuples(st.sampled_from((Assignment.STATIC, Assignment.STEALING)), st.sampled_from((1, 4, 7))),
+)
+
+
+def interleaves(workload: Workload) -> st.SearchStrategy[Interleave]:
+    """Merges that keep the order a linear extension of the workload's edges."""
+    kinds = [InterleaveKind.PRODUCER_FIRST, InterleaveKind.LONGEST_FIRST]
+    readers = [op for op in range(len(workload.ops)) if workload.producer_of(op) is not None]
+    kinds.append(InterleaveKind.HALF_ROWS if readers else InterleaveKind.PROPORTIONAL)
+    deep = any(workload.consumers_of(op) for op in readers)
+    return st.one_of(
+        st.sampled_from([Interleave(kind=kind) for kind in kinds]),
+        bands.map(lambda interleave: replace(interleave, chunks=1)) if deep else bands,
+    )
+
+
+@st.composite
+def orderings(draw: st.DrawFn, workload: Workload) -> Ordering:
+    """Any ordering that is free of deadlocks, redundant names included; what takes even shares of the k-steps has
+    queues, and parts in a row."""
+    interleave, (granularity, sync_width) = draw(interleaves(workload)), draw(syncs)
+    if granularity in (Granularity.BATCH, Granularity.BARRIER):
+        interleave = Interleave()
+    assignment, partition = draw(deals)
+    split_tiles, split_order = draw(st.sampled_from(SplitTiles)), draw(st.sampled_from(SplitOrder))
+    if split_tiles is SplitTiles.STREAM:
+        assignment, split_order = Assignment.STATIC, SplitOrder.CONTIGUOUS
+    return Ordering(
+        rasters=tuple(draw(rasters) for _ in workload.ops),
+        interleave=interleave,
+        granularity=granularity,
+        sync_width=sync_width,
+        assignment=assignment,
+        partition=partition,
+        ctas_per_sm=draw(st.sampled_from((1, 2))),
+        wait_position=draw(st.sampled_from(WaitPosition)),
+        run_ahead=draw(st.sampled_from(RUN_AHEADS)),
+        split_order=split_order,
+        split_tiles=split_tiles,
+    )
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> TileGraph:
+    """Tile graphs with tiles of unequal heights, of all ops or of one."""
+    workload = draw(workloads())
+    edge = st.sampled_from((16, 32, 48, 64))
+    tiles = tuple((draw(edge), draw(edge)) for _ in workload.ops)
+    ops = draw(st.sampled_from((None, (0,), (len(workload.ops) - 1,))))
+    split = draw(st.one_of(st.just(()), st.tuples(*(st.integers(1, min(3, -(-op.k // 32))) for op in workload.ops))))
+    return tile_graph(workload, tiling(*tiles, split=split if max(split, default=1) > 1 else ()), ops)
+
+
+@st.composite
+def ordered_graphs(draw: st.DrawFn) -> tuple[TileGraph, Ordering, Gpu]:
+    """A graph, an ordering for it, and a GPU of a few SMs."""
+    graph = draw(graphs())
+    return graph, draw(orderings(graph.workload)), small_gpu(draw(st.integers(1, 5)))

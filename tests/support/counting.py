@@ -1,0 +1,64 @@
+"""What is counted, in processes of their own, since one that has counted must not time any more; and what to expect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from multiprocessing import get_context
+from typing import TypeVar
+
+from pebble import ProcessPool
+
+from tuner.core.plan.tile_graph import TileGraph, product_tile
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.inspection import CounterReport
+from tuner.workers.protocol.messages import CountAnswer, Work
+
+T = TypeVar("T")
+
+
+#: After which such a process is killed, seconds.
+DEADLINE_S = 100.0
+
+
+def apart(function: Callable[..., T], *args: object) -> T:
+    """`function(*args)` in a fresh process.
+
+    Raises:
+        TimeoutError: it was killed at its deadline.
+    """
+    with ProcessPool(1, context=get_context("spawn")) as pool:
+        result: T = pool.schedule(function, args=args, timeout=DEADLINE_S).result()
+        return result
+
+
+def count_copy(num_bytes: int, metrics: tuple[str, ...]) -> CounterReport:
+    """Counts a kernel that reads `num_bytes` and writes as many, behind a read of 256 MiB."""
+    import cupy
+
+    from tuner.workers.gpu.counters import count_around
+
+    source = cupy.zeros(num_bytes // 8, dtype=cupy.int64)
+    target = cupy.empty_like(source)
+    other = cupy.zeros(2**25, dtype=cupy.int64)
+    return count_around(lambda: cupy.invert(source, out=target), metrics, before=lambda: other.sum())
+
+
+def count_works(tools_cubin: bytes, problem: Problem, works: list[Work], metrics: tuple[str, ...]) -> list[CountAnswer]:
+    """Counts one work after the other; `tools_cubin` is tools.cu compiled for the card."""
+    from tuner.workers.gpu.session import Session
+
+    session = Session(tools_cubin)
+    return [session.count(problem, work, metrics) for work in works]
+
+
+def num_mma_instructions(graph: TileGraph) -> int:
+    """Warp instructions m16n8k16 of one launch of the `mma` engine: tiles count whole, and so do stages.
+
+    A task computes tile_m x tile_n x (k rounded up to tile_k); one instruction, 16 x 8 x 16 of it.
+    """
+    total = 0
+    for index, (rows, columns) in graph.grids.items():
+        tile, depth = product_tile(graph.workload.ops[index], graph.tiling.tiles[index]), graph.workload.ops[index].k
+        per_stage = (tile.m // 16) * (tile.n // 8) * (tile.k // 16)
+        total += rows * columns * -(-depth // tile.k) * per_stage
+    return total

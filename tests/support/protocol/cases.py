@@ -1,0 +1,148 @@
+"""What the protocol test runs: small chains of odd shapes, and all ways of ordering and launching them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Hashable
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from tests.support.covering import covering_sample
+from tests.support.on_card import schedule
+from tuner.core.legal.legality import kind_problem
+from tuner.core.legal.ordering_rules import position_problem
+from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind, ffn_pair
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import (
+    Assignment,
+    Interleave,
+    InterleaveKind,
+    Ordering,
+    Raster,
+    Schedule,
+    SplitTiles,
+    WaitPosition,
+)
+from tuner.core.schedule.tiling import Tiling
+from tuner.core.space.ordering_values import SYNCS
+from tuner.core.space.space import Space
+
+#: Drawn, of which a covering sample is taken.
+NUM_DRAWN = 4000
+
+
+#: Of the grid of `few_ctas`.
+NUM_FEW = 8
+
+
+def _tiling(*tiles: tuple[int, int, int], warps: int = 4, split: tuple[int, ...] = ()) -> Tiling:
+    return schedule(tiles, warps=warps, split=split).tiling
+
+
+#: The grids of tiles have odd numbers of columns: tiles of different rows share the lines in which their words lie.
+PAIR = ffn_pair(m=320, d_in=512, d_hidden=1120, d_out=736)
+FEW_ROWS = ffn_pair(m=160, d_in=512, d_hidden=1120, d_out=736)
+NARROW = ffn_pair(m=640, d_in=64, d_hidden=96, d_out=160)
+RAGGED = ffn_pair(m=333, d_in=100, d_hidden=1003, d_out=500)
+THREE = Workload(
+    kind=WorkloadKind.CHAIN,
+    ops=(
+        GemmOp(name="a", m=230, n=544, k=128),
+        GemmOp(name="b", m=230, n=600, k=544, source="a"),
+        GemmOp(name="c", m=230, n=320, k=600, source="b"),
+    ),
+)
+CASES: dict[str, tuple[Workload, Tiling]] = {
+    "a pair": (PAIR, _tiling((16, 32, 64), (16, 32, 64))),
+    "tall producers": (RAGGED, _tiling((64, 32, 64), (16, 64, 32))),
+    "tall readers": (RAGGED, _tiling((16, 64, 32), (48, 32, 64))),
+    "narrow rows": (NARROW, _tiling((16, 32, 32), (16, 32, 32))),
+    "parts": (FEW_ROWS, _tiling((16, 32, 64), (16, 32, 64), split=(2, 8))),
+    "parts of unequal tiles": (RAGGED, _tiling((32, 64, 32), (16, 64, 32), warps=8, split=(3, 4))),
+    "three ops": (THREE, _tiling((32, 32, 32), (16, 64, 32), (32, 32, 32), split=(1, 3, 2))),
+}
+
+#: Where waits are broken, and which tiles are split there.
+FAULTY = [
+    ("a pair", SplitTiles.ALL),
+    ("tall producers", SplitTiles.ALL),
+    ("tall readers", SplitTiles.ALL),
+    ("parts", SplitTiles.ALL),
+    ("parts", SplitTiles.TAIL),
+    ("parts", SplitTiles.STREAM),
+]
+
+
+def _axes(candidate: Candidate) -> list[Hashable]:
+    assert candidate.schedule is not None
+    ordering = candidate.schedule.ordering
+    sync = f"{ordering.granularity}{ordering.sync_width} {ordering.wait_position}"
+    deal = f"{ordering.assignment} {ordering.partition}"
+    grid = f"{ordering.ctas_per_sm} {ordering.reserved_sms}"
+    parts = f"{ordering.split_tiles} {ordering.split_order} {ordering.part_major}"
+    return [candidate.plan_kind, *ordering.rasters, ordering.interleave, sync, parts, deal, grid]
+
+
+def candidates(case: str, gpu: Gpu) -> list[Candidate]:
+    """A pairwise covering sample of the legal orderings and of the ways to launch them on the GPU. A draw mostly splits
+    the tail alone, where it may: half of these split all tiles in its place."""
+    workload, tiling = CASES[case]
+    space = Space(workload, gpu)
+    legal, may_split_all = space.orderings(tiling), SplitTiles.ALL in space.split_tiles(tiling)
+    rng = random.Random(0)
+    kinds = [kind for kind in PlanKind if kind.is_ours and kind_problem(workload, gpu, kind) is None]
+    drawn = []
+    for _ in range(NUM_DRAWN):
+        kind, ordering = rng.choice(kinds), legal[legal.draw(rng)]
+        if may_split_all and rng.random() < 0.5:
+            ordering = replace(ordering, split_tiles=SplitTiles.ALL)
+        if kind is not PlanKind.TWO_STREAMS or ordering.assignment.is_static:
+            drawn.append(Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering)))
+    return covering_sample(drawn, _axes)
+
+
+#: What has no such tail.
+UNTAILED = {
+    SplitTiles.ALL: (),
+    SplitTiles.TAIL: (Assignment.SHARES,),
+    SplitTiles.STREAM: tuple(set(Assignment) - {Assignment.STATIC}),
+}
+
+
+def plain_schedules(case: str, split_tiles: SplitTiles = SplitTiles.ALL) -> dict[str, Schedule]:
+    """Producer first, for every granularity, wait position and assignment that may split these tiles."""
+    graph = tile_graph(*CASES[case])
+    return {
+        f"{granularity}{width} {position} {assignment}": _ordered(
+            case,
+            granularity=granularity,
+            sync_width=width,
+            wait_position=position,
+            assignment=assignment,
+            partition=4 if assignment is Assignment.STEALING else 0,
+            split_tiles=split_tiles,
+        )
+        for (granularity, width), position in product(SYNCS, WaitPosition)
+        if position_problem(graph, granularity, width, position) is None
+        for assignment in Assignment
+        if assignment not in UNTAILED[split_tiles]
+    }
+
+
+def few_ctas(case: str, gpu: Gpu, split_tiles: SplitTiles = SplitTiles.ALL) -> list[Schedule]:
+    """Tile row by tile row on a few CTAs: each of them soon meets again what it has read before."""
+    by_row, reserved = Interleave(kind=InterleaveKind.BANDS, rows=1), gpu.num_sms - NUM_FEW
+    return [
+        _ordered(case, interleave=by_row, assignment=assignment, reserved_sms=reserved, split_tiles=split_tiles)
+        for assignment in (Assignment.STATIC, Assignment.TICKET)
+        if assignment not in UNTAILED[split_tiles]
+    ]
+
+
+def _ordered(case: str, **changes: Any) -> Schedule:
+    tiling = CASES[case][1]
+    rasters = tuple(Raster() for _ in tiling.tiles)
+    return Schedule(tiling=tiling, ordering=Ordering(rasters=rasters, **changes))

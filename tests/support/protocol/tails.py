@@ -1,0 +1,49 @@
+"""Which tiles of a launch stay whole where the tail is split, for the protocol test: by the definition.
+
+The tail of an order is its last, incomplete wave: what is left when as many tiles as there are CTAs are dealt, again
+and again. Each launch has one, and with a partition each of its two sides. The order is that of the plan's words; into
+how many parts they split a tile is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.core.plan.words import STATIC, STEALING, Plan
+
+#: Op, tile row, tile column.
+Tile = tuple[int, int, int]
+
+
+def in_whole_waves(plan: Plan, partition: int) -> frozenset[Tile]:
+    """The tiles of a launch that are not of its tail; of queues it takes those that were dealt in turns."""
+    whole: set[Tile] = set()
+    for tasks, num_ctas in _sides(plan, partition):
+        tiles = list(dict.fromkeys(map(tuple, plan.tasks[tasks, :3].tolist())))
+        whole.update(tiles[: len(tiles) - len(tiles) % num_ctas])
+    return frozenset(whole)
+
+
+def _sides(plan: Plan, partition: int) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
+    """The tasks of a side in the order in which they are dealt, and its CTAs; one side where there is no partition."""
+    tasks = np.arange(plan.num_tasks)
+    if plan.assignment == STEALING:
+        yield tasks[: plan.num_first_tasks], plan.num_first_ctas
+        yield tasks[plan.num_first_tasks :], plan.num_ctas - plan.num_first_ctas
+        return
+    if plan.assignment != STATIC:
+        yield tasks, plan.num_ctas
+        return
+    queue_of = np.repeat(np.arange(plan.num_ctas), np.diff(plan.queues))
+    rank = tasks - plan.queues[queue_of]
+    in_turns = np.lexsort((queue_of, rank))
+    is_first = plan.tasks[:, 0] == plan.tasks[:, 0].min()
+    if not partition or is_first.all() or plan.num_ctas == 1:
+        yield in_turns, plan.num_ctas
+        return
+    for side in (is_first, ~is_first):
+        # A CTA without a task changes nothing: where there is one, all tiles of its side are of the tail, or whole.
+        yield in_turns[side[in_turns]], len(set(queue_of[side].tolist()))

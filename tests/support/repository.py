@@ -1,0 +1,8 @@
+"""Where the repository lies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+#: The folder that holds `tuner`, `workers`, `docs` and `tests`.
+ROOT = Path(__file__).parents[2]

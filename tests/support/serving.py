@@ -1,0 +1,124 @@
+"""Services and servers for tests: everything real but the GPU, which is the simulated twin."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from tuner.api.app import create_app
+from tuner.app import listen
+from tuner.core.problem.gpu import parse_target
+from tuner.core.trial.evaluator import Evaluator
+from tuner.dispatch import LocalDispatcher
+from tuner.service import Service
+from tuner.store import Store
+from tuner.workers.simulated.evaluator import SimulatedEvaluator
+
+#: A pair that a simulated H200 tunes in a fraction of a second.
+SMALL_PAIR = {"kind": "ffn", "m": 16, "d_in": 256, "d_hidden": 512, "d_out": 256, "dtype": "fp16"}
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    """A body of `POST /jobs` for a small job."""
+    return {"pair": SMALL_PAIR, "budget": {"trials": 12, "seconds": 60}, **changes}
+
+
+@contextmanager
+def running_service(
+    path: Path,
+    *,
+    latency_s: float = 0.0,
+    target: str | None = "simulated:h200",
+    evaluators: Sequence[Evaluator] | None = None,
+) -> Iterator[Service]:
+    """A started service; without a target it measures nothing, and its jobs stay as they are."""
+    if evaluators is None:
+        evaluators = [] if target is None else [SimulatedEvaluator(parse_target(target), latency_s=latency_s)]
+    service = Service(Store.open(path), LocalDispatcher(evaluators))
+    service.start()
+    try:
+        yield service
+    finally:
+        service.close()
+
+
+@contextmanager
+def listening(service: Service) -> Iterator[str]:
+    """The address of a server around `service`, in a thread of this process."""
+    with listen("127.0.0.1", 0) as listener:
+        config = uvicorn.Config(create_app(service), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def wait_until_final(service: Service, job_id: str, timeout_s: float = 60.0) -> str:
+    """The job's last state."""
+    deadline = time.monotonic() + timeout_s
+    while not (state := service.job(job_id).state).is_final:
+        assert time.monotonic() < deadline, f"{job_id} is still {state}"
+        time.sleep(0.02)
+    return state
+
+
+def wait_until_looked_at(service: Service, job_id: str, timeout_s: float = 60.0) -> None:
+    """Returns when every closer look at the job has ended, so that its page stays as it is."""
+    deadline = time.monotonic() + timeout_s
+    numbers = range(service.job(job_id).num_trials)
+    while any(look.finished_at is None for look in service.inspections(job_id, numbers)):
+        assert time.monotonic() < deadline, f"{job_id} is still looked at"
+        time.sleep(0.02)
+
+
+class Server:
+    """`tuner serve` in a process of its own."""
+
+    def __init__(self, data: Path, *options: str, port: int = 0, **environment: str) -> None:
+        self.log = data.with_suffix(".log")
+        command = [sys.executable, "-m", "tuner.cli", "serve", "--port", str(port), "--data", str(data), *options]
+        self._log = self.log.open("ab")
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=self._log, text=True, env={**os.environ, **environment}
+        )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip()
+        assert self.url, self.log.read_text()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.url.rpartition(":")[2])
+
+    def kill(self) -> None:
+        """As if the power had gone."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """Asks it to end; its exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=20)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._log.close()

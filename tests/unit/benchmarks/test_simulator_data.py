@@ -1,0 +1,85 @@
+"""The draw that the simulator is judged by, and its measuring on the twin."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.common.rows import Row
+from benchmarks.common.workbench import Workbench
+from benchmarks.simulator.data import NUM_AGAIN, NUM_COUNTED, NUM_TRACED, collect
+from benchmarks.simulator.draw import MAX_TASKS, NUM_ORDERS, draw, judged_rows
+from tuner.core.legal.legality import check_schedule
+from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.objective import Regime
+from tuner.core.problem.workload import WorkloadKind, ffn_pair
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.tiling import Engine
+
+H200 = CATALOGUE["h200"]
+TINY = Row(
+    suite="tiny", pair="tiny", m=64, regime=Regime.BURST, workload=ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
+)
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("row", judged_rows(), ids=lambda row: row.name)
+def test_a_draw_is_legal_and_has_tilings_in_many_orders(row: Row) -> None:
+    drawn = draw(row.workload, H200, row.name)
+    assert drawn == draw(row.workload, H200, row.name)
+    assert len(drawn) >= 150
+    assert len({one.schedule for one in drawn}) == len(drawn)
+    for one in drawn:
+        check_schedule(row.workload, H200, one.schedule)
+        if one.stratum != "guesses":
+            assert tile_graph(row.workload, one.schedule.tiling).num_tasks <= MAX_TASKS
+    for engine in (Engine.MMA, Engine.WGMMA):
+        orders = Counter(one.schedule.tiling for one in drawn if one.schedule.tiling.engine is engine)
+        assert sum(count >= NUM_ORDERS - 1 for count in orders.values()) >= 3
+        assert len(orders) >= 25
+
+
+def test_the_pairs_go_from_decode_to_prefill() -> None:
+    rows = judged_rows()
+    assert len({row.name for row in rows}) == len(rows) >= 8
+    assert min(row.m for row in rows) == 16
+    assert max(row.m for row in rows) >= 1024
+    assert WorkloadKind.INDEPENDENT in {row.workload.kind for row in rows}
+
+
+def test_a_run_that_was_cut_goes_on_where_it_stopped(bench: Workbench, tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    assert collect(bench, path, [TINY], 100.0)
+    whole = lines_of(path)
+    times = [line for line in whole if line["kind"] == "time"]
+    assert len(times) == len(draw(TINY.workload, H200, TINY.name))
+    for line in times:
+        assert Schedule.from_json(line["schedule"]).digest == line["digest"]
+        assert line["ratio"] == pytest.approx(line["time_us"] / line["library_us"], rel=0.05)
+    counts = Counter(line["kind"] for line in whole)
+    assert counts["again"] == NUM_AGAIN
+    assert counts["count"] == NUM_COUNTED
+    assert counts["trace"] == NUM_TRACED
+    traced = next(line for line in whole if line["kind"] == "trace")
+    taken_us, stored_us = traced["ops"]["1"][-2:]
+    assert 0 <= taken_us < stored_us
+
+    cut = [line for line in path.read_text().splitlines() if json.loads(line)["kind"] != "again"][:-3]
+    path.write_text("\n".join(cut) + "\n")
+    assert collect(bench, path, [TINY], 100.0)
+    found = Counter((line["kind"], line.get("digest")) for line in lines_of(path) if line["kind"] != "meta")
+    assert set(found) == {(line["kind"], line["digest"]) for line in whole if line["kind"] != "meta"}
+    assert set(found.values()) == {1}
+
+
+def test_nothing_is_begun_when_the_time_is_up(bench: Workbench, tmp_path: Path) -> None:
+    assert not collect(bench, tmp_path / "data.jsonl", [TINY], 0.0)
+    assert {line["kind"] for line in lines_of(tmp_path / "data.jsonl")} == {"meta"}

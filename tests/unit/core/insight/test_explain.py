@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import re
+
+from tests.support.cases import H200, ordering, tiling
+from tuner.core.insight.explain import differences, explain
+from tuner.core.model.simulate import simulate
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, SplitTiles
+
+PAIR = ffn_pair(m=512, d_in=1024, d_hidden=4096, d_out=1024)
+SCHEDULE = Schedule(tiling=tiling((64, 128), (64, 128), num_stages=4, k=64), ordering=ordering(bands=2))
+
+
+def test_an_explanation_names_bound_waves_traffic_waits_and_what_binds() -> None:
+    words = explain(PAIR, H200, SCHEDULE)
+    starts = [sentence.split(":")[0] for sentence in words[1:]]
+    assert starts == ["Bounds", "Waves", "Waves", "Traffic", "Waits", "Forecast", "Next best"]
+    assert "so the tensor cores bind" in words[1]
+    assert "up has 8 x 32 tiles, 2 waves of 132 CTAs, 124 in the last: alone it would fill 97% of them" in words[2]
+    (plan,) = plans_for(PAIR, H200, Candidate(plan_kind=PlanKind.FUSED, schedule=SCHEDULE))
+    assert f"Forecast: {simulate(plan).makespan_us:.1f} us" in words[6]
+    assert "What binds: " in words[6]
+
+
+def test_the_edges_are_those_of_the_tasks_that_run() -> None:
+    """64 tiles of down read the 32 of their row: as whole ones, or 16 by each part. All of up's 256 tiles are whole."""
+    parted = tiling((64, 128), (64, 128), num_stages=4, k=64, split=(2, 2))
+    words = explain(PAIR, H200, Schedule(tiling=parted, ordering=ordering(split_tiles=SplitTiles.TAIL)))
+    assert "down has 8 x 8 tiles, 56 of them in 2 parts" in words[3]
+    assert words[5].endswith("stand for 2,048 edges.")
+
+
+def test_the_next_best_differs_in_one_named_axis_and_has_a_shorter_forecast() -> None:
+    words = explain(PAIR, H200, SCHEDULE)
+    found = re.fullmatch(r"Next best: (\w+) .* -> .*: forecast ([\d.]+) us, ([\d.]+)% less\.", words[-1])
+    assert found
+    forecast = re.search(r"Forecast: ([\d.]+) us", words[-2])
+    assert forecast
+    assert float(found[2]) < float(forecast[1])
+
+
+def test_differences_are_named_field_by_field() -> None:
+    other = Schedule(
+        tiling=SCHEDULE.tiling,
+        ordering=ordering(bands=4, assignment=Assignment.STATIC, granularity=Granularity.CHUNK, sync_width=2),
+    )
+    assert differences(SCHEDULE, other) == [
+        "interleave bands2 -> bands4",
+        "granularity row -> chunk",
+        "assignment ticket -> static",
+        "sync_width 1 -> 2",
+    ]

@@ -1,0 +1,91 @@
+"""What a job measured, in sentences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.support.builders import measured, schedule, trial
+from tuner.core.insight.explain_job import best_fused, explain_job
+from tuner.core.insight.forecast_quality import ForecastQuality, forecast_metric
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.records import Best, FinalRow, Verdict
+
+GOOD = ForecastQuality(num_trials=41, rank_correlation=0.861, regret=0.012)
+
+
+def row(kind: PlanKind, number: int, time_us: float | None, stages: int = 2, **changes: Any) -> FinalRow:
+    candidate = Candidate(plan_kind=kind, schedule=schedule(stages) if kind.is_ours else None)
+    speedup = None if time_us is None else 100 / time_us
+    told = FinalRow(
+        candidate=candidate, trial_number=number, time_us=time_us, spread=0.0, speedup=speedup, speedup_ci95=None
+    )
+    return replace(told, **changes)
+
+
+FINALS = (
+    row(PlanKind.LIBRARY, 0, 100.0),
+    row(PlanKind.TWO_LAUNCHES, 3, 90.0),
+    row(PlanKind.FUSED, 1, 82.0),
+    row(PlanKind.FUSED, 2, 80.0, stages=3),
+)
+TRIALS = [
+    trial(0, measured(100.0), PlanKind.LIBRARY),
+    trial(1, measured(81.0, metrics=(forecast_metric(60.0),))),
+    trial(2, measured(79.0, metrics=(forecast_metric(64.0),)), stages=3),
+    trial(3, measured(90.0, metrics=(forecast_metric(75.0),)), PlanKind.TWO_LAUNCHES),
+    trial(4, measured(79.79), stages=4),
+]
+
+
+def best(*finals: FinalRow, simulated: bool = False) -> Best:
+    return Best(
+        job_id="job-1",
+        verdict=Verdict.FUSED_WINS,
+        winner=PlanKind.FUSED,
+        tie_band=0.01,
+        finals=finals or FINALS,
+        reference_us=60.0,
+        artifact_digest=None,
+        environment=Environment(gpu_name="NVIDIA H200", simulated=simulated),
+    )
+
+
+def test_measured_stands_beside_forecast_for_the_fastest_fused_finalist_and_each_other_kind() -> None:
+    chosen = best_fused(best())
+    assert chosen == FINALS[3]
+    first, second, *_ = explain_job(best(), chosen, TRIALS, GOOD)
+    assert first == (
+        "Measured: fused 80.0 us in the finals, 1.25 times the library's speed; 75% of the data sheet's bound; "
+        "forecast 64.0 us, so it took 1.25 times as long."
+    )
+    assert second == (
+        "Beside it: library 100.0 us; two launches 90.0 us (forecast 75.0). Verdict: fused wins; the winner is fused."
+    )
+    assert explain_job(best(simulated=True), chosen, TRIALS, GOOD)[0].startswith("Measured (simulated): ")
+
+
+def test_the_next_best_measured_trial_of_the_kind_says_in_what_it_differs() -> None:
+    words = explain_job(best(), FINALS[3], TRIALS, GOOD)
+    assert words[2] == "Next best measured: trial 4, 1.0% slower: num_stages 3 -> 4."
+    luckier = [*TRIALS[:4], trial(4, measured(77.42), stages=4)]
+    assert "trial 4, 2.0% faster in its trial" in explain_job(best(), FINALS[3], luckier, GOOD)[2]
+    assert len(explain_job(best(), FINALS[3], TRIALS[2:3], GOOD)) == 3
+
+
+def test_the_quality_of_the_forecasts_is_told_or_why_it_is_not() -> None:
+    told = explain_job(best(), FINALS[3], TRIALS, GOOD)[-1]
+    assert "rank correlation 0.86" in told
+    assert "41 fused trials" in told
+    assert "1.2% slower" in told
+    assert "too few: 3" in explain_job(best(), FINALS[3], TRIALS, ForecastQuality(num_trials=3))[-1]
+
+
+def test_trials_without_a_forecast_and_finalists_without_a_time_say_so() -> None:
+    bare = [replace(one, outcome=replace(one.outcome, metrics=())) for one in TRIALS]
+    assert "its trial keeps no forecast" in explain_job(best(), FINALS[3], bare, GOOD)[0]
+    lost = row(PlanKind.FUSED, 1, None, reason="it hung")
+    assert best_fused(best(FINALS[0], lost)) == lost
+    assert explain_job(best(FINALS[0], lost), lost, TRIALS, GOOD)[0].endswith("no time from the finals: it hung.")
+    assert best_fused(best(FINALS[0])) is None

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+
+from tests.support.cases import chain_of_three, fork, workloads
+from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
+from tuner.errors import InvalidInput
+
+
+@given(workloads())
+def test_a_workload_survives_json(workload: Workload) -> None:
+    back = Workload.from_json(json.loads(json.dumps(workload.to_json())))
+    assert back == workload
+    assert back.digest == workload.digest
+
+
+@pytest.mark.parametrize("field", ["m", "d_in", "d_hidden", "d_out"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_sizes_below_one_are_refused(field: str, value: int) -> None:
+    with pytest.raises(InvalidInput, match=f"must be at least 1, got {value}"):
+        ffn_pair(**{"m": 16, "d_in": 16, "d_hidden": 16, "d_out": 16, field: value})
+
+
+def test_a_matrix_beyond_32_bit_indices_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"up\.C: 65536 x 32768 elements overflow") as caught:
+        ffn_pair(m=65536, d_in=1, d_hidden=32768, d_out=1)
+    assert caught.value.field == "up.C"
+    assert caught.value.remedy
+
+
+def test_a_consumer_must_fit_its_producer() -> None:
+    first = GemmOp(name="a", m=8, n=16, k=8)
+    for m, k in ((9, 16), (8, 17)):
+        reader = GemmOp(name="b", m=m, n=8, k=k, source="a")
+        with pytest.raises(InvalidInput, match=r"b\.k: reads a as"):
+            Workload(kind=WorkloadKind.CHAIN, ops=(first, reader))
+
+
+def test_names_are_unique_and_there_is_an_op() -> None:
+    op = GemmOp(name="a", m=8, n=8, k=8)
+    with pytest.raises(InvalidInput, match="used twice"):
+        Workload(kind=WorkloadKind.CHAIN, ops=(op, op))
+    with pytest.raises(InvalidInput, match="no op"):
+        Workload(kind=WorkloadKind.CHAIN, ops=())
+
+
+def test_producers_and_consumers_follow_from_names() -> None:
+    chain, branches = chain_of_three(8, (8, 8, 8, 8)), fork(8, (8, 8, 8, 8))
+    assert [chain.producer_of(op) for op in range(3)] == [None, 0, 1]
+    assert [branches.producer_of(op) for op in range(3)] == [None, 0, 0]
+    assert [branches.consumers_of(op) for op in range(3)] == [(1, 2), (), ()]
+
+
+def test_compulsory_bytes_leave_the_intermediate_out() -> None:
+    pair = ffn_pair(m=2, d_in=3, d_hidden=5, d_out=7, bias=True)
+    assert pair.compulsory_bytes == 2 * (2 * 3 + 5 * 3 + 5 + 7 * 5 + 7 + 2 * 7)
+    assert pair.num_flops == 2 * (2 * 3 * 5 + 2 * 5 * 7)
+    assert independent_pair((2, 3, 5), (7, 11, 13)).compulsory_bytes == 2 * (
+        2 * 5 + 3 * 5 + 2 * 3 + 7 * 13 + 11 * 13 + 7 * 11
+    )
+
+
+def test_a_gated_op_has_twice_the_weights_products_and_biases() -> None:
+    plain, gated = (ffn_pair(m=2, d_in=3, d_hidden=5, d_out=7, bias=True, gated=gated) for gated in (False, True))
+    assert gated.weight_bytes - plain.weight_bytes == 2 * 5 * 3
+    assert gated.num_flops - plain.num_flops == 2 * 2 * 5 * 3
+    assert gated.compulsory_bytes - plain.compulsory_bytes == 2 * (5 * 3 + 5)
+
+
+def test_a_residual_and_a_row_scale_are_read_once() -> None:
+    sizes = {"m": 2, "d_in": 3, "d_hidden": 5, "d_out": 7}
+    plain = ffn_pair(**sizes)
+    assert ffn_pair(**sizes, residual=True).compulsory_bytes == plain.compulsory_bytes + 2 * 2 * 7
+    assert ffn_pair(**sizes, row_scale=True).compulsory_bytes == plain.compulsory_bytes + 4 * 2
+
+
+def test_a_gates_rows_count_towards_the_largest_matrix() -> None:
+    sizes = {"m": 1, "d_in": 32768, "d_hidden": 32768, "d_out": 1}
+    ffn_pair(**sizes)
+    with pytest.raises(InvalidInput, match=r"up\.W: 65536 x 32768 elements overflow"):
+        ffn_pair(**sizes, gated=True)
+
+
+def test_workloads_of_before_gates_read_back_and_keep_their_digests() -> None:
+    pair = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096, activation=Activation.SILU)
+    assert pair.digest == "3dfee6b810739a97"
+    for name in ("gated", "residual", "row_scale"):
+        assert not any(name in op for op in pair.to_json()["ops"])
+        assert replace(pair, ops=(replace(pair.ops[0], **{name: True}), pair.ops[1])).digest != pair.digest
+
+
+def test_a_workload_describes_itself() -> None:
+    pair = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096, dtype=Dtype.BF16)
+    assert pair.describe() == "ffn bf16 M=16 4096 -> 14336 -> 4096"
+    gated = replace(pair, ops=(replace(pair.ops[0], gated=True, row_scale=True), replace(pair.ops[1], residual=True)))
+    assert gated.describe() == f"{pair.describe()} gated residual row_scale"
+    assert independent_pair((1, 2, 3), (4, 5, 6)).describe() == "independent fp16 [1, 2, 3] beside [4, 5, 6]"

@@ -1,0 +1,18 @@
+"""`verify` is exact: on small plans it accepts what no interleaving breaks, and refuses the rest for a true reason.
+
+`python -m benchmarks.cpu.proof` does the same with 100,000 plans; its counts are in benchmarks/results/cpu/proof.json.
+"""
+
+from __future__ import annotations
+
+from tests.support.proof import REASONS, counts, judged_plans
+
+
+def test_verify_agrees_with_the_oracle_on_random_plans_and_their_mutants() -> None:
+    *_, total = sorted(
+        counts(judged for judged, *_ in judged_plans(seed=7, count=2000)), key=lambda row: int(row["plans"])
+    )
+    assert total["mutation"] == "all"
+    assert (total["false_accept"], total["false_reject"], total["wrong_reason"]) == (0, 0, 0)
+    assert min(int(total[reason]) for reason in ("accepted", *REASONS.values())) > 50
+    assert int(total["harmless"]) > 100

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+import pytest
+
+from tuner.core.legal.legality import check_schedule
+from tuner.core.problem.gpu import CATALOGUE, Gpu
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Granularity, InterleaveKind
+from tuner.core.schedule.tiling import Tiling
+from tuner.core.space.space import Space
+from tuner.core.trial.job import Trial
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Stage
+from tuner.search import Searcher
+from tuner.search.pool import canonical
+from tuner.search.searcher import TWIN_EVERY, TWINS, VARIATIONS
+
+GPU = CATALOGUE["a40"]
+H200 = CATALOGUE["h200"]
+Judge = Callable[[Candidate], Outcome]
+
+
+class FewTilings(Space):
+    """A space that can be exhausted."""
+
+    num_kept = 3
+
+    @cached_property
+    def tilings(self) -> tuple[Tiling, ...]:
+        return super().tilings[: self.num_kept]
+
+
+def space(m: int = 128, gpu: Gpu = GPU) -> Space:
+    return Space(ffn_pair(m=m, d_in=256, d_hidden=512, d_out=256), gpu)
+
+
+def time_of(candidate: Candidate) -> Outcome:
+    """Fast where the tiles are large and the kind is fused; some candidates always fail."""
+    schedule = candidate.schedule
+    if schedule is None:
+        return Measured(time_us=50, library_us=50, speedup=1, spread=0, rounds=(), rel_error=0)
+    if int(schedule.digest, 16) % 10 == 0:
+        return hang(candidate)
+    tiles = schedule.tiling.tiles
+    time_us = 100 / sum(tile.m + tile.n for tile in tiles) + (candidate.plan_kind is PlanKind.TWO_LAUNCHES)
+    return Measured(time_us=time_us, library_us=50, speedup=50 / time_us, spread=0, rounds=(), rel_error=0)
+
+
+def hang(candidate: Candidate) -> Outcome:
+    if candidate.schedule is None:
+        return time_of(candidate)
+    return Failed(stage=Stage.TIME, kind=FailureKind.HANG, reason="a wait never ended")
+
+
+def search(searcher: Searcher, judge: Judge, first: int = 0) -> Iterator[Trial]:
+    number = first
+    while (candidate := searcher.ask()) is not None:
+        trial = Trial(number=number, candidate=candidate, outcome=judge(candidate), started_at=0, finished_at=0)
+        searcher.tell(trial)
+        number += 1
+        yield trial
+
+
+def take(searcher: Searcher, judge: Judge, count: int) -> list[Trial]:
+    return [trial for trial, _ in zip(search(searcher, judge), range(count), strict=False)]
+
+
+def test_the_first_three_trials_try_each_plan_kind() -> None:
+    kinds = [trial.candidate.plan_kind for trial in take(Searcher(space(), seed=0), time_of, 3)]
+    assert kinds == [PlanKind.LIBRARY, PlanKind.FUSED, PlanKind.TWO_LAUNCHES]
+
+
+def test_every_candidate_is_legal_and_tried_once_and_most_are_fused() -> None:
+    here = space()
+    candidates = [trial.candidate for trial in take(Searcher(here, seed=3), time_of, 120)]
+    assert len(set(candidates)) == 120
+    for candidate in candidates[1:]:
+        assert candidate.schedule is not None
+        check_schedule(here.workload, here.gpu, candidate.schedule)
+    kinds = [candidate.plan_kind for candidate in candidates]
+    assert kinds.count(PlanKind.LIBRARY) == 1
+    assert 12 <= kinds.count(PlanKind.TWO_LAUNCHES) <= 20
+    assert kinds.count(PlanKind.FUSED) >= 0.75 * len(kinds)
+
+
+def test_each_kind_of_the_card_has_its_turn_and_variations_try_the_best_of_what_they_vary() -> None:
+    trials = take(Searcher(space(gpu=H200), seed=0), time_of, 60)
+    assert {trial.candidate.plan_kind for trial in trials[:15]} == set(PlanKind)
+    for kind, base in VARIATIONS:
+        for number, trial in enumerate(trials):
+            if trial.candidate.plan_kind is not kind:
+                continue
+            before = [
+                (one.outcome.time_us, one.candidate.schedule)
+                for one in trials[:number]
+                if one.candidate.plan_kind is base and isinstance(one.outcome, Measured)
+            ]
+            seen = {one.candidate.schedule for one in trials[:number] if one.candidate.plan_kind is kind}
+            best = [canonical(kind, schedule) for _, schedule in sorted(before, key=lambda one: one[0]) if schedule]
+            assert trial.candidate.schedule == next(schedule for schedule in best if schedule not in seen)
+
+
+def best_of(trials: list[Trial], kind: PlanKind) -> Candidate:
+    """The fastest of a kind."""
+    measured = [
+        (trial.outcome.time_us, trial.number, trial.candidate)
+        for trial in trials
+        if trial.candidate.plan_kind is kind and isinstance(trial.outcome, Measured)
+    ]
+    return min(measured, key=lambda one: one[:2])[2]
+
+
+def as_kind(kind: PlanKind, candidate: Candidate) -> Candidate:
+    assert candidate.schedule is not None
+    return Candidate(plan_kind=kind, schedule=canonical(kind, candidate.schedule))
+
+
+def test_a_better_fused_schedule_is_soon_launched_twice_too(whole: list[Trial]) -> None:
+    """Two trials more, since one of the others may have its turn meanwhile."""
+    num_stays = 0
+    for number in range(TWIN_EVERY + 8, len(whole)):
+        best = best_of(whole[:number], PlanKind.FUSED)
+        if best == best_of(whole[: number - TWIN_EVERY - 2], PlanKind.FUSED):
+            num_stays += 1
+            assert as_kind(PlanKind.TWO_LAUNCHES, best) in [trial.candidate for trial in whole[:number]]
+    assert num_stays > 5
+
+
+@pytest.mark.parametrize("num_trials", [16, 18, 40])
+def test_at_the_end_of_a_budget_every_kind_has_tried_what_is_best(num_trials: int) -> None:
+    trials = take(Searcher(space(gpu=H200), seed=7, num_trials=num_trials), time_of, num_trials)
+    tried = [trial.candidate for trial in trials]
+    for kind, base in TWINS:
+        best = {best_of(trials[: -len(TWINS)], base), best_of(trials, base)}  # a better one may come at the very end
+        assert any(as_kind(kind, one) in tried for one in best), kind
+
+
+def test_a_tiny_budget_is_not_spent_on_the_last_trials() -> None:
+    kinds = [trial.candidate.plan_kind for trial in take(Searcher(space(gpu=H200), seed=7, num_trials=6), time_of, 6)]
+    assert kinds.count(PlanKind.FUSED) >= 2
+
+
+@pytest.fixture(scope="module")
+def whole() -> list[Trial]:
+    """An uninterrupted search."""
+    return take(Searcher(space(gpu=H200), seed=7), time_of, 60)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 9, 13, 40])
+def test_a_search_goes_on_after_a_restart_as_if_nothing_had_happened(cut: int, whole: list[Trial]) -> None:
+    searcher = Searcher(space(gpu=H200), seed=7, history=whole[:cut])
+    rest = [trial for trial, _ in zip(search(searcher, time_of, cut), range(60 - cut), strict=False)]
+    assert whole[:cut] + rest == whole
+
+
+def test_another_seed_is_another_search() -> None:
+    one, other = ({t.candidate for t in take(Searcher(space(), seed=seed), time_of, 30)} for seed in (1, 2))
+    assert len(one & other) < 15
+
+
+def test_a_small_space_is_tried_as_a_whole_and_then_the_search_ends() -> None:
+    here = FewTilings(ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64), GPU)
+    fused = {Candidate(plan_kind=PlanKind.FUSED, schedule=schedule) for schedule in here}
+    apart = {
+        Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=canonical(PlanKind.TWO_LAUNCHES, schedule))
+        for schedule in here
+    }
+    trials = list(search(Searcher(here, seed=0), time_of))
+    beside = {
+        Candidate(plan_kind=PlanKind.TWO_STREAMS, schedule=canonical(PlanKind.TWO_STREAMS, trial.candidate.schedule))
+        for trial in trials
+        if trial.candidate in fused and trial.candidate.schedule and isinstance(trial.outcome, Measured)
+    }
+    tried = [trial.candidate for trial in trials]
+    assert len(tried) == len(set(tried))
+    assert set(tried) == fused | apart | beside | {Candidate(plan_kind=PlanKind.LIBRARY)}
+
+
+def test_a_search_in_which_all_of_ours_fails_goes_on() -> None:
+    assert len(take(Searcher(space(), seed=0), hang, 40)) == 40
+
+
+def test_failures_count_as_bad_so_that_the_search_leaves_their_neighbourhood() -> None:
+    """All schedules with 8 warps fail; they would be the fastest, so a search that ignored it would stay."""
+
+    def fails_with_8_warps(candidate: Candidate) -> Outcome:
+        bad = candidate.schedule is not None and candidate.schedule.tiling.num_warps == 8
+        return hang(candidate) if bad else time_of(candidate)
+
+    late = take(Searcher(space(), seed=0), fails_with_8_warps, 120)[60:]
+    failed = sum(t.candidate.schedule is not None and t.candidate.schedule.tiling.num_warps == 8 for t in late)
+    offered = sum(tiling.num_warps == 8 for tiling in space().tilings) / len(space().tilings)
+    assert failed / len(late) < 0.75 * offered
+
+
+def test_separate_launches_neither_interleave_nor_wait_and_stay_legal() -> None:
+    here = space(512)
+    for schedule in here.sample(random.Random(0), 300):
+        plain = canonical(PlanKind.TWO_LAUNCHES, schedule)
+        assert plain.ordering.interleave.kind is InterleaveKind.PRODUCER_FIRST
+        assert plain.ordering.granularity is Granularity.ROW
+        check_schedule(here.workload, here.gpu, plain)
+        assert canonical(PlanKind.FUSED, schedule) == schedule
+
+
+def test_two_streams_keep_the_signals_and_take_queues_and_stay_legal() -> None:
+    here = space(512)
+    for schedule in here.sample(random.Random(0), 100):
+        beside = canonical(PlanKind.TWO_STREAMS, schedule)
+        assert beside.ordering.granularity is schedule.ordering.granularity
+        assert beside.ordering.assignment.is_static
+        plans_for(here.workload, here.gpu, Candidate(plan_kind=PlanKind.TWO_STREAMS, schedule=beside))
+
+
+def test_candidates_on_their_way_are_not_given_again_whatever_order_they_are_told_in() -> None:
+    searcher = Searcher(space(gpu=H200), seed=0)
+    draw, given, number = random.Random(0), list[Candidate](), 0
+    on_their_way: list[Candidate] = []
+    while number < 60:
+        while len(on_their_way) < 8 and (candidate := searcher.ask()):
+            on_their_way.append(candidate)
+            given.append(candidate)
+        candidate = on_their_way.pop(draw.randrange(len(on_their_way)))
+        searcher.tell(
+            Trial(number=number, candidate=candidate, outcome=time_of(candidate), started_at=0, finished_at=0)
+        )
+        number += 1
+    assert len(set(given)) == len(given)
+    assert {candidate.plan_kind for candidate in given} == set(PlanKind)
+
+
+def test_hints_are_tried_behind_the_library_and_once() -> None:
+    here = space(gpu=H200)
+    drawn = here.sample(random.Random(5), 3)
+    hints = [Candidate(plan_kind=PlanKind.FUSED, schedule=schedule) for schedule in (*drawn, drawn[0])]
+    hints.append(Candidate(plan_kind=PlanKind.FUSED_PDL, schedule=drawn[1]))
+    trials = take(Searcher(here, seed=0, hints=hints), time_of, 40)
+    assert [trial.candidate for trial in trials[1:5]] == [*hints[:3], hints[4]]
+    assert len({trial.candidate for trial in trials}) == 40

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.workload import ffn_pair, independent_pair
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, SplitOrder, SplitTiles, WaitPosition
+from tuner.core.schedule.tiling import Tiling
+from tuner.core.space.space import Space
+from tuner.search.seeds import NUM_DRAWN, NUM_GUESSES, NUM_SEEDS, SLICE_TILES, _plain, forecast_us, seed_schedules
+
+
+def space(m: int, gpu: str = "h200") -> Space:
+    return Space(ffn_pair(m=m, d_in=1024, d_hidden=4096, d_out=1024), CATALOGUE[gpu])
+
+
+@pytest.mark.parametrize("m", [1, 16, 256])
+def test_the_first_guesses_fill_the_gpu_and_every_engine_is_among_the_others(m: int) -> None:
+    here = space(m)
+    seeds = list(seed_schedules(here, random.Random(1)))
+    tried = here.guesses[:NUM_GUESSES]
+    guesses = len(tried)
+    varied = seeds[guesses:-NUM_DRAWN]
+    strided = [one for one in varied if one.ordering.split_order is SplitOrder.STRIDED]
+    assert strided or m == 256  # where no guess has parts of all its tiles
+    for seed in varied:
+        assert seed.tiling in tried
+        assert seed.ordering.wait_position is WaitPosition.SLICE
+    [whole] = [one for one in varied if one not in strided]
+    assert whole.tiling.split_k == ()
+    assert (whole.ordering.granularity, whole.ordering.sync_width) == (Granularity.CHUNK, SLICE_TILES)
+    assert len(seeds) == len(set(seeds)) <= NUM_SEEDS
+    assert [seed.tiling for seed in seeds[:guesses]] == tried
+    plain = {Assignment.STATIC, Assignment.TICKET, Assignment.FIRST_WAVE}
+    assert {seed.ordering.assignment for seed in seeds[:guesses]} <= plain
+    assert {seed.tiling.engine for seed in seeds[-NUM_DRAWN:]} == {tiling.engine for tiling in here.tilings}
+    assert all(map(here.is_legal, seeds))
+    assert seeds == list(seed_schedules(here, random.Random(1)))
+
+
+def test_a_guess_is_there_before_the_others_are_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
+    forecast: list[Tiling] = []
+
+    def counting(space: Space, candidate: Candidate) -> float:
+        assert candidate.schedule is not None
+        forecast.append(candidate.schedule.tiling)
+        return forecast_us(space, candidate)
+
+    monkeypatch.setattr("tuner.search.seeds.forecast_us", counting)
+    here = space(256)
+    seeds = seed_schedules(here, random.Random(1))
+    assert forecast == []
+    first, second = next(seeds), next(seeds)
+    assert set(forecast) == {first.tiling, second.tiling} == set(here.guesses[:2])
+
+
+def test_independent_ops_try_their_last_wave_in_even_shares() -> None:
+    here = Space(independent_pair((1024, 1024, 4096), (512, 1024, 2048)), CATALOGUE["h200"])
+    seeds = list(seed_schedules(here, random.Random(1)))
+    shared = [seed for seed in seeds if seed.ordering.split_tiles is SplitTiles.STREAM]
+    (first,) = [seed for seed in shared if seeds.index(seed) == len(here.guesses[:NUM_GUESSES])]
+    assert max(first.tiling.split_k) > 1
+    assert replace(first.tiling, split_k=()) in {replace(one, split_k=()) for one in here.guesses}
+    assert all(map(here.is_legal, seeds))
+    assert len(seeds) == len(set(seeds)) <= NUM_SEEDS
+
+
+def test_where_a_column_of_tiles_outgrows_the_l2_a_guess_walks_in_groups() -> None:
+    def rasters(m: int) -> set[RasterKind]:
+        here = Space(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), CATALOGUE["h200"])
+        best = [_plain(here, tiling)[0] for tiling in here.guesses[:2]]
+        return {raster.kind for seed in best for raster in seed.ordering.rasters}
+
+    assert RasterKind.GROUPED in rasters(4096)
+    assert RasterKind.GROUPED not in rasters(512)
+
+
+def test_a_space_without_guesses_of_its_own_is_seeded_by_the_forecast_alone() -> None:
+    here = space(64, "a40")
+    assert here.guesses == []
+    assert len(list(seed_schedules(here, random.Random(1)))) == NUM_DRAWN

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from tests.support.builders import spec
+from tuner.core.trial.job import JobState
+from tuner.errors import Conflict, InvalidInput
+from tuner.store import Store, jobs
+
+
+def test_one_problem_has_at_most_one_open_job(store: Store) -> None:
+    with store.write() as session:
+        first = jobs.insert(session, spec(seed=1), 1.0)
+    with pytest.raises(IntegrityError), store.write() as session:
+        jobs.insert(session, spec(seed=2), 2.0)
+    with store.write() as session:
+        jobs.set_state(session, first.id, JobState.CANCELLED, 3.0)
+        jobs.insert(session, spec(seed=2), 4.0)
+
+
+def test_a_job_that_was_begun_comes_before_those_that_wait_and_these_by_age(store: Store) -> None:
+    with store.write() as session:
+        old, young = jobs.insert(session, spec(16), 1.0), jobs.insert(session, spec(32), 2.0)
+        assert jobs.next_open(session, "simulated:h200") == old
+        begun = jobs.set_state(session, young.id, JobState.SEARCHING, 3.0)
+        assert jobs.next_open(session, "simulated:h200") == begun
+        assert jobs.next_open(session, "h200") is None
+
+
+def test_an_illegal_step_is_refused(store: Store) -> None:
+    with store.write() as session:
+        job = jobs.insert(session, spec(), 1.0)
+        with pytest.raises(Conflict, match="queued cannot become succeeded"):
+            jobs.set_state(session, job.id, JobState.SUCCEEDED, 2.0)
+
+
+def test_pages_list_the_newest_first_and_filter_by_state(store: Store) -> None:
+    with store.write() as session:
+        ids = [jobs.insert(session, spec(m), float(m)).id for m in (16, 32, 64)]
+        jobs.set_state(session, ids[1], JobState.CANCELLED, 99.0)
+    with store.read() as session:
+        first = jobs.page(session, None, 2, None)
+        assert [job.id for job in first.items] == [ids[2], ids[1]]
+        last = jobs.page(session, first.next_cursor, 2, None)
+        assert ([job.id for job in last.items], last.next_cursor) == ([ids[0]], None)
+        assert [job.id for job in jobs.page(session, None, 9, JobState.CANCELLED).items] == [ids[1]]
+        with pytest.raises(InvalidInput, match="another listing"):
+            jobs.page(session, first.next_cursor, 2, JobState.CANCELLED)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import inspect, text
+
+import tuner
+from tests.support.builders import spec
+from tuner.errors import StoreError
+from tuner.store import Store, jobs, migrate
+from tuner.store.models import Base
+
+
+def tables(store: Store) -> set[str]:
+    return set(inspect(store.engine).get_table_names()) - {"alembic_version"}
+
+
+def test_a_new_database_has_the_tables_of_the_models(store: Store) -> None:
+    assert tables(store) == set(Base.metadata.tables)
+    with store.engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+
+
+def test_every_migration_goes_down_and_up_again(store: Store) -> None:
+    migrate.downgrade(store.engine)
+    assert tables(store) == set()
+    migrate.upgrade(store.engine)
+    assert tables(store) == set(Base.metadata.tables)
+
+
+def test_what_is_kept_is_there_when_the_store_is_opened_again(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    with store.write() as session:
+        job = jobs.insert(session, spec(), 1.0)
+    store.close()
+    store = Store.open(tmp_path)
+    with store.read() as session:
+        assert jobs.get(session, job.id) == job
+    store.close()
+
+
+def test_a_database_of_a_newer_version_is_refused_and_left_unlocked(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    with store.engine.begin() as connection:
+        connection.execute(text("update alembic_version set version_num = 'from-the-future'"))
+    store.close()
+    for _ in range(2):
+        with pytest.raises(StoreError, match="newer"):
+            Store.open(tmp_path)
+
+
+def test_a_file_that_is_no_database_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "tuner.db").write_bytes(b"not a database, but long enough to look like a file" * 100)
+    with pytest.raises(StoreError, match="cannot be used"):
+        Store.open(tmp_path)
+
+
+def test_the_migrations_are_found_inside_a_wheel_and_beside_a_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (migrate.migrations_dir() / "env.py").is_file()
+    package = tmp_path / "site-packages" / "tuner"
+    (package / "migrations").mkdir(parents=True)
+    monkeypatch.setattr(tuner, "__file__", str(package / "__init__.py"))
+    assert migrate.migrations_dir() == package / "migrations"
+
+
+def test_sqlite_is_in_wal_mode(store: Store) -> None:
+    with store.engine.connect() as connection:
+        assert connection.execute(text("pragma journal_mode")).scalar() == "wal"

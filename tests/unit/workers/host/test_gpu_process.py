@@ -1,0 +1,172 @@
+"""Losing a GPU child: in every way that it can be lost there is a reason, and another one is ready soon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support.rogues import rogue
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import Objective
+from tuner.core.trial.outcome import Failed, FailureKind
+from tuner.errors import Quarantined, WorkerError
+from tuner.workers.host.gpu_process import ChildLost, GpuProcesses
+from tuner.workers.protocol import messages
+
+PROBLEM = Problem(workload=ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64), objective=Objective())
+OTHER = Problem(workload=ffn_pair(m=32, d_in=64, d_hidden=64, d_out=64), objective=Objective())
+LIBRARY = messages.Work(
+    plan_kind=PlanKind.LIBRARY, tiling=None, plans=(), cubin=b"", num_threads=0, smem_bytes=0
+)  # fmt: skip
+REQUEST = messages.EvaluateRequest(problem=PROBLEM, work=LIBRARY)
+
+Started = Callable[..., GpuProcesses]
+
+
+@pytest.fixture
+def started() -> Iterator[Started]:
+    """Processes that behave as their "UUID" says."""
+    opened: list[GpuProcesses] = []
+
+    def start(behaviour: str, *, start_s: float = 20.0) -> GpuProcesses:
+        opened.append(GpuProcesses(behaviour, b"", start_s=start_s, prepare_s=20.0, main=rogue))
+        return opened[-1]
+
+    yield start
+    for processes in opened:
+        processes.close()
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "kind", "reason"),
+    [
+        ("hangs", FailureKind.HANG, "no answer within 1 s: the GPU process was killed"),
+        ("exits", FailureKind.CRASH, "died (exit code 3)"),
+        ("kills itself", FailureKind.CRASH, "died (signal 9)"),
+        ("sends no pickle", FailureKind.CRASH, "answered garbage"),
+        ("sends nothing in particular", FailureKind.CRASH, "answered garbage: a dict"),
+        ("sends half a message", FailureKind.HANG, "no answer within 1 s"),
+        ("sends a negative length", FailureKind.CRASH, "garbage"),
+    ],
+)
+def test_every_way_to_lose_it_has_its_reason_and_the_next_one_holds_the_problem(
+    started: Started, behaviour: str, kind: FailureKind, reason: str
+) -> None:
+    processes = started(behaviour)
+    assert processes.ready(PROBLEM) is None
+    first = processes.pid
+    with pytest.raises(ChildLost) as lost:
+        processes.ask(REQUEST, 1.0)
+    assert lost.value.kind is kind
+    assert reason in str(lost.value)
+    assert first is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
+    assert processes.ready(PROBLEM) is None
+    assert processes.pid not in (None, first)
+
+
+def test_one_whose_pipe_outlives_its_kill_keeps_nobody_waiting(started: Started) -> None:
+    processes = started("hangs and cannot be killed")
+    processes.ready(PROBLEM)
+    begin = time.monotonic()
+    with pytest.raises(ChildLost, match="no answer within 1 s"):
+        processes.ask(REQUEST, 1.0)
+    assert time.monotonic() - begin < 10
+    assert processes.ready(PROBLEM) is None
+
+
+def test_a_poisoned_one_is_replaced_at_once(started: Started) -> None:
+    processes = started("is poisoned")
+    processes.ready(PROBLEM)
+    first = processes.pid
+    answer = processes.ask(REQUEST, 5.0)
+    assert isinstance(answer, messages.EvaluateAnswer)
+    assert isinstance(answer.outcome, Failed)
+    assert answer.outcome.kind is FailureKind.ILLEGAL_ADDRESS
+    assert processes.pid != first
+    assert processes.ready(PROBLEM) is None
+
+
+def test_the_spare_has_done_its_imports_when_it_is_needed(started: Started) -> None:
+    processes = started("hangs")
+    processes.ready(PROBLEM)
+    spare = processes._spare
+    assert spare is not None
+    time.sleep(3)  # what a trial takes
+    with pytest.raises(ChildLost):
+        processes.ask(REQUEST, 0.1)
+    begin = time.monotonic()
+    processes.ready(PROBLEM)
+    assert time.monotonic() - begin < 0.5
+    assert processes.pid == spare.pid
+
+
+def test_one_that_dies_between_two_candidates_costs_neither(started: Started) -> None:
+    processes = started("hangs")
+    processes.ready(PROBLEM)
+    first = processes.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    processes._current._process.join(5)  # type: ignore[union-attr]
+    assert processes.ready(PROBLEM) is None
+    assert processes.pid != first
+
+
+def test_what_was_picked_for_a_problem_is_told_to_the_next_one_and_not_for_another_problem(started: Started) -> None:
+    processes = started("keeps what was picked")
+    for told_us in (2.0, 3.0, 4.0):
+        processes.ready(PROBLEM)
+        assert processes._picked[PROBLEM].first_us == told_us
+        processes.replace(PROBLEM)
+    processes.ready(OTHER)
+    assert processes._picked[OTHER].first_us == 2.0
+    assert processes._picked[PROBLEM].first_us == 4.0
+
+
+def test_a_dead_spare_is_made_up_for(started: Started) -> None:
+    processes = started("exits")
+    processes.ready(PROBLEM)
+    assert processes._spare is not None
+    processes._spare.kill()
+    with pytest.raises(ChildLost):
+        processes.ask(REQUEST, 5.0)
+    assert processes.ready(OTHER) is None
+
+
+def test_a_problem_that_cannot_be_prepared_is_an_answer_and_one_that_kills_is_the_workers_fault(
+    started: Started,
+) -> None:
+    answer = started("cannot prepare").ready(PROBLEM)
+    assert isinstance(answer, messages.EvaluateAnswer)
+    assert isinstance(answer.outcome, Failed)
+    assert answer.outcome.reason == "it does not fit"
+    with pytest.raises(WorkerError, match=r"while it prepared the problem: .*exit code 4") as lost:
+        started("dies preparing").ready(PROBLEM)
+    assert not isinstance(lost.value, (ChildLost, Quarantined))
+
+
+@pytest.mark.parametrize(("behaviour", "reason"), [("refuses", "the card is on fire"), ("never starts", "within")])
+def test_one_that_does_not_come_up_quarantines_the_card(started: Started, behaviour: str, reason: str) -> None:
+    processes = started(behaviour, start_s=1.0)
+    for _ in range(2):
+        with pytest.raises(Quarantined, match=reason):
+            processes.ready(PROBLEM)
+    assert processes.pid is None
+
+
+def test_closing_leaves_no_process(started: Started) -> None:
+    processes = started("hangs")
+    processes.ready(PROBLEM)
+    pids = [processes.pid, processes._spare.pid]  # type: ignore[union-attr]
+    processes.close()
+    for pid in pids:
+        assert pid is not None
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)

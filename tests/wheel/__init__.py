@@ -1,0 +1,1 @@
+"""The wheel, used from an empty environment."""

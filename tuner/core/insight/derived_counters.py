@@ -1,0 +1,57 @@
+"""Figures derived from hardware counters: how much more than the least was moved, how near the roofline a run came."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tuner.core.model.bounds import reference_us
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.trial.inspection import Counter, CounterReport
+
+#: The vendor's names of what the derived figures are made of.
+DURATION_NS, DRAM_READ_BYTES, DRAM_WRITE_BYTES = (
+    "gpu__time_duration.sum",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+)
+#: The derived figures; those of a rate end in ``_profiled`` where their time is the profiler's.
+DERIVED = ("dram_read_over_floor", "dram_rate", "tensor_rate", "roofline_share")
+_PROFILED = "_profiled"
+#: What descriptions of figures begin with that nobody measured.
+SIMULATED_MARK = "Simulated: "
+
+
+def with_derived(
+    report: CounterReport, workload: Workload, gpu: Gpu, *, time_us: float | None = None, simulated: bool = False
+) -> CounterReport:
+    """`report` with figures over `time_us`, the candidate's measured time; those that it had are replaced.
+
+    Without it they are over the profiler's own duration, under which a run is up to twice as slow, and say so. Figures
+    whose counters are missing are left out.
+    """
+    raw = tuple(counter for counter in report.counters if counter.name.removesuffix(_PROFILED) not in DERIVED)
+    values = {counter.name: counter.value for counter in raw}
+    if time_us is None:
+        suffix, whose, run_us = _PROFILED, "the profiler's duration", 1e-3 * values.get(DURATION_NS, 0.0)
+    else:
+        suffix, whose, run_us = "", "the measured time", time_us
+    mark = SIMULATED_MARK if simulated else ""
+    derived = []
+
+    def add(name: str, unit: str, description: str, value: float) -> None:
+        derived.append(Counter(name=name, unit=unit, description=mark + description, value=value))
+
+    read_bytes, write_bytes = values.get(DRAM_READ_BYTES), values.get(DRAM_WRITE_BYTES)
+    if read_bytes is not None:
+        floor = workload.compulsory_read_bytes
+        add(DERIVED[0], "", "Bytes read from DRAM over the fewest that a cold run must read.", read_bytes / floor)
+    if run_us > 0:
+        if read_bytes is not None and write_bytes is not None:
+            rate = (read_bytes + write_bytes) / run_us / 1e6
+            add(DERIVED[1] + suffix, "TB/s", f"Bytes read from and written to DRAM over {whose}.", rate)
+        rate = workload.num_flops / run_us / 1e6
+        add(DERIVED[2] + suffix, "TFLOP/s", f"Operations that the workload asks for over {whose}.", rate)
+        share = 100 * reference_us(workload, gpu) / run_us
+        add(DERIVED[3] + suffix, "%", f"Time of the roofline over {whose}; 100 is the data sheet's best.", share)
+    return replace(report, counters=(*raw, *derived))

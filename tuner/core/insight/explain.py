@@ -1,0 +1,125 @@
+"""Why a schedule is fast or slow, in sentences with numbers: bounds, waves, waits, traffic, and the nearest better one.
+
+All times but the bounds are the simulator's forecast. It ranks, it does not measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+from tuner.core.model.bounds import Waves, dram_us, io_bytes, io_us, tensor_us, wave_us
+from tuner.core.model.rates import rates_of
+from tuner.core.model.simulate import Timeline, simulate
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.space.space import Space
+from tuner.errors import PlanError
+
+#: Neighbours that are forecast, at most, in search of a better one.
+MAX_NEIGHBOURS = 60
+
+
+def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
+    """Sentences about the fused launch of a schedule.
+
+    Raises:
+        IllegalSchedule: the schedule is outside the legal space.
+    """
+    (plan,) = plans_for(workload, gpu, Candidate(plan_kind=PlanKind.FUSED, schedule=schedule))
+    timeline = simulate(plan)
+    return [
+        f"{workload.describe()} on {gpu.name}: {schedule}.",
+        *_bounds(workload, gpu, plan),
+        *_waves(plan),
+        *_costs(workload, gpu, plan, timeline),
+        _next_best(workload, gpu, schedule, timeline.makespan_us),
+    ]
+
+
+def _bounds(workload: Workload, gpu: Gpu, plan: VerifiedPlan) -> Iterator[str]:
+    memory_us, product_us = dram_us(workload, gpu), tensor_us(workload, gpu)
+    binding = "DRAM" if memory_us > product_us else "tensor cores"
+    yield (
+        f"Bounds: DRAM {memory_us:.1f} us, tensor cores {product_us:.1f} us, so the {binding} bind; whole tiles on "
+        f"{gpu.num_sms} SMs {wave_us(plan.graph, gpu, plan.plan.tasks):.1f} us; traffic through all on-chip memory "
+        f"{io_us(workload, gpu):.1f} us."
+    )
+
+
+def _waves(plan: VerifiedPlan) -> Iterator[str]:
+    for op, (rows, cols) in plan.graph.grids.items():
+        mine = plan.plan.tasks[plan.plan.tasks[:, 0] == op]
+        waves = Waves(num_tasks=len(mine), num_ctas=plan.plan.num_ctas)
+        split = mine[(mine[:, 7] > 0) & (mine[:, 6] == 0), 7]  # of each tile, by its first part
+        which = "" if split.size == rows * cols else f", {split.size} of them"
+        counts = " to ".join(map(str, sorted({int(split.min()), int(split.max())}))) if split.size else ""
+        parts = f"{which} in {counts} parts" if split.size else ""
+        name = plan.graph.workload.ops[op].name
+        many = "wave" if waves.num_waves == 1 else "waves"
+        yield (
+            f"Waves: {name} has {rows} x {cols} tiles{parts}, {waves.num_waves} {many} of {plan.plan.num_ctas} CTAs, "
+            f"{waves.num_in_tail} in the last: alone it would fill {waves.efficiency:.0%} of them."
+        )
+
+
+def _costs(workload: Workload, gpu: Gpu, plan: VerifiedPlan, timeline: Timeline) -> Iterator[str]:
+    read = timeline.l2_hit_bytes + timeline.dram_bytes
+    ideal = io_bytes(workload, gpu.l2_bytes)
+    yield (
+        f"Traffic: {timeline.dram_bytes / 1e6:.1f} MB through DRAM, {timeline.dram_bytes / ideal:.2f} of the least "
+        f"through this L2; {timeline.l2_hit_bytes / read:.0%} of what is read or written stays in the L2."
+    )
+    lanes_us = timeline.makespan_us * timeline.num_ctas
+    yield (
+        f"Waits: {timeline.waited_us / lanes_us:.1%} of the CTAs' time, on {plan.plan.num_signals} signals that stand "
+        f"for {plan.graph.num_edges(plan.plan.tasks):,} edges."
+    )
+    busy_us = sum(end - start for _, _, _, start, _, _, end in timeline.rows)
+    shares = {
+        "DRAM": 1e6 * timeline.dram_bytes / (gpu.dram_bytes_per_s * rates_of(gpu).dram_share) / timeline.makespan_us,
+        "the way from the L2 to the SMs": timeline.link_us / timeline.makespan_us,
+        "the tensor cores' whole tiles": wave_us(plan.graph, gpu, plan.plan.tasks) / timeline.makespan_us,
+        "waiting for signals": timeline.waited_us / lanes_us,
+        "CTAs without a task (the tail)": 1 - (busy_us + timeline.waited_us) / lanes_us,
+    }
+    binding = max(shares, key=lambda name: shares[name])
+    listed = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+    yield f"Forecast: {timeline.makespan_us:.1f} us. Of that: {listed}. What binds: {binding}."
+
+
+def _next_best(workload: Workload, gpu: Gpu, schedule: Schedule, makespan_us: float) -> str:
+    best_us, best = makespan_us, None
+    neighbours = Space(workload, gpu).neighbours(schedule)
+    for other in neighbours[:: -(-len(neighbours) // MAX_NEIGHBOURS) or 1]:
+        try:
+            (plan,) = plans_for(workload, gpu, Candidate(plan_kind=PlanKind.FUSED, schedule=other))
+        except PlanError:
+            continue
+        other_us = simulate(plan).makespan_us
+        if other_us < best_us:
+            best_us, best = other_us, other
+    if best is None:
+        return "Next best: no schedule that differs in one axis has a shorter forecast."
+    changes = ", ".join(differences(schedule, best))
+    return f"Next best: {changes}: forecast {best_us:.1f} us, {1 - best_us / makespan_us:.1%} less."
+
+
+def differences(before: Schedule, after: Schedule) -> list[str]:
+    """``interleave bands1 -> bands2`` for each field that differs."""
+    changes = []
+    for part in ("tiling", "ordering"):
+        old, new = getattr(before, part), getattr(after, part)
+        for field in fields(old):
+            values = [_text(getattr(one, field.name)) for one in (old, new)]
+            if values[0] != values[1]:
+                changes.append(f"{field.name} {values[0]} -> {values[1]}")
+    return changes
+
+
+def _text(value: object) -> str:
+    return ("+".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)

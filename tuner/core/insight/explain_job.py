@@ -1,0 +1,95 @@
+"""What a job measured, beside what was forecast: sentences for the explanation of its best fused schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tuner.core.insight.explain import differences
+from tuner.core.insight.forecast_quality import NUM_TRUSTED, ForecastQuality, forecast_of
+from tuner.core.trial.job import Trial
+from tuner.core.trial.outcome import Measured
+from tuner.core.trial.records import Best, FinalRow
+
+
+def best_fused(best: Best) -> FinalRow | None:
+    """The finalist to explain: the fastest fused one, or the first where none came through the finals."""
+    fused = [row for row in best.finals if row.candidate.plan_kind.is_fused]
+    return min(fused, key=lambda row: float("inf") if row.time_us is None else row.time_us, default=None)
+
+
+def explain_job(best: Best, chosen: FinalRow, trials: Sequence[Trial], quality: ForecastQuality) -> list[str]:
+    """Sentences about `chosen`, one of the finalists of `best`; `trials` are all of the job's."""
+    forecasts = {trial.number: forecast for trial in trials if (forecast := forecast_of(trial.outcome)) is not None}
+    return [
+        _measured(best, chosen, forecasts.get(chosen.trial_number)),
+        _beside(best, chosen, forecasts),
+        *_next_measured(chosen, trials),
+        _forecasts(quality),
+    ]
+
+
+def _measured(best: Best, chosen: FinalRow, forecast_us: float | None) -> str:
+    mark = " (simulated)" if best.environment.simulated else ""
+    kind = _words(chosen)
+    if chosen.time_us is None:
+        return f"Measured{mark}: {kind} has no time from the finals: {chosen.reason}."
+    speed = f", {chosen.speedup:.2f} times the library's speed" if chosen.speedup is not None else ""
+    told = f"Measured{mark}: {kind} {chosen.time_us:.1f} us in the finals{speed}; {_of_bound(best, chosen.time_us)}"
+    if forecast_us is None:
+        return f"{told}; its trial keeps no forecast."
+    return f"{told}; forecast {forecast_us:.1f} us, so it took {chosen.time_us / forecast_us:.2f} times as long."
+
+
+def _of_bound(best: Best, time_us: float) -> str:
+    return f"{best.reference_us / time_us:.0%} of the data sheet's bound"
+
+
+def _beside(best: Best, chosen: FinalRow, forecasts: dict[int, float]) -> str:
+    """Each other plan kind's fastest, and the verdict."""
+    fastest: dict[str, FinalRow] = {}
+    for row in best.finals:
+        known = fastest.get(_words(row))
+        if row.time_us is not None and (known is None or row.time_us < (known.time_us or 0.0)):
+            fastest[_words(row)] = row
+    fastest.pop(_words(chosen), None)
+    told = [f"{kind} {row.time_us:.1f} us{_forecast(forecasts.get(row.trial_number))}" for kind, row in fastest.items()]
+    winner = best.winner.replace("_", " ")
+    return f"Beside it: {'; '.join(told) or 'nothing'}. Verdict: {best.verdict}; the winner is {winner}."
+
+
+def _forecast(forecast_us: float | None) -> str:
+    return "" if forecast_us is None else f" (forecast {forecast_us:.1f})"
+
+
+def _words(row: FinalRow) -> str:
+    return row.candidate.plan_kind.replace("_", " ")
+
+
+def _next_measured(chosen: FinalRow, trials: Sequence[Trial]) -> Iterator[str]:
+    """The fastest other trial of the kind, by the speed-ups of the trials themselves, and what it does otherwise."""
+    measured = [
+        (trial.outcome.speedup, trial)
+        for trial in trials
+        if trial.candidate.plan_kind is chosen.candidate.plan_kind and isinstance(trial.outcome, Measured)
+    ]
+    own = next((speedup for speedup, trial in measured if trial.number == chosen.trial_number), None)
+    others = [(speedup, trial) for speedup, trial in measured if trial.number != chosen.trial_number]
+    if own is None or not others:
+        return
+    speedup, other = max(others, key=lambda pair: pair[0])
+    assert chosen.candidate.schedule is not None
+    assert other.candidate.schedule is not None
+    changes = ", ".join(differences(chosen.candidate.schedule, other.candidate.schedule))
+    ratio = own / speedup - 1
+    than = f"{ratio:.1%} slower" if ratio >= 0 else f"{-ratio:.1%} faster in its trial"
+    yield f"Next best measured: trial {other.number}, {than}: {changes}."
+
+
+def _forecasts(quality: ForecastQuality) -> str:
+    if quality.rank_correlation is None or quality.regret is None:
+        return f"Forecasts of this job: {quality.reason}."
+    return (
+        f"Forecasts of this job: rank correlation {quality.rank_correlation:.2f} with what was measured, over "
+        f"{quality.num_trials} fused trials; the best of the {NUM_TRUSTED} shortest forecasts is {quality.regret:.1%} "
+        "slower than the best measured."
+    )

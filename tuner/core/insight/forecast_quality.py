@@ -1,0 +1,60 @@
+"""How well the simulator's forecasts ranked the trials of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tuner.core.trial.outcome import Measured, Metric, Outcome
+from tuner.core.trial.stats import rank_correlation, selection_regret
+
+#: Tag of the metric that a measured trial of ours has: its candidate's forecast, microseconds.
+FORECAST = "forecast"
+#: With fewer trials nothing is said: any ten of them hold nearly the best.
+MIN_TRIALS = 20
+#: So many of the shortest forecasts are what one would try if one trusted them.
+NUM_TRUSTED = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecastQuality:
+    """Forecast against measured times of a job's plain fused trials, all of one kind so that only schedules differ."""
+
+    #: Trials that have both.
+    num_trials: int
+    #: Spearman's, 1 for the same order; None where they are too few, or all alike.
+    rank_correlation: float | None = None
+    #: By how much the best measured of the `NUM_TRUSTED` shortest forecasts is slower than the best measured of all,
+    #: relative; None where they are too few.
+    regret: float | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why there are no figures; empty where there are."""
+        if self.num_trials < MIN_TRIALS:
+            return f"too few: {self.num_trials} measured fused trials have a forecast, and {MIN_TRIALS} are needed"
+        return "" if self.rank_correlation is not None else "all forecasts, or all measured times, are the same"
+
+
+def judge_forecasts(pairs: Iterable[tuple[float, float]]) -> ForecastQuality:
+    """The quality of (forecast, measured) times; both in any unit of their own, since ranks and ratios are compared."""
+    both = list(pairs)
+    if len(both) < MIN_TRIALS:
+        return ForecastQuality(num_trials=len(both))
+    forecasts, measured = [forecast for forecast, _ in both], [time for _, time in both]
+    return ForecastQuality(
+        num_trials=len(both),
+        rank_correlation=rank_correlation(forecasts, measured),
+        regret=selection_regret(forecasts, measured, NUM_TRUSTED),
+    )
+
+
+def forecast_of(outcome: Outcome) -> float | None:
+    """The forecast that a trial was given, microseconds; None where it has none."""
+    metrics = outcome.metrics if isinstance(outcome, Measured) else ()
+    return next((metric.value for metric in metrics if metric.tag == FORECAST), None)
+
+
+def forecast_metric(forecast_us: float) -> Metric:
+    """As a trial's metric."""
+    return Metric(tag=FORECAST, unit="us", value=forecast_us)

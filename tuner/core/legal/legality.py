@@ -1,0 +1,227 @@
+"""THE statement of what is legal. Sampler, verifier, service and tests call it; each refusal is a sentence.
+
+Every rule is a function of one axis and what it depends on, and answers None or the sentence. A second name for the
+same plan is refused with the name to use, so two legal schedules never mean the same source and the same plan.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tuner.core.legal import mma as engine_mma
+from tuner.core.legal import simt as engine_simt
+from tuner.core.legal import wgmma as engine_wgmma
+from tuner.core.legal.ordering_rules import (
+    deal_problem,
+    interleave_problem,
+    position_problem,
+    raster_problem,
+    run_ahead_problem,
+    startup_prefetch_problem,
+    sync_problem,
+)
+from tuner.core.legal.split_rules import part_order_problem, split_order_problem, split_tiles_problem
+from tuner.core.plan.build import grid_size
+from tuner.core.plan.interleaves import block_shapes, merge_blocks
+from tuner.core.plan.split_k import split_problem
+from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.cache_hints import hint_problem
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.ordering import Assignment, Schedule, SplitOrder
+from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.errors import IllegalSchedule
+
+MAX_CTAS_PER_SM = 2
+REGISTERS_PER_SM = 65_536
+
+
+class _Rules(Protocol):
+    """What each engine says of its tilings, in a module of its own."""
+
+    def workload_problem(self, workload: Workload, gpu: Gpu) -> str | None: ...
+    def tiling_problem(self, workload: Workload, tiling: Tiling) -> str | None: ...
+    def smem_bytes(self, workload: Workload, tiling: Tiling) -> int: ...
+    def registers(self, workload: Workload, tiling: Tiling) -> int: ...
+    def least_registers(self, workload: Workload, tiling: Tiling) -> int: ...
+
+
+_RULES: dict[Engine, _Rules] = {Engine.MMA: engine_mma, Engine.WGMMA: engine_wgmma, Engine.SIMT: engine_simt}
+
+
+def dynamic_smem_bytes(workload: Workload, tiling: Tiling) -> int:
+    """Shared memory that the kernel asks for and is launched with, bytes."""
+    return _RULES[tiling.engine].smem_bytes(workload, tiling)
+
+
+def estimated_registers(workload: Workload, tiling: Tiling) -> int:
+    """Registers of a thread, before the compiler has spoken."""
+    return min(_RULES[tiling.engine].registers(workload, tiling), register_cap(tiling))
+
+
+def register_cap(tiling: Tiling) -> int:
+    """Most registers of a thread with which the resident CTAs fit an SM.
+
+    Source: CUDA C++ Programming Guide, "Compute Capabilities": 65,536 registers an SM, given to a warp in units of 8 a
+    thread.
+    """
+    share = REGISTERS_PER_SM // (tiling.resident_ctas * tiling.num_threads)
+    return min(share // 8 * 8, MAX_REGISTERS_PER_THREAD)
+
+
+def resident_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why the compiler cannot make do with that share of the registers, or need not."""
+    if not 1 <= tiling.resident_ctas <= MAX_CTAS_PER_SM:
+        return f"{tiling.resident_ctas} resident CTAs: use 1 to {MAX_CTAS_PER_SM}"
+    if tiling.resident_ctas == 1:
+        return None
+    if tiling.engine is Engine.WGMMA:
+        return "the wgmma engine runs one CTA per SM: say resident_ctas 1"
+    if (cap := register_cap(tiling)) == MAX_REGISTERS_PER_THREAD:
+        return f"{tiling.resident_ctas} CTAs of {tiling.num_warps} warps have all registers anyway: say resident_ctas 1"
+    if (least := _RULES[tiling.engine].least_registers(workload, tiling)) > cap:
+        return f"a thread needs about {least} registers and would have {cap}: say resident_ctas 1, or smaller tiles"
+    return None
+
+
+def estimated_resources(workload: Workload, tiling: Tiling) -> Resources:
+    """What a CTA will take, before the compiler has spoken."""
+    return Resources(
+        num_threads=tiling.num_threads,
+        smem_bytes=dynamic_smem_bytes(workload, tiling),
+        registers_per_thread=estimated_registers(workload, tiling),
+        cluster_size=tiling.cluster_size,
+    )
+
+
+def gpu_problem(gpu: Gpu) -> str | None:
+    """Why no schedule runs on this GPU."""
+    if gpu.compute_capability < (8, 0):
+        major, minor = gpu.compute_capability
+        return f"{gpu.name} has compute capability {major}.{minor}: the kernels need 8.0 (cp.async, bf16)"
+    return None
+
+
+def engine_problem(workload: Workload, gpu: Gpu, engine: Engine) -> str | None:
+    """Why the engine cannot run this workload on this GPU, whatever the tiles."""
+    return _RULES[engine].workload_problem(workload, gpu)
+
+
+def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
+    """Why the tiling cannot be compiled, or would not fit the GPU."""
+    if len(tiling.tiles) != len(workload.ops):
+        return f"{len(tiling.tiles)} tiles for {len(workload.ops)} ops: give one tile per op"
+    return (
+        engine_problem(workload, gpu, tiling.engine)
+        or _RULES[tiling.engine].tiling_problem(workload, tiling)
+        or split_problem(workload, tiling)
+        or hint_problem(workload, tiling)
+        or resident_problem(workload, tiling)
+        or residency_problem(estimated_resources(workload, tiling), gpu, tiling.resident_ctas)
+    )
+
+
+def residency_problem(resources: Resources, gpu: Gpu, ctas_per_sm: int) -> str | None:
+    """Why so many CTAs do not fit one SM."""
+    if resources.smem_bytes > gpu.smem_per_cta_bytes:
+        return f"the stages take {resources.smem_bytes} bytes; a CTA on {gpu.name} has {gpu.smem_per_cta_bytes}"
+    what, fewest = min(occupancy_limits(resources, gpu).items(), key=lambda item: item[1])
+    if fewest < ctas_per_sm:
+        return f"{what} of {gpu.name} allow {fewest} such CTAs per SM, not {ctas_per_sm}"
+    return None
+
+
+def grid_problem(num_tasks: int, resources: Resources, gpu: Gpu, ctas_per_sm: int, reserved_sms: int) -> str | None:
+    """Why there is no such grid, or which plainer numbers give it."""
+    if not 1 <= ctas_per_sm <= MAX_CTAS_PER_SM:
+        return f"{ctas_per_sm} CTAs per SM: use 1 to {MAX_CTAS_PER_SM}"
+    cluster = resources.cluster_size
+    if not 0 <= reserved_sms <= gpu.num_sms - cluster:
+        return f"{reserved_sms} reserved SMs of {gpu.num_sms}: use 0 to {gpu.num_sms - cluster}"
+    size = min(num_tasks, ctas_per_sm * gpu.num_clusters(cluster, reserved_sms))
+    plain = next(
+        (ctas, reserved)
+        for ctas in range(1, ctas_per_sm + 1)
+        for reserved in (0, max(0, gpu.num_sms - size * cluster // ctas), reserved_sms)
+        if min(num_tasks, ctas * gpu.num_clusters(cluster, reserved)) == size
+    )
+    if plain != (ctas_per_sm, reserved_sms):
+        what = "CTAs" if cluster == 1 else f"clusters of {cluster} CTAs"
+        given = f"{ctas_per_sm} CTAs per SM less {reserved_sms} SMs is a grid of {size} {what} for {num_tasks} tasks"
+        return f"{given}: say {plain[0]} per SM less {plain[1]}"
+    return residency_problem(resources, gpu, ctas_per_sm)
+
+
+def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
+    """Why the workload cannot be launched this way on the GPU."""
+    if kind.is_programmatic and gpu.compute_capability < (9, 0):
+        major, minor = gpu.compute_capability
+        return f"{gpu.name} has compute capability {major}.{minor}: programmatic dependent launch needs 9.0"
+    if kind is PlanKind.TWO_STREAMS and len(workload.ops) != 2:
+        return f"{len(workload.ops)} ops: two streams are for a pair"
+    return None
+
+
+def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule) -> None:
+    """Whether the workload can be launched this way on the GPU, with this schedule.
+
+    Raises:
+        IllegalSchedule: it cannot, as a sentence.
+    """
+    problem = kind_problem(workload, gpu, kind)
+    if kind is PlanKind.TWO_STREAMS and not schedule.ordering.assignment.is_static:
+        problem = "tickets drawn do not tell how many CTAs have started: say static"
+        if schedule.ordering.assignment is Assignment.FIRST_WAVE:
+            problem = "behind a first wave tasks are drawn from the counter of the other launch: say static"
+    if problem:
+        raise IllegalSchedule(f"{kind}: {problem}")
+
+
+def check_schedule(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:
+    """Whether the schedule can be compiled, fits the GPU, and is the plain name of its plan.
+
+    Raises:
+        IllegalSchedule: the first rule that it breaks, as a sentence.
+    """
+    problem = gpu_problem(gpu) or tiling_problem(workload, gpu, schedule.tiling) or _ordering_problem(
+        workload, gpu, schedule
+    )  # fmt: skip
+    if problem:
+        raise IllegalSchedule(f"{schedule}: {problem}")
+
+
+def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
+    ordering, tiles, graph = schedule.ordering, schedule.tiling.tiles, tile_graph(workload, schedule.tiling)
+    if problem := split_order_problem(graph, ordering.split_order):
+        return problem
+    graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
+    if len(ordering.rasters) != len(workload.ops):
+        return f"{len(ordering.rasters)} rasters for {len(workload.ops)} ops: give one raster per op"
+    if problem := interleave_problem(workload, tiles, ordering.interleave):
+        return problem
+    blocks = merge_blocks(workload, tiles, graph.op_indices, ordering.interleave)
+    for op, raster in enumerate(ordering.rasters):
+        if problem := raster_problem(raster, block_shapes(blocks, op), workload.ops[op].name):
+            return problem
+    resources = estimated_resources(workload, schedule.tiling)
+    num_ctas = grid_size(graph.num_tasks, ordering, gpu, schedule.tiling.cluster_size)
+    if (resident := schedule.tiling.resident_ctas) > ordering.ctas_per_sm:
+        return f"registers are capped for {resident} CTAs per SM, and {ordering.ctas_per_sm} runs: say resident_ctas 1"
+    return (
+        (part_order_problem(graph, ordering.interleave) if ordering.part_major else None)
+        or sync_problem(graph, ordering.interleave, ordering.granularity, ordering.sync_width)
+        or position_problem(graph, ordering.granularity, ordering.sync_width, ordering.wait_position)
+        or run_ahead_problem(graph, ordering.run_ahead)
+        or startup_prefetch_problem(graph, ordering)
+        or grid_problem(graph.num_tasks, resources, gpu, ordering.ctas_per_sm, ordering.reserved_sms)
+        or deal_problem(
+            graph,
+            ordering.interleave,
+            ordering.assignment,
+            ordering.partition,
+            num_ctas,
+        )
+        or split_tiles_problem(graph, ordering, num_ctas)
+    )

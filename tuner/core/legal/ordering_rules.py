@@ -1,0 +1,311 @@
+"""What is legal of an ordering, axis by axis; `tuner.core.legal.legality` is the whole statement.
+
+Every rule answers None or a sentence. A second name for the same plan is refused with the name to use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from tuner.core.legal.wgmma import STARTUP_PREFETCHES
+from tuner.core.plan.build import held_stages
+from tuner.core.plan.exact_rasters import MAX_SIDE
+from tuner.core.plan.interleaves import joined, longest_first, merge_blocks, row_steps
+from tuner.core.plan.queues import PARTITION_PARTS, deal, num_first_ctas
+from tuner.core.plan.rasters import plain_name
+from tuner.core.plan.signals import column_groups, rows_per_signal
+from tuner.core.plan.tile_graph import Edges, TileGraph, row_edges
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.ordering import (
+    WIDTHLESS,
+    Assignment,
+    Granularity,
+    Interleave,
+    InterleaveKind,
+    Ordering,
+    Raster,
+    RasterKind,
+    SplitTiles,
+    WaitPosition,
+)
+from tuner.core.schedule.tiling import Tile
+
+#: Percent of the stages that weights may fill ahead of a task's waits, the plainest first.
+RUN_AHEADS = (100, 0, 25, 50)
+#: Each band is a block of its own to plan: millions of tile rows take wider ones.
+MAX_BANDS = 1024
+
+
+def raster_problem(raster: Raster, shapes: frozenset[tuple[int, int]], op_name: str) -> str | None:
+    """Why the raster is no walk, or not the plain name of its walk, over blocks of these (tile rows, tile columns)."""
+    fewest = 1 if raster.kind in WIDTHLESS or raster.kind is RasterKind.SNAKE else 2
+    if raster.width < fewest or (raster.kind in WIDTHLESS and raster.width != 1):
+        should = "1" if raster.kind in WIDTHLESS else f"at least {fewest}"
+        return f"raster {raster.kind} of {op_name}: width {raster.width} must be {should}"
+    rows, cols = max(rows for rows, _ in shapes), max(cols for _, cols in shapes)
+    where = f"raster {raster} of {op_name} on blocks of {rows} x {cols} tiles"
+    if raster.kind is RasterKind.EXACT and max(rows, cols) > MAX_SIDE:
+        return f"{where}: exact paths are known up to {MAX_SIDE} x {MAX_SIDE}: say hilbert"
+    plain = plain_name(raster, shapes)
+    return None if plain == raster else f"{where} is the {plain} raster: say {plain}"
+
+
+@lru_cache(maxsize=65536)
+def interleave_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Interleave) -> str | None:
+    """Why the merge is none, or not the plain name of itself, for these tiles."""
+    kind, ops = interleave.kind, tuple(range(len(workload.ops)))
+    if kind is InterleaveKind.BANDS:
+        return _bands_problem(workload, tuple(tile.m for tile in tiles), interleave) or _chunks_problem(
+            workload, tiles, interleave.chunks
+        )
+    if (interleave.rows, interleave.lag, interleave.chunks) != (0, 0, 1):
+        return f"{kind} has no bands: rows and lag must be 0 and chunks 1"
+    is_dependent = any(workload.producer_of(op) is not None for op in ops)
+    match kind:
+        case InterleaveKind.HALF_ROWS:
+            return _half_rows_problem(workload, tiles, is_dependent)
+        case InterleaveKind.PROPORTIONAL:
+            return _proportional_problem(workload, tiles, is_dependent)
+        case InterleaveKind.LONGEST_FIRST if longest_first(workload, tiles, ops) == ops:
+            return "the longest chains start in the ops as they stand: say producer_first"
+    return None
+
+
+@lru_cache(maxsize=65536)
+def _bands_problem(workload: Workload, tile_ms: tuple[int, ...], interleave: Interleave) -> str | None:
+    """What is wrong with the bands and the lag, whatever the tile columns."""
+    rows, lag = interleave.rows, interleave.lag
+    if rows < 1 or lag < 0 or interleave.chunks < 1:
+        return f"{interleave.kind} of {rows} rows, lag {lag}, {interleave.chunks} chunks: use at least 1, 0 and 1"
+    ops = tuple(range(len(workload.ops)))
+    num_rows = -(-workload.ops[0].m // tile_ms[0])
+    this, first = f"{replace(interleave, chunks=1)} over {num_rows} tile rows", Interleave()
+    if rows >= num_rows or len(ops) == 1:
+        return f"{this} is the same order as {first}: say {first}"
+    fewest_rows = -(-num_rows // MAX_BANDS)
+    if rows < fewest_rows:
+        return f"{this} makes over {MAX_BANDS} bands: use at least {fewest_rows} rows"
+    if lag > -(-num_rows // rows):
+        return f"{this}: there are {-(-num_rows // rows)} bands, so the lag is as good as none: say {first}"
+    blocks = joined(row_steps(workload, tile_ms, ops, rows, lag))
+    for band, behind in _plainer_bands(workload, tile_ms, interleave, blocks[0].end, range(fewest_rows, num_rows)):
+        if joined(row_steps(workload, tile_ms, ops, band, behind)) == blocks:
+            plain = first if band == num_rows else Interleave(kind=InterleaveKind.BANDS, rows=band, lag=behind)
+            return f"{this} is the same order as {plain}: say {plain}"
+    return None
+
+
+def _plainer_bands(
+    workload: Workload, tile_ms: tuple[int, ...], interleave: Interleave, first_run: int, bands: range
+) -> Iterator[tuple[int, int]]:
+    """Plainer (rows, lag) that may give the same order: those whose first consumer row comes after `first_run` rows."""
+    rows, lag = interleave.rows, interleave.lag
+    yield bands.stop, 0
+    edges = row_edges(workload, tile_ms, tuple(range(len(workload.ops))))
+    needed = min((int(edge.last[0]) for edge in edges if edge.producer == 0), default=0)
+    for band in bands:
+        if (lag or band < rows) and (not needed or -(-needed // band) * band == first_run or not lag):
+            yield band, 0
+    for band in range(bands.start, rows) if lag else ():
+        behind = first_run // band - -(-needed // band)
+        if first_run % band == 0 and behind > 0:
+            yield band, behind
+    yield from ((rows, shorter) for shorter in range(1, lag))
+
+
+def _chunks_problem(workload: Workload, tiles: tuple[Tile, ...], chunks: int) -> str | None:
+    if chunks == 1:
+        return None
+    readers = [op for op in range(len(workload.ops)) if workload.producer_of(op) is not None]
+    if not readers or any(workload.consumers_of(op) for op in readers):
+        return "column chunks are for consumers whose output no other op reads: say chunks 1"
+    num_cols = [-(-workload.ops[op].n // tiles[op].n) for op in readers]
+    widths = [-(-cols // chunks) for cols in num_cols]
+    plain = next(fewer for fewer in range(1, chunks + 1) if [-(-cols // fewer) for cols in num_cols] == widths)
+    if plain != chunks:
+        return f"{chunks} chunks of {max(num_cols)} tile columns are as wide as {plain}: say chunks {plain}"
+    return None
+
+
+def _half_rows_problem(workload: Workload, tiles: tuple[Tile, ...], is_dependent: bool) -> str | None:
+    ops = tuple(range(len(workload.ops)))
+    if not is_dependent:
+        return "half_rows is for a consumer and its producer; these ops are independent: say proportional"
+    num_cols = {op: -(-workload.ops[op].n // tiles[op].n) for op in ops}
+    steps = row_steps(workload, tuple(tile.m for tile in tiles), ops, 1, 1)
+    if not any(sum(num_cols[rows.op] > 1 for rows in step) > 1 for step in steps):
+        return "no half row of one op comes between halves of another: say bands of 1 row, lag 1, or producer_first"
+    return None
+
+
+def _proportional_problem(workload: Workload, tiles: tuple[Tile, ...], is_dependent: bool) -> str | None:
+    if is_dependent or len(workload.ops) == 1:
+        return "proportional mixes independent ops; here one reads another, or is alone: say bands"
+    num_rows = [-(-op.m // tile.m) for op, tile in zip(workload.ops, tiles, strict=True)]
+    num_cols = [-(-op.n // tile.n) for op, tile in zip(workload.ops, tiles, strict=True)]
+    if max(num_cols) == 1 and len(set(num_rows)) == 1:
+        plain = "bands of 1 row" if num_rows[0] > 1 else "producer_first"
+        return f"tiles that alternate one by one are the order of {plain}: say {plain}"
+    return None
+
+
+def sync_problem(graph: TileGraph, interleave: Interleave, granularity: Granularity, width: int) -> str | None:
+    """Why the signals are none, or another granularity's, or would have a tile wait for what comes after it."""
+    has_width = granularity in (Granularity.CHUNK, Granularity.STRIDED, Granularity.BATCH)
+    if width < 1 + has_width or (width > 1 and not has_width):
+        return f"sync width {width} of {granularity} must be " + ("at least 2" if has_width else "1")
+    if granularity is Granularity.ROW:
+        return None
+    if not graph.posting_ops:
+        return "no tile waits for another one, so there are no signals: say row"
+    rows, cols = (max(graph.grids[op][axis] for op in graph.posting_ops) for axis in (0, 1))
+    plainer = {
+        Granularity.TILE: ("row", cols == 1, "each producer tile row is one tile"),
+        Granularity.CHUNK: ("row", width >= cols, f"each producer tile row of {cols} tiles is one chunk"),
+        Granularity.STRIDED: ("row" if cols == 1 else "tile", width >= cols, f"stride {width} parts all {cols} tiles"),
+        Granularity.BATCH: ("row" if rows == 1 else "barrier", width >= rows, f"all {rows} tile rows are one batch"),
+        Granularity.BARRIER: ("row", rows == 1, "the producer is one tile row"),
+    }  # fmt: skip
+    plain, is_plainer, why = plainer[granularity]
+    if is_plainer:
+        return f"{why}, so a signal per {granularity} is a signal per {plain}: say {plain}"
+    return _premature(graph, interleave, granularity, width)
+
+
+def _premature(graph: TileGraph, interleave: Interleave, granularity: Granularity, width: int) -> str | None:
+    """The first block that would wait for producer rows that come after it."""
+    if granularity not in (Granularity.BATCH, Granularity.BARRIER):
+        return None  # a merge emits a consumer's row after all that it reads
+    emitted = dict.fromkeys(graph.op_indices, 0)
+    for block in merge_blocks(graph.workload, graph.tiling.tiles, graph.op_indices, interleave):
+        edge = graph.edges_into(block.op)
+        if edge is not None:
+            num_rows = graph.grids[edge.producer][0]
+            height = rows_per_signal(granularity, width, num_rows)
+            last = min(num_rows, -(-int(edge.last[block.row_end - 1]) // height) * height)
+            if last > emitted[edge.producer]:
+                name = graph.workload.ops[block.op].name
+                return (
+                    f"{interleave} computes {name} tile row {block.row_begin} after {emitted[edge.producer]} producer "
+                    f"rows, and a signal per {granularity} would have it wait for {last}: say row, or producer_first"
+                )
+        if block.col_end == graph.grids[block.op][1]:
+            emitted[block.op] = block.row_end
+    return None
+
+
+def position_problem(graph: TileGraph, granularity: Granularity, width: int, position: WaitPosition) -> str | None:
+    """Why no task would wait elsewhere than before its first load."""
+    if position is WaitPosition.TASK:
+        return None
+    if not graph.posting_ops:
+        return "no tile waits for another one: say wait position task"
+    if any(_waits_within(graph, edge, granularity, width) for edge in graph.edges):
+        return None
+    return (
+        f"each task's first k-step reads something of every signal per {granularity} that it waits for, so it waits "
+        "for all of them there: say wait position task, or a finer signal"
+    )
+
+
+def run_ahead_problem(graph: TileGraph, percent: int) -> str | None:
+    """Why weights do not run ahead of a task's waits so far, or which plainer number says how far they do."""
+    if percent not in RUN_AHEADS:
+        return f"run-ahead of {percent} percent: use {', '.join(map(str, sorted(RUN_AHEADS)))}"
+    if percent == RUN_AHEADS[0]:
+        return None
+    if not graph.posting_ops:
+        return f"no tile waits for another one, so weights run ahead of nothing: say run-ahead {RUN_AHEADS[0]}"
+    held = held_stages(graph.tiling, percent)
+    plain = next(value for value in RUN_AHEADS if held_stages(graph.tiling, value) == held)
+    if plain != percent:
+        ring = graph.tiling.stages_ahead
+        return f"{percent} percent of {ring} stages are {ring - held}, as {plain} percent are: say run-ahead {plain}"
+    return None
+
+
+def startup_prefetch_problem(graph: TileGraph, ordering: Ordering) -> str | None:
+    """Why no first task's weights can be brought into the L2 at the start, or which plainer number brings as many."""
+    tiling, asked = graph.tiling, graph.tiling.startup_prefetch
+    if not asked:
+        return None
+    if ordering.assignment in (Assignment.TICKET, Assignment.STEALING):
+        drawn = f"startup prefetch of {asked} stages with {ordering.assignment}"
+        return f"{drawn}: what a CTA begins with is known of queues and first waves alone, say 0, or static"
+    is_split = ordering.split_tiles is SplitTiles.ALL  # a tail leaves whole tiles
+    steps = (-(-len(graph.steps(op)) // (graph.num_parts(op) if is_split else 1)) for op in graph.op_indices)
+    longest = -(-max(steps) // tiling.cluster_k)
+    beyond = max(0, longest - tiling.num_stages)
+    plain = next(value for value in STARTUP_PREFETCHES if min(value, beyond) == min(asked, beyond))
+    if plain != asked:
+        task = f"the longest task of a CTA has {longest} k-steps, {beyond} beyond a ring of {tiling.num_stages}"
+        return f"startup prefetch of {asked} stages: {task}: say {plain}"
+    return None
+
+
+def _waits_within(graph: TileGraph, edge: Edges, granularity: Granularity, width: int) -> bool:
+    """Whether a reader's later k-steps are the first to read what some signal stands for."""
+    groups = np.array(column_groups(granularity, width, graph.grids[edge.producer][1]), dtype=np.int64)
+    num_parts = graph.num_parts(edge.consumer)
+    parts = [graph.steps(edge.consumer, part, num_parts) for part in range(num_parts)]
+    needs = edge.needs(np.array([(steps.start, steps.step, len(steps)) for steps in parts], dtype=np.int64))
+    for need, first_reads in enumerate(needs.first_reads):
+        if not np.isin(groups[needs.columns(need)], groups[first_reads == 0]).all():
+            return True
+    return False
+
+
+def deal_problem(
+    graph: TileGraph, interleave: Interleave, assignment: Assignment, partition: int, num_ctas: int
+) -> str | None:
+    """Why the tasks cannot be dealt so, or which plainer deal gives the same queues."""
+    if not 0 <= partition < PARTITION_PARTS:
+        return f"a partition of {partition} eighths: use 1 to {PARTITION_PARTS - 1}, or 0 for none"
+    is_alone = num_ctas == 1 or graph.num_tasks == num_ctas
+    if assignment is Assignment.SHARES and is_alone:
+        return f"{num_ctas} CTAs for {graph.num_tasks} tasks: shares are the queues of static: say static"
+    if assignment is Assignment.FIRST_WAVE and graph.num_tasks == num_ctas:
+        return f"{num_ctas} CTAs for {graph.num_tasks} tasks: nothing is drawn behind the first wave: say static"
+    if not partition:
+        if assignment is Assignment.STEALING:
+            return f"a partition of 0 eighths has nobody to steal from: use 1 to {PARTITION_PARTS - 1}, or say ticket"
+        return None
+    if assignment not in (Assignment.STATIC, Assignment.STEALING):
+        return f"a partition needs queues dealt by stride, or stealing, not {assignment}: say static, or no partition"
+    if interleave.kind is not InterleaveKind.PRODUCER_FIRST:
+        return f"a partition runs its ops side by side, so {interleave} means nothing: say producer_first"
+    return _partition_problem(graph, assignment, partition, num_ctas, is_alone)
+
+
+def _partition_problem(
+    graph: TileGraph, assignment: Assignment, partition: int, num_ctas: int, is_alone: bool
+) -> str | None:
+    if len(graph.op_indices) == 1 or is_alone:
+        instead = "ticket without one" if assignment is Assignment.STEALING else "0"
+        return f"nothing to part: {len(graph.op_indices)} ops, {graph.num_tasks} tasks, {num_ctas} CTAs: say {instead}"
+    in_first = graph.num_tasks_of(graph.op_indices[0])
+    num_tasks = (in_first, graph.num_tasks - in_first)
+    first = num_first_ctas(num_ctas, partition)
+    split = f"{partition} eighths of {num_ctas} CTAs are {first} for {num_tasks[0]} tasks, {num_ctas - first} for "
+    split += f"{num_tasks[1]}"
+    plain = next(part for part in range(1, partition + 1) if num_first_ctas(num_ctas, part) == first)
+    if plain != partition:
+        return f"{split}, as {plain} are: say {plain}"
+    if first > num_tasks[0] or num_ctas - first > num_tasks[1]:
+        return f"{split}: some would have nothing to do"
+    sizes = (first, num_ctas - first)
+    if assignment is Assignment.STEALING:
+        return None
+    if all(size == 1 or count <= size for size, count in zip(sizes, num_tasks, strict=True)):
+        ops = np.repeat((0, 1), num_tasks)
+        plain_queues, queues = (
+            deal(ops, num_ctas, Ordering(rasters=(), assignment=assignment, partition=part))
+            for assignment, part in ((Assignment.SHARES, 0), (Assignment.STATIC, partition))
+        )
+        if np.array_equal(plain_queues, queues):
+            return f"{split}, the queues of shares: say shares without a partition"
+    return None

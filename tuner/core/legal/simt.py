@@ -1,0 +1,107 @@
+"""Rules of the simt engine: dot products on the CUDA cores for one to four rows, weights through a cp.async ring.
+
+A warp owns columns of the tile, that is rows of W; its lanes share k in chunks of 16 bytes and keep a sum for each row
+of A and row of W.
+"""
+
+from __future__ import annotations
+
+from tuner.core.plan.split_k import SUM_BYTES
+from tuner.core.plan.tile_graph import product_tiles
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD
+from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.schedule.tiling import Epilogue, Tile, Tiling, Warpgroups
+
+TILE_MS = (1, 2, 4)
+#: Elements of a copy of 16 bytes, and of a warp's copies of them.
+CHUNK_ELEMENTS = 8
+WARP_COLUMNS = 32 * CHUNK_ELEMENTS
+STAGE_DEPTHS = (256, 512, 1024)
+NUM_WARPS = (4, 8)
+MAX_STAGES = 16
+#: A lane stores at most one of its warp's sums.
+MAX_SUMS = 32
+#: Chunks of a thread and stage: more are long code and few stages.
+MAX_CHUNKS = 48
+#: Counters, a chunk of weights and what the compiler adds; addresses, which it makes anew where registers are few.
+_OTHER_REGISTERS, _CHUNK_REGISTERS = 72, 4
+
+
+def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
+    """Why no tiling of this engine runs the workload."""
+    del gpu
+    for op in workload.ops:
+        if op.k % CHUNK_ELEMENTS:
+            return f"{op.name} has k {op.k}: the simt engine reads chunks of {CHUNK_ELEMENTS} elements, say mma"
+    return None
+
+
+def _chunks(op: GemmOp, tile: Tile, num_warps: int) -> int:
+    """Chunks of a thread and stage: of its rows of W, and of all rows of A."""
+    return (tile.n * op.rows_per_column // num_warps + tile.m) * tile.k // WARP_COLUMNS
+
+
+def stage_bytes(workload: Workload, tiling: Tiling) -> int:
+    """Each thread's chunks of the op that has most; every warp has rows of A of its own, bytes."""
+    size = workload.dtype.size_bytes
+    tiles = product_tiles(workload, tiling)
+    return max((tile.n + tiling.num_warps * tile.m) * tile.k for tile in tiles) * size
+
+
+def smem_bytes(workload: Workload, tiling: Tiling) -> int:
+    """The ring, and the sums of a tile behind it, bytes."""
+    sums = max(tile.m * tile.n for tile in product_tiles(workload, tiling))
+    return tiling.num_stages * stage_bytes(workload, tiling) + sums * SUM_BYTES
+
+
+def registers(workload: Workload, tiling: Tiling) -> int:
+    """The least, and addresses of each chunk."""
+    both = zip(workload.ops, tiling.tiles, strict=True)
+    addresses = _CHUNK_REGISTERS * max(_chunks(op, tile, tiling.num_warps) for op, tile in both)
+    return min(least_registers(workload, tiling) + addresses, MAX_REGISTERS_PER_THREAD)
+
+
+def least_registers(workload: Workload, tiling: Tiling) -> int:
+    """Sums, a chunk of each row of A in fp32, and the rest."""
+    rows = [(tile.m, tile.n // tiling.num_warps) for tile in product_tiles(workload, tiling)]
+    return max(m * (n + CHUNK_ELEMENTS) for m, n in rows) + _OTHER_REGISTERS
+
+
+def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why the tiling cannot be compiled."""
+    if tiling.num_warps not in NUM_WARPS:
+        return f"{tiling.num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
+    for op, tile in zip(workload.ops, tiling.tiles, strict=True):
+        if problem := tile_problem(op, tile, tiling.num_warps):
+            return problem
+    if not 2 <= tiling.num_stages <= MAX_STAGES:
+        return f"{tiling.num_stages} stages: use 2 to {MAX_STAGES}"
+    if tiling.input_stages or tiling.window:
+        return f"{tiling.input_stages} input stages, window {tiling.window}: the simt engine has one ring, say 0 and 0"
+    if tiling.startup_prefetch:
+        return f"startup prefetch of {tiling.startup_prefetch} stages: the simt engine has none, say 0"
+    if tiling.cluster_size > 1:
+        return f"clusters of {' x '.join(map(str, tiling.cluster))} CTAs: the simt engine has none, say 1 for each"
+    if tiling.warpgroups is not Warpgroups.COOPERATIVE:
+        return f"warpgroups {tiling.warpgroups}: all warps of the simt engine share each task, say cooperative"
+    if tiling.swap_ab:
+        return "swap_ab: the simt engine has no operands to swap, say false"
+    if tiling.epilogue is not Epilogue.DIRECT:
+        return f"epilogue {tiling.epilogue}: the threads of the simt engine store what they hold, say direct"
+    return None
+
+
+def tile_problem(op: GemmOp, tile: Tile, num_warps: int) -> str | None:
+    """Why these warps cannot compute this tile of an op."""
+    if tile.m not in TILE_MS:
+        return f"tile {tile}: m must be one of {', '.join(map(str, TILE_MS))}"
+    if tile.n < 1 or tile.n % num_warps:
+        return f"tile {tile}: n must be a multiple of the {num_warps} warps, which share its columns"
+    if tile.k not in STAGE_DEPTHS:
+        return f"tile {tile}: k must be one of {', '.join(map(str, STAGE_DEPTHS))}, whole turns of a warp"
+    if (sums := tile.m * tile.n * op.rows_per_column // num_warps) > MAX_SUMS:
+        return f"tile {tile}: {sums} sums a warp: use at most {MAX_SUMS}, one for each lane"
+    if (chunks := _chunks(op, tile, num_warps)) > MAX_CHUNKS:
+        return f"tile {tile}: {chunks} chunks a thread and stage: use at most {MAX_CHUNKS}, by a lower n or k"
+    return None

@@ -1,0 +1,115 @@
+"""What is legal of tiles in parts at run time: which tiles, cut where, in which order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tuner.core.plan.build import proportional
+from tuner.core.plan.interleaves import merge_blocks
+from tuner.core.plan.queues import Ints, deal, tail_of
+from tuner.core.plan.split_k import num_split_tiles, slots_problem
+from tuner.core.plan.split_tasks import parted, parts_of, stream_cut, streamed
+from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.schedule.ordering import Assignment, Interleave, InterleaveKind, Ordering, SplitOrder, SplitTiles
+
+
+def split_order_problem(graph: TileGraph, order: SplitOrder) -> str | None:
+    """Why parts do not take their k-steps so, or take the same ones by the plain name."""
+    if order is SplitOrder.CONTIGUOUS:
+        return None
+    split = [op for op in graph.op_indices if graph.num_parts(op) > 1]
+    if not split:
+        return "no op is split: say split order contiguous"
+    if all(len(graph.steps(op)) == graph.num_parts(op) for op in split):
+        return "each part is one k-step, whatever their order: say split order contiguous"
+    return None
+
+
+def part_order_problem(graph: TileGraph, interleave: Interleave) -> str | None:
+    """Why the parts of tiles are not swept."""
+    if interleave != Interleave():
+        return "parts are swept with producer_first, where an op's tasks follow each other: say no part_major"
+    if not any(graph.num_parts(op) > 1 and rows * cols > 1 for op, (rows, cols) in graph.grids.items()):
+        return "no op has several tiles in parts, so part-major is the plain order: say no part_major"
+    return None
+
+
+def ops_in_order(graph: TileGraph, interleave: Interleave) -> Ints:
+    """[tiles] the op of each tile of the global order, whatever the rasters."""
+    blocks = merge_blocks(graph.workload, graph.tiling.tiles, graph.op_indices, interleave)
+    sizes = [(block.row_end - block.row_begin) * (block.col_end - block.col_begin) for block in blocks]
+    ops = np.repeat(np.array([block.op for block in blocks], dtype=np.int64), sizes)
+    return ops[proportional(sizes)] if interleave.kind is InterleaveKind.PROPORTIONAL else ops
+
+
+def tail_splits(graph: TileGraph, interleave: Interleave, partition: int, num_ctas: int) -> tuple[int, int]:
+    """Tiles of ops that are split: those of the launch's last wave, and all."""
+    ops = ops_in_order(graph, interleave)
+    in_parts = parts_of(graph)[ops] > 1
+    return int((tail_of(ops, num_ctas, partition) & in_parts).sum()), int(in_parts.sum())
+
+
+def split_tiles_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
+    """Why there is no tail to split, or nothing but a tail, fused or op by op; or why the sums of what is split do not
+    fit."""
+    workload, tiling = graph.workload, graph.tiling
+    num_split = num_split_tiles(workload, tiling)
+    if ordering.split_tiles is SplitTiles.ALL:
+        return slots_problem(workload, tiling, num_split)
+    if not num_split:
+        return "no op is split, so no tail is: say split_tiles all"
+    if ordering.part_major:
+        return "the parts of a tail run at once, there is nothing to sweep: say no part_major, or split_tiles all"
+    if ordering.split_tiles is SplitTiles.STREAM:
+        return _stream_problem(graph, ordering, num_ctas) or slots_problem(workload, tiling, num_ctas)
+    if ordering.assignment is Assignment.SHARES:
+        return "shares are dealt in one piece and have no last wave: say static, or split_tiles all"
+    tails = (tail_splits(launch, ordering.interleave, ordering.partition, num_ctas) for launch in _launches(graph))
+    if not any(0 < num_tail < num_all for num_tail, num_all in tails):
+        name = "split_tiles all" if num_split <= num_ctas else "an empty split_k"
+        where = f"the last wave on {num_ctas} CTAs, of the ops fused or of one alone, has"
+        return f"{where} none or all of the {num_split} tiles in parts: say {name}"
+    return slots_problem(workload, tiling, num_ctas)
+
+
+def _launches(graph: TileGraph) -> tuple[TileGraph, ...]:
+    """Of each op alone, and of all."""
+    return (*(replace(graph, op_indices=(op,)) for op in graph.op_indices), graph)
+
+
+def _stream_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
+    """Why the tail's k-steps cannot be dealt evenly to the CTAs, or which plainer name gives the same tasks."""
+    if ordering.assignment is not Assignment.STATIC:
+        return f"even shares of the k-steps lie in queues dealt by stride, not {ordering.assignment}: say static"
+    if ordering.split_order is not SplitOrder.CONTIGUOUS:
+        return "an even share is k-steps in a row: say split order contiguous, or split_tiles tail"
+    for launch in reversed(_launches(graph)):
+        same = _plainer_split(launch, ordering, num_ctas)
+        if same is None:
+            return None
+    where = f"even shares of the last wave on {num_ctas} CTAs, of the ops fused and of each alone,"
+    return f"{where} are whole tiles or even parts: say {same}"
+
+
+def _plainer_split(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
+    """What gives one launch the tasks and queues that dealing its tail by k-steps does, if anything."""
+    ops = ops_in_order(graph, ordering.interleave)
+    cut = stream_cut(graph, ops, num_ctas, ordering)
+    repeats = np.bincount(cut.tile)
+    is_cut = repeats > 1
+    if not is_cut.any():
+        return "an empty split_k"
+    if not np.array_equal(repeats[is_cut], parts_of(graph)[ops][is_cut]):
+        return None
+    order = ops, np.arange(ops.size, dtype=np.int64), np.zeros_like(ops)
+    tasks, queue = streamed(graph, order, num_ctas, ordering)
+    for name, is_split in (
+        ("split_tiles tail", tail_of(ops, num_ctas, ordering.partition)),
+        ("split_tiles all", np.ones_like(is_cut)),
+    ):
+        plain = parted(graph, order, is_split=is_split)
+        if np.array_equal(tasks, plain) and np.array_equal(queue, deal(plain[:, 0], num_ctas, ordering)):
+            return name
+    return None

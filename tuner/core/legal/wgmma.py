@@ -1,0 +1,396 @@
+"""Rules of the wgmma engine: TMA brings operands, warpgroups of 4 warps multiply; two rings, of inputs and of weights.
+
+Both operands are read from shared memory: the inputs and the weights, or with swapped operands the weights and the
+inputs. A warpgroup holds blocks of 64 rows of the first one by all of the second in registers.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from tuner.core.plan.split_k import SUM_BYTES, num_steps
+from tuner.core.plan.tile_graph import product_tile
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Activation, GemmOp, Workload
+from tuner.core.schedule.tiling import Epilogue, Tile, Tiling, Warpgroups
+
+#: Not the next architecture's: the instructions are those of sm_90a alone.
+COMPUTE_CAPABILITY = (9, 0)
+#: TMA reads rows that begin and end at multiples of 16 bytes.
+ROW_ELEMENTS = 8
+#: Rows of operand A of one instruction (PTX ISA, wgmma.mma_async); lower blocks are multiplied as if they had them.
+BLOCK_ROWS = 64
+#: Rows of a warp in a block of sums: of a lower block some warps hold none, the others whole ones.
+WARP_ROWS = 16
+MAX_SHARED_ROWS = 256
+#: The instruction takes rows of operand B in steps of this, which is also the swizzle's.
+COLUMNS = 8
+#: Where a gate and an up projection take turns in a stage: 8 rows of each.
+PAIR_ROWS = 2 * COLUMNS
+#: Rows of operand B of one instruction.
+MAX_PRODUCT_COLUMNS = 256
+#: Whole lines of the 128-byte swizzle.
+LINE_BYTES, LINE_ELEMENTS = 128, 64
+STAGE_DEPTHS = (64, 128, 256, 512)
+NUM_WARPS = (4, 8, 12)
+MOST_WARPS = NUM_WARPS[-1]
+WARPS_PER_GROUP, THREADS_PER_GROUP = 4, 128
+#: Two warpgroups take turns.
+PING_PONG_WARPS = 2 * WARPS_PER_GROUP
+MAX_STAGES = 16
+MAX_INPUT_STAGES = 12
+#: Stages of weights beyond the ring that a CTA may bring into the L2 at the start, the plainest first.
+STARTUP_PREFETCHES = (0, 2, 4, 8)
+#: CTAs of a cluster along m, along n, along k, and in all.
+CLUSTER_EDGES = (1, 2, 4)
+MAX_CLUSTER_SIZE = 4
+#: fp32 sums of one thread, by warpgroups that multiply a task; with more there are too few registers for the rest.
+MAX_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
+#: The same where warpgroups take turns, where some op's parts are added, CTAs share k (beside more the compiler takes
+#: up to 9 s; of a gated op, unless swapped, 5 with 120) or the copy engine stores; and beside what an epilogue loads,
+#: or an activation of many registers.
+MAX_ACCUMULATORS_BUSY = 128
+MAX_ACCUMULATORS_SHARING_GATED = 112
+MAX_ACCUMULATORS_BESIDE = 176
+_PLAIN_ACTIVATIONS = (Activation.IDENTITY, Activation.RELU)
+#: Beside more sums, adding up parts spilled, by warps that multiply: with 8 where there is a bias, or weights are
+#: shared, or where another op has as many and parts; with 12 everywhere.
+MAX_ACCUMULATORS_TO_ADD = {8: 112, 12: 68}
+#: CTAs, one per SM, whose first tasks the launch parameter has room for.
+MAX_SMS = 160
+#: What a launch leaves each thread, by warps that multiply (65,536 registers, in units of 8).
+REGISTERS = {4: 168, 8: 168, 12: 128}
+#: Beside the stages: the tasks that come next, a pair of barriers for each stage and each of these, flags.
+FEED_SLOTS = 4
+FEED_SLOT_BYTES = 64
+BARRIER_PAIR_BYTES = 16
+FLAG_BYTES = 80
+#: Slots for what CTAs that share a tile's k send each other, and bytes that these take unless one vector a round takes
+#: more.
+SUM_SLOTS, MOST_SUM_BYTES = 2, 24_576
+
+#: Share of the tensor cores' rate that the main loop attains, by rows of operand B of a task: an instruction reads 64
+#: rows of A and as many of B from shared memory, so the more rows of B, the more products for a byte.
+#: What a warp stores at once by the copy engine: its 16 rows of a block, one line wide; it has two such buffers.
+CHUNK_BYTES, CHUNK_BUFFERS = WARP_ROWS * LINE_BYTES, 2
+_TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
+
+
+def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
+    """Why no tiling of this engine runs the workload on the GPU."""
+    if gpu.compute_capability != COMPUTE_CAPABILITY:
+        major, minor = gpu.compute_capability
+        return f"{gpu.name} has compute capability {major}.{minor}: the wgmma engine is for 9.0 alone, say mma"
+    if gpu.num_sms > MAX_SMS:
+        return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_SMS} CTAs, say mma"
+    for op in workload.ops:
+        if op.n % ROW_ELEMENTS or op.k % ROW_ELEMENTS:
+            return f"{op.name} has n {op.n} and k {op.k}: TMA needs multiples of {ROW_ELEMENTS}, say mma"
+    return None
+
+
+def stage_bytes(workload: Workload, tiling: Tiling) -> tuple[int, int]:
+    """A stage of a CTA's inputs' ring and one of its weights', bytes: each as large as the op that needs most."""
+    size = workload.dtype.size_bytes
+    tiles = [product_tile(op, tile) for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True)]
+    return max(tile.m * tile.k for tile in tiles) * size, max(tile.n * tile.k for tile in tiles) * size
+
+
+def smem_bytes(workload: Workload, tiling: Tiling) -> int:
+    """Both rings, buffers of what the copy engine stores, the tasks that come next, other CTAs' sums, and the barriers,
+    bytes: the kernel is launched with exactly that."""
+    input_bytes, weight_bytes = stage_bytes(workload, tiling)
+    num_barrier_pairs = tiling.input_stages + tiling.num_stages + FEED_SLOTS + (tiling.cluster_k > 1) * SUM_SLOTS
+    rings = tiling.input_stages * input_bytes + tiling.num_stages * weight_bytes
+    staging = tiling.num_warps * CHUNK_BUFFERS * CHUNK_BYTES if tiling.epilogue is Epilogue.TMA else 0
+    fixed = FEED_SLOTS * FEED_SLOT_BYTES + num_barrier_pairs * BARRIER_PAIR_BYTES + FLAG_BYTES
+    return rings + staging + fixed + received_bytes(workload, tiling)
+
+
+def shares(num_rows: int, cluster_k: int) -> list[int]:
+    """Rows of operand B, which are a tile's columns, or its rows with swapped operands, that each of the CTAs which
+    share its k adds up and stores: multiples of 32 where each gets some and none more than 8 above its due, else of 8.
+    cluster_sum.cuh cuts a tile the same way."""
+    num_groups = num_rows // COLUMNS
+    cut: list[int] = []
+    for unit in (4, 1):
+        bounds = [(num_groups * rank // cluster_k + unit // 2) // unit * unit for rank in range(cluster_k)]
+        cut = [end - begin for begin, end in pairwise((*bounds, num_groups))]
+        if min(cut) > 0 and max(cut) <= -(-num_groups // cluster_k) + 1:
+            break
+    return [COLUMNS * groups for groups in cut]
+
+
+def received_bytes(workload: Workload, tiling: Tiling) -> int:
+    """Room for the fp32 sums that a CTA gets from the others that share its tile's k, bytes."""
+    if tiling.cluster_k == 1:
+        return 0
+    tiles = zip(workload.ops, tiling.cta_tiles, strict=True)
+    return SUM_SLOTS * max(sum_rounds(op, tile, tiling)[1] for op, tile in tiles)
+
+
+def sum_rounds(op: GemmOp, tile: Tile, tiling: Tiling) -> tuple[int, int]:
+    """Rounds in which CTAs that share the k of an op's tile send each other their sums, and the most that one gets in
+    a round, bytes: the fewest rounds that fit their slots, each with at least a vector of a share, 8 columns of what
+    the warpgroups hold of a block. cluster_sum.cuh counts the same way."""
+    held = shared_rows(op, tile, swap_ab=tiling.swap_ab)
+    rows = min(held, BLOCK_ROWS * num_groups(tiling))
+    per_group = -(-held // rows) * (1 if tiling.swap_ab else op.rows_per_column)
+    most = max(shares(tile.m if tiling.swap_ab else tile.n, tiling.cluster_k)) // COLUMNS * per_group
+    vector_bytes = (tiling.cluster_k - 1) * rows * COLUMNS * SUM_BYTES
+    rounds = min(most, SUM_SLOTS)
+    while rounds < most and SUM_SLOTS * -(-most // rounds) * vector_bytes > MOST_SUM_BYTES:
+        rounds += 1
+    return rounds, -(-most // rounds) * vector_bytes
+
+
+def registers(workload: Workload, tiling: Tiling) -> int:
+    """What it is compiled for: an equal share, which the warpgroups then redistribute. With 256 threads the compiler
+    may take more; one CTA fits an SM either way."""
+    del workload
+    return REGISTERS[tiling.num_warps]
+
+
+def least_registers(workload: Workload, tiling: Tiling) -> int:
+    """As many: the warpgroups share what there is."""
+    return registers(workload, tiling)
+
+
+def num_groups(tiling: Tiling) -> int:
+    """Warpgroups that multiply a task together: all, or one of two that take turns."""
+    return 1 if tiling.warpgroups is Warpgroups.PING_PONG else tiling.num_warps // WARPS_PER_GROUP
+
+
+def shared_rows(op: GemmOp, tile: Tile, *, swap_ab: bool) -> int:
+    """Rows of operand A that the warpgroups share."""
+    return product_tile(op, tile).n if swap_ab else tile.m
+
+
+def multiplied(op: GemmOp, tile: Tile, groups: int, *, swap_ab: bool) -> tuple[int, int]:
+    """Rows of A and of B that the tensor cores multiply for a tile: of A whole blocks of each warpgroup."""
+    per_pass = BLOCK_ROWS * groups
+    rows = -(-shared_rows(op, tile, swap_ab=swap_ab) // per_pass) * per_pass
+    return rows, tile.m if swap_ab else product_tile(op, tile).n
+
+
+def num_accumulators(op: GemmOp, tile: Tile, groups: int, *, swap_ab: bool) -> int:
+    """fp32 sums of a thread: 128 threads share each block of 64 rows."""
+    rows, columns = multiplied(op, tile, groups, swap_ab=swap_ab)
+    return rows * columns // (groups * THREADS_PER_GROUP)
+
+
+def wgmma_columns(op: GemmOp, tile: Tile, *, swap_ab: bool) -> int:
+    """Rows of B of one instruction: as weights, gate and up projection together where a stage is one line."""
+    if swap_ab:
+        return tile.m
+    return op.rows_per_column * tile.n if tile.k == LINE_ELEMENTS else tile.n
+
+
+def tensor_share(product_columns: int) -> float:
+    """Share of the tensor cores' rate that a task with so many rows of B attains, by straight lines between what was
+    measured."""
+    columns, shares = zip(*_TENSOR_SHARES, strict=True)
+    return float(np.interp(product_columns, columns, shares))
+
+
+def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why the tiling cannot be compiled."""
+    if tiling.num_warps not in NUM_WARPS:
+        return f"{tiling.num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
+    if tiling.warpgroups is Warpgroups.PING_PONG and tiling.num_warps != PING_PONG_WARPS:
+        return f"ping-pong of {tiling.num_warps} warps: two warpgroups take turns, say {PING_PONG_WARPS}"
+    if problem := _cluster_problem(workload, tiling):
+        return problem
+    for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
+        shares_k, is_busy = tiling.cluster_k > 1, _is_busy(tiling)
+        most = most_accumulators(op, num_groups(tiling), swap_ab=tiling.swap_ab, shares_k=shares_k, is_busy=is_busy)
+        own = tile_problem(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab, most=most)
+        if problem := own or _slice_problem(op, tile, tiling):
+            return problem + (
+                f" (of one CTA of {'x'.join(map(str, tiling.cluster))})" if tiling.cluster_size > 1 else ""
+            )
+    if not 2 <= tiling.num_stages <= MAX_STAGES:
+        return f"{tiling.num_stages} stages of weights: use 2 to {MAX_STAGES}"
+    if not 2 <= tiling.input_stages <= MAX_INPUT_STAGES:
+        return f"{tiling.input_stages} stages of inputs: use 2 to {MAX_INPUT_STAGES}"
+    if not 0 <= tiling.window < tiling.num_stages:
+        return f"window {tiling.window} of {tiling.num_stages} stages: use 1 to {tiling.num_stages - 1}, 0 for no limit"
+    if tiling.startup_prefetch not in STARTUP_PREFETCHES:
+        return f"startup prefetch of {tiling.startup_prefetch} stages: use {', '.join(map(str, STARTUP_PREFETCHES))}"
+    return _epilogue_problem(tiling) or _reach_problem(workload, tiling) or _parts_problem(workload, tiling)
+
+
+def _is_busy(tiling: Tiling) -> bool:
+    """Whether warpgroups take turns, add parts up or leave their tiles to the copy engine, which takes registers."""
+    takes_turns = tiling.warpgroups is Warpgroups.PING_PONG
+    return takes_turns or bool(tiling.split_k) or tiling.epilogue is Epilogue.TMA
+
+
+def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why there are no such clusters."""
+    edges = tiling.cluster
+    if any(edge not in CLUSTER_EDGES for edge in edges) or tiling.cluster_size > MAX_CLUSTER_SIZE:
+        known, axes = ", ".join(map(str, CLUSTER_EDGES)), "m, n and k" if len(edges) > 2 else "m and n"
+        given = " x ".join(map(str, edges))
+        return f"clusters of {given} CTAs: use {known} along {axes}, up to {MAX_CLUSTER_SIZE} in all"
+    for tile in tiling.tiles:
+        if tile.m % edges[0] or tile.n % edges[1]:
+            return f"tile {tile}: {edges[0]} x {edges[1]} CTAs cannot cut it into equal parts"
+    return _shared_k_problem(workload, tiling) if tiling.cluster_k > 1 else None
+
+
+def _shared_k_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why several CTAs cannot share a tile's k."""
+    sharers = tiling.cluster_k
+    if tiling.warpgroups is Warpgroups.PING_PONG:
+        return f"ping-pong where {sharers} CTAs share a tile's k: say cooperative"
+    if tiling.epilogue is Epilogue.TMA:
+        return f"epilogue tma where {sharers} CTAs share a tile's k, and store a share each: say direct"
+    if tiling.split_k:
+        return f"parts of tiles where {sharers} CTAs share a tile's k: say split_k empty, or cluster_k 1"
+    for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
+        if (steps := num_steps(op, tile)) < sharers:
+            return f"{sharers} CTAs share the k of {op.name}: a tile has {steps} k-steps of {tile.k}, use no more"
+        size, what = (tile.m, "rows") if tiling.swap_ab else (tile.n, "columns")
+        if size < sharers * COLUMNS:
+            return f"tile {tile}: {sharers} CTAs share its k, and each must finish {COLUMNS} of its {what}"
+    return None
+
+
+def stage_slice(rows: int, k: int, sharers: int) -> tuple[int, int]:
+    """Rows, and lines of them, that each of the CTAs that share a stage of `rows` rows brings of it: some of its lines,
+    or some rows of one line."""
+    lines = k // LINE_ELEMENTS
+    line_parts = min(lines, sharers)
+    return rows // (sharers // line_parts), lines // line_parts
+
+
+def is_paired(op: GemmOp, tiling: Tiling) -> bool:
+    """Whether 8 rows of the op's gate and 8 of its up projection take turns in a stage of weights."""
+    return tiling.swap_ab and op.gated
+
+
+def _slice_problem(op: GemmOp, tile: Tile, tiling: Tiling) -> str | None:
+    """Why the CTAs that share a stage cannot bring a slice of it each."""
+    weight_rows, step = (2 * tile.n, PAIR_ROWS) if is_paired(op, tiling) else (tile.n, COLUMNS)
+    for what, rows, sharers, each in (
+        ("inputs", tile.m, tiling.cluster_n, COLUMNS),
+        ("weights", weight_rows, tiling.cluster_m, step),
+    ):
+        own, lines = stage_slice(rows, tile.k, sharers)
+        if own * lines * sharers * LINE_ELEMENTS != rows * tile.k or own % each:
+            return (
+                f"tile {tile}: {sharers} CTAs share its {what}, {rows} rows of {tile.k // LINE_ELEMENTS} lines: "
+                f"each must bring whole lines, or a multiple of {each} rows of one"
+            )
+    return None
+
+
+def _epilogue_problem(tiling: Tiling) -> str | None:
+    """Why the copy engine would store nothing."""
+    if tiling.epilogue is Epilogue.TMA and tiling.swap_ab:
+        return "epilogue tma of swapped operands: threads turn what they store, say direct"
+    if tiling.epilogue is Epilogue.TMA and (widest := max(tile.n for tile in tiling.cta_tiles)) < LINE_ELEMENTS:
+        return f"epilogue tma of {widest} columns: the copy engine stores {LINE_ELEMENTS} at once, say direct"
+    return None
+
+
+def _reach_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why the tensor cores would read what is no shared memory of the kernel's."""
+    input_bytes, weight_bytes = stage_bytes(workload, tiling)
+    behind = tiling.input_stages * input_bytes if tiling.swap_ab else tiling.num_stages * weight_bytes
+    ring = "inputs'" if tiling.swap_ab else "weights'"
+    for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
+        held = shared_rows(op, tile, swap_ab=tiling.swap_ab)
+        rows = multiplied(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab)[0]
+        if (beyond := (rows - held) * LINE_BYTES) > behind:
+            return f"tile {tile} is read as {rows} rows, {beyond} bytes into the {ring} ring, which has {behind}"
+    return None
+
+
+def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why parts cannot be added up, or the compiler would spill registers."""
+    most = MAX_ACCUMULATORS_TO_ADD.get(tiling.num_warps, MAX_ACCUMULATORS_BUSY)
+    num_large, per_pass = 0, BLOCK_ROWS * num_groups(tiling)
+    if tiling.split_k and tiling.num_warps == MOST_WARPS and tiling.epilogue is Epilogue.TMA:
+        return f"epilogue tma where {MOST_WARPS} warps add parts spills: say direct"
+    for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True)):
+        rows = shared_rows(op, tile, swap_ab=tiling.swap_ab)
+        if tiling.num_parts(index) > 1 and rows > per_pass and rows % per_pass:
+            return f"tile {tile}: parts of {rows} rows of W are not whole blocks: use up to {per_pass}, or multiples"
+        held = num_accumulators(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab)
+        if held <= most:
+            continue
+        if tiling.warpgroups is Warpgroups.PING_PONG and tiling.cluster_size > 1:
+            return f"tile {tile}: {held} sums a thread spill with ping-pong in clusters: use at most {most}"
+        if tiling.split_k and op.bias and tiling.warpgroups is Warpgroups.PING_PONG:
+            what = f"{held} sums a thread and a bias"
+            return f"tile {tile}: {what} spill with ping-pong where parts are added: use at most {most}"
+        if tiling.num_parts(index) == 1:
+            continue
+        if tiling.warpgroups is Warpgroups.PING_PONG:
+            return f"tile {tile}: {held} sums a thread spill with ping-pong where parts are added: use at most {most}"
+        if tiling.num_warps == MOST_WARPS:
+            return f"tile {tile}: {held} sums a thread spill where {MOST_WARPS} warps add parts: use at most {most}"
+        if op.bias:
+            return f"tile {tile}: {held} sums a thread spill where parts and a bias are added: use at most {most}"
+        if tiling.cluster_m > 1:
+            return f"tile {tile}: {held} sums a thread spill where CTAs share weights and add parts: use at most {most}"
+        num_large += 1
+        if num_large > 1:
+            return f"tile {tile}: {held} sums a thread spill where another op adds parts, too: use at most {most}"
+    return None
+
+
+def tile_problem(op: GemmOp, tile: Tile, groups: int, *, swap_ab: bool, most: int) -> str | None:
+    """Why these warpgroups cannot compute this tile of an op; `most` is of `most_accumulators`."""
+    held = shared_rows(op, tile, swap_ab=swap_ab)
+    if problem := swapped_rows_problem(held, groups) if swap_ab else rows_problem(held, groups):
+        return f"tile {tile}: {problem}"
+    if swap_ab and op.gated and op.k % LINE_ELEMENTS:
+        return f"{op.name} has k {op.k}: swapped operands of a gated op need a multiple of {LINE_ELEMENTS}"
+    if (edge := tile.m if swap_ab else tile.n) < COLUMNS or edge % COLUMNS:
+        return f"tile {tile}: {'m' if swap_ab else 'n'} must be a positive multiple of {COLUMNS}"
+    if (columns := tile.m if swap_ab else product_tile(op, tile).n) > MAX_PRODUCT_COLUMNS:
+        of_both = ", of gate and up" if op.gated else ""
+        what = f"{columns} rows of A" if swap_ab else f"{columns} rows of W{of_both}"
+        return f"tile {tile}: {what}; one instruction takes up to {MAX_PRODUCT_COLUMNS}"
+    if tile.k not in STAGE_DEPTHS:
+        return f"tile {tile}: k must be one of {', '.join(map(str, STAGE_DEPTHS))}, which the swizzle is made for"
+    held = num_accumulators(op, tile, groups, swap_ab=swap_ab)
+    is_plain = not (op.bias or op.residual) and (op.gated or op.activation in _PLAIN_ACTIVATIONS)
+    if not (is_plain or swap_ab or groups == 1):
+        most = min(most, MAX_ACCUMULATORS_BESIDE)
+    return f"tile {tile}: {held} sums a thread: use at most {most}" if held > most else None
+
+
+def most_accumulators(op: GemmOp, groups: int, *, swap_ab: bool, shares_k: bool, is_busy: bool) -> int:
+    """fp32 sums of a thread, at most; `is_busy` where warpgroups do more than multiply, add shares of k and store."""
+    most = MAX_ACCUMULATORS[groups]
+    if shares_k and op.gated and not swap_ab:
+        return min(most, MAX_ACCUMULATORS_SHARING_GATED)
+    return min(most, MAX_ACCUMULATORS_BUSY) if shares_k or is_busy else most
+
+
+def rows_problem(held: int, groups: int) -> str | None:
+    """Why these warpgroups cannot share so many rows of A of a CTA's tile: each has a block, the last one perhaps a
+    lower one, or all have as many whole ones."""
+    rows = BLOCK_ROWS * groups
+    is_one_block_each = rows - BLOCK_ROWS < held <= rows and held % WARP_ROWS == 0
+    if is_one_block_each or (0 < held <= MAX_SHARED_ROWS and held % rows == 0):
+        return None
+    more = f", or a multiple of {rows} up to {MAX_SHARED_ROWS}" if 2 * rows <= MAX_SHARED_ROWS else ""
+    lowest = rows - BLOCK_ROWS + WARP_ROWS
+    return f"m of {WARPS_PER_GROUP * groups} warps must be a multiple of {WARP_ROWS} from {lowest} to {rows}{more}"
+
+
+def swapped_rows_problem(held: int, groups: int) -> str | None:
+    """Why these warpgroups cannot share so many rows of W of a CTA's tile: each has as many blocks, of the last ones
+    perhaps not all rows."""
+    lowest = BLOCK_ROWS * (groups - 1) + WARP_ROWS
+    if lowest <= held <= MAX_SHARED_ROWS and held % WARP_ROWS == 0:
+        return None
+    bounds = f"a multiple of {WARP_ROWS} from {lowest} to {MAX_SHARED_ROWS}"
+    return f"{held} rows of W: swapped, those of {WARPS_PER_GROUP * groups} warps must be {bounds}"

@@ -1,0 +1,133 @@
+"""Lower bounds of a workload's time and traffic on a GPU: roofline, whole waves of tiles, red-blue pebbles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from tuner.core.model.task_costs import multiplied_by
+from tuner.core.plan.split_tasks import parted
+from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.words import Words
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.errors import InvalidInput
+
+
+def dram_us(workload: Workload, gpu: Gpu) -> float:
+    """Time to move the compulsory bytes once at the data sheet's DRAM rate, microseconds."""
+    return 1e6 * workload.compulsory_bytes / gpu.dram_bytes_per_s
+
+
+def tensor_us(workload: Workload, gpu: Gpu) -> float:
+    """Time of the products at the data sheet's dense tensor-core rate, microseconds."""
+    return 1e6 * workload.num_flops / gpu.tensor_flops_per_s
+
+
+def reference_us(workload: Workload, gpu: Gpu) -> float:
+    """The roofline: no schedule is faster with cold caches, microseconds.
+
+    Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
+    """
+    return max(dram_us(workload, gpu), tensor_us(workload, gpu))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waves:
+    """How equal tasks fill a grid of CTAs."""
+
+    #: Tasks, >= 1.
+    num_tasks: int
+    #: CTAs that work at a time, >= 1.
+    num_ctas: int
+
+    @property
+    def num_waves(self) -> int:
+        """Rounds of the grid, the last one counted whole."""
+        return -(-self.num_tasks // self.num_ctas)
+
+    @property
+    def num_in_tail(self) -> int:
+        """Tasks of the last round."""
+        return self.num_tasks - (self.num_waves - 1) * self.num_ctas
+
+    @property
+    def efficiency(self) -> float:
+        """Share of the rounds' places that have a task, in (0, 1]: 1 where there is no tail effect."""
+        return self.num_tasks / (self.num_waves * self.num_ctas)
+
+
+def wave_us(graph: TileGraph, gpu: Gpu, tasks: Words | None = None) -> float:
+    """Tensor-core time of one launch whose tasks are indivisible, microseconds: no deal to the SMs is faster. They are
+    those of a plan, or else all tiles, in even parts where their op has parts.
+
+    Of the k * SMs + 1 longest tasks some SM computes k + 1, so it takes k + 1 times the shortest of these at least; and
+    no SM idles at best. With one op that is its number of waves. Edge tiles count whole and low
+    ones as the rows that are multiplied for them, as the tensor cores do.
+
+    Source: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969 (pigeonhole).
+    """
+    flops_per_us = gpu.tensor_flops_per_s / gpu.num_sms / 1e6
+    if tasks is None:
+        ops = np.concatenate([np.full(rows * cols, op) for op, (rows, cols) in graph.grids.items()])
+        tasks = parted(graph, (ops, np.zeros_like(ops), np.zeros_like(ops)))
+    tiles = sorted(
+        (flops / flops_per_us, count) for op in graph.op_indices for flops, count in _tasks(graph, op, tasks)
+    )
+    longest = sum(tile_us * count for tile_us, count in tiles) / gpu.num_sms
+    num_longer = 0
+    for tile_us, count in reversed(tiles):
+        num_longer += count
+        longest = max(longest, -(-num_longer // gpu.num_sms) * tile_us)
+    return longest
+
+
+def _tasks(graph: TileGraph, op_index: int, tasks: Words) -> Iterator[tuple[int, int]]:
+    """(operations of a task, tasks like it) of the op."""
+    op, tile = graph.workload.ops[op_index], graph.tiling.tiles[op_index]
+    a_rows, b_rows = multiplied_by(graph.tiling, op, tile)
+    steps = graph.steps_of(tasks[tasks[:, 0] == op_index])[:, 2]
+    for num_steps, count in zip(*np.unique(steps, return_counts=True), strict=True):
+        yield 2 * a_rows * b_rows * tile.k * int(num_steps), int(count)
+
+
+def io_bytes(workload: Workload, cache_bytes: int) -> int:
+    """Bytes that any order of the products moves between the memory and a cache of so many bytes, at least.
+
+    A product of m x n x k by itself moves at least 2 m n k / sqrt(S) elements, S being the elements of the cache, to
+    bring its operands in, and never less than both of them once; its output leaves once. A fused consumer gets its
+    operand for nothing once, when that is computed, which saves it m k at most; its producer's output need not leave.
+    Traffic of a tensor that several ops read is charged to the first of them. Nothing is computed twice.
+
+    Source: Hong, Kung, "I/O complexity: the red-blue pebble game", STOC 1981; the constant: Kwasniewski et al.,
+    "Red-blue pebbling revisited: near optimal parallel matrix-matrix multiplication" (COSMA), SC 2019, theorem 1.
+
+    Raises:
+        InvalidInput: the cache does not hold one element of each operand.
+    """
+    size = workload.dtype.size_bytes
+    if cache_bytes < 3 * size:
+        raise InvalidInput("cache", f"{cache_bytes} bytes hold no three elements", f"give at least {3 * size}")
+    side, seen, elements = sqrt(cache_bytes / size), set[str](), 0.0
+    epilogues = sum(op.epilogue_bytes(workload.dtype) for op in workload.ops)
+    for index, op in enumerate(workload.ops):
+        weights = op.weight_rows * op.k
+        streamed = 2 * op.m * op.weight_rows * op.k / side
+        if op.source in seen:
+            elements += weights
+        elif workload.producer_of(index) is not None:
+            elements += max(weights, streamed - op.m * op.k)
+        else:
+            elements += max(weights + op.m * op.k, streamed)
+        seen.add(op.source)
+        elements += 0 if workload.consumers_of(index) else op.m * op.n
+    return int(elements) * size + epilogues
+
+
+def io_us(workload: Workload, gpu: Gpu) -> float:
+    """Time of `io_bytes` at the data sheet's DRAM rate with all that the chip can hold as the cache, microseconds."""
+    on_chip = gpu.l2_bytes + gpu.num_sms * (gpu.smem_per_sm_bytes + 4 * gpu.registers_per_sm)
+    return 1e6 * io_bytes(workload, on_chip) / gpu.dram_bytes_per_s

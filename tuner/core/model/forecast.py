@@ -1,0 +1,40 @@
+"""A candidate's forecast: the timelines of its launches, and what lies between them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tuner.core.model.rates import rates_of
+from tuner.core.model.simulate import Timeline, simulate
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.candidate import Candidate, PlanKind
+
+#: What a launch saves that begins while the launch before it ends.
+PROGRAMMATIC_GAIN_US = 1.5
+
+
+def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> float:
+    """Time of one run of the workload by our kernel in a chain of such runs, microseconds.
+
+    Raises:
+        IllegalSchedule: the plan kind is not for this GPU, or the schedule is outside the legal space.
+        PlanError: a plan is refused.
+    """
+    launch_us = rates_of(gpu).launch_us
+    timelines = [simulate(plan) for plan in plans_for(workload, gpu, candidate)]
+    total_us = sum(timeline.makespan_us for timeline in timelines)
+    if candidate.plan_kind.is_programmatic:
+        return total_us - len(timelines) * PROGRAMMATIC_GAIN_US
+    if candidate.plan_kind is PlanKind.TWO_STREAMS:
+        # The launches overlap where the first one's CTAs idle, and at best as well as one launch's tasks do.
+        fused = replace(candidate, plan_kind=PlanKind.FUSED)
+        return max(total_us - launch_us - _idle_us(timelines[0]), forecast_us(workload, gpu, fused))
+    return total_us
+
+
+def _idle_us(timeline: Timeline) -> float:
+    """How long a CTA is done before the launch is, on the average: time for the CTAs of a launch beside it."""
+    ends_us = [spans[-1].end_us if spans else 0.0 for spans in timeline.spans]
+    return timeline.makespan_us - sum(ends_us) / len(ends_us)

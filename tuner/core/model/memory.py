@@ -1,0 +1,181 @@
+"""What the CTAs of a launch read and write, on its way: from the DRAM to the L2, and from there to the SMs.
+
+A panel that is not in the L2 comes by a transfer from the DRAM; whoever asks for it meanwhile waits for that transfer
+and reads nothing twice. What comes to an SM passes the link between L2 and SMs. Both are shared equally.
+"""
+
+from __future__ import annotations
+
+from tuner.core.model.bandwidth import FairShare
+from tuner.core.model.l2 import FIRST, L2, LAST, NORMAL
+from tuner.core.model.rates import Rates
+from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, OpCosts, PartCosts
+from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.problem.gpu import Gpu
+from tuner.core.schedule.cache_hints import hints_of
+from tuner.core.schedule.tiling import CacheHint
+
+#: Op, tile row, tile column.
+Tile = tuple[int, int, int]
+
+#: Classes of eviction.
+_CLASSES = {CacheHint.EVICT_FIRST: FIRST, CacheHint.NORMAL: NORMAL, CacheHint.EVICT_LAST: LAST}
+#: No transfer, which brings nothing.
+_NOTHING = (-1, 0)
+
+
+class Memory:
+    """DRAM, L2 and link of one launch; CTAs wait for their transfers by number."""
+
+    def __init__(self, graph: TileGraph, costs: dict[int, OpCosts], gpu: Gpu, rates: Rates) -> None:
+        self._costs = costs
+        hints = hints_of(graph.workload, graph.tiling)
+        self._weight_hint = _CLASSES[hints.weights]
+        self._input_hints = [_CLASSES[hint] for hint in hints.inputs]
+        self._output_hints = [_CLASSES[hint] for hint in hints.outputs]
+        self._us_per_byte = 1e6 / (gpu.dram_bytes_per_s * rates.dram_share)
+        self.dram = FairShare(1 / self._us_per_byte)
+        self.link_bytes_per_us = L2_BYTES_PER_CLOCK * gpu.clock_mhz * gpu.num_sms * rates.l2_share
+        self.link = FairShare(self.link_bytes_per_us)
+        self._l2 = L2(int(gpu.l2_bytes * rates.l2_capacity_share))
+        self._num_transfers = 0
+        #: Transfer under way -> the CTAs that wait for it.
+        self._waiting: dict[int, list[int]] = {}
+        #: Panel -> the transfer that last brought some of it, and its bytes.
+        self._brings: dict[int, tuple[int, int]] = {}
+        #: CTA -> bytes of its next task's weights that were asked for before its inputs.
+        self._asked: dict[int, int] = {}
+        #: CTA -> when the last of what it asked for came from the DRAM.
+        self.arrived_us: dict[int, float] = {}
+        #: CTA -> transfers that it waits for.
+        self._missing: dict[int, int] = {}
+        self.read_bytes = self.asked_bytes = self.output_bytes = self._once_bytes = 0
+        self._outputs: list[int] = []
+        self._evicted_bytes = 0
+        self._keep_last_launch(graph, gpu)
+
+    @property
+    def dram_bytes(self) -> int:
+        """Read and written so far, and what of the outputs will be."""
+        return self.read_bytes + self._l2.evicted_bytes + self.output_bytes
+
+    @property
+    def least_us(self) -> float:
+        """Time to move them at the DRAM's rate."""
+        return self.dram_bytes * self._us_per_byte
+
+    @property
+    def hit_bytes(self) -> int:
+        """Of what the tasks asked for, what the L2 had."""
+        return self.asked_bytes + self._once_bytes - self.read_bytes
+
+    @property
+    def late_write_bytes(self) -> int:
+        """Of the outputs, what the L2 still holds."""
+        return sum(self._l2.held(panel) for panel in self._outputs)
+
+    def _keep_last_launch(self, graph: TileGraph, gpu: Gpu) -> None:
+        """What an earlier launch of the same workload wrote is in the L2, if it takes at most half of it."""
+        for op in graph.op_indices:
+            producer = graph.workload.producer_of(op)
+            if producer is None or producer in graph.op_indices:
+                continue
+            held = [panel for row in self._costs[op].whole.a_panels for panel in row]
+            if sum(size for _, size in held) <= gpu.l2_bytes // 2:
+                for panel, size in held:
+                    self._l2.touch(panel, size, LAST)
+
+    def ask_ahead(self, cta: int, cost: PartCosts, tile: Tile, now_us: float, held_stages: int) -> None:
+        """Requests the first weights of a task, before its inputs are there, but for so many stages."""
+        self._missing[cta] = 1  # its inputs, until they are asked for
+        most = max(0, cost.ahead_bytes - held_stages * cost.stage_bytes)
+        left, missed, transfer = most, 0, self._num_transfers
+        for panel, size in cost.w_panels[tile[2]]:
+            wanted = size if size < left else left
+            missed += self._read(panel, wanted, self._weight_hint, cta, now_us)
+            left -= wanted
+        self._asked[cta] = most - left
+        self.read_bytes += missed
+        if missed:
+            self._begin(self.dram, transfer, missed * cost.dram_stretch, now_us)
+            self._wait_for(transfer, cta)
+
+    def fetch(self, cta: int, cost: PartCosts, tile: Tile, now_us: float) -> bool:
+        """Requests the rest of what a task reads; whether any of it comes from the DRAM. The CTA waits for it."""
+        missed, transfer = 0, self._num_transfers
+        asked = self._asked.pop(cta, 0)
+        if not asked:
+            self._missing[cta] = 1
+        for panel, size in cost.w_panels[tile[2]]:
+            missed += self._read(panel, size, self._weight_hint, cta, now_us)
+        missed = min(missed, cost.w_bytes[tile[2]] - asked)
+        input_hint = self._input_hints[tile[0]]
+        for panel, size in cost.a_panels[tile[1]]:
+            missed += self._read(panel, size, input_hint, cta, now_us)
+        total = cost.w_bytes[tile[2]] + cost.a_bytes[tile[1]]
+        self.asked_bytes += total
+        self.read_bytes += missed
+        if missed:
+            self._begin(self.dram, transfer, missed * cost.dram_stretch, now_us)
+            self._wait_for(transfer, cta)
+        self._begin(self.link, self._num_transfers, total, now_us)
+        self._waiting[self._num_transfers - 1].append(cta)  # counted already, as its inputs
+        return missed > 0
+
+    def _read(self, panel: int, num_bytes: int, hint: int, cta: int, now_us: float) -> int:
+        """Bytes of a panel that a transfer must bring, the next one; the CTA waits for one that brings some already."""
+        missed = self._l2.touch(panel, num_bytes, hint)
+        transfer, brought = self._brings.get(panel, _NOTHING)
+        if transfer in self._waiting:
+            if missed == num_bytes:  # evicted already; what is still under way is caught as it comes
+                missed -= int(min(missed, brought) * self.dram.left(transfer, now_us))
+            self._wait_for(transfer, cta)
+        if missed:
+            self._brings[panel] = self._num_transfers, missed
+        return missed
+
+    def _begin(self, link: FairShare, transfer: int, num_bytes: float, now_us: float) -> None:
+        self._num_transfers += 1
+        self._waiting[transfer] = []
+        link.begin(transfer, num_bytes, now_us)
+
+    def _wait_for(self, transfer: int, cta: int) -> None:
+        self._waiting[transfer].append(cta)
+        self._missing[cta] += 1
+
+    def store(self, tile: Tile, now_us: float) -> None:
+        """Writes a tile to the L2, and what passes the DRAM for it: what its epilogue reads, an output that leaves,
+        and what is evicted of intermediates."""
+        op, row, col = tile
+        cost = self._costs[op]
+        num_rows, num_columns = cost.rows[row], cost.cols[col]
+        num_bytes = num_rows * num_columns * cost.element_bytes
+        once = num_rows * (num_columns * cost.once_bytes + cost.once_row_bytes)
+        for panel, size, share in cost.out_panels[row][col]:
+            if cost.leaves:
+                self._l2.touch(panel, size)
+                self._outputs.append(panel)
+            else:
+                self._l2.write(panel, share, size, self._output_hints[op])
+        self.read_bytes += once
+        self._once_bytes += once
+        self.output_bytes += num_bytes * cost.leaves
+        through = once + num_bytes * cost.leaves + self._l2.evicted_bytes - self._evicted_bytes
+        self._evicted_bytes = self._l2.evicted_bytes
+        if through:
+            self._begin(self.dram, self._num_transfers, through, now_us)
+
+    def pass_sums(self, num_bytes: int, now_us: float) -> None:
+        """Sums of parts, on their way to the L2 or back."""
+        self._begin(self.link, self._num_transfers, num_bytes, now_us)
+
+    def end(self, shared: FairShare) -> list[int]:
+        """Ends the transfer that ends next, on the DRAM or the link; the CTAs that have all that they waited for."""
+        done, now_us = [], shared.next_us
+        for cta in self._waiting.pop(shared.end()):
+            self._missing[cta] -= 1
+            if shared is self.dram:
+                self.arrived_us[cta] = now_us
+            if not self._missing[cta]:
+                done.append(cta)
+        return done

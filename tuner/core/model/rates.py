@@ -1,0 +1,155 @@
+"""What a GPU attains of its data sheet: rates and latencies that the simulator's costs are made of.
+
+The catalogue's are guesses that hold for every GPU. Where trials of a GPU were measured, a fit to them takes their
+place: a small file in `fits/`, which says when, from what and how well (`benchmarks/simulator/judge.py` writes it).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, Self
+
+from tuner.core.problem.gpu import Gpu
+from tuner.core.schedule.tiling import Engine
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineRates:
+    """What one main loop attains on an SM."""
+
+    #: Share of the tensor cores' rate, at best.
+    tensor_share: float
+    #: Share of 64 bytes per clock that an SM gets from the L2.
+    port_share: float
+    #: Share of the shared memory's rate, where fragments are read from it by the warps.
+    smem_share: float
+    #: Of a k-step: barriers, addresses.
+    step_us: float
+    #: Of the shorter of multiplying and loading from the DRAM, what does not hide behind the other where several tiles
+    #: read the same weights: each then waits for whoever asked first, and who streams weights of its own does not.
+    exposed_share: float
+    #: Of a task: its words, first addresses, barriers.
+    task_us: float
+    #: Of a tile's rounding and store, per KiB of its output.
+    store_us_per_kib: float
+    #: Of a part's sums, written or read back, per KiB.
+    sum_us_per_kib: float
+    #: Of an arrival at a tile in parts.
+    arrival_us: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """What a GPU attains."""
+
+    mma: EngineRates
+    wgmma: EngineRates
+    #: Share of the data sheet's DRAM rate that a stream of reads attains.
+    dram_share: float
+    #: Bytes by which each row of a stage takes the DRAM longer: rows lie apart, and short ones read slowly.
+    dram_row_bytes: float
+    #: From a request to its first bytes, from the DRAM and from the L2.
+    dram_latency_us: float
+    l2_latency_us: float
+    #: Share of 64 bytes per clock and SM that the SMs get from the L2 when all of them ask.
+    l2_share: float
+    #: Share of the L2 that holds distinct lines: a line may lie in both of its partitions.
+    l2_capacity_share: float
+    #: Start of a launch in a graph, until the first task is taken.
+    launch_us: float
+    #: Atomic round trip and broadcast of a ticket.
+    ticket_us: float
+    #: A poll that finds the signals set, and each further pass over as many signals as there are threads that poll.
+    poll_us: float
+    #: Barrier, fence and reduction of a post.
+    post_us: float
+
+    def of(self, engine: Engine) -> EngineRates:
+        """An engine's; simt's are mma's, whose main loop is fed the same way, until trials of it were fitted."""
+        return self.wgmma if engine is Engine.WGMMA else self.mma
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of plain JSON values; `from_json` is its inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Inverse of `to_json`."""
+        engines = {name: EngineRates(**data[name]) for name in ("mma", "wgmma")}
+        return cls(**{field.name: engines.get(field.name, data[field.name]) for field in fields(cls)})
+
+
+#: Latencies: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024, loaded.
+CATALOGUE_RATES = Rates(
+    mma=EngineRates(
+        tensor_share=0.65,
+        port_share=0.8,
+        smem_share=0.65,
+        step_us=0.03,
+        exposed_share=0.3,
+        task_us=0.2,
+        store_us_per_kib=0.01,
+        sum_us_per_kib=0.012,
+        arrival_us=0.5,
+    ),
+    wgmma=EngineRates(
+        tensor_share=0.9,
+        port_share=0.9,
+        smem_share=0.9,
+        step_us=0.03,
+        exposed_share=0.3,
+        task_us=0.2,
+        store_us_per_kib=0.01,
+        sum_us_per_kib=0.012,
+        arrival_us=0.5,
+    ),
+    dram_share=0.92,
+    dram_row_bytes=8.0,
+    dram_latency_us=0.75,
+    l2_latency_us=0.25,
+    l2_share=0.75,
+    l2_capacity_share=0.6,
+    launch_us=2.0,
+    ticket_us=0.4,
+    poll_us=0.5,
+    post_us=0.5,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """Rates fitted to measured trials of one GPU."""
+
+    rates: Rates
+    #: The GPU's catalogue id, and its name as the driver told it.
+    gpu: str
+    gpu_name: str
+    #: ISO date, commit of the trials, and their number.
+    date: str
+    commit: str
+    num_trials: int
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of plain JSON values; `from_json` is its inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Inverse of `to_json`."""
+        return cls(**{**data, "rates": Rates.from_json(data["rates"])})
+
+
+@lru_cache(maxsize=64)
+def fit_of(gpu_id: str) -> Fit | None:
+    """The fit to trials of that GPU, if there is one."""
+    file = files(__package__).joinpath("fits", f"{gpu_id}.json")
+    return Fit.from_json(json.loads(file.read_text())) if file.is_file() else None
+
+
+def rates_of(gpu: Gpu) -> Rates:
+    """The fit's, else the catalogue's."""
+    fit = fit_of(gpu.id)
+    return fit.rates if fit else CATALOGUE_RATES

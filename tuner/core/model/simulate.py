@@ -1,0 +1,306 @@
+"""A verified plan and a GPU's rates -> a timeline: who ran what when, who waited, what came from DRAM.
+
+List scheduling (Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969): each CTA takes
+its next task, from its queue or by ticket, as soon as it is free, and starts it once its waits are over. What a task
+reads comes through resources that transfers share equally, the DRAM and the L2 (`bandwidth.py`), and never faster than
+the bytes in flight allow (Little's law: stages x stage bytes per latency, in each ring). The L2 keeps the operand
+panels read last, so the walk matters; what another CTA is fetching already comes with that CTA's transfer. Then the
+SM's own units, in turn where CTAs share an SM (a roofline: Williams et al., CACM 52(4), 2009), then the epilogue.
+
+A part of a tile writes its sums and arrives; the one that arrives last reads all parts' sums and stores the tile. The
+first weights of a task are requested before its wait. An engine that runs ahead turns to its next task while the last
+stages of this one are multiplied. Where teams of warps take turns, one stores or adds up while the next one multiplies.
+
+Pure and deterministic. Meant to rank orders and to stand in for a card, not to predict microseconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tuner.core.model.memory import Memory, Tile
+from tuner.core.model.rates import Rates, rates_of
+from tuner.core.model.task_costs import OpCosts, PartCosts, costs_of, num_teams, runs_ahead
+from tuner.core.plan.task_source import Dealer
+from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan
+from tuner.core.problem.resources import occupancy
+from tuner.core.proof.symbolic_run import Board, Protocol
+from tuner.core.proof.verify import VerifiedPlan
+
+#: Threads that poll where the copying is one warp's work.
+WARP = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """One task on its CTA."""
+
+    #: Index of the task in the plan.
+    task: int
+    #: When the CTA took it.
+    begin_us: float
+    #: When its waits were over.
+    wait_us: float
+    #: When its first operands had come.
+    loaded_us: float
+    #: When its last product was done.
+    computed_us: float
+    #: When it was stored and posted.
+    end_us: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """What happens when, by the rates of the GPU."""
+
+    #: From the launch to the last store, microseconds.
+    makespan_us: float
+    #: Read from and written to DRAM.
+    dram_bytes: int
+    #: Of these, what is read.
+    dram_read_bytes: int
+    #: Of what is written, what the L2 still holds at the end.
+    late_write_bytes: int
+    #: Operand bytes that the L2 had.
+    l2_hit_bytes: int
+    #: Operand bytes that came from the L2 to the SMs, and how long that takes if all of them ask.
+    link_bytes: int
+    link_us: float
+    #: (CTA, task, begin, wait over, loaded, computed, end) of every task, in the order of their starts.
+    rows: tuple[tuple[int, int, float, float, float, float, float], ...]
+    #: CTAs that took part.
+    num_ctas: int
+
+    @cached_property
+    def spans(self) -> tuple[tuple[Span, ...], ...]:
+        """Per CTA, its tasks in order."""
+        lanes: list[list[Span]] = [[] for _ in range(self.num_ctas)]
+        for cta, task, begin, wait, loaded, computed, end in self.rows:
+            span = Span(task=task, begin_us=begin, wait_us=wait, loaded_us=loaded, computed_us=computed, end_us=end)
+            lanes[cta].append(span)
+        return tuple(map(tuple, lanes))
+
+    @property
+    def waited_us(self) -> float:
+        """Time that CTAs spent on signals, summed over CTAs."""
+        return sum(row[3] - row[2] for row in self.rows)
+
+
+#: Events of a CTA: a task ends; the CTA turns to its next task, or looks again whether the one that it holds may start.
+_END, _LOOK = 0, 1
+
+
+def simulate(plan: VerifiedPlan, rates: Rates | None = None) -> Timeline:
+    """The timeline of one launch, cold but for what an earlier launch of the same workload wrote; by `rates`, or by
+    those of the GPU.
+
+    One of two launches that share their signals is drawn as if the other one had ended.
+    """
+    return _Run(plan, rates or rates_of(plan.gpu)).timeline()
+
+
+class _Run:
+    """One launch: the CTAs, the signals and the memory, event by event."""
+
+    def __init__(self, plan: VerifiedPlan, rates: Rates) -> None:
+        gpu, graph = plan.gpu, plan.graph
+        words = plan.plan.without_waits() if plan.is_part else plan.plan
+        self._rates = rates
+        self._costs = costs_of(graph, gpu, rates, has_even_parts=_has_even_parts(words, graph))
+        self._memory = Memory(graph, self._costs, gpu, rates)
+        self._protocol = Protocol(words)
+        self._board = Board(self._protocol)
+        self._dealer = Dealer(words)
+        # CTAs that do not fit at once would start when others leave, which is when no ticket is left.
+        self._num_sms = gpu.num_clusters(graph.tiling.cluster_size)  # that compute a task each
+        fitting = self._num_sms * occupancy(plan.resources, gpu)
+        self.num_ctas = num_ctas = min(words.num_ctas, fitting) if words.assignment == TICKET else words.num_ctas
+        is_known = words.assignment in (STATIC, FIRST_WAVE)  # else the first draw is waited for
+        self._take_us = 0.0 if is_known else rates.ticket_us
+        self._tiles: list[Tile] = [(op, row, col) for op, row, col in words.tasks[:, :3].tolist()]
+        #: [task] what it costs, and whether it is a part.
+        self._cost_of = _task_costs(words, graph, self._costs)
+        self._is_part: list[bool] = (words.tasks[:, 7] > 0).tolist()
+        self._polls_us = _polls_us(plan, rates)
+        self._overlaps = runs_ahead(graph.tiling)
+        self._engine, self._num_stages = graph.tiling.engine, graph.tiling.num_stages
+        self._held_stages = words.held_stages
+        self._sm_free_us = [0.0] * self._num_sms
+        #: By CTA: the task whose operands it gathers, -1 for none; when it took that, when its operands were asked for,
+        #: and when its polls were over.
+        self._held = [-1] * num_ctas
+        self._taken_us = [0.0] * num_ctas
+        self._start_us = [0.0] * num_ctas
+        self._fetched_us = [0.0] * num_ctas
+        self._latency_us = [0.0] * num_ctas
+        #: By CTA: whether its task has its operands but for those of k-steps whose waits are not over.
+        self._stalls = [False] * num_ctas
+        #: [task] share of its k-steps from its last wait on, which is 1 where all its waits stand before the first.
+        self._last_shares = _last_shares(words, graph)
+        #: By CTA: how many tasks it has computed, and when the last one was; by its teams of warps, when each is free.
+        self._num_computed = [0] * num_ctas
+        self._computed_us = [0.0] * num_ctas
+        self._free_us = [[0.0] * num_teams(graph.tiling) for _ in range(num_ctas)]
+        self._rows: list[tuple[int, int, float, float, float, float, float]] = []
+        #: Task -> its row and its team, of a part that has not arrived.
+        self._arriving: dict[int, tuple[int, int]] = {}
+        self._events = [(rates.launch_us, _LOOK, cta, -1) for cta in range(num_ctas)]
+
+    def timeline(self) -> Timeline:
+        """Runs it to its end."""
+        events, memory = self._events, self._memory
+        dram, link = memory.dram, memory.link
+        while True:
+            shared = dram if dram.next_us <= link.next_us else link
+            if events and events[0][0] <= shared.next_us:
+                now_us, kind, cta, task = heapq.heappop(events)
+                if kind == _END:
+                    self._end(cta, task, now_us)
+                else:
+                    self._look(cta, now_us)
+            elif (now_us := shared.next_us) < math.inf:
+                for cta in memory.end(shared):
+                    self._compute(cta, now_us)
+            else:
+                break
+        ends_us = max((row[-1] for row in self._rows), default=self._rates.launch_us)
+        return Timeline(
+            makespan_us=max(ends_us, self._rates.launch_us + memory.least_us),
+            dram_bytes=memory.dram_bytes,
+            dram_read_bytes=memory.read_bytes,
+            late_write_bytes=memory.late_write_bytes,
+            l2_hit_bytes=memory.hit_bytes,
+            link_bytes=memory.asked_bytes,
+            link_us=memory.asked_bytes / memory.link_bytes_per_us,
+            rows=tuple(self._rows),
+            num_ctas=self.num_ctas,
+        )
+
+    def _look(self, cta: int, now_us: float) -> None:
+        """A CTA turns to its next task, or looks at the waits of the one that it holds."""
+        if self._stalls[cta]:
+            self._compute(cta, now_us)
+            return
+        task = self._held[cta]
+        if is_new := task < 0:
+            task = self._dealer.take(cta)
+            if task < 0:
+                return
+            self._held[cta], self._taken_us[cta] = task, now_us
+        tile = self._tiles[task]
+        cost = self._cost_of[task]
+        if self._board.parks(cta, task, 0):
+            if is_new:
+                self._memory.ask_ahead(cta, cost, tile, now_us, self._held_stages)
+            return
+        self._fetched_us[cta] = now_us
+        is_cold = self._memory.fetch(cta, cost, tile, now_us)
+        self._latency_us[cta] = self._rates.dram_latency_us if is_cold else self._rates.l2_latency_us
+        self._start_us[cta] = max(now_us, self._taken_us[cta] + self._take_us) + self._polls_us[task]
+
+    def _compute(self, cta: int, now_us: float) -> None:
+        """The last operands of a CTA's task are in the L2's link: when it computes, and when it is done. A task that
+        waits within asks for all of them after its first wait, and stands still before steps whose inputs are late."""
+        memory = self._memory
+        if self._board.parks(cta, self._held[cta]):
+            self._stalls[cta] = True
+            return
+        task, start_us, latency_us = self._held[cta], self._start_us[cta], self._latency_us[cta]
+        costs, cost = self._costs[self._tiles[task][0]], self._cost_of[task]
+        free_us = self._free_us[cta]
+        team = self._num_computed[cta] % len(free_us)
+        begin_us = max(self._taken_us[cta], self._computed_us[cta], free_us[team])
+        wait_us = max(start_us, begin_us)
+        loaded_us = max(start_us + latency_us, begin_us)
+        sm = cta % self._num_sms
+        sm_us = self._sm_free_us[sm] = max(self._sm_free_us[sm], loaded_us) + cost.busy_us
+        turns_us = max(cost.turns * (latency_us + cost.turn_us), cost.inputs_us)
+        streamed_us = max(now_us, start_us + turns_us) + latency_us + cost.step_us
+        from_dram_us = max(0.0, memory.arrived_us.get(cta, 0.0) - self._fetched_us[cta])
+        exposed_us = costs.exposed_share * min(cost.busy_us, from_dram_us)
+        computed_us = max(sm_us, streamed_us) + exposed_us
+        if self._stalls[cta]:
+            self._stalls[cta] = False
+            rest_us = self._rates.poll_us + latency_us + self._last_shares[task] * cost.busy_us + cost.step_us
+            computed_us = max(computed_us, now_us + rest_us)
+        end_us = computed_us
+        if self._is_part[task]:
+            end_us += costs.slot_us + self._rates.of(self._engine).arrival_us
+            memory.pass_sums(costs.slot_bytes, now_us)
+            self._arriving[task] = len(self._rows), team
+        else:
+            end_us += costs.store_us
+            if self._protocol.post_of[task] >= 0:
+                end_us += self._rates.post_us
+        self._rows.append((cta, task, begin_us, wait_us, loaded_us, computed_us, end_us))
+        free_us[team], self._held[cta] = end_us, -1
+        self._num_computed[cta], self._computed_us[cta] = self._num_computed[cta] + 1, computed_us
+        heapq.heappush(self._events, (end_us, _END, cta, task))
+        if self._overlaps:
+            ring_us = self._num_stages * cost.step_us
+            heapq.heappush(self._events, (max(now_us, computed_us - ring_us), _LOOK, cta, -1))
+
+    def _end(self, cta: int, task: int, now_us: float) -> None:
+        """A task is stored, or a part's sums are."""
+        tile = self._tiles[task]
+        row, team = self._arriving.pop(task, (-1, 0))
+        if row >= 0 and self._board.is_last(task):
+            costs, num_parts = self._costs[tile[0]], self._protocol.num_parts[task]
+            self._memory.pass_sums(costs.slot_bytes * num_parts, now_us)
+            end_us = now_us + self._rates.l2_latency_us + num_parts * costs.slot_us + costs.store_us
+            end_us += self._rates.post_us * (self._protocol.post_of[task] >= 0)
+            self._rows[row] = (*self._rows[row][:-1], end_us)
+            self._free_us[cta][team] = max(self._free_us[cta][team], end_us)
+            heapq.heappush(self._events, (end_us, _END, cta, task))
+            return
+        if not self._is_part[task] or self._board.is_last(task):
+            self._memory.store(tile, now_us)
+        for waiter in self._board.complete(task):
+            heapq.heappush(self._events, (now_us, _LOOK, waiter, -1))
+        if not self._overlaps:
+            heapq.heappush(self._events, (now_us, _LOOK, cta, -1))
+
+
+def _has_even_parts(plan: Plan, graph: TileGraph) -> bool:
+    """Whether the tiles that are split have as many parts as their op may have, which differ by a k-step at most."""
+    tasks = plan.tasks[plan.tasks[:, 7] > 0]
+    part, num_parts = tasks[:, 6], tasks[:, 7]
+    first = part if plan.strided_parts else graph.all_steps[tasks[:, 0]] * part // num_parts
+    most = [graph.num_parts(op) for op in range(len(graph.tiling.tiles))]
+    return bool((num_parts == np.array(most)[tasks[:, 0]]).all() and (tasks[:, 9] == first).all())
+
+
+def _task_costs(plan: Plan, graph: TileGraph, costs: dict[int, OpCosts]) -> list[PartCosts]:
+    """[task] what its k-steps cost."""
+    kinds = [
+        (op, *steps) for op, steps in zip(plan.tasks[:, 0].tolist(), graph.steps_of(plan.tasks).tolist(), strict=True)
+    ]
+    each = {kind: costs[kind[0]].of(*kind[1:]) for kind in set(kinds)}
+    return [each[kind] for kind in kinds]
+
+
+def _polls_us(plan: VerifiedPlan, rates: Rates) -> list[float]:
+    """[task] time of the polls that find its waits over: threads look at a signal each."""
+    waits = plan.plan.waits
+    num_pollers = WARP if runs_ahead(plan.graph.tiling) else plan.resources.num_threads
+    is_first = waits[:, 4] == 0  # those of later steps are looked at while the steps before are computed
+    passes = np.concatenate(([0], np.cumsum(is_first * -(-(waits[:, 1] - waits[:, 0]) // num_pollers))))
+    per_task = passes[plan.plan.tasks[:, 4]] - passes[plan.plan.tasks[:, 3]]
+    costs: list[float] = (rates.poll_us * per_task).tolist()
+    return costs
+
+
+def _last_shares(plan: Plan, graph: TileGraph) -> list[float]:
+    """[task] share of its k-steps from its last wait on."""
+    num_steps = graph.steps_of(plan.tasks)[:, 2]
+    shares = np.ones(plan.num_tasks)
+    waiting = np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3])
+    shares[waiting] -= plan.waits[plan.tasks[waiting, 4] - 1, 4] / num_steps[waiting]
+    told: list[float] = shares.tolist()
+    return told

@@ -1,0 +1,326 @@
+"""What the tiles of an op, or their parts, cost an SM: panels of operands, time on its units, turns of the ring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from tuner.core.legal.mma import warp_grid
+from tuner.core.legal.wgmma import multiplied, num_groups, tensor_share
+from tuner.core.model.rates import EngineRates, Rates
+from tuner.core.plan.split_k import SUM_BYTES
+from tuner.core.plan.tile_graph import Ints, TileGraph, product_tile, tile_graph
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import ROW_SCALE_BYTES, GemmOp, Workload
+from tuner.core.schedule.tiling import Engine, Tile, Tiling, Warpgroups
+
+#: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
+SMEM_BYTES_PER_CLOCK = 128
+L2_BYTES_PER_CLOCK = 64
+#: From one SM of a cluster to another: the latency, and the bytes of each SM while all send. Guesses, about what Luo et
+#: al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", arXiv:2402.13499, report of another card.
+HOP_CLOCKS, HOP_BYTES_PER_US = 180, 25_000
+#: fp32 products of an SM per clock (source: the same), and the share of them that dot products attain: a guess.
+FP32_LANES, FP32_SHARE = 128, 0.65
+#: Kinds of tasks of an op whose costs are kept: a tail that is cut by k-steps has as many as there are CTAs.
+MAX_KINDS = 1024
+#: Slices of what an even part reads, where parts are not even: such a part reads what begins among its k-steps.
+SLICES_PER_PART = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartCosts:
+    """What some k-steps of the tiles of an op cost: those of a part, or all."""
+
+    #: [tile row] (panel, bytes) of the rows of A that it reads, and bytes of all of them.
+    a_panels: list[list[tuple[int, int]]]
+    a_bytes: list[int]
+    #: [tile col] (panel, bytes) of its weights and bias, and bytes of all of them.
+    w_panels: list[list[tuple[int, int]]]
+    w_bytes: list[int]
+    #: Time on the SM's own units, and that of one k-step.
+    busy_us: float
+    step_us: float
+    #: Stages of the main loop over stages in flight, without those that are requested ahead; and how long a stage
+    #: takes behind its latency, if nobody else asks.
+    turns: float
+    turn_us: float
+    #: What its inputs take at least through a ring of their own, from the L2; 0 where a stage holds both operands.
+    inputs_us: float
+    #: Of its weights, what can be requested before its inputs are there; and the weights of one stage.
+    ahead_bytes: int
+    stage_bytes: int
+    #: By how much its reads take the DRAM longer than their bytes.
+    dram_stretch: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpCosts:
+    """What the tiles of one op cost."""
+
+    #: What k-steps of a tile cost, by the first, the stride, and how many; and a whole tile.
+    of: Callable[[int, int, int], PartCosts]
+    whole: PartCosts
+    #: [tile row], [tile col]: the panels of the output that the tile writes, their bytes, and the tile's share of them.
+    out_panels: list[list[list[tuple[int, int, int]]]]
+    #: Whether the output leaves, and nobody reads it.
+    leaves: bool
+    #: [tile row], [tile col]: clipped extents.
+    rows: list[int]
+    cols: list[int]
+    #: Bytes that are read once for the epilogue: the residual, per element of the tile, and the row scale, per row.
+    once_bytes: int
+    once_row_bytes: int
+    #: Bytes of an element of the output.
+    element_bytes: int
+    #: Rounding and store of a tile, the sum over CTAs that share its k, and all that a task costs beside its loops.
+    store_us: float
+    #: Of the shorter of multiplying and loading from the DRAM, what does not hide behind the other; 0 where no other
+    #: tile reads the same weights.
+    exposed_share: float
+    #: To write the sums of one part, or to read them, and their bytes.
+    slot_us: float
+    slot_bytes: int
+
+
+class Panels:
+    """Numbers for the panels of all tensors."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, int, int], int] = {}
+        self._count = 0
+
+    def cut(self, tensor: str, extents: list[int], slices: list[int]) -> list[list[tuple[int, int]]]:
+        """[panel of rows], [slice of columns]: its number, and its elements."""
+        key = (tensor, max(extents), len(slices))
+        if key not in self._first:
+            self._first[key] = self._count
+            self._count += len(extents) * len(slices)
+        first = self._first[key]
+        return [
+            [(first + row * len(slices) + col, extent * width) for col, width in enumerate(slices)]
+            for row, extent in enumerate(extents)
+        ]
+
+
+def _extents(size: int, tile: int) -> list[int]:
+    return [min(tile, size - begin) for begin in range(0, size, tile)]
+
+
+def _slices(graph: TileGraph, op_index: int, finer: int) -> list[range]:
+    """The k-steps of each slice of A and of the weights that the L2 keeps or not: what an even part reads, or so many
+    slices of it where parts are not even."""
+    num_parts, num_steps = graph.num_parts(op_index), len(graph.steps(op_index))
+    num_slices = min(num_parts * finer, num_steps) if num_parts > 1 else 1
+    return [graph.steps(op_index, number, num_slices) for number in range(num_slices)]
+
+
+def _slice_of_columns(graph: TileGraph, op_index: int, finer: int) -> Ints:
+    """[columns of A] the slice of each."""
+    slice_of = np.empty(len(graph.steps(op_index)), dtype=np.int64)
+    for number, steps in enumerate(_slices(graph, op_index, finer)):
+        slice_of[steps] = number
+    return np.repeat(slice_of, graph.tiling.tiles[op_index].k)[: graph.workload.ops[op_index].k]
+
+
+def _widths(graph: TileGraph, op_index: int, finer: int) -> list[int]:
+    """Columns of each slice."""
+    widths: list[int] = np.bincount(_slice_of_columns(graph, op_index, finer)).tolist()
+    return widths
+
+
+def _out_panels(graph: TileGraph, op_index: int, panels: Panels, finer: int) -> list[list[list[tuple[int, int, int]]]]:
+    """The panels in which the consumers will look for what a tile writes, cut as each of them reads; where there are
+    none, the tile itself."""
+    op, tile, size = graph.workload.ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
+    readers = {tuple(_widths(graph, reader, finer)): reader for reader in graph.workload.consumers_of(op_index)}
+    if not readers:
+        tiles = panels.cut(op.name, _extents(op.m, tile.m), _extents(op.n, tile.n))
+        return [[[(panel, elements * size, elements * size)] for panel, elements in row] for row in tiles]
+    rows, num_cols = _extents(op.m, tile.m), -(-op.n // tile.n)
+    written: list[list[list[tuple[int, int, int]]]] = [[[] for _ in range(num_cols)] for _ in rows]
+    for slices, reader in sorted(readers.items()):
+        cell_of = np.arange(op.n) // tile.n * len(slices) + _slice_of_columns(graph, reader, finer)
+        shares = np.bincount(cell_of, minlength=num_cols * len(slices)).reshape(num_cols, -1).tolist()
+        for row, cells in enumerate(panels.cut(op.name, rows, list(slices))):
+            for col, widths in enumerate(shares):
+                written[row][col] += [
+                    (panel, elements * size, rows[row] * width * size)
+                    for (panel, elements), width in zip(cells, widths, strict=True)
+                    if width
+                ]
+    return written
+
+
+def costs_of(graph: TileGraph, gpu: Gpu, rates: Rates, *, has_even_parts: bool = True) -> dict[int, OpCosts]:
+    """The costs of each op of a launch."""
+    finer = 1 if has_even_parts else SLICES_PER_PART
+    return _costs_of(graph.workload, graph.tiling, graph.op_indices, graph.strided_parts, gpu, rates, finer)
+
+
+@lru_cache(maxsize=64)
+def _costs_of(
+    workload: Workload,
+    tiling: Tiling,
+    op_indices: tuple[int, ...],
+    strided_parts: bool,
+    gpu: Gpu,
+    rates: Rates,
+    finer: int,
+) -> dict[int, OpCosts]:
+    """Thousands of orders share them."""
+    graph, panels = tile_graph(workload, tiling, op_indices).with_parts(strided=strided_parts), Panels()
+    return {op: op_costs(graph, op, gpu, rates, panels, finer) for op in graph.op_indices}
+
+
+def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Panels, finer: int = 1) -> OpCosts:
+    """The costs of one op; `panels` numbers those of all ops of a launch, in so many slices for an even part."""
+    op, tile = graph.workload.ops[op_index], graph.tiling.tiles[op_index]
+    size = graph.workload.dtype.size_bytes
+    rows, cols = _extents(op.m, tile.m), _extents(op.n, tile.n)
+    slices, widths = _slices(graph, op_index, finer), _widths(graph, op_index, finer)
+    edge = graph.edges_into(op_index)
+    if edge is None:
+        reads = [[row] for row in panels.cut(op.source, rows, widths)]
+    else:
+        source, height = graph.workload.ops[edge.producer], graph.tile_ms[edge.producer]
+        whole = panels.cut(source.name, _extents(source.m, height), widths)
+        reads = [whole[a:b] for a, b in zip(edge.first.tolist(), edge.last.tolist(), strict=True)]
+    weights = panels.cut(f"{op.name}.weight", [extent * op.rows_per_column for extent in cols], widths)
+
+    @lru_cache(maxsize=MAX_KINDS)
+    def of(first: int, stride: int, count: int) -> PartCosts:
+        steps = range(first, first + count * stride, stride)
+        # A slice is one part's: where parts are not even, that of the part in which it begins.
+        mine = [number for number, own in enumerate(slices) if own.start in steps]
+        cost = _part_costs(graph, op_index, gpu, rates, mine, count, reads, weights)
+        for col, extent in enumerate(cols) if op.bias and slices[-1].start in steps else ():
+            panel, num_bytes = cost.w_panels[col][-1]
+            bias_bytes = extent * op.rows_per_column * size
+            cost.w_panels[col][-1] = (panel, num_bytes + bias_bytes)
+            cost.w_bytes[col] += bias_bytes
+        return cost
+
+    engine, own = rates.of(graph.tiling.engine), graph.tiling.cta_tiles[op_index]
+    slot_bytes = min(own.m, op.m) * product_tile(op, own).n * SUM_BYTES
+    return OpCosts(
+        of=of,
+        whole=of(0, 1, len(graph.steps(op_index))),
+        out_panels=_out_panels(graph, op_index, panels, finer),
+        leaves=not graph.workload.consumers_of(op_index),
+        rows=rows,
+        cols=cols,
+        once_bytes=op.residual * size,
+        once_row_bytes=op.row_scale * ROW_SCALE_BYTES,
+        element_bytes=size,
+        store_us=engine.task_us
+        + engine.store_us_per_kib * min(own.m, op.m) * own.n * size / 1024 / graph.tiling.cluster_k
+        + exchange_us(graph.tiling.cluster_k, slot_bytes, gpu),
+        exposed_share=engine.exposed_share if len(rows) > 1 else 0.0,
+        slot_us=engine.sum_us_per_kib * slot_bytes / 1024,
+        slot_bytes=slot_bytes * graph.tiling.cluster_size,
+    )
+
+
+def _part_costs(
+    graph: TileGraph,
+    op_index: int,
+    gpu: Gpu,
+    rates: Rates,
+    mine: list[int],
+    depth: int,
+    reads: list[list[list[tuple[int, int]]]],
+    weights: list[list[tuple[int, int]]],
+) -> PartCosts:
+    """Costs of `depth` k-steps on the slices `mine` of [tile row] rows of panels, and of the weights' panels."""
+    op, tile, size = graph.workload.ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
+    tile = product_tile(op, tile)
+    sharers = graph.tiling.cluster_k
+    own_depth = -(-depth // sharers)  # of the CTA with the most
+    ahead = min(own_depth, graph.tiling.stages_ahead)
+    a_panels = [[(cells[i][0], cells[i][1] * size) for cells in row for i in mine] for row in reads]
+    w_panels = [[(cells[i][0], cells[i][1] * size) for i in mine] for cells in weights]
+    step_us = _step_us(graph, op_index, gpu, rates)
+    own, tiling = product_tile(op, graph.tiling.cta_tiles[op_index]), graph.tiling
+    turn_us = _port_us(own, size, gpu, rates.of(tiling.engine))
+    return PartCosts(
+        a_panels=a_panels,
+        a_bytes=[sum(num_bytes for _, num_bytes in row) for row in a_panels],
+        w_panels=w_panels,
+        w_bytes=[sum(num_bytes for _, num_bytes in row) for row in w_panels],
+        busy_us=own_depth * step_us,
+        step_us=step_us,
+        turns=max(0, own_depth - ahead) / _stages_under_way(tiling),
+        turn_us=turn_us,
+        inputs_us=_input_turns(tiling, own_depth) * (rates.l2_latency_us + turn_us),
+        ahead_bytes=min(depth, ahead * sharers) * tile.n * tile.k * size,
+        stage_bytes=sharers * tile.n * tile.k * size,
+        dram_stretch=1 + rates.dram_row_bytes / (tile.k * size),
+    )
+
+
+def exchange_us(sharers: int, tile_bytes: int, gpu: Gpu) -> float:
+    """Time in which so many CTAs that share a tile's k bring its sums together, `tile_bytes` of each: each sends what
+    the others add up."""
+    if sharers == 1:
+        return 0.0
+    sent_bytes = tile_bytes * (sharers - 1) / sharers
+    return HOP_CLOCKS / gpu.clock_mhz + sent_bytes / HOP_BYTES_PER_US
+
+
+def multiplied_by(tiling: Tiling, op: GemmOp, tile: Tile) -> tuple[int, int]:
+    """Rows of operand A and of operand B that the tensor cores multiply for a tile: wgmma's A in whole blocks."""
+    if tiling.engine is Engine.WGMMA:
+        return multiplied(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab)
+    return tile.m, product_tile(op, tile).n
+
+
+def runs_ahead(tiling: Tiling) -> bool:
+    """Whether a CTA requests the operands of its next task while it computes one, and weights before any wait."""
+    return tiling.engine is Engine.WGMMA
+
+
+def num_teams(tiling: Tiling) -> int:
+    """Teams of warps that take turns with a CTA's tasks."""
+    return 2 if tiling.warpgroups is Warpgroups.PING_PONG else 1
+
+
+def _stages_under_way(tiling: Tiling) -> int:
+    """Stages that may be under way, wgmma's of weights: all but the one that is being multiplied. wgmma's, too, is not
+    free before the next one has come, since it is released behind the issue of that one's products. A window is a
+    limit of its own."""
+    return tiling.window or tiling.num_stages - 1
+
+
+def _input_turns(tiling: Tiling, depth: int) -> float:
+    """Stages of `depth` k-steps over those that may be under way, likewise, of a ring that holds inputs alone."""
+    return depth / (tiling.input_stages - 1) if tiling.engine is Engine.WGMMA else 0.0
+
+
+def _port_us(tile: Tile, element_bytes: int, gpu: Gpu, engine: EngineRates) -> float:
+    """Time of a stage through the SM's port to the L2."""
+    num_bytes = (tile.m + tile.n) * tile.k * element_bytes
+    return num_bytes / L2_BYTES_PER_CLOCK / gpu.clock_mhz / engine.port_share
+
+
+def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
+    """Time of one k-step on the SM's own units: the slowest of them, at the share of its rate that is attained."""
+    tiling, op = graph.tiling, graph.workload.ops[op_index]
+    tile, size = product_tile(op, tiling.cta_tiles[op_index]), graph.workload.dtype.size_bytes
+    engine, us_per_flop = rates.of(tiling.engine), 1e6 * gpu.num_sms / gpu.tensor_flops_per_s
+    port_us = _port_us(tile, size, gpu, engine)
+    a_rows, b_rows = multiplied_by(tiling, op, tiling.cta_tiles[op_index])
+    tensor_us = us_per_flop * 2 * a_rows * b_rows * tile.k / engine.tensor_share
+    if tiling.engine is Engine.SIMT:
+        # Each weight becomes fp32 and is multiplied by each row.
+        product_us = (tile.m + 1) * tile.n * tile.k / FP32_LANES / gpu.clock_mhz / FP32_SHARE
+        return max(port_us, product_us) + engine.step_us
+    if tiling.engine is Engine.WGMMA:
+        return max(port_us, tensor_us / tensor_share(b_rows)) + engine.step_us
+    warps_m, warps_n = warp_grid(tiling.tiles[op_index], tiling.num_warps, op.rows_per_column) or (1, 1)
+    # Each warp reads its own fragments: warp_m + warp_n rows, over all warps of the CTA.
+    smem_us = (tile.m * warps_n + tile.n * warps_m) * tile.k * size / SMEM_BYTES_PER_CLOCK / gpu.clock_mhz
+    return max(port_us, smem_us / engine.smem_share, tensor_us) + engine.step_us

@@ -1,0 +1,181 @@
+"""From a tile graph and an ordering to a plan: the global order, signals and waits, and the deal to CTAs.
+
+Any deal that keeps the global order inside each queue is free of cycles, since that order is a linear extension of the
+waits: `interleaves` makes it one for every granularity whose signals stand for single tile rows, and legality
+refuses a batch of rows or a barrier where it is not. `tuner.core.proof.verify` trusts none of this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.core.plan.interleaves import merge_blocks
+from tuner.core.plan.queues import deal, num_first_ctas, tail_of
+from tuner.core.plan.rasters import walk
+from tuner.core.plan.signals import Signals, signals_of
+from tuner.core.plan.split_tasks import parted, streamed
+from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.words import FIRST_WAVE, STATIC, STEALING, TICKET, WAIT_FIELDS, Plan, Words
+from tuner.core.problem.gpu import Gpu
+from tuner.core.schedule.ordering import (
+    Assignment,
+    Granularity,
+    InterleaveKind,
+    Ordering,
+    SplitOrder,
+    SplitTiles,
+    WaitPosition,
+)
+from tuner.core.schedule.tiling import Tiling
+
+Ints = npt.NDArray[np.int64]
+
+
+def global_order(graph: TileGraph, ordering: Ordering) -> tuple[Ints, Ints, Ints]:
+    """Op, tile row and tile column of every tile in the global order, each [tiles]."""
+    parts = []
+    for op, row_begin, row_end, col_begin, col_end in merge_blocks(
+        graph.workload, graph.tiling.tiles, graph.op_indices, ordering.interleave
+    ):
+        rows, cols = walk(ordering.rasters[op], row_end - row_begin, col_end - col_begin)
+        parts.append((np.full(rows.size, op, dtype=np.int64), rows + row_begin, cols + col_begin))
+    ops, rows, cols = (np.concatenate(column) for column in zip(*parts, strict=True))
+    if ordering.interleave.kind is InterleaveKind.PROPORTIONAL:
+        mixed = proportional([part[0].size for part in parts])
+        ops, rows, cols = ops[mixed], rows[mixed], cols[mixed]
+    return ops, rows, cols
+
+
+def proportional(counts: list[int]) -> Ints:
+    """Indices into the concatenated sequences of such lengths, mixed so that each advances at an even rate."""
+    when = np.concatenate([(2 * np.arange(count, dtype=np.int64) + 1) / (2 * count) for count in counts])
+    return np.argsort(when, kind="stable")
+
+
+def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
+    """The plan that runs the graph's tasks in the given order on a persistent grid.
+
+    Where no task is left behind a first wave, it is a queue for each CTA. CTAs steal between the first op's tasks and
+    those of all others; one op alone, or one CTA, is left with tickets. The first op waits for nobody, so its tasks may
+    come before all others: the table stays a linear extension.
+    """
+    graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
+    order = global_order(graph, ordering)
+    num_ctas = grid_size(graph.num_tasks, ordering, gpu, graph.tiling.cluster_size)
+    tasks, queue = tasks_of(graph, order, num_ctas, ordering)
+    is_first = tasks[:, 0] == tasks[:, 0].min()
+    steals = ordering.assignment is Assignment.STEALING and num_ctas > 1 and not is_first.all()
+    if steals:
+        tasks = tasks[np.argsort(~is_first, kind="stable")]
+    has_wave = ordering.assignment is Assignment.FIRST_WAVE
+    is_static = ordering.assignment.is_static or (has_wave and len(tasks) <= num_ctas)
+    plan = plan_of(
+        graph,
+        tasks,
+        ordering.granularity,
+        ordering.sync_width,
+        num_ctas,
+        queue if is_static else None,
+        wait_position=ordering.wait_position,
+    )
+    plan = replace(plan, held_stages=held_stages(graph.tiling, ordering.run_ahead))
+    if has_wave and not is_static:
+        return replace(plan, assignment=FIRST_WAVE, num_first_tasks=num_ctas)
+    if not steals:
+        return plan
+    return replace(
+        plan,
+        assignment=STEALING,
+        num_first_tasks=int(is_first.sum()),
+        num_first_ctas=num_first_ctas(num_ctas, ordering.partition),
+    )
+
+
+def held_stages(tiling: Tiling, run_ahead: int) -> int:
+    """Stages of weights that stay unrequested until a task's first waits are over."""
+    return tiling.stages_ahead - tiling.stages_ahead * run_ahead // 100
+
+
+def tasks_of(graph: TileGraph, order: tuple[Ints, Ints, Ints], num_ctas: int, ordering: Ordering) -> tuple[Words, Ints]:
+    """The tasks of a global order's tiles, whole or in parts, and the queue of each, where there are queues."""
+    if ordering.split_tiles is SplitTiles.STREAM:
+        return streamed(graph, order, num_ctas, ordering)
+    is_split = tail_of(order[0], num_ctas, ordering.partition) if ordering.split_tiles is SplitTiles.TAIL else None
+    tasks = parted(graph, order, part_major=ordering.part_major, is_split=is_split)
+    return tasks, deal(tasks[:, 0], num_ctas, ordering)
+
+
+def plan_of(
+    graph: TileGraph,
+    tasks: Words,
+    granularity: Granularity,
+    sync_width: int,
+    num_ctas: int,
+    queue: Ints | None,
+    *,
+    wait_position: WaitPosition = WaitPosition.TASK,
+) -> Plan:
+    """The plan of tasks in a global order, which do not wait or post yet: in queues where `queue` gives each task's,
+    else by tickets. Tiles that are split have slots in the order of ops, rows, columns."""
+    tasks, num_split = tasks.copy(), 0
+    if (in_parts := np.flatnonzero(tasks[:, 7])).size:
+        split, slots = np.unique(tasks[in_parts, :3], axis=0, return_inverse=True)
+        tasks[in_parts, 8], num_split = slots.reshape(-1), len(split)
+    signals: dict[int, Signals] = {}
+    num_signals = 0
+    for op in sorted(graph.posting_ops):
+        signals[op] = signals_of(granularity, sync_width, *graph.grids[op], num_signals)
+        num_signals += signals[op].num_signals
+        mine = tasks[:, 0] == op
+        tasks[mine, 5] = signals[op].post[tasks[mine, 1], tasks[mine, 2]]
+    waits = _intern_waits(graph, tasks, signals, by_slice=wait_position is WaitPosition.SLICE)
+    queues = np.zeros(0, dtype=np.int32)
+    if queue is not None:
+        tasks = tasks[np.argsort(queue, kind="stable")]
+        queues = np.concatenate(([0], np.cumsum(np.bincount(queue, minlength=num_ctas)))).astype(np.int32)
+    return Plan(
+        tasks=tasks,
+        waits=waits,
+        queues=queues,
+        num_signals=num_signals,
+        num_ctas=num_ctas,
+        assignment=TICKET if queue is None else STATIC,
+        strided_parts=graph.strided_parts,
+        num_split_tiles=num_split,
+    )
+
+
+def grid_size(num_tasks: int, ordering: Ordering, gpu: Gpu, cluster_size: int) -> int:
+    """CTAs of the persistent grid, or its clusters: a task has one to itself."""
+    return max(1, min(num_tasks, grid_capacity(ordering, gpu, cluster_size)))
+
+
+def grid_capacity(ordering: Ordering, gpu: Gpu, cluster_size: int) -> int:
+    """CTAs of the persistent grid, or its clusters, where there are tasks enough."""
+    return ordering.ctas_per_sm * gpu.num_clusters(cluster_size, ordering.reserved_sms)
+
+
+def _intern_waits(graph: TileGraph, tasks: Words, signals: dict[int, Signals], *, by_slice: bool) -> Words:
+    """Writes each consumer's wait range into `tasks`; tasks with the same needs share their records."""
+    records: list[tuple[int, int, int, int, int]] = []
+    for edge in graph.edges:
+        mine = np.flatnonzero(tasks[:, 0] == edge.consumer)
+        needs, rows = edge.needs(graph.steps_of(tasks[mine])), tasks[mine, 1]
+        read = np.stack((edge.first[rows], edge.last[rows], needs.of), axis=1)
+        rectangles, rectangle_of = np.unique(read, axis=0, return_inverse=True)
+        begin, end = np.empty((2, len(rectangles)), dtype=np.int32)
+        shared: dict[tuple[tuple[int, int, int, int, int], ...], tuple[int, int]] = {}
+        for number, (first, last, need) in enumerate(rectangles.tolist()):
+            cols = needs.columns(need)
+            steps = needs.first_reads[need, cols] if by_slice else None
+            waits = tuple(signals[edge.producer].waits_for(first, last, cols, steps))
+            if waits not in shared:
+                shared[waits] = len(records), len(records) + len(waits)
+                records.extend(waits)
+            begin[number], end[number] = shared[waits]
+        rectangle_of = rectangle_of.reshape(-1)
+        tasks[mine, 3], tasks[mine, 4] = begin[rectangle_of], end[rectangle_of]
+    return np.array(records, dtype=np.int32).reshape(-1, WAIT_FIELDS)

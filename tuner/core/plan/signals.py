@@ -1,0 +1,141 @@
+"""Signals: which tiles post to which, and what a reader of some tiles waits for.
+
+A granularity groups the tiles of a producer by row group and column group, a signal for each. Those of an op that get
+the same number of posts lie side by side, a *bank*, so a reader of whole tile rows needs one wait per bank: at most two
+if its tiles are as high. Where it waits slice by slice, it needs one for each k-step that is the first to read what a
+signal stands for. A tile posts once, however many parts it is split into: when the last of them is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.core.schedule.ordering import Granularity
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bank:
+    """Signals of one producer that get the same number of posts in a launch, row group by row group."""
+
+    #: The first signal.
+    first: int
+    #: Row groups, half-open.
+    row_begin: int
+    row_end: int
+    #: Column groups, half-open.
+    col_begin: int
+    col_end: int
+    #: Posts of each.
+    num_posts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signals:
+    """The signals of one producer's tile grid."""
+
+    #: Tile rows of a signal.
+    height: int
+    #: [tile columns] the column group of each.
+    col_groups: tuple[int, ...]
+    banks: tuple[Bank, ...]
+    #: [tile rows, tile columns] the signal that the tile posts.
+    post: Ints
+
+    @property
+    def num_signals(self) -> int:
+        """Of this producer."""
+        return self.num_posts.size
+
+    @cached_property
+    def num_posts(self) -> Ints:
+        """[num_signals] posts that each gets in a launch."""
+        counts = [(b.num_posts, (b.row_end - b.row_begin) * (b.col_end - b.col_begin)) for b in self.banks]
+        posts, sizes = np.array(counts, dtype=np.int64).T
+        return np.repeat(posts, sizes)
+
+    def waits_for(
+        self, first: int, last: int, cols: Ints | None = None, steps: Ints | None = None
+    ) -> list[tuple[int, int, int, int, int]]:
+        """Wait records that cover the tiles of rows [first, last) and these columns, all by default.
+
+        Column `cols[i]` is first read in k-step `steps[i]`; with no steps, all is waited for before step 0.
+        Neighbouring signals of one step share a record.
+        """
+        read = self.post[first:last] if cols is None else self.post[first:last, cols]
+        step_of = np.broadcast_to(np.zeros(read.shape[1], dtype=np.int64) if steps is None else steps, read.shape)
+        signals, signal_of = np.unique(read, return_inverse=True)
+        step = np.full(signals.size, np.iinfo(np.int64).max)
+        np.minimum.at(step, signal_of.reshape(-1), step_of.reshape(-1))
+        order = np.lexsort((signals, step))
+        signals, step = signals[order], step[order]
+        posts = self.num_posts[signals - self.banks[0].first]
+        is_apart = (np.diff(signals) != 1) | (np.diff(step) != 0) | (np.diff(posts) != 0)
+        begin = np.concatenate(([0], np.flatnonzero(is_apart) + 1))
+        end = np.append(begin[1:], signals.size) - 1
+        columns = (signals[begin], signals[end] + 1, posts[begin], posts[begin], step[begin])
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def column_groups(granularity: Granularity, width: int, num_cols: int) -> list[int]:
+    """[tile columns] the group of each."""
+    match granularity:
+        case Granularity.TILE:
+            return list(range(num_cols))
+        case Granularity.CHUNK:
+            return [col // width for col in range(num_cols)]
+        case Granularity.STRIDED:
+            return [col % width for col in range(num_cols)]
+        case Granularity.ROW | Granularity.BATCH | Granularity.BARRIER:
+            return [0] * num_cols
+
+
+def rows_per_signal(granularity: Granularity, width: int, num_rows: int) -> int:
+    """Tile rows of a producer that share a signal."""
+    match granularity:
+        case Granularity.BATCH:
+            return min(width, num_rows)
+        case Granularity.BARRIER:
+            return num_rows
+        case _:
+            return 1
+
+
+def signals_of(granularity: Granularity, width: int, num_rows: int, num_cols: int, first: int) -> Signals:
+    """The signals of a producer with such a tile grid, numbered from `first`."""
+    height = rows_per_signal(granularity, width, num_rows)
+    row_group = np.arange(num_rows, dtype=np.int64) // height
+    col_group = np.array(column_groups(granularity, width, num_cols), dtype=np.int64)
+    post = np.empty((num_rows, num_cols), dtype=np.int64)
+    banks: list[Bank] = []
+    for row_begin, row_end, rows in _runs(np.bincount(row_group)):
+        for col_begin, col_end, cols in _runs(np.bincount(col_group)):
+            bank = Bank(
+                first=first,
+                row_begin=row_begin,
+                row_end=row_end,
+                col_begin=col_begin,
+                col_end=col_end,
+                num_posts=rows * cols,
+            )
+            mine = np.ix_(
+                (row_group >= row_begin) & (row_group < row_end), (col_group >= col_begin) & (col_group < col_end)
+            )
+            number = (row_group[:, None] - row_begin) * (col_end - col_begin) + col_group[None, :] - col_begin
+            post[mine] = first + number[mine]
+            first += (row_end - row_begin) * (col_end - col_begin)
+            banks.append(bank)
+    return Signals(height=height, col_groups=tuple(col_group.tolist()), banks=tuple(banks), post=post)
+
+
+def _runs(counts: Ints) -> Iterator[tuple[int, int, int]]:
+    """(begin, end, value) of the runs of equal values."""
+    edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)]
+    yield from ((a, b, int(counts[a])) for a, b in pairwise(edges))

@@ -1,0 +1,282 @@
+"""The tile graph: tasks, the regions that they write and read, and the edges where a read overlaps a write.
+
+A task is a tile, or one of the parts into which a tile's k-steps are split: a part reads the columns of A and of the
+weights that its own k-steps take, in a row or not. The parts of a tile write it together: it is there once all of them
+are done.
+
+What kind of op a tile belongs to ends here: orders, proofs and simulations see tasks, regions and edges only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.schedule.tiling import Tile, Tiling
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Region:
+    """A rectangle of a tensor, half-open, clipped to the tensor."""
+
+    #: An op's name for its output, ``<op>.weight`` for its weights, otherwise an input of the workload.
+    tensor: str
+    row_begin: int
+    row_end: int
+    col_begin: int
+    col_end: int
+
+    @property
+    def num_elements(self) -> int:
+        """Elements of the rectangle."""
+        return (self.row_end - self.row_begin) * (self.col_end - self.col_begin)
+
+
+def product_tile(op: GemmOp, tile: Tile) -> Tile:
+    """The product that a task computes: as wide as its slice of W, which has two rows a column where it is gated."""
+    return replace(tile, n=tile.n * op.rows_per_column)
+
+
+def product_tiles(workload: Workload, tiling: Tiling) -> tuple[Tile, ...]:
+    """The product that a task of each op computes."""
+    return tuple(product_tile(op, tile) for op, tile in zip(workload.ops, tiling.tiles, strict=True))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowEdges:
+    """Which producer tile rows each consumer tile row reads."""
+
+    #: Op index of the tiles that write.
+    producer: int
+    #: Op index of the tiles that read.
+    consumer: int
+    #: [consumer tile rows], non-decreasing: first producer tile row whose region overlaps what the row reads.
+    first: Ints
+    #: [consumer tile rows], non-decreasing: one past the last such row.
+    last: Ints
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Needs:
+    """What some tasks read of a producer's tile columns, each kind of need once."""
+
+    #: [needs, producer tile columns] the k-step, counted in those of the task, in which the need's tasks first read
+    #: something of the column; -1 where they read nothing of it.
+    first_reads: Ints
+    #: [tasks] the need of each.
+    of: Ints
+
+    def columns(self, need: int) -> Ints:
+        """The producer's tile columns that the need's tasks read, ascending."""
+        return np.flatnonzero(self.first_reads[need] >= 0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Edges(RowEdges):
+    """Who reads whom between two ops, aggregated: the tasks of a consumer tile row with the same k-steps read the same
+    columns of producer tiles."""
+
+    #: Columns of the producer's output, and of a tile of it.
+    k: int
+    width: int
+    #: Depth of a k-step of the consumer.
+    depth: int
+
+    def needs(self, steps: Ints) -> Needs:
+        """What tasks with these k-steps read, as `TileGraph.steps_of` has them."""
+        keys, of = (steps[:, 0] << 40) + (steps[:, 1] << 32) + steps[:, 2], np.zeros(len(steps), dtype=np.int64)
+        if (keys[1:] == keys[:-1]).all():  # no tile is split
+            keys = keys[:1]
+        else:
+            keys, of = np.unique(keys, return_inverse=True)
+        begin, stride, count = (keys >> 40)[:, None], (keys >> 32 & 0xFF)[:, None], (keys & 0xFFFFFFFF)[:, None]
+        column = np.arange(-(-self.k // self.width), dtype=np.int64)
+        lowest = column * self.width // self.depth
+        highest = (np.minimum((column + 1) * self.width, self.k) - 1) // self.depth
+        number = np.maximum(0, -((begin - lowest) // stride))  # of the need's first k-step that is not below `lowest`
+        reads: Ints = np.where((number < count) & (begin + number * stride <= highest), number, -1)
+        return Needs(first_reads=reads, of=of.reshape(-1))
+
+
+def part_steps(num_steps: int, part: int, num_parts: int, *, strided: bool = False) -> range:
+    """The k-steps of one part, of all that a tile has, where the parts are even: they differ by one step at most, and
+    none is empty if there are enough."""
+    if strided:
+        return range(part, num_steps, num_parts)
+    return range(num_steps * part // num_parts, num_steps * (part + 1) // num_parts)
+
+
+@lru_cache(maxsize=256)
+def row_edges(workload: Workload, tile_ms: tuple[int, ...], op_indices: tuple[int, ...]) -> tuple[RowEdges, ...]:
+    """Edges between the ops `op_indices` for tile heights `tile_ms`, whatever columns are read."""
+    edges = []
+    for consumer in op_indices:
+        producer = workload.producer_of(consumer)
+        if producer is None or producer not in op_indices:
+            continue  # an input, or written by an earlier launch: stream order gives that edge
+        num_rows = workload.ops[consumer].m
+        begin = np.arange(0, num_rows, tile_ms[consumer], dtype=np.int64)
+        end = np.minimum(begin + tile_ms[consumer], num_rows)
+        first, last = begin // tile_ms[producer], -(-end // tile_ms[producer])
+        first.setflags(write=False)
+        last.setflags(write=False)
+        edges.append(RowEdges(producer=producer, consumer=consumer, first=first, last=last))
+    return tuple(edges)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileGraph:
+    """The tiles of the ops that one launch runs, and who reads whom."""
+
+    workload: Workload
+    tiling: Tiling
+    #: Ops of this launch, ascending: all of them for a fused launch.
+    op_indices: tuple[int, ...]
+    #: Whether a part of P takes every P-th k-step from its first one on; else they are in a row. A plan says it.
+    strided_parts: bool = False
+
+    @property
+    def tile_ms(self) -> tuple[int, ...]:
+        """Tile height of every op of the workload."""
+        return tuple(tile.m for tile in self.tiling.tiles)
+
+    @cached_property
+    def grids(self) -> Mapping[int, tuple[int, int]]:
+        """Op index -> (tile rows, tile columns)."""
+        grids = {}
+        for index in self.op_indices:
+            op, tile = self.workload.ops[index], self.tiling.tiles[index]
+            grids[index] = (-(-op.m // tile.m), -(-op.n // tile.n))
+        return grids
+
+    @cached_property
+    def edges(self) -> tuple[Edges, ...]:
+        """One entry per op that reads the output of another op of this launch."""
+        return tuple(
+            Edges(
+                producer=edge.producer,
+                consumer=edge.consumer,
+                first=edge.first,
+                last=edge.last,
+                k=self.workload.ops[edge.consumer].k,
+                width=self.tiling.tiles[edge.producer].n,
+                depth=self.tiling.tiles[edge.consumer].k,
+            )
+            for edge in row_edges(self.workload, self.tile_ms, self.op_indices)
+        )
+
+    def with_parts(self, *, strided: bool) -> TileGraph:
+        """The same tiles, whose parts take their k-steps so."""
+        return self if strided == self.strided_parts else replace(self, strided_parts=strided)
+
+    def num_parts(self, op_index: int) -> int:
+        """Most parts of a tile of the op; 1 where it is not split."""
+        return self.tiling.num_parts(op_index)
+
+    def num_tasks_of(self, op_index: int) -> int:
+        """Tasks of one op, where all its tiles are split that may be."""
+        rows, cols = self.grids[op_index]
+        return rows * cols * self.num_parts(op_index)
+
+    @cached_property
+    def num_tasks(self) -> int:
+        """Tasks of all ops of this launch, a tile each or a part of one, where all tiles are split that may be."""
+        return sum(map(self.num_tasks_of, self.op_indices))
+
+    @cached_property
+    def posting_ops(self) -> frozenset[int]:
+        """Ops with a consumer inside this launch; only their tasks post."""
+        return frozenset(edge.producer for edge in self.edges)
+
+    def edges_into(self, op_index: int) -> Edges | None:
+        """The edges by which op `op_index` reads another op of this launch, or None."""
+        return next((edge for edge in self.edges if edge.consumer == op_index), None)
+
+    def writes(self, op_index: int, tile_m: int, tile_n: int) -> Region:
+        """The region of the op's output that a tile writes."""
+        op, tile = self.workload.ops[op_index], self.tiling.tiles[op_index]
+        return Region(
+            tensor=op.name,
+            row_begin=tile_m * tile.m,
+            row_end=min((tile_m + 1) * tile.m, op.m),
+            col_begin=tile_n * tile.n,
+            col_end=min((tile_n + 1) * tile.n, op.n),
+        )
+
+    @cached_property
+    def all_steps(self) -> Ints:
+        """[ops] k-steps of a whole tile of each op of the workload."""
+        shapes = zip(self.workload.ops, self.tiling.tiles, strict=True)
+        return np.array([-(-op.k // tile.k) for op, tile in shapes], dtype=np.int64)
+
+    def steps(self, op_index: int, part: int = 0, num_parts: int = 1) -> range:
+        """The k-steps of a tile of the op, or of one of its parts where these are even, of all that the op's tiles
+        have."""
+        return part_steps(int(self.all_steps[op_index]), part, num_parts, strided=self.strided_parts)
+
+    def steps_of(self, tasks: npt.NDArray[np.int32]) -> Ints:
+        """[tasks, 3] the k-steps of each, by its words as a plan has them: the first, the stride, and how many."""
+        steps = np.empty((len(tasks), 3), dtype=np.int64)
+        steps[:, 0], steps[:, 1], steps[:, 2] = 0, 1, self.all_steps[tasks[:, 0]]
+        in_parts = np.flatnonzero(tasks[:, 7] > 0)
+        steps[in_parts, 0], steps[in_parts, 2] = tasks[in_parts, 9], tasks[in_parts, 10]
+        if self.strided_parts:
+            steps[in_parts, 1] = tasks[in_parts, 7]
+        return steps
+
+    def num_edges(self, tasks: npt.NDArray[np.int32]) -> int:
+        """Producer task -> consumer task edges before aggregation, among tasks with words as a plan has them."""
+        count = 0
+        for edge in self.edges:
+            writers, readers = (tasks[tasks[:, 0] == op] for op in (edge.producer, edge.consumer))
+            rows, cols = self.grids[edge.producer]
+            above = np.zeros((rows + 1, cols), dtype=np.int64)  # tasks of each column, in the rows above
+            np.add.at(above, (writers[:, 1] + 1, writers[:, 2]), 1)
+            above = above.cumsum(axis=0)
+            needs = edge.needs(self.steps_of(readers))
+            read = np.stack((readers[:, 1], needs.of), axis=1)
+            (row, need), times = (found.T for found in np.unique(read, axis=0, return_counts=True))
+            each = (above[edge.last[row]] - above[edge.first[row]]) * (needs.first_reads[need] >= 0)
+            count += int(each.sum(axis=1) @ times)
+        return count
+
+    def reads(self, op_index: int, tile_m: int, tile_n: int, step: int | None = None) -> tuple[Region, ...]:
+        """The regions of A [m, k] and of the weights [n, k] that a tile, or one of its k-steps, reads: of gate and up
+        where it is gated; and of the residual [m, n], where there is one."""
+        op, out = self.workload.ops[op_index], self.writes(op_index, tile_m, tile_n)
+        depth = self.tiling.tiles[op_index].k
+        begin, end = (0, op.k) if step is None else (depth * step, min(depth * (step + 1), op.k))
+        rows = Region(tensor=op.source, row_begin=out.row_begin, row_end=out.row_end, col_begin=begin, col_end=end)
+        weights = tuple(
+            Region(
+                tensor=f"{op.name}.weight",
+                row_begin=half * op.n + out.col_begin,
+                row_end=half * op.n + out.col_end,
+                col_begin=begin,
+                col_end=end,
+            )
+            for half in range(op.rows_per_column)
+        )
+        residual = (replace(out, tensor=f"{op.name}.residual"),) if op.residual else ()
+        return rows, *weights, *residual
+
+
+def tile_graph(workload: Workload, tiling: Tiling, op_indices: tuple[int, ...] | None = None) -> TileGraph:
+    """The tile graph of the ops that one launch runs; all of them by default.
+
+    Raises:
+        ValueError: the tiling has not one tile per op, or an op index is unknown or out of order.
+    """
+    indices = tuple(range(len(workload.ops))) if op_indices is None else op_indices
+    if len(tiling.tiles) != len(workload.ops):
+        raise ValueError(f"{len(workload.ops)} ops need {len(workload.ops)} tiles, got {len(tiling.tiles)}")
+    if list(indices) != sorted(set(indices) & set(range(len(workload.ops)))) or not indices:
+        raise ValueError(f"op indices {indices} are not ascending indices of {len(workload.ops)} ops")
+    return TileGraph(workload=workload, tiling=tiling, op_indices=indices)

@@ -1,0 +1,94 @@
+"""Two launches side by side on two streams, the second waiting tile by tile for the first: plans, and both as one.
+
+Each launch has words of its own, in which signals have the same numbers. `joined` reads the words of both as one plan
+on the CTAs of both, which is what `tuner.core.proof.verify` proves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tuner.core.plan.build import Ints, global_order, grid_size, held_stages, plan_of, tasks_of
+from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.words import STATIC, Plan, Words
+from tuner.core.problem.gpu import Gpu
+from tuner.core.schedule.ordering import Interleave, Ordering, SplitOrder
+from tuner.errors import PlanError
+
+
+def make_parts(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[Plan, Plan]:
+    """The plans of the first and of the second op of a pair, each on a grid and in queues of its own."""
+    ordering = replace(ordering, interleave=Interleave(), partition=0)
+    graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
+    dealt: list[tuple[Words, Ints]] = []
+    sizes: list[int] = []
+    for op in graph.op_indices:
+        alone = replace(graph, op_indices=(op,))
+        num_ctas = grid_size(alone.num_tasks, ordering, gpu, graph.tiling.cluster_size)
+        tasks, queue = tasks_of(alone, global_order(alone, ordering), num_ctas, ordering)
+        dealt.append((tasks, sum(sizes) + queue))
+        sizes.append(num_ctas)
+    tasks, queue = (np.concatenate(column) for column in zip(*dealt, strict=True))
+    both = plan_of(
+        graph,
+        tasks,
+        ordering.granularity,
+        ordering.sync_width,
+        sum(sizes),
+        queue,
+        wait_position=ordering.wait_position,
+    )
+    both = replace(both, held_stages=held_stages(graph.tiling, ordering.run_ahead))
+    return _part(both, 0, sizes[0]), _part(both, sizes[0], sum(sizes))
+
+
+def _part(both: Plan, first_cta: int, end_cta: int) -> Plan:
+    """The queues of some CTAs as a plan of their own, with all signals and all waits."""
+    begin, end = both.queues[first_cta], both.queues[end_cta]
+    tasks = both.tasks[begin:end].copy()
+    has_waits = bool((tasks[:, 4] > tasks[:, 3]).any())
+    if not has_waits:
+        tasks[:, 3:5] = 0
+    return Plan(
+        tasks=tasks,
+        waits=both.waits if has_waits else both.waits[:0],
+        queues=both.queues[first_cta : end_cta + 1] - begin,
+        num_signals=both.num_signals,
+        num_ctas=end_cta - first_cta,
+        assignment=STATIC,
+        held_stages=both.held_stages,
+        strided_parts=both.strided_parts,
+        num_split_tiles=both.num_split_tiles,
+    )
+
+
+def joined(first: Plan, second: Plan) -> Plan:
+    """Both launches as one plan: the CTAs of the first, then those of the second.
+
+    Raises:
+        PlanError: they cannot share signals.
+    """
+    if (first.assignment, second.assignment) != (STATIC, STATIC):
+        raise PlanError("launches that share signals need queues", "a plan of the two draws tickets")
+    if first.num_signals != second.num_signals:
+        counts = f"the first has {first.num_signals}, the second {second.num_signals}"
+        raise PlanError("launches that share signals must agree on their number", counts)
+    if first.strided_parts != second.strided_parts:
+        raise PlanError("launches that share signals must split alike", "the parts of one alone are strided")
+    if first.num_split_tiles != second.num_split_tiles:
+        counts = f"the first has {first.num_split_tiles}, the second {second.num_split_tiles}"
+        raise PlanError("launches that share a workspace must agree on its slots", counts)
+    later = second.tasks.copy()
+    later[:, 3:5] += len(first.waits)
+    return Plan(
+        tasks=np.concatenate((first.tasks, later)),
+        waits=np.concatenate((first.waits, second.waits)),
+        queues=np.concatenate((first.queues[:-1], second.queues + first.num_tasks)),
+        num_signals=first.num_signals,
+        num_ctas=first.num_ctas + second.num_ctas,
+        assignment=STATIC,
+        strided_parts=first.strided_parts,
+        num_split_tiles=first.num_split_tiles,
+    )

@@ -1,0 +1,184 @@
+"""Liveness: no task waits for ever. Half of `tuner.core.proof.verify`.
+
+Tickets. The order of the tickets must be a linear extension of the waits: each is satisfied by posts of lower tickets
+alone. Then the lowest unfinished ticket never waits on an unfinished one, however few CTAs are resident.
+
+A first wave. The same, and every CTA must be resident: CTA c begins with task c, as if it had drawn it, and nobody else
+does.
+
+Stealing. The same of the table's order, that of list 0 and then of list 1, and every CTA must be resident: one that
+draws from list 0 as long as there is any is enough to have it all drawn, and no CTA holds a task of list 0 behind one
+of list 1 that waits. Let t be the lowest unfinished task of the table. Where a CTA holds t, nothing lower is in front
+of it, and all that it waits for is finished. Where nobody has drawn it, nothing higher of its list is drawn: if t is of
+list 0, a CTA that begins there holds nothing, and draws it; if of list 1, all that is drawn is finished, list 0 too.
+Necessary as well: one CTA that begins with list 0 may be the only one to move, and then runs the table in order.
+
+A task holds its CTA from its first wait to its last one, and posts after all of them. So where in the task they stand
+changes nothing here: they count as if all stood before it.
+
+Static queues. Some order of all tasks that keeps each queue's order must satisfy each wait by posts of earlier tasks.
+The deal's own order, rank by rank, is tried first; if it does not do, the symbolic run decides.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.words import FIRST_WAVE, STATIC, STEALING, TICKET, Plan
+from tuner.core.proof.symbolic_run import Progress, Protocol
+from tuner.errors import LivenessError, SafetyError
+
+Ints = npt.NDArray[np.int64]
+_NEVER = np.iinfo(np.int64).max
+
+
+def task_name(plan: Plan, graph: TileGraph, task: int) -> str:
+    """``task 7 (down tile 0,3)``, or ``task 7 (down tile 0,3 part 1 of 2)``."""
+    op, tile_m, tile_n = plan.tasks[task, :3].tolist()
+    part, num_parts = plan.tasks[task, 6:8].tolist()
+    parts = f" part {part} of {num_parts}" if num_parts else ""
+    return f"task {task} ({graph.workload.ops[op].name} tile {tile_m},{tile_n}{parts})"
+
+
+def used_waits(plan: Plan) -> Ints:
+    """Indices of the wait records that some task names."""
+    covered = np.zeros(len(plan.waits) + 1, dtype=np.int64)
+    np.add.at(covered, plan.tasks[:, 3], 1)
+    np.add.at(covered, plan.tasks[:, 4], -1)
+    return np.flatnonzero(np.cumsum(covered[:-1]) > 0)
+
+
+def post_totals(plan: Plan) -> Ints:
+    """[num_signals] posts that each signal gets in one launch: one of each tile."""
+    posts = plan.tasks[plan.leader == np.arange(plan.num_tasks), 5]
+    return np.bincount(posts[posts >= 0], minlength=plan.num_signals).astype(np.int64)
+
+
+def range_reduce(ufunc: np.ufunc, values: Ints, begin: Ints, end: Ints) -> Ints:
+    """ufunc over values[begin : end] for each pair; every range holds at least one element."""
+    padded = np.append(values, values[-1:])  # so that an end of len(values) is an index too
+    bounds = np.stack((begin, end), axis=1).ravel()
+    return np.asarray(ufunc.reduceat(padded, bounds)[::2], dtype=np.int64)
+
+
+def check_epochs(plan: Plan, graph: TileGraph) -> None:
+    """Each wait's `posts_per_launch` is what its signals get, and its threshold is not above that.
+
+    Raises:
+        LivenessError: a threshold, or that of the next launch, is never reached.
+        SafetyError: the next launch's waits would be over too early.
+    """
+    used = used_waits(plan)
+    if not used.size:
+        return
+    totals = post_totals(plan)
+    begin, end, threshold, per_launch, _ = plan.waits[used].astype(np.int64).T
+    least, most = (range_reduce(ufunc, totals, begin, end) for ufunc in (np.minimum, np.maximum))
+    rules = (
+        (threshold > least, np.argmin, threshold, LivenessError("a threshold is never reached", "expects")),
+        (per_launch > least, np.argmin, per_launch, LivenessError("the next launch never gets on", "counts on")),
+        (per_launch < most, np.argmax, per_launch, SafetyError("the next launch's wait is over too early", "counts")),
+    )
+    for broken, extreme, expected, error in rules:
+        if broken.any():
+            i = int(np.flatnonzero(broken)[0])
+            signal = int(begin[i] + extreme(totals[begin[i] : end[i]]))
+            who = task_name(plan, graph, _first_user(plan, int(used[i])))
+            seen = f"signal {signal}, which gets {totals[signal]} posts in a launch"
+            raise type(error)(error.problem, f"{who} waits on {seen}; the wait {error.witness} {expected[i]}")
+
+
+def _first_user(plan: Plan, wait: int) -> int:
+    return int(np.flatnonzero((plan.tasks[:, 3] <= wait) & (wait < plan.tasks[:, 4]))[0])
+
+
+def deal_position(plan: Plan) -> Ints:
+    """[num_tasks] position of each task in the order that is tried first: tickets, or rank by rank over the queues."""
+    if plan.assignment != STATIC:
+        return np.arange(plan.num_tasks, dtype=np.int64)
+    lengths: Ints = plan.queues[1:].astype(np.int64) - plan.queues[:-1]
+    queue = np.repeat(np.arange(lengths.size, dtype=np.int64), lengths)
+    rank = np.arange(plan.num_tasks, dtype=np.int64) - plan.queues[queue]
+    return rank * lengths.size + queue
+
+
+def _late_tasks(plan: Plan, position: Ints) -> Ints:
+    """Tasks that come before a post that they wait for, in the order of `position`."""
+    waiting = np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3])
+    if not waiting.size:
+        return waiting
+    records, inverse = np.unique(plan.waits[:, :3].astype(np.int64), axis=0, return_inverse=True)
+    posting = np.flatnonzero((plan.tasks[:, 5] >= 0) & (plan.leader == np.arange(plan.num_tasks)))
+    signal = plan.tasks[posting, 5].astype(np.int64)
+    posted = np.full(plan.num_tasks, -1, dtype=np.int64)  # a tile posts after its last part
+    np.maximum.at(posted, plan.leader, position)
+    by_signal = np.lexsort((posted[posting], signal))
+    post_position = np.append(posted[posting][by_signal], _NEVER)
+    first_post = np.concatenate(([0], np.cumsum(post_totals(plan))))
+    ready = np.full(len(records), -1, dtype=np.int64)
+    for needed in np.unique(records[:, 2]):
+        if needed <= 0:
+            continue
+        slot = first_post[:-1] + needed - 1
+        reached = np.where(slot < first_post[1:], post_position[np.minimum(slot, posting.size)], _NEVER)
+        mine = records[:, 2] == needed
+        ready[mine] = range_reduce(np.maximum, reached, records[mine, 0], records[mine, 1])
+    ranges, range_of = np.unique(plan.tasks[waiting, 3:5].astype(np.int64), axis=0, return_inverse=True)
+    over = range_reduce(np.maximum, ready[inverse.reshape(-1)], ranges[:, 0], ranges[:, 1])
+    return waiting[over[range_of.reshape(-1)] >= position[waiting]]
+
+
+def check_liveness(plan: Plan, graph: TileGraph, protocol: Protocol | None = None) -> None:
+    """Every task starts, in every interleaving.
+
+    Raises:
+        LivenessError: a wait is never over; the witness is the cycle of waits.
+    """
+    late = _late_tasks(plan, deal_position(plan))
+    if not late.size:
+        return
+    protocol = protocol or Protocol(plan)
+    # Where tasks are drawn the check above was the definition; one CTA that runs the table shows the cycle.
+    progress = protocol.run(num_ctas=plan.num_ctas if plan.assignment == STATIC else 1)
+    if progress.blocked:
+        raise LivenessError("the plan deadlocks", _cycle(plan, graph, progress))
+
+
+def _cycle(plan: Plan, graph: TileGraph, progress: Progress) -> str:
+    """Follows from blocked task to the signal that it lacks, to the head of the queue that holds its post, until a
+    task repeats."""
+    ticket, behind = "a later ticket than", "later in the table than"
+    behind_in = {STATIC: "which stands behind", TICKET: ticket, FIRST_WAVE: ticket, STEALING: behind}
+    head_of = {_queue_of(plan, task): task for task in progress.blocked}
+    task, seen, steps = next(iter(progress.blocked)), set[int](), list[str]()
+    while task not in seen:
+        seen.add(task)
+        signal, needed = _lacking(plan, task, progress.posts)
+        pending = np.flatnonzero(plan.tasks[:, 5] == signal)
+        poster = next(int(p) for p in pending if not progress.started[p])
+        queue = _queue_of(plan, poster)
+        head = head_of[queue]
+        step = f"{task_name(plan, graph, task)} waits for signal {signal} ({progress.posts[signal]} of {needed} posts)"
+        step += f", which {task_name(plan, graph, poster)} would post"
+        if poster != head:
+            behind = task_name(plan, graph, head)
+            step += f", {behind_in[plan.assignment]} {behind}"
+            step += f" in queue {queue}" if plan.assignment == STATIC else ""
+        steps.append(step)
+        task = head
+    return "; ".join([*steps, f"and so back to task {task}"])
+
+
+def _queue_of(plan: Plan, task: int) -> int:
+    return int(np.searchsorted(plan.queues, task, side="right")) - 1 if plan.assignment == STATIC else 0
+
+
+def _lacking(plan: Plan, task: int, posts: list[int]) -> tuple[int, int]:
+    """A signal below the threshold of one of the task's waits, and that threshold."""
+    for begin, end, needed, *_ in plan.waits[plan.tasks[task, 3] : plan.tasks[task, 4]].tolist():
+        for signal in range(begin, end):
+            if posts[signal] < needed:
+                return signal, needed
+    raise AssertionError(f"task {task} was blocked, and lacks nothing")

@@ -1,0 +1,164 @@
+"""Safety: no task reads before the tasks whose output it reads have posted. Half of `tuner.core.proof.verify`.
+
+The fast path covers a read where the consumer waits for the producer's signal with a threshold that counts all posts
+that the signal gets, before the first k-step that reads the producer's output: that step is then reached only once the
+producer has posted. Where that does not hold, the question is settled exactly: freeze the producer (it starts, and
+never completes) and see whether the consumer can still reach that step. `symbolic_run` argues why one run
+answers that: a run in which the consumer reads before the producer posts is, up to there, a run with the producer
+frozen, and every run with the producer frozen is the beginning of a run in which it is merely slow. A tile that is
+split is there once its last part is: each of its parts is frozen in turn.
+
+Tasks of one CTA. An engine may take the next task, of a queue or by drawing, before the present one is done, and load
+its operands; with two warpgroups in turns even finish it. How far ahead it gets is its own business, so that one CTA
+runs both tasks orders nothing here: each task gets a CTA of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.core.plan.tile_graph import Edges, Needs, TileGraph
+from tuner.core.plan.words import Plan
+from tuner.core.proof.liveness import post_totals, range_reduce, task_name
+from tuner.core.proof.symbolic_run import Protocol
+from tuner.errors import SafetyError
+
+Ints = npt.NDArray[np.int64]
+
+
+def check_safety(plan: Plan, graph: TileGraph) -> None:
+    """Every edge of the tile graph is kept in every interleaving; the plan covers the graph and is live.
+
+    Raises:
+        SafetyError: the witness names the consumer and the k-step that reads, the producer and the signal that it
+            fails to wait for by then; or a wait that stands where the device would not find it.
+    """
+    check_steps(plan, graph)
+    readers: dict[int, list[tuple[int, int]]] = {}
+    totals = post_totals(plan)
+    for edge in graph.edges:
+        for producer, step, consumers in _uncovered(plan, graph, edge, totals):
+            readers.setdefault(producer, []).extend((consumer, step) for consumer in consumers)
+    if not readers:
+        return
+    protocol = Protocol(plan)
+    for producer, reads in readers.items():
+        progress = protocol.run_apart(frozen=producer)
+        racing = next((read for read in reads if progress.reaches(*read)), None)
+        if racing is not None:
+            reader, step = racing
+            signal = int(plan.tasks[producer, 5])
+            posts = f"posts to signal {signal}" if signal >= 0 else "posts nothing"
+            raise SafetyError(
+                "a read can precede its write",
+                f"{task_name(plan, graph, reader)} can load its k-step {step} before {task_name(plan, graph, producer)}"
+                f" is done, which {posts}; the reader's waits {_waits_text(plan, reader)} do not count that post by "
+                "then",
+            )
+
+
+def check_steps(plan: Plan, graph: TileGraph) -> None:
+    """The waits of each task stand before k-steps that it has, in the order of these: so the device finds them.
+
+    Raises:
+        SafetyError: names the task and the wait that would be passed over.
+    """
+    if not len(plan.waits):
+        return
+    step = plan.waits[:, 4].astype(np.int64)
+    begin, end = plan.tasks[:, 3].astype(np.int64), plan.tasks[:, 4].astype(np.int64)
+    falls = np.concatenate(([0, 0], np.cumsum(np.diff(step) < 0)))  # [w] falls between neighbours up to wait w - 1
+    unordered = np.flatnonzero((end > begin) & (falls[end] > falls[np.minimum(begin + 1, end)]))
+    waiting = np.flatnonzero(end > begin)
+    last = step[end[waiting] - 1]
+    num_steps = graph.steps_of(plan.tasks)[:, 2]
+    beyond = waiting[(step[begin[waiting]] < 0) | (last >= num_steps[waiting])]
+    for wrong, problem in (
+        (unordered, "are not in the order of their k-steps"),
+        (beyond, "stand at a k-step it lacks"),
+    ):
+        if wrong.size:
+            task = int(wrong[0])
+            who = f"{task_name(plan, graph, task)}, of {num_steps[task]} k-steps"
+            raise SafetyError("a wait is passed over", f"{who}: its waits {_waits_text(plan, task)} {problem}")
+
+
+def _waits_text(plan: Plan, task: int) -> str:
+    records = plan.waits[plan.tasks[task, 3] : plan.tasks[task, 4]].tolist()
+    texts = [
+        f"(signals {begin}..{end - 1} >= {needed}" + (f" before step {step})" if step else ")")
+        for begin, end, needed, _, step in records
+    ]
+    return ", ".join(texts) or "(none)"
+
+
+def _uncovered(plan: Plan, graph: TileGraph, edge: Edges, totals: Ints) -> Iterator[tuple[int, int, list[int]]]:
+    """Producer tasks, the k-step that reads them first, and the consumers that come to it without a wait that counts
+    all posts of the producer's signal."""
+    grid = graph.grids[edge.producer]
+    mine = np.flatnonzero(plan.tasks[:, 0] == edge.producer)
+    tile_of = np.ravel_multi_index((plan.tasks[mine, 1], plan.tasks[mine, 2]), grid)
+    by_tile = mine[np.argsort(tile_of, kind="stable")]
+    first_of = np.concatenate(([0], np.cumsum(np.bincount(tile_of, minlength=grid[0] * grid[1]))))
+    signal_at = plan.tasks[by_tile[first_of[:-1]], 5].astype(np.int64).reshape(grid)
+    consumers = np.flatnonzero(plan.tasks[:, 0] == edge.consumer)
+    words = plan.tasks[consumers].astype(np.int64)
+    needs = edge.needs(graph.steps_of(plan.tasks[consumers]))
+    keys = np.column_stack((words[:, (1, 3, 4)], needs.of))
+    groups, group_of = np.unique(keys, axis=0, return_inverse=True)
+    loose = np.flatnonzero(~_covered_by_one_wait(plan, edge, needs, groups, signal_at, totals))
+    for group in loose.tolist():
+        row, wait_begin, wait_end, need = groups[group].tolist()
+        counted_before = _counted_before(plan, wait_begin, wait_end, totals)
+        first_row, cols = int(edge.first[row]), needs.columns(need)
+        read_in = needs.first_reads[need, cols]
+        late = counted_before[signal_at[first_row : edge.last[row], cols]] > read_in
+        if not late.any():
+            continue
+        members = consumers[group_of.reshape(-1) == group].tolist()
+        for below, right in zip(*(axis.tolist() for axis in np.nonzero(late)), strict=True):
+            tile = (first_row + below) * grid[1] + int(cols[right])
+            for producer in by_tile[first_of[tile] : first_of[tile + 1]].tolist():
+                yield producer, int(read_in[right]), members
+
+
+def _counted_before(plan: Plan, wait_begin: int, wait_end: int, totals: Ints) -> Ints:
+    """[num_signals + 1] the k-step before which these waits count all posts of the signal; the last one stands for
+    "posts nothing"."""
+    begin, end, needed, _, step = plan.waits[wait_begin:wait_end].astype(np.int64).T
+    num_signals = end - begin
+    first = np.cumsum(num_signals) - num_signals
+    signals = np.arange(num_signals.sum(), dtype=np.int64) + np.repeat(begin - first, num_signals)
+    counts = np.repeat(needed, num_signals) >= totals[signals]
+    before = np.full(plan.num_signals + 1, np.iinfo(np.int64).max)
+    np.minimum.at(before, signals[counts], np.repeat(step, num_signals)[counts])
+    return before
+
+
+def _covered_by_one_wait(
+    plan: Plan, edge: Edges, needs: Needs, groups: Ints, signal_at: Ints, totals: Ints
+) -> npt.NDArray[np.bool_]:
+    """[groups of (consumer tile row, wait_begin, wait_end, need)] whether the first wait covers all that is read, from
+    the first k-step on."""
+    covered = np.zeros(len(groups), dtype=np.bool_)
+    if not totals.size:
+        return covered
+    for need in range(len(needs.first_reads)):
+        waiting = np.flatnonzero((groups[:, 2] > groups[:, 1]) & (groups[:, 3] == need))
+        if not waiting.size:
+            continue
+        signals = signal_at[:, needs.columns(need)]
+        lowest, highest, most = signals.min(axis=1), signals.max(axis=1), totals[signals].max(axis=1)
+        first, last = edge.first[groups[waiting, 0]], edge.last[groups[waiting, 0]]
+        wait = plan.waits[groups[waiting, 1]].astype(np.int64)
+        covered[waiting] = (
+            (wait[:, 4] == 0)
+            & (wait[:, 0] <= range_reduce(np.minimum, lowest, first, last))
+            & (range_reduce(np.minimum, lowest, first, last) >= 0)
+            & (wait[:, 1] > range_reduce(np.maximum, highest, first, last))
+            & (wait[:, 2] >= range_reduce(np.maximum, most, first, last))
+        )
+    return covered

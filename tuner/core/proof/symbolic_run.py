@@ -1,0 +1,164 @@
+"""How far a plan gets: one symbolic run that stands for every interleaving.
+
+Why one run is enough. A state is, for each CTA, the task that it holds, and the posts so far. Two kinds of step exist:
+a CTA takes its next task (from its queue, or the next ticket), and a held task whose waits are over completes. (Some of
+its waits may stand before later k-steps only: it holds its CTA from the first to the last of them and posts after all,
+so who completes is as if all stood before the task. How far a task gets that does not complete is told apart.) The last
+of a tile's parts to complete posts for the tile, so what is posted is a function of the set of tasks that are complete,
+whatever their order. Signals only grow, so a step once possible stays possible whatever else happens first;
+and what a step does does not depend on when it is made: queues are fixed, and while two CTAs may race for a ticket,
+which of them gets it makes no difference, as CTAs are alike and tickets come out in one order. So any two runs can be
+continued to the same end (the diamond property), and every maximal run starts and completes the same tasks. A grid of
+which only some CTAs are resident makes fewer steps possible, never others: what it starts is a subset.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.core.plan.words import STATIC, Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a maximal run of a plan ends."""
+
+    #: [num_tasks] whether all of the task's waits were over on some CTA.
+    started: bytearray
+    #: [num_signals] posts.
+    posts: list[int]
+    #: Tasks that a CTA holds and a wait holds up, in the order found, and the k-step before which they stand.
+    blocked: dict[int, int]
+
+    def reaches(self, task: int, step: int) -> bool:
+        """Whether the task comes to load its k-step `step`."""
+        return bool(self.started[task]) or self.blocked.get(task, -1) > step
+
+
+class Protocol:
+    """A plan's words as the lists that a run over them needs."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        # Records are interned by content: a plan that repeats one for each task costs no more than one that shares.
+        unique, inverse = np.unique(plan.waits[:, :3], axis=0, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        begin, end, threshold = unique[:, 0], unique[:, 1], unique[:, 2]
+        #: [wait] signals of the wait's range that are still below its threshold, before the first post.
+        self.open_signals: list[int] = np.where(threshold > 0, end - begin, 0).tolist()
+        #: [signal] (threshold, wait) of every wait whose range holds the signal.
+        self.watchers: list[list[tuple[int, int]]] = [[] for _ in range(plan.num_signals)]
+        for wait, (first, last, needed) in enumerate(unique.tolist()):
+            if needed > 0:
+                for signal in range(first, last):
+                    self.watchers[signal].append((needed, wait))
+        ranges, needs = np.unique(plan.tasks[:, 3:5], axis=0, return_inverse=True)
+        #: [task] which of the lists of waits is its own.
+        self.needs_of: list[int] = needs.reshape(-1).tolist()
+        #: [list] waits, in their order, and the k-steps before which they stand.
+        self.waits: list[list[int]] = [inverse[begin:end].tolist() for begin, end in ranges.tolist()]
+        self.steps: list[list[int]] = [plan.waits[begin:end, 4].tolist() for begin, end in ranges.tolist()]
+        #: [task] the signal that its tile posts to, or -1.
+        self.post_of: list[int] = plan.tasks[:, 5].tolist()
+        #: [task] the task that stands for its tile.
+        self.leader_of: list[int] = plan.leader.tolist()
+        #: [task] parts of its tile, 0 where it is not split.
+        self.num_parts: list[int] = plan.tasks[:, 7].tolist()
+
+    def run(self, *, num_ctas: int, frozen: int = -1) -> Progress:
+        """A maximal run on `num_ctas` CTAs; the task `frozen`, if started, never completes."""
+        queues = self.plan.queues.tolist() if self.plan.assignment == STATIC else [0, self.plan.num_tasks]
+        return self._run(queues, num_ctas, frozen)
+
+    def run_apart(self, *, frozen: int) -> Progress:
+        """A maximal run of tasks that each have a CTA of their own; the task `frozen` never completes."""
+        return self._run([0, self.plan.num_tasks], self.plan.num_tasks, frozen)
+
+    def _run(self, queues: list[int], num_ctas: int, frozen: int) -> Progress:
+        """CTA *i* takes from queue *i*, the tasks from `queues[i]` on before `queues[i + 1]`; all take from one
+        where there is one."""
+        heads, ends = queues[:-1], queues[1:]
+        board = Board(self)
+        started = bytearray(self.plan.num_tasks)
+        held = [-1] * num_ctas
+        runnable = list(reversed(range(num_ctas)))
+        while runnable:
+            cta = runnable.pop()
+            queue = cta if len(heads) > 1 else 0
+            while True:
+                task = held[cta]
+                if task < 0:
+                    task = heads[queue]
+                    if task >= ends[queue]:
+                        break
+                    heads[queue] = task + 1
+                    held[cta] = task
+                if board.parks(cta, task):
+                    break
+                started[task] = 1
+                if task == frozen:
+                    break
+                held[cta] = -1
+                runnable.extend(board.complete(task))
+        blocked = {held[cta]: board.next_step(held[cta]) for parked in board.parked.values() for cta in parked}
+        return Progress(started=started, posts=board.posts, blocked=blocked)
+
+
+class Board:
+    """The signals of one run, and the CTAs that are parked until a wait is over."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self._protocol = protocol
+        self._open_signals = protocol.open_signals.copy()
+        #: [list of waits] how many of them are over: those in front, for whoever has them.
+        self._num_over = [0] * len(protocol.waits)
+        self._arrived: dict[int, int] = {}
+        #: [num_signals] posts so far.
+        self.posts = [0] * protocol.plan.num_signals
+        #: Wait -> the CTAs that it holds.
+        self.parked: dict[int, list[int]] = {}
+
+    def parks(self, cta: int, task: int, step: int | None = None) -> bool:
+        """Whether a wait of the task is not over, of those before k-step `step` and earlier ones where that is given;
+        the CTA is then parked there."""
+        needs = self._protocol.needs_of[task]
+        waits, number = self._protocol.waits[needs], self._num_over[needs]
+        end = len(waits) if step is None else bisect_right(self._protocol.steps[needs], step)
+        while number < end and not self._open_signals[waits[number]]:
+            number += 1
+        self._num_over[needs] = max(number, self._num_over[needs])
+        if number >= end:
+            return False
+        self.parked.setdefault(waits[number], []).append(cta)
+        return True
+
+    def next_step(self, task: int) -> int:
+        """The k-step before which a task stands that is parked."""
+        needs = self._protocol.needs_of[task]
+        return self._protocol.steps[needs][self._num_over[needs]]
+
+    def complete(self, task: int) -> list[int]:
+        """Posts for the task's tile if this was all that it lacked; answers the CTAs to look at again."""
+        woken: list[int] = []
+        if self._protocol.num_parts[task]:
+            is_last, tile = self.is_last(task), self._protocol.leader_of[task]
+            self._arrived[tile] = self._arrived.get(tile, 0) + 1
+            if not is_last:
+                return woken
+        signal = self._protocol.post_of[task]
+        if signal >= 0:
+            self.posts[signal] += 1
+            for needed, wait in self._protocol.watchers[signal]:
+                if self.posts[signal] == needed:
+                    self._open_signals[wait] -= 1
+                    if not self._open_signals[wait]:
+                        woken += self.parked.pop(wait, ())
+        return woken
+
+    def is_last(self, task: int) -> bool:
+        """Whether a part that completes now is the one that its tile lacks."""
+        arrived = self._arrived.get(self._protocol.leader_of[task], 0)
+        return arrived == self._protocol.num_parts[task] - 1

@@ -1,0 +1,244 @@
+"""Judges a plan by its words: coverage, resources, liveness, safety, each refusal with its witness.
+
+Nothing else can make a `VerifiedPlan`, and neither a launch nor the simulator takes another type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import InitVar, dataclass, replace
+
+import numpy as np
+
+from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.two_streams import joined
+from tuner.core.plan.words import Plan, Words
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.resources import Resources, occupancy_limits
+from tuner.core.proof.liveness import check_epochs, check_liveness, task_name
+from tuner.core.proof.safety import check_safety
+from tuner.errors import CoverageError, LivenessError, ResourceError
+
+_TOKEN = object()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class VerifiedPlan:
+    """A plan that covers its tile graph, cannot race, cannot deadlock, and fits the GPU. Made by `verify` alone."""
+
+    #: As read back from its words.
+    plan: Plan
+    graph: TileGraph
+    #: Of one CTA: estimated before the compiler has spoken, then what it said.
+    resources: Resources
+    gpu: Gpu
+    token: InitVar[object]
+    #: One of two launches that share their signals: what it waits for, if anything, the other one posts.
+    is_part: bool = False
+
+    def __post_init__(self, token: object) -> None:
+        if token is not _TOKEN:
+            raise TypeError("only tuner.core.proof.verify makes a VerifiedPlan: call verify()")
+
+    @property
+    def words(self) -> Words:
+        """The plan's binary form, read-only."""
+        return self.plan.words
+
+
+def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> VerifiedPlan:
+    """Proves the plan's words against the tile graph and the GPU. Which k-steps a part takes is told by the words, too.
+
+    Raises:
+        PlanError: the words are no plan.
+        CoverageError: a tile or a part of one is computed never or more than once, or lies outside its grid; or the
+            parts of a tile do not agree on what the last of them posts, or do not meet in a slot of their own.
+        ResourceError: the grid, the registers, the shared memory or the table are more than there is.
+        LivenessError: a wait never ends.
+        SafetyError: a read can precede its write.
+    """
+    judged = Plan.from_words(plan.words)
+    graph = graph.with_parts(strided=judged.strided_parts)
+    check_coverage(judged, graph)
+    check_resources(judged, resources, gpu)
+    check_epochs(judged, graph)
+    check_liveness(judged, graph)
+    check_safety(judged, graph)
+    return VerifiedPlan(plan=judged, graph=graph, resources=resources, gpu=gpu, token=_TOKEN)
+
+
+def verify_parts(
+    first: Plan, second: Plan, graph: TileGraph, resources: Resources, gpu: Gpu
+) -> tuple[VerifiedPlan, VerifiedPlan]:
+    """Proves two launches that share their signals, as one protocol; the second starts when the first has.
+
+    Neither needs its CTAs resident at once: those of the first wait for nobody, and all of them have started before one
+    of the second does, so every post comes, whoever is resident.
+
+    Raises:
+        PlanError: as `verify`, of both together; or the first waits, or the second posts.
+    """
+    parts = Plan.from_words(first.words), Plan.from_words(second.words)
+    both = joined(*parts)
+    graph = graph.with_parts(strided=both.strided_parts)
+    check_coverage(both, graph)
+    waiting = np.flatnonzero(both.tasks[: parts[0].num_tasks, 4] > both.tasks[: parts[0].num_tasks, 3])
+    if waiting.size:
+        who = task_name(both, graph, int(waiting[0]))
+        raise LivenessError("the first launch waits", f"{who}: the second one, which may post, starts after it")
+    posting = np.flatnonzero(parts[1].tasks[:, 5] >= 0)
+    if posting.size:
+        who = task_name(both, graph, parts[0].num_tasks + int(posting[0]))
+        raise LivenessError("the second launch posts", f"{who}: its own CTAs need not be resident at once")
+    for part in parts:
+        check_resources(part, resources, gpu, is_part=True)
+    check_epochs(both, graph)
+    check_liveness(both, graph)
+    check_safety(both, graph)
+    graphs = (replace(graph, op_indices=(op,)) for op in graph.op_indices)
+    one, other = (
+        VerifiedPlan(plan=part, graph=own, resources=resources, gpu=gpu, token=_TOKEN, is_part=True)
+        for part, own in zip(parts, graphs, strict=True)
+    )
+    check_coverage(one.plan, one.graph)
+    check_coverage(other.plan, other.graph)
+    return one, other
+
+
+def recheck(verified: VerifiedPlan, resources: Resources) -> VerifiedPlan:
+    """The same plan with the resources that the compiler told.
+
+    Raises:
+        ResourceError: with these, the grid does not fit any more.
+    """
+    check_resources(verified.plan, resources, verified.gpu, is_part=verified.is_part)
+    return replace(verified, resources=resources, token=_TOKEN)
+
+
+def check_coverage(plan: Plan, graph: TileGraph) -> None:
+    """Every part of every tile of every op of the launch exactly once; a whole tile is all of its parts.
+
+    Raises:
+        CoverageError: names the tile, and the tasks that double it; or a part that is none of its tile's.
+    """
+    tasks = plan.tasks
+    strange = np.flatnonzero(~np.isin(tasks[:, 0], graph.op_indices))
+    if strange.size:
+        task = int(strange[0])
+        known = ", ".join(f"{op} ({graph.workload.ops[op].name})" for op in graph.op_indices)
+        raise CoverageError("a task names no op of this launch", f"task {task} names op {tasks[task, 0]}, not {known}")
+    for op, (rows, cols) in graph.grids.items():
+        mine = np.flatnonzero(tasks[:, 0] == op)
+        row, col = tasks[mine, 1].astype(np.int64), tasks[mine, 2].astype(np.int64)
+        outside = np.flatnonzero((row < 0) | (row >= rows) | (col < 0) | (col >= cols))
+        if outside.size:
+            who = task_name(plan, graph, int(mine[outside[0]]))
+            raise CoverageError("a tile lies outside its grid", f"{who}, whose grid is {rows} x {cols}")
+        most = graph.num_parts(op)
+        part, num_parts = tasks[mine, 6].astype(np.int64), tasks[mine, 7].astype(np.int64)
+        whole = (num_parts == 0) & (part == 0)
+        strange = np.flatnonzero(~whole & ((num_parts < 2) | (num_parts > most) | (part >= num_parts)))
+        if strange.size:
+            task = int(mine[strange[0]])
+            words = f"{task_name(plan, graph, task)}: its words are part {tasks[task, 6]} of {tasks[task, 7]}"
+            legal = f"2 to {most}" if most > 2 else str(most)
+            raise CoverageError("a part is none of its tile's", f"{words}, not of {legal}")
+        tile = row * cols + col
+        split = np.ones(rows * cols, dtype=np.int64)
+        np.maximum.at(split, tile, num_parts)
+        count = np.bincount(tile * most + part, weights=~whole, minlength=rows * cols * most)
+        count += np.repeat(np.bincount(tile, weights=whole, minlength=rows * cols), most)
+        is_needed = (np.arange(most) < split[:, None]).ravel()
+        name = graph.workload.ops[op].name
+        for wrong, problem in ((is_needed & (count == 0), "a tile is missing"), (count > 1, "a tile is doubled")):
+            if wrong.any():
+                first, missing = divmod(int(np.flatnonzero(wrong)[0]), most)
+                doubles = mine[(tile == first) & (whole | (part == missing))].tolist()
+                how = f"tasks {' and '.join(map(str, doubles))} compute it" if doubles else "no task computes it"
+                which = f" part {missing} of {split[first]}" if split[first] > 1 else ""
+                raise CoverageError(problem, f"{name} tile {first // cols},{first % cols}{which}: {how}")
+    _check_parts_agree(plan, graph, 7, "is one of")
+    _check_part_steps(plan, graph)
+    _check_parts_agree(plan, graph, 5, "posts to signal")
+    _check_slots(plan, graph)
+
+
+def _check_parts_agree(plan: Plan, graph: TileGraph, column: int, verb: str) -> None:
+    """Whichever part of a tile is done last posts, to the same signal, what it found in the same slot."""
+    in_parts = plan.tasks[:, 7] > 0
+    other = np.flatnonzero(in_parts & (plan.tasks[:, column] != plan.tasks[plan.leader, column]))
+    if other.size:
+        task, leader = int(other[0]), int(plan.leader[other[0]])
+        what = [f"{task_name(plan, graph, one)} {verb} {plan.tasks[one, column]}" for one in (leader, task)]
+        raise CoverageError("the parts of a tile disagree", ", ".join(what))
+
+
+def _check_part_steps(plan: Plan, graph: TileGraph) -> None:
+    """The parts of each tile that is split have each k-step of the tile once, and each of them has one."""
+    in_parts = np.flatnonzero(plan.tasks[:, 7] > 0)
+    if not in_parts.size:
+        return
+    begin, stride, count = graph.steps_of(plan.tasks[in_parts]).T
+    all_steps = graph.all_steps[plan.tasks[in_parts, 0]]
+    strange = np.flatnonzero((count == 0) | (begin + (count - 1) * stride >= all_steps))
+    if strange.size:
+        i = int(strange[0])
+        who, stop = task_name(plan, graph, int(in_parts[i])), begin[i] + count[i] * stride[i]
+        steps = f"{count[i]} k-steps from {begin[i]} to {stop}" if count[i] else "no k-step"
+        raise CoverageError("a part has k-steps that its tile lacks, or none", f"{who}: {steps} of {all_steps[i]}")
+    tiles, tile_of = np.unique(plan.leader[in_parts], return_inverse=True)
+    first_of = np.cumsum(graph.all_steps[plan.tasks[tiles, 0]])
+    first_of = np.concatenate(([0], first_of))
+    number = np.arange(count.sum(), dtype=np.int64) - np.repeat(np.cumsum(count) - count, count)
+    taken = np.repeat(first_of[tile_of.reshape(-1)] + begin, count) + number * np.repeat(stride, count)
+    times = np.bincount(taken, minlength=first_of[-1])
+    wrong = np.flatnonzero(times != 1)
+    if wrong.size:
+        at = int(np.searchsorted(first_of, wrong[0], side="right")) - 1
+        op, row, col = plan.tasks[tiles[at], :3].tolist()
+        who, step = f"{graph.workload.ops[op].name} tile {row},{col}", wrong[0] - first_of[at]
+        how = f"{times[wrong[0]]} of its parts have" if times[wrong[0]] else "none of its parts has"
+        raise CoverageError("the parts of a tile are not the tile", f"{who}: {how} k-step {step}")
+
+
+def _check_slots(plan: Plan, graph: TileGraph) -> None:
+    """The parts of each tile that is split meet in a slot that the workspace has, and no others do: sums would be added
+    to those of another tile, and parts counted with its parts."""
+    _check_parts_agree(plan, graph, 8, "leaves its sums in slot")
+    tiles = np.flatnonzero((plan.tasks[:, 7] > 0) & (plan.leader == np.arange(plan.num_tasks)))
+    slots = plan.tasks[tiles, 8]
+    outside = np.flatnonzero((slots < 0) | (slots >= plan.num_split_tiles))
+    if outside.size:
+        who, slot = task_name(plan, graph, int(tiles[outside[0]])), int(slots[outside[0]])
+        raise CoverageError("a slot does not exist", f"{who} leaves its sums in slot {slot} of {plan.num_split_tiles}")
+    by_slot = np.argsort(slots, kind="stable")
+    again = np.flatnonzero(np.diff(slots[by_slot]) == 0)
+    if again.size:
+        first, second = (int(tiles[by_slot[again[0] + step]]) for step in (0, 1))
+        names = [task_name(plan, graph, one) for one in (first, second)]
+        raise CoverageError("two tiles meet in one slot", f"{' and '.join(names)}: slot {plan.tasks[first, 8]}")
+
+
+def check_resources(plan: Plan, resources: Resources, gpu: Gpu, *, is_part: bool = False) -> None:
+    """One CTA fits an SM; where tasks wait and are not drawn by all CTAs alike, these are resident at once. The CTAs of
+    a part wait for those of another launch.
+
+    Raises:
+        ResourceError: names what is short.
+    """
+    if plan.words.size > np.iinfo(np.int32).max:
+        raise ResourceError("the table is too long", f"{plan.words.size} words overflow a 32-bit index")
+    limits = occupancy_limits(resources, gpu)
+    what, fewest = min(limits.items(), key=lambda item: item[1])
+    needs = (
+        f"a CTA takes {resources.num_threads} threads, {resources.smem_bytes} bytes of shared memory and "
+        f"{resources.registers_per_thread} registers a thread; {what} of {gpu.name} allow {fewest} per SM"
+    )
+    if fewest < 1:
+        raise ResourceError("a CTA does not fit", needs)
+    resident, size = gpu.num_clusters(resources.cluster_size) * fewest, resources.cluster_size
+    if plan.needs_all_ctas and not is_part and plan.num_ctas > resident:
+        what = "CTAs" if size == 1 else f"clusters of {size} CTAs"
+        raise ResourceError(
+            "queues, first waves and stealing need every CTA resident",
+            f"the grid has {plan.num_ctas} {what}, {gpu.num_sms} SMs hold {resident}; {needs}",
+        )

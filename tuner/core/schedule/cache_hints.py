@@ -1,0 +1,68 @@
+"""Cache hints: what the L2 is told about a line, by engine, and which hints are legal.
+
+Source: PTX ISA, "Cache eviction priority hints".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import CacheHint, Engine, Tiling
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hints:
+    """What a kernel tells the L2; never `default`."""
+
+    #: Reads of the weights.
+    weights: CacheHint
+    #: Per op, reads of A.
+    inputs: tuple[CacheHint, ...]
+    #: Per op, stores of C.
+    outputs: tuple[CacheHint, ...]
+
+
+#: What an engine says by itself of weights, and of the inputs that it reads.
+_OWN = {
+    Engine.MMA: (CacheHint.NORMAL, CacheHint.NORMAL),
+    Engine.WGMMA: (CacheHint.EVICT_FIRST, CacheHint.EVICT_LAST),
+    Engine.SIMT: (CacheHint.EVICT_FIRST, CacheHint.NORMAL),
+}
+#: An intermediate is read soon after it was stored, often by many: evicting it first is never worth a try.
+_OF_INTERMEDIATES = (CacheHint.DEFAULT, CacheHint.NORMAL, CacheHint.EVICT_LAST)
+
+
+def hints_of(workload: Workload, tiling: Tiling) -> Hints:
+    """What the kernel of a legal tiling tells the L2.
+
+    A hint for intermediates is for their stores and their loads; what the chain itself reads keeps the engine's own.
+    """
+    weights, inputs = _OWN[tiling.engine]
+    asked = tiling.intermediate_hint
+    ops = range(len(workload.ops))
+    is_read = [bool(workload.consumers_of(op)) for op in ops]
+    reads = [workload.producer_of(op) is not None for op in ops]
+    is_own = asked is CacheHint.DEFAULT
+    return Hints(
+        weights=weights if tiling.weight_hint is CacheHint.DEFAULT else tiling.weight_hint,
+        inputs=tuple(inputs if is_own or not reads[op] else asked for op in ops),
+        outputs=tuple(CacheHint.NORMAL if is_own or not is_read[op] else asked for op in ops),
+    )
+
+
+def hint_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why the hints cannot be given, or the plain name of what they say."""
+    engine, weights, intermediate = tiling.engine, tiling.weight_hint, tiling.intermediate_hint
+    own_weights, own_inputs = _OWN[engine]
+    if weights is own_weights:
+        return f"weights are {weights} for {engine} anyway: say weight_hint default"
+    if intermediate not in _OF_INTERMEDIATES:
+        return f"intermediate_hint {intermediate}: use {', '.join(map(str, _OF_INTERMEDIATES))}"
+    if intermediate is CacheHint.DEFAULT:
+        return None
+    if not any(workload.consumers_of(op) for op in range(len(workload.ops))):
+        return "no op reads another one's output: say intermediate_hint default"
+    if intermediate is CacheHint.NORMAL and own_inputs is CacheHint.NORMAL:
+        return f"intermediates are {intermediate} for {engine} anyway: say intermediate_hint default"
+    return None

@@ -1,0 +1,1 @@
+"""What is offered to a search: tilings, orderings and their values."""

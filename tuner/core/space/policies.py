@@ -1,0 +1,251 @@
+"""Policies, apart from the mechanism: each maps ops with measured variants to a verified plan.
+
+The mechanism is the plan: queues or tickets, signals, the proof. A policy decides which variant of each op is compiled,
+in which order the tasks run, and what is waited for. Breadth-first waves are one policy, a search is another.
+
+Source: Ma et al., "Rammer: Enabling Holistic Deep Learning Compiler Optimizations with rTasks", OSDI 2020 (rTasks,
+virtual execution units, the wavefront policy); Graham, SIAM J. Appl. Math. 17(2), 1969 (longest processing time).
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from tuner.core.legal.legality import estimated_resources, register_cap, tiling_problem
+from tuner.core.plan.build import Ints, make_plan, plan_of, proportional
+from tuner.core.plan.split_tasks import whole_tasks
+from tuner.core.plan.task_source import Dealer
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.words import Plan
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.symbolic_run import Board, Protocol
+from tuner.core.proof.verify import VerifiedPlan, verify
+from tuner.core.schedule.ordering import Granularity
+from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.core.space.space import Space
+from tuner.errors import IllegalSchedule, InvalidInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpVariant:
+    """One way to cut an op into tasks."""
+
+    #: The tile of one task.
+    tile: Tile
+    #: Measured time of one task on one CTA, microseconds, > 0.
+    task_us: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What a policy chooses from."""
+
+    workload: Workload
+    gpu: Gpu
+    #: Per op, its variants.
+    variants: tuple[tuple[OpVariant, ...], ...]
+    #: Of the kernel that all ops share.
+    num_stages: int = 3
+    num_warps: int = 4
+    #: CTAs that share an SM, for which the variants were measured; with 2, registers are capped where they must be.
+    ctas_per_sm: int = 1
+
+    def __post_init__(self) -> None:
+        if len(self.variants) != len(self.workload.ops) or not all(self.variants):
+            num_ops = len(self.workload.ops)
+            raise InvalidInput("variants", "an op has none, or they are not one list per op", f"give {num_ops} lists")
+
+    @property
+    def num_ctas(self) -> int:
+        """CTAs that run at a time."""
+        return self.ctas_per_sm * self.gpu.num_sms
+
+    def tiling(self, picked: Sequence[OpVariant]) -> Tiling:
+        """The kernel of one variant for each op."""
+        tiles = tuple(variant.tile for variant in picked)
+        plain = Tiling(tiles=tiles, num_stages=self.num_stages, num_warps=self.num_warps)
+        capped = replace(plain, resident_ctas=self.ctas_per_sm)
+        return plain if register_cap(capped) == register_cap(plain) else capped
+
+    def num_tasks(self, op_index: int, variant: OpVariant) -> int:
+        """Tiles of the op when cut so."""
+        op, tile = self.workload.ops[op_index], variant.tile
+        return -(-op.m // tile.m) * -(-op.n // tile.n)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A policy's answer."""
+
+    #: What is compiled.
+    tiling: Tiling
+    #: What is launched.
+    plan: VerifiedPlan
+    #: Makespan with the variants' measured costs, microseconds: contention is not in it.
+    estimate_us: float
+
+
+Policy = Callable[[Choice], Planned]
+
+
+def fastest(choice: Choice, op: int) -> OpVariant:
+    """The variant that ends first when the op has the GPU for itself."""
+    return min(
+        choice.variants[op], key=lambda v: (-(-choice.num_tasks(op, v) // choice.num_ctas) * v.task_us, v.task_us)
+    )
+
+
+def frugal(choice: Choice, op: int) -> OpVariant:
+    """The variant that takes the least CTA time in sum."""
+    return min(choice.variants[op], key=lambda v: choice.num_tasks(op, v) * v.task_us)
+
+
+def wavefront(choice: Choice) -> Planned:
+    """Breadth-first waves over the ops; in a wave the fastest variants while there are CTAs left for their tasks, then
+    the frugal ones. A wave's ops run mixed, each task in the queue that is free first."""
+    picked: list[OpVariant] = []
+    waves = _waves(choice.workload)
+    num_used = dict.fromkeys(waves, 0)
+    for op, wave in enumerate(waves):
+        variant = fastest(choice, op)
+        if num_used[wave] + choice.num_tasks(op, variant) > choice.num_ctas:
+            variant = frugal(choice, op)
+        num_used[wave] += choice.num_tasks(op, variant)
+        picked.append(variant)
+    graph = _graph(choice, picked)
+    order = np.concatenate(
+        [_mixed(graph, [op for op, w in enumerate(waves) if w == wave]) for wave in sorted(num_used)]
+    )
+    num_ctas = min(graph.num_tasks, choice.num_ctas)
+    costs = [picked[op].task_us for op in order[:, 0].tolist()]
+    return _planned(choice, picked, graph, order, Granularity.ROW, _earliest_free(costs, num_ctas))
+
+
+def append(choice: Choice) -> Planned:
+    """Op after op, each in its fastest variant, dealt in turns, with a group sync (barrier) after each producer."""
+    picked = [fastest(choice, op) for op in range(len(choice.workload.ops))]
+    graph = _graph(choice, picked)
+    order = np.concatenate([_mixed(graph, [op]) for op in graph.op_indices])
+    queue = np.arange(graph.num_tasks) % min(graph.num_tasks, choice.num_ctas)
+    return _planned(choice, picked, graph, order, Granularity.BARRIER, queue)
+
+
+def longest_first(choice: Choice) -> Planned:
+    """Fastest variants; the op whose task starts the longest chain of tasks first, drawn by ticket."""
+    picked = [fastest(choice, op) for op in range(len(choice.workload.ops))]
+    graph = _graph(choice, picked)
+    length: dict[int, float] = {}
+    for op in reversed(graph.op_indices):
+        after = max((length[reader] for reader in choice.workload.consumers_of(op)), default=0.0)
+        length[op] = picked[op].task_us + after
+    ranked = sorted(graph.op_indices, key=lambda op: -length[op])
+    return _planned(
+        choice, picked, graph, np.concatenate([_mixed(graph, [op]) for op in ranked]), Granularity.ROW, None
+    )
+
+
+def searched(choice: Choice, *, num_tried: int = 100, seed: int = 0) -> Planned:
+    """The best estimate of a draw: every combination of variants has its turn, with random legal orderings."""
+    rng = random.Random(seed)
+    space = Space(choice.workload, choice.gpu)
+    combinations = [list(picked) for picked in product(*choice.variants)]
+    best: Planned | None = None
+    for turn in range(max(num_tried, len(combinations))):
+        picked = combinations[turn % len(combinations)]
+        graph = _graph(choice, picked)
+        orderings = space.orderings(graph.tiling)
+        if not orderings:
+            continue
+        ordering = orderings[rng.randrange(len(orderings))]
+        planned = _verified(choice, picked, graph, make_plan(graph, ordering, choice.gpu))
+        if best is None or planned.estimate_us < best.estimate_us:
+            best = planned
+    if best is None:
+        raise IllegalSchedule("no combination of these variants has a legal ordering")
+    return best
+
+
+#: By name.
+POLICIES: Mapping[str, Policy] = {
+    "wavefront": wavefront,
+    "append": append,
+    "longest_first": longest_first,
+    "searched": searched,
+}
+
+
+def estimate_us(verified: VerifiedPlan, task_us: Mapping[int, float]) -> float:
+    """Makespan by list scheduling, if each task of an op takes what was measured for it, microseconds."""
+    plan, protocol = verified.plan, Protocol(verified.plan)
+    board, dealer, ops = Board(protocol), Dealer(plan), plan.tasks[:, 0].tolist()
+    held, running, makespan_us = [-1] * plan.num_ctas, [False] * plan.num_ctas, 0.0
+    events = [(0.0, cta) for cta in range(plan.num_ctas)]
+    while events:
+        makespan_us, cta = heapq.heappop(events)
+        if running[cta]:
+            for waiter in board.complete(held[cta]):
+                heapq.heappush(events, (makespan_us, waiter))
+            running[cta], held[cta] = False, -1
+        if held[cta] < 0:
+            held[cta] = dealer.take(cta)
+            if held[cta] < 0:
+                continue
+        if not board.parks(cta, held[cta]):
+            running[cta] = True
+            heapq.heappush(events, (makespan_us + task_us[ops[held[cta]]], cta))
+    return makespan_us
+
+
+def _waves(workload: Workload) -> list[int]:
+    """[op] steps from an input."""
+    waves: list[int] = []
+    for op in range(len(workload.ops)):
+        producer = workload.producer_of(op)
+        waves.append(0 if producer is None else waves[producer] + 1)
+    return waves
+
+
+def _graph(choice: Choice, picked: list[OpVariant]) -> TileGraph:
+    tiling = choice.tiling(picked)
+    if problem := tiling_problem(choice.workload, choice.gpu, tiling):
+        raise IllegalSchedule(f"{tiling}: {problem}")
+    return tile_graph(choice.workload, tiling)
+
+
+def _mixed(graph: TileGraph, ops: list[int]) -> Ints:
+    """[tasks, 3]: the ops' tiles, each row by row, mixed in proportion."""
+    parts = [[(op, *tile) for tile in np.ndindex(*graph.grids[op])] for op in ops]
+    tasks = np.array([task for part in parts for task in part], dtype=np.int64)
+    return np.asarray(tasks[proportional([len(part) for part in parts])])
+
+
+def _earliest_free(costs: list[float], num_ctas: int) -> Ints:
+    """[tasks] the queue that is free first, task by task."""
+    free = [(0.0, cta) for cta in range(num_ctas)]
+    queue = np.empty(len(costs), dtype=np.int64)
+    for task, cost in enumerate(costs):
+        busy_us, cta = free[0]
+        heapq.heapreplace(free, (busy_us + cost, cta))
+        queue[task] = cta
+    return queue
+
+
+def _planned(
+    choice: Choice, picked: list[OpVariant], graph: TileGraph, order: Ints, granularity: Granularity, queue: Ints | None
+) -> Planned:
+    num_ctas = min(graph.num_tasks, choice.num_ctas)
+    plan = plan_of(graph, whole_tasks(*order.T), granularity, 1, num_ctas, queue)
+    return _verified(choice, picked, graph, plan)
+
+
+def _verified(choice: Choice, picked: list[OpVariant], graph: TileGraph, plan: Plan) -> Planned:
+    verified = verify(plan, graph, estimated_resources(choice.workload, graph.tiling), choice.gpu)
+    costs = {op: picked[op].task_us for op in graph.op_indices}
+    return Planned(tiling=graph.tiling, plan=verified, estimate_us=estimate_us(verified, costs))

@@ -1,0 +1,164 @@
+"""Tilings of the simt engine that are worth trying: for up to four rows, where the weights' bytes are what takes time.
+
+An op takes as long as the SM with the most of it, so tiles are cut to fill whole waves of SMs, or of two CTAs on each;
+rings take the shared memory that there is, whole or by halves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from math import ceil
+
+from tuner.core.legal.legality import register_cap, tiling_problem
+from tuner.core.legal.simt import (
+    MAX_STAGES,
+    MAX_SUMS,
+    NUM_WARPS,
+    STAGE_DEPTHS,
+    TILE_MS,
+    smem_bytes,
+    tile_problem,
+    workload_problem,
+)
+from tuner.core.plan.split_k import num_steps, num_tiles
+from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
+from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD
+from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.schedule.tiling import Engine, Tile, Tiling
+
+PARTS = (1, 2, 4)
+MIN_STEPS_PER_PART = 2
+#: Bytes of weights of a stage: less costs turns of the ring, more leaves too few stages.
+STAGE_BYTES = (8_192, 61_440)
+#: Cuts of an op that are offered, the best filled first.
+NUM_CUTS = 5
+#: Per task: words, barriers, sums among lanes, epilogue; arrival of a part.
+TASK_US = 0.5
+PART_US = 1.0
+#: Tilings that are tried before a model knows anything.
+NUM_GUESSES = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """One op cut into tasks."""
+
+    tile: Tile
+    #: Parts of a tile.
+    parts: int
+    #: Time of the busiest SM by bytes alone, microseconds.
+    busy_us: float
+
+
+class SimtOffers:
+    """The offered tilings; none where the workload has more rows, or the engine does not run it."""
+
+    def __init__(self, workload: Workload, gpu: Gpu) -> None:
+        self._workload = workload
+        self._gpu = gpu
+        self._rows = max(op.m for op in workload.ops)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there are any."""
+        return self._rows <= TILE_MS[-1] and workload_problem(self._workload, self._gpu) is None
+
+    def tilings(self) -> Iterator[Tiling]:
+        """All of them, without repetition; the best filled first, for 8 warps and then for 4."""
+        for num_warps in reversed(NUM_WARPS) if self.is_there else ():
+            cuts_of_ops = [self._cuts(op, num_warps) for op in self._workload.ops]
+            for cuts in sorted(product(*cuts_of_ops), key=_busy_us):
+                yield from self._with_rings(cuts, num_warps)
+
+    def guesses(self) -> list[Tiling]:
+        """Where to begin: the fastest cuts for each number of warps."""
+        first: dict[int, Tiling] = {}
+        for tiling in self.tilings():
+            first.setdefault(tiling.num_warps, tiling)
+        return list(first.values())[:NUM_GUESSES]
+
+    def near(self, tiling: Tiling) -> Iterator[Tiling]:
+        """Tilings that differ in the cut of one op, in warps, or in stages; the ring gets shorter where it must."""
+        whole = tiling.split_k or (1,) * len(tiling.tiles)
+        for index, op in enumerate(self._workload.ops):
+            cuts = {(cut.tile, cut.parts) for cut in self._cuts(op, tiling.num_warps)}
+            cuts |= {(replace(tiling.tiles[index], k=k), whole[index]) for k in STAGE_DEPTHS}
+            cuts |= {(tiling.tiles[index], parts) for parts in PARTS}
+            for changed, parts in sorted(cuts, key=str):
+                split = (*whole[:index], parts, *whole[index + 1 :])
+                tiles = (*tiling.tiles[:index], changed, *tiling.tiles[index + 1 :])
+                yield from self._fitted(replace(tiling, tiles=tiles, split_k=split if max(split) > 1 else ()))
+        yield from (replace(tiling, num_warps=num_warps) for num_warps in NUM_WARPS)
+        yield from (replace(tiling, num_stages=num_stages) for num_stages in range(2, MAX_STAGES + 1))
+
+    @property
+    def tile_m(self) -> int:
+        """One tile row: each weight is read once."""
+        return next(m for m in TILE_MS if m >= self._rows)
+
+    def _cuts(self, op: GemmOp, num_warps: int) -> list[Cut]:
+        """The best filled of each op; of equal ones that with the deepest stage of a good size."""
+        widest = min(MAX_SUMS * num_warps // (self.tile_m * op.rows_per_column), -(-op.n // num_warps) * num_warps)
+        tiles = [
+            Tile(m=self.tile_m, n=n, k=k)
+            for n in range(num_warps, widest + 1, num_warps)
+            for k in STAGE_DEPTHS
+            if STAGE_BYTES[0] <= n * op.rows_per_column * k * 2 <= STAGE_BYTES[1]
+        ]
+        legal = [tile for tile in tiles if tile_problem(op, tile, num_warps) is None]
+        if not legal:
+            smallest = Tile(m=self.tile_m, n=num_warps, k=STAGE_DEPTHS[0])
+            legal = [smallest] if tile_problem(op, smallest, num_warps) is None else []
+        cuts = [self._cut(op, tile, parts) for tile in legal for parts in self._parts(op, tile)]
+        cuts.sort(key=lambda cut: (round(cut.busy_us, 2), cut.parts, -cut.tile.k))
+        return cuts[:NUM_CUTS]
+
+    def _cut(self, op: GemmOp, tile: Tile, parts: int) -> Cut:
+        num_sms, steps = self._gpu.num_sms, ceil(num_steps(op, tile) / parts)
+        num_waves = ceil(num_tiles(op, tile) * parts / num_sms)
+        task_bytes = tile.n * op.rows_per_column * steps * tile.k * self._workload.dtype.size_bytes
+        task_us = 1e6 * task_bytes * num_sms / self._gpu.dram_bytes_per_s + TASK_US + PART_US * (parts > 1)
+        return Cut(tile=tile, parts=parts, busy_us=num_waves * task_us)
+
+    def _parts(self, op: GemmOp, tile: Tile) -> tuple[int, ...]:
+        """Numbers of parts of a tile: with more than one, two CTAs on each SM still run all tasks at once."""
+        most = min(num_steps(op, tile) // MIN_STEPS_PER_PART, 2 * self._gpu.num_sms // num_tiles(op, tile))
+        return tuple(parts for parts in PARTS if parts == 1 or parts <= most)
+
+    def _with_rings(self, cuts: tuple[Cut, ...], num_warps: int) -> Iterator[Tiling]:
+        """Rings as deep as one CTA on an SM allows, and as two do."""
+        parts = tuple(cut.parts for cut in cuts)
+        bare = Tiling(
+            engine=Engine.SIMT,
+            tiles=tuple(cut.tile for cut in cuts),
+            num_stages=2,
+            num_warps=num_warps,
+            split_k=parts if max(parts) > 1 else (),
+        )
+        both = zip(self._workload.ops, cuts, strict=True)
+        num_tasks = sum(num_tiles(op, cut.tile) * cut.parts for op, cut in both)
+        resident = 1 if register_cap(replace(bare, resident_ctas=2)) == MAX_REGISTERS_PER_THREAD else 2
+        for ctas, capped in ((1, 1), (2, resident)) if num_tasks > self._gpu.num_sms else ((1, 1),):
+            tiling = replace(bare, num_stages=self._deepest(bare, ctas), resident_ctas=capped)
+            if tiling_problem(self._workload, self._gpu, tiling) is None:
+                yield tiling
+
+    def _deepest(self, tiling: Tiling, ctas_per_sm: int) -> int:
+        """The most stages with which so many CTAs fit an SM."""
+        fixed = smem_bytes(self._workload, replace(tiling, num_stages=0))
+        each = smem_bytes(self._workload, replace(tiling, num_stages=1)) - fixed
+        share = self._gpu.smem_per_sm_bytes // ctas_per_sm
+        room = min(self._gpu.smem_per_cta_bytes, share - SMEM_RESERVED_PER_CTA_BYTES)
+        return min(MAX_STAGES, max(0, room - fixed) // each)
+
+    def _fitted(self, tiling: Tiling) -> Iterator[Tiling]:
+        """The tiling, with as many of its stages as fit; nothing where too few do."""
+        num_stages = min(tiling.num_stages, self._deepest(tiling, tiling.resident_ctas))
+        if num_stages >= 2:
+            yield replace(tiling, num_stages=num_stages)
+
+
+def _busy_us(cuts: tuple[Cut, ...]) -> float:
+    return round(sum(cut.busy_us for cut in cuts), 3)

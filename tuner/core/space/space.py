@@ -1,0 +1,397 @@
+"""The space of a workload on a GPU: the values offered on each axis, and every legal combination of them.
+
+What is legal is said in `tuner.core.legal`; here is what is worth trying. A legal schedule with other values can be
+asked for by name, and some stand around the offered ones (unequal tile heights, say).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from itertools import product
+
+from tuner.core.legal.legality import (
+    check_schedule,
+    dynamic_smem_bytes,
+    estimated_resources,
+    gpu_problem,
+    grid_problem,
+    tiling_problem,
+)
+from tuner.core.legal.mma import STAGE_DEPTHS
+from tuner.core.legal.ordering_rules import (
+    RUN_AHEADS,
+    deal_problem,
+    interleave_problem,
+    position_problem,
+    raster_problem,
+    run_ahead_problem,
+    sync_problem,
+)
+from tuner.core.legal.split_rules import part_order_problem, split_order_problem, split_tiles_problem
+from tuner.core.legal.wgmma import STARTUP_PREFETCHES
+from tuner.core.plan.interleaves import block_shapes, longest_first, merge_blocks
+from tuner.core.plan.split_k import num_split_tiles, num_steps, num_tiles, slots_problem
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload, WorkloadKind
+from tuner.core.schedule.ordering import (
+    Granularity,
+    Interleave,
+    Ordering,
+    Raster,
+    Schedule,
+    SplitOrder,
+    SplitTiles,
+    WaitPosition,
+)
+from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
+from tuner.core.space.ordering_values import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
+from tuner.core.space.orderings import Choices, Deal, Merge, Orderings
+from tuner.core.space.simt_tilings import SimtOffers
+from tuner.core.space.wgmma_tilings import WgmmaOffers
+from tuner.errors import IllegalSchedule
+
+__all__ = ["Space", "check_schedule", "dynamic_smem_bytes", "estimated_resources"]
+
+TILE_MS = (16, 32, 64, 128, 256)
+TILE_NS = (32, 64, 96, 128, 160, 192, 224, 256)
+STAGES = (2, 3, 4, 5, 6, 8)
+SPLITS = (1, 2, 3, 4, 8)
+#: Parts of fewer k-steps than this are not offered.
+MIN_STEPS_PER_PART = 4
+WARPS = (4, 8)
+#: One in so many SMs may be left free so that an op's tasks get a CTA each.
+SPARE_SMS = 8
+#: More tile rows than this are not offered where a taller tile gives fewer.
+MAX_TILE_ROWS = 64
+
+
+def _useful(values: Sequence[int], size: int) -> tuple[int, ...]:
+    """The values up to the first that covers `size`: a larger tile would only be padding."""
+    enough = next((i for i, value in enumerate(values) if value >= size), len(values) - 1)
+    return tuple(values[: enough + 1])
+
+
+class Space:
+    """Every legal schedule made of the offered values.
+
+    Raises:
+        IllegalSchedule: the GPU runs none.
+    """
+
+    #: Offered percents of a ring that weights fill ahead of a wait, the plainest first.
+    run_aheads: tuple[int, ...] = RUN_AHEADS
+
+    def __init__(self, workload: Workload, gpu: Gpu) -> None:
+        if problem := gpu_problem(gpu):
+            raise IllegalSchedule(problem)
+        self.workload = workload
+        self.gpu = gpu
+        self._wgmma = WgmmaOffers(workload, gpu)
+        self._simt = SimtOffers(workload, gpu)
+        self._merges: dict[object, tuple[Merge, ...]] = {}
+        self._deals: dict[object, tuple[Deal, ...]] = {}
+        self._tails: dict[object, tuple[Deal, ...]] = {}
+        self._slices: dict[object, frozenset[tuple[Granularity, int]]] = {}
+
+    @cached_property
+    def tile_ms(self) -> tuple[int, ...]:
+        """Offered tile heights, shared by the ops: none beyond the rows, none that makes needlessly many tile rows."""
+        rows = max(op.m for op in self.workload.ops)
+        useful = _useful(TILE_MS, rows)
+        return tuple(value for value in useful if -(-rows // value) <= MAX_TILE_ROWS) or useful[-1:]
+
+    def tile_ns(self, op: int) -> tuple[int, ...]:
+        """Offered tile widths of an op: those whose slice of W has the offered rows."""
+        gemm = self.workload.ops[op]
+        return _useful(tuple(rows // gemm.rows_per_column for rows in TILE_NS), gemm.n)
+
+    @cached_property
+    def tile_ks(self) -> tuple[int, ...]:
+        """Offered stage depths, shared by the ops."""
+        return _useful(STAGE_DEPTHS, max(op.k for op in self.workload.ops))
+
+    @cached_property
+    def tilings(self) -> tuple[Tiling, ...]:
+        """All legal tilings of the offered values, engine by engine."""
+        split = (split for tiling in self._whole_tilings() for split in self._splits(tiling))
+        return (*split, *self._wgmma.tilings(), *self._simt.tilings())
+
+    @property
+    def guesses(self) -> list[Tiling]:
+        """Tilings to begin with, by arithmetic: what fills the GPU."""
+        return [*self._simt.guesses(), *self._wgmma.guesses()]
+
+    def _whole_tilings(self) -> Iterator[Tiling]:
+        """Legal tilings without split tiles."""
+        widths = tuple(product(*map(self.tile_ns, range(len(self.workload.ops)))))
+        offered = (
+            Tiling(tiles=tuple(Tile(m=m, n=n, k=k) for n in ns), num_stages=num_stages, num_warps=num_warps)
+            for m, ns, k, num_stages, num_warps in product(self.tile_ms, widths, self.tile_ks, STAGES, WARPS)
+        )
+        return (tiling for tiling in offered if tiling_problem(self.workload, self.gpu, tiling) is None)
+
+    def parts(self, op: int, tile: Tile) -> tuple[int, ...]:
+        """Offered numbers of parts of an op's tiles: one, and those by which one wave of parts that are worth a visit
+        fills half of the SMs at least, or as many as it can."""
+        shape, num_sms = self.workload.ops[op], self.gpu.num_sms
+        most = min(num_steps(shape, tile) // MIN_STEPS_PER_PART, num_sms // num_tiles(shape, tile))
+        possible = [parts for parts in SPLITS if 1 < parts <= most]
+        filling = [parts for parts in possible if 2 * parts * num_tiles(shape, tile) >= num_sms]
+        return (1, *(filling or possible[-1:]))
+
+    def _splits(self, tiling: Tiling) -> Iterator[Tiling]:
+        """The tiling, and what it is with tiles in parts."""
+        yield tiling
+        for split in product(*(self.parts(op, tile) for op, tile in enumerate(tiling.tiles))):
+            parted = replace(tiling, split_k=split)
+            if max(split) > 1 and tiling_problem(self.workload, self.gpu, parted) is None:
+                yield parted
+
+    def orderings(self, tiling: Tiling) -> Orderings:
+        """All legal orderings of a tiling, from the offered values."""
+        graph = tile_graph(self.workload, tiling)
+        resources = estimated_resources(self.workload, tiling)
+        grids = tuple(
+            (ctas, reserved)
+            for ctas, reserved in self.grids(graph)
+            if ctas >= tiling.resident_ctas
+            and grid_problem(graph.num_tasks, resources, self.gpu, ctas, reserved) is None
+        )
+        sizes = tuple(map(graph.num_tasks_of, graph.op_indices))
+        if (key := (sizes, grids, tiling.cluster_size)) not in self._deals:
+            self._deals[key] = tuple(self._legal_deals(graph, grids))
+        whole = self._deals[key]
+        plain = tuple(deal for deal in whole if not deal[1])
+        run_aheads = tuple(value for value in self.run_aheads if run_ahead_problem(graph, value) is None)
+        slices = {order: self._sliced_syncs(graph, order) for order in SplitOrder}
+        choices = []
+        for merge, split_tiles in product(self._merges_of(graph), self.split_tiles(tiling)):
+            is_tail, is_stream = split_tiles is not SplitTiles.ALL, split_tiles is SplitTiles.STREAM
+            is_plain = is_tail or part_order_problem(graph, merge.interleave) is not None
+            deals = whole if merge.interleave == Interleave() else plain
+            choices.append(
+                Choices(
+                    merge=merge,
+                    syncs=(
+                        *((*sync, WaitPosition.TASK, SplitOrder.CONTIGUOUS) for sync in merge.syncs),
+                        *(
+                            (*sync, WaitPosition.SLICE, order)
+                            for order in ((SplitOrder.CONTIGUOUS,) if is_stream else SplitOrder)
+                            for sync in merge.syncs
+                            if sync in slices[order]
+                        ),
+                    ),
+                    run_aheads=run_aheads,
+                    deals=self._tail_deals(graph, merge.interleave, split_tiles, deals) if is_tail else deals,
+                    sweeps=(False,) if is_plain else (False, True),
+                    split_tiles=split_tiles,
+                )
+            )
+        return Orderings(tuple(choice for choice in choices if choice.deals))
+
+    def split_tiles(self, tiling: Tiling) -> tuple[SplitTiles, ...]:
+        """Which tiles are offered to be split, the more promising first: the tail's, where those of an op with parts
+        fill more than a wave; of independent ops even less than a wave by even shares."""
+        num_lanes = self.gpu.num_clusters(tiling.cluster_size)
+        shapes = enumerate(zip(self.workload.ops, tiling.tiles, strict=True))
+        split = (num_tiles(op, tile) for index, (op, tile) in shapes if tiling.num_parts(index) > 1)
+        if (most := max(split, default=0)) <= num_lanes:
+            is_shared = most > 0 and self.workload.kind is WorkloadKind.INDEPENDENT
+            return (SplitTiles.ALL, SplitTiles.STREAM) if is_shared else (SplitTiles.ALL,)
+        fits = slots_problem(self.workload, tiling, num_split_tiles(self.workload, tiling)) is None
+        tails = (SplitTiles.TAIL, SplitTiles.STREAM)
+        return (*tails, SplitTiles.ALL) if fits else tails
+
+    def _tail_deals(
+        self, graph: TileGraph, interleave: Interleave, split_tiles: SplitTiles, deals: tuple[Deal, ...]
+    ) -> tuple[Deal, ...]:
+        """The deals that have a tail to split so."""
+        tiling = graph.tiling
+        shapes = tuple((tile.m, tile.n, tile.k * (split_tiles is SplitTiles.STREAM)) for tile in tiling.tiles)
+        key = (shapes, tiling.split_k, interleave, split_tiles, deals)
+        if key not in self._tails:
+            self._tails[key] = tuple(self._legal_tail_deals(graph, interleave, split_tiles, deals))
+        return self._tails[key]
+
+    def _legal_tail_deals(
+        self, graph: TileGraph, interleave: Interleave, split_tiles: SplitTiles, deals: tuple[Deal, ...]
+    ) -> Iterator[Deal]:
+        for deal in deals:
+            assignment, partition, ctas, reserved = deal
+            if partition and split_tiles is SplitTiles.STREAM:
+                continue  # by name, and around the best schedules
+            ordering = Ordering(
+                rasters=(),
+                interleave=interleave,
+                assignment=assignment,
+                partition=partition,
+                split_tiles=split_tiles,
+            )
+            num_ctas = min(graph.num_tasks, ctas * self.gpu.num_clusters(graph.tiling.cluster_size, reserved))
+            if split_tiles_problem(graph, ordering, num_ctas) is None:
+                yield deal
+
+    def grids(self, graph: TileGraph) -> tuple[tuple[int, int], ...]:
+        """(CTAs per SM, reserved SMs): the usual ones, and those that give every task of an op a CTA of its own."""
+        spare = (self.gpu.num_sms - graph.tiling.cluster_size * graph.num_tasks_of(op) for op in graph.op_indices)
+        return tuple(dict.fromkeys((*GRIDS, *((1, sms) for sms in spare if 0 < sms <= self.gpu.num_sms // SPARE_SMS))))
+
+    def _legal_deals(self, graph: TileGraph, grids: tuple[tuple[int, int], ...]) -> Iterator[Deal]:
+        """Deals for producer first, the one interleave that may be partitioned."""
+        for (assignment, partition), (ctas, reserved) in product(DEALS, grids):
+            num_ctas = min(graph.num_tasks, ctas * self.gpu.num_clusters(graph.tiling.cluster_size, reserved))
+            if deal_problem(graph, Interleave(), assignment, partition, num_ctas) is None:
+                yield assignment, partition, ctas, reserved
+
+    def _merges_of(self, graph: TileGraph) -> tuple[Merge, ...]:
+        """The legal interleaves for tiles of these sizes."""
+        tiles, ops = graph.tiling.tiles, graph.op_indices
+        key = (tuple((tile.m, tile.n) for tile in tiles), longest_first(self.workload, tiles, ops))
+        if key not in self._merges:
+            merges = []
+            for interleave in INTERLEAVES:
+                if interleave_problem(self.workload, tiles, interleave) is not None:
+                    continue
+                blocks = merge_blocks(self.workload, tiles, ops, interleave)
+                rasters = tuple(_rasters(block_shapes(blocks, op)) for op in ops)
+                syncs = tuple(sync for sync in SYNCS if sync_problem(graph, interleave, *sync) is None)
+                merges.append(Merge(interleave=interleave, rasters=rasters, syncs=syncs))
+            self._merges[key] = tuple(merges)
+        return self._merges[key]
+
+    def _sliced_syncs(self, graph: TileGraph, order: SplitOrder) -> frozenset[tuple[Granularity, int]]:
+        """The signals that a task with these tiles, whose parts take their k-steps so, can wait for slice by slice."""
+        tiling = graph.tiling
+        key = (order, *((tile.n, tile.k, tiling.num_parts(op)) for op, tile in enumerate(tiling.tiles)))
+        if key not in self._slices:
+            ordered = graph.with_parts(strided=order is SplitOrder.STRIDED)
+            syncs = SYNCS if split_order_problem(graph, order) is None else ()
+            legal = (sync for sync in syncs if position_problem(ordered, *sync, WaitPosition.SLICE) is None)
+            self._slices[key] = frozenset(legal)
+        return self._slices[key]
+
+    @cached_property
+    def num_schedules(self) -> int:
+        """Legal schedules of the offered values."""
+        return sum(len(self.orderings(tiling)) for tiling in self.tilings)
+
+    def __iter__(self) -> Iterator[Schedule]:
+        for tiling in self.tilings:
+            for ordering in self.orderings(tiling):
+                yield Schedule(tiling=tiling, ordering=ordering)
+
+    def sample(self, rng: random.Random, count: int) -> list[Schedule]:
+        """`count` different legal schedules, or all where there are fewer: the engines take turns, and each engine's
+        tilings have their turn before one has its second."""
+        by_engine = [[t for t in self.tilings if t.engine is engine] for engine in Engine]
+        turns = [self._draw(rng, tilings) for tilings in by_engine if tilings]
+        drawn: list[Schedule] = []
+        while turns and len(drawn) < count:
+            given = [(turn, schedule) for turn in turns[: count - len(drawn)] if (schedule := next(turn, None))]
+            drawn += [schedule for _, schedule in given]
+            turns = [turn for turn, _ in given]
+        return drawn
+
+    def _draw(self, rng: random.Random, tilings: list[Tiling]) -> Iterator[Schedule]:
+        """All schedules of the tilings, in a random order, as far as they are asked for."""
+        rng.shuffle(tilings)
+        taken: dict[Tiling, set[int]] = {}
+        while tilings:
+            left = []
+            for tiling in tilings:
+                orderings, seen = self.orderings(tiling), taken.setdefault(tiling, set())
+                yield Schedule(tiling=tiling, ordering=orderings[_unseen(rng, orderings, seen)])
+                if len(seen) < len(orderings):
+                    left.append(tiling)
+            tilings = left
+
+    def neighbours(self, schedule: Schedule) -> list[Schedule]:
+        """The legal schedules that differ from this one in the value of one axis; CTAs on an SM and the registers that
+        they are compiled for are one, and so are the parts of tiles and which tiles are split, and what a task waits
+        for and where: neither a finer signal nor a later wait gains anything alone."""
+        candidates = [
+            Schedule(tiling=tiling, ordering=replace(schedule.ordering, split_tiles=split_tiles))
+            for tiling in self._near(schedule.tiling)
+            for split_tiles in dict.fromkeys((schedule.ordering.split_tiles, self.split_tiles(tiling)[0]))
+        ]
+        candidates += [Schedule(tiling=schedule.tiling, ordering=ordering) for ordering in self._reordered(schedule)]
+        candidates += [
+            Schedule(
+                tiling=replace(schedule.tiling, resident_ctas=resident),
+                ordering=replace(schedule.ordering, ctas_per_sm=ctas),
+            )
+            for resident, ctas in ((1, 1), (1, 2), (2, 2))
+        ]
+        others = (candidate for candidate in dict.fromkeys(candidates) if candidate != schedule)
+        return [candidate for candidate in others if self.is_legal(candidate)]
+
+    def is_legal(self, schedule: Schedule) -> bool:
+        """Whether the schedule is legal, offered or not."""
+        try:
+            check_schedule(self.workload, self.gpu, schedule)
+        except IllegalSchedule:
+            return False
+        return True
+
+    def _near(self, tiling: Tiling) -> Iterator[Tiling]:
+        yield from (replace(tiling, weight_hint=hint) for hint in CacheHint)
+        yield from (replace(tiling, intermediate_hint=hint) for hint in CacheHint)
+        if tiling.engine is Engine.WGMMA:
+            yield from (replace(tiling, startup_prefetch=stages) for stages in STARTUP_PREFETCHES)
+        if tiling.engine is not Engine.MMA:
+            offers = self._wgmma if tiling.engine is Engine.WGMMA else self._simt
+            yield from offers.near(tiling)
+            return
+        for m in self.tile_ms:
+            yield replace(tiling, tiles=tuple(replace(tile, m=m) for tile in tiling.tiles))
+        for k in self.tile_ks:
+            yield replace(tiling, tiles=tuple(replace(tile, k=k) for tile in tiling.tiles))
+        for op, tile in enumerate(tiling.tiles):
+            for n in self.tile_ns(op):
+                changed = replace(tile, n=n)
+                yield replace(tiling, tiles=(*tiling.tiles[:op], changed, *tiling.tiles[op + 1 :]))
+        yield from (replace(tiling, num_stages=num_stages) for num_stages in STAGES)
+        yield from (replace(tiling, num_warps=num_warps) for num_warps in WARPS)
+        whole = tiling.split_k or (1,) * len(tiling.tiles)
+        for op, tile in enumerate(tiling.tiles):
+            for parts in self.parts(op, tile):
+                split = (*whole[:op], parts, *whole[op + 1 :])
+                yield replace(tiling, split_k=split if max(split) > 1 else ())
+
+    def _reordered(self, schedule: Schedule) -> Iterator[Ordering]:
+        ordering = schedule.ordering
+        for op, raster in product(range(len(ordering.rasters)), RASTERS):
+            rasters = (*ordering.rasters[:op], raster, *ordering.rasters[op + 1 :])
+            yield replace(ordering, rasters=rasters)
+        yield from (replace(ordering, interleave=interleave) for interleave in INTERLEAVES)
+        for position in WaitPosition:
+            waiting = replace(ordering, wait_position=position)
+            yield waiting
+            yield from (replace(waiting, granularity=sync, sync_width=width) for sync, width in SYNCS)
+        yield from (replace(ordering, run_ahead=percent) for percent in self.run_aheads)
+        yield replace(ordering, part_major=not ordering.part_major)
+        yield from (replace(ordering, split_order=order) for order in SplitOrder)
+        yield from (replace(ordering, split_tiles=split_tiles) for split_tiles in SplitTiles)
+        yield from (replace(ordering, assignment=assignment, partition=part) for assignment, part in DEALS)
+        ctas, reserved = zip(*self.grids(tile_graph(self.workload, schedule.tiling)), strict=True)
+        yield from (replace(ordering, ctas_per_sm=value) for value in sorted(set(ctas)))
+        yield from (replace(ordering, reserved_sms=value) for value in sorted(set(reserved)))
+
+
+@lru_cache(maxsize=4096)
+def _rasters(shapes: frozenset[tuple[int, int]]) -> tuple[Raster, ...]:
+    """The offered rasters that are legal on blocks of these shapes."""
+    return tuple(raster for raster in RASTERS if raster_problem(raster, shapes, "") is None)
+
+
+def _unseen(rng: random.Random, orderings: Orderings, seen: set[int]) -> int:
+    """A random index of the orderings that is not in `seen`, which it joins."""
+    index = orderings.draw(rng)
+    while index in seen:
+        index = (index + 1) % len(orderings)
+    seen.add(index)
+    return index

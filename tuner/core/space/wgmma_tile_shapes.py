@@ -1,0 +1,296 @@
+"""Cuts of an op into tasks of the wgmma engine that fill the SMs, and which of them go together.
+
+One CTA runs on an SM, so an op takes as long as the SM with the most of it: tiles are cut so that whole waves of SMs
+are filled, with parts of tiles where whole ones do not fill one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+from math import ceil
+from typing import Any
+
+from tuner.core.legal.wgmma import (
+    COLUMNS,
+    MAX_ACCUMULATORS_BUSY,
+    MAX_PRODUCT_COLUMNS,
+    MAX_SHARED_ROWS,
+    PING_PONG_WARPS,
+    STAGE_DEPTHS,
+    WARPS_PER_GROUP,
+    most_accumulators,
+    multiplied,
+    num_accumulators,
+    tensor_share,
+    tile_problem,
+)
+from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, exchange_us
+from tuner.core.plan.split_k import SUM_BYTES, num_steps, num_tiles, waves
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind
+from tuner.core.schedule.tiling import Tile, Warpgroups
+
+#: Rows up to which the weights' bytes are what takes time: one low tile row, tasks cut for their bytes alone.
+FEW_ROWS = 64
+#: Columns of a tile, at least.
+NARROWEST = 16
+PARTS = (1, 2, 3, 4, 6, 8)
+MIN_STEPS_PER_PART = 4
+#: Bytes of a stage of weights: less costs barriers, more leaves too few stages.
+STAGE_BYTES = (12_288, 33_792)
+#: Share of the best cut's rate that another one must have; fewer than `MIN_CUTS` are not offered ...
+MIN_RATE = 0.85
+MIN_CUTS = 6
+#: ... nor more than this for all ops together, so that a job's tilings are a few thousand; fewer where CTAs share k.
+MAX_COMBINATIONS = 196
+MAX_SHARING_COMBINATIONS = 36
+#: Per task, and more where it is a part: words, barriers, epilogue; arrival. Where another op reads the tile it also
+#: waits for the last part's sum.
+TASK_US = 0.3
+PART_US = 0.5
+READ_PART_US = 3.0
+#: Rows of W of a task that reads its inputs often enough: with fewer it reads as many bytes of them.
+FEW_COLUMNS = 32
+#: Stages of about this size are tried first.
+GOOD_STAGE_BYTES = 24_576
+#: Of an op's cuts, one in so many has a split tail, where there are such cuts.
+TAIL_SHARE = 3
+
+
+#: What a height says of a tiling beside the rows of its tiles.
+SHAPE = ("num_warps", "cluster_m", "cluster_k", "warpgroups", "swap_ab")
+
+
+@dataclass(frozen=True)
+class Height:
+    """What all ops' tiles have in common."""
+
+    #: Rows of a tile: of all CTAs of a cluster.
+    m: int
+    num_warps: int
+    #: CTAs that share a tile's weights.
+    cluster_m: int = 1
+    warpgroups: Warpgroups = Warpgroups.COOPERATIVE
+    #: Whether it is the columns that the warpgroups share.
+    swap_ab: bool = False
+    #: CTAs that share a tile's k.
+    cluster_k: int = 1
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs that compute a tile."""
+        return self.cluster_m * self.cluster_k
+
+    @property
+    def groups(self) -> int:
+        """Warpgroups that multiply a task together."""
+        return 1 if self.warpgroups is Warpgroups.PING_PONG else self.num_warps // WARPS_PER_GROUP
+
+    @property
+    def in_turns(self) -> Height:
+        """The same by two warpgroups that take turns."""
+        return replace(self, num_warps=PING_PONG_WARPS, warpgroups=Warpgroups.PING_PONG)
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """The same as fields of a tiling, but for the rows."""
+        return {name: getattr(self, name) for name in SHAPE}
+
+    def of_cta(self, tile: Tile) -> Tile:
+        """What one CTA computes of the tile."""
+        return replace(tile, m=tile.m // self.cluster_m)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """One op cut into tasks."""
+
+    tile: Tile
+    #: Parts of a tile.
+    parts: int
+    #: Whether only the tail is split: the tiles are more than one wave.
+    has_tail: bool
+    #: The op's roofline over the time of the busiest SM.
+    rate: float
+    #: Tiles, or parts of them.
+    num_tasks: int
+    #: Of one of them, while all SMs are busy alike.
+    task_us: float
+    #: fp32 sums of a thread.
+    num_sums: int
+
+
+class WgmmaCuts:
+    """The cuts of a workload's ops on a GPU."""
+
+    def __init__(self, workload: Workload, gpu: Gpu) -> None:
+        self._workload = workload
+        self._gpu = gpu
+        self._rows = max(op.m for op in workload.ops)
+
+    def combined(self, height: Height) -> list[tuple[Cut, ...]]:
+        """A cut of each op: the fastest first."""
+        is_independent = self._workload.kind is WorkloadKind.INDEPENDENT
+        return self._side_by_side(height) if is_independent else self._one_by_one(height)
+
+    def in_two_waves(self, height: Height) -> tuple[Cut, ...]:
+        """A wide cut of each op in two tasks per SM; nothing where some op has none that is fast."""
+        lanes = self._gpu.num_clusters(height.cluster_size)
+        chosen: list[Cut] = []
+        for op in self._workload.ops:
+            cuts = [c for c in self.all_cuts(op, height) if lanes < num_tiles(op, c.tile) * c.parts <= 2 * lanes]
+            wide = [cut for cut in cuts if cut.tile.n * op.rows_per_column >= FEW_COLUMNS]
+            fast = [cut for cut in wide if cut.rate >= MIN_RATE * cuts[0].rate]
+            if not fast:
+                return ()
+            is_read = bool(self._workload.consumers_of(len(chosen)))
+            chosen.append(max(fast, key=lambda cut: _by_depth(op, cut, is_read=is_read)))
+        return tuple(chosen)
+
+    def _one_by_one(self, height: Height) -> list[tuple[Cut, ...]]:
+        """Of ops that follow each other: each as if it had all SMs."""
+        most = max(2, int(_most_combinations(height) ** (1 / len(self._workload.ops)) + 1e-9))
+        combined = product(*(self._best_cuts(op, height, most) for op in self._workload.ops))
+        return sorted(filter(_leave_registers, combined), key=by_rate)
+
+    def _side_by_side(self, height: Height) -> list[tuple[Cut, ...]]:
+        """Of ops that share the SMs: the tasks of all of them are to fill whole waves."""
+        lanes = self._gpu.num_clusters(height.cluster_size)
+        timed = [
+            (_makespan_us(cuts, lanes), cuts)
+            for cuts in product(*(self.all_cuts(op, height) for op in self._workload.ops))
+            if not any(cut.has_tail for cut in cuts) and _leave_registers(cuts)
+        ]
+        timed.sort(key=lambda one: one[0])
+        return [cuts for time_us, cuts in timed if time_us <= timed[0][0] / MIN_RATE][: _most_combinations(height)]
+
+    def _best_cuts(self, op: GemmOp, height: Height, most: int) -> list[Cut]:
+        """At most so many that fill the SMs, the best first; where few do, the best ones. Some have split tails."""
+        every = self.all_cuts(op, height)
+        cuts = [cut for cut in every if not cut.has_tail]
+        tails = [cut for cut in every if cut.has_tail][: most // TAIL_SHARE]
+        filled = [cut for cut in cuts if cut.rate >= MIN_RATE * cuts[0].rate]
+        best = (filled if len(filled) >= MIN_CUTS else cuts[:MIN_CUTS])[: most - len(tails)]
+        return [cut for cut in every if cut in best or cut in tails]
+
+    def all_cuts(self, op: GemmOp, height: Height) -> list[Cut]:
+        """The fastest first."""
+        most = (MAX_SHARED_ROWS if height.swap_ab else MAX_PRODUCT_COLUMNS) // op.rows_per_column
+        widest = min(most, -(-op.n // COLUMNS) * COLUMNS)
+        tiles = [
+            tile
+            for n in range(min(NARROWEST, widest), widest + 1, COLUMNS)
+            for tile in tiles_of(op, height.m, n)
+            if _can_multiply(op, tile, height) and _can_share(op, tile, height)
+        ]
+        cuts = [self._cut(op, tile, parts, height) for tile in tiles for parts in self.parts(op, tile, height)]
+        return sorted(
+            cuts, key=lambda cut: (-round(cut.rate, 3), abs(weight_stage_bytes(op, cut.tile) - GOOD_STAGE_BYTES))
+        )
+
+    def _cut(self, op: GemmOp, tile: Tile, parts: int, height: Height) -> Cut:
+        """How long the busiest SM takes for its tasks, by bytes and by products, against the roofline of the op."""
+        gpu, num_rows, all_steps = self._gpu, ceil(op.m / tile.m), num_steps(op, tile)
+        num_lanes = gpu.num_clusters(height.cluster_size)
+        num_whole, num_parted = waves(num_tiles(op, tile), parts, num_lanes)
+        # Of an SM by one k-step.
+        crowding = tile.n * tile.k * num_lanes * height.cluster_k / (num_rows * op.n * op.k)
+        memory_us = 1e6 * op.weight_rows * op.k * self._workload.dtype.size_bytes / gpu.dram_bytes_per_s
+        product_us = 2e6 * op.m * op.weight_rows * op.k / gpu.tensor_flops_per_s
+        columns = tile.n * op.rows_per_column
+        a_rows, b_rows = multiplied(op, height.of_cta(tile), height.groups, swap_ab=height.swap_ab)
+        padding = num_rows * a_rows * b_rows * height.cluster_m / (op.m * columns)
+        step_us = crowding * max(memory_us, product_us * padding / tensor_share(b_rows))
+        slot_bytes = height.of_cta(tile).m * columns * SUM_BYTES
+        fixed_us = TASK_US + exchange_us(height.cluster_k, slot_bytes, gpu)
+        steps = ceil(all_steps / height.cluster_k)
+        whole_us, task_us = (own * step_us + fixed_us for own in (steps, ceil(steps / parts)))
+        sum_us = 0.0
+        if parts > 1:
+            slot_us = slot_bytes / L2_BYTES_PER_CLOCK / gpu.clock_mhz
+            is_read = bool(self._workload.consumers_of(self._workload.ops.index(op)))
+            sum_us = (READ_PART_US if is_read else PART_US) + (1 + parts) * slot_us
+        return Cut(
+            tile=tile,
+            parts=parts,
+            has_tail=parts > 1 and num_whole > 0,
+            rate=max(memory_us, product_us) / (num_whole * whole_us + num_parted * task_us + sum_us),
+            num_tasks=num_tiles(op, tile) * parts,
+            task_us=task_us + sum_us,
+            num_sums=num_accumulators(op, height.of_cta(tile), height.groups, swap_ab=height.swap_ab),
+        )
+
+    def parts(self, op: GemmOp, tile: Tile, height: Height) -> tuple[int, ...]:
+        """Numbers of parts of a tile, one where CTAs share its k: with more than one all tasks still run at once, or at
+        few rows in two waves, so that the second reads what the first wave of the op before it has written last. Of
+        tiles that fill more than a wave the tail is split, into the parts that make it shortest, if any do."""
+        if height.cluster_k > 1:
+            return (1,)
+        num_lanes, count = self._gpu.num_clusters(height.cluster_size), num_tiles(op, tile)
+        most = num_steps(op, tile) // MIN_STEPS_PER_PART
+        if self._rows > FEW_ROWS and count > num_lanes:
+            possible = [parts for parts in PARTS if parts == 1 or parts <= most]
+            best = min(possible, key=lambda parts: waves(count, parts, num_lanes)[1] / parts)
+            return (1, best) if best > 1 else (1,)
+        at_once = num_lanes * (2 if self._rows <= FEW_ROWS else 1) // count
+        return tuple(parts for parts in PARTS if parts == 1 or parts <= min(most, at_once))
+
+
+def _most_combinations(height: Height) -> int:
+    return MAX_COMBINATIONS if height.cluster_k == 1 else MAX_SHARING_COMBINATIONS
+
+
+def _can_multiply(op: GemmOp, tile: Tile, height: Height) -> bool:
+    """Whether the warpgroups can compute the tile."""
+    is_busy = height.warpgroups is Warpgroups.PING_PONG
+    swap_ab, shares_k = height.swap_ab, height.cluster_k > 1
+    most = most_accumulators(op, height.groups, swap_ab=swap_ab, shares_k=shares_k, is_busy=is_busy)
+    return tile_problem(op, height.of_cta(tile), height.groups, swap_ab=swap_ab, most=most) is None
+
+
+def _can_share(op: GemmOp, tile: Tile, height: Height) -> bool:
+    """Whether each of the CTAs that share a tile's k has steps enough, and something to finish."""
+    sharers, size = height.cluster_k, tile.m if height.swap_ab else tile.n
+    return sharers == 1 or (num_steps(op, tile) >= MIN_STEPS_PER_PART * sharers and size >= COLUMNS * sharers)
+
+
+def _leave_registers(cuts: tuple[Cut, ...]) -> bool:
+    """Whether parts can be added up, of whichever op, beside the sums of all."""
+    return max(cut.parts for cut in cuts) == 1 or max(cut.num_sums for cut in cuts) <= MAX_ACCUMULATORS_BUSY
+
+
+def by_rate(cuts: tuple[Cut, ...]) -> float:
+    """Least where all ops are fast: to sort combined cuts."""
+    return -round(min(cut.rate for cut in cuts) + sum(cut.rate for cut in cuts), 3)
+
+
+def _by_depth(op: GemmOp, cut: Cut, *, is_read: bool) -> tuple[float, ...]:
+    """Greatest where stages are deep, after what matters more: whole tiles of what is read, wide ones of the rest."""
+    first = cut.parts == 1 if is_read else cut.tile.n >= FEW_ROWS
+    return first, round(cut.rate, 1), weight_stage_bytes(op, cut.tile), cut.rate
+
+
+def _makespan_us(cuts: tuple[Cut, ...], lanes: int) -> float:
+    """At least, of all ops' tasks on so many SMs or clusters."""
+    num_waves = ceil(sum(cut.num_tasks for cut in cuts) / lanes)
+    all_us = sum(cut.num_tasks * cut.task_us for cut in cuts)
+    times_us = [cut.task_us for cut in cuts]
+    return max(all_us / lanes, max(times_us), num_waves * min(times_us))
+
+
+def weight_stage_bytes(op: GemmOp, tile: Tile) -> int:
+    """A stage of weights."""
+    return tile.n * op.rows_per_column * tile.k * 2
+
+
+def tiles_of(op: GemmOp, tile_m: int, tile_n: int) -> list[Tile]:
+    """Depths that make stages of weights of a good size; where rows are too few for that, the deepest useful one.
+
+    High tiles have stages of inputs that are as large as the weights', so they take the shallowest.
+    """
+    useful = [Tile(m=tile_m, n=tile_n, k=k) for k in STAGE_DEPTHS if k == STAGE_DEPTHS[0] or 2 * k <= op.k]
+    if tile_m > FEW_ROWS:
+        return useful[:1]
+    fitting = [tile for tile in useful if weight_stage_bytes(op, tile) <= STAGE_BYTES[1]]
+    return [tile for tile in fitting if weight_stage_bytes(op, tile) >= STAGE_BYTES[0]] or fitting[-1:]

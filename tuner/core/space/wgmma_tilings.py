@@ -1,0 +1,301 @@
+"""Tilings of the wgmma engine that are worth trying on a workload and a GPU.
+
+The legal ones go into the millions, most of them pointless. Tiles are as high as the rows need and cut so that whole
+waves of SMs are filled. Stages are of a size that keeps the memory busy without many barriers, and the rings take the
+shared memory that there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice, zip_longest
+
+from tuner.core.legal.legality import tiling_problem
+from tuner.core.legal.wgmma import (
+    BLOCK_ROWS,
+    COLUMNS,
+    MAX_INPUT_STAGES,
+    MAX_STAGES,
+    WARP_ROWS,
+    rows_problem,
+    smem_bytes,
+    stage_bytes,
+    workload_problem,
+)
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Engine, Epilogue, Tiling, Warpgroups
+from tuner.core.space.wgmma_tile_shapes import (
+    FEW_ROWS,
+    NARROWEST,
+    Cut,
+    Height,
+    WgmmaCuts,
+    by_rate,
+    tiles_of,
+)
+
+MAX_ROWS_OF_TILES_OF_64 = 256
+#: More tile rows than this are not offered where a taller tile gives fewer.
+MAX_TILE_ROWS = 64
+#: Depths of the inputs' ring where tiles are low; else it is as deep as the weights'.
+INPUT_STAGES = (6, 4, 8)
+#: Weights that a CTA has requested and not yet received, bytes, beside no limit: what is requested later waits behind
+#: it, a signal and the intermediate too, and this much already keeps the memory busy.
+WINDOW_BYTES = (98_304, 65_536)
+#: CTAs that share a tile's k: offered, and around the best schedules. With swapped operands and more than few rows they
+#: are offered for two warpgroups, since one has sums for few columns, and sharing is for wide tiles.
+SHARERS = (2,)
+MORE_SHARERS = (2, 4)
+SWAPPED_SHARERS_GROUPS = 2
+#: Tilings that are tried before a model knows anything: without split tails, with, and where CTAs share k.
+NUM_GUESSES = 4
+NUM_TAIL_GUESSES = 2
+NUM_SHARING_GUESSES = 2
+#: Of high tiles, cuts of each height whose tiles the copy engine is offered to store: the best.
+NUM_COPIED = 12
+
+
+#: For more rows, the most of a tile; the height is what covers the rows in as many tiles. Two CTAs with one tile read
+#: its weights once; a warpgroup that multiplies two blocks has whole ones. With ping-pong one warpgroup holds all sums
+#: of a tile. Where a tile has more rows than columns, swapped operands read less shared memory.
+HIGH_TILES = (
+    Height(128, 8),
+    Height(192, 12),
+    Height(256, 8, swap_ab=True),
+    Height(256, 8, 2),
+    Height(256, 8),
+    Height(512, 8, 2),
+    Height(256, 4, swap_ab=True),
+    Height(192, 12, swap_ab=True),
+    Height(64, 4),
+    Height(128, 8).in_turns,
+    Height(64, 4).in_turns,
+)
+
+
+class WgmmaOffers:
+    """The offered tilings; none where the engine does not run the workload on the GPU."""
+
+    def __init__(self, workload: Workload, gpu: Gpu) -> None:
+        self._workload = workload
+        self._gpu = gpu
+        self._rows = max(op.m for op in workload.ops)
+        self._cuts = WgmmaCuts(workload, gpu)
+        #: By tile height, a cut of each op: the fastest first.
+        self._combined = {height: self._cuts.combined(height) for height in self.heights} if self.is_there else {}
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there are any."""
+        return workload_problem(self._workload, self._gpu) is None
+
+    @property
+    def heights(self) -> tuple[Height, ...]:
+        """Those that are worth a try, of one CTA or of some that share k."""
+        alone = self._heights_alone
+        groups = 1 if self._rows <= FEW_ROWS else SWAPPED_SHARERS_GROUPS
+        wide = [one for one in alone if not one.swap_ab or one.groups == groups]
+        return alone + _sharing(wide, SHARERS)
+
+    @property
+    def _heights_alone(self) -> tuple[Height, ...]:
+        if self._rows <= FEW_ROWS:
+            return tuple(dict.fromkeys(self._low_heights()))
+        lowest = FEW_ROWS if self._rows <= MAX_ROWS_OF_TILES_OF_64 else FEW_ROWS + 1
+        useful = [
+            most for most in HIGH_TILES if lowest <= most.m < 2 * self._rows or (most.swap_ab and self._rows <= most.m)
+        ]
+        useful = [most for most in useful if -(-self._rows // most.m) <= MAX_TILE_ROWS]
+        covering = dict.fromkeys(_covering(self._rows, most) for most in useful)
+        fitting = tuple(
+            one for one in covering if one.swap_ab or rows_problem(one.m // one.cluster_m, one.groups) is None
+        )
+        return fitting or HIGH_TILES[:1]
+
+    def _low_heights(self) -> Iterator[Height]:
+        """One tile row; more where even so each tile of theirs has an SM of its own: then a CTA brings fewer rows."""
+        for most in (FEW_ROWS, FEW_ROWS // 2, FEW_ROWS // 4):
+            height = _covering(self._rows, Height(most, 4))
+            num_tiles = sum(-(-op.m // height.m) * -(-op.n // NARROWEST) for op in self._workload.ops)
+            if height.m >= self._rows or num_tiles <= self._gpu.num_sms:
+                yield height
+                yield _covering(self._rows, Height(most, 4, swap_ab=True))
+
+    def tilings(self) -> Iterator[Tiling]:
+        """All of them, without repetition; the best filled of each height first."""
+        apart = list(self._in_two_waves())
+        yield from apart
+        for height, combined in self._combined.items():
+            for cuts in combined:
+                yield from (tiling for tiling in self._with_rings(cuts, height) if tiling not in apart)
+        for height, combined in self._combined.items():
+            for cuts in combined[:NUM_COPIED] if height.m > FEW_ROWS else ():
+                stored = self._with_rings(cuts, height, Epilogue.TMA)
+                yield from islice((one for one in stored if tiling_problem(self._workload, self._gpu, one) is None), 1)
+
+    def guesses(self) -> list[Tiling]:
+        """Where to begin: of each height in turn the fastest cuts of different widths, each with rings that take what
+        memory there is; and the fastest that share k, with many rows only where that looks faster than not to. Who
+        multiplies in turns is one step away."""
+        together = [height for height in self._combined if height.warpgroups is Warpgroups.COOPERATIVE]
+        alone = [height for height in together if height.cluster_k == 1]
+        whole, tails = (self._in_turn(alone, tails=tails) for tails in (False, True))
+        best = {height: by_rate(self._combined[height][0]) for height in together if self._combined[height]}
+        sharers = [height for height in best if height.cluster_k > 1]
+        if self._rows > MAX_ROWS_OF_TILES_OF_64:
+            sharers = [height for height in sharers if best[height] < best.get(replace(height, cluster_k=1), 0.0)]
+        sharers.sort(key=lambda height: (-(-self._rows // height.m), best[height]))
+        sharing = self._in_turn(sharers, tails=False)
+        few, others = whole[:NUM_GUESSES], whole[NUM_GUESSES : max(NUM_GUESSES, len(alone))]
+        first = [*few, *self._widest(alone[:1]), *sharing[:NUM_SHARING_GUESSES], *self._in_two_waves()]
+        return list(dict.fromkeys((*first, *others, *tails[:NUM_TAIL_GUESSES])))
+
+    def _widest(self, heights: list[Height]) -> Iterator[Tiling]:
+        """With many rows, of each height the widest tiles without parts: they read their operands least often, which
+        may count for more than full waves where power is the limit."""
+        for height in heights if self._rows > MAX_ROWS_OF_TILES_OF_64 else ():
+            whole = [cuts for cuts in self._combined[height] if all(cut.parts == 1 for cut in cuts)]
+            widest = max(whole, key=lambda cuts: sum(map(_reuse, cuts)), default=())
+            yield from islice(self._with_rings(widest, height), 1)
+
+    def _in_turn(self, heights: list[Height], *, tails: bool) -> list[Tiling]:
+        found = [list(islice(self._of_height(height, tails=tails), NUM_GUESSES)) for height in heights]
+        return [tiling for of_rank in zip_longest(*found) for tiling in of_rank if tiling is not None]
+
+    def _of_height(self, height: Height, *, tails: bool) -> Iterator[Tiling]:
+        """One tiling for each combination of widths and parts, in which the tail of some op is split or of none."""
+        found: set[object] = set()
+        for cuts in self._combined[height]:
+            if any(cut.has_tail for cut in cuts) is not tails:
+                continue
+            widths = tuple((cut.tile.n, cut.parts) for cut in cuts)
+            if widths not in found and (first := next(self._with_rings(cuts, height), None)):
+                found.add(widths)
+                yield first
+
+    def _in_two_waves(self) -> Iterator[Tiling]:
+        """At few rows: two tasks of each op per SM, so that the first half of the intermediate is there when the second
+        op begins; wide tiles in deep stages, and a window."""
+        if self._rows <= FEW_ROWS and self.is_there:
+            for height in self._heights_alone[:2]:
+                windowed = (one for one in self._with_rings(self._cuts.in_two_waves(height), height) if one.window)
+                yield from islice(windowed, 1)
+
+    def near(self, tiling: Tiling) -> Iterator[Tiling]:
+        """Tilings that differ in the height of the tiles and in who multiplies them or shares their k, in who stores
+        them, in the cut of one op, its height included, or in one number of the rings; rings become shorter where they
+        would not fit."""
+        alone = self._heights_alone
+        in_turns = (one.in_turns for one in alone if one.groups == 1 and one.swap_ab == tiling.swap_ab)
+        for height in dict.fromkeys((*alone, *in_turns, *_sharing(alone, MORE_SHARERS))):
+            tiles = tuple(replace(tile, m=height.m) for tile in tiling.tiles)
+            other = replace(tiling, tiles=tiles, cluster_n=1, **height.shape)
+            if height.cluster_k > 1:
+                other = replace(other, split_k=(), epilogue=Epilogue.DIRECT)
+            yield from self._fitted(other)
+        for epilogue in Epilogue:
+            yield from self._fitted(replace(tiling, epilogue=epilogue))
+        whole = tiling.split_k or (1,) * len(tiling.tiles)
+        for index, (op, tile) in enumerate(zip(self._workload.ops, tiling.tiles, strict=True)):
+            who = (tiling.num_warps, tiling.cluster_m, tiling.warpgroups, tiling.swap_ab, tiling.cluster_k)
+            own = Height(tile.m, *who)
+            offered = self._combined.get(own, [])
+            cuts = {(combined[index].tile, combined[index].parts) for combined in offered}
+            cuts |= {(deep, whole[index]) for deep in tiles_of(op, tile.m, tile.n)}
+            cuts |= {(tile, parts) for parts in self._cuts.parts(op, tile, own)}
+            cuts |= {(cut.tile, 1) for cut in self._of_other_heights(own, index)}
+            for cut, parts in sorted(cuts, key=str):
+                split = (*whole[:index], parts, *whole[index + 1 :])
+                tiles = (*tiling.tiles[:index], cut, *tiling.tiles[index + 1 :])
+                yield from self._fitted(replace(tiling, tiles=tiles, split_k=split if max(split) > 1 else ()))
+        for num_stages in range(2, MAX_STAGES + 1):
+            yield replace(tiling, num_stages=num_stages, window=min(tiling.window, num_stages - 1))
+        yield from (replace(tiling, input_stages=stages) for stages in range(2, MAX_INPUT_STAGES + 1))
+        yield from (replace(tiling, window=window) for window in range(tiling.num_stages))
+
+    def _of_other_heights(self, own: Height, index: int) -> Iterator[Cut]:
+        """Of an op, by the same warps and CTAs: of each other height the fastest whole tile and the widest."""
+        for height in self._combined:
+            if height.shape == own.shape and height.m != own.m:
+                whole = [cuts[index] for cuts in self._combined[height] if cuts[index].parts == 1]
+                yield from {max(whole, key=_rate), max(whole, key=_reuse)} if whole else ()
+
+    def _with_rings(
+        self, cuts: tuple[Cut, ...], height: Height, epilogue: Epilogue = Epilogue.DIRECT
+    ) -> Iterator[Tiling]:
+        """Rings as deep as fits and about two thirds of it, without and with a window."""
+        if not cuts:
+            return
+        parts = tuple(cut.parts for cut in cuts)
+        bare = Tiling(
+            engine=Engine.WGMMA,
+            tiles=tuple(cut.tile for cut in cuts),
+            num_stages=2,
+            split_k=parts if max(parts) > 1 else (),
+            epilogue=epilogue,
+            **height.shape,
+        )
+        for rings in dict.fromkeys(self._rings(bare)):
+            tiling = replace(bare, num_stages=rings[0], input_stages=rings[1], window=rings[2])
+            if tiling_problem(self._workload, self._gpu, tiling) is None:
+                yield tiling
+
+    def _rings(self, bare: Tiling) -> Iterator[tuple[int, int, int]]:
+        """(stages of weights, stages of inputs, window)."""
+        each = stage_bytes(self._workload, bare)[1]
+        for input_stages in INPUT_STAGES if self._rows <= FEW_ROWS else (0,):
+            most = self._deepest(replace(bare, input_stages=input_stages), is_equal=not input_stages)
+            for num_stages in (most, round(most * 2 / 3)):
+                for window in (0, *(round(size / each) for size in WINDOW_BYTES)):
+                    if window < num_stages:
+                        yield num_stages, input_stages or min(num_stages, MAX_INPUT_STAGES), window
+
+    def _deepest(self, tiling: Tiling, *, is_equal: bool) -> int:
+        """The most stages of weights that fit, beside the inputs' ring or with one as deep."""
+        fixed = smem_bytes(self._workload, replace(tiling, num_stages=0))
+        each = smem_bytes(self._workload, replace(tiling, num_stages=1, input_stages=tiling.input_stages + is_equal))
+        return min(MAX_STAGES, max(0, self._gpu.smem_per_cta_bytes - fixed) // (each - fixed))
+
+    def _fitted(self, tiling: Tiling) -> Iterator[Tiling]:
+        """The tiling, with as many stages of its ring of weights as fit, and of the inputs' where both were as deep;
+        nothing where too few do."""
+        is_equal = tiling.num_stages == tiling.input_stages
+        fixed = replace(tiling, input_stages=0) if is_equal else tiling
+        num_stages = min(tiling.num_stages, self._deepest(fixed, is_equal=is_equal))
+        if num_stages >= 2:
+            input_stages = num_stages if is_equal else tiling.input_stages
+            window = min(tiling.window, num_stages - 1)
+            yield replace(tiling, num_stages=num_stages, input_stages=input_stages, window=window)
+
+
+def _rate(cut: Cut) -> float:
+    """Its roofline over its time."""
+    return cut.rate
+
+
+def _reuse(cut: Cut) -> float:
+    """Products for each element that a tile reads."""
+    return cut.tile.m * cut.tile.n / (cut.tile.m + cut.tile.n)
+
+
+def _sharing(heights: Iterable[Height], sharers: tuple[int, ...]) -> tuple[Height, ...]:
+    """The same by so many CTAs that share k, where these share no weights and do not take turns. With swapped operands
+    they share the rows of a tile to add them up."""
+    able = [one for one in heights if one.cluster_m == 1 and one.warpgroups is Warpgroups.COOPERATIVE]
+    return tuple(
+        replace(one, cluster_k=count, m=max(one.m, COLUMNS * count) if one.swap_ab else one.m)
+        for count in sharers
+        for one in able
+    )
+
+
+def _covering(rows: int, most: Height) -> Height:
+    """The lowest height that covers the rows in as many tiles as the highest does: the copy engine takes its time over
+    rows that are not there, and so do the tensor cores."""
+    block_rows = BLOCK_ROWS * most.groups * most.cluster_m
+    step = WARP_ROWS * most.cluster_m if most.m <= block_rows else block_rows
+    if most.swap_ab:
+        step = COLUMNS * most.cluster_m
+    return replace(most, m=-(-rows // (-(-rows // most.m) * step)) * step)

@@ -1,0 +1,160 @@
+"""The one seam: what measures a candidate. A real card stands behind it, or the simulated twin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tuner.core.problem.gpu import Target
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.job import Objective
+from tuner.core.trial.outcome import Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """What all candidates of a job share; an evaluator may keep inputs and references for the last one."""
+
+    workload: Workload
+    objective: Objective
+    #: Of the input data.
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalsTimes:
+    """Times of all finalists, interleaved: row r of every finalist was taken in round r."""
+
+    #: [num_candidates][num_rounds], microseconds; None for a candidate that failed in the finals.
+    times_us: tuple[tuple[float, ...] | None, ...]
+    #: Why a candidate has no times; empty for the others.
+    reasons: tuple[str, ...]
+    #: Index of the process that took round r: 0 the warm child, 1 a fresh one.
+    process_of_round: tuple[int, ...]
+    #: Rounds that were taken and do not count, for the clocks of one of their samples.
+    num_dropped: int = 0
+    #: [num_candidates] millijoules of one run under continuous load; None, or empty, where it was not measured.
+    energy_mj: tuple[float | None, ...] = ()
+    #: [num_rounds of the warm process] PyTorch's own calls, microseconds; None where they were not asked for, or
+    #: with the reason why there are none.
+    torch_us: tuple[float, ...] | None = None
+    torch_reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """Where figures come from; carried by every result, since where it differs the result is a weaker match."""
+
+    #: e.g. ``NVIDIA H200``; ``simulated NVIDIA H200`` for the twin.
+    gpu_name: str
+    simulated: bool
+    #: Driver version, empty where there is none.
+    driver: str = ""
+    #: CUDA version of the compiler, empty where nothing was compiled.
+    cuda: str = ""
+    #: SM and memory clock limits, MHz.
+    clocks_mhz: dict[str, int] = field(default_factory=dict)
+    #: Version of this package.
+    tuner_version: str = ""
+    #: Digest of the kernel sources.
+    kernel_version: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArtifactFiles:
+    """What a pipeline fetches: a manifest and the files that it names."""
+
+    #: By name: kernel.cu, kernel.cubin (absent when simulated), plan*.bin, manifest.json.
+    files: dict[str, bytes]
+    #: The parsed manifest.
+    manifest: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quarantine:
+    """A card that nothing is measured on until a probe finds it fit again."""
+
+    #: A sentence.
+    reason: str
+    #: Seconds since the epoch.
+    since: float
+
+
+class Evaluator(Protocol):
+    """Blocking and single-threaded: a dispatcher runs it in a thread of its own, one call at a time.
+
+    No candidate's fault raises: it is an `Outcome`. `WorkerError` means that the evaluator itself is unusable, and
+    `Quarantined` that its card is not fit now: `probe` tells when it is again.
+    """
+
+    @property
+    def target(self) -> Target:
+        """What it measures on."""
+        ...
+
+    def environment(self) -> Environment:
+        """Where its figures come from."""
+        ...
+
+    def probe(self) -> None:
+        """Looks whether the card is fit to measure on.
+
+        Raises:
+            Quarantined: it is not; the message says why.
+        """
+        ...
+
+    def evaluate(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        incumbent_speedup: float | None = None,
+        *,
+        energy: bool = False,
+    ) -> Outcome:
+        """Proves, builds, checks and times one candidate, interleaved with the library.
+
+        Where `incumbent_speedup` (the best so far against the library) is given, a candidate that is certainly far
+        worse is truncated. `energy` measures the energy of a run too, if the evaluator can; it takes over a second.
+        """
+        ...
+
+    def finals(
+        self,
+        problem: Problem,
+        candidates: tuple[Candidate, ...],
+        *,
+        num_rounds: int | None = None,
+        energy: bool = True,
+        torch: bool = False,
+    ) -> FinalsTimes:
+        """Times all candidates in interleaved rounds, in a warm process and again in a fresh one (in each
+        `num_rounds`, or as many as are usual), and measures the `energy` of a run, if the evaluator can.
+
+        With `torch` PyTorch's own calls are timed in the warm process's rounds too: a cross-check of the library.
+        """
+        ...
+
+    def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
+        """The files of a candidate of ours; `extra` joins the manifest (times, verdict, environment)."""
+        ...
+
+    def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
+        """Hardware counters over one cold run of a candidate, by name or (None) the base set.
+
+        Where there are none, the report's `reason` says why.
+
+        Raises:
+            InvalidInput: the GPU knows no such metric; the message names near ones.
+        """
+        ...
+
+    def trace(self, problem: Problem, candidate: Candidate) -> Trace:
+        """A Gantt chart of one run of a candidate of ours; where there is none, its `reason` says why."""
+        ...
+
+    def close(self) -> None:
+        """Ends its processes."""
+        ...

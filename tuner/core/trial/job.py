@@ -1,0 +1,136 @@
+"""A job, its trials, their states and the legal transitions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from tuner.core.problem.objective import CacheState as CacheState
+from tuner.core.problem.objective import Regime as Regime
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.outcome import Outcome
+from tuner.errors import Conflict, InvalidInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """What "fast" means for a job."""
+
+    l2: CacheState = CacheState.COLD
+    regime: Regime = Regime.BURST
+
+
+def default_regime(m: int) -> Regime:
+    """Sustained from 256 rows on, where the card is power-limited; burst below."""
+    return Regime.SUSTAINED if m >= 256 else Regime.BURST
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """When a search stops: whichever comes first."""
+
+    #: Recorded outcomes, baselines included, >= 1.
+    trials: int = 60
+    #: Wall-clock seconds of the search, finals not counted, > 0.
+    seconds: float = 600.0
+
+    def __post_init__(self) -> None:
+        if self.trials < 1:
+            raise InvalidInput("budget.trials", f"must be at least 1, got {self.trials}", "60 is a good start")
+        if not self.seconds > 0:
+            raise InvalidInput("budget.seconds", f"must be above 0, got {self.seconds}", "600 is a good start")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSpec:
+    """All that a client asks for."""
+
+    workload: Workload
+    #: ``h200`` or ``simulated:h200``.
+    target_id: str
+    objective: Objective
+    budget: Budget
+    #: Of the sampler, the inputs, and the simulated twin's noise.
+    seed: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of plain JSON values; `from_json` is its inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Inverse of `to_json`."""
+        return cls(
+            workload=Workload.from_json(data["workload"]),
+            target_id=data["target_id"],
+            objective=Objective(l2=CacheState(data["objective"]["l2"]), regime=Regime(data["objective"]["regime"])),
+            budget=Budget(**data["budget"]),
+            seed=data["seed"],
+        )
+
+    @property
+    def problem_digest(self) -> str:
+        """16 hex digits that name the open problem: everything but budget and seed."""
+        problem = {k: v for k, v in self.to_json().items() if k not in ("budget", "seed")}
+        text = json.dumps(problem, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class JobState(StrEnum):
+    """Where a job stands."""
+
+    #: Accepted, not started.
+    QUEUED = "queued"
+    #: Trials are being run.
+    SEARCHING = "searching"
+    #: The best of each plan kind are measured against each other again.
+    FINALS = "finals"
+    #: A verdict and an artifact exist.
+    SUCCEEDED = "succeeded"
+    #: It ended without a result; the job's `reason` says why.
+    FAILED = "failed"
+    #: A client ended it; its trials remain.
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more happens to the job."""
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+
+
+#: From each state, the states that may follow. A restart puts nothing back: an open job goes on in its state.
+TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset({JobState.SEARCHING, JobState.CANCELLED, JobState.FAILED}),
+    JobState.SEARCHING: frozenset({JobState.FINALS, JobState.CANCELLED, JobState.FAILED}),
+    JobState.FINALS: frozenset({JobState.SUCCEEDED, JobState.CANCELLED, JobState.FAILED}),
+    JobState.SUCCEEDED: frozenset(),
+    JobState.FAILED: frozenset(),
+    JobState.CANCELLED: frozenset(),
+}
+
+
+def check_transition(before: JobState, after: JobState) -> None:
+    """Refuses an illegal step.
+
+    Raises:
+        Conflict: `after` may not follow `before`.
+    """
+    if after not in TRANSITIONS[before]:
+        raise Conflict(f"a job that is {before} cannot become {after}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One candidate and what became of it; recorded once, never changed."""
+
+    #: 0, 1, 2, ... within the job.
+    number: int
+    candidate: Candidate
+    outcome: Outcome
+    #: Seconds since the epoch.
+    started_at: float
+    finished_at: float

@@ -1,0 +1,193 @@
+"""What is remembered of a job: the store keeps these, the service hands them out, the wire copies them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.job import JobSpec, JobState
+from tuner.core.trial.outcome import Metric
+
+T = TypeVar("T")
+
+
+class Verdict(StrEnum):
+    """The answer of a job."""
+
+    #: One fused launch is ahead of every other kind by more than the tie band.
+    FUSED_WINS = "fused wins"
+    #: The best fused launch and the best other kind are within the tie band.
+    TIE = "tie"
+    #: Another kind is ahead of every fused launch by more than the tie band.
+    DO_NOT_FUSE = "do not fuse"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalRow:
+    """One plan kind's best in the finals."""
+
+    candidate: Candidate
+    #: The trial that brought it here.
+    trial_number: int
+    #: Median over the rounds, microseconds; None where it failed in the finals.
+    time_us: float | None
+    #: Half the interquartile range over the median.
+    spread: float | None
+    #: Median over rounds of library time / this time.
+    speedup: float | None
+    #: 95 % confidence interval of `speedup`.
+    speedup_ci95: tuple[float, float] | None
+    #: Why there is no time; empty otherwise.
+    reason: str = ""
+    #: Millijoules of one run under continuous load, the whole card's; None where it was not measured.
+    energy_mj: float | None = None
+    #: Rounds that count, over both processes, and those that were dropped for their clocks.
+    num_rounds: int = 0
+    num_dropped: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """The result of a job."""
+
+    job_id: str
+    verdict: Verdict
+    #: The kind that won, ties broken towards the simpler: library, then our launches, then the fused ones.
+    winner: PlanKind
+    #: Relative distance below which two times are a tie.
+    tie_band: float
+    #: One row per finalist, library first.
+    finals: tuple[FinalRow, ...]
+    #: max(compulsory bytes / DRAM rate, FLOPs / tensor rate) of the target by data sheet, microseconds.
+    reference_us: float
+    #: sha256 of the artifact's zip, hex: the winner's kernel, or our best one's where the library won.
+    artifact_digest: str | None
+    environment: Environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRecord:
+    """A job as it stands."""
+
+    #: ``job-`` and 12 hex digits.
+    id: str
+    spec: JobSpec
+    state: JobState
+    #: Why it failed; empty otherwise.
+    reason: str
+    #: Seconds since the epoch.
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    #: Recorded outcomes by kind: measured, rejected, failed.
+    num_measured: int
+    num_rejected: int
+    num_failed: int
+    #: Fastest measured of ours and of the library so far, microseconds.
+    best_us: float | None
+    library_us: float | None
+    #: Seconds of search already spent, over restarts.
+    search_s: float
+
+    @property
+    def num_trials(self) -> int:
+        """Recorded outcomes of any kind."""
+        return self.num_measured + self.num_rejected + self.num_failed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """One thing that happened to a job; ids grow within the database, so a stream can resume after one."""
+
+    id: int
+    job_id: str
+    #: ``state``, ``trial`` or ``best``.
+    kind: str
+    at: float
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page(Generic[T]):
+    """One page of a listing."""
+
+    items: Sequence[T]
+    #: Opaque; None on the last page.
+    next_cursor: str | None
+
+
+class MatchKind(StrEnum):
+    """How well a stored result fits the asker's workload and target."""
+
+    #: Same workload, same target, same environment.
+    EXACT = "exact"
+    #: Same dtype, kind, activation and target; the nearest shape, or another driver, CUDA or kernel version.
+    NEAREST = "nearest"
+    #: Any target, but never a simulated result for a real one, nor the reverse.
+    ANY = "any"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestMatch:
+    """A stored result found by workload and target."""
+
+    best: Best
+    job: JobRecord
+    #: How well it fits.
+    match: MatchKind
+    #: In words, what differs; empty for exact.
+    differences: tuple[str, ...]
+
+
+class InspectionKind(StrEnum):
+    """What a closer look at a trial takes."""
+
+    #: Hardware counters of the candidate.
+    COUNTERS = "counters"
+    #: A trace from inside the kernel.
+    TRACE = "trace"
+
+
+class InspectionState(StrEnum):
+    """Where a closer look stands."""
+
+    #: Asked for; it is taken between two trials, or when the GPU is idle.
+    PENDING = "pending"
+    #: There is a result; counters may say in it why there are none.
+    DONE = "done"
+    #: What was asked cannot be: the record's `refusal` says what would be right.
+    REFUSED = "refused"
+    #: It could not be taken; the record's `reason` says why.
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """A closer look at a recorded trial: asked for, and later its result."""
+
+    #: Of the row.
+    seq: int
+    job_id: str
+    trial_number: int
+    kind: InspectionKind
+    #: Counters by name; None for the base set.
+    metrics: tuple[str, ...] | None
+    state: InspectionState
+    #: How often a worker has begun it.
+    num_attempts: int
+    #: Why it failed, why its result is empty, or what it waits for; empty otherwise.
+    reason: str
+    #: Field, what is wrong with it and what would be right, where it was refused.
+    refusal: tuple[str, str, str] | None
+    #: The result's figures: the counters, or the shares of a trace; empty where there is none.
+    figures: tuple[Metric, ...]
+    #: Seconds since the epoch.
+    asked_at: float
+    finished_at: float | None
+    #: Left out where a listing does not need it.
+    result: CounterReport | Trace | None = None

@@ -1,0 +1,206 @@
+"""Statistics of timings: pure functions of lists of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.trial.records import Verdict
+
+#: Below this relative distance two times are a tie, however narrow the interval is.
+MIN_TIE_BAND = 0.01
+#: Ties go to the simpler kind.
+SIMPLEST_FIRST = (
+    PlanKind.LIBRARY,
+    PlanKind.TWO_LAUNCHES,
+    PlanKind.TWO_LAUNCHES_PDL,
+    PlanKind.TWO_STREAMS,
+    PlanKind.FUSED,
+    PlanKind.FUSED_PDL,
+)
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if not len(values):
+        raise ValueError("the median of no values")
+    return float(np.median(values))
+
+
+def relative_spread(values: Sequence[float]) -> float:
+    """Half the interquartile range over the median."""
+    low, high = np.percentile(values, [25, 75])
+    return float((high - low) / 2 / median(values))
+
+
+def paired_ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:
+    """Ratio of each round.
+
+    Raises:
+        ValueError: the two were not taken in the same rounds.
+    """
+    return [above / below for above, below in zip(numerators, denominators, strict=True)]
+
+
+def ratio_ci95(ratios: Sequence[float], *, seed: int = 0, num_resamples: int = 2000) -> tuple[float, float]:
+    """95 % confidence interval of the median of paired ratios, by the percentile bootstrap.
+
+    Source: Efron, Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13.
+    """
+    rng = np.random.default_rng(seed)
+    values = np.asarray(ratios, dtype=np.float64)
+    draws = rng.integers(0, values.size, size=(num_resamples, values.size))
+    low, high = np.percentile(np.median(values[draws], axis=1), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """The place of each value in ascending order, from 1 on; equal ones share the mean of their places."""
+    ordered = sorted(values)
+    first, count = dict[float, int](), Counter(values)
+    for place, value in enumerate(ordered, start=1):
+        first.setdefault(value, place)
+    return [first[value] + (count[value] - 1) / 2 for value in values]
+
+
+def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Spearman's rho: how alike two series order the same things, 1 for the same order and -1 for the reverse; None
+    where one of them does not order at all, since its values are all equal.
+
+    With ties it is the correlation of the ranks. Source: Conover, "Practical Nonparametric Statistics", 3rd ed.,
+    section 5.4.
+
+    Raises:
+        ValueError: the two are not of the same length.
+    """
+    if len(one) != len(other):
+        raise ValueError(f"a rank correlation of {len(one)} and {len(other)} values")
+    if len(set(one)) < 2 or len(set(other)) < 2:
+        return None
+    return float(np.corrcoef(ranks(one), ranks(other))[0, 1])
+
+
+def selection_regret(predicted: Sequence[float], actual: Sequence[float], count: int) -> float:
+    """By how much the best of the `count` that are predicted lowest is above the best of all, relative to it: what
+    trusting the prediction alone would cost. Of equal predictions the first ones are taken.
+
+    Raises:
+        ValueError: there is none, or the two are not of the same length.
+    """
+    chosen = sorted(zip(predicted, actual, strict=True), key=lambda pair: pair[0])[:count]
+    if not chosen:
+        raise ValueError("the regret of choosing nothing")
+    return min(value for _, value in chosen) / min(actual) - 1
+
+
+def median_upper_bound(values: Sequence[float], *, confidence: float = 0.95) -> float:
+    """A bound that the true median exceeds with a probability of at most 1 - `confidence`; infinity where there are too
+    few values to say (below 5 for 95 %).
+
+    It is the least order statistic that the sign test allows: at least j of n values lie below the true median with the
+    binomial probability P(B(n, 1/2) >= j). Source: Conover, "Practical Nonparametric Statistics", 3rd ed., section 3.2.
+    """
+    n = len(values)
+    for j in range(n // 2 + 1, n + 1):
+        if sum(math.comb(n, i) for i in range(j, n + 1)) / 2**n <= 1 - confidence:
+            return sorted(values)[j - 1]
+    return math.inf
+
+
+def tie_band(ci95: tuple[float, float]) -> float:
+    """Relative distance below which two times are a tie: the interval's half width, and at least 1 %."""
+    return max((ci95[1] - ci95[0]) / 2, MIN_TIE_BAND)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A against B, round by round; above 1 is: A is faster."""
+
+    #: Median over the rounds of B's time / A's time.
+    speedup: float
+    ci95: tuple[float, float]
+    tie_band: float
+    #: Whether the medians of all processes are on the same side of 1.
+    agrees: bool
+
+    @property
+    def is_faster(self) -> bool:
+        """A is ahead by more than the tie band, in each process."""
+        return self.agrees and self.speedup > 1 + self.tie_band
+
+    @property
+    def is_slower(self) -> bool:
+        """B is ahead by more than the tie band, in each process."""
+        return self.agrees and self.speedup < 1 - self.tie_band
+
+
+def compare(a_us: Sequence[float], b_us: Sequence[float], process_of_round: Sequence[int] | None = None) -> Comparison:
+    """A against B from interleaved rounds; the processes that took them must agree on who is ahead."""
+    ratios = paired_ratios(b_us, a_us)
+    processes = list(process_of_round or [0] * len(ratios))
+    by_process = [[r for r, p in zip(ratios, processes, strict=True) if p == process] for process in set(processes)]
+    ahead = {median(group) > 1 for group in by_process}
+    ci95 = ratio_ci95(ratios)
+    return Comparison(speedup=median(ratios), ci95=ci95, tie_band=tie_band(ci95), agrees=len(ahead) == 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The outcome of the finals."""
+
+    verdict: Verdict
+    #: The kind to use: the fastest, or the simplest of those that tie with it.
+    winner: PlanKind
+    #: Of the fastest fused kind against the fastest other one.
+    tie_band: float
+
+
+def decide(times_us: Mapping[PlanKind, Sequence[float]], process_of_round: Sequence[int] | None = None) -> Decision:
+    """The verdict from each kind's best candidate, timed in the same interleaved rounds; a kind that failed is absent.
+
+    Raises:
+        ValueError: no kind has times.
+    """
+    if not times_us:
+        raise ValueError("no plan kind has times")
+    fused, others = ({k: t for k, t in times_us.items() if k.is_fused is wanted} for wanted in (True, False))
+    if not fused:
+        return Decision(verdict=Verdict.DO_NOT_FUSE, winner=_simplest(others, process_of_round), tie_band=MIN_TIE_BAND)
+    if not others:
+        return Decision(verdict=Verdict.FUSED_WINS, winner=_simplest(fused, process_of_round), tie_band=MIN_TIE_BAND)
+    against = {
+        kind: {other: compare(times, others[other], process_of_round) for other in others}
+        for kind, times in fused.items()
+    }
+    best = against[_fastest(fused)]
+    band = best[_fastest(others)].tie_band
+    if all(comparison.is_faster for comparison in best.values()):
+        ahead = {k: t for k, t in fused.items() if all(comparison.is_faster for comparison in against[k].values())}
+        return Decision(verdict=Verdict.FUSED_WINS, winner=_simplest(ahead, process_of_round), tie_band=band)
+    if any(comparison.is_slower for comparison in best.values()):
+        return Decision(verdict=Verdict.DO_NOT_FUSE, winner=_simplest(others, process_of_round), tie_band=band)
+    return Decision(verdict=Verdict.TIE, winner=_simplest(times_us, process_of_round), tie_band=band)
+
+
+def _fastest(times_us: Mapping[PlanKind, Sequence[float]]) -> PlanKind:
+    return min(times_us, key=lambda kind: median(times_us[kind]))
+
+
+def _simplest(times_us: Mapping[PlanKind, Sequence[float]], process_of_round: Sequence[int] | None) -> PlanKind:
+    """The simplest kind that the fastest one does not beat."""
+    fastest = _fastest(times_us)
+    return next(
+        kind
+        for kind in SIMPLEST_FIRST
+        if kind == fastest
+        or (kind in times_us and not compare(times_us[fastest], times_us[kind], process_of_round).is_faster)
+    )

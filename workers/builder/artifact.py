@@ -1,0 +1,184 @@
+"""The files that a pipeline fetches: source, cubin, plans, and a manifest that is a full launch recipe."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from typing import Any
+
+from tuner.core.legal.legality import dynamic_smem_bytes
+from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
+
+from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, workspace_layout
+from ..source.render import GATE_NAME, KERNEL_NAME
+from ..source.tensor_maps import tensor_maps
+
+#: Of the manifest; it grows when a field changes its meaning.
+MANIFEST_FORMAT = 1
+#: Least driver branch that loads cubins of a CUDA major version.
+#: Source: CUDA Toolkit release notes, minor version compatibility.
+_LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
+
+_CONCURRENCY = (
+    "One launch at a time per workspace. A cooperative launch needs all its CTAs resident: on one GPU, run one such "
+    "kernel at a time outside of its own chain. The same holds for a programmatic launch whose plan has static queues "
+    "and signals; what runs before it in the stream must end without waiting for it. A launch on "
+    "stream 1 begins after what precedes the run, and what follows the run follows all of its launches."
+)
+
+
+def assemble(
+    problem: Problem,
+    candidate: Candidate,
+    plans: tuple[VerifiedPlan, ...],
+    source: str,
+    cubin: bytes | None,
+    environment: Environment,
+    extra: dict[str, Any],
+) -> ArtifactFiles:
+    """Source, plans and cubin (None when simulated) with their manifest; `extra` joins the manifest.
+
+    Raises:
+        ValueError: the candidate has no schedule.
+    """
+    schedule = candidate.schedule
+    if schedule is None:
+        raise ValueError("a candidate without a schedule has no kernel to fetch")
+    files = {"kernel.cu": source.encode()}
+    files |= {f"plan{i}.bin": plan.words.astype("<i4").tobytes() for i, plan in enumerate(plans)}
+    if cubin is not None:
+        files["kernel.cubin"] = cubin
+    workload = problem.workload
+    manifest: dict[str, Any] = {
+        "format": MANIFEST_FORMAT,
+        "simulated": environment.simulated,
+        "plan_kind": str(candidate.plan_kind),
+        "workload": workload.to_json(),
+        "workload_digest": workload.digest,
+        "schedule": schedule.to_json(),
+        "schedule_digest": schedule.digest,
+        "schedule_in_words": str(schedule),
+        "objective": asdict(problem.objective),
+        "environment": asdict(environment),
+        "kernel": _kernel(plans[0].gpu.arch, cubin is not None, environment),
+        "parameter": parameter_layout(workload, schedule.tiling),
+        "tensors": _tensors(workload),
+        "launches": [_launch(i, plans, workload, candidate) for i in range(len(plans))],
+        "concurrency": _CONCURRENCY,
+        "files": {
+            name: {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)} for name, data in files.items()
+        },
+        **extra,
+    }
+    text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
+    return ArtifactFiles(files={**files, "manifest.json": text.encode()}, manifest=manifest)
+
+
+def _kernel(arch: str, has_cubin: bool, environment: Environment) -> dict[str, Any]:
+    return {
+        "name": KERNEL_NAME,
+        "source": "kernel.cu",
+        "cubin": "kernel.cubin" if has_cubin else None,
+        "arch": arch,
+        "arch_suffix": arch[-1] if arch[-1].isalpha() else "",
+        "least_driver": _LEAST_DRIVER.get(environment.cuda.split(".")[0], ""),
+    }
+
+
+def _launch(index: int, plans: tuple[VerifiedPlan, ...], workload: Workload, candidate: Candidate) -> dict[str, Any]:
+    plan, schedule, programmatic = plans[index], candidate.schedule, candidate.plan_kind.is_programmatic
+    assert schedule is not None
+    return {
+        "ops": [workload.ops[op].name for op in plan.graph.op_indices],
+        "plan": f"plan{index}.bin",
+        "grid": [plan.plan.num_ctas * schedule.tiling.cluster_size, 1, 1],
+        "block": [schedule.tiling.num_threads, 1, 1],
+        "cluster": [schedule.tiling.cluster_size, 1, 1],
+        "cooperative": needs_co_residency(plan) and not programmatic,
+        "programmatic_dependent_launch": programmatic,
+        "dynamic_smem_bytes": dynamic_smem_bytes(workload, schedule.tiling),
+        "tensor_maps": _tensor_maps(workload, schedule.tiling),
+        "first_tasks": first_tasks(plan).hex() if schedule.tiling.engine is Engine.WGMMA else "",
+        "stream": index if plan.is_part else 0,
+        "gate": _gate(plans[0]) if plan.is_part and index == 1 else None,
+        "workspace": {
+            "index": 0 if plan.is_part else index,
+            "is_second": plan.is_part and index == 1,
+            **workspace_layout(plan),
+            "per": "stream and plan; the launches of one run that name the same index share it",
+            "zero": "once, when it is allocated, and again after an abort; what lies from slots on need not be",
+            "counters": "epoch: they only grow, no launch resets them",
+            "abort_record": {"offset": 128, "fields": ["raised", "task", "signal", "seen", "expected", "cta"]},
+        },
+    }
+
+
+def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
+    """Arguments of cuTensorMapEncodeTiled for each map of the parameter."""
+    if tiling.engine is not Engine.WGMMA:
+        return []
+    return [
+        {
+            "name": f"{workload.ops[m.op].name}.{m.operand}_map",
+            "tensor": _tensor_of(workload.ops[m.op], m.operand),
+            "data_type": "CU_TENSOR_MAP_DATA_TYPE_" + {"fp16": "FLOAT16", "bf16": "BFLOAT16"}[workload.dtype],
+            "dims": m.dims,
+            "strides_bytes": m.strides_bytes,
+            "box": m.box,
+            "element_strides": [1] * len(m.dims),
+            "interleave": "CU_TENSOR_MAP_INTERLEAVE_NONE",
+            "swizzle": "CU_TENSOR_MAP_SWIZZLE_128B",
+            "l2_promotion": "CU_TENSOR_MAP_L2_PROMOTION_L2_128B",
+            "oob_fill": "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE",
+        }
+        for m in tensor_maps(workload, tiling)
+    ]
+
+
+def _tensor_of(op: GemmOp, operand: str) -> str:
+    """Name of the tensor that is an op's `a`, `w` or `c`."""
+    return {"a": op.source, "w": f"{op.name}.w", "c": op.name}[operand]
+
+
+def _gate(first: VerifiedPlan) -> dict[str, Any] | None:
+    """The kernel in front of the second of two launches on two streams; None where it waits for nothing."""
+    if first.plan.num_signals == 0:
+        return None
+    return {
+        "kernel": GATE_NAME,
+        "grid": [1, 1, 1],
+        "block": [1, 1, 1],
+        "num_ctas": first.plan.num_ctas * first.graph.tiling.cluster_size,
+        "parameters": ["pointer: the workspace", "int32: num_ctas", "int64: spin_limit_cycles"],
+        "meaning": "on the launch's stream, in front of it: ends when all CTAs of the first launch have started",
+    }
+
+
+def _tensors(workload: Workload) -> list[dict[str, Any]]:
+    """Every tensor by name, with its role and shape; all row-major, contiguous, 16-byte aligned.
+
+    A gated op's weight and bias have the gate's rows first, then the up projection's.
+    """
+    tensors: list[dict[str, Any]] = []
+
+    def add(name: str, role: str, shape: list[int], dtype: str = str(workload.dtype)) -> None:
+        if all(tensor["name"] != name for tensor in tensors):
+            tensors.append({"name": name, "role": role, "shape": shape, "dtype": dtype})
+
+    for i, op in enumerate(workload.ops):
+        if workload.producer_of(i) is None:
+            add(op.source, "input", [op.m, op.k])
+        add(f"{op.name}.w", "weight", [op.weight_rows, op.k])
+        if op.bias:
+            add(f"{op.name}.bias", "bias", [op.weight_rows])
+        if op.residual:
+            add(f"{op.name}.residual", "residual", [op.m, op.n])
+        if op.row_scale:
+            add(f"{op.name}.row_scale", "row_scale", [op.m], "fp32")
+        add(op.name, "intermediate" if workload.consumers_of(i) else "output", [op.m, op.n])
+    return tensors

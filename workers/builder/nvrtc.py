@@ -1,0 +1,234 @@
+"""CUDA source -> cubin and what it uses, by NVRTC, which needs no GPU; cached by content, in killable processes.
+
+The log of `--ptxas-options=-v` is the only place that tells spilled bytes, and it carries the warnings of ptxas.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import re
+import tempfile
+import threading
+import time
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import wait
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pebble import ProcessExpired, ProcessPool
+
+from tuner.errors import BuildError
+
+from ..protocol.process import die_with_parent
+
+_OPTIONS = ("--std=c++17", "--ptxas-options=-v", "--ptxas-options=--warn-on-spills")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What the compiler says that one kernel uses."""
+
+    #: 32-bit registers of a thread.
+    registers_per_thread: int
+    #: Bytes of shared memory declared in the source; the ring comes on top.
+    static_smem_bytes: int
+    #: Bytes spilled to local memory, stores and loads.
+    spill_bytes: int
+    #: Bytes of local memory of a thread.
+    stack_bytes: int
+    #: Lines of the log that warn (C75xx among them); a candidate with any is refused.
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """One compiled kernel."""
+
+    #: sha256 of source, options, architecture and compiler version, hex.
+    key: str
+    cubin: bytes
+    resources: Resources
+    #: Seconds that NVRTC took; of the first build where it came from the cache.
+    compile_s: float
+    cached: bool
+
+
+class BuildTimeout(BuildError):
+    """The compiler did not end before its deadline and was killed."""
+
+
+def nvrtc_version() -> str:
+    """e.g. ``13.0``.
+
+    Raises:
+        BuildError: NVRTC is not installed.
+    """
+    from cuda.bindings import nvrtc
+
+    try:
+        status, major, minor = nvrtc.nvrtcVersion()
+    except RuntimeError as error:
+        raise BuildError(f"NVRTC cannot be loaded ({error}): install tuner[worker-cuda13]") from error
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise BuildError(f"NVRTC cannot tell its version: {status}")
+    return f"{major}.{minor}"
+
+
+def _options(compiler: str) -> tuple[str, ...]:
+    """From version 13 on NVRTC has a cache of its own, and a hit in it has no log: it is switched off."""
+    return (*_OPTIONS, "--no-cache") if int(compiler.split(".")[0]) >= 13 else _OPTIONS
+
+
+def compile_source(source: str, arch: str) -> tuple[bytes, str]:
+    """One NVRTC run in this process: cubin and log. `arch` is e.g. ``sm_90a``.
+
+    Raises:
+        BuildError: with the compiler's log.
+    """
+    from cuda.bindings import nvrtc
+
+    def check(status: object) -> None:
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise BuildError(f"NVRTC: {status}")
+
+    status, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
+    check(status)
+    try:
+        options = [option.encode() for option in (f"--gpu-architecture={arch}", *_options(nvrtc_version()))]
+        (compiled,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        status, size = nvrtc.nvrtcGetProgramLogSize(program)
+        check(status)
+        log = bytearray(size)
+        check(nvrtc.nvrtcGetProgramLog(program, log)[0])
+        text = bytes(log).rstrip(b"\0").decode(errors="replace")
+        if compiled != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise BuildError(f"{compiled.name}\n{text}")
+        status, size = nvrtc.nvrtcGetCUBINSize(program)
+        check(status)
+        cubin = bytearray(size)
+        check(nvrtc.nvrtcGetCUBIN(program, cubin)[0])
+        return bytes(cubin), text
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def parse_log(log: str) -> Resources:
+    """What ptxas printed, the largest figure where a source holds several kernels.
+
+    Raises:
+        BuildError: the log tells no registers.
+    """
+
+    def largest(pattern: str) -> int:
+        return max((int(number) for number in re.findall(pattern, log)), default=0)
+
+    registers = largest(r"Used (\d+) registers")
+    if not registers:
+        raise BuildError(f"the compiler's log tells no registers:\n{log}")
+    return Resources(
+        registers_per_thread=registers,
+        static_smem_bytes=largest(r"(\d+) bytes smem"),
+        spill_bytes=largest(r"(\d+) bytes spill stores") + largest(r"(\d+) bytes spill loads"),
+        stack_bytes=largest(r"(\d+) bytes stack frame"),
+        warnings=tuple(line.strip() for line in log.splitlines() if re.search(r"warning|C75\d\d", line, re.IGNORECASE)),
+    )
+
+
+def build_key(source: str, arch: str, compiler: str) -> str:
+    """The content address of a build."""
+    return hashlib.sha256("\0".join((source, arch, compiler, *_options(compiler))).encode()).hexdigest()
+
+
+def _compile_timed(source: str, arch: str) -> tuple[bytes, str, float]:
+    begin = time.perf_counter()
+    cubin, log = compile_source(source, arch)
+    return cubin, log, time.perf_counter() - begin
+
+
+class Builder:
+    """Compiles in killable processes and keeps what came out under `cache_dir` (source, cubin, resources by key)."""
+
+    def __init__(
+        self, cache_dir: Path, *, deadline_s: float = 60.0, num_processes: int = 1, patience_s: float = 60.0
+    ) -> None:
+        """`deadline_s` bounds one compile; `num_processes` is how many may run at once; `patience_s` bounds what comes
+        on top, until a process has started and taken the source."""
+        self._cache_dir = cache_dir
+        self._deadline_s = deadline_s
+        self._patience_s = patience_s
+        self._free = threading.BoundedSemaphore(num_processes)
+        self._compiler = nvrtc_version()
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        context = multiprocessing.get_context("spawn")
+        self._pool = ProcessPool(
+            max_workers=num_processes, context=context, initializer=die_with_parent, initargs=(os.getpid(),)
+        )
+
+    @property
+    def compiler_version(self) -> str:
+        """NVRTC's, e.g. ``13.0``."""
+        return self._compiler
+
+    def build(self, source: str, arch: str) -> Built:
+        """The cubin of `source` for `arch`, from the cache where it is there.
+
+        Raises:
+            BuildTimeout: the deadline passed, and the compiler was killed; or none took the source.
+            BuildError: the compiler refused, or died.
+        """
+        key = build_key(source, arch, self._compiler)
+        cached = self._read(key)
+        if cached is not None:
+            return cached
+        with self._free:  # so that none waits for another's compile, and its wait is bounded
+            future = self._pool.schedule(_compile_timed, args=(source, arch), timeout=self._deadline_s)
+            answered, _ = wait([future], limit_s := self._deadline_s + self._patience_s)
+        if not answered:
+            future.cancel()  # type: ignore[no-untyped-call]
+            raise BuildTimeout(f"no compiler answered within {limit_s:g} s")
+        try:
+            cubin, log, compile_s = future.result()
+        except FutureTimeoutError as error:
+            raise BuildTimeout(f"the compiler was killed after {self._deadline_s:g} s") from error
+        except ProcessExpired as error:
+            raise BuildError(f"the compiler's process died: {error}") from error
+        built = Built(key=key, cubin=cubin, resources=parse_log(log), compile_s=compile_s, cached=False)
+        self._write(built, source)
+        return built
+
+    def close(self) -> None:
+        """Ends the processes, a compile under way included."""
+        self._pool.stop()  # type: ignore[no-untyped-call]
+        self._pool.join()
+
+    def _read(self, key: str) -> Built | None:
+        try:
+            facts = json.loads((self._cache_dir / f"{key}.json").read_text())
+            cubin = (self._cache_dir / f"{key}.cubin").read_bytes()
+        except (OSError, ValueError):
+            return None
+        if hashlib.sha256(cubin).hexdigest() != facts["cubin_sha256"]:
+            return None
+        resources = Resources(**{**facts["resources"], "warnings": tuple(facts["resources"]["warnings"])})
+        return Built(key=key, cubin=cubin, resources=resources, compile_s=facts["compile_s"], cached=True)
+
+    def _write(self, built: Built, source: str) -> None:
+        facts = {
+            "compile_s": built.compile_s,
+            "cubin_sha256": hashlib.sha256(built.cubin).hexdigest(),
+            "resources": asdict(built.resources),
+        }
+        write_atomically(self._cache_dir / f"{built.key}.cu", source.encode())
+        write_atomically(self._cache_dir / f"{built.key}.cubin", built.cubin)
+        write_atomically(self._cache_dir / f"{built.key}.json", json.dumps(facts).encode())
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Either the whole of `data` stands at `path` afterwards, or what stood there before."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    os.replace(temporary, path)

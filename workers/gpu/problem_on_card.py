@@ -1,0 +1,56 @@
+"""A problem on a card: its inputs, its references and the library's baseline, made once for all candidates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+
+from tuner.core.trial.evaluator import Problem
+
+from ..source.launch_args import OpBuffers
+from ..timing.library_choice import Picked
+from .algorithms import pick_algorithms
+from .baselines import LibraryRunner, Runner
+from .card import CardView
+from .cublaslt import CublasLt
+from .data import ProblemData
+from .integrity import Integrity, Overwritten
+from .timing import Timer
+
+
+class ProblemOnCard:
+    """A problem on the card, with its library baseline."""
+
+    def __init__(
+        self, problem: Problem, tools: Any, lt: CublasLt, view: CardView | None, picked: Picked | None = None
+    ) -> None:
+        """`picked` are the library's algorithms, where they were picked before."""
+        properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+        self.problem = problem
+        self.data = ProblemData(problem, int(properties["l2CacheSize"]))
+        self.timer = Timer(self.data, tools, view)
+        self.library = LibraryRunner(lt, self.data, tools.get_function("tuner_epilogue"))
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        if picked is not None:
+            self.library.use(picked)
+        self.picked = picked or pick_algorithms(self.library, self.timer)
+        self.library_graph = self.timer.capture(self.library)
+        self._integrity = Integrity(tools, self.data.regions())
+
+    def run_once(self, runner: Runner, ops: tuple[OpBuffers, ...]) -> str | None:
+        """One run to its end; why it gave up waiting, or None."""
+        cupy.cuda.Device().synchronize()  # the poison is on another stream
+        with self.stream:
+            runner.enqueue(ops, self.stream.ptr)
+        self.stream.synchronize()
+        return runner.abort_record()
+
+    def check_intact(self, runner: Runner) -> None:
+        """That nothing was written by what ran since the problem was made but what may be.
+
+        Raises:
+            Overwritten: something was, so nothing here can be used any more.
+        """
+        if found := runner.overwritten() or self._integrity.overwritten():
+            raise Overwritten(f"the kernel wrote where it must not: {found}")

@@ -1,0 +1,276 @@
+"""The process at the card as its supervisor sees it: a pipe, a deadline on every exchange, SIGKILL; and its spare.
+
+A hung kernel cannot be interrupted and a faulting one poisons its process, so the process is disposable. The next one
+is spawned before it is needed: it has done its imports, and waits without lock and context for its word to start.
+A process asks to be killed when the *thread* that spawned it ends (PR_SET_PDEATHSIG), so use these objects from threads
+that live as long.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.outcome import FailureKind
+from tuner.errors import Quarantined, WorkerError
+
+from ..gpu import child
+from ..protocol import messages
+from ..timing.library_choice import Picked
+
+#: Enough to read an answer that lies there already, and for a process to end after its pipe, seconds.
+_GRACE_S = 2.0
+
+#: What the process runs: pipe, UUID of the card, process id of the supervisor.
+Main = Callable[[Connection, str, int], None]
+
+#: Problems whose library algorithms are remembered.
+_MAX_PICKED = 64
+
+
+class ChildLost(WorkerError):
+    """The process died, or was killed at its deadline."""
+
+    def __init__(self, kind: FailureKind, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+    def __reduce__(self) -> tuple[type[ChildLost], tuple[FailureKind, str]]:
+        return type(self), (self.kind, str(self))
+
+
+class GpuProcess:
+    """One process: spawned, started, asked, killed."""
+
+    def __init__(self, uuid: str, main: Main = child.main) -> None:
+        """Spawns it; nothing is waited for."""
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(
+            target=main, args=(theirs, uuid, os.getpid()), name=f"tuner {uuid}", daemon=True
+        )
+        self._process.start()
+        theirs.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id."""
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.is_alive()
+
+    def send(self, request: messages.Request, deadline_s: float) -> None:
+        """Hands a request over; its answer is due after those of the requests before it.
+
+        Raises:
+            ChildLost: it died, or took nothing for `deadline_s` and was killed.
+        """
+        with self._deadline(deadline_s):
+            self._pipe.send(request)
+
+    def receive(self, deadline_s: float) -> messages.Answer:
+        """The next answer.
+
+        Raises:
+            ChildLost: it died, it answered garbage, or the deadline passed; in each case it is dead now.
+        """
+        with self._deadline(deadline_s):
+            answer = pickle.loads(self._pipe.recv_bytes())
+            if not isinstance(answer, messages.Answer):
+                raise TypeError(f"a {type(answer).__name__}")
+        return answer
+
+    def kill(self) -> None:
+        """SIGKILL, and its end waited for."""
+        self._process.kill()
+        self._process.join(10)
+        self._pipe.close()
+
+    @contextmanager
+    def _deadline(self, deadline_s: float) -> Iterator[None]:
+        """Kills it when the block lasts too long: reading half a message blocks as well as waiting for one. And hangs
+        up, since a process that waits inside the driver outlives its SIGKILL, with its end of the pipe open."""
+        has_expired = threading.Event()
+
+        def expire() -> None:
+            has_expired.set()
+            self._process.kill()
+            with suppress(OSError), socket.socket(fileno=os.dup(self._pipe.fileno())) as pipe:  # gone, if it ended
+                pipe.shutdown(socket.SHUT_RDWR)
+
+        watch = threading.Timer(deadline_s, expire)
+        watch.daemon = True
+        watch.start()
+        try:
+            yield
+        except Exception as error:  # whatever it is, the process is of no use any more
+            watch.cancel()
+            if isinstance(error, (EOFError, OSError)):
+                self._process.join(_GRACE_S)  # the pipe ends a little before the process
+            code = self._process.exitcode
+            self.kill()
+            if has_expired.is_set():
+                reason = f"no answer within {deadline_s:g} s: the GPU process was killed"
+                raise ChildLost(FailureKind.HANG, reason) from error
+            if code is None:
+                raise ChildLost(FailureKind.CRASH, f"the GPU process answered garbage: {error}") from error
+            ending = f"signal {-code}" if code < 0 else f"exit code {code}"
+            raise ChildLost(FailureKind.CRASH, f"the GPU process died ({ending})") from error
+        finally:
+            watch.cancel()
+
+
+class GpuProcesses:
+    """The process at one card, with a problem in it, and the spare that takes over when it is lost."""
+
+    def __init__(
+        self, uuid: str, tools_cubin: bytes, *, start_s: float, prepare_s: float, main: Main = child.main
+    ) -> None:
+        """`start_s` bounds the way from the word to start to the first answer, `prepare_s` a new problem."""
+        self._uuid = uuid
+        self._tools_cubin = tools_cubin
+        self._start_s = start_s
+        self._prepare_s = prepare_s
+        self._main = main
+        self._spare: GpuProcess | None = None
+        self._current: GpuProcess | None = None
+        #: What the process at the card said first; None while it starts.
+        self._hello: messages.Hello | None = None
+        #: The problem that it holds, or was sent.
+        self._problem: Problem | None = None
+        self._is_preparing = False
+        #: What was picked for the problems seen, the last ones last.
+        self._picked: dict[Problem, Picked] = {}
+        self._start_by = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """Process id at the card."""
+        return self._current.pid if self._current else None
+
+    def hello(self) -> messages.Hello:
+        """The first word of the process at the card, which has probed it.
+
+        Raises:
+            Quarantined: the card, the driver or an installed package does not work; the message says which.
+        """
+        self._started()
+        assert self._hello is not None
+        return self._hello
+
+    def ready(self, problem: Problem) -> messages.Answer | None:
+        """Has the process at the card prepare `problem`; what it says where it cannot, and None where all is well.
+
+        Raises:
+            Quarantined: the card does not work.
+            WorkerError: the process was lost on the way, which is no fault of a candidate's.
+        """
+        process = self._started()
+        try:
+            if self._problem != problem:
+                self._settle(process)
+                self._send_problem(process, problem)
+            answer = self._settle(process)
+        except ChildLost as lost:
+            self.drop()
+            raise WorkerError(f"while it prepared the problem: {lost}") from lost
+        if isinstance(answer, messages.PrepareAnswer):
+            if answer.picked:
+                self._picked[problem] = answer.picked
+                while len(self._picked) > _MAX_PICKED:
+                    del self._picked[next(iter(self._picked))]
+            return None
+        self.replace(None)
+        return answer
+
+    def ask(self, request: messages.Request, deadline_s: float) -> messages.Answer:
+        """What the process, which is ready, answers; one that is lost or poisoned by it is replaced.
+
+        Raises:
+            ChildLost: it died, or the deadline passed and it was killed.
+        """
+        assert self._current is not None
+        try:
+            self._current.send(request, deadline_s)
+            answer = self._current.receive(deadline_s)
+        except ChildLost:
+            self.replace(self._problem)
+            raise
+        if isinstance(answer, messages.EvaluateAnswer) and answer.poisoned:
+            self.replace(self._problem)
+        return answer
+
+    def replace(self, problem: Problem | None) -> None:
+        """Kills the process at the card; the spare starts, and prepares `problem`, while the caller goes on."""
+        self.drop()
+        self._begin(problem)
+
+    def drop(self) -> None:
+        """Kills the process at the card."""
+        if self._current is not None:
+            self._current.kill()
+        self._current, self._hello, self._problem, self._is_preparing = None, None, None, False
+
+    def close(self) -> None:
+        """Kills both."""
+        self.drop()
+        if self._spare is not None:
+            self._spare.kill()
+            self._spare = None
+
+    def _begin(self, problem: Problem | None) -> None:
+        """Has the spare take over, and spawns the next one."""
+        process = self._spare if self._spare and self._spare.is_alive() else GpuProcess(self._uuid, self._main)
+        self._spare = None
+        self._current, self._start_by = process, time.monotonic() + self._start_s
+        try:
+            process.send(messages.StartRequest(tools_cubin=self._tools_cubin), self._start_s)
+            if problem is not None:
+                self._send_problem(process, problem)
+        except ChildLost:  # told when it is needed: the first answer is missing
+            pass
+        self._spare = GpuProcess(self._uuid, self._main)
+
+    def _send_problem(self, process: GpuProcess, problem: Problem) -> None:
+        process.send(messages.PrepareRequest(problem=problem, picked=self._picked.get(problem)), self._prepare_s)
+        self._problem, self._is_preparing = problem, True
+
+    def _started(self) -> GpuProcess:
+        """The process at the card, which lives and has probed it.
+
+        Raises:
+            Quarantined: it does not come up.
+        """
+        if self._current is not None and self._hello is not None and not self._current.is_alive():
+            self.drop()  # died between two candidates: nobody's fault
+        if self._current is None:
+            self._begin(None)
+        assert self._current is not None
+        if self._hello is None:
+            try:
+                first = self._current.receive(max(_GRACE_S, self._start_by - time.monotonic()))
+            except ChildLost as lost:
+                self.drop()
+                raise Quarantined(f"no process comes up at the card: {lost}") from lost
+            if not isinstance(first, messages.Hello):
+                self.drop()
+                raise Quarantined(first.reason if isinstance(first, messages.Refusal) else "it began with no greeting")
+            self._hello = first
+        return self._current
+
+    def _settle(self, process: GpuProcess) -> messages.Answer:
+        """The answer to a problem on its way; where none is, that all is well."""
+        if not self._is_preparing:
+            return messages.PrepareAnswer()
+        self._is_preparing = False
+        return process.receive(self._prepare_s)

@@ -1,0 +1,326 @@
+"""One card's evaluator: proves and builds here, measures in a disposable child. Never touches CUDA itself.
+
+One request in flight, a deadline, SIGKILL, another child, which probes the card before the next candidate.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tuner import __version__
+from tuner.core.insight.derived_counters import with_derived
+from tuner.core.insight.tracing import no_trace, trace_from_stamps
+from tuner.core.problem.gpu import Target, gpu_from_live
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
+from tuner.core.trial.inspection import CounterReport, Trace, no_counters
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
+from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
+
+from ..builder.nvrtc import Builder, Built
+from ..builder.prepare import Prepared, prepare, try_prepare
+from ..protocol import messages
+from ..source.render import device_text, kernel_version
+from .cards import Card
+from .gpu_process import ChildLost, GpuProcesses
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deadlines:
+    """Seconds after which the child, or the compiler, is killed."""
+
+    #: From the word to start to its first word: imports, context, probe.
+    start_s: float = 60.0
+    #: One compile.
+    build_s: float = 60.0
+    #: Inputs, references and baseline of a new problem.
+    prepare_s: float = 90.0
+    #: One candidate.
+    evaluate_s: float = 20.0
+    #: All finalists.
+    finals_s: float = 90.0
+    #: All passes of the profiler.
+    count_s: float = 60.0
+
+
+class GpuSupervisor:
+    """The `Evaluator` of one real card."""
+
+    def __init__(self, card: Card, build_cache: Path, deadlines: Deadlines | None = None) -> None:
+        """Starts the child, which probes the card.
+
+        Raises:
+            WorkerError: the card, the driver or an installed package does not work; the message says which.
+        """
+        self._card = card
+        self._deadlines = deadlines or Deadlines()
+        self._builder = Builder(build_cache, deadline_s=self._deadlines.build_s)
+        major, minor = card.compute_capability
+        tools_cubin = self._builder.build(device_text("tools.cu"), f"sm_{major}{minor}").cubin
+        self._processes = GpuProcesses(
+            card.uuid, tools_cubin, start_s=self._deadlines.start_s, prepare_s=self._deadlines.prepare_s
+        )
+        try:
+            hello = self._processes.hello()
+        except WorkerError:
+            self.close()
+            raise
+        self._target = Target(gpu=gpu_from_live(hello.facts))
+        self._environment = Environment(
+            gpu_name=hello.facts.name,
+            simulated=False,
+            driver=hello.driver,
+            cuda=self._builder.compiler_version,
+            clocks_mhz=hello.clocks_mhz,
+            tuner_version=__version__,
+            kernel_version=kernel_version(),
+        )
+
+    @property
+    def target(self) -> Target:
+        """The card as the catalogue knows it, with its own facts."""
+        return self._target
+
+    @property
+    def child_pid(self) -> int | None:
+        """Process id of the child that holds the card now."""
+        return self._processes.pid
+
+    def environment(self) -> Environment:
+        """Card, driver, compiler and versions."""
+        return self._environment
+
+    def evaluate(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        incumbent_speedup: float | None = None,
+        *,
+        energy: bool = False,
+    ) -> Outcome:
+        """Prove, build, check, time; every fault of the candidate is an outcome.
+
+        Raises:
+            Quarantined: the card is not fit to measure on now.
+            WorkerError: the child was lost before it came to the candidate.
+        """
+        prepared, stage_s = try_prepare(problem.workload, self._target.gpu, candidate, self._builder)
+        if not isinstance(prepared, Prepared):
+            return prepared
+        outcome = self.measure(problem, prepared, incumbent_speedup, energy=energy)
+        if isinstance(outcome, Measured):
+            outcome = replace(outcome, metrics=(*outcome.metrics, *_build_metrics(prepared.built)))
+        return replace(outcome, stage_s={**stage_s, **outcome.stage_s})
+
+    def finals(
+        self,
+        problem: Problem,
+        candidates: tuple[Candidate, ...],
+        *,
+        num_rounds: int | None = None,
+        energy: bool = True,
+        torch: bool = False,
+    ) -> FinalsTimes:
+        """The same rounds in the warm child, and again in a fresh one.
+
+        Where a finalist takes the child along, each is tried alone, and the finals go on without the guilty.
+
+        Raises:
+            WorkerError: the card itself does not work any more.
+        """
+        works = tuple(prepare(problem.workload, self._target.gpu, c, self._builder, {}).work for c in candidates)
+        faults = [""] * len(works)
+        try:
+            answer = self._finals_twice(problem, works, num_rounds or _FINAL_ROUNDS, energy=energy, torch=torch)
+        except ChildLost:
+            faults = [self._fault_alone(problem, work) for work in works]
+            if not any(faults):
+                raise
+            innocent = tuple(work for work, fault in zip(works, faults, strict=True) if not fault)
+            answer = self._finals_twice(problem, innocent, num_rounds or _FINAL_ROUNDS, energy=energy)
+        rows = iter(zip(answer.times_us, answer.reasons, answer.energy_mj, strict=True))
+        told = [(None, fault, None) if fault else next(rows) for fault in faults]
+        return replace(
+            answer,
+            times_us=tuple(times for times, _, _ in told),
+            reasons=tuple(reason for _, reason, _ in told),
+            energy_mj=tuple(energy_mj for _, _, energy_mj in told),
+        )
+
+    def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
+        """Source, cubin, plans and manifest of a candidate of ours."""
+        from ..builder.artifact import assemble
+
+        prepared = prepare(problem.workload, self._target.gpu, candidate, self._builder, {})
+        if prepared.built is None:
+            raise ValueError(f"a {candidate.plan_kind} candidate has no kernel to fetch")
+        return assemble(
+            problem, candidate, prepared.plans, prepared.source, prepared.built.cubin, self._environment, extra
+        )
+
+    def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
+        """Replays the candidate under the profiler, in a process that ends with it; whatever stands in the way is the
+        report's reason.
+
+        Raises:
+            InvalidInput: the GPU knows no such metric; the message names near ones.
+            WorkerError: the card itself does not work any more.
+        """
+        workload, gpu = problem.workload, self._target.gpu
+        try:
+            prepared = prepare(workload, gpu, candidate, self._builder, {})
+            if prepared.refusal:
+                return no_counters(prepared.refusal)
+            request = messages.CountRequest(problem=problem, work=prepared.work, metrics=metrics)
+            answer = self._ask(problem, request, self._deadlines.count_s)
+            if not isinstance(answer, messages.CountAnswer):
+                raise self._lost(problem, answer, "the counting")
+        except (IllegalSchedule, PlanError, BuildError, ChildLost) as error:
+            return no_counters(str(error))
+        self._processes.replace(problem)  # the profiler stays in a process, and whatever that times is wrong
+        if isinstance(answer.report, InvalidInput):
+            raise answer.report
+        return answer.report if metrics else with_derived(answer.report, workload, gpu)
+
+    def trace(self, problem: Problem, candidate: Candidate) -> Trace:
+        """Runs a traced build once; whatever stands in the way is the trace's reason.
+
+        Raises:
+            WorkerError: the card itself does not work any more.
+        """
+        if candidate.schedule is None:
+            return no_trace("the library's kernels carry no stamps", simulated=False)
+        try:
+            prepared = prepare(problem.workload, self._target.gpu, candidate, self._builder, {}, traced=True)
+            request = messages.TraceRequest(problem=problem, work=prepared.work)
+            answer = self._ask(problem, request, self._deadlines.evaluate_s)
+            if not isinstance(answer, messages.TraceAnswer):
+                raise self._lost(problem, answer, "the trace")
+        except (IllegalSchedule, PlanError, BuildError, ChildLost) as error:
+            return no_trace(str(error), simulated=False)
+        return trace_from_stamps(prepared.plans, answer.stamps, answer.reason)
+
+    def close(self) -> None:
+        """Kills the child and the compilers."""
+        self._processes.close()
+        self._builder.close()
+
+    def measure(
+        self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None, *, energy: bool = False
+    ) -> Outcome:
+        """Checks and times what is built already.
+
+        Raises:
+            Quarantined: the card is not fit to measure on now.
+            WorkerError: the child was lost before it came to the candidate.
+        """
+        begin = time.perf_counter()
+        answer: messages.Answer | None = self._processes.ready(problem)
+        stage_s = {"start": time.perf_counter() - begin}
+        request = messages.EvaluateRequest(
+            problem=problem, work=prepared.work, incumbent_speedup=incumbent_speedup, energy=energy
+        )
+        try:
+            answer = answer or self._processes.ask(request, self._deadlines.evaluate_s)
+        except ChildLost as lost:
+            stage_s["lost"] = time.perf_counter() - begin - stage_s["start"]
+            return Failed(stage=Stage.LAUNCH, kind=lost.kind, reason=str(lost), stage_s=stage_s)
+        if not isinstance(answer, messages.EvaluateAnswer):
+            self._processes.replace(problem)
+            reason = "the GPU process answered out of turn"
+            return Failed(stage=Stage.LAUNCH, kind=FailureKind.CRASH, reason=reason, stage_s=stage_s)
+        stage_s |= answer.outcome.stage_s
+        stage_s["overhead"] = time.perf_counter() - begin - sum(stage_s.values())
+        return replace(answer.outcome, stage_s=stage_s)
+
+    def probe(self) -> None:
+        """Looks whether the card is fit to measure on; where a child holds it, that was seen when it started.
+
+        Raises:
+            Quarantined: it is not.
+        """
+        self._processes.hello()
+
+    def _finals_twice(
+        self, problem: Problem, works: tuple[messages.Work, ...], num_rounds: int, *, energy: bool, torch: bool = False
+    ) -> FinalsTimes:
+        """Warm, with the energy and PyTorch, then fresh; the rounds of both, one after the other."""
+        warm = self.time_together(problem, works, num_rounds, energy=energy, torch=torch)
+        self._processes.replace(problem)
+        fresh = self.time_together(problem, works, num_rounds)
+        times = tuple(
+            None if a is None or b is None else a + b for a, b in zip(warm.times_us, fresh.times_us, strict=True)
+        )
+        num_kept = [max((len(row) for row in once.times_us if row), default=0) for once in (warm, fresh)]
+        return FinalsTimes(
+            times_us=times,
+            reasons=tuple(a or b for a, b in zip(warm.reasons, fresh.reasons, strict=True)),
+            process_of_round=(0,) * num_kept[0] + (1,) * num_kept[1],
+            num_dropped=warm.num_dropped + fresh.num_dropped,
+            energy_mj=warm.energy_mj,
+            torch_us=warm.torch_us,
+            torch_reason=warm.torch_reason,
+        )
+
+    def _fault_alone(self, problem: Problem, work: messages.Work) -> str:
+        """Why a finalist cannot be timed even alone; empty where it can."""
+        try:
+            return self.time_together(problem, (work,), 1).reasons[0]
+        except ChildLost as lost:
+            return str(lost)
+
+    def time_together(
+        self,
+        problem: Problem,
+        works: tuple[messages.Work, ...],
+        num_rounds: int,
+        *,
+        energy: bool = False,
+        torch: bool = False,
+    ) -> messages.FinalsAnswer:
+        """Checks each of the works, then times all in the same rounds, in the child that is there.
+
+        Raises:
+            ChildLost: a work took the child along, or the deadline passed.
+            WorkerError: the card itself does not work any more.
+        """
+        request = messages.FinalsRequest(
+            problem=problem, works=works, num_rounds=num_rounds, energy=energy, torch=torch
+        )
+        answer = self._ask(problem, request, self._deadlines.finals_s)
+        if isinstance(answer, messages.FinalsAnswer):
+            return answer
+        raise self._lost(problem, answer, "the finals")
+
+    def _ask(self, problem: Problem, request: messages.Request, deadline_s: float) -> messages.Answer:
+        """What the child answers, with `problem` in it; or what it said where it could not take it in.
+
+        Raises:
+            ChildLost: it died over the request, or the deadline passed and it was killed.
+        """
+        return self._processes.ready(problem) or self._processes.ask(request, deadline_s)
+
+    def _lost(self, problem: Problem, answer: messages.Answer, what: str) -> ChildLost:
+        """The error to raise where a child answered something else; it is replaced, unless it told of a failure, for
+        which it was replaced already."""
+        if isinstance(answer, messages.EvaluateAnswer) and isinstance(answer.outcome, Failed):
+            return ChildLost(answer.outcome.kind, f"{what} failed: {answer.outcome.reason}")
+        self._processes.replace(problem)
+        return ChildLost(FailureKind.CRASH, f"{what} failed: an answer out of turn")
+
+
+#: Rounds of the finals, in each of the two processes.
+_FINAL_ROUNDS = 20
+
+
+def _build_metrics(built: Built | None) -> tuple[Metric, ...]:
+    if built is None:
+        return ()
+    return (
+        Metric(tag="registers_per_thread", unit="", value=built.resources.registers_per_thread),
+        Metric(tag="cubin_size", unit="bytes", value=len(built.cubin)),
+        Metric(tag="compile_time", unit="s", value=built.compile_s),
+    )

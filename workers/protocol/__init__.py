@@ -1,0 +1,1 @@
+"""The words that supervisor and child exchange, and what faults are called."""

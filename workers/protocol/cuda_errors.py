@@ -1,0 +1,35 @@
+"""CUDA's errors by name -> the kind of failure and a sentence. Needs no CUDA."""
+
+from __future__ import annotations
+
+import re
+
+from tuner.core.trial.outcome import FailureKind
+
+#: What an error's name says, without prefix and case: kind, sentence. Runtime and driver spell the same error apart.
+#: Source: CUDA driver API, CUresult; CUDA runtime API, cudaError_t.
+_KNOWN = {
+    "illegaladdress": (FailureKind.ILLEGAL_ADDRESS, "the kernel touched memory that is not there"),
+    "invalidaddressspace": (FailureKind.ILLEGAL_ADDRESS, "the kernel used an address of the wrong memory"),
+    "misalignedaddress": (FailureKind.MISALIGNED_ADDRESS, "the kernel read or wrote an address that is not aligned"),
+    "assert": (FailureKind.DEVICE_ASSERT, "an assertion in the kernel failed"),
+    "outofmemory": (FailureKind.OUT_OF_MEMORY, "the card's memory is full"),
+    "memoryallocation": (FailureKind.OUT_OF_MEMORY, "the card's memory is full"),
+    "launchfailed": (FailureKind.CRASH, "the kernel trapped, or died in a way that the card does not name"),
+    "launchfailure": (FailureKind.CRASH, "the kernel trapped, or died in a way that the card does not name"),
+    "launchtimeout": (FailureKind.HANG, "the driver ended a kernel that ran for too long"),
+    "illegalinstruction": (FailureKind.CRASH, "the kernel met an instruction that the card refuses"),
+    "launchoutofresources": (FailureKind.CRASH, "a CTA needs more registers or shared memory than there is"),
+    "cooperativelaunchtoolarge": (FailureKind.CRASH, "the CTAs do not fit the card all at once"),
+}
+_NAME = re.compile(r"\b(?:CUDA_ERROR_|cudaError)([A-Za-z_]+)")
+
+
+def classify(message: str) -> tuple[FailureKind, str]:
+    """The kind and the reason of a failure that CUDA told as `message`, which begins with the error's name or has it
+    somewhere; where there is none, a fault of this program."""
+    found = _NAME.search(message)
+    if found is None:
+        return FailureKind.INTERNAL, message
+    kind, sentence = _KNOWN.get(found[1].replace("_", "").lower(), (FailureKind.CRASH, "CUDA refused to go on"))
+    return kind, f"{sentence} ({found[0]})"

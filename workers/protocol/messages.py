@@ -1,0 +1,162 @@
+"""What the supervisor and its GPU child say to each other; plain values, importable without a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.core.insight.tracing import Stamps
+from tuner.core.problem.gpu import LiveFacts
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.tiling import Tiling
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.inspection import CounterReport
+from tuner.core.trial.outcome import Outcome
+from tuner.errors import InvalidInput
+
+from ..source.launch_args import DEFAULT_SPIN_LIMIT_CYCLES
+from ..timing.library_choice import Picked
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartRequest:
+    """Take the card: lock, context, probe. Until then the child is a spare."""
+
+    #: tools.cu, compiled for the card.
+    tools_cubin: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hello:
+    """The child's first word: the card that it holds."""
+
+    facts: LiveFacts
+    driver: str
+    #: SM and memory clock limits, MHz.
+    clocks_mhz: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """The child cannot work at all; it ends after saying so."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareRequest:
+    """Make a problem's inputs, references and baseline, before its first candidate comes."""
+
+    problem: Problem
+    #: What an earlier process picked for the problem: the baseline is chosen once, and a fresh process is ready soon.
+    picked: Picked | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareAnswer:
+    """They are made."""
+
+    #: The library's algorithms for the problem.
+    picked: Picked | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """One candidate, verified and compiled: all that the card needs."""
+
+    plan_kind: PlanKind
+    tiling: Tiling | None
+    #: One per op for two_launches, one for fused, none for the library.
+    plans: tuple[VerifiedPlan, ...]
+    cubin: bytes
+    num_threads: int
+    #: Dynamic shared memory of one CTA.
+    smem_bytes: int
+    #: SM clock cycles that one wait may last.
+    spin_limit_cycles: int = DEFAULT_SPIN_LIMIT_CYCLES
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateRequest:
+    """Check and time one candidate."""
+
+    problem: Problem
+    work: Work
+    #: The best so far against the library; a candidate that is certainly far worse is truncated.
+    incumbent_speedup: float | None = None
+    #: Whether to measure the energy of a run too, which takes more than a second.
+    energy: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalsRequest:
+    """Time all of these in the same rounds."""
+
+    problem: Problem
+    works: tuple[Work, ...]
+    num_rounds: int
+    #: Whether to measure the energy of a run of each.
+    energy: bool = False
+    #: Whether to time PyTorch's own calls in the same rounds.
+    torch: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalsAnswer:
+    """[work][round] microseconds, or None with the reason beside."""
+
+    times_us: tuple[tuple[float, ...] | None, ...]
+    reasons: tuple[str, ...]
+    #: Rounds that were taken and do not count.
+    num_dropped: int
+    #: [work] millijoules of one run; None where it was not measured.
+    energy_mj: tuple[float | None, ...]
+    #: [round] of PyTorch's own calls, microseconds; None where they were not asked for, or with the reason why not.
+    torch_us: tuple[float, ...] | None = None
+    torch_reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountRequest:
+    """Read hardware counters over cold runs of this; afterwards no time that this process measures is right."""
+
+    problem: Problem
+    work: Work
+    #: By the vendor's names; None for the base set.
+    metrics: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountAnswer:
+    """What was counted, or why a metric is refused."""
+
+    report: CounterReport | InvalidInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceRequest:
+    """Run this once, cold, and stamp every task; its cubin is a traced build."""
+
+    problem: Problem
+    work: Work
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceAnswer:
+    """The stamps of each launch in order, or why there are none."""
+
+    stamps: tuple[Stamps, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateAnswer:
+    """What became of it."""
+
+    outcome: Outcome
+    #: Whether the CUDA context may be poisoned, so that the child must be replaced.
+    poisoned: bool = False
+
+
+Request = StartRequest | PrepareRequest | EvaluateRequest | FinalsRequest | CountRequest | TraceRequest
+Answer = Hello | Refusal | PrepareAnswer | EvaluateAnswer | FinalsAnswer | CountAnswer | TraceAnswer

@@ -1,0 +1,1 @@
+"""The simulated GPU: the evaluator without a card."""

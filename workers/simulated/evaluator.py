@@ -1,0 +1,283 @@
+"""The twin: measures on a GPU that is not there, so that everything around a worker can be run and tested.
+
+Its times are `simulate`'s forecast, changed by what a forecast cannot know: each tiling and each schedule
+is a fixed few per cent slower, and each sample is off by noise. A search that trusts the forecast alone is therefore
+wrong here too, if less often than on a card. No numbers are computed: `rel_error` is 0.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner import __version__
+from tuner.core.insight.tracing import make_trace, no_trace, spans_from_timelines
+from tuner.core.model.bounds import reference_us
+from tuner.core.model.forecast import forecast_us
+from tuner.core.model.simulate import simulate
+from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK
+from tuner.core.problem.gpu import Gpu, Target
+from tuner.core.problem.objective import Procedure
+from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
+from tuner.core.trial.inspection import CounterReport, Trace, no_counters
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
+from tuner.core.trial.samples import Round
+from tuner.errors import IllegalSchedule, PlanError
+
+from ..builder.artifact import assemble
+from ..source.library_epilogue import split_epilogue
+from ..source.render import kernel_version, render
+from ..timing.clocks import Sample
+from ..timing.rounds import Ending, summary, to_rounds
+from ..timing.stop_rules import HopelessRule, StopRule
+from .counters import check_metrics, count
+
+#: Share of a data sheet's rates that a vendor library reaches on large GEMMs.
+LIBRARY_DRAM_EFFICIENCY = 0.88
+LIBRARY_TENSOR_EFFICIENCY = 0.75
+#: Start of one of its launches in a graph.
+LIBRARY_LAUNCH_US = 2.0
+#: Tile of the library's kernels, and the most that an unfilled last wave costs it (it splits k).
+LIBRARY_TILE = 128
+LIBRARY_WORST_WAVE = 1.3
+
+NUM_ROUNDS = 10
+NUM_FINAL_ROUNDS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults:
+    """Share of the schedules that have a fault; each has it always, or never."""
+
+    hang: float = 0.02
+    crash: float = 0.02
+    wrong_numbers: float = 0.02
+
+
+def library_us(workload: Workload, gpu: Gpu) -> float:
+    """A vendor library's time for the ops, one after the other: a roofline with an efficiency that falls where its
+    tiles do not fill the last wave, and a launch more for what its epilogue cannot do."""
+    launches_us = [_library_op_us(op, workload, gpu) for op in workload.ops]
+    launches_us += [_elementwise_us(op, workload, gpu) for op in workload.ops if split_epilogue(op)[1]]
+    return max(sum(launches_us) + LIBRARY_LAUNCH_US * len(launches_us), reference_us(workload, gpu))
+
+
+def _library_op_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
+    num_bytes = (op.weight_rows * op.k + op.m * op.k + op.m * op.weight_rows) * workload.dtype.size_bytes
+    num_tiles = math.ceil(op.m / LIBRARY_TILE) * math.ceil(op.weight_rows / LIBRARY_TILE)
+    waves = num_tiles / gpu.num_sms
+    wave_loss = min(math.ceil(waves) / waves, LIBRARY_WORST_WAVE)
+    dram_s = num_bytes / (gpu.dram_bytes_per_s * LIBRARY_DRAM_EFFICIENCY)
+    tensor_s = op.num_flops / (gpu.tensor_flops_per_s * LIBRARY_TENSOR_EFFICIENCY)
+    return max(dram_s, tensor_s) * wave_loss * 1e6
+
+
+def _elementwise_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
+    """One pass over the sums and the output, which the L2 holds where they fit."""
+    num_bytes = op.m * (op.weight_rows + op.n) * workload.dtype.size_bytes + op.epilogue_bytes(workload.dtype)
+    l2_bytes_per_s = gpu.num_sms * L2_BYTES_PER_CLOCK * gpu.clock_mhz * 1e6
+    rate = l2_bytes_per_s if num_bytes <= gpu.l2_bytes // 2 else gpu.dram_bytes_per_s * LIBRARY_DRAM_EFFICIENCY
+    return 1e6 * num_bytes / rate
+
+
+class SimulatedEvaluator:
+    """An `Evaluator` without a card; `seed` fixes what the machine is like, a problem's seed its noise."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        seed: int = 0,
+        faults: Faults | None = None,
+        tiling_error: float = 0.05,
+        schedule_error: float = 0.02,
+        noise: float = 0.01,
+        latency_s: float = 0.0,
+    ) -> None:
+        """`tiling_error`, `schedule_error` and `noise` are standard deviations, relative; `latency_s` is slept in
+        every trial, so that a watcher has something to watch."""
+        self._target = target
+        self._seed = seed
+        self._faults = faults or Faults()
+        self._tiling_error = tiling_error
+        self._schedule_error = schedule_error
+        self._noise = noise
+        self._latency_s = latency_s
+
+    @property
+    def target(self) -> Target:
+        """What it pretends to measure on."""
+        return self._target
+
+    def environment(self) -> Environment:
+        """Says that it is simulated."""
+        return Environment(
+            gpu_name=f"simulated NVIDIA {self._target.gpu.name}",
+            simulated=True,
+            clocks_mhz={"sm": self._target.gpu.clock_mhz},
+            tuner_version=__version__,
+            kernel_version=kernel_version(),
+        )
+
+    def _random(self, *of: object) -> random.Random:
+        """A generator of its own for each purpose and thing; the same one each time."""
+        return random.Random("/".join(map(str, (self._seed, *of))))
+
+    def slowdown(self, candidate: Candidate) -> float:
+        """Factor >= 1 between the forecast and the truth: of the tiling, times that of the schedule."""
+        tiling = self._random("tiling", candidate.schedule and candidate.schedule.tiling)
+        schedule = self._random("schedule", replace(candidate, plan_kind=candidate.plan_kind.launched_plainly))
+        return math.exp(abs(tiling.gauss(0, self._tiling_error)) + abs(schedule.gauss(0, self._schedule_error)))
+
+    def true_us(self, problem: Problem, candidate: Candidate) -> float:
+        """The time without noise, microseconds; never under the roofline.
+
+        Raises:
+            IllegalSchedule, PlanError: the candidate is refused.
+        """
+        workload, gpu = problem.workload, self._target.gpu
+        if candidate.schedule is None:
+            return library_us(workload, gpu)
+        return max(forecast_us(workload, gpu, candidate) * self.slowdown(candidate), reference_us(workload, gpu))
+
+    def has_fault(self, candidate: Candidate) -> bool:
+        """Whether this candidate hangs, crashes or computes wrong numbers."""
+        return self._fault(candidate, {}) is not None
+
+    def probe(self) -> None:
+        """A model is always fit."""
+
+    def evaluate(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        incumbent_speedup: float | None = None,
+        *,
+        energy: bool = False,
+    ) -> Outcome:
+        """Proves one candidate and times it on the simulator, beside the library; energy has no model here."""
+        begin_s = time.perf_counter()
+        time.sleep(self._latency_s)
+        try:
+            true_us = self.true_us(problem, candidate)
+        except (IllegalSchedule, PlanError) as error:
+            return Rejected(stage=Stage.VERIFY, reason=str(error), stage_s={"verify": time.perf_counter() - begin_s})
+        stage_s = {"simulate": time.perf_counter() - begin_s}
+        fault = self._fault(candidate, stage_s)
+        return fault or replace(self._measure(problem, candidate, true_us, incumbent_speedup), stage_s=stage_s)
+
+    def _fault(self, candidate: Candidate, stage_s: dict[str, float]) -> Failed | None:
+        """The fault that this schedule has, if any."""
+        if candidate.schedule is None:
+            return None
+        draw = self._random("fault", candidate).random()
+        for rate, stage, kind, what in (
+            (self._faults.hang, Stage.TIME, FailureKind.HANG, "a wait never ended"),
+            (self._faults.crash, Stage.LAUNCH, FailureKind.CRASH, "the child died"),
+            (self._faults.wrong_numbers, Stage.CHECK, FailureKind.WRONG_NUMBERS, "an output element was wrong"),
+        ):
+            if draw < rate:
+                return Failed(stage=stage, kind=kind, reason=f"simulated: {what}", stage_s=stage_s)
+            draw -= rate
+        return None
+
+    def _measure(
+        self, problem: Problem, candidate: Candidate, true_us: float, incumbent_speedup: float | None
+    ) -> Measured:
+        """Rounds of noisy samples of the candidate and the library; the round's drift is common to both."""
+        floor_us = reference_us(problem.workload, self._target.gpu)
+        draw = self._random("noise", problem.seed, candidate)
+        base_us = library_us(problem.workload, self._target.gpu)
+        is_library = candidate.schedule is None
+        ending = Ending(
+            stop=StopRule(min_rounds=NUM_ROUNDS, max_rounds=NUM_ROUNDS),
+            hopeless=HopelessRule(),
+            incumbent_speedup=None if is_library else incumbent_speedup,
+        )
+        samples, library, rounds = list[Sample](), list[Sample](), tuple[Round, ...]()
+        while not (ending.is_enough(rounds, 0.0) or ending.is_truncation(rounds)):
+            drift = draw.gauss(0, self._noise)
+            for track, mean_us in ((samples, true_us), (library, base_us)):
+                time_us = max(mean_us * math.exp(drift + draw.gauss(0, self._noise)), floor_us)
+                track.append(Sample(time_us=time_us, clock_mhz=self._target.gpu.clock_mhz))
+            rounds = to_rounds(samples, None if is_library else library, problem.objective.regime)
+        procedure = Procedure(
+            l2=problem.objective.l2,
+            regime=problem.objective.regime,
+            launch=candidate.plan_kind.launch_style,
+            chain_length=1,
+        )
+        measured = summary(rounds, procedure, truncated=not ending.is_enough(rounds, 0.0))
+        return replace(measured, metrics=(*measured.metrics, Metric(tag="noise_free_time", unit="us", value=true_us)))
+
+    def finals(
+        self,
+        problem: Problem,
+        candidates: tuple[Candidate, ...],
+        *,
+        num_rounds: int | None = None,
+        energy: bool = True,
+        torch: bool = False,
+    ) -> FinalsTimes:
+        """Interleaved rounds; the second half stands for a fresh process. Energy has no model here."""
+        floor_us = reference_us(problem.workload, self._target.gpu)
+        draw = self._random("finals", problem.seed)
+        num_all = 2 * num_rounds if num_rounds else NUM_FINAL_ROUNDS
+        process_of_round = tuple(2 * index // num_all for index in range(num_all))
+        drifts = [draw.gauss(0, self._noise) for _ in process_of_round]
+        times: list[tuple[float, ...] | None] = []
+        reasons = []
+        for candidate in candidates:
+            fault = self._fault(candidate, {})
+            true_us = self.true_us(problem, candidate)
+            rounds = [max(true_us * math.exp(drift + draw.gauss(0, self._noise)), floor_us) for drift in drifts]
+            times.append(None if fault else tuple(rounds))
+            reasons.append(fault.reason if fault else "")
+        finals = FinalsTimes(times_us=tuple(times), reasons=tuple(reasons), process_of_round=process_of_round)
+        return replace(finals, torch_reason="a simulated GPU has no PyTorch") if torch else finals
+
+    def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
+        """Source, plans and manifest; nothing is compiled, so there is no cubin."""
+        if candidate.schedule is None:
+            raise ValueError("the library's calls have no files: ask for a candidate of ours")
+        plans = plans_for(problem.workload, self._target.gpu, candidate)
+        source = render(problem.workload, candidate.schedule.tiling)
+        return assemble(problem, candidate, plans, source, None, self.environment(), extra)
+
+    def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
+        """What the model of the L2 and the DRAM says; nothing is counted."""
+        check_metrics(metrics or ())
+        fault = self._fault(candidate, {})
+        if fault:
+            return no_counters(fault.reason)
+        try:
+            time_us = self.true_us(problem, candidate)
+        except (IllegalSchedule, PlanError) as error:
+            return no_counters(str(error))
+        plans = plans_for(problem.workload, self._target.gpu, candidate) if candidate.schedule else ()
+        return count(problem.workload, self._target.gpu, plans, time_us, metrics)
+
+    def trace(self, problem: Problem, candidate: Candidate) -> Trace:
+        """The forecast's timeline, stretched to the time that the twin measures."""
+        fault = self._fault(candidate, {})
+        if candidate.schedule is None or fault:
+            return no_trace(fault.reason if fault else "the library's kernels carry no stamps", simulated=True)
+        workload, gpu = problem.workload, self._target.gpu
+        try:
+            verified = plans_for(workload, gpu, candidate)
+        except (IllegalSchedule, PlanError) as error:
+            return no_trace(str(error), simulated=True)
+        timelines = [simulate(plan) for plan in verified]
+        plans = [plan.plan for plan in verified]
+        spans = spans_from_timelines(plans, timelines, gpu.num_sms, self.slowdown(candidate))
+        grids = [timeline.num_ctas for timeline in timelines]
+        return make_trace(spans, tuple(op.name for op in workload.ops), grids, simulated=True)
+
+    def close(self) -> None:
+        """Has no processes to end."""

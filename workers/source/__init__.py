@@ -1,0 +1,1 @@
+"""The host side of a kernel: its source, its parameter, its tensor maps."""

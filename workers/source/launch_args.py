@@ -1,0 +1,155 @@
+"""The kernel's one by-value parameter, and its workspace: packed for a launch, and described for a manifest.
+
+Both mirror `LaunchArgs` and `Workspace` in launch_args.cuh.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.core.plan.split_k import slot_bytes
+from tuner.core.plan.words import HEADER_WORDS
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.tiling import Engine, Tiling
+
+from .render import SIGNALS_OFFSET_BYTES
+from .tensor_maps import tensor_maps
+
+#: SM clock cycles that one wait may last, about half a second.
+DEFAULT_SPIN_LIMIT_CYCLES = 1_000_000_000
+
+#: Of a signal, and of a counter of arrivals.
+WORD_BYTES = 4
+#: Of the parts of a workspace: `kFixupAlignment` in fixup.cuh.
+WORKSPACE_ALIGNMENT_BYTES = 256
+
+_HEAD_BYTES = 104
+_OP_BYTES = 64
+
+
+#: Of the first tasks and of each tensor map in a wgmma kernel's parameter: `WgmmaArgs` in shared_wgmma.cuh.
+_EXTENSION_ALIGNMENT = 64
+_MAX_FIRST_TASKS = 160
+_FIRST_TASK = struct.Struct("<iibBB?HH")
+MAP_BYTES = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpBuffers:
+    """Device addresses of one op's operands, and its shape; 0 for an operand that it has not."""
+
+    a: int
+    w: int
+    bias: int
+    c: int
+    residual: int = 0
+    row_scale: int = 0
+    m: int
+    n: int
+    k: int
+
+
+def pack_args(
+    words_address: int,
+    workspace_address: int,
+    spin_limit_cycles: int,
+    plan: VerifiedPlan,
+    ops: tuple[OpBuffers, ...],
+    *,
+    is_dependent: bool = False,
+    is_second: bool = False,
+    trace_address: int = 0,
+) -> bytes:
+    """The parameter of one launch.
+
+    `is_dependent` where it is launched programmatically, `is_second` where it is the second of two launches that share
+    a workspace, `trace_address` of its stamps where the build is traced.
+    """
+    flags = (is_dependent, is_second)
+    head = struct.pack("<QQqiiQ", words_address, workspace_address, spin_limit_cycles, *flags, trace_address)
+    tail = b"".join(
+        struct.pack("<QQQQQQiiii", o.a, o.w, o.bias, o.c, o.residual, o.row_scale, o.m, o.n, o.k, 0) for o in ops
+    )
+    return head + plan.words[:HEADER_WORDS].tobytes() + tail
+
+
+def first_tasks(plan: VerifiedPlan) -> bytes:
+    """What each CTA starts with, where the plan says it, as a wgmma kernel's parameter holds it."""
+    words = plan.plan
+    rows = []
+    for cta in range(_MAX_FIRST_TASKS):
+        index = words.first_task(cta)
+        if index is None:
+            rows.append(_FIRST_TASK.pack(0, 0, -1, 0, 0, False, 0, 0))
+        else:
+            op, tile_m, tile_n, wait_begin, wait_end, _, part, num_parts, _, *steps = words.tasks[index].tolist()
+            rows.append(_FIRST_TASK.pack(tile_m, tile_n, op, part, num_parts, wait_end > wait_begin, *steps))
+    return b"".join(rows)
+
+
+def extend_args(args: bytes, first: bytes, maps: tuple[bytes, ...]) -> bytes:
+    """A wgmma kernel's parameter: what every engine takes, the CTAs' first tasks, and the encoded tensor maps."""
+    return args + bytes(-len(args) % _EXTENSION_ALIGNMENT) + first + b"".join(maps)
+
+
+def parameter_layout(workload: Workload, tiling: Tiling) -> dict[str, Any]:
+    """The one by-value struct that the kernel takes, field by field."""
+
+    def field(name: str, offset: int, kind: str, meaning: str) -> dict[str, Any]:
+        return {"name": name, "offset": offset, "type": kind, "meaning": meaning}
+
+    fields = [
+        field("words", 0, "pointer", "the plan on the device"),
+        field("workspace", 8, "pointer", "the launch's workspace"),
+        field("spin_limit_cycles", 16, "int64", "SM clock cycles that one wait may last"),
+        field("is_dependent", 24, "int32", "1 for a programmatic dependent launch, else 0"),
+        field("is_second", 28, "int32", "1 for the second of two launches that share a workspace, else 0"),
+        field("trace", 32, "pointer", "null: only a traced build writes there"),
+        field("plan_header", 40, "int32[16]", "the first 16 words of the plan, by value"),
+    ]
+    for i, op in enumerate(workload.ops):
+        base, rows = _HEAD_BYTES + i * _OP_BYTES, "2n" if op.gated else "n"
+        fields += [
+            field(f"{op.name}.a", base, "pointer", f"{op.source} [m, k]"),
+            field(f"{op.name}.w", base + 8, "pointer", f"weight [{rows}, k]"),
+            field(f"{op.name}.bias", base + 16, "pointer", f"bias [{rows}], or null"),
+            field(f"{op.name}.c", base + 24, "pointer", "output [m, n]"),
+            field(f"{op.name}.residual", base + 32, "pointer", "residual [m, n], or null"),
+            field(f"{op.name}.row_scale", base + 40, "pointer", "fp32 row scale [m], or null"),
+            field(f"{op.name}.m", base + 48, "int32", str(op.m)),
+            field(f"{op.name}.n", base + 52, "int32", str(op.n)),
+            field(f"{op.name}.k", base + 56, "int32", str(op.k)),
+        ]
+    size = _HEAD_BYTES + len(workload.ops) * _OP_BYTES
+    if tiling.engine is Engine.WGMMA:
+        size += -size % _EXTENSION_ALIGNMENT
+        num_bytes = _MAX_FIRST_TASKS * _FIRST_TASK.size
+        fields.append(field("first_tasks", size, f"bytes[{num_bytes}]", "as the launch gives them, hexadecimal"))
+        size += num_bytes
+        for tensor_map in tensor_maps(workload, tiling):
+            name = f"{workload.ops[tensor_map.op].name}.{tensor_map.operand}_map"
+            fields.append(field(name, size, f"bytes[{MAP_BYTES}]", "the encoded tensor map of that name"))
+            size += MAP_BYTES
+    return {"size_bytes": size, "spin_limit_cycles": DEFAULT_SPIN_LIMIT_CYCLES, "fields": fields}
+
+
+def workspace_layout(plan: VerifiedPlan) -> dict[str, int]:
+    """Of one stream and one plan, bytes: where the signals start, the arrivals of the tiles that it splits, the sums of
+    their parts, and the size of all; see launch_args.cuh and fixup.cuh."""
+    workload, tiling, num_split = plan.graph.workload, plan.graph.tiling, plan.plan.num_split_tiles
+    arrivals = _aligned(SIGNALS_OFFSET_BYTES + WORD_BYTES * plan.plan.num_signals)
+    slots = arrivals + _aligned(WORD_BYTES * num_split * tiling.cluster_size)
+    sizes = {"signals": SIGNALS_OFFSET_BYTES, "arrivals": arrivals, "slots": slots}
+    return sizes | {"bytes": slots + num_split * slot_bytes(workload, tiling)}
+
+
+def _aligned(num_bytes: int) -> int:
+    return -(-num_bytes // WORKSPACE_ALIGNMENT_BYTES) * WORKSPACE_ALIGNMENT_BYTES
+
+
+def needs_co_residency(plan: VerifiedPlan) -> bool:
+    """Whether the plan's liveness rests on all CTAs being resident, so that the launch must be cooperative."""
+    return plan.plan.needs_all_ctas and not plan.is_part

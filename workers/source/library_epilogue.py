@@ -1,0 +1,42 @@
+"""How the vendor library computes an op: what its GEMM's epilogue takes, and what a kernel after it must do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.core.problem.workload import Activation, GemmOp
+
+#: Activations that cuBLASLt fuses. Source: cuBLAS library documentation, cublasLtEpilogue_t.
+FUSED_ACTIVATIONS = (Activation.IDENTITY, Activation.RELU, Activation.GELU)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epilogue:
+    """Some of scale, bias, activation and residual, applied in this order."""
+
+    #: Rows of the sums are scaled.
+    row_scale: bool = False
+    #: The bias is added.
+    bias: bool = False
+    activation: Activation = Activation.IDENTITY
+    #: The activated left half is multiplied by the right half.
+    gated: bool = False
+    #: The residual is added.
+    residual: bool = False
+
+
+def split_epilogue(op: GemmOp) -> tuple[Epilogue, Epilogue | None]:
+    """What the library's GEMM does of an op's epilogue, and what one elementwise kernel does after it, if anything.
+
+    The library knows no row scale, no gate and no SiLU. It adds a residual (beta = 1) before its activation, so
+    fuses it only where there is none.
+    """
+    if op.row_scale:
+        whole = Epilogue(row_scale=True, bias=op.bias, activation=op.activation, gated=op.gated, residual=op.residual)
+        return Epilogue(), whole
+    if op.gated or op.activation not in FUSED_ACTIVATIONS:
+        rest = Epilogue(activation=op.activation, gated=op.gated, residual=op.residual)
+        return Epilogue(bias=op.bias), rest
+    if op.residual and op.activation is not Activation.IDENTITY:
+        return Epilogue(bias=op.bias, activation=op.activation), Epilogue(residual=True)
+    return Epilogue(bias=op.bias, activation=op.activation, residual=op.residual), None

@@ -1,0 +1,221 @@
+"""Workload and tiling -> one self-contained CUDA source, joined from the files of `workers/kernels`."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from pathlib import Path
+from string import Template
+
+from tuner import __version__
+from tuner.core.legal.mma import warp_grid
+from tuner.core.legal.wgmma import wgmma_columns
+from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload
+from tuner.core.schedule.cache_hints import hints_of
+from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.errors import IllegalSchedule
+
+from .tensor_maps import has_whole_lines
+
+_BASE_FILES = ("config.cuh", "ptx.cuh", "launch_args.cuh", "dependent_launch.cuh", "trace.cuh", "sync.cuh")
+_SHARED_FILES = ("activation.cuh", "fixup.cuh")
+
+#: The device files of each engine in the order in which one includes the other.
+DEVICE_FILES = {
+    Engine.MMA: (
+        *_BASE_FILES,
+        *_SHARED_FILES,
+        "draws.cuh",
+        "scheduler.cuh",
+        "copy.cuh",
+        "mainloop_mma.cuh",
+        "epilogue.cuh",
+        "chain.cuh",
+        "gate.cuh",
+    ),
+    Engine.SIMT: (
+        *_BASE_FILES,
+        *_SHARED_FILES,
+        "draws.cuh",
+        "scheduler.cuh",
+        "mainloop_simt.cuh",
+        "epilogue_simt.cuh",
+        "chain.cuh",
+        "gate.cuh",
+    ),
+    Engine.WGMMA: (
+        *_BASE_FILES,
+        *_SHARED_FILES,
+        "config_wgmma.cuh",
+        "cluster.cuh",
+        "ptx_hopper.cuh",
+        "ring.cuh",
+        "draws.cuh",
+        "feed.cuh",
+        "wgmma.cuh",
+        "mainloop_wgmma.cuh",
+        "epilogue_wgmma.cuh",
+        "epilogue_transposed.cuh",
+        "epilogue_tma.cuh",
+        "cluster_sum.cuh",
+        "shared_wgmma.cuh",
+        "post_wgmma.cuh",
+        "startup_prefetch.cuh",
+        "producers_wgmma.cuh",
+        "chain_wgmma.cuh",
+        "gate.cuh",
+    ),
+}
+
+#: Name of the kernel in every generated source.
+KERNEL_NAME = "tuner_chain"
+
+#: Name of the kernel that stands in front of the second of two launches on two streams.
+GATE_NAME = "tuner_gate"
+
+#: Bytes of the workspace before its signals; `kSignalsOffset` in launch_args.cuh.
+SIGNALS_OFFSET_BYTES = 256
+
+_ACTIVATIONS = {
+    Activation.IDENTITY: "kIdentity",
+    Activation.RELU: "kRelu",
+    Activation.GELU: "kGelu",
+    Activation.SILU: "kSilu",
+}
+_HINTS = {
+    CacheHint.NORMAL: "kNoHint",
+    CacheHint.EVICT_FIRST: "kEvictFirst",
+    CacheHint.EVICT_LAST: "kEvictLast",
+}
+
+
+@functools.cache
+def device_files() -> dict[str, Path]:
+    """Every file of `workers/kernels` by its name. No two rooms have a file of the same name: includes name no room."""
+    rooms = Path(__file__).parents[1] / "kernels"
+    found = sorted(path for path in rooms.rglob("*") if path.suffix in (".cuh", ".cu", ".in"))
+    by_name = {path.name: path for path in found}
+    assert len(by_name) == len(found), "two device files have one name"
+    return by_name
+
+
+@functools.cache
+def device_text(name: str) -> str:
+    """A file of `workers/kernels`."""
+    return device_files()[name].read_text(encoding="utf-8")
+
+
+@functools.cache
+def kernel_version() -> str:
+    """12 hex digits that name the code of device files and templates: results of other code are a weaker match."""
+    names = dict.fromkeys(name for files_of_engine in DEVICE_FILES.values() for name in files_of_engine)
+    text = "".join(device_text(name) for name in (*names, "config_block.in", "unit.cu.in", "wgmma.in"))
+    return hashlib.sha256(without_comments(text).encode()).hexdigest()[:12]
+
+
+def without_comments(text: str) -> str:
+    """What the compiler sees of a device file: a better word in a comment leaves results as good as they were."""
+    code = (line.partition("//")[0].rstrip() for line in text.splitlines())
+    return "\n".join(line for line in code if line)
+
+
+def copy_bytes(op: GemmOp) -> int:
+    """Widest copy, bytes, for which every row of A and W is aligned: 16, 8, 4, or 2."""
+    return next(width for width in (16, 8, 4, 2) if op.k * 2 % width == 0)
+
+
+def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
+    """The source of one tiling of `workload`, the same for every GPU, shape (up to alignment) and ordering.
+
+    A `traced` kernel stamps its tasks (trace.cuh) and is never timed.
+
+    Raises:
+        IllegalSchedule: no warp grid fits a tile.
+    """
+    hints = hints_of(workload, tiling)
+    config = Template(device_text("config_block.in")).substitute(
+        bf16="true" if workload.dtype is Dtype.BF16 else "false",
+        num_stages=tiling.num_stages,
+        num_warps=tiling.num_threads // 32,
+        num_ops=len(workload.ops),
+        resident_ctas=tiling.resident_ctas,
+        weight_hint=_HINTS[hints.weights],
+        cluster_m=tiling.cluster_m,
+        cluster_n=tiling.cluster_n,
+        cluster_k=tiling.cluster_k,
+        cluster_dims=f" __cluster_dims__({tiling.cluster_size}, 1, 1)" if tiling.cluster_size > 1 else "",
+        traced=str(traced).lower(),
+        ops="\n".join(
+            _op_config(
+                op, tile, tiling, (tiling.num_parts(index), _HINTS[hints.inputs[index]], _HINTS[hints.outputs[index]])
+            )
+            for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True))
+        ),
+    )
+    parts = [f"// ---- {name}\n{inlined(name)}" for name in DEVICE_FILES[tiling.engine]]
+    parts[0] = _with_config(parts[0], config + _engine_config(workload, tiling))
+    if tiling.engine is Engine.WGMMA:
+        widths = sorted(
+            {
+                wgmma_columns(op, tile, swap_ab=tiling.swap_ab)
+                for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True)
+            }
+        )
+        after = DEVICE_FILES[tiling.engine].index("wgmma.cuh") + 1
+        parts[after:after] = [_wgmma_instruction(width, workload.dtype) for width in widths]
+    return Template(device_text("unit.cu.in")).substitute(
+        version=__version__,
+        kernel_version=kernel_version(),
+        workload=workload.describe(),
+        tiling=tiling,
+        files="\n".join(parts),
+    )
+
+
+def _engine_config(workload: Workload, tiling: Tiling) -> str:
+    """What one engine needs beside the common constants."""
+    if tiling.engine is not Engine.WGMMA:
+        return ""
+    whole = ", ".join(str(has_whole_lines(op)).lower() for op in workload.ops)
+    return (
+        f"constexpr int kNumInputStages = {tiling.input_stages};\n"
+        f"constexpr int kWindow = {tiling.window};\n"
+        f"constexpr int kStartupPrefetch = {tiling.startup_prefetch};\n"
+        f"constexpr bool kPingPong = {str(tiling.warpgroups is Warpgroups.PING_PONG).lower()};\n"
+        f"constexpr bool kSwapAb = {str(tiling.swap_ab).lower()};\n"
+        f"constexpr bool kTmaEpilogue = {str(tiling.epilogue is Epilogue.TMA).lower()};\n"
+        f"constexpr bool kWholeLines[kNumOps] = {{{whole}}};\n"
+    )
+
+
+def _op_config(op: GemmOp, tile: Tile, tiling: Tiling, of_tiling: tuple[int | str, ...]) -> str:
+    """An op's constants; `of_tiling` are those that are not the tile's: its parts and its hints."""
+    grid = warp_grid(tile, tiling.num_warps, op.rows_per_column) if tiling.engine is Engine.MMA else (1, 1)
+    if grid is None:
+        raise IllegalSchedule(f"no grid of {tiling.num_warps} warps fits the tile {tile} of {op.name}")
+    options = (str(option).lower() for option in (op.bias, op.gated, op.residual, op.row_scale))
+    fields = (tile.m, tile.n, tile.k, *grid, copy_bytes(op), _ACTIVATIONS[op.activation], *options, *of_tiling)
+    return f"    {{{', '.join(map(str, fields))}}},  // {op.name}"
+
+
+def _wgmma_instruction(columns: int, dtype: Dtype) -> str:
+    """The specialisation of `Wgmma` for one width; the instruction names each accumulator."""
+    count, kind = columns // 2, "bf16" if dtype is Dtype.BF16 else "f16"
+    names = ", ".join(f"%{i}" for i in range(count))
+    operands = ", ".join(f'"+f"(d[{i}])' for i in range(count))
+    return Template(device_text("wgmma.in")).substitute(
+        columns=columns, kind=kind, accumulators=names, a=f"%{count}", b=f"%{count + 1}", operands=operands
+    )
+
+
+def inlined(name: str) -> str:
+    """A device file as it stands in a source, without its includes."""
+    return re.sub(r'^#(pragma once|include ".*")\n', "", device_text(name), flags=re.MULTILINE)
+
+
+def _with_config(text: str, config: str) -> str:
+    """Replaces the default configuration by the generated one."""
+    before, default, after = re.split(r"^#ifndef TUNER_CONFIG\n(.*?)^#endif\n", text, flags=re.MULTILINE | re.DOTALL)
+    assert "kOps" in default
+    return before + config + after

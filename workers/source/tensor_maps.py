@@ -1,0 +1,83 @@
+"""The tensor maps of a wgmma kernel's operands, as plain figures: what the copy engine is told about each matrix.
+
+A line is 64 elements of k, 128 bytes: the width of the shared-memory swizzle. Where a matrix's rows are whole lines, a
+map has the lines of a row as a dimension of their own, so that one request brings a stage of several lines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.core.legal.wgmma import COLUMNS, LINE_ELEMENTS, PAIR_ROWS, WARP_ROWS, is_paired, stage_slice
+from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.schedule.tiling import Epilogue, Tiling
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorMap:
+    """Arguments of cuTensorMapEncodeTiled but for the address; interleave none, swizzle 128 bytes, L2 promotion of 128
+    bytes, and zeros for what lies outside. Element strides are 1."""
+
+    #: Index of the op, and its operand: ``a`` or ``w``, or its output ``c``.
+    op: int
+    operand: str
+    #: Elements, innermost first.
+    dims: tuple[int, ...]
+    #: Bytes, of all dimensions but the innermost.
+    strides_bytes: tuple[int, ...]
+    #: Elements that one request brings, or stores.
+    box: tuple[int, ...]
+
+
+def has_whole_lines(op: GemmOp) -> bool:
+    """Whether the rows of A and W are whole lines."""
+    return op.k % LINE_ELEMENTS == 0
+
+
+def _paired_map(index: int, op: GemmOp, row_bytes: int, line_bytes: int, slice_: tuple[int, int]) -> TensorMap:
+    """Of a gated op's weights [2n, k], 8 rows of gate and 8 of up projection in turns; a slice is (rows, lines)."""
+    rows, lines = slice_
+    return TensorMap(
+        op=index,
+        operand="w",
+        dims=(LINE_ELEMENTS, COLUMNS, 2, op.n // COLUMNS, op.k // LINE_ELEMENTS),
+        strides_bytes=(row_bytes, op.n * row_bytes, COLUMNS * row_bytes, line_bytes),
+        box=(LINE_ELEMENTS, COLUMNS, 2, rows // PAIR_ROWS, lines),
+    )
+
+
+def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
+    """The maps in the order in which the launch parameter holds them: every op's inputs, every op's weights, and where
+    the copy engine stores tiles, every op's output."""
+    maps = []
+    for operand in ("a", "w"):
+        for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True)):
+            rows, tile_rows = (op.m, tile.m) if operand == "a" else (op.weight_rows, tile.n)
+            sharers = tiling.cluster_n if operand == "a" else tiling.cluster_m
+            box_rows, box_lines = stage_slice(tile_rows, tile.k, sharers)
+            row_bytes = op.k * workload.dtype.size_bytes
+            by_line = has_whole_lines(op)
+            lines = op.k // LINE_ELEMENTS
+            line_bytes = LINE_ELEMENTS * workload.dtype.size_bytes
+            if operand == "w" and is_paired(op, tiling):
+                maps.append(_paired_map(index, op, row_bytes, line_bytes, stage_slice(2 * tile.n, tile.k, sharers)))
+                continue
+            maps.append(
+                TensorMap(
+                    op=index,
+                    operand=operand,
+                    dims=(LINE_ELEMENTS, rows, lines) if by_line else (op.k, rows),
+                    strides_bytes=(row_bytes, line_bytes) if by_line else (row_bytes,),
+                    box=(LINE_ELEMENTS, box_rows, box_lines) if by_line else (LINE_ELEMENTS, box_rows),
+                )
+            )
+    if tiling.epilogue is Epilogue.TMA:
+        maps += [_output_map(index, op, workload.dtype.size_bytes) for index, op in enumerate(workload.ops)]
+    return tuple(maps)
+
+
+def _output_map(index: int, op: GemmOp, element_bytes: int) -> TensorMap:
+    """Of C [m, n]: a box is a warp's rows of a block, one line wide."""
+    return TensorMap(
+        op=index, operand="c", dims=(op.n, op.m), strides_bytes=(op.n * element_bytes,), box=(LINE_ELEMENTS, WARP_ROWS)
+    )

@@ -1,0 +1,1 @@
+"""Statistics of samples: pure functions of lists of numbers."""

@@ -1,0 +1,119 @@
+"""Which of the vendor library's algorithms: its heuristic's first, or the best of those that it offers, by measurement;
+and for two products that share nothing, whether one after the other or side by side.
+
+A sample is one of the whole chain, cold as any other, with one op's algorithm changed and the others at their first:
+what differs between two samples is that op. The best of each op are then put together and timed against the first
+again, since the least of several noisy figures is too low: they are kept only where they are ahead by a margin.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tuner.core.trial.outcome import Metric
+from tuner.core.trial.stats import median, paired_ratios
+
+#: Rounds over all algorithms: at least, and at most.
+MIN_ROUNDS, MAX_ROUNDS = 2, 6
+#: Seconds after which no further round begins.
+ROUNDS_S = 0.5
+#: The best is taken where it is faster by more than this.
+MARGIN = 0.005
+
+#: One index per op, 0 being the heuristic's first.
+Choices = tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picked:
+    """The library's algorithms, and what the choice brought."""
+
+    #: To be used.
+    choices: Choices
+    #: Time of one run with the heuristic's first algorithms, microseconds.
+    first_us: float
+    #: The same with the best of those offered; `first_us` where none was found to be faster.
+    best_us: float
+    #: Of the algorithms to be used: the products one after the other, and side by side on two streams, microseconds;
+    #: None where an op reads another's output.
+    one_stream_us: float | None = None
+    two_streams_us: float | None = None
+    #: Whether side by side is how the library is used: where that is ahead.
+    beside: bool = False
+
+    def metrics(self, names: Sequence[str]) -> tuple[Metric, ...]:
+        """The times, and the index of each op's algorithm; `names` are the ops'."""
+        by_streams = {"library_one_stream_us": self.one_stream_us, "library_two_streams_us": self.two_streams_us}
+        return (
+            Metric(tag="library_first_us", unit="us", value=self.first_us),
+            Metric(tag="library_best_us", unit="us", value=self.best_us),
+            *(
+                Metric(tag=f"library_algorithm_{name}", unit="", value=choice)
+                for name, choice in zip(names, self.choices, strict=True)
+            ),
+            *(Metric(tag=tag, unit="us", value=time_us) for tag, time_us in by_streams.items() if time_us is not None),
+        )
+
+
+#: Times of both in the same rounds, microseconds: the usual way's, and the other's.
+Rounds = tuple[Sequence[float], Sequence[float]]
+
+
+def pick(
+    offered: Sequence[Sequence[int]],
+    sample_us: Callable[[Choices], float],
+    rounds_us: Callable[[Choices, Choices], Rounds],
+    clock: Callable[[], float] = time.perf_counter,
+) -> Picked:
+    """Chooses by samples; `offered` are the algorithms of each op that run, the heuristic's first (0) among them.
+
+    `rounds_us` times the first against the best in the objective's power state: under sustained load another may win.
+    """
+    first = first_of(offered)
+    variants = {first: list[float]()}
+    for op, algorithms in enumerate(offered):
+        variants |= {with_one(first, op, algorithm): [] for algorithm in algorithms}
+    begin = clock()
+    for done in range(MAX_ROUNDS):
+        if done >= MIN_ROUNDS and clock() - begin > ROUNDS_S:
+            break
+        order = list(variants)
+        for choices in order[done % len(order) :] + order[: done % len(order)]:
+            variants[choices].append(sample_us(choices))
+    best = tuple(
+        min(algorithms, key=lambda algorithm, op=op: median(variants[with_one(first, op, algorithm)]))  # type: ignore[misc]
+        for op, algorithms in enumerate(offered)
+    )
+    if best == first:
+        alone_us = median(variants[first])
+        return Picked(choices=first, first_us=alone_us, best_us=alone_us)
+    first_us, best_us, is_ahead = contest(rounds_us(first, best))
+    return Picked(
+        choices=best if is_ahead else first,
+        first_us=first_us,
+        best_us=best_us if is_ahead else first_us,
+    )
+
+
+def pick_streams(picked: Picked, rounds_us: Rounds) -> Picked:
+    """`picked` with the times of its algorithms one after the other and side by side, by rounds of both."""
+    one_us, two_us, is_ahead = contest(rounds_us)
+    return replace(picked, one_stream_us=one_us, two_streams_us=two_us, beside=is_ahead)
+
+
+def contest(rounds_us: Rounds) -> tuple[float, float, bool]:
+    """The median times of both, and whether the other is ahead by the margin."""
+    usual, other = rounds_us
+    return median(usual), median(other), median(paired_ratios(usual, other)) > 1 + MARGIN
+
+
+def first_of(ops: Sequence[object]) -> Choices:
+    """The heuristic's first for each of the ops."""
+    return (0,) * len(ops)
+
+
+def with_one(choices: Choices, op: int, algorithm: int) -> Choices:
+    """`choices` with another algorithm for one op."""
+    return (*choices[:op], algorithm, *choices[op + 1 :])

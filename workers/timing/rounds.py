@@ -1,0 +1,107 @@
+"""From samples to the figures of a trial: which rounds count, what they say, and when there are enough. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.core.problem.objective import Procedure, Regime
+from tuner.core.trial.outcome import Measured, Metric
+from tuner.core.trial.samples import DropReason, Round, kept, num_dropped, speedups
+from tuner.core.trial.stats import median, relative_spread
+
+from .clocks import Sample, drop_reasons
+from .stop_rules import HopelessRule, StopRule
+
+#: With fewer rounds that count, all are taken, and the trial says so.
+MIN_KEPT = 3
+
+
+def to_rounds(candidate: Sequence[Sample], library: Sequence[Sample] | None, regime: Regime) -> tuple[Round, ...]:
+    """The rounds of a trial; `library` is None where the candidate is the library."""
+    reasons = drop_reasons([candidate] if library is None else [candidate, library], regime)
+    return tuple(
+        Round(
+            time_us=one.time_us,
+            library_us=None if library is None else library[i].time_us,
+            clock_mhz=one.clock_mhz,
+            library_clock_mhz=0 if library is None else library[i].clock_mhz,
+            dropped=reason,
+        )
+        for i, (one, reason) in enumerate(zip(candidate, reasons, strict=True))
+    )
+
+
+def counting(rounds: Sequence[Round]) -> Sequence[Round]:
+    """What figures are taken from: the rounds that count, or all where too few do."""
+    found = kept(rounds)
+    return found if len(found) >= MIN_KEPT else rounds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """When the rounds of one trial end."""
+
+    stop: StopRule
+    hopeless: HopelessRule
+    #: The best so far against the library; None where there is none, or the candidate is the library.
+    incumbent_speedup: float | None = None
+
+    def is_truncation(self, rounds: Sequence[Round]) -> bool:
+        """Whether the candidate is certainly far worse than the incumbent."""
+        return self.hopeless.is_hopeless(speedups(kept(rounds)), self.incumbent_speedup)
+
+    def is_enough(self, rounds: Sequence[Round], elapsed_s: float) -> bool:
+        """Whether the figure is known well enough (the ratio to the library, or the library's own time), or has cost
+        enough."""
+        counted = kept(rounds)
+        figures = speedups(counted) if _has_library(counted) else [one.time_us for one in counted]
+        return self.stop.is_over(figures, elapsed_s, num_taken=len(rounds))
+
+
+def summary(rounds: Sequence[Round], procedure: Procedure, *, truncated: bool) -> Measured:
+    """The figures of a trial; `rel_error` and `stage_s` are not filled in."""
+    counted = counting(rounds)
+    times_us = [one.time_us for one in counted]
+    libraries_us = [one.library_us for one in counted if one.library_us is not None]
+    return Measured(
+        time_us=median(times_us),
+        library_us=median(libraries_us or times_us),
+        speedup=median(speedups(counted)),
+        spread=relative_spread(times_us),
+        rounds=tuple(rounds),
+        rel_error=0.0,
+        metrics=_metrics(rounds),
+        procedure=procedure,
+        truncated=truncated,
+        remark=_remark(rounds),
+    )
+
+
+def _has_library(rounds: Sequence[Round]) -> bool:
+    return any(one.library_us is not None for one in rounds)
+
+
+def _metrics(rounds: Sequence[Round]) -> tuple[Metric, ...]:
+    """Counts of rounds, and clocks of those that the figures are taken from."""
+    counted = counting(rounds)
+    clocks = {
+        "sm_clock": [one.clock_mhz for one in counted if one.clock_mhz],
+        "library_sm_clock": [one.library_clock_mhz for one in counted if one.library_clock_mhz],
+    }
+    dropped = num_dropped(rounds)
+    return (
+        Metric(tag="num_rounds", unit="", value=len(rounds)),
+        *(Metric(tag=f"dropped_{reason}", unit="", value=dropped[reason]) for reason in DropReason if dropped[reason]),
+        *(Metric(tag=tag, unit="MHz", value=median(values)) for tag, values in clocks.items() if values),
+    )
+
+
+def _remark(rounds: Sequence[Round]) -> str:
+    """What weakens the figures: more than half of the rounds dropped."""
+    dropped = num_dropped(rounds)
+    if 2 * dropped.total() <= len(rounds):
+        return ""
+    reasons = ", ".join(f"{reason} {count}" for reason, count in dropped.most_common())
+    used = "" if len(kept(rounds)) >= MIN_KEPT else "; its figures are those of all rounds"
+    return f"{dropped.total()} of {len(rounds)} rounds were dropped ({reasons}){used}"
