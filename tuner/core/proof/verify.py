@@ -13,10 +13,11 @@ from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.two_streams import joined
 from tuner.core.plan.words import Plan, Words
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.resources import Resources, occupancy_limits
+from tuner.core.problem.resources import Resources
+from tuner.core.proof.capacity import check_capacity
 from tuner.core.proof.liveness import check_epochs, check_liveness, task_name
 from tuner.core.proof.safety import check_safety
-from tuner.errors import CoverageError, LivenessError, ResourceError
+from tuner.errors import CoverageError, LivenessError
 
 _TOKEN = object()
 
@@ -49,17 +50,18 @@ def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> Veri
     """Proves the plan's words against the tile graph and the GPU. Which k-steps a part takes is told by the words, too.
 
     Raises:
-        PlanError: the words are no plan.
+        WordError: the words are no plan.
         CoverageError: a tile or a part of one is computed never or more than once, or lies outside its grid; or the
             parts of a tile do not agree on what the last of them posts, or do not meet in a slot of their own.
-        ResourceError: the grid, the registers, the shared memory or the table are more than there is.
+        ResourceError: the grid, the registers, the shared memory, the stages held back or the slots are more than there
+            is.
         LivenessError: a wait never ends.
         SafetyError: a read can precede its write.
     """
     judged = Plan.from_words(plan.words)
     graph = graph.with_parts(strided=judged.strided_parts)
     check_coverage(judged, graph)
-    check_resources(judged, resources, gpu)
+    check_capacity(judged, graph, resources, gpu)
     check_epochs(judged, graph)
     check_liveness(judged, graph)
     check_safety(judged, graph)
@@ -90,7 +92,7 @@ def verify_parts(
         who = task_name(both, graph, parts[0].num_tasks + int(posting[0]))
         raise LivenessError("the second launch posts", f"{who}: its own CTAs need not be resident at once")
     for part in parts:
-        check_resources(part, resources, gpu, is_part=True)
+        check_capacity(part, graph, resources, gpu, is_part=True)
     check_epochs(both, graph)
     check_liveness(both, graph)
     check_safety(both, graph)
@@ -110,7 +112,7 @@ def recheck(verified: VerifiedPlan, resources: Resources) -> VerifiedPlan:
     Raises:
         ResourceError: with these, the grid does not fit any more.
     """
-    check_resources(verified.plan, resources, verified.gpu, is_part=verified.is_part)
+    check_capacity(verified.plan, verified.graph, resources, verified.gpu, is_part=verified.is_part)
     return replace(verified, resources=resources, token=_TOKEN)
 
 
@@ -216,29 +218,3 @@ def _check_slots(plan: Plan, graph: TileGraph) -> None:
         first, second = (int(tiles[by_slot[again[0] + step]]) for step in (0, 1))
         names = [task_name(plan, graph, one) for one in (first, second)]
         raise CoverageError("two tiles meet in one slot", f"{' and '.join(names)}: slot {plan.tasks[first, 8]}")
-
-
-def check_resources(plan: Plan, resources: Resources, gpu: Gpu, *, is_part: bool = False) -> None:
-    """One CTA fits an SM; where tasks wait and are not drawn by all CTAs alike, these are resident at once. The CTAs of
-    a part wait for those of another launch.
-
-    Raises:
-        ResourceError: names what is short.
-    """
-    if plan.words.size > np.iinfo(np.int32).max:
-        raise ResourceError("the table is too long", f"{plan.words.size} words overflow a 32-bit index")
-    limits = occupancy_limits(resources, gpu)
-    what, fewest = min(limits.items(), key=lambda item: item[1])
-    needs = (
-        f"a CTA takes {resources.num_threads} threads, {resources.smem_bytes} bytes of shared memory and "
-        f"{resources.registers_per_thread} registers a thread; {what} of {gpu.name} allow {fewest} per SM"
-    )
-    if fewest < 1:
-        raise ResourceError("a CTA does not fit", needs)
-    resident, size = gpu.num_clusters(resources.cluster_size) * fewest, resources.cluster_size
-    if plan.needs_all_ctas and not is_part and plan.num_ctas > resident:
-        what = "CTAs" if size == 1 else f"clusters of {size} CTAs"
-        raise ResourceError(
-            "queues, first waves and stealing need every CTA resident",
-            f"the grid has {plan.num_ctas} {what}, {gpu.num_sms} SMs hold {resident}; {needs}",
-        )
