@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from tuner.errors import InvalidInput
 
-#: Element indices are int32 on the device.
-MAX_ELEMENTS = 2**31 - 1
+#: Element indices are int32 on the device, which counts a tile to its end, beyond the matrix, and strides by a CTA.
+MAX_ELEMENTS = 2**31 - 2**16
 
 #: Of one element of a row scale, which is fp32 whatever the element type.
 ROW_SCALE_BYTES = 4

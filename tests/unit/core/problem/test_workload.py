@@ -8,6 +8,7 @@ from hypothesis import given
 
 from tests.support.cases import chain_of_three, fork, workloads
 from tuner.core.problem.workload import (
+    MAX_ELEMENTS,
     Activation,
     Dtype,
     GemmOp,
@@ -146,3 +147,11 @@ def test_an_input_has_one_shape() -> None:
     with pytest.raises(InvalidInput, match=r"b.k: reads x as \[16, 64\], but a reads it as \[16, 32\]"):
         chain(gemm("a"), wide)
     chain(gemm("a"), gemm("b"))
+
+
+def test_the_last_tile_of_the_largest_matrix_still_has_32_bit_indices() -> None:
+    """The device counts a tile's rows and columns to its end, and strides by up to 1,024 threads."""
+    assert MAX_ELEMENTS + 2 * 1024 + 512 <= 2**31 - 1
+    GemmOp(name="a", m=MAX_ELEMENTS, n=1, k=1)
+    with pytest.raises(InvalidInput, match="overflow a 32-bit index"):
+        GemmOp(name="a", m=2**31 - 1, n=1, k=1)
