@@ -77,8 +77,12 @@ def verify_parts(
     of the second does, so every post comes, whoever is resident.
 
     Raises:
-        PlanError: as `verify`, of both together; or the first waits, or the second posts.
+        PlanError: as `verify`, of both together; or the ops are not two, the first launch waits, or the second posts.
     """
+    if len(graph.op_indices) != 2:
+        names = ", ".join(graph.workload.ops[op].name for op in graph.op_indices)
+        right = f"two streams run a pair, an op each; this graph has {len(graph.op_indices)} ({names})"
+        raise CoverageError("the launches are not of two ops", right)
     parts = Plan.from_words(first.words), Plan.from_words(second.words)
     both = joined(*parts)
     graph = graph.with_parts(strided=both.strided_parts)
