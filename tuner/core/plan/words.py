@@ -61,7 +61,7 @@ signal - epoch * posts_per_launch >= threshold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -149,8 +149,8 @@ WAIT_RANGES = (
 
 
 def _readonly(array: Words) -> Words:
-    array.setflags(write=False)
-    return array
+    """The same in memory of its own that nobody can make writable: a view of bytes."""
+    return np.frombuffer(array.tobytes(), dtype=np.int32).reshape(array.shape)
 
 
 def _packed(tasks: Words) -> Words:
@@ -229,7 +229,12 @@ class Plan:
 
     @cached_property
     def words(self) -> Words:
-        """The plan's binary form, read-only."""
+        """The plan's binary form: a view of `table`."""
+        return np.frombuffer(self.table, dtype=np.int32)
+
+    @cached_property
+    def table(self) -> bytes:
+        """The plan's binary form, which nobody can change."""
         num_queue_words = self.queues.size if self.assignment == STATIC else 0
         queue_offset, task_offset, wait_offset, size = _layout(num_queue_words, self.num_tasks, len(self.waits))
         words = np.zeros(size, dtype=np.int32)
@@ -242,7 +247,11 @@ class Plan:
             words[queue_offset : queue_offset + self.queues.size] = self.queues
         words[task_offset:wait_offset] = _packed(self.tasks).ravel()
         words[wait_offset:].reshape(-1, WAIT_WORDS)[:, :WAIT_FIELDS] = self.waits
-        return _readonly(words)
+        return words.tobytes()
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Plan], tuple[bytes]]:
+        """Pickled as its words: an array would be writable on the other side."""
+        return Plan.from_words, (self.table,)
 
     def without_waits(self) -> Plan:
         """The same tasks, none of which waits: a launch all of whose producers are done."""
@@ -251,13 +260,15 @@ class Plan:
         return replace(self, tasks=tasks)
 
     @classmethod
-    def from_words(cls, words: Words) -> Plan:
-        """Reads a plan's binary form.
+    def from_words(cls, words: Words | bytes) -> Plan:
+        """Reads a plan's binary form. Its arrays, and its words, are views of bytes.
 
         Raises:
             WordError: the table is not a plan; the message names the word that is wrong, and what would be right.
         """
-        words = np.ascontiguousarray(words, dtype=np.int32)
+        if isinstance(words, bytes) and len(words) % 4:
+            raise WordError("not a plan", f"the table has {len(words)} bytes; it must have whole words of 4")
+        words = np.frombuffer(words if isinstance(words, bytes) else words.astype(np.int32).tobytes(), dtype=np.int32)
         if words.size < HEADER_WORDS or words[0] != MAGIC or words[1] != VERSION:
             raise WordError("not a plan", f"the table must start with {MAGIC}, {VERSION} and hold a 16-word header")
         _check_ranges(words[None, :HEADER_WORDS], HEADER_RANGES)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -60,11 +61,25 @@ def test_a_task_of_a_part_says_in_its_words_which_k_steps_it_has() -> None:
     ]
 
 
-def test_words_cannot_be_written() -> None:
-    with pytest.raises(ValueError, match="read-only"):
-        WORDS[0] = 1
-    with pytest.raises(ValueError, match="read-only"):
-        Plan.from_words(WORDS).tasks[0, 0] = 1
+def arrays_of(plan: Plan) -> list[np.ndarray]:  # type: ignore[type-arg]
+    return [plan.words, plan.tasks, plan.waits, plan.queues]
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_the_words_of_a_plan_cannot_be_written_nor_made_writable(copied: bool) -> None:
+    plan = Plan.from_words(WORDS)
+    if copied:  # as on the way to the process that launches it
+        plan = pickle.loads(pickle.dumps(plan))
+    for array in arrays_of(plan):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+        with pytest.raises(ValueError, match="cannot set WRITEABLE flag"):
+            array.setflags(write=True)
+        while (array := array.base) is not None:  # nor through what it is a view of
+            assert isinstance(array, bytes) or not array.flags.writeable
+            if isinstance(array, bytes):
+                break
+    assert plan.table == WORDS.tobytes()
 
 
 @pytest.mark.parametrize(
