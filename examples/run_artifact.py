@@ -9,6 +9,7 @@ Everything about the launch is read from manifest.json; tuner itself is not impo
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import struct
 import sys
@@ -50,6 +51,9 @@ class Artifact:
         with zipfile.ZipFile(path) as archive:
             files = {name: archive.read(name) for name in archive.namelist()}
         self.manifest: dict[str, Any] = json.loads(files["manifest.json"])
+        for name, facts in self.manifest["files"].items():
+            if hashlib.sha256(files[name]).hexdigest() != facts["sha256"]:
+                sys.exit(f"{name} is not the file that the manifest names: fetch the artifact again")
         kernel = self.manifest["kernel"]
         if kernel["cubin"] is None:
             sys.exit("this artifact has no cubin (it was simulated): there is nothing to run")

@@ -103,11 +103,12 @@ def test_every_plan_kind_is_right(session: Session, builder: Builder, gpu: Gpu, 
 
 @pytest.mark.parametrize("cluster_size", [2, 4])
 def test_the_driver_holds_as_many_clusters_as_the_plans_count_on(builder: Builder, gpu: Gpu, cluster_size: int) -> None:
+    from tuner.workers.gpu.baselines import launchable_of
     from tuner.workers.gpu.launch import Kernel
 
     case = {2: "1x2, 128 rows", 4: "1x4, 64 rows"}[cluster_size]
     work = prepare(RAGGED, gpu, fused(CASES[case]), builder, {}).work
-    kernel = Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes)
+    kernel = Kernel(launchable_of(work))
     print(f"clusters of {cluster_size}: the driver says {kernel.max_clusters()}")
     assert kernel.cluster_size == cluster_size
     assert kernel.max_clusters() >= gpu.num_clusters(cluster_size)

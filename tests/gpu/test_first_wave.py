@@ -12,7 +12,8 @@ from tests.gpu.test_simt import simt
 from tests.gpu.test_swap_ab import schedule as swapped
 from tests.gpu.test_wgmma import hopper
 from tests.gpu.test_wgmma import schedule as cooperative
-from tests.support.on_card import check_relaunches, forged, fused, problem, run
+from tests.support.forged import forged, with_others
+from tests.support.on_card import check_relaunches, fused, problem, run
 from tests.support.on_card import schedule as portable
 from tuner.core.plan.words import FIRST_WAVE
 from tuner.core.problem.gpu import Gpu
@@ -101,7 +102,7 @@ def test_an_aborted_launch_leaves_nan_and_the_next_one_is_right(
     (plan,) = good.plans
     words = plan.words.copy()
     words[int(words[8]) :].reshape(-1, 8)[-1, 2] += 1
-    bad = replace(good.work, plans=(forged(plan, words),), spin_limit_cycles=10**8)
+    bad = with_others(good.work, plans=(forged(plan, words),), spin_limit_cycles=10**8)
     outcome = session.evaluate(problem(PAIR), bad).outcome
     assert isinstance(outcome, Failed)
     assert outcome.kind is FailureKind.HANG

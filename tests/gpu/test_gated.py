@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.forged import passed_off
 from tests.support.on_card import check_artifact, fused, problem, run, schedule
 from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
@@ -96,7 +97,7 @@ def test_a_kernel_that_forgets_an_option_is_found_out(
     pair = ffn_pair(m=64, d_in=128, d_hidden=256, d_out=128, activation=Activation.SILU, **ALL)
     lacking = replace(pair, ops=tuple(replace(op, **{forgotten: False}) for op in pair.ops))
     work = prepare(lacking, gpu, fused(schedule(((32, 64, 64),) * 2)), builder, {}).work
-    outcome = session.evaluate(problem(pair), work).outcome
+    outcome = session.evaluate(problem(pair), passed_off(work, pair)).outcome
     assert isinstance(outcome, Failed), outcome
     assert outcome.kind is FailureKind.WRONG_NUMBERS
 

@@ -30,7 +30,7 @@ from tuner.workers.source.launch_args import workspace_layout
 
 pytest.importorskip("cupy")
 
-from tuner.workers.gpu.baselines import ChainRunner
+from tuner.workers.gpu.baselines import ChainRunner, launchable_of
 from tuner.workers.gpu.launch import Kernel, PlanOnDevice
 from tuner.workers.gpu.session import Session
 
@@ -214,8 +214,8 @@ def test_independent_ops_that_share_the_sms_evenly_are_right(
 
 def launched(builder: Builder, gpu: Gpu, one: Schedule, workload: Workload = RAGGED) -> tuple[Kernel, PlanOnDevice]:
     good = prepare(workload, gpu, fused(one), builder, {})
-    kernel = Kernel(good.work.cubin, num_threads=good.work.num_threads, smem_bytes=good.work.smem_bytes)
-    return kernel, PlanOnDevice(good.plans[0])
+    launchable = launchable_of(good.work)
+    return Kernel(launchable), PlanOnDevice(launchable)
 
 
 def test_every_launch_gives_the_same_bits(session: Session, builder: Builder, gpu: Gpu) -> None:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 import zipfile
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from tests.support.forged import forged, with_others
 from tests.support.repository import ROOT
 from tuner.core.legal.legality import kind_problem
-from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
-from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate, PlanKind
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -101,13 +98,6 @@ def fused(chosen: Schedule) -> Candidate:
     return Candidate(plan_kind=PlanKind.FUSED, schedule=chosen)
 
 
-def forged(verified: VerifiedPlan, words: np.ndarray[Any, np.dtype[np.int32]]) -> VerifiedPlan:
-    """A plan that verify() never saw: what a bug in the prover would let through."""
-    copy: VerifiedPlan = pickle.loads(pickle.dumps(verified))
-    object.__setattr__(copy, "plan", Plan.from_words(words))
-    return copy
-
-
 def run(session: Session, builder: Builder, gpu: Gpu, asked: Problem, candidate: Candidate) -> Measured:
     """Builds, checks and times one candidate, which must succeed."""
     prepared = prepare(asked.workload, gpu, candidate, builder, {})
@@ -136,7 +126,7 @@ def check_abort(
     (plan,) = good.plans
     words = plan.words.copy()
     words[int(words[8]) :].reshape(-1, 8)[wait, 2] += 1
-    bad = replace(good.work, plans=(forged(plan, words),), spin_limit_cycles=10**8)
+    bad = with_others(good.work, plans=(forged(plan, words),), spin_limit_cycles=10**8)
     outcome = session.evaluate(asked, bad).outcome
     assert isinstance(outcome, Failed), outcome
     assert outcome.kind is FailureKind.HANG, outcome
@@ -144,18 +134,22 @@ def check_abort(
     assert isinstance(session.evaluate(asked, good.work).outcome, Measured)
 
 
-def check_artifact(builder: Builder, gpu: Gpu, asked: Problem, candidate: Candidate, folder: Path) -> dict[str, Any]:
-    """Runs a candidate from its zip alone, which must give the right numbers; its manifest."""
+def check_artifact(
+    builder: Builder, gpu: Gpu, asked: Problem, candidate: Candidate, folder: Path, *, changed: str = ""
+) -> dict[str, Any]:
+    """Runs a candidate from its zip alone, which must give the right numbers; its manifest. Where a byte of the file
+    `changed` is another one, it must not run."""
     prepared = prepare(asked.workload, gpu, candidate, builder, {})
-    assert prepared.built
     here = Environment(gpu_name=gpu.name, simulated=False)
-    made = assemble(asked, candidate, prepared.plans, prepared.source, prepared.built.cubin, here, {})
+    made = assemble(asked, candidate, prepared.plans, prepared.source, prepared.work.launchable, here, {})
     archive_path = folder / "artifact.zip"
     with zipfile.ZipFile(archive_path, "w") as archive:
         for name, data in made.files.items():
-            archive.writestr(name, data)
+            archive.writestr(name, data if name != changed else data[:-1] + bytes([data[-1] ^ 1]))
     ran = subprocess.run([sys.executable, str(EXAMPLE), str(archive_path)], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    if changed:
+        assert f"{changed} is not the file that the manifest names" in ran.stderr, ran.stdout + ran.stderr
+    assert (ran.returncode != 0) == bool(changed), ran.stdout + ran.stderr
     return made.manifest
 
 
@@ -163,12 +157,12 @@ def bits_of_launches(
     session: Session, builder: Builder, gpu: Gpu, asked: Problem, candidate: Candidate, count: int = 1
 ) -> list[dict[int, Any]]:
     """The bits that each of so many launches of a candidate leaves, by op."""
-    from tuner.workers.gpu.baselines import runner_of
+    from tuner.workers.gpu.baselines import launchable_of, runner_of
     from tuner.workers.gpu.launch import Kernel
 
     work = prepare(asked.workload, gpu, candidate, builder, {}).work
     prepared = session._prepare(asked)
-    runner = runner_of(work, Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes))
+    runner = runner_of(work, Kernel(launchable_of(work)))
     launches = []
     for _ in range(count):
         assert prepared.run_once(runner, prepared.data.check_ops(0)) is None

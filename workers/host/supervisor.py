@@ -155,11 +155,10 @@ class GpuSupervisor:
         from ..builder.artifact import assemble
 
         prepared = prepare(problem.workload, self._target.gpu, candidate, self._builder, {})
-        if prepared.built is None:
+        launchable = prepared.work.launchable
+        if launchable is None:
             raise ValueError(f"a {candidate.plan_kind} candidate has no kernel to fetch")
-        return assemble(
-            problem, candidate, prepared.plans, prepared.source, prepared.built.cubin, self._environment, extra
-        )
+        return assemble(problem, candidate, launchable.plans, prepared.source, launchable, self._environment, extra)
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
         """Replays the candidate under the profiler, in a process that ends with it; whatever stands in the way is the

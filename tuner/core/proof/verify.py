@@ -5,7 +5,8 @@ Nothing else can make a `VerifiedPlan`, and neither a launch nor the simulator t
 
 from __future__ import annotations
 
-from dataclasses import InitVar, dataclass, replace
+import hashlib
+from dataclasses import InitVar, dataclass, field, replace
 
 import numpy as np
 
@@ -35,15 +36,25 @@ class VerifiedPlan:
     token: InitVar[object]
     #: One of two launches that share their signals: what it waits for, if anything, the other one posts.
     is_part: bool = False
+    #: Of all of this as it was proven: `proof_digest`.
+    digest: str = field(init=False)
 
     def __post_init__(self, token: object) -> None:
         if token is not _TOKEN:
             raise TypeError("only tuner.core.proof.verify makes a VerifiedPlan: call verify()")
+        object.__setattr__(self, "digest", proof_digest(self))
 
     @property
     def words(self) -> Words:
         """The plan's binary form, read-only."""
         return self.plan.words
+
+
+def proof_digest(verified: VerifiedPlan) -> str:
+    """sha256, hex, of what was proven as it is now: the words, what they were held against, and on which GPU."""
+    graph = verified.graph
+    facts = (graph.workload.digest, graph.tiling, graph.op_indices, verified.resources, verified.gpu, verified.is_part)
+    return hashlib.sha256(verified.plan.table + repr(facts).encode()).hexdigest()
 
 
 def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> VerifiedPlan:

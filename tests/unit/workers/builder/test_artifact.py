@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.cases import wgmma
+from tests.support.forged import tied
 from tuner.core.plan.words import HEADER_WORDS, Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
@@ -52,9 +53,9 @@ def artifact(
     )
     candidate = Candidate(plan_kind=kind, schedule=schedule)
     plans = plans_for(workload, CATALOGUE["h200"], candidate)
-    cubin = None if environment.simulated else b"\x7fELF"
+    built = None if environment.simulated else tied(plans, b"\x7fELF")
     asked = Problem(workload=workload, objective=Objective())
-    return assemble(asked, candidate, plans, render(workload, schedule.tiling), cubin, environment, {"job_id": "job-1"})
+    return assemble(asked, candidate, plans, render(workload, schedule.tiling), built, environment, {"job_id": "job-1"})
 
 
 @pytest.mark.parametrize("epilogue", Epilogue)
