@@ -5,6 +5,8 @@ DATA   ?= build/demo-data
 PORT   ?= 8000
 GPU    ?= auto
 
+# Where wheel and sdist go.
+DIST   := dist
 VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCE := pyproject.toml
@@ -19,7 +21,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-wheel test-gpu lint check golden sanitize wheel bench-core bench-proof bench-service bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-gpu bench-finals results bench-compile-space clean
+.PHONY: help venv demo serve test test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-proof bench-service bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-gpu bench-finals results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,7 +73,16 @@ sanitize: $(VENV)/.dev ## run every engine's kernels under compute-sanitizer; ne
 	@$(BIN)/python -m benchmarks.trust.sanitize
 
 wheel: $(VENV)/.dev ## build the wheel into dist/
-	@$(BIN)/python -m build --wheel --outdir dist .
+	@$(BIN)/python -m build --wheel --outdir $(DIST) .
+
+release: $(VENV)/.dev ## build sdist and wheel into dist/, check them, and try the wheel; uploads nothing
+	@rm -f $(DIST)/*.whl $(DIST)/*.tar.gz
+	@$(BIN)/python -m build --outdir $(DIST) .
+	@$(BIN)/python -m twine check --strict $(DIST)/*.whl $(DIST)/*.tar.gz
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(BIN)/python -m venv "$$folder" && \
+		"$$folder/bin/python" -m pip install --quiet --disable-pip-version-check $(DIST)/*.whl && \
+		"$$folder/bin/python" -I "$$folder/bin/tuner-client" --help >/dev/null
+	@echo "$(DIST)/ holds a release; nothing was uploaded"
 
 bench-core: $(VENV)/.dev ## time verify on plans of 20,000 tasks; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.core
@@ -108,7 +119,8 @@ bench-gpu: $(VENV)/.dev ## search the engines' pairs (SUITE= ROW= TRIALS= FORCE=
 	@$(BIN)/python -m benchmarks.pairs.search --gpu $(GPU) $(named) $(if $(TRIALS),--trials $(TRIALS)) \
 		$(if $(REGIME),--regime $(REGIME)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(FORCE),--force)
 
-results: $(VENV)/.dev ## redraw docs/results.md and docs/orders.md from benchmarks/results/h200/
+results: $(VENV)/.dev ## redraw README's table, docs/results.md and docs/orders.md from benchmarks/results/h200/
+	@$(BIN)/python -m benchmarks.pairs.front
 	@$(BIN)/python -m benchmarks.pairs.page
 	@$(BIN)/python -m benchmarks.orders.page
 

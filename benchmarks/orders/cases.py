@@ -156,7 +156,7 @@ def _changes(base: Ordering) -> Iterator[Ordering]:
     yield from (replace(base, rasters=(raster,) * num_ops) for raster in RASTERS)
     yield from (replace(base, interleave=interleave) for interleave in INTERLEAVES)
     yield from (replace(base, granularity=sync, sync_width=width) for sync, width in SYNCS)
-    yield from (replace(base, assignment=assignment, partition=part) for assignment, part in DEALS)
+    yield from (replace(base, assignment=assignment, partition=eighths) for assignment, eighths in DEALS)
     yield replace(base, part_major=True)
     yield from (replace(base, run_ahead=percent) for percent in RUN_AHEADS)
     for sync, width in SYNCS:
@@ -165,7 +165,7 @@ def _changes(base: Ordering) -> Iterator[Ordering]:
 
 def _combinations(base: Ordering) -> Iterator[Ordering]:
     rasters = product(RASTERS, repeat=len(base.rasters))
-    for walks, interleave, (sync, width), (assignment, part) in product(rasters, INTERLEAVES, SYNCS, DEALS):
+    for walks, interleave, (sync, width), (assignment, eighths) in product(rasters, INTERLEAVES, SYNCS, DEALS):
         yield replace(
             base,
             rasters=walks,
@@ -173,5 +173,5 @@ def _combinations(base: Ordering) -> Iterator[Ordering]:
             granularity=sync,
             sync_width=width,
             assignment=assignment,
-            partition=part,
+            partition=eighths,
         )

@@ -3,9 +3,9 @@
 python -m benchmarks.pairs.finals [--suite decode-plain] [--row m16] [--rounds 10] [--missing]
 
 A row's finals are the service's: all kinds in the same rounds, in the warm process and again in a fresh one. Rows are
-written as they come; rows of the same commit and kernel that lie there already stay, so that suites can be taken one
-by one; `--missing` leaves these rows out, and so ends a run that was cut. All 71 rows took 476 s on an H200: 2.5 s
-each in burst, 17 s under sustained load.
+written one by one. Rows of the same commit and kernel that are already there stay, so suites can be run one by one.
+`--missing` skips these rows: it completes a run that was cut. All 71 rows took 476 s on an H200: 2.5 s each in burst,
+17 s under sustained load.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from typing import Any
 
 from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
 from benchmarks.common.rows import ROWS, SUITES, Row, choose_rows
-from benchmarks.common.workbench import BUILD_CACHE, Ready, Watch, Workbench, open_workbench, told_of
+from benchmarks.common.workbench import BUILD_CACHE, Ready, Watch, Workbench, message_of, open_workbench
 from benchmarks.pairs.summary import summarise
 from benchmarks.pairs.winners import Winner, Winners, is_legal
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import WorkloadKind
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import FinalsTimes
 from tuner.core.trial.outcome import Failed, Measured, Rejected
 from tuner.core.trial.stats import compare, decide, median, paired_ratios
@@ -36,27 +37,10 @@ from tuner.search.pool import canonical
 
 #: Rounds in each of the two processes; under sustained load every sample costs its load.
 NUM_ROUNDS = {Regime.BURST: 10, Regime.SUSTAINED: 3}
-#: Finalists of each kind, and whose schedules a kind tries behind its own winners.
+#: Finalists of each kind: in burst those of a job, and one more launched twice; under sustained load one less.
 NUM_FINALISTS = {
-    Regime.BURST: {
-        PlanKind.TWO_LAUNCHES: 2,
-        PlanKind.TWO_LAUNCHES_PDL: 1,
-        PlanKind.TWO_STREAMS: 1,
-        PlanKind.FUSED: 3,
-        PlanKind.FUSED_PDL: 2,
-    },
-    Regime.SUSTAINED: {
-        PlanKind.TWO_LAUNCHES: 1,
-        PlanKind.TWO_LAUNCHES_PDL: 1,
-        PlanKind.TWO_STREAMS: 1,
-        PlanKind.FUSED: 2,
-        PlanKind.FUSED_PDL: 1,
-    },
-}
-_BASES = {
-    PlanKind.TWO_LAUNCHES_PDL: PlanKind.TWO_LAUNCHES,
-    PlanKind.TWO_STREAMS: PlanKind.FUSED,
-    PlanKind.FUSED_PDL: PlanKind.FUSED,
+    Regime.BURST: {kind: kind.num_finalists + (kind is PlanKind.TWO_LAUNCHES) for kind in PlanKind if kind.is_ours},
+    Regime.SUSTAINED: {kind: max(1, kind.num_finalists - 1) for kind in PlanKind if kind.is_ours},
 }
 
 
@@ -70,7 +54,7 @@ def finalists_of(row: Row, winners: Sequence[Winner], gpu: Gpu) -> list[Candidat
     found = [Candidate(plan_kind=PlanKind.LIBRARY)]
     for kind, count in NUM_FINALISTS[row.regime].items():
         own = [(w.time_us, w.candidate) for w in winners if w.candidate.plan_kind is kind]
-        base = [(w.time_us, w.candidate) for w in winners if w.candidate.plan_kind is _BASES.get(kind)]
+        base = [(w.time_us, w.candidate) for w in winners if w.candidate.plan_kind is kind.base]
         best = [_launched_as(kind, candidate) for _, candidate in base[:1]]
         # Its own best goes first where it is ahead of what it varies: the other was not tried, or is slower.
         is_ahead = not base or (bool(own) and own[0][0] <= base[0][0])
@@ -126,8 +110,8 @@ def judge_row(row: Row, finalists: Sequence[Candidate], times: FinalsTimes) -> d
             figures[name] = round(against[kind].speedup, 4)
             figures["ci95" if kind is PlanKind.FUSED else "ci95_pdl"] = [round(end, 4) for end in against[kind].ci95]
     energies = {kind: times.energy_mj[index] for kind, index in best.items()} if times.energy_mj else {}
-    if told := {kind: round(energy, 2) for kind, energy in energies.items() if energy is not None}:
-        figures["energy_mj"] = told
+    if measured := {kind: round(energy, 2) for kind, energy in energies.items() if energy is not None}:
+        figures["energy_mj"] = measured
     return figures
 
 
@@ -225,7 +209,7 @@ def measure_rows(
     limit_s: float = math.inf,
     torch: bool = False,
 ) -> None:
-    """The finals of each row that has winners, written as they come; a row that fails is told, and the others go on.
+    """The finals of each row that has winners, written as they come; one that fails is reported, and the others go on.
 
     After `limit_s` no row is begun. With `torch` PyTorch's own calls are timed in the rounds of the warm process too.
     """
@@ -244,14 +228,14 @@ def measure_rows(
                 raise TunerError("no winners: search it first")
             figures = measure_row(bench, row, winners.of(row), begun.pop(row.name), num_rounds, torch=torch)
         except Exception as error:  # whatever it is, the other rows may come through
-            results.fail(row.name, told_of(error))
-            print(f"{row.name} FAILED after {watch.seconds} s: {told_of(error)}", flush=True)
+            results.fail(row.name, message_of(error))
+            print(f"{row.name} FAILED after {watch.seconds} s: {message_of(error)}", flush=True)
             continue
         results.put(row.name, figures)
         kinds = "  ".join(f"{kind} {time_us:.2f}" for kind, time_us in figures["kind_us"].items())
         gains = f"fused {figures.get('fused_speedup')}, pdl {figures.get('fused_speedup_pdl')}"
-        told = f"{gains}, {figures['winner']} {figures['verdict_speedup']}, {figures['over_reference']} x reference"
-        print(f"{row.name}: {figures['wall_s']:.1f} s; {told}; us: {kinds}", flush=True)
+        summary = f"{gains}, {figures['winner']} {figures['verdict_speedup']}, {figures['over_reference']} x reference"
+        print(f"{row.name}: {figures['wall_s']:.1f} s; {summary}; us: {kinds}", flush=True)
 
 
 def main() -> None:

@@ -1,6 +1,9 @@
-"""Whole jobs through the service, on this machine's GPU: what a user gets, and how long it takes.
+"""First jobs through the service, on this machine's GPU: what a user gets, and how long it takes.
 
-python -m benchmarks.pairs.first_jobs [--gpu auto] [--trials 60] [--row llama3-8b-m16 ...] [--out FILE]
+python -m benchmarks.pairs.first_jobs [--gpu auto] [--trials 60] [--row decode-plain/llama3-8b/m16 ...] [--out FILE]
+
+The service starts with an empty folder, and each job sees what the jobs before it in this run found, as every user's
+does. No schedule of `benchmarks/winners` is known to it.
 """
 
 from __future__ import annotations
@@ -16,41 +19,51 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.report import write_report
+from benchmarks.common.rows import Row, choose_rows
 from tuner.client import Client
-from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.demo import running_server
 
-#: (m, d_in, d_hidden, d_out) by row name.
-ROWS = {
-    "llama3-8b-m16": (16, 4096, 14336, 4096),
-    "llama3-8b-m64": (64, 4096, 14336, 4096),
-    "llama3-8b-m512": (512, 4096, 14336, 4096),
-    "llama3-8b-m1024": (1024, 4096, 14336, 4096),
-    "gpt3-tp8-m512": (512, 12288, 6144, 12288),
-}
+#: What is run where nothing is named: rows of the front page.
+DEFAULT_ROWS = (
+    "decode-plain/llama3-8b/m16",
+    "decode-plain/gpt3-tp8/m16",
+    "decode-swiglu/llama3-8b/m16",
+    "decode-swiglu/llama65b-tp8/m64",
+    "middle/gpt3-tp8/m192",
+)
 
 #: What a report tells of the machine, beside the GPU's name.
 _MACHINE = ("driver", "cuda", "clocks_mhz", "kernel_version")
 
 
-def run_row(client: Client, name: str, num_trials: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def run_row(client: Client, row: Row, num_trials: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Submits one job and waits for its end: what it found, and what each measured schedule took."""
-    dims = ROWS[name]
-    m, d_in, d_hidden, d_out = dims
-    pair = {"kind": "ffn", "m": m, "d_in": d_in, "d_hidden": d_hidden, "d_out": d_out, "activation": "relu"}
+    up, down = row.workload.ops
+    pair = {
+        "kind": "ffn",
+        "m": row.m,
+        "d_in": up.k,
+        "d_hidden": up.n,
+        "d_out": down.n,
+        "activation": up.activation,
+        "gated": up.gated,
+    }
+    objective = {"l2": "cold", "regime": row.regime}
     begin = time.monotonic()
-    job = client.submit({"pair": pair, "objective": {"l2": "cold"}, "budget": {"trials": num_trials, "seconds": 900}})
+    job = client.submit({"pair": pair, "objective": objective, "budget": {"trials": num_trials, "seconds": 900}})
     for _ in client.events(job["id"], timeout_s=1200):
         pass
     job_s = time.monotonic() - begin
     job = client.job(job["id"])
     trials = list(client.trials(job["id"]))
-    row: dict[str, Any] = {
-        "pair": name,
-        "m": m,
-        "dims": dims,
-        "dtype": "fp16",
-        "activation": "relu",
+    figures: dict[str, Any] = {
+        "suite": row.suite,
+        "pair": row.pair,
+        "m": row.m,
+        "dims": [up.k, up.n, down.n],
+        "dtype": row.workload.dtype,
+        "activation": up.activation,
+        "gated": up.gated,
         "l2": job["objective"]["l2"],
         "regime": job["objective"]["regime"],
         "simulated": job["simulated"],
@@ -61,19 +74,18 @@ def run_row(client: Client, name: str, num_trials: int) -> tuple[dict[str, Any],
         "job_s_per_trial": round(job_s / max(1, len(trials)), 2),
     }
     if job["state"] == "succeeded":
-        row |= _result_figures(client.best(job["id"]), trials)
-    print(row, flush=True)
-    return row, _measured(dims, job["objective"]["regime"], trials)
+        figures |= _result_figures(client.best(job["id"]), trials)
+    print(figures, flush=True)
+    return figures, _measured(row, trials)
 
 
-def _measured(dims: tuple[int, int, int, int], regime: str, trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _measured(row: Row, trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Every measured schedule of ours with its time: what a forecast is judged by."""
-    m, d_in, d_hidden, d_out = dims
-    workload = ffn_pair(m=m, d_in=d_in, d_hidden=d_hidden, d_out=d_out, activation=Activation.RELU).to_json()
+    workload = row.workload.to_json()
     return [
         {
             "workload": workload,
-            "regime": regime,
+            "regime": row.regime,
             "number": trial["number"],
             "plan_kind": trial["candidate"]["plan_kind"],
             "schedule": trial["candidate"]["schedule"],
@@ -132,11 +144,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", default="auto")
     parser.add_argument("--trials", type=int, default=60)
-    parser.add_argument("--row", action="append", choices=list(ROWS))
+    parser.add_argument("--row", action="append", help="a row's name, a pair or m16")
     parser.add_argument(
         "--data", type=Path, help="the service's data; a folder that is removed afterwards if not given"
     )
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--trials-out", type=Path, help="every measured schedule, too")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         data = arguments.data or Path(scratch)
@@ -147,12 +160,13 @@ def main() -> None:
             out = arguments.out or Path(f"benchmarks/results/{target['id'].replace(':', '-')}/first_jobs.json")
             rows: list[dict[str, Any]] = []
             measured: list[dict[str, Any]] = []
-            for name in arguments.row or ROWS:
-                row, schedules = run_row(client, name, arguments.trials)
-                rows.append(row)
+            for row in choose_rows(names=arguments.row or DEFAULT_ROWS):
+                figures, schedules = run_row(client, row, arguments.trials)
+                rows.append(figures)
                 measured += schedules
                 write_report(out, rows, machine)  # after every row, so that an interrupted run leaves what it has
-                write_report(out.with_name("first_trials.json"), measured, machine)
+                if arguments.trials_out:
+                    write_report(arguments.trials_out, measured, machine)
 
 
 if __name__ == "__main__":

@@ -29,8 +29,9 @@ from benchmarks.common.workbench import BUILD_CACHE, Ready, Workbench, open_work
 from benchmarks.simulator.draw import SEED, Drawn, draw, judged_rows, problem_of_row
 from tests.support.counting import count_works
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.outcome import Failed, Rejected
 from tuner.errors import InvalidInput, WorkerError
@@ -138,7 +139,7 @@ class Collector:
         return time.monotonic() < self._end_s
 
     def _missing(self, kind: str, pair: Pair, wanted: Sequence[Drawn], size: int) -> Iterator[list[Drawn]]:
-        """What is not found yet, in groups, while there is time; told as it goes."""
+        """What is not found yet, in groups, while there is time; reported as it goes."""
         left = [one for one in wanted if not self._findings.has(kind, pair.row.name, one.schedule)]
         for first in range(0, len(left), size):
             if time.monotonic() > self._end_s:
@@ -159,7 +160,7 @@ class Collector:
                 rows, reasons = self._rounds(pair, good)
             except WorkerError as error:
                 print(f"          lost: {error}", flush=True)
-                for one, work in good:  # each alone: the guilty one is told by its reason
+                for one, work in good:  # each alone: the guilty one is the one with a reason
                     self._time_alone(kind, pair, one, work)
                 continue
             self._tell(kind, pair, [one for one, _ in good], rows, reasons)

@@ -24,8 +24,9 @@ import numpy as np
 
 from tuner.core.problem.gpu import Gpu, gpu_from_live
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule, SplitTiles
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling
 from tuner.core.space.space import Space
 from tuner.errors import BuildError, IllegalSchedule, PlanError

@@ -10,7 +10,7 @@ from benchmarks.trust import sanitize
 from benchmarks.trust.sanitize import RARE, WORKLOAD, candidates, find_sanitizer, num_reports, rare_schedules
 from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
 
 MEMCHECK = "launched fused\n========= ERROR SUMMARY: {} error{}\n"
@@ -58,7 +58,7 @@ def test_what_a_few_draws_leave_out_is_legal_and_launched_too() -> None:
         assert all(getattr(one.ordering, name) == value for name, value in ordered.items())
 
 
-def test_a_missing_sanitizer_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_sanitizer_is_reported_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sanitize, "USUAL_PLACE", Path("/nowhere/compute-sanitizer"))
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SystemExit, match="was not found: it comes with the CUDA toolkit"):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.cases import H200
+from tests.support.compiled import compile_source
 from tuner.core.legal.wgmma import (
     COLUMNS,
     FLAG_BYTES,
@@ -18,15 +19,16 @@ from tuner.core.legal.wgmma import (
     received_bytes,
     shares,
     smem_bytes,
-    sum_rounds,
+    sum_exchanges,
 )
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.wgmma_tilings import WgmmaOffers
-from tuner.workers.builder.nvrtc import compile_source, parse_log
+from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.launch_args import MAP_BYTES, extend_args, first_tasks, parameter_layout
 from tuner.workers.source.render import render
 from tuner.workers.source.tensor_maps import tensor_maps
@@ -166,7 +168,7 @@ def test_the_host_cuts_a_tile_into_shares_as_the_device_does(sharers: int, swapp
 
 
 @pytest.mark.parametrize(
-    ("workload", "chosen", "rounds"),
+    ("workload", "chosen", "exchanges"),
     [
         (GATED, tiling(((16, 8, 64), (16, 24, 64)), 2, 2, cluster=(1, 1, 2), swapped_warps=4), (1, 1)),
         (GATED, tiling(((64, 40, 64), (64, 16, 64)), 2, 2, cluster=(1, 1, 2)), (2, 1)),
@@ -178,11 +180,11 @@ def test_the_host_cuts_a_tile_into_shares_as_the_device_does(sharers: int, swapp
     ],
     ids=str,
 )
-def test_the_host_counts_rounds_and_their_bytes_as_the_device_does(
-    workload: Workload, chosen: Tiling, rounds: tuple[int, ...]
+def test_the_host_counts_exchanges_and_their_bytes_as_the_device_does(
+    workload: Workload, chosen: Tiling, exchanges: tuple[int, ...]
 ) -> None:
-    counted = [sum_rounds(op, tile, chosen) for op, tile in zip(workload.ops, chosen.tiles, strict=True)]
-    assert tuple(count for count, _ in counted) == rounds
+    counted = [sum_exchanges(op, tile, chosen) for op, tile in zip(workload.ops, chosen.tiles, strict=True)]
+    assert tuple(count for count, _ in counted) == exchanges
     asserts = [f"static_assert(SharedLayout::kFlags + {FLAG_BYTES} == {smem_bytes(workload, chosen)});"]
     for op, (count, num_bytes) in enumerate(counted):
         asserts += [f"static_assert(SumLayout<{op}>::kRounds == {count});"]
@@ -307,7 +309,7 @@ def test_outputs_that_the_copy_engine_stores_have_maps_of_chunks() -> None:
         (0, "c", (1000, 200), (2000,), (64, 16)),
         (1, "c", (264, 200), (528,), (64, 16)),
     ]
-    layout, longer = parameter_layout(RAGGED, plain), parameter_layout(RAGGED, stored)
+    layout, longer = parameter_layout(RAGGED, plain, 1), parameter_layout(RAGGED, stored, 1)
     assert [field["name"] for field in longer["fields"][len(layout["fields"]) :]] == ["up.c_map", "down.c_map"]
     assert longer["fields"][-2]["offset"] == layout["size_bytes"]
     assert longer["size_bytes"] == layout["size_bytes"] + 2 * MAP_BYTES
@@ -331,7 +333,7 @@ def test_the_parameter_tells_static_ctas_their_first_task(assignment: Assignment
 
 def test_the_parameter_is_as_long_as_its_layout_says() -> None:
     pair = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
-    layout = parameter_layout(pair, CASES[0][1])
+    layout = parameter_layout(pair, CASES[0][1], 1)
     maps = tuple(bytes([i]) * MAP_BYTES for i in range(4))
     args = extend_args(bytes(104 + 2 * 64), b"\1" * 160 * 16, maps)
     assert len(args) == layout["size_bytes"]

@@ -14,8 +14,9 @@ from tuner.core.insight.derived_counters import DERIVED, DRAM_READ_BYTES, DRAM_W
 from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.inspection import CounterReport
 from tuner.core.trial.outcome import Measured
 from tuner.errors import InvalidInput

@@ -12,7 +12,8 @@ from tests.support.forged import with_others
 from tests.support.on_card import check_artifact, fused, problem, schedule
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.outcome import Measured, Rejected
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
@@ -51,7 +52,7 @@ def test_a_kernel_launches_no_plan_of_another_build_and_over_no_other_buffers(
     with pytest.raises(LaunchRefused, match="the plan is tied to build"):
         kernel.launch(plan, ops, 0)
     with pytest.raises(LaunchRefused, match="the plan is tied to build"):
-        kernel.launch_gate(plan, 0)
+        kernel.launch_start_gate(plan, 0)
     wider = session._prepare(problem(WIDER)).data.slot_ops(0)
     with pytest.raises(LaunchRefused, match="shapes must agree"):
         kernel.launch(PlanOnDevice(good), wider, 0)

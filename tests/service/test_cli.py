@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from tests.support import builders
 from tuner.cli import main
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.records import Best, FinalRow, Verdict
 from tuner.store import Store, bests, jobs
@@ -77,6 +78,7 @@ def test_the_fused_result_of_a_job_is_explained(tmp_path: Path) -> None:
                 verdict=Verdict.FUSED_WINS,
                 winner=PlanKind.FUSED,
                 tie_band=0.01,
+                procedure=None,
                 finals=(row,),
                 reference_us=1.0,
                 artifact_digest=None,

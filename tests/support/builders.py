@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.core.problem.workload import Workload, ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Ordering, Raster, Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.trial.job import Budget, JobSpec, Objective, Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Rejected, Stage

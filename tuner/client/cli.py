@@ -19,9 +19,8 @@ from tuner.client.inspect import counters, trace
 from tuner.client.options import pair_body, pair_options, take_pair
 from tuner.client.output import as_json, print_json, print_table
 from tuner.client.samples import samples
-
-#: As the service names them.
-PLAN_KINDS = ("library", "two_launches", "two_launches_pdl", "two_streams", "fused", "fused_pdl")
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.versions import VERSION_MESSAGE
 
 match = click.option(
     "--match",
@@ -46,7 +45,7 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, epilog="Exit codes: " + "; ".join(f"{code:d} {code.meaning}" for code in ExitCode) + ".")
 @click.option("--url", envvar="TUNER_URL", default=DEFAULT_URL, show_default=True, help="Where the service is.")
-@click.version_option(__version__)
+@click.version_option(__version__, message=VERSION_MESSAGE)
 @click.pass_context
 def main(ctx: click.Context, url: str) -> None:
     """Asks a tuner service for fast kernel pairs."""
@@ -118,7 +117,7 @@ def jobs(client: Client, state: str | None, as_json: bool) -> None:
 @main.command()
 @click.argument("job_id")
 @click.option("--outcome", type=click.Choice(["measured", "rejected", "failed"]))
-@click.option("--plan-kind", type=click.Choice(PLAN_KINDS))
+@click.option("--plan-kind", type=click.Choice([str(kind) for kind in PlanKind]))
 @click.option("--reason", help="Only trials that failed for this reason, e.g. hang.")
 @click.option("--sort", type=click.Choice(["number", "time", "speedup"]), default="number", show_default=True)
 @as_json

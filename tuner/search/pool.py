@@ -9,8 +9,8 @@ from itertools import islice
 
 import numpy as np
 
-from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, Schedule, WaitPosition
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.space import Space
 from tuner.search.axes import Features, ordering_features, tiling_features
@@ -29,7 +29,7 @@ def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
     ordering = replace(schedule.ordering, interleave=Interleave(), partition=0)
     if ordering.assignment is Assignment.STEALING:
         ordering = replace(ordering, assignment=Assignment.TICKET)
-    if kind is not PlanKind.TWO_STREAMS:
+    if not kind.is_side_by_side:
         ordering = replace(
             ordering, granularity=Granularity.ROW, sync_width=1, wait_position=WaitPosition.TASK, run_ahead=100
         )

@@ -6,22 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.problem.objective import FinalsProcedure
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import FinalsTimes
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import FinalRow, Verdict
 from tuner.core.trial.stats import compare, decide, median, relative_spread
-
-#: Finalists of each kind. The best of a search is often the luckiest and not the fastest, so several fused ones.
-NUM_FINALISTS = {
-    PlanKind.LIBRARY: 1,
-    PlanKind.TWO_LAUNCHES: 1,
-    PlanKind.TWO_LAUNCHES_PDL: 1,
-    PlanKind.TWO_STREAMS: 1,
-    PlanKind.FUSED: 3,
-    PlanKind.FUSED_PDL: 2,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +22,8 @@ class Judgement:
     verdict: Verdict
     winner: PlanKind
     tie_band: float
+    #: By which the finals were held.
+    procedure: FinalsProcedure
     #: One per finalist, library first.
     rows: tuple[FinalRow, ...]
 
@@ -49,6 +42,7 @@ class Judgement:
             "verdict": str(self.verdict),
             "winner": str(self.winner),
             "tie_band": self.tie_band,
+            "procedure": asdict(self.procedure),
             "library_us": self.rows[0].time_us,
             **{name: value for name, value in kernel.items() if name in figures},
         }
@@ -73,8 +67,8 @@ def choose_finalists(history: Iterable[Trial]) -> tuple[Trial, ...]:
     measured.sort(key=lambda item: (item[0].truncated, item[0].time_us, item[1].number))
     return tuple(
         trial
-        for kind, count in NUM_FINALISTS.items()
-        for trial in _first([item for item in measured if item[1].candidate.plan_kind is kind], count)
+        for kind in PlanKind
+        for trial in _first([item for item in measured if item[1].candidate.plan_kind is kind], kind.num_finalists)
     )
 
 
@@ -84,21 +78,27 @@ def _first(ranked: Sequence[tuple[Measured, Trial]], count: int) -> list[Trial]:
     return whole[:count] or [trial for _, trial in ranked[:1]]
 
 
-def judge(finalists: Sequence[Trial], times: FinalsTimes) -> Judgement:
-    """The verdict of finals whose first finalist is the library, which must have times."""
+def judge(finalists: Sequence[Trial], times: FinalsTimes, procedure: FinalsProcedure) -> Judgement:
+    """The verdict of finals that were held by `procedure`; the first finalist is the library, which must have times."""
     rows, by_kind = [], dict[PlanKind, tuple[float, ...]]()
     library_us = times.times_us[0]
     assert library_us is not None
     energies_mj = times.energy_mj or (None,) * len(finalists)
-    told = zip(finalists, times.times_us, times.reasons, energies_mj, strict=True)
-    for trial, times_us, reason, energy_mj in told:
+    figures = zip(finalists, times.times_us, times.reasons, energies_mj, strict=True)
+    for trial, times_us, reason, energy_mj in figures:
         row = _row(trial, times_us, library_us, reason, times.process_of_round)
         rows.append(replace(row, energy_mj=energy_mj, num_dropped=times.num_dropped))
         kind = trial.candidate.plan_kind
         if times_us and (kind not in by_kind or median(times_us) < median(by_kind[kind])):
             by_kind[kind] = times_us
-    decision = decide(by_kind, times.process_of_round)
-    return Judgement(verdict=decision.verdict, winner=decision.winner, tie_band=decision.tie_band, rows=tuple(rows))
+    decision = decide(by_kind, times.process_of_round, min_tie_band=procedure.min_tie_band)
+    return Judgement(
+        verdict=decision.verdict,
+        winner=decision.winner,
+        tie_band=decision.tie_band,
+        procedure=procedure,
+        rows=tuple(rows),
+    )
 
 
 def _row(

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Double, cast, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from tuner.core.insight.forecast_quality import FORECAST
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured
 from tuner.core.trial.records import Page
@@ -65,7 +65,7 @@ def _improve(job: JobRow, trial: Trial) -> bool:
     if not isinstance(trial.outcome, Measured):
         return False
     time_us = trial.outcome.time_us
-    if trial.candidate.plan_kind is PlanKind.LIBRARY:
+    if not trial.candidate.plan_kind.is_ours:
         job.library_us = time_us if job.library_us is None else min(job.library_us, time_us)
         return False
     if job.best_us is not None and job.best_us <= time_us:
@@ -167,8 +167,9 @@ def forecasts(session: Session, job_id: str) -> list[tuple[float, float]]:
     """(forecast in microseconds, measured time over the library's of its rounds) of each plain fused trial that has
     both."""
     row_of(session, job_id)
+    plain = [str(kind) for kind in PlanKind if kind.is_fused and not kind.is_programmatic]
     query = select(TrialRow.metrics, TrialRow.speedup).where(
-        TrialRow.job_id == job_id, TrialRow.plan_kind == str(PlanKind.FUSED), TrialRow.speedup.is_not(None)
+        TrialRow.job_id == job_id, TrialRow.plan_kind.in_(plain), TrialRow.speedup.is_not(None)
     )
     return [
         (value, 1 / speedup)
@@ -187,7 +188,7 @@ def best_so_far(session: Session, job_id: str) -> list[tuple[int, float, float |
     for number, plan_kind, time_us in session.execute(query.order_by(TrialRow.number)):
         if time_us is None:
             continue
-        if plan_kind == PlanKind.LIBRARY:
+        if not PlanKind(plan_kind).is_ours:
             library_us = time_us if library_us is None else min(library_us, time_us)
         else:
             curve.append((number, min(time_us, curve[-1][1] if curve else time_us), library_us))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -16,16 +16,9 @@ from tuner.core.schedule.ordering import (
     SplitTiles,
     WaitPosition,
 )
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tiling, Warpgroups
 
-_KINDS = {
-    PlanKind.LIBRARY: "The vendor library's calls, one per op, in a CUDA graph.",
-    PlanKind.TWO_LAUNCHES: "Our kernel launched once per op, in a CUDA graph.",
-    PlanKind.TWO_LAUNCHES_PDL: "Our kernel launched once per op; each launch begins while the one before it ends.",
-    PlanKind.TWO_STREAMS: "Our kernel launched once per op on two streams, so that the launches run side by side.",
-    PlanKind.FUSED: "One persistent launch computes every op.",
-    PlanKind.FUSED_PDL: "One persistent launch computes every op, and begins while the launch before it ends.",
-}
 _ASSIGNMENTS = {
     Assignment.STATIC: "each CTA works through a queue of its own, dealt before the launch",
     Assignment.SHARES: "each CTA works through a contiguous share of the order, dealt before the launch",
@@ -55,7 +48,7 @@ _SPLITS = {
 
 def candidate_words(candidate: Candidate, workload: Workload) -> list[str]:
     """Sentences that say what `candidate` does with `workload`."""
-    words = [_KINDS[candidate.plan_kind]]
+    words = [candidate.plan_kind.row.sentence]
     if candidate.schedule is not None:
         words += _schedule_words(candidate.schedule, workload, candidate.plan_kind)
     return words
@@ -71,7 +64,7 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     ctas = "1 CTA" if ordering.ctas_per_sm == 1 else f"{ordering.ctas_per_sm} CTAs"
     left = f", {ordering.reserved_sms} SMs left free" if ordering.reserved_sms else ""
     share = "begin with" if ordering.assignment is Assignment.STEALING else "run only"
-    part = f", of which {ordering.partition} eighths {share} {names[0]}" if ordering.partition else ""
+    sides = f", of which {ordering.partition} eighths {share} {names[0]}" if ordering.partition else ""
     strided = ordering.split_order is SplitOrder.STRIDED
     steps = ", the parts of a tile take its k-steps in turn" if strided else ""
     sweep = ", all tiles' first parts before any second one" if ordering.part_major else ""
@@ -80,7 +73,7 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
         f"Tiles: {tiles}.",
         f"Engine: {_engine(tiling)}.",
         f"Walk: {walks}.",
-        f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ctas} per SM{left}{part}{sweep}{steps}.",
+        f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ctas} per SM{left}{sides}{sweep}{steps}.",
     ]
     signals = _SIGNALS[ordering.granularity].format(ordering.sync_width)
     if ordering.wait_position is WaitPosition.SLICE:
@@ -89,7 +82,7 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
         signals += f", ahead of which {ordering.run_ahead} % of the stages take weights"
     if kind.is_fused:
         words.insert(-1, f"Merge: {_merge(ordering.interleave)}; {signals}.")
-    if kind is PlanKind.TWO_STREAMS:
+    if kind.is_side_by_side:
         words.insert(-1, f"Signals: {signals}.")
     if evicted := _evicted(tiling):
         words.append(f"The L2 gives up {evicted}.")
@@ -98,8 +91,8 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
 
 def _evicted(tiling: Tiling) -> str:
     """What the L2 is told to give up, and when."""
-    told = {"weights": tiling.weight_hint, "intermediate results": tiling.intermediate_hint}
-    return " and ".join(f"{what} {_HINTS[hint]}" for what, hint in told.items() if hint in _HINTS)
+    asked = {"weights": tiling.weight_hint, "intermediate results": tiling.intermediate_hint}
+    return " and ".join(f"{what} {_HINTS[hint]}" for what, hint in asked.items() if hint in _HINTS)
 
 
 def _engine(tiling: Tiling) -> str:

@@ -14,14 +14,13 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
+from tuner.versions import MANIFEST_FORMAT
 
 from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, workspace_layout
 from ..source.launchable import Launchable, LaunchRefused
-from ..source.render import GATE_NAME, KERNEL_NAME, render
+from ..source.render import KERNEL_NAME, START_GATE_NAME, render
 from ..source.tensor_maps import tensor_maps
 
-#: Of the manifest; it grows when a field changes its meaning.
-MANIFEST_FORMAT = 1
 #: Least driver branch that loads cubins of a CUDA major version.
 #: Source: CUDA Toolkit release notes, minor version compatibility.
 _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
@@ -42,8 +41,10 @@ def assemble(
     launchable: Launchable | None,
     environment: Environment,
     extra: dict[str, Any],
+    spin_limit_cycles: int,
 ) -> ArtifactFiles:
-    """Source, plans and cubin (none when simulated) with their manifest; `extra` joins the manifest.
+    """Source, plans and cubin (none when simulated) with their manifest; `extra` joins the manifest, and
+    `spin_limit_cycles` is how long a wait may last.
 
     Raises:
         ValueError: the candidate has no schedule.
@@ -71,7 +72,7 @@ def assemble(
         "objective": asdict(problem.objective),
         "environment": asdict(environment),
         "kernel": _kernel(plans[0].gpu.arch, launchable, environment),
-        "parameter": parameter_layout(workload, schedule.tiling),
+        "parameter": parameter_layout(workload, schedule.tiling, spin_limit_cycles),
         "tensors": _tensors(workload),
         "launches": [_launch(i, plans, workload, candidate) for i in range(len(plans))],
         "concurrency": _CONCURRENCY,
@@ -129,11 +130,11 @@ def _launch(index: int, plans: tuple[VerifiedPlan, ...], workload: Workload, can
         "dynamic_smem_bytes": dynamic_smem_bytes(workload, schedule.tiling),
         "tensor_maps": _tensor_maps(workload, schedule.tiling),
         "first_tasks": first_tasks(plan).hex() if schedule.tiling.engine is Engine.WGMMA else "",
-        "stream": index if plan.is_part else 0,
-        "gate": _gate(plans[0]) if plan.is_part and index == 1 else None,
+        "stream": index if plan.is_paired else 0,
+        "start_gate": _start_gate(plans[0]) if plan.is_paired and index == 1 else None,
         "workspace": {
-            "index": 0 if plan.is_part else index,
-            "is_second": plan.is_part and index == 1,
+            "index": 0 if plan.is_paired else index,
+            "is_second": plan.is_paired and index == 1,
             **workspace_layout(plan),
             "per": "stream and plan; the launches of one run that name the same index share it",
             "zero": "once, when it is allocated, and again after an abort; what lies from slots on need not be",
@@ -170,12 +171,12 @@ def _tensor_of(op: GemmOp, operand: str) -> str:
     return {"a": op.source, "w": f"{op.name}.w", "c": op.name}[operand]
 
 
-def _gate(first: VerifiedPlan) -> dict[str, Any] | None:
+def _start_gate(first: VerifiedPlan) -> dict[str, Any] | None:
     """The kernel in front of the second of two launches on two streams; None where it waits for nothing."""
     if first.plan.num_signals == 0:
         return None
     return {
-        "kernel": GATE_NAME,
+        "kernel": START_GATE_NAME,
         "grid": [1, 1, 1],
         "block": [1, 1, 1],
         "num_ctas": first.plan.num_ctas * first.graph.tiling.cluster_size,

@@ -12,6 +12,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.errors import BuildError, IllegalSchedule, PlanError
 
@@ -46,15 +47,17 @@ def prepare(
     builder: Builder,
     stage_s: dict[str, float],
     *,
+    spin_limit_cycles: int = Limits.spin_limit_cycles,
     traced: bool = False,
 ) -> Prepared:
-    """Proves, renders, builds, and proves again; seconds by stage go into `stage_s`.
+    """Proves, renders, builds, and proves again; seconds by stage go into `stage_s`. A wait may last
+    `spin_limit_cycles`.
 
     A `traced` build stamps its tasks. It needs a few registers more, so it may spill where the timed one does not.
 
     Raises:
         IllegalSchedule: the schedule is outside of the legal space.
-        PlanError: a plan is refused, before the build or with what it told.
+        PlanError: a plan is refused, before the build or with what it reported.
         LaunchRefused: the build is not that of the plans' kernel.
         BuildError: the source does not compile, or not in time.
     """
@@ -67,17 +70,23 @@ def prepare(
         source = render(workload, schedule.tiling, traced=traced)
     with _timed(stage_s, Stage.BUILD):
         built = builder.build(source, gpu.arch)
-    work = Work(plan_kind=candidate.plan_kind, launchable=tie(plans, built, workload, traced=traced))
+    launchable = tie(plans, built, workload, traced=traced)
+    work = Work(plan_kind=candidate.plan_kind, launchable=launchable, spin_limit_cycles=spin_limit_cycles)
     return Prepared(work=work, source=source, built=built, refusal=_refusal(built))
 
 
 def try_prepare(
-    workload: Workload, gpu: Gpu, candidate: Candidate, builder: Builder
+    workload: Workload,
+    gpu: Gpu,
+    candidate: Candidate,
+    builder: Builder,
+    *,
+    spin_limit_cycles: int = Limits.spin_limit_cycles,
 ) -> tuple[Prepared | Rejected | Failed, dict[str, float]]:
     """What `prepare` makes, or why that may not be launched, as an outcome; and the seconds by stage."""
     stage_s: dict[str, float] = {}
     try:
-        prepared = prepare(workload, gpu, candidate, builder, stage_s)
+        prepared = prepare(workload, gpu, candidate, builder, stage_s, spin_limit_cycles=spin_limit_cycles)
     except (IllegalSchedule, PlanError, LaunchRefused) as error:
         return Rejected(stage=Stage.VERIFY, reason=str(error), stage_s=stage_s), stage_s
     except BuildTimeout as error:

@@ -9,7 +9,6 @@ import cupy
 from cuda.bindings import driver
 
 from tuner.core.problem.workload import Activation, Dtype, GemmOp
-from tuner.core.schedule.candidate import PlanKind
 
 from ..protocol.messages import Work
 from ..source.launch_args import OpBuffers, needs_co_residency
@@ -54,7 +53,7 @@ def runner_of(work: Work, kernel: Kernel, *, traced: bool = False) -> ChainRunne
         programmatic=work.plan_kind.is_programmatic,
         traced=traced,
     )
-    if work.plan_kind is PlanKind.TWO_STREAMS:
+    if work.plan_kind.is_side_by_side:
         first = load(0)
         return StreamsRunner(kernel, (first, load(1, first=first)))
     return ChainRunner(kernel, tuple(load(index) for index in range(len(launchable.plans))))
@@ -72,7 +71,7 @@ def launchable_of(work: Work) -> Launchable:
 
 
 class ChainRunner:
-    """Our kernel on one stream: one launch (fused) or one per op (two_launches), by the plans that it is given."""
+    """Our kernel on one stream: one launch (fused) or one per op, by the plans that it is given."""
 
     def __init__(self, kernel: Kernel, plans: tuple[PlanOnDevice, ...]) -> None:
         """Without a launch.
@@ -121,7 +120,7 @@ class SideStream:
 
 
 class StreamsRunner(ChainRunner):
-    """Our kernel on two streams: the second launch runs beside the first, behind a gate, and waits tile by tile."""
+    """Our kernel on two streams: the second launch runs beside the first, waiting tile by tile, behind a start gate."""
 
     def __init__(self, kernel: Kernel, plans: tuple[PlanOnDevice, PlanOnDevice]) -> None:
         super().__init__(kernel, plans)
@@ -134,7 +133,7 @@ class StreamsRunner(ChainRunner):
         side = self._side.fork(stream)
         self._kernel.launch(first, ops, stream)
         if self._has_signals:
-            self._kernel.launch_gate(first, side)
+            self._kernel.launch_start_gate(first, side)
         self._kernel.launch(second, ops, side)
         self._side.join(stream)
 

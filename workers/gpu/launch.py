@@ -16,10 +16,10 @@ from cuda.bindings import driver
 
 from tuner.core.insight.tracing import STAMP_WORDS, Stamps
 from tuner.core.schedule.tiling import Engine
+from tuner.core.trial.limits import Limits
 from tuner.errors import WorkerError
 
 from ..source.launch_args import (
-    DEFAULT_SPIN_LIMIT_CYCLES,
     WORD_BYTES,
     OpBuffers,
     extend_args,
@@ -29,7 +29,7 @@ from ..source.launch_args import (
     workspace_layout,
 )
 from ..source.launchable import Launchable, LaunchRefused
-from ..source.render import GATE_NAME, KERNEL_NAME
+from ..source.render import KERNEL_NAME, START_GATE_NAME
 from ..source.tensor_maps import tensor_maps
 from .tensor_maps import encode
 
@@ -58,7 +58,7 @@ class AbortRecord:
 
     def __str__(self) -> str:
         if self.task < 0:
-            return f"the gate saw {self.seen} of the first launch's {self.expected} CTAs start"
+            return f"the start gate saw {self.seen} of the first launch's {self.expected} CTAs start"
         return (
             f"CTA {self.cta}, task {self.task} waited for signal {self.signal}: "
             f"{self.seen} posts seen, {self.expected} expected"
@@ -135,7 +135,7 @@ class Kernel:
         config.numAttrs = len(config.attrs)
         check(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))
 
-    def launch_gate(self, plan: PlanOnDevice, stream: int) -> None:
+    def launch_start_gate(self, plan: PlanOnDevice, stream: int) -> None:
         """Holds what follows on `stream` until all CTAs of the launch of this plan last enqueued have started."""
         self._check_tied(plan)
         values = (
@@ -144,8 +144,8 @@ class Kernel:
             ctypes.c_longlong(plan.spin_limit_cycles),
         )
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        gate = check(driver.cuModuleGetFunction(self._module, GATE_NAME.encode()))
-        check(driver.cuLaunchKernelEx(_config(1, 1, 0, stream), gate, ctypes.addressof(pointers), 0))
+        start_gate = check(driver.cuModuleGetFunction(self._module, START_GATE_NAME.encode()))
+        check(driver.cuLaunchKernelEx(_config(1, 1, 0, stream), start_gate, ctypes.addressof(pointers), 0))
 
     def _check_tied(self, plan: PlanOnDevice) -> None:
         if (plan.ties.build, plan.ties.cubin) != (self._ties.build, self._ties.cubin):
@@ -217,7 +217,7 @@ class PlanOnDevice:
         launchable: Launchable,
         index: int = 0,
         *,
-        spin_limit_cycles: int = DEFAULT_SPIN_LIMIT_CYCLES,
+        spin_limit_cycles: int = Limits.spin_limit_cycles,
         programmatic: bool = False,
         traced: bool = False,
         first: PlanOnDevice | None = None,
@@ -289,7 +289,7 @@ class PlanOnDevice:
         raised, _, _, seen, expected, _ = words.tolist()
         if not raised:
             return None
-        _, task, signal, _, _, cta = words.view(np.int32).tolist()  # the gate has no task and no signal: -1
+        _, task, signal, _, _, cta = words.view(np.int32).tolist()  # the start gate has no task and no signal: -1
         return AbortRecord(task=task, signal=signal, seen=seen, expected=expected, cta=cta)
 
     def clear_stamps(self) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tuner.core.schedule.candidate import PlanKind
 from tuner.core.trial.outcome import Measured, Metric
 from tuner.core.trial.samples import Round
 
@@ -28,7 +27,7 @@ def measure(prepared: ProblemOnCard, runner: Runner, work: Work, incumbent_speed
         Aborted: a run gave up waiting.
     """
     regime = prepared.problem.objective.regime
-    is_library = work.plan_kind is PlanKind.LIBRARY
+    is_library = not work.plan_kind.is_ours
     ending = Ending(
         stop=stop_rule(regime),
         hopeless=HopelessRule(),
@@ -103,7 +102,7 @@ def _check_abort(runner: Runner) -> None:
 
 
 def _work_metrics(prepared: ProblemOnCard, work: Work) -> tuple[Metric, ...]:
-    if work.plan_kind is PlanKind.LIBRARY:
+    if not work.plan_kind.is_ours:
         return prepared.picked.metrics([op.name for op in prepared.data.workload.ops])
     launchable = launchable_of(work)
     return (

@@ -9,7 +9,6 @@ from typing import Any
 
 import cupy
 
-from tuner.core.schedule.candidate import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import no_counters
 from tuner.core.trial.outcome import Failed, FailureKind, Metric, Rejected, Stage
@@ -231,12 +230,12 @@ def _failure(stage: Stage, error: Exception, stage_s: dict[str, float]) -> Faile
 def _cuda_message(error: Exception) -> str:
     """What the runtime says where a fault of a kernel came up first in another call, such as a library's; else the
     error itself."""
-    told = f"{type(error).__name__}: {error}"
+    message = f"{type(error).__name__}: {error}"
     try:
         cupy.cuda.Device().synchronize()
     except Exception as sticky:
-        return f"{sticky}; first seen as {told}"
-    return told
+        return f"{sticky}; first seen as {message}"
+    return message
 
 
 def _foreign_metric(before: int | None, after: int | None) -> tuple[Metric, ...]:
@@ -267,7 +266,7 @@ class Kernels:
 
 
 def _runner(prepared: ProblemOnCard, work: Work, kernels: Kernels) -> Runner:
-    if work.plan_kind is PlanKind.LIBRARY:
+    if not work.plan_kind.is_ours:
         return prepared.library
     _check_asked(prepared, work)
     return runner_of(work, kernels.load(work))

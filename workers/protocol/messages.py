@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from tuner.core.insight.tracing import Stamps
 from tuner.core.problem.gpu import LiveFacts
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import CounterReport
+from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Outcome
 from tuner.errors import InvalidInput
 
-from ..source.launch_args import DEFAULT_SPIN_LIMIT_CYCLES
 from ..source.launchable import Launchable
 from ..timing.library_choice import Picked
 
@@ -69,7 +69,7 @@ class Work:
     #: None for the library.
     launchable: Launchable | None = None
     #: SM clock cycles that one wait may last.
-    spin_limit_cycles: int = DEFAULT_SPIN_LIMIT_CYCLES
+    spin_limit_cycles: int = Limits.spin_limit_cycles
 
     @property
     def plans(self) -> tuple[VerifiedPlan, ...]:

@@ -71,8 +71,8 @@ DEVICE_FILES = {
 #: Name of the kernel in every generated source.
 KERNEL_NAME = "tuner_chain"
 
-#: Name of the kernel that stands in front of the second of two launches on two streams.
-GATE_NAME = "tuner_gate"
+#: Name of the kernel that is launched in front of the second of two launches on two streams.
+START_GATE_NAME = "tuner_gate"
 
 #: Bytes of the workspace before its signals; `kSignalsOffset` in launch_args.cuh.
 SIGNALS_OFFSET_BYTES = 256
@@ -154,8 +154,8 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
             for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True))
         ),
     )
-    parts = [f"// ---- {name}\n{inlined(name)}" for name in DEVICE_FILES[tiling.engine]]
-    parts[0] = _with_config(parts[0], config + _engine_config(workload, tiling))
+    texts = [f"// ---- {name}\n{inlined(name)}" for name in DEVICE_FILES[tiling.engine]]
+    texts[0] = _with_config(texts[0], config + _engine_config(workload, tiling))
     if tiling.engine is Engine.WGMMA:
         widths = sorted(
             {
@@ -164,13 +164,13 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
             }
         )
         after = DEVICE_FILES[tiling.engine].index("wgmma.cuh") + 1
-        parts[after:after] = [_wgmma_instruction(width, workload.dtype) for width in widths]
+        texts[after:after] = [_wgmma_instruction(width, workload.dtype) for width in widths]
     return Template(device_text("unit.cu.in")).substitute(
         version=__version__,
         kernel_version=kernel_version(),
         workload=workload.describe(),
         tiling=tiling,
-        files="\n".join(parts),
+        files="\n".join(texts),
     )
 
 
@@ -191,7 +191,7 @@ def _engine_config(workload: Workload, tiling: Tiling) -> str:
 
 
 def _op_config(op: GemmOp, tile: Tile, tiling: Tiling, of_tiling: tuple[int | str, ...]) -> str:
-    """An op's constants; `of_tiling` are those that are not the tile's: its parts and its hints."""
+    """An op's constants; `of_tiling` are those that are not the tile's: its texts and its hints."""
     grid = warp_grid(tile, tiling.num_warps, op.rows_per_column) if tiling.engine is Engine.MMA else (1, 1)
     if grid is None:
         raise IllegalSchedule(f"no grid of {tiling.num_warps} warps fits the tile {tile} of {op.name}")

@@ -10,7 +10,8 @@ import pytest
 
 from tests.support.builders import workload
 from tuner.core.problem.gpu import parse_target
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Measured, Outcome
@@ -81,7 +82,7 @@ def test_the_environment_is_known_while_a_trial_runs(watched: Watched, dispatche
     assert not running.done()
 
 
-def test_an_environment_that_could_not_be_told_is_asked_for_again() -> None:
+def test_an_environment_that_could_not_be_read_is_asked_for_again() -> None:
     watched = Watched()
     watched.broken_environments = 1
     dispatcher = LocalDispatcher([watched])

@@ -13,7 +13,8 @@ from typing import Any
 
 from tests.support.builders import TARGET
 from tuner.core.problem.gpu import parse_target
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import FinalsTimes, Problem
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
 from tuner.core.trial.records import JobRecord
@@ -39,8 +40,8 @@ class FailingKinds(SimulatedEvaluator):
             return Failed(stage=Stage.CHECK, kind=FailureKind.WRONG_NUMBERS, reason="element (0, 0) is wrong")
         return super().evaluate(problem, candidate, *incumbent, **asked)
 
-    def finals(self, problem: Problem, candidates: tuple[Candidate, ...]) -> FinalsTimes:
-        times = super().finals(problem, candidates)
+    def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **asked: Any) -> FinalsTimes:
+        times = super().finals(problem, candidates, **asked)
         lost = [self.in_finals and candidate.plan_kind in self.kinds for candidate in candidates]
         return FinalsTimes(
             times_us=tuple(None if gone else row for gone, row in zip(lost, times.times_us, strict=True)),
@@ -98,7 +99,7 @@ class SharedCard(SimulatedEvaluator):
         return replace(outcome, metrics=(*outcome.metrics, seen))
 
 
-class Gate(SimulatedEvaluator):
+class Latch(SimulatedEvaluator):
     """Evaluates nothing until it is opened."""
 
     def __init__(self) -> None:

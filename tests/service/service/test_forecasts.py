@@ -10,7 +10,7 @@ from tests.support.builders import TARGET, rejected, spec
 from tuner.core.insight.forecast_quality import MIN_TRIALS, forecast_metric, forecast_of, judge_forecasts
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import parse_target
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.outcome import Measured
 from tuner.errors import NotFound
 from tuner.service.forecasts import with_forecast

@@ -7,16 +7,16 @@ import zipfile
 import pytest
 
 from tests.service.service.conftest import Serve
-from tests.service.service.helpers import FailingKinds, FailingWorker, Gate, evaluator, finish, wait_until
+from tests.service.service.helpers import FailingKinds, FailingWorker, Latch, evaluator, finish, wait_until
 from tests.support.builders import spec
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import parse_target
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.problem.objective import FinalsProcedure
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import Verdict
 from tuner.errors import Conflict, NotFound
-from tuner.service.finals import NUM_FINALISTS
 from tuner.workers.simulated.evaluator import Faults
 
 
@@ -26,7 +26,7 @@ def test_a_job_ends_with_a_verdict_finals_of_each_kind_and_an_artifact(serve: Se
     assert (job.state, job.num_trials, job.reason) == (JobState.SUCCEEDED, 40, "")
     best = service.best(job.id)
     kinds = [row.candidate.plan_kind for row in best.finals]
-    assert list(dict.fromkeys(kinds)) == [kind for kind in NUM_FINALISTS if kind in kinds]
+    assert list(dict.fromkeys(kinds)) == [kind for kind in PlanKind if kind in kinds]
     assert set(kinds) == set(PlanKind)
     tried = service.trials(job.id, limit=40, outcome="measured", plan_kind=PlanKind.FUSED).items
     whole = [trial for trial in tried if isinstance(trial.outcome, Measured) and not trial.outcome.truncated]
@@ -45,6 +45,22 @@ def test_a_job_ends_with_a_verdict_finals_of_each_kind_and_an_artifact(serve: Se
     assert "kernel.cubin" not in manifest["files"]
     assert (manifest["simulated"], manifest["job_id"]) == (True, job.id)
     assert manifest["result"]["verdict"] == best.verdict
+
+
+def test_finals_are_held_as_the_service_was_told_and_the_result_says_how(serve: Serve) -> None:
+    service = serve(evaluator(faults=Faults(hang=0, crash=0, wrong_numbers=0)))
+    usual = service.best(finish(service, service.submit(spec(trials=12))[0]).id)
+    assert usual.procedure == FinalsProcedure()
+    assert {row.num_rounds for row in usual.finals} == {2 * usual.procedure.num_rounds}
+    held = FinalsProcedure(num_rounds=3, min_tie_band=0.9)
+    service = serve(evaluator(faults=Faults(hang=0, crash=0, wrong_numbers=0)), finals=held)
+    best = service.best(finish(service, service.submit(spec(trials=12, seed=1))[0]).id)
+    assert (best.procedure, best.tie_band, best.verdict) == (held, 0.9, Verdict.TIE)
+    assert {row.num_rounds for row in best.finals} == {6}
+    assert best.artifact_digest is not None
+    with zipfile.ZipFile(io.BytesIO(service.artifact(best.artifact_digest))) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+    assert manifest["result"]["procedure"] == {"num_rounds": 3, "min_tie_band": 0.9}
 
 
 @pytest.mark.parametrize(
@@ -133,12 +149,12 @@ def test_a_fault_of_the_service_fails_the_job_and_leaves_the_runner_alive(
 
 
 def test_a_cancelled_job_records_nothing_more_and_the_next_one_runs(serve: Serve) -> None:
-    gate = Gate()
-    service = serve(gate)
+    latch = Latch()
+    service = serve(latch)
     first, second = service.submit(spec(16, trials=5))[0], service.submit(spec(32, trials=3))[0]
-    assert gate.is_reached.wait(10)
+    assert latch.is_reached.wait(10)
     assert service.cancel(first.id).state is JobState.CANCELLED
-    gate.is_open.set()
+    latch.is_open.set()
     assert finish(service, second).state is JobState.SUCCEEDED
     assert service.job(first.id).num_trials == 0
     assert service.cancel(first.id).state is JobState.CANCELLED

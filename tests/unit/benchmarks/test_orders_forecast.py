@@ -13,8 +13,9 @@ from benchmarks.orders.measure import name_of
 from tests.support.repository import ROOT
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
 from tuner.core.trial.stats import rank_correlation, selection_regret
 

@@ -23,6 +23,7 @@ def made_up(suite: str) -> list[dict[str, Any]]:
             "suite": suite,
             "pair": row.pair,
             "m": row.m,
+            "torch_us": 120.0,
             "kind_us": {"library": 100.0 + i, "fused": 90.0, "fused_pdl": 85.0, "two_launches": 95.0},
             "winner": "fused_pdl",
             "fused_speedup": 1.1 + i / 100,
@@ -68,7 +69,7 @@ def test_a_table_has_a_line_per_row_and_a_cell_per_column() -> None:
     lines = table(made_up("independent"))
     assert len(lines) == 2 + 3
     assert len({line.count("|") for line in lines}) == 1
-    assert "| 100.0 | 90.0 | 85.0 | 95.0 | fused pdl | 1.100 | 1.200 | 1.190 |" in lines[2]
+    assert "| 120.0 | 100.0 | 90.0 | 85.0 | 95.0 | fused pdl | 1.100 | 1.200 | 1.190 |" in lines[2]
 
 
 def test_rows_without_a_figure_are_drawn_too() -> None:

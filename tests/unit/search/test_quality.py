@@ -15,8 +15,9 @@ import pytest
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
@@ -118,12 +119,12 @@ def test_60_trials_reach_95_percent_of_the_exhaustive_best_and_beat_random_draws
         machine = Machine(forecasts, seed)
         searched.append(machine.reached(machine.search(seed)))
         drawn.append(machine.reached(random.Random(seed).sample(list(forecasts), NUM_TRIALS - 1)))
-    told = f"searched {sorted(searched)}, drawn {sorted(drawn)}"
-    assert sum(share >= 0.95 for share in searched) >= 8, told
+    shares = f"searched {sorted(searched)}, drawn {sorted(drawn)}"
+    assert sum(share >= 0.95 for share in searched) >= 8, shares
     # Many schedules of this space are within a per cent of the best, so a lucky draw now and then beats a search.
-    assert min(searched) > min(drawn), told
-    assert median(searched) > median(drawn), told
-    assert sum(searched) > sum(drawn), told
+    assert min(searched) > min(drawn), shares
+    assert median(searched) > median(drawn), shares
+    assert sum(searched) > sum(drawn), shares
 
 
 def test_the_forecast_alone_does_not_name_the_best_schedule(forecasts: dict[Candidate, float]) -> None:

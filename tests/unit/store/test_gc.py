@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.builders import measured, spec, trial
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import Best, Verdict
@@ -30,6 +30,7 @@ def finished_job(store: Store, digest: str | None, m: int = 16) -> str:
                 verdict=Verdict.TIE,
                 winner=PlanKind.LIBRARY,
                 tie_band=0.01,
+                procedure=None,
                 finals=(),
                 reference_us=1.0,
                 artifact_digest=digest,

@@ -11,7 +11,8 @@ from tests.support.builders import failed, measured, rejected, schedule, spec, t
 from tests.unit.store.test_rounds import ROUNDS
 from tuner.core.insight.forecast_quality import forecast_metric
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.errors import Conflict, InvalidInput, NotFound
@@ -106,10 +107,10 @@ def test_recording_counts_the_trial_and_its_seconds_and_tells_it(store: Store) -
     record(store, job_id, trial(0, measured(90.0), PlanKind.LIBRARY), trial(1, measured(80.0)), trial(2, failed()))
     with store.read() as session:
         job = jobs.get(session, job_id)
-        told = [(event.kind, event.data.get("number")) for event in events.after(session, job_id, 0, 100)]
+        kinds = [(event.kind, event.data.get("number")) for event in events.after(session, job_id, 0, 100)]
     assert (job.num_measured, job.num_rejected, job.num_failed, job.num_trials) == (2, 0, 1, 3)
     assert (job.best_us, job.library_us, job.search_s) == (80.0, 90.0, 1.5)
-    assert told == [("state", None), ("state", None), ("trial", 0), ("trial", 1), ("best", 1), ("trial", 2)]
+    assert kinds == [("state", None), ("state", None), ("trial", 0), ("trial", 1), ("best", 1), ("trial", 2)]
 
 
 def test_a_trial_and_its_event_are_there_together_or_not_at_all(store: Store) -> None:

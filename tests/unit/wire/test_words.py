@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -20,6 +20,7 @@ from tuner.core.schedule.ordering import (
     SplitOrder,
     WaitPosition,
 )
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.wire.words import candidate_words
 

@@ -15,7 +15,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import fused
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.space.space import Space
 from tuner.errors import PlanError
@@ -30,7 +30,7 @@ def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
     Raises:
         IllegalSchedule: the schedule is outside the legal space.
     """
-    (plan,) = plans_for(workload, gpu, Candidate(plan_kind=PlanKind.FUSED, schedule=schedule))
+    (plan,) = plans_for(workload, gpu, fused(schedule))
     timeline = simulate(plan)
     return [
         f"{workload.describe()} on {gpu.name}: {schedule}.",
@@ -97,7 +97,7 @@ def _next_best(workload: Workload, gpu: Gpu, schedule: Schedule, makespan_us: fl
     neighbours = Space(workload, gpu).neighbours(schedule)
     for other in neighbours[:: -(-len(neighbours) // MAX_NEIGHBOURS) or 1]:
         try:
-            (plan,) = plans_for(workload, gpu, Candidate(plan_kind=PlanKind.FUSED, schedule=other))
+            (plan,) = plans_for(workload, gpu, fused(other))
         except PlanError:
             continue
         other_us = simulate(plan).makespan_us
@@ -112,8 +112,8 @@ def _next_best(workload: Workload, gpu: Gpu, schedule: Schedule, makespan_us: fl
 def differences(before: Schedule, after: Schedule) -> list[str]:
     """``interleave bands1 -> bands2`` for each field that differs."""
     changes = []
-    for part in ("tiling", "ordering"):
-        old, new = getattr(before, part), getattr(after, part)
+    for half in ("tiling", "ordering"):
+        old, new = getattr(before, half), getattr(after, half)
         for field in fields(old):
             values = [_text(getattr(one, field.name)) for one in (old, new)]
             if values[0] != values[1]:

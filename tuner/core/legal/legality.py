@@ -29,8 +29,8 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.cache_hints import hint_problem
-from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import Assignment, Schedule, SplitOrder
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.errors import IllegalSchedule
 
@@ -159,7 +159,7 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
     if kind.is_programmatic and gpu.compute_capability < (9, 0):
         major, minor = gpu.compute_capability
         return f"{gpu.name} has compute capability {major}.{minor}: programmatic dependent launch needs 9.0"
-    if kind is PlanKind.TWO_STREAMS and len(workload.ops) != 2:
+    if kind.is_side_by_side and len(workload.ops) != 2:
         return f"{len(workload.ops)} ops: two streams are for a pair"
     return None
 
@@ -171,7 +171,7 @@ def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule)
         IllegalSchedule: it cannot, as a sentence.
     """
     problem = kind_problem(workload, gpu, kind)
-    if kind is PlanKind.TWO_STREAMS and not schedule.ordering.assignment.is_static:
+    if kind.is_side_by_side and not schedule.ordering.assignment.is_static:
         problem = "tickets drawn do not tell how many CTAs have started: say static"
         if schedule.ordering.assignment is Assignment.FIRST_WAVE:
             problem = "behind a first wave tasks are drawn from the counter of the other launch: say static"

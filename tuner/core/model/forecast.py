@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tuner.core.model.rates import rates_of
 from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate, fused
 
 #: What a launch saves that begins while the launch before it ends.
 PROGRAMMATIC_GAIN_US = 1.5
@@ -27,10 +25,11 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> float:
     total_us = sum(timeline.makespan_us for timeline in timelines)
     if candidate.plan_kind.is_programmatic:
         return total_us - len(timelines) * PROGRAMMATIC_GAIN_US
-    if candidate.plan_kind is PlanKind.TWO_STREAMS:
+    if candidate.plan_kind.is_side_by_side:
         # The launches overlap where the first one's CTAs idle, and at best as well as one launch's tasks do.
-        fused = replace(candidate, plan_kind=PlanKind.FUSED)
-        return max(total_us - launch_us - _idle_us(timelines[0]), forecast_us(workload, gpu, fused))
+        assert candidate.schedule is not None
+        together_us = forecast_us(workload, gpu, fused(candidate.schedule))
+        return max(total_us - launch_us - _idle_us(timelines[0]), together_us)
     return total_us
 
 

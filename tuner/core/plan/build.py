@@ -1,8 +1,8 @@
 """From a tile graph and an ordering to a plan: the global order, signals and waits, and the deal to CTAs.
 
-Any deal that keeps the global order inside each queue is free of cycles, since that order is a linear extension of the
-waits: `interleaves` makes it one for every granularity whose signals stand for single tile rows, and legality
-refuses a batch of rows or a barrier where it is not. `tuner.core.proof.verify` trusts none of this.
+Queues that keep the global order are free of cycles, since that order is a linear extension of the waits. `interleaves`
+makes it one for every granularity whose signals stand for single tile rows. Legality refuses a batch of rows or a
+barrier where it is not. `tuner.core.proof.verify` trusts none of this.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ Ints = npt.NDArray[np.int64]
 
 def global_order(graph: TileGraph, ordering: Ordering) -> tuple[Ints, Ints, Ints]:
     """Op, tile row and tile column of every tile in the global order, each [tiles]."""
-    parts = []
+    runs = []
     for op, row_begin, row_end, col_begin, col_end in merge_blocks(
         graph.workload, graph.tiling.tiles, graph.op_indices, ordering.interleave
     ):
         rows, cols = walk(ordering.rasters[op], row_end - row_begin, col_end - col_begin)
-        parts.append((np.full(rows.size, op, dtype=np.int64), rows + row_begin, cols + col_begin))
-    ops, rows, cols = (np.concatenate(column) for column in zip(*parts, strict=True))
+        runs.append((np.full(rows.size, op, dtype=np.int64), rows + row_begin, cols + col_begin))
+    ops, rows, cols = (np.concatenate(column) for column in zip(*runs, strict=True))
     if ordering.interleave.kind is InterleaveKind.PROPORTIONAL:
-        mixed = proportional([part[0].size for part in parts])
+        mixed = proportional([run[0].size for run in runs])
         ops, rows, cols = ops[mixed], rows[mixed], cols[mixed]
     return ops, rows, cols
 

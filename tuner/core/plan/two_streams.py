@@ -18,7 +18,7 @@ from tuner.core.schedule.ordering import Interleave, Ordering, SplitOrder
 from tuner.errors import LivenessError, WordError
 
 
-def make_parts(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[Plan, Plan]:
+def make_paired_plans(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[Plan, Plan]:
     """The plans of the first and of the second op of a pair, each on a grid and in queues of its own."""
     ordering = replace(ordering, interleave=Interleave(), partition=0)
     graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
@@ -41,10 +41,10 @@ def make_parts(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[Plan, Pl
         wait_position=ordering.wait_position,
     )
     both = replace(both, held_stages=held_stages(graph.tiling, ordering.run_ahead))
-    return _part(both, 0, sizes[0]), _part(both, sizes[0], sum(sizes))
+    return _one_launch(both, 0, sizes[0]), _one_launch(both, sizes[0], sum(sizes))
 
 
-def _part(both: Plan, first_cta: int, end_cta: int) -> Plan:
+def _one_launch(both: Plan, first_cta: int, end_cta: int) -> Plan:
     """The queues of some CTAs as a plan of their own, with all signals and all waits."""
     begin, end = both.queues[first_cta], both.queues[end_cta]
     tasks = both.tasks[begin:end].copy()
@@ -77,7 +77,7 @@ def joined(first: Plan, second: Plan) -> Plan:
         counts = f"the first has {first.num_signals}, the second {second.num_signals}"
         raise WordError("launches that share signals must agree on their number", counts)
     if first.strided_parts != second.strided_parts:
-        raise WordError("launches that share signals must split alike", "the parts of one alone are strided")
+        raise WordError("launches that share signals must split alike", "the parts of tiles of one alone are strided")
     if first.num_split_tiles != second.num_split_tiles:
         counts = f"the first has {first.num_split_tiles}, the second {second.num_split_tiles}"
         raise WordError("launches that share a workspace must agree on its slots", counts)

@@ -15,9 +15,9 @@ from tuner.core.schedule.tiling import Engine
 from tuner.errors import ResourceError
 
 
-def check_capacity(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu, *, is_part: bool = False) -> None:
+def check_capacity(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu, *, is_paired: bool = False) -> None:
     """One CTA fits an SM; where tasks wait and are not drawn by all CTAs alike, these are resident at once. The CTAs of
-    a part wait for those of another launch.
+    a paired launch wait for those of another launch.
 
     Raises:
         ResourceError: names what is short.
@@ -32,7 +32,7 @@ def check_capacity(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu,
     if fewest < 1:
         raise ResourceError("a CTA does not fit", needs)
     resident, size = gpu.num_clusters(resources.cluster_size) * fewest, resources.cluster_size
-    if plan.needs_all_ctas and not is_part and plan.num_ctas > resident:
+    if plan.needs_all_ctas and not is_paired and plan.num_ctas > resident:
         what = "CTAs" if size == 1 else f"clusters of {size} CTAs"
         raise ResourceError(
             "queues, first waves and stealing need every CTA resident",

@@ -35,7 +35,7 @@ class VerifiedPlan:
     gpu: Gpu
     token: InitVar[object]
     #: One of two launches that share their signals: what it waits for, if anything, the other one posts.
-    is_part: bool = False
+    is_paired: bool = False
     #: Of all of this as it was proven: `proof_digest`.
     digest: str = field(init=False)
 
@@ -53,16 +53,23 @@ class VerifiedPlan:
 def proof_digest(verified: VerifiedPlan) -> str:
     """sha256, hex, of what was proven as it is now: the words, what they were held against, and on which GPU."""
     graph = verified.graph
-    facts = (graph.workload.digest, graph.tiling, graph.op_indices, verified.resources, verified.gpu, verified.is_part)
+    facts = (
+        graph.workload.digest,
+        graph.tiling,
+        graph.op_indices,
+        verified.resources,
+        verified.gpu,
+        verified.is_paired,
+    )
     return hashlib.sha256(verified.plan.table + repr(facts).encode()).hexdigest()
 
 
 def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> VerifiedPlan:
-    """Proves the plan's words against the tile graph and the GPU. Which k-steps a part takes is told by the words, too.
+    """Proves the plan's words against the tile graph and the GPU. Which k-steps a part takes the words say, too.
 
     Raises:
         WordError: the words are no plan.
-        CoverageError: a tile or a part of one is computed never or more than once, or lies outside its grid; or the
+        CoverageError: a tile or a part of one is computed never or more than once, or lies outside its grid. Or the
             parts of a tile do not agree on what the last of them posts, or do not meet in a slot of their own.
         ResourceError: the grid, the registers, the shared memory, the stages held back or the slots are more than there
             is.
@@ -79,7 +86,7 @@ def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> Veri
     return VerifiedPlan(plan=judged, graph=graph, resources=resources, gpu=gpu, token=_TOKEN)
 
 
-def verify_parts(
+def verify_paired_launches(
     first: Plan, second: Plan, graph: TileGraph, resources: Resources, gpu: Gpu
 ) -> tuple[VerifiedPlan, VerifiedPlan]:
     """Proves two launches that share their signals, as one protocol; the second starts when the first has.
@@ -94,27 +101,27 @@ def verify_parts(
         names = ", ".join(graph.workload.ops[op].name for op in graph.op_indices)
         right = f"two streams run a pair, an op each; this graph has {len(graph.op_indices)} ({names})"
         raise CoverageError("the launches are not of two ops", right)
-    parts = Plan.from_words(first.words), Plan.from_words(second.words)
-    both = joined(*parts)
+    launches = Plan.from_words(first.words), Plan.from_words(second.words)
+    both = joined(*launches)
     graph = graph.with_parts(strided=both.strided_parts)
     check_coverage(both, graph)
-    waiting = np.flatnonzero(both.tasks[: parts[0].num_tasks, 4] > both.tasks[: parts[0].num_tasks, 3])
+    waiting = np.flatnonzero(both.tasks[: launches[0].num_tasks, 4] > both.tasks[: launches[0].num_tasks, 3])
     if waiting.size:
         who = task_name(both, graph, int(waiting[0]))
         raise LivenessError("the first launch waits", f"{who}: the second one, which may post, starts after it")
-    posting = np.flatnonzero(parts[1].tasks[:, 5] >= 0)
+    posting = np.flatnonzero(launches[1].tasks[:, 5] >= 0)
     if posting.size:
-        who = task_name(both, graph, parts[0].num_tasks + int(posting[0]))
+        who = task_name(both, graph, launches[0].num_tasks + int(posting[0]))
         raise LivenessError("the second launch posts", f"{who}: its own CTAs need not be resident at once")
-    for part in parts:
-        check_capacity(part, graph, resources, gpu, is_part=True)
+    for launch in launches:
+        check_capacity(launch, graph, resources, gpu, is_paired=True)
     check_epochs(both, graph)
     check_liveness(both, graph)
     check_safety(both, graph)
     graphs = (replace(graph, op_indices=(op,)) for op in graph.op_indices)
     one, other = (
-        VerifiedPlan(plan=part, graph=own, resources=resources, gpu=gpu, token=_TOKEN, is_part=True)
-        for part, own in zip(parts, graphs, strict=True)
+        VerifiedPlan(plan=launch, graph=own, resources=resources, gpu=gpu, token=_TOKEN, is_paired=True)
+        for launch, own in zip(launches, graphs, strict=True)
     )
     check_coverage(one.plan, one.graph)
     check_coverage(other.plan, other.graph)
@@ -122,12 +129,12 @@ def verify_parts(
 
 
 def recheck(verified: VerifiedPlan, resources: Resources) -> VerifiedPlan:
-    """The same plan with the resources that the compiler told.
+    """The same plan with the resources that the compiler reported.
 
     Raises:
         ResourceError: with these, the grid does not fit any more.
     """
-    check_capacity(verified.plan, verified.graph, resources, verified.gpu, is_part=verified.is_part)
+    check_capacity(verified.plan, verified.graph, resources, verified.gpu, is_paired=verified.is_paired)
     return replace(verified, resources=resources, token=_TOKEN)
 
 

@@ -245,11 +245,11 @@ class Schedule:
         What came later is left out while it has its default, so that digests outlive new axes.
         """
         data = asdict(self)
-        parts = (data["tiling"], data["ordering"], data["ordering"]["interleave"])
-        for part, defaults in zip(parts, (_LATER_TILING, _LATER_ORDERING, _LATER_INTERLEAVE), strict=True):
+        halves = (data["tiling"], data["ordering"], data["ordering"]["interleave"])
+        for half, defaults in zip(halves, (_LATER_TILING, _LATER_ORDERING, _LATER_INTERLEAVE), strict=True):
             for name, default in defaults.items():
-                if part[name] == default:
-                    del part[name]
+                if half[name] == default:
+                    del half[name]
         return data
 
     @classmethod

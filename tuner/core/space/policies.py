@@ -221,9 +221,9 @@ def _graph(choice: Choice, picked: list[OpVariant]) -> TileGraph:
 
 def _mixed(graph: TileGraph, ops: list[int]) -> Ints:
     """[tasks, 3]: the ops' tiles, each row by row, mixed in proportion."""
-    parts = [[(op, *tile) for tile in np.ndindex(*graph.grids[op])] for op in ops]
-    tasks = np.array([task for part in parts for task in part], dtype=np.int64)
-    return np.asarray(tasks[proportional([len(part) for part in parts])])
+    runs = [[(op, *tile) for tile in np.ndindex(*graph.grids[op])] for op in ops]
+    tasks = np.array([task for run in runs for task in run], dtype=np.int64)
+    return np.asarray(tasks[proportional([len(run) for run in runs])])
 
 
 def _earliest_free(costs: list[float], num_ctas: int) -> Ints:

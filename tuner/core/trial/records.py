@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.problem.objective import FinalsProcedure
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.job import JobSpec, JobState
@@ -61,6 +63,8 @@ class Best:
     winner: PlanKind
     #: Relative distance below which two times are a tie.
     tie_band: float
+    #: By which the finals were held; None for a result of an older version.
+    procedure: FinalsProcedure | None
     #: One row per finalist, library first.
     finals: tuple[FinalRow, ...]
     #: max(compulsory bytes / DRAM rate, FLOPs / tensor rate) of the target by data sheet, microseconds.
@@ -145,7 +149,7 @@ class BestMatch:
 
 
 class InspectionKind(StrEnum):
-    """What a closer look at a trial takes."""
+    """What an inspection of a trial takes."""
 
     #: Hardware counters of the candidate.
     COUNTERS = "counters"
@@ -154,7 +158,7 @@ class InspectionKind(StrEnum):
 
 
 class InspectionState(StrEnum):
-    """Where a closer look stands."""
+    """Where an inspection stands."""
 
     #: Asked for; it is taken between two trials, or when the GPU is idle.
     PENDING = "pending"
@@ -168,7 +172,7 @@ class InspectionState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """A closer look at a recorded trial: asked for, and later its result."""
+    """An inspection of a recorded trial: asked for, and later its result."""
 
     #: Of the row.
     seq: int

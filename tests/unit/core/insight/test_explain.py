@@ -7,8 +7,9 @@ from tuner.core.insight.explain import differences, explain
 from tuner.core.model.simulate import simulate
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, SplitTiles
+from tuner.core.schedule.plan_kinds import PlanKind
 
 PAIR = ffn_pair(m=512, d_in=1024, d_hidden=4096, d_out=1024)
 SCHEDULE = Schedule(tiling=tiling((64, 128), (64, 128), num_stages=4, k=64), ordering=ordering(bands=2))

@@ -20,7 +20,7 @@ from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import verify
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     InterleaveKind,
     Ordering,
@@ -30,6 +30,7 @@ from tuner.core.schedule.ordering import (
     SplitOrder,
     WaitPosition,
 )
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.ordering_values import DEALS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.space.space import Space

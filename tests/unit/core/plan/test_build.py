@@ -11,7 +11,7 @@ from tuner.core.plan.build import global_order, make_plan, parted
 from tuner.core.plan.interleaves import merge_blocks
 from tuner.core.plan.rasters import hilbert, walk
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.two_streams import make_parts
+from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.plan.words import STATIC
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ffn_pair, independent_pair
@@ -189,7 +189,7 @@ def test_the_tail_of_two_launches_is_that_of_each() -> None:
     assert [task[:3] for task in fused.tasks.tolist() if task[7]] == [[1, 0, 10]] * 3
     apart = [make_plan(tile_graph(workload, whole.tiling, (op,)), order, small_gpu(4)) for op in (0, 1)]
     assert [plan.num_split_tiles for plan in apart] == [2, 3]
-    beside = make_parts(whole, order, small_gpu(4))
+    beside = make_paired_plans(whole, order, small_gpu(4))
     assert [plan.num_split_tiles for plan in beside] == [5, 5]
     for one, other in zip(apart, beside, strict=True):
         assert one.tasks[:, WHO].tolist() == other.tasks[:, WHO].tolist()

@@ -15,12 +15,12 @@ from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.split_k import num_split_tiles, num_steps, num_tiles, slot_bytes, waves
 from tuner.core.plan.tile_graph import TileGraph, part_steps, tile_graph
-from tuner.core.plan.two_streams import joined, make_parts
+from tuner.core.plan.two_streams import joined, make_paired_plans
 from tuner.core.plan.words import Plan
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import verify
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -30,6 +30,7 @@ from tuner.core.schedule.ordering import (
     SplitTiles,
     WaitPosition,
 )
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.space import SPLITS, Space
 from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError, WordError
@@ -132,12 +133,12 @@ def test_the_words_say_in_which_order_parts_take_their_steps_and_the_proof_belie
     other[:, 9:] = plain.tasks[:, 9:]
     racy = replace(strided, tasks=other, strided_parts=False)
     refused(racy, SafetyError, "task 4 (down tile 0,0 part 0 of 2) can load its k-step 1 before task 1")
-    parts = [
-        replace(part, strided_parts=strided)
-        for part, strided in zip(make_parts(PAIR, BY_SLICE, small_gpu(3)), (True, False), strict=True)
+    plans = [
+        replace(plan, strided_parts=strided)
+        for plan, strided in zip(make_paired_plans(PAIR, BY_SLICE, small_gpu(3)), (True, False), strict=True)
     ]
-    with pytest.raises(PlanError, match="the parts of one alone are strided"):
-        joined(*parts)
+    with pytest.raises(PlanError, match="the parts of tiles of one alone are strided"):
+        joined(*plans)
 
 
 def test_a_split_order_that_is_none_is_refused() -> None:

@@ -19,14 +19,15 @@ from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.split_tasks import MIN_STREAM_STEPS, evenly_cut
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.two_streams import make_parts
+from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.plan.words import MAX_PART_STEPS, Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import verify
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Schedule, SplitOrder, SplitTiles
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.errors import CoverageError, IllegalSchedule, SafetyError
 
@@ -76,7 +77,7 @@ def test_each_launch_and_each_side_of_a_partition_has_a_tail_of_its_own() -> Non
     tiles = tiling((16, 32), (16, 32), split=(3, 3))
     both = tile_graph(independent_pair((16, 96, 128), (16, 96, 128)), tiles)
     alone = [make_plan(replace(both, op_indices=(op,)), STREAM, small_gpu(2)) for op in (0, 1)]
-    beside = make_parts(both, STREAM, small_gpu(2))
+    beside = make_paired_plans(both, STREAM, small_gpu(2))
     sides = stretches(make_plan(both, replace(STREAM, partition=4), small_gpu(4)))
     one = [[(0, 0, 0), (2, 0, 2)], [(1, 0, 0), (2, 2, 2)]]
     for plans in (alone, beside):

@@ -7,8 +7,9 @@ import pytest
 from tests.support.cases import H200, chain_of_three, ordering, tiling
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import IllegalSchedule
 
 CHAIN = chain_of_three(64, (64, 64, 96, 64))

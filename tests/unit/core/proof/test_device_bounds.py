@@ -10,11 +10,11 @@ import pytest
 from tests.support.cases import H200, ordering, small_gpu, tiling, wgmma
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.two_streams import make_parts
+from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.plan.words import Plan
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import ffn_pair, independent_pair
-from tuner.core.proof.verify import VerifiedPlan, verify, verify_parts
+from tuner.core.proof.verify import VerifiedPlan, verify, verify_paired_launches
 from tuner.core.schedule.ordering import Assignment
 from tuner.errors import PlanError, ResourceError
 
@@ -62,11 +62,11 @@ def test_no_more_stages_can_be_held_back_than_the_ring_fills_ahead(
 
 
 def test_both_launches_of_two_streams_hold_back_no_more_than_the_ring() -> None:
-    parts = make_parts(PAIR, ordering(assignment=Assignment.STATIC), small_gpu(2))
+    parts = make_paired_plans(PAIR, ordering(assignment=Assignment.STATIC), small_gpu(2))
     for wrong in (0, 1):
         plans = [replace(part, held_stages=5 if index == wrong else 0) for index, part in enumerate(parts)]
         with pytest.raises(ResourceError, match="held_stages is 5; it must be 0 to 2"):
-            verify_parts(plans[0], plans[1], PAIR, resources_of(PAIR), H200)
+            verify_paired_launches(plans[0], plans[1], PAIR, resources_of(PAIR), H200)
 
 
 @pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.SHARES, Assignment.FIRST_WAVE, Assignment.TICKET])

@@ -101,8 +101,8 @@ def test_an_accepted_mutant_still_computes_the_product(case: tuple[TileGraph, Pl
 def refused(plan: Plan, error: type[PlanError], *witness: str, graph: TileGraph = PAIR) -> None:
     with pytest.raises(error) as caught:
         verify(plan, graph, SMALL, GPU)
-    for part in witness:
-        assert part in caught.value.witness
+    for words in witness:
+        assert words in caught.value.witness
 
 
 def test_a_dropped_task_is_named_by_its_tile() -> None:

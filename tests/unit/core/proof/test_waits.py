@@ -14,7 +14,7 @@ from tests.support.interpret import interpret, random_tensors
 from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.two_streams import make_parts
+from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.plan.words import Plan
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.proof.verify import verify
@@ -91,7 +91,7 @@ def test_run_ahead_has_one_name_for_each_number_of_stages() -> None:
     graph = tile_graph(PAIR, ring)
     assert [make_plan(graph, of(percent), H200).held_stages for percent in (100, 50, 25, 0)] == [0, 2, 3, 4]
     static = replace(of(25), assignment=Assignment.STATIC)
-    assert [part.held_stages for part in make_parts(graph, static, H200)] == [3, 3]
+    assert [plan.held_stages for plan in make_paired_plans(graph, static, H200)] == [3, 3]
 
 
 def shifted(plan: Plan, wait: int, step: int) -> Plan:

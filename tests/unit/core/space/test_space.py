@@ -16,7 +16,7 @@ from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     Granularity,
     InterleaveKind,
@@ -26,6 +26,7 @@ from tuner.core.schedule.ordering import (
     SplitTiles,
     WaitPosition,
 )
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.ordering_values import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.space.space import Space

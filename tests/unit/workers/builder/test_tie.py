@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.workers.source.test_launchable import PAIR, RELU, TILING, plans
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.candidate import PlanKind
 from tuner.core.schedule.ordering import Assignment
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.errors import ResourceError
 from tuner.workers.builder.nvrtc import Built, Resources, build_key

@@ -11,9 +11,10 @@ import pytest
 
 from tests.support.rogues import rogue
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule.candidate import PlanKind
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
+from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind
 from tuner.errors import Quarantined, WorkerError
 from tuner.workers.host.gpu_process import ChildLost, GpuProcesses
@@ -33,7 +34,8 @@ def started() -> Iterator[Started]:
     opened: list[GpuProcesses] = []
 
     def start(behaviour: str, *, start_s: float = 20.0) -> GpuProcesses:
-        opened.append(GpuProcesses(behaviour, b"", start_s=start_s, prepare_s=20.0, main=rogue))
+        limits = Limits(start_deadline_s=start_s, prepare_deadline_s=20.0)
+        opened.append(GpuProcesses(behaviour, b"", limits, main=rogue))
         return opened[-1]
 
     yield start
@@ -117,11 +119,13 @@ def test_one_that_dies_between_two_candidates_costs_neither(started: Started) ->
     assert processes.pid != first
 
 
-def test_what_was_picked_for_a_problem_is_told_to_the_next_one_and_not_for_another_problem(started: Started) -> None:
+def test_what_was_picked_for_a_problem_is_passed_to_the_next_one_of_no_other_problem(
+    started: Started,
+) -> None:
     processes = started("keeps what was picked")
-    for told_us in (2.0, 3.0, 4.0):
+    for seen_us in (2.0, 3.0, 4.0):
         processes.ready(PROBLEM)
-        assert processes._picked[PROBLEM].first_us == told_us
+        assert processes._picked[PROBLEM].first_us == seen_us
         processes.replace(PROBLEM)
     processes.ready(OTHER)
     assert processes._picked[OTHER].first_us == 2.0

@@ -6,7 +6,8 @@ import pytest
 
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective

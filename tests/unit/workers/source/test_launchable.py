@@ -15,8 +15,9 @@ from tuner.core.plan.words import Plan
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan, proof_digest
-from tuner.core.schedule.candidate import Candidate, PlanKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Granularity, Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.workers.source.launchable import Launchable, LaunchRefused
 
@@ -115,7 +116,7 @@ def test_a_proof_has_a_digest_of_all_that_it_is_about() -> None:
         *plans(RELU, kind=PlanKind.FUSED),
         *plans(tiles=replace(TILING, num_stages=4), kind=PlanKind.FUSED),
         changed(plan, gpu=replace(H200, num_sms=131)),
-        changed(plan, is_part=True),
+        changed(plan, is_paired=True),
     ]
     assert plan.digest == proof_digest(plan)
     assert len({proof_digest(one) for one in (plan, *others)}) == 1 + len(others)

@@ -1,0 +1,194 @@
+"""Draws the front page's table and picture: PyTorch, the library, a first job's kernel, and what a long search found.
+
+python -m benchmarks.pairs.front [--results benchmarks/results/h200] [--root .]
+
+README's own words stay; what stands between its two marks is replaced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from benchmarks.common.report import machine_line, redraw
+from benchmarks.common.rows import ROWS, Row
+from tuner.core.schedule.plan_kinds import PlanKind
+
+BEGIN, END = "<!-- drawn by benchmarks/pairs/front.py -->", "<!-- end of what is drawn -->"
+#: The rows of the table: decode to prefill, and rows where the library stays.
+SHOWN = (
+    "decode-plain/llama3-8b/m1",
+    "decode-plain/llama3-8b/m16",
+    "decode-plain/llama3-8b/m64",
+    "decode-plain/llama3-70b/m16",
+    "decode-plain/gpt3-tp8/m16",
+    "decode-swiglu/llama3-8b/m16",
+    "decode-swiglu/llama3-70b-tp8/m16",
+    "decode-swiglu/llama65b-tp8/m64",
+    "middle/gpt3-tp8/m192",
+    "middle/llama65b-tp8-swiglu/m128",
+    "middle/llama3-8b-swiglu/m256",
+)
+#: The rows of the picture.
+PICTURED = (
+    "decode-plain/llama3-8b/m16",
+    "decode-plain/gpt3-tp8/m16",
+    "decode-swiglu/llama3-8b/m16",
+    "decode-swiglu/llama65b-tp8/m64",
+    "middle/gpt3-tp8/m192",
+)
+#: What is told of a row: name, colour, heading.
+SERIES = (
+    ("torch_us", "#8b949e", "PyTorch"),
+    ("library_us", "#57606a", "cuBLASLt at its best"),
+    ("first_us", "#54aeff", "first job, 60 trials"),
+    ("best_us", "#1f6feb", "long search"),
+)
+_STYLE = "text{font:12px sans-serif;fill:#24292f}.light{fill:#57606a}"
+_WIDTH, _LEFT, _RIGHT, _TOP, _BAR, _GAP = 860.0, 230.0, 70.0, 44.0, 13.0, 16.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One pair at one number of rows, times in microseconds; None where it was not measured."""
+
+    pair: str
+    m: int
+    torch_us: float | None
+    library_us: float
+    first_us: float | None
+    fused_us: float | None
+    fused_pdl_us: float | None
+    apart_us: float | None
+    winner: str
+
+    @property
+    def best_us(self) -> float:
+        """The fastest of all kinds, the library among them."""
+        times = (self.library_us, self.fused_us, self.fused_pdl_us, self.apart_us)
+        return min(time_us for time_us in times if time_us is not None)
+
+
+def title_of(row: Row) -> str:
+    """e.g. ``4096 → 14336 → 4096, SwiGLU``."""
+    up, down = row.workload.ops
+    return f"{up.k} → {up.n} → {down.n}, {'SwiGLU' if up.gated else 'ReLU'}"
+
+
+def lines_of(names: Sequence[str], pairs: dict[str, Any], jobs: dict[str, Any]) -> list[Line]:
+    """The named rows that the finals have; what a first job reached beside them, where one ran."""
+    rows = {row.name: row for row in ROWS}
+    finals = {name_of(one): one for one in pairs["rows"]}
+    firsts = {name_of(one): one["kind_us"] for one in jobs["rows"] if "suite" in one and "kind_us" in one}
+    found = []
+    for name in names:
+        if name in finals:
+            us = finals[name]["kind_us"]
+            apart = [us[kind] for kind in PlanKind if kind in us and kind.is_apart]
+            found.append(
+                Line(
+                    pair=title_of(rows[name]),
+                    m=rows[name].m,
+                    torch_us=finals[name].get("torch_us"),
+                    library_us=us["library"],
+                    first_us=min(firsts[name].values()) if name in firsts else None,
+                    fused_us=us.get("fused"),
+                    fused_pdl_us=us.get("fused_pdl"),
+                    apart_us=min(apart, default=None),
+                    winner=finals[name]["winner"].replace("_", " "),
+                )
+            )
+    return found
+
+
+def name_of(row: dict[str, Any]) -> str:
+    """As `Row.name`."""
+    return f"{row['suite']}/{row['pair']}/m{row['m']}"
+
+
+def table(lines: Sequence[Line]) -> list[str]:
+    """Markdown: a line per row, microseconds."""
+    heads = ("pair", "M", "PyTorch", "library", "first job", "fused", "fused, programmatic", "apart", "verdict")
+    found = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
+    for line in lines:
+        times = (line.torch_us, line.library_us, line.first_us, line.fused_us, line.fused_pdl_us, line.apart_us)
+        cells = [line.pair, str(line.m), *("" if one is None else f"{one:.1f}" for one in times), line.winner]
+        found.append("| " + " | ".join(cells) + " |")
+    return found
+
+
+def draw(lines: Sequence[Line]) -> str:
+    """SVG: bars of time, a group per row; shorter is faster."""
+    longest = max(time_us for line in lines for time_us in _times(line).values())
+    scale = (_WIDTH - _LEFT - _RIGHT) / longest
+    parts, y = [_legend()], _TOP
+    for line in lines:
+        shown = [(key, colour, told) for key, colour, told in SERIES if key in _times(line)]
+        middle = y + _BAR * len(shown) / 2
+        parts.append(f'<text x="{_LEFT - 10:g}" y="{middle - 3:g}" text-anchor="end">{escape(line.pair)}</text>')
+        rows = f"{line.m} row" + ("s" if line.m > 1 else "")
+        parts.append(f'<text class="light" x="{_LEFT - 10:g}" y="{middle + 13:g}" text-anchor="end">{rows}</text>')
+        for key, colour, told in shown:
+            time_us = _times(line)[key]
+            title = escape(f"{line.pair}, {rows}, {told}: {time_us:.1f} µs")
+            box = f'x="{_LEFT:g}" y="{y:g}" width="{time_us * scale:.1f}" height="{_BAR - 2:g}"'
+            parts.append(f'<rect {box} fill="{colour}"><title>{title}</title></rect>')
+            at = f'x="{_LEFT + time_us * scale + 6:.1f}" y="{y + _BAR - 3:g}"'
+            parts.append(f"<text {at}>{time_us:.1f}</text>")
+            y += _BAR
+        y += _GAP
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:g} {y:g}" width="{_WIDTH:g}">'
+    title = "<title>Microseconds a pair: PyTorch, the library, a first job and a long search</title>"
+    ground = f'<rect width="{_WIDTH:g}" height="{y:g}" fill="#fff"/>'
+    return "\n".join([head, title, f"<style>{_STYLE}</style>", ground, *parts, "</svg>", ""])
+
+
+def _times(line: Line) -> dict[str, float]:
+    return {key: time_us for key, _, _ in SERIES if (time_us := getattr(line, key)) is not None}
+
+
+def _legend() -> str:
+    parts = []
+    for number, (_, colour, told) in enumerate(SERIES):
+        x = 24 + 190 * number
+        parts.append(
+            f'<rect x="{x}" y="14" width="11" height="11" fill="{colour}"/><text x="{x + 17}" y="24">{told}</text>'
+        )
+    return "\n".join(parts)
+
+
+def drawn(pairs: dict[str, Any], jobs: dict[str, Any]) -> tuple[str, str]:
+    """The part of the page that is drawn, and the picture."""
+    lines = [
+        f"Finals: {machine_line(pairs['meta'])}",
+        f"First jobs: commit {jobs['meta']['commit'][:12]}, {jobs['meta']['date']}.",
+        "",
+        "![Microseconds a pair](docs/front-page.svg)",
+        "",
+        *table(lines_of(SHOWN, pairs, jobs)),
+        "",
+    ]
+    return "\n".join(lines), draw(lines_of(PICTURED, pairs, jobs))
+
+
+def main() -> None:
+    """Redraws the front page where there are results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/h200"))
+    parser.add_argument("--root", type=Path, default=Path())
+    arguments = parser.parse_args()
+    text, picture = drawn(
+        *(json.loads((arguments.results / f"{name}.json").read_text()) for name in ("pairs", "first_jobs"))
+    )
+    redraw(arguments.root / "README.md", text, BEGIN, END)
+    (arguments.root / "docs" / "front-page.svg").write_text(picture)
+    print("drew README.md and docs/front-page.svg")
+
+
+if __name__ == "__main__":
+    main()

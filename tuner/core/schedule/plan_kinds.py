@@ -1,0 +1,159 @@
+"""The plan kinds: one table says all that is known of a kind, and nothing else lists them.
+
+A new kind is a member and a row here. What it needs beyond the row (its plans, what enqueues it, its forecast) asks for
+the row's properties, not for its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tuner.core.problem.objective import LaunchStyle
+
+
+class PlanKind(StrEnum):
+    """How the ops are launched, the simplest kind first: a tie goes to the simpler one.
+
+    "Do not fuse" is an answer, so every kind that the card can do is measured in every job.
+    """
+
+    #: The vendor library's calls in a graph.
+    LIBRARY = "library"
+    #: Our kernel, one launch per op, in a graph.
+    TWO_LAUNCHES = "two_launches"
+    #: The same, by programmatic dependent launch: each begins while the one before it ends.
+    TWO_LAUNCHES_PDL = "two_launches_pdl"
+    #: Our kernel, one launch per op of a pair, side by side on two streams; tiles of the second wait for tiles of the
+    #: first by signals that the launches share.
+    TWO_STREAMS = "two_streams"
+    #: One persistent launch for all ops.
+    FUSED = "fused"
+    #: The same, by programmatic dependent launch behind its neighbour.
+    FUSED_PDL = "fused_pdl"
+
+    @property
+    def row(self) -> KindRow:
+        """All that is known of it."""
+        return PLAN_KINDS[self]
+
+    @property
+    def heading(self) -> str:
+        """Its name as people read it, e.g. ``two launches pdl``."""
+        return self.replace("_", " ")
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it runs a generated kernel, and so needs a schedule."""
+        return self.row.is_ours
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether one launch computes every op."""
+        return self.row.is_fused
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether our kernel is launched once per op."""
+        return self.is_ours and not self.is_fused
+
+    @property
+    def is_side_by_side(self) -> bool:
+        """Whether its launches run at the same time, on two streams, and share signals."""
+        return self.row.is_side_by_side
+
+    @property
+    def launch_style(self) -> LaunchStyle:
+        """Whether its launches overlap with their neighbours."""
+        return self.row.launch_style
+
+    @property
+    def is_programmatic(self) -> bool:
+        """Whether its launches overlap with their neighbours, by programmatic dependent launch."""
+        return self.launch_style is LaunchStyle.PDL
+
+    @property
+    def base(self) -> PlanKind | None:
+        """The kind whose best schedules it launches in another way; None for one that is searched, and the library."""
+        return self.row.base
+
+    @property
+    def num_finalists(self) -> int:
+        """How many of its trials go to the finals, at most."""
+        return self.row.num_finalists
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether the search has a model of it, and looks for schedules of its own."""
+        return self.is_ours and self.base is None
+
+    @property
+    def launched_plainly(self) -> PlanKind:
+        """The kind that differs only in that its launches do not overlap with their neighbours."""
+        return self.base if self.is_programmatic and self.base else self
+
+
+@dataclass(frozen=True, kw_only=True)
+class KindRow:
+    """What is known of a plan kind."""
+
+    #: What it does, as a sentence for people.
+    sentence: str
+    #: How many of its trials go to the finals, at most. The best of a search is often the luckiest and not the fastest.
+    num_finalists: int = 1
+    #: Whether it runs a generated kernel.
+    is_ours: bool = True
+    #: Whether one launch computes every op.
+    is_fused: bool = False
+    #: Whether its launches run at the same time, on two streams, and share signals: a pair's, from queues.
+    is_side_by_side: bool = False
+    #: Whether its launches overlap with their neighbours.
+    launch_style: LaunchStyle = LaunchStyle.PLAIN
+    #: The kind whose best schedules it launches in another way; None for one that is searched, and the library.
+    base: PlanKind | None = None
+    #: Its places in the circle in which the search takes the kinds that have a base; empty for the others.
+    turns: tuple[int, ...] = ()
+
+
+#: A row per kind, in the order of the members.
+PLAN_KINDS: Mapping[PlanKind, KindRow] = {
+    PlanKind.LIBRARY: KindRow(
+        sentence="The vendor library's calls, one per op, in a CUDA graph.",
+        is_ours=False,
+    ),
+    PlanKind.TWO_LAUNCHES: KindRow(
+        sentence="Our kernel launched once per op, in a CUDA graph.",
+    ),
+    PlanKind.TWO_LAUNCHES_PDL: KindRow(
+        sentence="Our kernel launched once per op; each launch begins while the one before it ends.",
+        launch_style=LaunchStyle.PDL,
+        base=PlanKind.TWO_LAUNCHES,
+        turns=(1,),
+    ),
+    PlanKind.TWO_STREAMS: KindRow(
+        sentence="Our kernel launched once per op on two streams, so that the launches run side by side.",
+        is_side_by_side=True,
+        base=PlanKind.FUSED,
+        turns=(2,),
+    ),
+    PlanKind.FUSED: KindRow(
+        sentence="One persistent launch computes every op.",
+        num_finalists=3,
+        is_fused=True,
+    ),
+    PlanKind.FUSED_PDL: KindRow(
+        sentence="One persistent launch computes every op, and begins while the launch before it ends.",
+        num_finalists=2,
+        is_fused=True,
+        launch_style=LaunchStyle.PDL,
+        base=PlanKind.FUSED,
+        turns=(0, 3),
+    ),
+}
+
+
+def in_turn() -> tuple[PlanKind, ...]:
+    """The kinds that have a base, in the circle in which the search takes them."""
+    places = {turn: kind for kind, row in PLAN_KINDS.items() for turn in row.turns}
+    return tuple(places[turn] for turn in sorted(places))
