@@ -15,7 +15,7 @@ from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.words import STATIC, Plan, Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.ordering import Interleave, Ordering, SplitOrder
-from tuner.errors import PlanError
+from tuner.errors import LivenessError, WordError
 
 
 def make_paired_plans(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[Plan, Plan]:
@@ -68,18 +68,19 @@ def joined(first: Plan, second: Plan) -> Plan:
     """Both launches as one plan: the CTAs of the first, then those of the second.
 
     Raises:
-        PlanError: they cannot share signals.
+        LivenessError: tasks of one are drawn.
+        WordError: they disagree on what they share.
     """
     if (first.assignment, second.assignment) != (STATIC, STATIC):
-        raise PlanError("launches that share signals need queues", "a plan of the two draws tickets")
+        raise LivenessError("launches that share signals need queues", "a plan of the two draws tickets")
     if first.num_signals != second.num_signals:
         counts = f"the first has {first.num_signals}, the second {second.num_signals}"
-        raise PlanError("launches that share signals must agree on their number", counts)
+        raise WordError("launches that share signals must agree on their number", counts)
     if first.strided_parts != second.strided_parts:
-        raise PlanError("launches that share signals must split alike", "the parts of tiles of one alone are strided")
+        raise WordError("launches that share signals must split alike", "the parts of tiles of one alone are strided")
     if first.num_split_tiles != second.num_split_tiles:
         counts = f"the first has {first.num_split_tiles}, the second {second.num_split_tiles}"
-        raise PlanError("launches that share a workspace must agree on its slots", counts)
+        raise WordError("launches that share a workspace must agree on its slots", counts)
     later = second.tasks.copy()
     later[:, 3:5] += len(first.waits)
     return Plan(

@@ -40,7 +40,7 @@ def test_its_words_say_the_wave_and_are_otherwise_those_of_tickets() -> None:
 def test_a_wave_that_has_not_one_task_for_each_cta_is_no_plan(num_first_tasks: int) -> None:
     words = plan_of().words.copy()
     words[10] = num_first_tasks
-    with pytest.raises(PlanError, match=f"a first wave of {num_first_tasks} of 8 tasks on 3 CTAs; it must have one"):
+    with pytest.raises(PlanError, match=f"num_first_tasks is {num_first_tasks}; it must be the 3 CTAs, of 8 tasks"):
         Plan.from_words(words)
 
 

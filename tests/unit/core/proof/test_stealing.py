@@ -111,5 +111,5 @@ def test_a_reader_in_front_of_what_it_waits_for_is_refused_with_the_cycle() -> N
 
 def test_both_sides_must_have_ctas() -> None:
     for first in (0, 4):
-        with pytest.raises(PlanError, match="both lists must have CTAs"):
+        with pytest.raises(PlanError, match="one at least for each of the two lists"):
             verify(replace(plan_of(), num_first_ctas=first), PAIR, SMALL, small_gpu(4))
