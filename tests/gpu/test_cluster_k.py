@@ -191,16 +191,18 @@ def test_three_ops_and_an_independent_pair_are_right(session: Session, builder: 
 
 @pytest.mark.parametrize("wait", [0, -1])
 @pytest.mark.parametrize("sharers", [TWO, FOUR], ids=str)
-@pytest.mark.parametrize("deal", [{"assignment": Assignment.STATIC}, {"assignment": TICKET}, {"partition": 4}], ids=str)
+@pytest.mark.parametrize(
+    "assigned", [{"assignment": Assignment.STATIC}, {"assignment": TICKET}, {"partition": 4}], ids=str
+)
 def test_an_aborted_launch_leaves_nan_or_what_is_right(
-    session: Session, builder: Builder, gpu: Gpu, deal: dict[str, Any], sharers: tuple[int, ...], wait: int
+    session: Session, builder: Builder, gpu: Gpu, assigned: dict[str, Any], sharers: tuple[int, ...], wait: int
 ) -> None:
     """The first wait asks for a post too many; or the last one, which stands before a task's last k-steps, so that
     one CTA alone gives up before it multiplies what it waited for."""
     position = WaitPosition.SLICE if wait else WaitPosition.TASK
-    tile_m = 16 if "partition" in deal else 64
+    tile_m = 16 if "partition" in assigned else 64
     tiles = ((tile_m, 96, 64), (tile_m, 64, 64))
-    chosen = schedule(tiles, granularity=Granularity.TILE, wait_position=position, cluster=sharers, **deal)
+    chosen = schedule(tiles, granularity=Granularity.TILE, wait_position=position, cluster=sharers, **assigned)
     check_abort(session, builder, gpu, problem(RAGGED), chosen, wait=wait)
 
 

@@ -110,21 +110,23 @@ def test_every_plan_kind_is_right(session: Session, builder: Builder, gpu: Gpu, 
 
 def test_three_ops_and_an_independent_pair_are_right(session: Session, builder: Builder, gpu: Gpu) -> None:
     chain = chain_of_three(300, (128, 1032, 2048, 512))
-    for deal in (Assignment.STATIC, TICKET):
-        chosen = schedule(((64, 64, 64), (64, 128, 64), (64, 32, 128)), assignment=deal)
+    for assigned in (Assignment.STATIC, TICKET):
+        chosen = schedule(((64, 64, 64), (64, 128, 64), (64, 32, 128)), assignment=assigned)
         run(session, builder, gpu, problem(chain), fused(chosen))
     both = independent_pair((256, 2048, 512), (640, 1024, 512))
     run(session, builder, gpu, problem(both), fused(schedule(((64, 64, 128), (64, 32, 128)))))
 
 
 @pytest.mark.parametrize("wait", [0, -1])
-@pytest.mark.parametrize("deal", [{"assignment": Assignment.STATIC}, {"assignment": TICKET}, {"partition": 5}], ids=str)
+@pytest.mark.parametrize(
+    "assigned", [{"assignment": Assignment.STATIC}, {"assignment": TICKET}, {"partition": 5}], ids=str
+)
 def test_an_aborted_launch_leaves_nan_or_what_is_right(
-    session: Session, builder: Builder, gpu: Gpu, deal: dict[str, Any], wait: int
+    session: Session, builder: Builder, gpu: Gpu, assigned: dict[str, Any], wait: int
 ) -> None:
     """The first wait asks for a post too many; or the last one, which stands before a task's last k-steps."""
     position = WaitPosition.SLICE if wait else WaitPosition.TASK
-    chosen = schedule(((64, 96, 64), (64, 64, 64)), granularity=Granularity.TILE, wait_position=position, **deal)
+    chosen = schedule(((64, 96, 64), (64, 64, 64)), granularity=Granularity.TILE, wait_position=position, **assigned)
     check_abort(session, builder, gpu, problem(MANY), chosen, wait=wait)
 
 
@@ -133,10 +135,10 @@ def test_relaunches_give_the_same_bits(session: Session, builder: Builder, gpu: 
     check_relaunches(session, builder, gpu, problem(RAGGED), fused(CASES[name]))
 
 
-@pytest.mark.parametrize("deal", [Assignment.STATIC, TICKET])
-def test_a_tile_is_stored_while_the_next_one_is_multiplied(supervisor: GpuSupervisor, deal: Assignment) -> None:
+@pytest.mark.parametrize("assigned", [Assignment.STATIC, TICKET])
+def test_a_tile_is_stored_while_the_next_one_is_multiplied(supervisor: GpuSupervisor, assigned: Assignment) -> None:
     pair = ffn_pair(m=1024, d_in=4096, d_hidden=8192, d_out=4096, activation=Activation.SILU)
-    chosen = schedule(((128, 128, 64), (128, 128, 64)), stages=6, input_stages=6, assignment=deal, reserved_sms=0)
+    chosen = schedule(((128, 128, 64), (128, 128, 64)), stages=6, input_stages=6, assignment=assigned, reserved_sms=0)
     trace, (plan,) = traced(supervisor, problem(pair), fused(chosen))
     overlaps = []
     for cta in range(plan.plan.num_ctas):

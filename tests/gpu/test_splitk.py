@@ -129,7 +129,7 @@ TAILED: dict[str, tuple[Workload, Tiling, int]] = {
     "wgmma, clusters": (EVEN, replace(WGMMA, tiles=(TALL, TALL), cluster_m=2), 18),
     "simt": (THREE_ROWS, Tiling(engine=Engine.SIMT, tiles=(LOW, LOW), num_stages=3, num_warps=8, split_k=(2, 2)), 9),
 }
-DEALS = (
+ASSIGNMENTS = (
     *(((Assignment.STATIC, partition), split_tiles) for partition in (0, 3) for split_tiles in TAILS),
     ((Assignment.TICKET, 0), SplitTiles.TAIL),
     ((Assignment.STEALING, 3), SplitTiles.TAIL),
@@ -154,19 +154,19 @@ def tailed(
 
 
 @pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind.is_ours])
-@pytest.mark.parametrize(("deal", "split_tiles"), DEALS, ids=str)
+@pytest.mark.parametrize(("assigned", "split_tiles"), ASSIGNMENTS, ids=str)
 @pytest.mark.parametrize("case", TAILED)
 def test_a_split_tail_is_right(
     session: Session,
     builder: Builder,
     gpu: Gpu,
     case: str,
-    deal: tuple[Assignment, int],
+    assigned: tuple[Assignment, int],
     split_tiles: SplitTiles,
     kind: PlanKind,
 ) -> None:
-    workload, one = TAILED[case][0], tailed(case, gpu, *deal, split_tiles)
-    if kind is PlanKind.TWO_STREAMS and not deal[0].is_static:
+    workload, one = TAILED[case][0], tailed(case, gpu, *assigned, split_tiles)
+    if kind is PlanKind.TWO_STREAMS and not assigned[0].is_static:
         pytest.skip("two streams need queues")
     if reason := kind_problem(workload, gpu, kind):
         pytest.skip(reason)

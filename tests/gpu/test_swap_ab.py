@@ -122,8 +122,8 @@ def test_every_plan_kind_is_right(session: Session, builder: Builder, gpu: Gpu, 
 
 def test_three_ops_and_an_independent_pair_are_right(session: Session, builder: Builder, gpu: Gpu) -> None:
     chain = chain_of_three(300, (128, 1032, 2048, 512))
-    for deal in (Assignment.STATIC, TICKET):
-        chosen = schedule(((104, 64, 64), (104, 128, 64), (152, 32, 128)), assignment=deal, input_stages=2)
+    for assigned in (Assignment.STATIC, TICKET):
+        chosen = schedule(((104, 64, 64), (104, 128, 64), (152, 32, 128)), assignment=assigned, input_stages=2)
         run(session, builder, gpu, problem(chain), fused(chosen))
     both = independent_pair((256, 2048, 512), (640, 1024, 512))
     run(session, builder, gpu, problem(both), fused(schedule(((64, 64, 128), (128, 32, 128)))))

@@ -158,11 +158,11 @@ def test_three_ops_and_an_independent_pair_are_right(session: Session, builder: 
     run(session, builder, gpu, problem(both), fused(schedule(((64, 64, 128), (64, 64, 128)))))
 
 
-@pytest.mark.parametrize("deal", [{"assignment": Assignment.STATIC}, {"assignment": TICKET}], ids=str)
+@pytest.mark.parametrize("assigned", [{"assignment": Assignment.STATIC}, {"assignment": TICKET}], ids=str)
 def test_an_aborted_launch_leaves_nan_or_what_is_right(
-    session: Session, builder: Builder, gpu: Gpu, deal: dict[str, Any]
+    session: Session, builder: Builder, gpu: Gpu, assigned: dict[str, Any]
 ) -> None:
-    chosen = schedule(((64, 96, 64), (64, 64, 64)), granularity=Granularity.TILE, **deal)
+    chosen = schedule(((64, 96, 64), (64, 64, 64)), granularity=Granularity.TILE, **assigned)
     check_abort(session, builder, gpu, problem(RAGGED), chosen)
 
 
