@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from tests.support.cases import H200, simt
+from tests.support.compiled import compile_source
 from tuner.core.legal.legality import estimated_registers
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.simt_tilings import SimtTilings
-from tuner.workers.builder.nvrtc import compile_source, parse_log
+from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 
 AMPERE = CATALOGUE["a100"]

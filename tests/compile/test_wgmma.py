@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.cases import H200
+from tests.support.compiled import compile_source
 from tuner.core.legal.wgmma import (
     COLUMNS,
     FLAG_BYTES,
@@ -27,7 +28,7 @@ from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.wgmma_tilings import WgmmaTilings
-from tuner.workers.builder.nvrtc import compile_source, parse_log
+from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.launch_args import MAP_BYTES, extend_args, first_tasks, parameter_layout
 from tuner.workers.source.render import render
 from tuner.workers.source.tensor_maps import tensor_maps
@@ -198,10 +199,10 @@ def each_cut_once(workload: Workload) -> list[Tiling]:
     offered, seen, chosen = list(WgmmaTilings(workload, H200).tilings()), set[object](), []
     for fewest in (2, 1):
         for tiling in offered:
-            shapes = {(op, tile, tiling.num_parts(op) > 1, tiling.epilogue) for op, tile in enumerate(tiling.tiles)}
-            if len(shapes - seen) >= fewest:
+            cuts = {(op, tile, tiling.num_parts(op) > 1, tiling.epilogue) for op, tile in enumerate(tiling.tiles)}
+            if len(cuts - seen) >= fewest:
                 chosen.append(tiling)
-                seen |= shapes
+                seen |= cuts
     return chosen
 
 
@@ -308,7 +309,7 @@ def test_outputs_that_the_copy_engine_stores_have_maps_of_chunks() -> None:
         (0, "c", (1000, 200), (2000,), (64, 16)),
         (1, "c", (264, 200), (528,), (64, 16)),
     ]
-    layout, longer = parameter_layout(RAGGED, plain), parameter_layout(RAGGED, stored)
+    layout, longer = parameter_layout(RAGGED, plain, 1), parameter_layout(RAGGED, stored, 1)
     assert [field["name"] for field in longer["fields"][len(layout["fields"]) :]] == ["up.c_map", "down.c_map"]
     assert longer["fields"][-2]["offset"] == layout["size_bytes"]
     assert longer["size_bytes"] == layout["size_bytes"] + 2 * MAP_BYTES
@@ -332,7 +333,7 @@ def test_the_parameter_tells_static_ctas_their_first_task(assignment: Assignment
 
 def test_the_parameter_is_as_long_as_its_layout_says() -> None:
     pair = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
-    layout = parameter_layout(pair, CASES[0][1])
+    layout = parameter_layout(pair, CASES[0][1], 1)
     maps = tuple(bytes([i]) * MAP_BYTES for i in range(4))
     args = extend_args(bytes(104 + 2 * 64), b"\1" * 160 * 16, maps)
     assert len(args) == layout["size_bytes"]

@@ -24,12 +24,13 @@ from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import Prepared, prepare
 from tuner.workers.host import supervisor as supervisor_module
 from tuner.workers.host.cards import Card
-from tuner.workers.host.supervisor import Deadlines, GpuSupervisor
+from tuner.workers.host.supervisor import GpuSupervisor
 
 pytest.importorskip("cupy")
 
@@ -118,7 +119,7 @@ def _tools() -> str:
 
 @pytest.fixture
 def gpu_supervisor(card: Card, build_cache: Path) -> GpuSupervisor:  # type: ignore[misc]
-    supervisor = GpuSupervisor(card, build_cache, Deadlines(evaluate_s=20.0))
+    supervisor = GpuSupervisor(card, build_cache, Limits(evaluate_deadline_s=20.0))
     yield supervisor
     supervisor.close()
 
@@ -152,7 +153,7 @@ def test_a_deadline_kills_the_child_and_the_next_trial_is_right(
         return with_raised_threshold(real(*args, **kwargs))  # type: ignore[arg-type]
 
     monkeypatch.setattr(supervisor_module, "prepare", planted)
-    monkeypatch.setattr(gpu_supervisor, "_deadlines", Deadlines(evaluate_s=0.2))
+    monkeypatch.setattr(gpu_supervisor, "_limits", Limits(evaluate_deadline_s=0.2))
     hung = gpu_supervisor.evaluate(asked, fused(chosen))
     assert isinstance(hung, Failed)
     assert hung.kind is FailureKind.HANG
@@ -176,8 +177,10 @@ def test_a_finalist_that_hangs_is_left_out_and_the_others_are_timed(
         return with_raised_threshold(prepared, 10**13) if args[2] == fused(bad) else prepared
 
     monkeypatch.setattr(supervisor_module, "prepare", planted)
-    monkeypatch.setattr(gpu_supervisor, "_deadlines", Deadlines(finals_s=15.0, prepare_s=10.0))
-    finals = gpu_supervisor.finals(asked, (Candidate(plan_kind=PlanKind.LIBRARY), fused(bad), fused(good)))
+    monkeypatch.setattr(gpu_supervisor, "_limits", Limits(finals_deadline_s=15.0))
+    finals = gpu_supervisor.finals(
+        asked, (Candidate(plan_kind=PlanKind.LIBRARY), fused(bad), fused(good)), num_rounds=10
+    )
     assert [times is not None for times in finals.times_us] == [True, False, True]
     assert "was killed" in finals.reasons[1]
     assert set(finals.process_of_round) == {0, 1}

@@ -58,9 +58,10 @@ def forecast_us(space: Space, candidate: Candidate) -> float:
 
 
 def seed_schedules(space: Space, rng: random.Random) -> Iterator[Schedule]:
-    """The space's own guesses, each in its best plain order; the best of them with strided parts, or of independent
-    ops with the last wave in even shares, and the best without parts that waits slice by slice; then the schedules of
-    a draw with the shortest forecasts, each of another tiling: the best one of each engine, and the next best of all.
+    """First come the space's own guesses, each in its best plain order. Then the best of them with strided parts, or of
+    independent ops with the last wave in even shares. Then the best without parts, which waits slice by slice. Then the
+    schedules of a random draw with the shortest forecasts, each of another tiling: the best one of each engine, and the
+    next best of all.
 
     None twice. Each is computed when it is asked for: with many tiles the forecasts of all of them take half a minute.
     """

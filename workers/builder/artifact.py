@@ -13,13 +13,12 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
+from tuner.versions import MANIFEST_FORMAT
 
 from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, workspace_layout
 from ..source.render import KERNEL_NAME, START_GATE_NAME
 from ..source.tensor_maps import tensor_maps
 
-#: Of the manifest; it grows when a field changes its name or its meaning. Format 1 called `start_gate` `gate`.
-MANIFEST_FORMAT = 2
 #: Least driver branch that loads cubins of a CUDA major version.
 #: Source: CUDA Toolkit release notes, minor version compatibility.
 _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
@@ -40,8 +39,10 @@ def assemble(
     cubin: bytes | None,
     environment: Environment,
     extra: dict[str, Any],
+    spin_limit_cycles: int,
 ) -> ArtifactFiles:
-    """Source, plans and cubin (None when simulated) with their manifest; `extra` joins the manifest.
+    """Source, plans and cubin (None when simulated) with their manifest; `extra` joins the manifest, and
+    `spin_limit_cycles` is how long a wait may last.
 
     Raises:
         ValueError: the candidate has no schedule.
@@ -66,7 +67,7 @@ def assemble(
         "objective": asdict(problem.objective),
         "environment": asdict(environment),
         "kernel": _kernel(plans[0].gpu.arch, cubin is not None, environment),
-        "parameter": parameter_layout(workload, schedule.tiling),
+        "parameter": parameter_layout(workload, schedule.tiling, spin_limit_cycles),
         "tensors": _tensors(workload),
         "launches": [_launch(i, plans, workload, candidate) for i in range(len(plans))],
         "concurrency": _CONCURRENCY,

@@ -14,6 +14,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan, recheck
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.errors import BuildError, IllegalSchedule, PlanError
 
@@ -43,9 +44,11 @@ def prepare(
     builder: Builder,
     stage_s: dict[str, float],
     *,
+    spin_limit_cycles: int = Limits.spin_limit_cycles,
     traced: bool = False,
 ) -> Prepared:
-    """Proves, renders, builds, and proves again; seconds by stage go into `stage_s`.
+    """Proves, renders, builds, and proves again; seconds by stage go into `stage_s`. A wait may last
+    `spin_limit_cycles`.
 
     A `traced` build stamps its tasks. It needs a few registers more, so it may spill where the timed one does not.
 
@@ -79,17 +82,23 @@ def prepare(
         cubin=built.cubin,
         num_threads=schedule.tiling.num_threads,
         smem_bytes=ring_bytes,
+        spin_limit_cycles=spin_limit_cycles,
     )
     return Prepared(work=work, plans=plans, source=source, built=built, refusal=_refusal(built))
 
 
 def try_prepare(
-    workload: Workload, gpu: Gpu, candidate: Candidate, builder: Builder
+    workload: Workload,
+    gpu: Gpu,
+    candidate: Candidate,
+    builder: Builder,
+    *,
+    spin_limit_cycles: int = Limits.spin_limit_cycles,
 ) -> tuple[Prepared | Rejected | Failed, dict[str, float]]:
     """What `prepare` makes, or why that may not be launched, as an outcome; and the seconds by stage."""
     stage_s: dict[str, float] = {}
     try:
-        prepared = prepare(workload, gpu, candidate, builder, stage_s)
+        prepared = prepare(workload, gpu, candidate, builder, stage_s, spin_limit_cycles=spin_limit_cycles)
     except (IllegalSchedule, PlanError) as error:
         return Rejected(stage=Stage.VERIFY, reason=str(error), stage_s=stage_s), stage_s
     except BuildTimeout as error:

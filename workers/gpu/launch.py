@@ -17,10 +17,10 @@ from cuda.bindings import driver
 from tuner.core.insight.tracing import STAMP_WORDS, Stamps
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine
+from tuner.core.trial.limits import Limits
 from tuner.errors import WorkerError
 
 from ..source.launch_args import (
-    DEFAULT_SPIN_LIMIT_CYCLES,
     WORD_BYTES,
     OpBuffers,
     extend_args,
@@ -197,7 +197,7 @@ class PlanOnDevice:
         self,
         plan: VerifiedPlan,
         *,
-        spin_limit_cycles: int = DEFAULT_SPIN_LIMIT_CYCLES,
+        spin_limit_cycles: int = Limits.spin_limit_cycles,
         programmatic: bool = False,
         traced: bool = False,
         first: PlanOnDevice | None = None,

@@ -11,10 +11,10 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import CounterReport
+from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Outcome
 from tuner.errors import InvalidInput
 
-from ..source.launch_args import DEFAULT_SPIN_LIMIT_CYCLES
 from ..timing.library_choice import Picked
 
 
@@ -73,7 +73,7 @@ class Work:
     #: Dynamic shared memory of one CTA.
     smem_bytes: int
     #: SM clock cycles that one wait may last.
-    spin_limit_cycles: int = DEFAULT_SPIN_LIMIT_CYCLES
+    spin_limit_cycles: int = Limits.spin_limit_cycles
 
 
 @dataclass(frozen=True, kw_only=True)

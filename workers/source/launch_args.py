@@ -18,9 +18,6 @@ from tuner.core.schedule.tiling import Engine, Tiling
 from .render import SIGNALS_OFFSET_BYTES
 from .tensor_maps import tensor_maps
 
-#: SM clock cycles that one wait may last, about half a second.
-DEFAULT_SPIN_LIMIT_CYCLES = 1_000_000_000
-
 #: Of a signal, and of a counter of arrivals.
 WORD_BYTES = 4
 #: Of the parts of a workspace: `kFixupAlignment` in fixup.cuh.
@@ -95,8 +92,8 @@ def extend_args(args: bytes, first: bytes, maps: tuple[bytes, ...]) -> bytes:
     return args + bytes(-len(args) % _EXTENSION_ALIGNMENT) + first + b"".join(maps)
 
 
-def parameter_layout(workload: Workload, tiling: Tiling) -> dict[str, Any]:
-    """The one by-value struct that the kernel takes, field by field."""
+def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int) -> dict[str, Any]:
+    """The one by-value struct that the kernel takes, field by field, and the value of `spin_limit_cycles`."""
 
     def field(name: str, offset: int, kind: str, meaning: str) -> dict[str, Any]:
         return {"name": name, "offset": offset, "type": kind, "meaning": meaning}
@@ -133,7 +130,7 @@ def parameter_layout(workload: Workload, tiling: Tiling) -> dict[str, Any]:
             name = f"{workload.ops[tensor_map.op].name}.{tensor_map.operand}_map"
             fields.append(field(name, size, f"bytes[{MAP_BYTES}]", "the encoded tensor map of that name"))
             size += MAP_BYTES
-    return {"size_bytes": size, "spin_limit_cycles": DEFAULT_SPIN_LIMIT_CYCLES, "fields": fields}
+    return {"size_bytes": size, "spin_limit_cycles": spin_limit_cycles, "fields": fields}
 
 
 def workspace_layout(plan: VerifiedPlan) -> dict[str, int]:

@@ -26,11 +26,12 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Ordering, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.limits import Limits
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.gpu.baselines import ChainRunner, runner_of
 from tuner.workers.gpu.launch import Kernel, PlanOnDevice
 from tuner.workers.protocol.messages import Work
-from tuner.workers.source.launch_args import DEFAULT_SPIN_LIMIT_CYCLES, WORD_BYTES, OpBuffers, workspace_layout
+from tuner.workers.source.launch_args import WORD_BYTES, OpBuffers, workspace_layout
 
 #: SM clock cycles of the pauses: up to 5 microseconds, and 50 in one of 32.
 SHORT_CYCLES, LONG_CYCLES = 8_000, 80_000
@@ -72,7 +73,7 @@ class Rig:
         self,
         *plans: VerifiedPlan,
         kind: PlanKind = PlanKind.FUSED,
-        spin_limit_cycles: int = DEFAULT_SPIN_LIMIT_CYCLES,
+        spin_limit_cycles: int = Limits.spin_limit_cycles,
     ) -> ChainRunner:
         """The plans, launched like a candidate of this kind, on counters of zero."""
         work = Work(

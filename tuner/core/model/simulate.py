@@ -2,8 +2,8 @@
 
 List scheduling (Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969): each CTA takes
 its next task, from its queue or by ticket, as soon as it is free, and starts it once its waits are over. What a task
-reads comes through resources that transfers share equally, the DRAM and the L2 (`bandwidth.py`), and never faster than
-the bytes in flight allow (Little's law: stages x stage bytes per latency, in each ring). The L2 keeps the operand
+reads comes through resources that transfers share equally: the DRAM and the L2 (`bandwidth.py`). It never comes faster
+than the bytes in flight allow (Little's law: stages x stage bytes per latency, in each ring). The L2 keeps the operand
 panels read last, so the walk matters; what another CTA is fetching already comes with that CTA's transfer. Then the
 SM's own units, in turn where CTAs share an SM (a roofline: Williams et al., CACM 52(4), 2009), then the epilogue.
 

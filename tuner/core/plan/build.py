@@ -1,8 +1,8 @@
 """From a tile graph and an ordering to a plan: the global order, signals and waits, and the deal to CTAs.
 
-Any deal that keeps the global order inside each queue is free of cycles, since that order is a linear extension of the
-waits: `interleaves` makes it one for every granularity whose signals stand for single tile rows, and legality
-refuses a batch of rows or a barrier where it is not. `tuner.core.proof.verify` trusts none of this.
+Queues that keep the global order are free of cycles, since that order is a linear extension of the waits. `interleaves`
+makes it one for every granularity whose signals stand for single tile rows. Legality refuses a batch of rows or a
+barrier where it is not. `tuner.core.proof.verify` trusts none of this.
 """
 
 from __future__ import annotations

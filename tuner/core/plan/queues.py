@@ -32,8 +32,8 @@ def sides_of(ops: Ints | npt.NDArray[np.int32], num_ctas: int, partition: int) -
 
 
 def tail_of(ops: Ints, num_ctas: int, partition: int = 0) -> Flags:
-    """[tiles] whether each tile of the global order, given the op of each, is of the last, incomplete wave: what is
-    left when whole waves of the grid, or of each side of a partition, are dealt; all of them where no wave is whole."""
+    """[tiles] whether each tile of the global order, given the op of each, is of the last, incomplete wave. That is
+    what whole waves of the grid, or of each side of a partition, leave. It is all tiles where no wave is whole."""
     is_tail = np.zeros(ops.size, dtype=np.bool_)
     for tiles, ctas in sides_of(ops, num_ctas, partition):
         is_tail[tiles[tiles.size // len(ctas) * len(ctas) :]] = True

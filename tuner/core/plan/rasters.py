@@ -71,7 +71,7 @@ def hilbert(num_rows: int, num_cols: int) -> Iterator[tuple[int, int]]:
     The curve runs from one corner to the next one along its major side. By the colours of a chessboard that is
     possible where the major side is even or the minor one odd, so the longer side is major where it may be.
 
-    Source: the recursion of Cerveny, "Space-filling curve for rectangular domains of arbitrary size", 2018.
+    Source: the recursion of Cerveny, "Space-filling curve for rectangular domains of arbitrary size", 2018. See NOTICE.
     """
     longer_is_cols = num_cols >= num_rows
     major, minor = (num_cols, num_rows) if longer_is_cols else (num_rows, num_cols)

@@ -1,8 +1,8 @@
 """From tiles to tasks: which tiles of the global order are split, and into which parts.
 
 Even parts: a tile has as many as its op says, and they differ by one k-step at most. Stream-K: the k-steps of the tail
-are laid in a row, tile after tile in the global order, and each CTA gets a stretch of it, such that with what was dealt
-to it whole all of them have the same work. Where a stretch ends within a tile, that tile is split there.
+are laid in a row, tile after tile in the global order. Each CTA gets a stretch of it. Together with its whole tiles
+every CTA then has the same work. Where a stretch ends within a tile, that tile is split there.
 
 Source: Osama et al., "Stream-K: work-centric parallel decomposition for dense matrix-matrix multiplication on the GPU",
 PPoPP 2023.
@@ -45,8 +45,8 @@ def whole_tasks(ops: Ints, rows: Ints, cols: Ints) -> Words:
 def parted(
     graph: TileGraph, order: tuple[Ints, Ints, Ints], *, part_major: bool = False, is_split: Flags | None = None
 ) -> Words:
-    """[num_tasks, 11] the tasks of a global order, in even parts: the parts of a tile follow each other, where the tile
-    stood; or, part by part, all tiles of a run of tasks of one op, where the run stood. `is_split` tells which tiles
+    """[num_tasks, 11] the tasks of a global order, in even parts. The parts of a tile follow each other, where the tile
+    stood. Or all tiles of a run of tasks of one op come part by part, where the run stood. `is_split` tells which tiles
     are split, where not all are whose op has parts."""
     repeats = parts_of(graph)[order[0]]
     if is_split is not None:
@@ -121,7 +121,7 @@ def evenly_split(steps: Ints, work: Ints, most: Ints, busy: npt.NDArray[np.float
         most: [tiles] parts of the tile, at most.
         busy: [CTAs] work that each has anyway.
 
-    As many CTAs get a stretch as can without a tile in more parts, those with the least work. A cut is a whole k-step,
+    As many CTAs get a stretch as the most parts of the tiles allow: those with the least work. A cut is a whole k-step,
     and where it would leave a sliver of a tile, the tile's end. Where nothing can be cut so, the tiles are dealt whole.
     """
     by_busy = np.argsort(busy, kind="stable")

@@ -57,7 +57,7 @@ class GemmOp:
     """C[m, n] = activation(s[m] A[m, k] W[n, k]^T + bias[n]) + R[m, n], nn.Linear layout: row-major, k contiguous.
 
     Scale s, bias and residual R are there where the op says so. A gated op has the gate's rows of W and bias above the
-    up projection's, W[2n, k] and bias[2n], and C = activation(gate) * up + R, where each of gate and up is s A W^T +
+    up projection's: W[2n, k] and bias[2n]. Then C = activation(gate) * up + R, where each of gate and up is s A W^T +
     bias on its half. With SiLU that is SwiGLU, with GELU GeGLU.
 
     RMSNorm of A's rows commutes with the product but for one factor per row: fold its weight g[k] into W beforehand,

@@ -50,7 +50,7 @@ def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> Veri
 
     Raises:
         PlanError: the words are no plan.
-        CoverageError: a tile or a part of one is computed never or more than once, or lies outside its grid; or the
+        CoverageError: a tile or a part of one is computed never or more than once, or lies outside its grid. Or the
             parts of a tile do not agree on what the last of them posts, or do not meet in a slot of their own.
         ResourceError: the grid, the registers, the shared memory or the table are more than there is.
         LivenessError: a wait never ends.

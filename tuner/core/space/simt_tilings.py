@@ -1,7 +1,7 @@
 """Tilings of the simt engine that are worth trying: for up to four rows, where the weights' bytes are what takes time.
 
-An op takes as long as the SM with the most of it, so tiles are cut to fill whole waves of SMs, or of two CTAs on each;
-rings take the shared memory that there is, whole or by halves.
+An op takes as long as the SM with the most of it. So tiles are cut to fill whole waves of SMs, or of two CTAs on each.
+Rings take the shared memory that there is, whole or by halves.
 """
 
 from __future__ import annotations

@@ -196,8 +196,8 @@ class Space:
         return Orderings(tuple(choice for choice in choices if choice.assignments))
 
     def split_tiles(self, tiling: Tiling) -> tuple[SplitTiles, ...]:
-        """Which tiles are offered to be split, the more promising first: the tail's, where those of an op with parts
-        fill more than a wave; of independent ops even less than a wave by even shares."""
+        """Which tiles are offered to be split, the more promising first. It is the tail's, where those of an op with
+        parts fill more than a wave. For independent ops it is also less than a wave, by even shares."""
         num_lanes = self.gpu.num_clusters(tiling.cluster_size)
         shapes = enumerate(zip(self.workload.ops, tiling.tiles, strict=True))
         split = (num_tiles(op, tile) for index, (op, tile) in shapes if tiling.num_parts(index) > 1)
@@ -312,9 +312,9 @@ class Space:
             tilings = left
 
     def neighbours(self, schedule: Schedule) -> list[Schedule]:
-        """The legal schedules that differ from this one in the value of one axis; CTAs on an SM and the registers that
-        they are compiled for are one, and so are the parts of tiles and which tiles are split, and what a task waits
-        for and where: neither a finer signal nor a later wait gains anything alone."""
+        """The legal schedules that differ from this one in the value of one axis. Some axes change together: CTAs on an
+        SM and the registers that they are compiled for; the parts of tiles and which tiles are split; what a task waits
+        for and where, since neither a finer signal nor a later wait gains anything alone."""
         candidates = [
             Schedule(tiling=tiling, ordering=replace(schedule.ordering, split_tiles=split_tiles))
             for tiling in self._near(schedule.tiling)

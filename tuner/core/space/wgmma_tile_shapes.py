@@ -1,6 +1,6 @@
 """Cuts of an op into tasks of the wgmma engine that fill the SMs, and which of them go together.
 
-One CTA runs on an SM, so an op takes as long as the SM with the most of it: tiles are cut so that whole waves of SMs
+One CTA runs on an SM, so an op takes as long as the SM with the most of it. Tiles are cut so that whole waves of SMs
 are filled, with parts of tiles where whole ones do not fill one.
 """
 
@@ -223,8 +223,8 @@ class WgmmaTileShapes:
         )
 
     def parts(self, op: GemmOp, tile: Tile, height: Height) -> tuple[int, ...]:
-        """Numbers of parts of a tile, one where CTAs share its k: with more than one all tasks still run at once, or at
-        few rows in two waves, so that the second reads what the first wave of the op before it has written last. Of
+        """Numbers of parts of a tile, one where CTAs share its k. With more than one all tasks still run at once, or at
+        few rows in two waves. The second wave then reads what the first wave of the op before it has written last. Of
         tiles that fill more than a wave the tail is split, into the parts that make it shortest, if any do."""
         if height.cluster_k > 1:
             return (1,)

@@ -41,8 +41,8 @@ MAX_ROWS_OF_TILES_OF_64 = 256
 MAX_TILE_ROWS = 64
 #: Depths of the inputs' ring where tiles are low; else it is as deep as the weights'.
 INPUT_STAGES = (6, 4, 8)
-#: Weights that a CTA has requested and not yet received, bytes, beside no limit: what is requested later waits behind
-#: it, a signal and the intermediate too, and this much already keeps the memory busy.
+#: Weights that a CTA has requested and not yet received, bytes, beside no limit. What is requested later waits behind
+#: it, a signal and the intermediate too. This much already keeps the memory busy.
 WINDOW_BYTES = (98_304, 65_536)
 #: CTAs that share a tile's k: offered, and around the best schedules. With swapped operands and more than few rows they
 #: are offered for two warpgroups, since one has sums for few columns, and sharing is for wide tiles.
@@ -137,7 +137,7 @@ class WgmmaTilings:
 
     def guesses(self) -> list[Tiling]:
         """Where to begin: of each height in turn the fastest cuts of different widths, each with rings that take what
-        memory there is; and the fastest that share k, with many rows only where that looks faster than not to. Who
+        memory there is. Then the fastest that share k; with many rows only where that looks faster than not to. Who
         multiplies in turns is one step away."""
         together = [height for height in self._combined if height.warpgroups is Warpgroups.COOPERATIVE]
         alone = [height for height in together if height.cluster_k == 1]
@@ -184,9 +184,9 @@ class WgmmaTilings:
                 yield from islice(windowed, 1)
 
     def near(self, tiling: Tiling) -> Iterator[Tiling]:
-        """Tilings that differ in the height of the tiles and in who multiplies them or shares their k, in who stores
-        them, in the cut of one op, its height included, or in one number of the rings; rings become shorter where they
-        would not fit."""
+        """Tilings that differ in one thing: the height of the tiles together with who multiplies them or shares their
+        k; who stores them; the cut of one op, its height included; or one number of the rings. Rings become shorter
+        where they would not fit."""
         alone = self._heights_alone
         in_turns = (one.in_turns for one in alone if one.groups == 1 and one.swap_ab == tiling.swap_ab)
         for height in dict.fromkeys((*alone, *in_turns, *_sharing(alone, MORE_SHARERS))):

@@ -61,7 +61,8 @@ def artifact(
     plans = plans_for(workload, CATALOGUE["h200"], candidate)
     cubin = None if environment.simulated else b"\x7fELF"
     asked = Problem(workload=workload, objective=Objective())
-    return assemble(asked, candidate, plans, render(workload, schedule.tiling), cubin, environment, {"job_id": "job-1"})
+    source, extra = render(workload, schedule.tiling), {"job_id": "job-1"}
+    return assemble(asked, candidate, plans, source, cubin, environment, extra, spin_limit_cycles=55)
 
 
 @pytest.mark.parametrize("epilogue", Epilogue)
@@ -186,7 +187,7 @@ def test_the_manifests_offsets_find_every_field_of_a_packed_launch() -> None:
     )
     packed = pack_args(77, 88, 99, plan, buffers, is_dependent=True, is_second=True)
     layout = made.manifest["parameter"]
-    assert len(packed) == layout["size_bytes"]
+    assert (len(packed), layout["spin_limit_cycles"]) == (layout["size_bytes"], 55)
     formats = {"pointer": "<Q", "int64": "<q", "int32": "<i"}
     found = {
         field["name"]: struct.unpack_from(formats[field["type"]], packed, field["offset"])[0]
