@@ -5,7 +5,7 @@ FROM python:3.12-slim
 ARG EXTRAS=server
 
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY tuner tuner
 COPY workers workers
 COPY migrations migrations

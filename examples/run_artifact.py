@@ -9,6 +9,7 @@ Everything about the launch is read from manifest.json; tuner itself is not impo
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import struct
 import sys
@@ -17,6 +18,8 @@ from typing import Any
 
 import cupy
 
+#: The newest format of a manifest that it reads; one that names none is of the first.
+NEWEST_FORMAT = 2
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
 #: CUtensorMapDataType.
@@ -50,6 +53,11 @@ class Artifact:
         with zipfile.ZipFile(path) as archive:
             files = {name: archive.read(name) for name in archive.namelist()}
         self.manifest: dict[str, Any] = json.loads(files["manifest.json"])
+        if (found := self.manifest.get("format", 1)) > NEWEST_FORMAT:
+            sys.exit(f"the manifest is of format {found}, and this program reads formats up to {NEWEST_FORMAT}")
+        for name, facts in self.manifest["files"].items():
+            if hashlib.sha256(files[name]).hexdigest() != facts["sha256"]:
+                sys.exit(f"{name} is not the file that the manifest names: fetch the artifact again")
         kernel = self.manifest["kernel"]
         if kernel["cubin"] is None:
             sys.exit("this artifact has no cubin (it was simulated): there is nothing to run")
@@ -72,8 +80,8 @@ class Artifact:
             self._side.wait_event(stream.record())
         for index, launch in enumerate(launches):
             on = self._side if launch["stream"] else stream
-            if launch["gate"]:
-                self._launch_gate(index, launch["gate"], on)
+            if gate := launch.get("start_gate", launch.get("gate")):  # so format 1 called it
+                self._launch_start_gate(index, gate, on)
             self._launch(index, tensors, on)
         if forks:
             stream.wait_event(self._side.record())
@@ -92,7 +100,7 @@ class Artifact:
         self._check(self._cuda.cuModuleGetFunction(ctypes.byref(function), self._module, name.encode()))
         return function
 
-    def _launch_gate(self, index: int, gate: dict[str, Any], stream: cupy.cuda.Stream) -> None:
+    def _launch_start_gate(self, index: int, gate: dict[str, Any], stream: cupy.cuda.Stream) -> None:
         values = (
             ctypes.c_void_p(self._workspace(index).data.ptr),
             ctypes.c_int(gate["num_ctas"]),
@@ -132,7 +140,7 @@ class Artifact:
         sizes = {op["name"]: op for op in self.manifest["workload"]["ops"]}
         for field in layout["fields"]:
             name, offset = field["name"], field["offset"]
-            op, _, part = name.partition(".")
+            op, _, member = name.partition(".")
             if name == "words":
                 struct.pack_into("<Q", buffer, offset, self._plans[index].data.ptr)
             elif name == "workspace":
@@ -148,14 +156,14 @@ class Artifact:
             elif name == "first_tasks":
                 first = bytes.fromhex(launch["first_tasks"])
                 buffer[offset : offset + len(first)] = first
-            elif part.endswith("_map"):
+            elif member.endswith("_map"):
                 buffer[offset : offset + 128] = self._tensor_map(launch, name, tensors)
             elif name == "plan_header":
                 buffer[offset : offset + 64] = self._headers[index]
             elif field["type"] == "int32":
-                struct.pack_into("<i", buffer, offset, sizes[op][part])
+                struct.pack_into("<i", buffer, offset, sizes[op][member])
             else:
-                tensor = {"a": sources[op], "c": op}.get(part, name)
+                tensor = {"a": sources[op], "c": op}.get(member, name)
                 address = tensors[tensor].data.ptr if tensor in tensors else 0
                 struct.pack_into("<Q", buffer, offset, address)
         return bytes(buffer)

@@ -9,6 +9,7 @@ import click
 
 from tuner import __version__
 from tuner.errors import TunerError
+from tuner.versions import VERSION_MESSAGE, install_command
 
 if TYPE_CHECKING:
     from tuner.core.problem.gpu import Gpu
@@ -31,11 +32,11 @@ class _Commands(click.Group):
         except TunerError as error:
             raise click.ClickException(str(error)) from error
         except ModuleNotFoundError as error:
-            raise click.ClickException(f"{error.name} is not installed; run: pip install 'tuner[server]'") from error
+            raise click.ClickException(f"{error.name} is not installed; run: {install_command('server')}") from error
 
 
 @click.group(cls=_Commands)
-@click.version_option(__version__)
+@click.version_option(__version__, message=VERSION_MESSAGE)
 def main() -> None:
     """Runs a tuner service. Every option can be set as TUNER_<NAME> in the environment, too."""
 
@@ -60,10 +61,14 @@ def serve(**options: Any) -> None:
 def migrate(data: Path | None) -> None:
     """Brings the database to this version's tables."""
     from tuner.store import Store
+    from tuner.store.migrate import revision_of
 
     settings = _settings({"data": data})
-    Store.open(settings.data, settings.database_url).close()
-    click.echo(f"{settings.data} is up to date", err=True)
+    store = Store.open(settings.data, settings.database_url)
+    try:
+        click.echo(f"{settings.data} is up to date: its tables are of revision {revision_of(store.engine)}", err=True)
+    finally:
+        store.close()
 
 
 @main.command()
@@ -81,8 +86,8 @@ def gc(data: Path | None, limit_bytes: int | None) -> None:
     try:
         freed = store.collect_garbage(settings.disk_limit_bytes)
         click.echo(
-            f"deleted {freed.num_files} files, the samples of {freed.num_jobs} jobs, {freed.num_inspections} closer "
-            f"looks, {freed.freed_bytes} bytes; {freed.kept_bytes} bytes are left"
+            f"deleted {freed.num_files} files, the samples of {freed.num_jobs} jobs, {freed.num_inspections} "
+            f"inspections, {freed.freed_bytes} bytes; {freed.kept_bytes} bytes are left"
         )
     finally:
         store.close()

@@ -99,7 +99,7 @@ def open_workbench(gpu: str, build_cache: Path) -> Iterator[Workbench]:
         bench.close()
 
 
-def told_of(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """The message; with the error's type where it is none of this program's, whose messages are sentences."""
     return str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
 

@@ -18,7 +18,7 @@ from tuner.core.legal.legality import check_schedule, estimated_resources
 from tuner.core.legal.ordering_rules import position_problem
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.queues import PARTITION_PARTS
+from tuner.core.plan.queues import PARTITION_EIGHTHS
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import CATALOGUE
@@ -62,7 +62,7 @@ def graph_of(m: int, tile_m: int, tile_n: int) -> TileGraph:
 
 def partition_of(assignment: Assignment) -> int:
     """Half of the CTAs where they steal."""
-    return PARTITION_PARTS // 2 if assignment is Assignment.STEALING else 0
+    return PARTITION_EIGHTHS // 2 if assignment is Assignment.STEALING else 0
 
 
 def verify_rows() -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
-from benchmarks.common.workbench import Watch, Workbench, open_workbench, told_of
+from benchmarks.common.workbench import Watch, Workbench, message_of, open_workbench
 from benchmarks.orders.cases import CASES, Case, orderings_of, row_major, tilings_of
 from tests.support.counting import apart, count_works
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
@@ -91,8 +91,8 @@ def hold(bench: Workbench, problem: Problem, candidates: Sequence[Candidate], nu
         TunerError: the card does not work any more.
     """
     if not isinstance(bench.evaluator, GpuSupervisor):
-        told = bench.evaluator.finals(problem, tuple(candidates), num_rounds=max(1, num_rounds // 2), energy=False)
-        return Contest(times_us=list(told.times_us), reasons=list(told.reasons), num_dropped=told.num_dropped)
+        times = bench.evaluator.finals(problem, tuple(candidates), num_rounds=max(1, num_rounds // 2), energy=False)
+        return Contest(times_us=list(times.times_us), reasons=list(times.reasons), num_dropped=times.num_dropped)
     ready = [one.result() for one in [bench.begin(problem, candidate) for candidate in candidates]]
     works = tuple(one.work for one in ready if isinstance(one, Prepared))
     answer = bench.evaluator.time_together(problem, works, num_rounds)
@@ -203,7 +203,7 @@ def name_of(row: Row) -> str:
 
 
 def measure_cases(bench: Workbench, cases: Sequence[Case], results: Results, limit_s: float) -> None:
-    """A row per case, while there is time for one more and for the counters of all; one that fails is told, and the
+    """A row per case, while there is time for one more and for the counters of all; one that fails is reported, and the
     others go on."""
     watch = Watch()
     left = [case for case in cases if case.name not in results.rows]
@@ -220,7 +220,7 @@ def measure_cases(bench: Workbench, cases: Sequence[Case], results: Results, lim
         try:
             row = measure_case(bench, case)
         except Exception as error:  # whatever it is, the other cases may come through
-            results.failures[case.name] = told_of(error)
+            results.failures[case.name] = message_of(error)
             print(f"{case.name} FAILED: {results.failures[case.name]}", flush=True)
             continue
         longest_s[regime] = max(watch.seconds - begun_s, 0.8 * longest_s[regime])

@@ -28,31 +28,31 @@ KINDS = {
     "raster": ("#1f6feb", "another raster"),
     "merge": ("#d9822b", "another merge"),
     "signal": ("#2da44e", "other signals or waits"),
-    "deal": ("#cf222e", "dealt otherwise"),
+    "assignment": ("#cf222e", "assigned otherwise"),
     "several": ("#a0a0a0", "several of these"),
 }
 #: Of the table of single changes.
-SINGLE = ("raster", "merge", "signal", "deal")
+SINGLE = ("raster", "merge", "signal", "assignment")
 TICKS = (1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0)
 _STEP, _PAIR_GAP, _LEFT, _RIGHT, _TOP, _HEIGHT, _BOTTOM = 46.0, 30.0, 48.0, 16.0, 44.0, 300.0, 56.0
 _LETTER = 6.5
 _STYLE = "text{font:11px sans-serif;fill:#333}line{stroke:#bbb}"
 
 
-def parts_of(ordering: str) -> dict[str, str]:
+def axes_of(ordering: str) -> dict[str, str]:
     """The axes of an ordering's one line; its grid, which all share, is left out."""
     rasters, *words = ordering.split()
     sync = next(i for i, word in enumerate(words) if word.endswith("-sync"))
-    deal = next(i for i, word in enumerate(words) if word in tuple(Assignment))
+    assigned = next(i for i, word in enumerate(words) if word in tuple(Assignment))
     grid = next(i for i, word in enumerate(words) if word.endswith("/SM"))
-    spans = {"merge": words[:sync], "signal": words[sync:deal], "deal": words[deal:grid]}
+    spans = {"merge": words[:sync], "signal": words[sync:assigned], "assignment": words[assigned:grid]}
     return {"raster": rasters, **{axis: " ".join(span) for axis, span in spans.items()}}
 
 
 def kind_of(ordering: str, row_major: str) -> str:
     """Which axis an ordering changes of row-major order."""
-    base, parts = parts_of(row_major), parts_of(ordering)
-    changed = [axis for axis in SINGLE if parts[axis] != base[axis]]
+    base, axes = axes_of(row_major), axes_of(ordering)
+    changed = [axis for axis in SINGLE if axes[axis] != base[axis]]
     return "row_major" if not changed else changed[0] if len(changed) == 1 else "several"
 
 
@@ -67,22 +67,22 @@ def draw(rows: Sequence[Row]) -> str:
     def y(ratio: float) -> float:
         return round(_TOP + _HEIGHT * (top - math.log(ratio)) / (top - low), 1)
 
-    parts = [f'<rect width="{width:g}" height="{_TOP + _HEIGHT + _BOTTOM:g}" fill="#fff"/>', *_legend()]
+    shapes = [f'<rect width="{width:g}" height="{_TOP + _HEIGHT + _BOTTOM:g}" fill="#fff"/>', *_legend()]
     for tick in TICKS:
         if math.log(tick) <= top:
-            parts.append(f'<line x1="{_LEFT:g}" x2="{width - _RIGHT:g}" y1="{y(tick)}" y2="{y(tick)}"/>')
-            parts.append(f'<text x="{_LEFT - 6:g}" y="{y(tick) + 4:g}" text-anchor="end">{tick:g}</text>')
+            shapes.append(f'<line x1="{_LEFT:g}" x2="{width - _RIGHT:g}" y1="{y(tick)}" y2="{y(tick)}"/>')
+            shapes.append(f'<text x="{_LEFT - 6:g}" y="{y(tick) + 4:g}" text-anchor="end">{tick:g}</text>')
     begin = _LEFT + _PAIR_GAP
     for pair, pair_width in zip(pairs, widths, strict=True):
-        parts.append(f'<text x="{begin:g}" y="{_TOP + _HEIGHT + 40:g}">{escape(pair)}</text>')
+        shapes.append(f'<text x="{begin:g}" y="{_TOP + _HEIGHT + 40:g}">{escape(pair)}</text>')
         for i, row in enumerate(row for row in rows if _pair_of(row) == pair):
             x = begin + _STEP * i
-            parts += [*_dots(row, x, y), f'<text x="{x:g}" y="{_TOP + _HEIGHT + 18:g}">{row["m"]}</text>']
+            shapes += [*_dots(row, x, y), f'<text x="{x:g}" y="{_TOP + _HEIGHT + 18:g}">{row["m"]}</text>']
         begin += pair_width + _PAIR_GAP
     size = f'viewBox="0 0 {width:g} {_TOP + _HEIGHT + _BOTTOM:g}" width="{width:g}"'
     title = "<title>Time of each ordering over that of the best one of its tiling</title>"
     return "\n".join(
-        [f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', title, f"<style>{_STYLE}</style>", *parts, "</svg>", ""]
+        [f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', title, f"<style>{_STYLE}</style>", *shapes, "</svg>", ""]
     )
 
 
@@ -91,24 +91,24 @@ def _pair_of(row: Row) -> str:
 
 
 def _legend() -> list[str]:
-    parts, x = [], _LEFT
+    shapes, x = [], _LEFT
     for colour, label in KINDS.values():
-        parts.append(f'<circle cx="{x:g}" cy="18" r="4" fill="{colour}"/><text x="{x + 8:g}" y="22">{label}</text>')
+        shapes.append(f'<circle cx="{x:g}" cy="18" r="4" fill="{colour}"/><text x="{x + 8:g}" y="22">{label}</text>')
         x += 34 + _LETTER * len(label)
-    return parts
+    return shapes
 
 
 def _dots(row: Row, x: float, y: Callable[[float], float]) -> list[str]:
     """Row-major order last, so that nothing lies over it; each kind in a lane of its own."""
-    lanes, parts = list(KINDS), []
+    lanes, shapes = list(KINDS), []
     ranked = sorted(row["orderings"], key=lambda one: bool(one["ordering"] == row["row_major"]["ordering"]))
     for one in ranked:
         kind = kind_of(one["ordering"], row["row_major"]["ordering"])
         ratio = one["us"] / row["orderings"][0]["us"]
-        told = escape(f"{_pair_of(row)}, m = {row['m']}, {one['ordering']}: {one['us']:.1f} us, {ratio:.3f}")
+        title = escape(f"{_pair_of(row)}, m = {row['m']}, {one['ordering']}: {one['us']:.1f} us, {ratio:.3f}")
         at = f'cx="{x + 6 * lanes.index(kind):g}" cy="{y(ratio)}"'
-        parts.append(f'<circle {at} r="3" fill="{KINDS[kind][0]}"><title>{told}</title></circle>')
-    return parts
+        shapes.append(f'<circle {at} r="3" fill="{KINDS[kind][0]}"><title>{title}</title></circle>')
+    return shapes
 
 
 def table(rows: Sequence[Row]) -> list[str]:
@@ -142,16 +142,16 @@ def _figure(value: float | None, factor: float, unit: str) -> str:
 
 def _short(ordering: str, row_major: str) -> str:
     """What an ordering changes of row-major order, in code."""
-    base, parts = parts_of(row_major), parts_of(ordering)
-    parts["merge"] = parts["merge"].removeprefix(f"{base['merge']} ")  # part-major follows it
-    changed = [parts[axis] for axis in SINGLE if parts[axis] != base[axis]]
+    base, axes = axes_of(row_major), axes_of(ordering)
+    axes["merge"] = axes["merge"].removeprefix(f"{base['merge']} ")  # part-major follows it
+    changed = [axes[axis] for axis in SINGLE if axes[axis] != base[axis]]
     return f"`{' '.join(changed)}`" if changed else "row-major"
 
 
 def singles(rows: Sequence[Row]) -> list[str]:
     """Markdown: the fastest and the slowest of the orderings that differ from row-major order in one axis; row-major
     order's time over theirs."""
-    lines = ["| pair | m | raster | merge | signals, waits | deal | tiling |", "|" + " --- |" * 7]
+    lines = ["| pair | m | raster | merge | signals, waits | assignment | tiling |", "|" + " --- |" * 7]
     for row in rows:
         base = row["row_major"]["ordering"]
         base_us = next(one["us"] for one in row["orderings"] if one["ordering"] == base)
@@ -177,14 +177,14 @@ def drawn(results: dict[str, Any]) -> str:
         "",
         "### Row-major, best and worst",
         "",
-        "Microseconds a pair; ratios are medians of paired rounds, with the 95 % interval of the first.",
+        "Times are microseconds a pair. Ratios are medians of paired rounds. The first has its 95 % interval.",
         "",
         *table(rows),
         "",
         "### One axis at a time",
         "",
-        "Row-major order's time over that of the fastest and of the slowest ordering that differs from it in one axis;",
-        "above 1 is faster than row-major.",
+        "Row-major order's time over another ordering's. Shown are the fastest and the slowest ordering that",
+        "differ from row-major order in one axis. Above 1 is faster than row-major.",
         "",
         *singles(rows),
         "",

@@ -3,9 +3,9 @@
 python -m benchmarks.pairs.finals [--suite decode-plain] [--row m16] [--rounds 10] [--missing]
 
 A row's finals are the service's: all kinds in the same rounds, in the warm process and again in a fresh one. Rows are
-written as they come; rows of the same commit and kernel that lie there already stay, so that suites can be taken one
-by one; `--missing` leaves these rows out, and so ends a run that was cut. All 71 rows took 476 s on an H200: 2.5 s
-each in burst, 17 s under sustained load.
+written one by one. Rows of the same commit and kernel that are already there stay, so suites can be run one by one.
+`--missing` skips these rows: it completes a run that was cut. All 71 rows took 476 s on an H200: 2.5 s each in burst,
+17 s under sustained load.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
 from benchmarks.common.rows import ROWS, SUITES, Row, choose_rows
-from benchmarks.common.workbench import BUILD_CACHE, Ready, Watch, Workbench, open_workbench, told_of
+from benchmarks.common.workbench import BUILD_CACHE, Ready, Watch, Workbench, message_of, open_workbench
 from benchmarks.pairs.summary import summarise
 from benchmarks.pairs.winners import Winner, Winners, is_legal
 from tuner.core.problem.gpu import Gpu
@@ -110,8 +110,8 @@ def judge_row(row: Row, finalists: Sequence[Candidate], times: FinalsTimes) -> d
             figures[name] = round(against[kind].speedup, 4)
             figures["ci95" if kind is PlanKind.FUSED else "ci95_pdl"] = [round(end, 4) for end in against[kind].ci95]
     energies = {kind: times.energy_mj[index] for kind, index in best.items()} if times.energy_mj else {}
-    if told := {kind: round(energy, 2) for kind, energy in energies.items() if energy is not None}:
-        figures["energy_mj"] = told
+    if measured := {kind: round(energy, 2) for kind, energy in energies.items() if energy is not None}:
+        figures["energy_mj"] = measured
     return figures
 
 
@@ -209,7 +209,7 @@ def measure_rows(
     limit_s: float = math.inf,
     torch: bool = False,
 ) -> None:
-    """The finals of each row that has winners, written as they come; a row that fails is told, and the others go on.
+    """The finals of each row that has winners, written as they come; one that fails is reported, and the others go on.
 
     After `limit_s` no row is begun. With `torch` PyTorch's own calls are timed in the rounds of the warm process too.
     """
@@ -228,14 +228,14 @@ def measure_rows(
                 raise TunerError("no winners: search it first")
             figures = measure_row(bench, row, winners.of(row), begun.pop(row.name), num_rounds, torch=torch)
         except Exception as error:  # whatever it is, the other rows may come through
-            results.fail(row.name, told_of(error))
-            print(f"{row.name} FAILED after {watch.seconds} s: {told_of(error)}", flush=True)
+            results.fail(row.name, message_of(error))
+            print(f"{row.name} FAILED after {watch.seconds} s: {message_of(error)}", flush=True)
             continue
         results.put(row.name, figures)
         kinds = "  ".join(f"{kind} {time_us:.2f}" for kind, time_us in figures["kind_us"].items())
         gains = f"fused {figures.get('fused_speedup')}, pdl {figures.get('fused_speedup_pdl')}"
-        told = f"{gains}, {figures['winner']} {figures['verdict_speedup']}, {figures['over_reference']} x reference"
-        print(f"{row.name}: {figures['wall_s']:.1f} s; {told}; us: {kinds}", flush=True)
+        summary = f"{gains}, {figures['winner']} {figures['verdict_speedup']}, {figures['over_reference']} x reference"
+        print(f"{row.name}: {figures['wall_s']:.1f} s; {summary}; us: {kinds}", flush=True)
 
 
 def main() -> None:

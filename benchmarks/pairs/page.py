@@ -45,28 +45,28 @@ def draw(suite: str, rows: Sequence[dict[str, Any]]) -> str:
     def y(value: float) -> float:
         return float(round(_TOP + _HEIGHT * (high - value) / (high - low), 1))
 
-    parts = [f'<rect width="{width:g}" height="{_TOP + _HEIGHT + _BOTTOM:g}" fill="#fff"/>', *_legend()]
+    shapes = [f'<rect width="{width:g}" height="{_TOP + _HEIGHT + _BOTTOM:g}" fill="#fff"/>', *_legend()]
     for tick in nice_ticks(low, high):
-        parts.append(
+        shapes.append(
             f'<line x1="{_LEFT:g}" x2="{width - _RIGHT:g}" y1="{y(tick)}" y2="{y(tick)}" stroke-opacity=".4"/>'
         )
-        parts.append(f'<text x="{_LEFT - 6:g}" y="{y(tick) + 4:g}" text-anchor="end">{tick:.4g}</text>')
-    parts.append(f'<line x1="{_LEFT:g}" x2="{width - _RIGHT:g}" y1="{y(1)}" y2="{y(1)}" style="stroke:#333"/>')
+        shapes.append(f'<text x="{_LEFT - 6:g}" y="{y(tick) + 4:g}" text-anchor="end">{tick:.4g}</text>')
+    shapes.append(f'<line x1="{_LEFT:g}" x2="{width - _RIGHT:g}" y1="{y(1)}" y2="{y(1)}" style="stroke:#333"/>')
     for key, bar in _bars(suite).items():
         colour = next(colour for name, colour, _ in SERIES if name == key)
         line = f'x1="{_LEFT:g}" x2="{width - _RIGHT:g}" y1="{y(bar)}" y2="{y(bar)}"'
-        parts.append(f'<line {line} style="stroke:{colour};stroke-dasharray:5 4"/>')
+        shapes.append(f'<line {line} style="stroke:{colour};stroke-dasharray:5 4"/>')
     begin = _LEFT + _PAIR_GAP
     for pair, pair_width in zip(pairs, widths, strict=True):
-        parts.append(f'<text x="{begin:g}" y="{_TOP + _HEIGHT + 40:g}">{escape(pair)}</text>')
+        shapes.append(f'<text x="{begin:g}" y="{_TOP + _HEIGHT + 40:g}">{escape(pair)}</text>')
         for i, row in enumerate(row for row in ordered if row["pair"] == pair):
             x = begin + _STEP * i
-            parts += [*_marks(row, x, y), f'<text x="{x:g}" y="{_TOP + _HEIGHT + 18:g}">{row["m"]}</text>']
+            shapes += [*_marks(row, x, y), f'<text x="{x:g}" y="{_TOP + _HEIGHT + 18:g}">{row["m"]}</text>']
         begin += pair_width + _PAIR_GAP
     size = f'viewBox="0 0 {width:g} {_TOP + _HEIGHT + _BOTTOM:g}" width="{width:g}"'
     title = f"<title>{escape(suite)}: library time over ours</title>"
     return "\n".join(
-        [f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', title, f"<style>{_STYLE}</style>", *parts, "</svg>", ""]
+        [f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', title, f"<style>{_STYLE}</style>", *shapes, "</svg>", ""]
     )
 
 
@@ -78,24 +78,24 @@ def _bars(suite: str) -> dict[str, float]:
 
 
 def _legend() -> list[str]:
-    parts = []
+    shapes = []
     for i, (_, colour, label) in enumerate(SERIES):
         x = _LEFT + 140 * i
-        parts.append(f'<circle cx="{x:g}" cy="18" r="4" fill="{colour}"/><text x="{x + 8:g}" y="22">{label}</text>')
-    return parts
+        shapes.append(f'<circle cx="{x:g}" cy="18" r="4" fill="{colour}"/><text x="{x + 8:g}" y="22">{label}</text>')
+    return shapes
 
 
 def _marks(row: dict[str, Any], x: float, y: Any) -> list[str]:
-    parts = []
+    shapes = []
     if "ci95" in row:
         low, high = row["ci95"]
-        parts.append(f'<line class="whisker" x1="{x + 4:g}" x2="{x + 4:g}" y1="{y(low)}" y2="{y(high)}"/>')
+        shapes.append(f'<line class="whisker" x1="{x + 4:g}" x2="{x + 4:g}" y1="{y(low)}" y2="{y(high)}"/>')
     for i, (key, colour, label) in enumerate(SERIES):
         if key in row:
-            told = escape(f"{row['pair']}, m = {row['m']}, {label}: {row[key]:.3f}")
+            title = escape(f"{row['pair']}, m = {row['m']}, {label}: {row[key]:.3f}")
             at = f'cx="{x + 4 + 7 * i:g}" cy="{y(row[key])}"'
-            parts.append(f'<circle {at} r="3.5" fill="{colour}"><title>{told}</title></circle>')
-    return parts
+            shapes.append(f'<circle {at} r="3.5" fill="{colour}"><title>{title}</title></circle>')
+    return shapes
 
 
 def table(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -119,12 +119,12 @@ def _number(value: float | None, digits: int) -> str:
 def section(suite: str, rows: Sequence[dict[str, Any]], summary: dict[str, Any], image: str) -> list[str]:
     """Markdown of one suite."""
     means = [("fused", summary["fused"]), ("programmatic", summary["fused_pdl"]), ("verdict", summary["verdict"])]
-    told = ", ".join(f"{name} {value:.3f}" for name, value in means if value is not None)
+    averages = ", ".join(f"{name} {value:.3f}" for name, value in means if value is not None)
     judged = {True: "Every bar is met.", False: "Bars that are missed:", None: "Rows are missing."}[summary["holds"]]
     return [
         f"### {suite}",
         "",
-        f"{summary['num_rows']} of {summary['of']} rows. Geometric means: {told}. {judged}",
+        f"{summary['num_rows']} of {summary['of']} rows. Geometric means: {averages}. {judged}",
         "",
         *(f"- {one}" for one in summary["missed"]),
         *([""] if summary["missed"] else []),

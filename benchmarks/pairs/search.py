@@ -2,8 +2,8 @@
 
 python -m benchmarks.pairs.search [--suite decode-plain] [--row m16] [--trials 100] [--force] [--regime burst]
 
-The searcher and the evaluator are the service's; a few candidates are always on their way, and are built on all cores
-while one is measured: about 10 s for a row of 25 trials in burst, 30 s under sustained load. A row that has as many
+The searcher and the evaluator are the service's. A few candidates are always on their way, and are built on all cores
+while one is measured. A row of 25 trials takes about 10 s in burst, 30 s under sustained load. A row that has as many
 trials already is skipped, so a run that was cut goes on where it ended.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.common.report import commit
 from benchmarks.common.rows import SUITES, Row, choose_rows
-from benchmarks.common.workbench import BUILD_CACHE, Guesses, Ready, Watch, Workbench, open_workbench, told_of
+from benchmarks.common.workbench import BUILD_CACHE, Guesses, Ready, Watch, Workbench, message_of, open_workbench
 from benchmarks.pairs.winners import Winners, best_of
 from tuner.core.problem.objective import Regime
 from tuner.core.schedule.candidate import Candidate
@@ -52,7 +52,7 @@ class RowSearch:
         problem: Problem,
         num_trials: int,
         seeds: Sequence[Schedule],
-        hints: Iterable[Candidate],
+        priors: Iterable[Candidate],
     ) -> None:
         """Begins to build the first candidates."""
         self.row = row
@@ -61,7 +61,7 @@ class RowSearch:
         self._problem = problem
         self._num_left = num_trials
         self._searcher = Searcher(
-            Space(row.workload, bench.gpu), seed=SEED, seeds=seeds, hints=hints, num_trials=num_trials
+            Space(row.workload, bench.gpu), seed=SEED, seeds=seeds, priors=priors, num_trials=num_trials
         )
         self._on_their_way: deque[tuple[Candidate, Future[Ready]]] = deque()
         self._fill()
@@ -125,8 +125,8 @@ def search_rows(
     guesses = Guesses((row.workload for row in rows), bench.gpu, SEED, in_parallel=in_parallel)
 
     def begin(row: Row) -> RowSearch:
-        hints = winners.hints(row, bench.gpu)
-        return RowSearch(bench, row, problem_of(row, regime), num_trials, guesses.of(row.workload), hints)
+        priors = winners.priors(row, bench.gpu)
+        return RowSearch(bench, row, problem_of(row, regime), num_trials, guesses.of(row.workload), priors)
 
     with ThreadPoolExecutor(1) as ahead:
         begun = ahead.submit(begin, rows[0])
@@ -146,8 +146,8 @@ def search_rows(
                 winners.put(row, best, figures)
                 print(describe(row, figures, search.trials), flush=True)
             except Exception as error:  # whatever it is, the other rows may come through
-                failures.append(f"{row.name}: {told_of(error)}")
-                print(f"{row.name} FAILED after {watch.seconds} s: {told_of(error)}", flush=True)
+                failures.append(f"{row.name}: {message_of(error)}")
+                print(f"{row.name} FAILED after {watch.seconds} s: {message_of(error)}", flush=True)
             if total.seconds > limit_s:
                 print(f"the time is up: {len(rows) - i - 1} rows are left", flush=True)
                 break
@@ -196,11 +196,11 @@ def describe(row: Row, figures: dict[str, Any], trials: Sequence[Trial]) -> str:
     for winner in best_of(trials):
         kind = winner.candidate.plan_kind
         best[kind] = max(best.get(kind, 0.0), winner.speedup)
-    told = "  ".join(f"{kind} {speedup:.3f}" for kind, speedup in best.items())
+    speedups = "  ".join(f"{kind} {speedup:.3f}" for kind, speedup in best.items())
     counts = f"{figures['measured']} + {figures['rejected']} rejected + {figures['failed']} failed"
     measured_s = sum(trial.finished_at - trial.started_at for trial in trials)
     wall = f"{figures['search_s']:.1f} s, {measured_s:.1f} s of it at the card"
-    return f"{row.name}: {wall}; {counts}; library {figures['library_us']} us; {told}"
+    return f"{row.name}: {wall}; {counts}; library {figures['library_us']} us; {speedups}"
 
 
 def main() -> None:

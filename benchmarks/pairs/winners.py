@@ -24,8 +24,8 @@ from tuner.workers.builder.nvrtc import write_atomically
 NUM_KEPT = {
     kind: 3 if kind.is_fused else 2 for kind in sorted(PlanKind, key=lambda kind: not kind.is_fused) if kind.is_ours
 }
-#: Neighbouring rows whose winners are tried first, at most, and hints in all.
-NUM_NEIGHBOURS, NUM_HINTS = 4, 7
+#: Neighbouring rows whose winners are tried first, at most, and priors in all.
+NUM_NEIGHBOURS, NUM_PRIORS = 4, 7
 #: Rows further off than this are no neighbours: another pair of the same kind is as far as four times the rows.
 MAX_DISTANCE = 3.0
 _OTHER_PAIR = 2.0
@@ -108,13 +108,13 @@ class Winners:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self._path, _text(self._rows).encode())
 
-    def hints(self, row: Row, gpu: Gpu) -> list[Candidate]:
+    def priors(self, row: Row, gpu: Gpu) -> list[Candidate]:
         """What is tried first: the row's own of an earlier search, and its neighbours', where they are legal."""
         near = sorted((distance(row, other), index) for index, other in enumerate(ROWS) if self.of(other))
         rows = [ROWS[index] for away, index in near if away <= MAX_DISTANCE][:NUM_NEIGHBOURS]
         found = (winner.candidate for other in rows for winner in self._telling(other, is_own=other == row))
         legal = dict.fromkeys(candidate for candidate in found if is_legal(row, gpu, candidate))
-        return list(legal)[: NUM_HINTS + (self.num_trials(row) > 0) * sum(NUM_KEPT.values())]
+        return list(legal)[: NUM_PRIORS + (self.num_trials(row) > 0) * sum(NUM_KEPT.values())]
 
     def _telling(self, row: Row, *, is_own: bool) -> Iterator[Winner]:
         """Of another row only the best two fused, and the best of the launches apart: the others are like them."""
@@ -125,15 +125,15 @@ class Winners:
 
 def _text(rows: dict[str, dict[str, Any]]) -> str:
     """JSON with sorted keys, a line per row's figures and per winner."""
-    parts = []
+    texts = []
     for name, row in sorted(rows.items()):
         figures = json.dumps({key: value for key, value in row.items() if key != "winners"}, sort_keys=True)
         kinds = [
             f'  "{kind}": [\n' + ",\n".join(f"   {json.dumps(one, sort_keys=True)}" for one in found) + "]"
             for kind, found in sorted(row["winners"].items())
         ]
-        parts.append(f' {json.dumps(name)}: {figures[:-1]}, "winners": {{\n' + ",\n".join(kinds) + "}}")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
+        texts.append(f' {json.dumps(name)}: {figures[:-1]}, "winners": {{\n' + ",\n".join(kinds) + "}}")
+    return "{\n" + ",\n".join(texts) + "\n}\n"
 
 
 def distance(a: Row, b: Row) -> float:

@@ -139,7 +139,7 @@ class Collector:
         return time.monotonic() < self._end_s
 
     def _missing(self, kind: str, pair: Pair, wanted: Sequence[Drawn], size: int) -> Iterator[list[Drawn]]:
-        """What is not found yet, in groups, while there is time; told as it goes."""
+        """What is not found yet, in groups, while there is time; reported as it goes."""
         left = [one for one in wanted if not self._findings.has(kind, pair.row.name, one.schedule)]
         for first in range(0, len(left), size):
             if time.monotonic() > self._end_s:
@@ -160,7 +160,7 @@ class Collector:
                 rows, reasons = self._rounds(pair, good)
             except WorkerError as error:
                 print(f"          lost: {error}", flush=True)
-                for one, work in good:  # each alone: the guilty one is told by its reason
+                for one, work in good:  # each alone: the guilty one is the one with a reason
                     self._time_alone(kind, pair, one, work)
                 continue
             self._tell(kind, pair, [one for one, _ in good], rows, reasons)
@@ -274,7 +274,7 @@ def phases_us(trace: Trace) -> dict[str, list[float]]:
     return found
 
 
-_LIBRARY_WORK = Work(plan_kind=PlanKind.LIBRARY, tiling=None, plans=(), cubin=b"", num_threads=0, smem_bytes=0)
+_LIBRARY_WORK = Work(plan_kind=PlanKind.LIBRARY)
 
 
 def collect(bench: Workbench, path: Path, rows: Sequence[Row], seconds: float) -> bool:

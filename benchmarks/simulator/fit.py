@@ -1,6 +1,6 @@
 """Fits the simulator's rates to measured trials: damped least squares on the logarithms of times and bytes.
 
-A rate moves on its logarithm, so it stays positive, and is held to where it began by a weak prior: what the trials say
+A rate moves on its logarithm, so it stays positive, and a weak penalty holds it to where it began: what the trials say
 nothing of stays what it was. Derivatives are differences of simulations, some seconds for a few hundred trials.
 
 Source: Levenberg, "A method for the solution of certain non-linear problems in least squares", Quart. Appl. Math. 2,
@@ -27,7 +27,7 @@ from tuner.core.schedule.tiling import Engine
 Vector = npt.NDArray[np.float64]
 
 #: Of a logarithm: how far a rate may be from where it began, one standard deviation; and a step of its derivative.
-PRIOR = 0.7
+PENALTY_WIDTH = 0.7
 STEP = 0.1
 #: Residuals beyond this count less, as logarithms of times.
 HUBER = 0.15
@@ -164,13 +164,13 @@ def _moved(at: Vector, index: int, step: float) -> Vector:
 
 
 def improve(linear: Linear, start: Vector, is_used: npt.NDArray[np.bool_]) -> Vector:
-    """The rates by which the linear model of the used trials is best; `start` is where the prior holds them."""
+    """The rates by which the linear model of the used trials is best; `start` is where the penalty holds them."""
     used = np.concatenate([is_used, is_used])
     values, slopes = linear.residuals[used], linear.slopes[used]
     weights = np.minimum(1.0, HUBER / np.maximum(np.abs(values), 1e-9))
     scale = weights / HUBER**2
-    normal = slopes.T @ (slopes * scale[:, None]) + np.eye(len(start)) / PRIOR**2
-    move = np.linalg.solve(normal, -slopes.T @ (scale * values) - (linear.at - start) / PRIOR**2)
+    normal = slopes.T @ (slopes * scale[:, None]) + np.eye(len(start)) / PENALTY_WIDTH**2
+    move = np.linalg.solve(normal, -slopes.T @ (scale * values) - (linear.at - start) / PENALTY_WIDTH**2)
     most = np.log([MOST.get(name.split(".")[-1], math.inf) for name in names()])
     return np.minimum(linear.at + np.clip(move, -MAX_MOVE, MAX_MOVE), most)
 

@@ -97,18 +97,18 @@ def judge(data: DataSet, pair: str, rates: Rates, gpu: Gpu, pool: Executor | Non
     """How the simulator does on a pair, by rates that were fitted without it."""
     rows = data.of(pair)
     found = forecasts([trial_of(row, gpu) for row in rows], rates, pool)
-    foretold, measured = [one.time_us for one in found], [row["time_us"] for row in rows]
+    predicted, measured = [one.time_us for one in found], [row["time_us"] for row in rows]
     within = spearman_in_tilings(rows, found, data.noise(pair))
     errors = [f.dram_bytes / counted - 1 for row, f in zip(rows, found, strict=True) if (counted := counted_bytes(row))]
-    ratios = [ours / theirs for ours, theirs in zip(foretold, measured, strict=True)]
+    ratios = [ours / theirs for ours, theirs in zip(predicted, measured, strict=True)]
     return {
         "pair": pair,
         "m": int(pair.rsplit("/m", 1)[1]),
         "schedules": len(rows),
-        "spearman": _rounded(rank_correlation(foretold, measured)),
+        "spearman": _rounded(rank_correlation(predicted, measured)),
         "spearman_in_tiling": _rounded(median(within)) if within else None,
         "tilings_compared": len(within),
-        "regret_top10": _rounded(selection_regret(foretold, measured, NUM_TRUSTED)),
+        "regret_top10": _rounded(selection_regret(predicted, measured, NUM_TRUSTED)),
         "counted": len(errors),
         "dram_error_median": _rounded(median(map(abs, errors))),
         "time_ratio_median": _rounded(median(ratios)),
@@ -125,9 +125,9 @@ def spearman_in_tilings(rows: Sequence[Row], found: Sequence[Forecast], noise: f
         by_tiling[json.dumps(row["schedule"]["tiling"])].append((one.time_us, row["time_us"]))
     correlations = []
     for times in by_tiling.values():
-        foretold, measured = zip(*times, strict=True)
+        predicted, measured = zip(*times, strict=True)
         if len(times) >= MIN_ORDERS and max(measured) / min(measured) - 1 > MIN_SPREAD * noise:
-            correlation = rank_correlation(foretold, measured)
+            correlation = rank_correlation(predicted, measured)
             correlations += [] if correlation is None else [correlation]
     return correlations
 

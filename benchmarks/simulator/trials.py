@@ -80,8 +80,8 @@ def pack(lines: list[Row]) -> DataSet:
         if ops := traces.get(key, {}).get("ops"):
             row["phases_us"] = ops
         rows.append(row)
-    told = {"library_us": {pair: round(value, 3) for pair, value in library_us.items()}}
-    return DataSet(meta={**{k: v for k, v in by_kind["meta"][-1].items() if k != "kind"}, **told}, rows=rows)
+    baseline = {"library_us": {pair: round(value, 3) for pair, value in library_us.items()}}
+    return DataSet(meta={**{k: v for k, v in by_kind["meta"][-1].items() if k != "kind"}, **baseline}, rows=rows)
 
 
 def write(path: Path, data: DataSet) -> None:

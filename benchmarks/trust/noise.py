@@ -50,15 +50,15 @@ Row = dict[str, Any]
 
 
 class PlainSupervisor(GpuSupervisor):
-    """Without what a job does for its readers alone: closer looks, and the energy of finalists."""
+    """Without what a job does for its readers alone: inspections, and the energy of finalists."""
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
         """None."""
-        return no_counters("this benchmark takes no closer looks")
+        return no_counters("this benchmark takes no inspections")
 
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
         """None."""
-        return no_trace("this benchmark takes no closer looks", simulated=False)
+        return no_trace("this benchmark takes no inspections", simulated=False)
 
     def time_together(
         self, problem: Problem, works: tuple[Work, ...], num_rounds: int, *, energy: bool = False
@@ -211,12 +211,12 @@ def last_contest(
     """
     candidates = tuple(dict.fromkeys(row.candidate for win in wins for row in (win.winner, win.kernel)))
     times = dispatcher.finals(target_id, PROBLEM, candidates, FinalsProcedure.num_rounds).result()
-    told = {}
+    by_candidate = {}
     for candidate, times_us, reason in zip(candidates, times.times_us, times.reasons, strict=True):
         if times_us is None:
             raise RuntimeError(f"a winner failed in the last contest: {reason}")
-        told[candidate] = times_us
-    return told
+        by_candidate[candidate] = times_us
+    return by_candidate
 
 
 def measure_noise(evaluator: Evaluator, data: Path, out: Path, size: Size) -> list[Row]:

@@ -135,8 +135,8 @@ def measure_all(evaluator: Evaluator, order: Iterable[tuple[Problem, Candidate]]
         outcome = evaluator.evaluate(problem, candidate)
         wall_s = time.monotonic() - began_s
         run = Run(problem=problem, candidate=candidate, outcome=outcome, began_s=began_s, wall_s=wall_s)
-        told = f"{outcome.time_us:.2f} us" if isinstance(outcome, Measured) else outcome.reason
-        print(f"    {wall_s:5.2f} s  {told}  {run.name}", flush=True)
+        result = f"{outcome.time_us:.2f} us" if isinstance(outcome, Measured) else outcome.reason
+        print(f"    {wall_s:5.2f} s  {result}  {run.name}", flush=True)
         runs.append(run)
     return runs
 
@@ -176,11 +176,11 @@ def _pair(first: Run, again: Run) -> dict[str, Any]:
         "time_ratio": b.time_us / a.time_us,
         "times_us": [a.time_us, b.time_us],
         "libraries_us": [a.library_us, b.library_us],
-        "metrics": [{metric.tag: metric.value for metric in one.metrics if _is_told(metric.tag)} for one in (a, b)],
+        "metrics": [{metric.tag: metric.value for metric in one.metrics if _explains(metric.tag)} for one in (a, b)],
     }
 
 
-def _is_told(tag: str) -> bool:
+def _explains(tag: str) -> bool:
     """Whether a metric may explain why two measurements differ: clocks, rounds, the library's algorithms."""
     return tag.startswith(("sm_clock", "library_", "num_rounds", "dropped_", "foreign_"))
 

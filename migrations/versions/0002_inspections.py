@@ -1,4 +1,4 @@
-"""Closer looks at trials: counters and traces"""
+"""Inspections of trials: counters and traces"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from benchmarks.cpu.compile_space import LIMIT_S, MEDIAN_LIMIT_S, compile_one
-from tests.compile.golden import CASES, FOLDER, generated_part
+from tests.compile.golden import CASES, FOLDER, generated_source
 from tests.support.cases import H200
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.schedule.tiling import Engine
@@ -15,11 +15,11 @@ from tuner.workers.source.render import DEVICE_FILES, render
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_generated_part_is_the_one_that_was_reviewed(name: str) -> None:
+def test_the_generated_source_is_the_one_that_was_reviewed(name: str) -> None:
     workload, tiling = CASES[name]
     written = FOLDER / f"{name}.cu.txt"
     assert written.exists(), "run `make golden`"
-    assert generated_part(render(workload, tiling)) == written.read_text(), "run `make golden`, and read the diff"
+    assert generated_source(render(workload, tiling)) == written.read_text(), "run `make golden`, and read the diff"
 
 
 def test_a_kernel_of_any_engine_compiles_soon_and_cleanly() -> None:
@@ -43,10 +43,10 @@ def test_every_engine_is_among_them_and_each_is_legal() -> None:
 def test_what_is_left_out_are_the_device_files_alone() -> None:
     workload, tiling = CASES["wgmma_decode"]
     source = render(workload, tiling)
-    part = generated_part(source)
-    assert [line[8:] for line in part.splitlines() if line.startswith("// ---- ")] == list(DEVICE_FILES[tiling.engine])
-    assert "kNumStages = 6" in part
-    assert "m64n112k16" in part
-    assert len(part) < len(source) / 10
+    made = generated_source(source)
+    assert [line[8:] for line in made.splitlines() if line.startswith("// ---- ")] == list(DEVICE_FILES[tiling.engine])
+    assert "kNumStages = 6" in made
+    assert "m64n112k16" in made
+    assert len(made) < len(source) / 10
     with pytest.raises(ValueError, match=r"sync\.cuh is not in the source"):
-        generated_part(source.replace("has_reached", "was_reached"))
+        generated_source(source.replace("has_reached", "was_reached"))

@@ -1,6 +1,6 @@
 """The protocol test without a card: its kernel compiles, its tables and its judge are right, planted faults show.
 
-A twin of the kernel, task for task, runs the same plans in random interleavings.
+A replica of the kernel, task for task, runs the same plans in random interleavings.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.cases import graphs, small_gpu
+from tests.support.compiled import compile_source
 from tests.support.protocol import kernel as protocol
 from tests.support.protocol.cases import CASES, FAULTY, NUM_FEW, candidates, few_ctas, plain_schedules
 from tests.support.protocol.faults import MUTANTS, Fault, plant
@@ -44,7 +45,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import SplitTiles
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import PlanError
-from tuner.workers.builder.nvrtc import compile_source, parse_log
+from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import device_text
 
 GPU = small_gpu(32)
@@ -146,7 +147,7 @@ def test_the_sample_has_every_kind_and_every_plan_of_it_is_proven(case: str) -> 
 ALL_STEPS = 10**6
 
 
-class Twin:
+class Replica:
     """kernel.cu in Python: one plan on counters that nobody has used, launch after launch."""
 
     def __init__(self, plan: Plan, tables: Tables, rng: random.Random) -> None:
@@ -307,7 +308,7 @@ def test_every_ordering_keeps_the_protocol(case: str) -> None:
         plans = plans_for(CASES[case][0], GPU, candidate)
         tables = tables_for(*CASES[case], candidate.schedule.ordering, [plan.plan for plan in plans])
         plan = one_plan(plans)
-        assert faults(Twin(plan, tables, rng).record(2), tables, ((plan,),)) == []
+        assert faults(Replica(plan, tables, rng).record(2), tables, ((plan,),)) == []
 
 
 @pytest.mark.parametrize("fault", Fault)
@@ -323,7 +324,7 @@ def test_a_planted_fault_shows_and_is_what_the_proof_refuses(case: str, split_ti
         planted = plant(good.plan, tables, fault)
         with pytest.raises(PlanError):
             verify(planted.plan, good.graph, good.resources, GPU)
-        record = Twin(planted.plan, tables, rng).record(1, planted.slow_unit)
+        record = Replica(planted.plan, tables, rng).record(1, planted.slow_unit)
         found = faults(record, tables, ((planted.plan,),))
         if fault is Fault.TOO_HIGH:
             assert record.abort is not None
@@ -347,7 +348,7 @@ def test_a_slow_tile_alone_is_no_fault_and_its_signal_lacks_its_post_alone(split
         (good,) = plans_for(CASES["parts"][0], GPU, Candidate(plan_kind=PlanKind.FUSED, schedule=chosen))
         tables = tables_for(*CASES["parts"], chosen.ordering, [good.plan])
         planted = plant(good.plan, tables, Fault.TOO_HIGH)
-        assert faults(Twin(good.plan, tables, rng).record(2, planted.slow_unit), tables, ((good.plan,),)) == []
+        assert faults(Replica(good.plan, tables, rng).record(2, planted.slow_unit), tables, ((good.plan,),)) == []
 
 
 def test_the_judge_names_whatever_is_wrong() -> None:
@@ -357,7 +358,7 @@ def test_the_judge_names_whatever_is_wrong() -> None:
         Candidate(plan_kind=PlanKind.FUSED, schedule=next(iter(plain_schedules("a pair").values()))),
     )
     tables = tables_of(*CASES["a pair"])
-    right = Twin(good.plan, tables, random.Random(0)).record(3)
+    right = Replica(good.plan, tables, random.Random(0)).record(3)
     reader = next(unit for unit, read in enumerate(tables.reads) if read)  # its reads are the first of all
 
     def changed(name: str, at: object, value: int) -> Record:

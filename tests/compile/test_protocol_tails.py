@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 
-from tests.compile.test_protocol import GPU, Twin
+from tests.compile.test_protocol import GPU, Replica
 from tests.support.cases import ordered_graphs
 from tests.support.protocol.cases import CASES, plain_schedules
 from tests.support.protocol.kernel import faults, tables_for
 from tests.support.protocol.tails import in_whole_waves
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.plan.two_streams import make_parts
+from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.candidate_plans import plans_for
@@ -36,7 +36,7 @@ def test_the_tail_of_a_plan_is_what_the_definition_says(drawn: tuple[TileGraph, 
     ordering = replace(ordering, split_tiles=SplitTiles.TAIL)
     plans = [make_plan(graph, ordering, gpu)]
     if len(graph.op_indices) == 2 and ordering.assignment.is_static:
-        plans += make_parts(graph, ordering, gpu)
+        plans += make_paired_plans(graph, ordering, gpu)
     for plan, partition in zip(plans, (ordering.partition, 0, 0), strict=False):
         split = {tuple(task[:3]) for task in plan.tasks.tolist() if task[7] > 0}
         may_be = {tuple(task[:3]) for task in plan.tasks.tolist() if graph.num_parts(task[0]) > 1}
@@ -65,14 +65,14 @@ def test_a_plan_that_splits_other_tiles_shows(asked: SplitTiles, launched: Split
     for chosen in (TICKET, STEALING):
         (other, ordering), (plan, _) = planned(chosen, asked), planned(chosen, launched)
         tables = tables_for(*CASES["parts"], ordering, [other])
-        found = faults(Twin(plan, tables, random.Random(0)).record(1), tables, ((plan,),))
+        found = faults(Replica(plan, tables, random.Random(0)).record(1), tables, ((plan,),))
         assert "violations, the first a tile in other parts" in found[0]
 
 
-def test_a_split_tile_of_which_a_slot_misses_a_part_is_told() -> None:
+def test_a_split_tile_of_which_a_slot_misses_a_part_is_reported() -> None:
     plan, ordering = planned(TICKET, SplitTiles.TAIL)
     tables = tables_for(*CASES["parts"], ordering, [plan])
-    right = Twin(plan, tables, random.Random(0)).record(3)
+    right = Replica(plan, tables, random.Random(0)).record(3)
     assert right.arrivals == ([24] * 4,)
     (found,) = faults(replace(right, arrivals=([24, 24, 23, 24],)), tables, ((plan,),))
     assert found == "the arrivals of workspace 0 are [24, 24, 23, 24], not [24, 24, 24, 24]"

@@ -58,7 +58,7 @@ def test_what_a_few_draws_leave_out_is_legal_and_launched_too() -> None:
         assert all(getattr(one.ordering, name) == value for name, value in ordered.items())
 
 
-def test_a_missing_sanitizer_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_sanitizer_is_reported_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sanitize, "USUAL_PLACE", Path("/nowhere/compute-sanitizer"))
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SystemExit, match="was not found: it comes with the CUDA toolkit"):

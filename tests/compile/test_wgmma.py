@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.cases import H200
+from tests.support.compiled import compile_source
 from tuner.core.legal.wgmma import (
     COLUMNS,
     FLAG_BYTES,
@@ -18,7 +19,7 @@ from tuner.core.legal.wgmma import (
     received_bytes,
     shares,
     smem_bytes,
-    sum_rounds,
+    sum_exchanges,
 )
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
@@ -26,8 +27,8 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.space.wgmma_tilings import WgmmaOffers
-from tuner.workers.builder.nvrtc import compile_source, parse_log
+from tuner.core.space.wgmma_tilings import WgmmaTilings
+from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.launch_args import MAP_BYTES, extend_args, first_tasks, parameter_layout
 from tuner.workers.source.render import render
 from tuner.workers.source.tensor_maps import tensor_maps
@@ -167,7 +168,7 @@ def test_the_host_cuts_a_tile_into_shares_as_the_device_does(sharers: int, swapp
 
 
 @pytest.mark.parametrize(
-    ("workload", "chosen", "rounds"),
+    ("workload", "chosen", "exchanges"),
     [
         (GATED, tiling(((16, 8, 64), (16, 24, 64)), 2, 2, cluster=(1, 1, 2), swapped_warps=4), (1, 1)),
         (GATED, tiling(((64, 40, 64), (64, 16, 64)), 2, 2, cluster=(1, 1, 2)), (2, 1)),
@@ -179,11 +180,11 @@ def test_the_host_cuts_a_tile_into_shares_as_the_device_does(sharers: int, swapp
     ],
     ids=str,
 )
-def test_the_host_counts_rounds_and_their_bytes_as_the_device_does(
-    workload: Workload, chosen: Tiling, rounds: tuple[int, ...]
+def test_the_host_counts_exchanges_and_their_bytes_as_the_device_does(
+    workload: Workload, chosen: Tiling, exchanges: tuple[int, ...]
 ) -> None:
-    counted = [sum_rounds(op, tile, chosen) for op, tile in zip(workload.ops, chosen.tiles, strict=True)]
-    assert tuple(count for count, _ in counted) == rounds
+    counted = [sum_exchanges(op, tile, chosen) for op, tile in zip(workload.ops, chosen.tiles, strict=True)]
+    assert tuple(count for count, _ in counted) == exchanges
     asserts = [f"static_assert(SharedLayout::kFlags + {FLAG_BYTES} == {smem_bytes(workload, chosen)});"]
     for op, (count, num_bytes) in enumerate(counted):
         asserts += [f"static_assert(SumLayout<{op}>::kRounds == {count});"]
@@ -195,7 +196,7 @@ def test_the_host_counts_rounds_and_their_bytes_as_the_device_does(
 
 def each_cut_once(workload: Workload) -> list[Tiling]:
     """Offered tilings in which every offered (tile, whole or in parts, by whom it is stored) of each op occurs."""
-    offered, seen, chosen = list(WgmmaOffers(workload, H200).tilings()), set[object](), []
+    offered, seen, chosen = list(WgmmaTilings(workload, H200).tilings()), set[object](), []
     for fewest in (2, 1):
         for tiling in offered:
             cuts = {(op, tile, tiling.num_parts(op) > 1, tiling.epilogue) for op, tile in enumerate(tiling.tiles)}

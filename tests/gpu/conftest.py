@@ -17,6 +17,7 @@ from tuner.workers.host.cards import Card, usable_gpus
 from tuner.workers.source.render import device_text
 
 if TYPE_CHECKING:
+    from tests.support.conformance.launching import OnCard
     from tuner.workers.gpu.session import Session
 
 GPU_REQUIRED = bool(os.environ.get("TUNER_REQUIRE_GPU"))
@@ -61,3 +62,11 @@ def session(builder: Builder, gpu: Gpu) -> Session:
     from tuner.workers.gpu.session import Session
 
     return Session(builder.build(device_text("tools.cu"), gpu.arch).cubin)
+
+
+@pytest.fixture
+def on_card(session: Session, builder: Builder, gpu: Gpu) -> OnCard:
+    """What a case of the conformance table is run with."""
+    from tests.support.conformance.launching import OnCard
+
+    return OnCard(session=session, builder=builder, gpu=gpu)

@@ -116,7 +116,7 @@ def test_hangs_cost_their_deadline_and_little_more_and_the_memory_comes_back(
 ) -> None:
     bad = with_fault(HANG, good, builder, gpu.arch)
     before_bytes = used_bytes(card)
-    lost_s, told = [], []
+    lost_s, delays = [], []
     for _ in range(3):
         begin = time.monotonic()
         expect_failure(supervisor.measure(PROBLEM, bad), HANG.kind, HANG.reason)
@@ -124,9 +124,9 @@ def test_hangs_cost_their_deadline_and_little_more_and_the_memory_comes_back(
         after = measured(supervisor.measure(PROBLEM, good))
         expect_as_usual(after, usual)
         lost_s.append(beyond_s + after.stage_s["start"])
-        told.append({"kill": round(beyond_s, 3), "start": round(after.stage_s["start"], 3)})
-    assert max(lost_s) < 4, told
-    assert statistics.median(lost_s) < 2.5, told
+        delays.append({"kill": round(beyond_s, 3), "start": round(after.stage_s["start"], 3)})
+    assert max(lost_s) < 4, delays
+    assert statistics.median(lost_s) < 2.5, delays
     assert abs(used_bytes(card) - before_bytes) < 256 * 2**20
 
 
@@ -148,8 +148,8 @@ def test_a_neighbour_is_noticed_and_a_problem_that_does_not_fit_beside_it_is_a_t
     free_bytes, _ = cupy.cuda.runtime.memGetInfo()
     ballast = cupy.cuda.Memory(free_bytes - 2**31)
     try:
-        told = {metric.tag: metric.value for metric in measured(supervisor.measure(PROBLEM, good)).metrics}
-        assert told["foreign_processes"] >= 1
+        values = {metric.tag: metric.value for metric in measured(supervisor.measure(PROBLEM, good)).metrics}
+        assert values["foreign_processes"] >= 1
         large = problem(ffn_pair(m=16, d_in=20_000, d_hidden=20_000, d_out=20_000))
         outcome = supervisor.evaluate(large, Candidate(plan_kind=PlanKind.LIBRARY))
         expect_failure(outcome, FailureKind.OUT_OF_MEMORY, "of the card are free")

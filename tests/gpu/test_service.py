@@ -58,7 +58,7 @@ def test_a_killed_server_goes_on_and_the_fetched_kernel_runs_from_its_zip_alone(
 
 
 def recorded(client: Client, job_id: str) -> list[dict[str, Any]]:
-    """A job's trials as they were recorded: closer looks add metrics later."""
+    """A job's trials as they were recorded: inspections add metrics later."""
     trials = list(client.trials(job_id))
     return [{**trial, "outcome": {**trial["outcome"], "metrics": None}} for trial in trials]
 

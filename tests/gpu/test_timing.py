@@ -128,7 +128,7 @@ def test_the_energy_of_a_run_is_its_time_at_a_plausible_power(watched: Session, 
     assert 1.0 < outcome.stage_s["energy"] < 3.0
 
 
-def test_finalists_are_paired_round_by_round_and_told_their_energy(
+def test_finalists_are_paired_round_by_round_and_have_their_energy(
     watched: Session, builder: Builder, gpu: Gpu
 ) -> None:
     works = tuple(ready(builder, gpu, c).work for c in (Candidate(plan_kind=PlanKind.LIBRARY), fused(GOOD)))
@@ -136,5 +136,5 @@ def test_finalists_are_paired_round_by_round_and_told_their_energy(
     lengths = {len(row) for row in answer.times_us if row}
     assert lengths == {6 - answer.num_dropped}
     assert all(run_mj and run_mj > 0 for run_mj in answer.energy_mj)
-    untold = watched.finals(asked_in(Regime.BURST), works, 3)
-    assert untold.energy_mj == (None, None)
+    without_energy = watched.finals(asked_in(Regime.BURST), works, 3)
+    assert without_energy.energy_mj == (None, None)

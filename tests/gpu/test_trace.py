@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.conformance.schedules import in_turns
 from tests.support.on_card import fused, problem, schedule
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.problem.workload import Activation, ffn_pair
@@ -134,3 +135,26 @@ def test_what_cannot_be_traced_has_a_reason_and_the_next_one_works(supervisor: G
     assert "library" in supervisor.trace(asked, Candidate(plan_kind=PlanKind.LIBRARY)).reason
     assert "warps" in supervisor.trace(asked, fused(schedule(((128, 128, 64), (128, 128, 64)), warps=3))).reason
     traced(supervisor, asked, candidate(PlanKind.FUSED))
+
+
+@pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])
+def test_teams_that_take_turns_store_one_tile_while_the_next_one_is_multiplied(
+    supervisor: GpuSupervisor, assignment: Assignment
+) -> None:
+    if supervisor.target.gpu.compute_capability != (9, 0):
+        pytest.skip(f"{supervisor.target.gpu.name} has no wgmma")
+    pair = ffn_pair(m=1024, d_in=4096, d_hidden=8192, d_out=4096, activation=Activation.SILU)
+    tiles = ((128, 128, 64), (128, 128, 64))
+    chosen = in_turns(tiles, stages=6, input_stages=6, assignment=assignment, reserved_sms=0)
+    trace, (plan,) = traced(supervisor, problem(pair), fused(chosen))
+    overlaps = []
+    for cta in range(plan.plan.num_ctas):
+        own = sorted((s for s in trace.spans if s.cta == cta), key=lambda s: s.taken_ns)
+        assert [s.task for s in own] == sorted(s.task for s in own)
+        assert all(before.computed_ns < after.computed_ns for before, after in pairwise(own))
+        assert all(first.stored_ns < later.loaded_ns for first, later in zip(own, own[2:], strict=False))
+        overlaps += [after.loaded_ns < before.stored_ns for before, after in pairwise(own)]
+    assert sum(overlaps) > len(overlaps) / 2
+    stored = {(s.op, s.tile_m, s.tile_n): s.stored_ns for s in trace.spans}
+    early = [last_producer_ns(plan.graph, s, stored) - s.ready_ns for s in trace.spans if s.op == 1]
+    assert max(early) < TOLERANCE_NS

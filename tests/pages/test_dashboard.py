@@ -35,19 +35,19 @@ def test_a_finished_job_shows_verdict_plot_words_and_counts(page: Page, server: 
     assert page.get_by_text("simulated", exact=True).count() >= 5
 
 
-def test_closer_looks_appear_by_themselves_and_a_trace_is_downloaded(page: Page, server: Server) -> None:
+def test_inspections_appear_by_themselves_and_a_trace_is_downloaded(page: Page, server: Server) -> None:
     with Client(server.url) as client:
         job = client.submit(body(pair={**SMALL_PAIR, "m": 48}, budget={"trials": 20}))
         page.goto(f"{server.url}/ui/jobs/{job['id']}")
         page.evaluate("window.loadedOnce = true")
         expect(page.locator(".facts .state")).to_have_text("succeeded", timeout=30_000)
-        looks = page.locator("#looks")
-        expect(looks.locator("tbody tr", has_text="tail_share")).to_have_count(1, timeout=15_000)
-        expect(looks.locator("tbody tr", has_text="dram__bytes_read.sum")).to_contain_text("simulated")
-        expect(looks.get_by_text("More is being taken.")).to_have_count(0, timeout=15_000)
+        inspections = page.locator("#inspections")
+        expect(inspections.locator("tbody tr", has_text="tail_share")).to_have_count(1, timeout=15_000)
+        expect(inspections.locator("tbody tr", has_text="dram__bytes_read.sum")).to_contain_text("simulated")
+        expect(inspections.get_by_text("More is being taken.")).to_have_count(0, timeout=15_000)
         assert page.evaluate("window.loadedOnce") is True
         with page.expect_download() as download:
-            looks.get_by_role("link", name="Download the trace of fused", exact=True).click()
+            inspections.get_by_role("link", name="Download the trace of fused", exact=True).click()
     assert download.value.suggested_filename.startswith(f"{job['id']}-trial-")
     assert json.loads(download.value.path().read_text())["otherData"]["simulated"] is True
 
@@ -79,12 +79,12 @@ def test_a_count_leads_to_its_trials_and_a_long_table_goes_on(page: Page, server
     expect(page.locator("#trials tbody tr.failed")).to_have_count(count)
 
 
-def test_the_twin_is_one_click_away(page: Page, server: Server, job_id: str) -> None:
+def test_the_json_form_is_one_click_away(page: Page, server: Server, job_id: str) -> None:
     page.goto(f"{server.url}/ui/jobs/{job_id}?outcome=failed")
     page.get_by_role("link", name="this page as JSON").click()
-    twin = json.loads(page.locator("body").inner_text())
-    assert twin["job"]["id"] == job_id
-    assert {trial["outcome"]["kind"] for trial in twin["trials"]["items"]} <= {"failed"}
+    as_json = json.loads(page.locator("body").inner_text())
+    assert as_json["job"]["id"] == job_id
+    assert {trial["outcome"]["kind"] for trial in as_json["trials"]["items"]} <= {"failed"}
 
 
 def test_an_open_job_is_followed_without_a_reload(page: Page, server: Server) -> None:
@@ -132,9 +132,9 @@ def test_light_and_dark_are_both_readable(browser: Browser, server: Server, job_
 #: Contrast ratio of an element's text against the page (WCAG 2.1, relative luminance).
 CONTRAST = """(selector) => {
   const luminance = (colour) => {
-    const parts = colour.match(/[0-9.]+/g).slice(0, 3).map(Number).map((v) => v / 255)
+    const channels = colour.match(/[0-9.]+/g).slice(0, 3).map(Number).map((v) => v / 255)
       .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+    return 0.2126 * channels[0] + 0.7152 * channels[1] + 0.0722 * channels[2];
   };
   const text = luminance(getComputedStyle(document.querySelector(selector)).color);
   const paper = luminance(getComputedStyle(document.body).backgroundColor);

@@ -32,3 +32,15 @@ def covering_sample(population: Sequence[T], axes: Callable[[T], Sequence[Hashab
         sample.append(population[best])
         missing -= pairs[best]
     return sample
+
+
+def covering_values(population: Sequence[T], values: Callable[[T], set[Hashable]]) -> list[T]:
+    """A small subset with every value of the population, chosen greedily in a fixed order."""
+    own = [values(item) for item in population]
+    missing = set().union(*own)
+    sample: list[T] = []
+    while missing:
+        best = max(range(len(own)), key=lambda i: len(own[i] & missing))
+        sample.append(population[best])
+        missing -= own[best]
+    return sample

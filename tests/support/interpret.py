@@ -180,7 +180,7 @@ def _multiply(plan: Plan, graph: TileGraph, memory: dict[str, Matrix], task: _He
     op, tile_m, tile_n = plan.tasks[task.index, :3].tolist()
     rows, *others = graph.reads(op, tile_m, tile_n, task.steps[task.done])
     weights = others[: graph.workload.ops[op].rows_per_column]
-    products = [_part(memory, rows) @ _part(memory, region).T for region in weights]
+    products = [_block(memory, rows) @ _block(memory, region).T for region in weights]
     task.sums = [old + new for old, new in zip(task.sums, products, strict=True)] if task.sums else products
     task.done += 1
 
@@ -211,10 +211,10 @@ def _store(
     if op.gated:
         tile = tile * sums[1]
     if op.residual:
-        tile = tile + _part(memory, others[-1])
-    _part(memory, out)[...] = tile
+        tile = tile + _block(memory, others[-1])
+    _block(memory, out)[...] = tile
     return True
 
 
-def _part(memory: Mapping[str, Matrix], region: Region) -> Matrix:
+def _block(memory: Mapping[str, Matrix], region: Region) -> Matrix:
     return memory[region.tensor][region.row_begin : region.row_end, region.col_begin : region.col_end]

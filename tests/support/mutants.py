@@ -68,9 +68,9 @@ def with_true_steps(plan: Plan) -> Plan:
     totals = np.bincount(posts[posts >= 0], minlength=plan.num_signals)
     waits = plan.waits.copy()
     for wait in waits:
-        part = set(totals[wait[0] : wait[1]].tolist())
-        if len(part) == 1:
-            wait[3] = part.pop()
+        counts = set(totals[wait[0] : wait[1]].tolist())
+        if len(counts) == 1:
+            wait[3] = counts.pop()
     return replace(plan, waits=waits)
 
 

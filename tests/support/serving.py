@@ -76,12 +76,12 @@ def wait_until_final(service: Service, job_id: str, timeout_s: float = 60.0) -> 
     return state
 
 
-def wait_until_looked_at(service: Service, job_id: str, timeout_s: float = 60.0) -> None:
-    """Returns when every closer look at the job has ended, so that its page stays as it is."""
+def wait_until_inspected(service: Service, job_id: str, timeout_s: float = 60.0) -> None:
+    """Returns when every inspection at the job has ended, so that its page stays as it is."""
     deadline = time.monotonic() + timeout_s
     numbers = range(service.job(job_id).num_trials)
-    while any(look.finished_at is None for look in service.inspections(job_id, numbers)):
-        assert time.monotonic() < deadline, f"{job_id} is still looked at"
+    while any(inspection.finished_at is None for inspection in service.inspections(job_id, numbers)):
+        assert time.monotonic() < deadline, f"{job_id} is still inspected"
         time.sleep(0.02)
 
 

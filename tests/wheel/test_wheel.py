@@ -3,91 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import shutil
 import socket
 import subprocess
-import sys
+import tarfile
 import time
-import venv
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.support.repository import ROOT
+from tests.wheel.conftest import STRANGER, Environment
+from tuner import __version__
+from tuner.versions import DISTRIBUTION, install_command
 
 pytestmark = pytest.mark.timeout(600)
 
 SERVER_ONLY = ["alembic", "fastapi", "numpy", "optuna", "pydantic", "sqlalchemy", "uvicorn"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Environment:
-    """An environment outside of the checkout, and an empty directory to work in."""
-
-    bin: Path
-    directory: Path
-
-    def run(self, *command: str, timeout_s: float = 60.0, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Runs a program of the environment, with nothing of ours in its variables."""
-        return subprocess.run(
-            [str(self.bin / command[0]), *command[1:]],
-            cwd=self.directory,
-            env=self.variables | variables,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            stdin=subprocess.DEVNULL,
-        )
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """This process' variables without Python's and tuner's own."""
-        return {
-            name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TUNER_", "VIRTUAL"))
-        }
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from what the Dockerfile copies, and nothing else: so an image has all that it needs, too."""
-    folder, source = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("source")
-    for line in (ROOT / "Dockerfile").read_text().splitlines():
-        for name in line.split()[1:-1] if line.startswith("COPY ") else ():
-            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-            copy(ROOT / name, source / name)
-    command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(source)]
-    built = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert built.returncode == 0, built.stdout + built.stderr
-    (wheel,) = folder.glob("tuner-*.whl")
-    return wheel
-
-
-def install(folder: Path, requirement: str) -> Environment:
-    venv.create(folder / "venv", with_pip=True)
-    environment = Environment(bin=folder / "venv/bin", directory=folder / "elsewhere")
-    environment.directory.mkdir()
-    installed = environment.run(
-        "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement, timeout_s=500
-    )
-    assert installed.returncode == 0, installed.stderr
-    return environment
-
-
-@pytest.fixture(scope="module")
-def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    return install(tmp_path_factory.mktemp("base"), str(wheel))
-
-
-@pytest.fixture(scope="module")
-def server(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    return install(tmp_path_factory.mktemp("server"), f"{wheel}[server]")
 
 
 @pytest.fixture(scope="module")
@@ -121,21 +55,42 @@ def is_ready(url: str) -> bool:
 def test_the_wheel_holds_the_device_files_the_migrations_the_pages_and_the_licence(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     for pattern in (
-        r"workers/kernels/chain\.cuh",
+        r"tuner/workers/kernels/common/tools\.cu",
         r"tuner/migrations/env\.py",
         r"tuner/migrations/versions/0001_\w+\.py",
         r"tuner/api/templates/.+\.html",
-        r"tuner-.*\.dist-info/licenses/LICENSE",
+        r"tuner/api/static/.+\.css",
+        r".+\.dist-info/licenses/LICENSE",
+        r".+\.dist-info/licenses/NOTICE",
     ):
         assert any(re.fullmatch(pattern, name) for name in names), pattern
     assert [name for name in names if name.endswith((".pyc", ".db", ".log"))] == []
-    assert [name for name in names if name.startswith(("tests", "benchmarks", "docs", "migrations"))] == []
+
+
+def test_the_wheel_brings_no_package_but_its_own(wheel: Path) -> None:
+    tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert tops == {"tuner", f"{DISTRIBUTION.replace('-', '_')}-{__version__}.dist-info"}
+
+
+def test_a_release_is_a_wheel_and_the_sources_that_it_is_built_from(release: Path, wheel: Path) -> None:
+    """`make release` builds its wheel from its sdist; `wheel` is built from a checkout."""
+    name = f"{DISTRIBUTION.replace('-', '_')}-{__version__}"
+    assert {path.name for path in release.iterdir()} == {f"{name}.tar.gz", f"{name}-py3-none-any.whl"}
+    contents = [
+        {info.filename: info.CRC for info in zipfile.ZipFile(path).infolist()}
+        for path in (release / f"{name}-py3-none-any.whl", wheel)
+    ]
+    assert contents[0] == contents[1]
+    with tarfile.open(release / f"{name}.tar.gz") as archive:
+        sources = {member.name.removeprefix(f"{name}/") for member in archive.getmembers()}
+    assert {"workers/__init__.py", "tuner/__init__.py", "migrations/env.py", "LICENSE", "NOTICE"} <= sources
+    assert [source for source in sources if source.startswith("tuner/workers")] == []
 
 
 def test_the_base_install_is_client_and_command_line_only(base: Environment) -> None:
     frozen = base.run("python", "-m", "pip", "list", "--format=freeze").stdout.lower()
     installed = {line.split("==")[0] for line in frozen.splitlines()}
-    assert installed >= {"tuner", "httpx", "click", "rich"}
+    assert installed >= {DISTRIBUTION, "httpx", "click", "rich"}
     assert installed & set(SERVER_ONLY) == set()
     for program in ("tuner", "tuner-client"):
         helped = base.run(program, "--help")
@@ -146,8 +101,15 @@ def test_the_base_install_is_client_and_command_line_only(base: Environment) -> 
 def test_serving_from_the_base_install_says_what_to_install(base: Environment) -> None:
     refused = base.run("tuner", "serve")
     assert refused.returncode != 0
-    assert "tuner[server]" in refused.stderr
+    assert install_command("server") in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_another_projects_workers_and_ours_do_not_meet(server: Environment) -> None:
+    printed = server.run("python", "-c", "import workers, tuner.workers as ours; print(workers.WHOSE, ours.__file__)")
+    assert printed.returncode == 0, printed.stderr
+    assert printed.stdout.startswith(STRANGER)
+    assert printed.stdout.strip().endswith("tuner/workers/__init__.py")
 
 
 def test_the_installed_worker_renders_a_source(server: Environment) -> None:

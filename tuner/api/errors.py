@@ -47,7 +47,7 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 
-_HINTS = {
+_REMEDIES = {
     404: "nothing is here; GET / lists the pages, GET /openapi.json the routes",
     405: "this path does not know the method {method}",
 }
@@ -90,7 +90,7 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    detail = _HINTS.get(error.status_code, error.detail).format(method=request.method)
+    detail = _REMEDIES.get(error.status_code, error.detail).format(method=request.method)
     return _answer(request, problem(error.status_code, detail), error.headers)
 
 

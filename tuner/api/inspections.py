@@ -1,4 +1,4 @@
-"""Routes of closer looks at trials: hardware counters and in-kernel traces."""
+"""Routes of inspections of trials: hardware counters and in-kernel traces."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def inspection_routes(service: Service) -> APIRouter:
     """Ask, and get."""
     router = APIRouter(tags=["inspections"], responses=PROBLEM_RESPONSES)
 
-    def answer(look: Inspection, *, asked: bool = False) -> Response:
-        """A look as JSON, with the status that its state means."""
-        job = service.job(look.job_id)
-        view = (CountersView if look.kind is InspectionKind.COUNTERS else TraceView).of(look, job)
-        status = 202 if look.state is InspectionState.PENDING else 200
+    def answer(inspection: Inspection, *, asked: bool = False) -> Response:
+        """An inspection as JSON, with the status that its state means."""
+        job = service.job(inspection.job_id)
+        view = (CountersView if inspection.kind is InspectionKind.COUNTERS else TraceView).of(inspection, job)
+        status = 202 if inspection.state is InspectionState.PENDING else 200
         headers = {"Location": view.href} if asked else {}
         return Response(view.model_dump_json(), status, headers, media_type="application/json")
 
     def ask(job_id: str, number: int, kind: InspectionKind, metrics: tuple[str, ...] | None = None) -> Response:
-        look, is_pending = service.ask_inspection(job_id, number, kind, metrics)
-        return answer(look if is_pending else service.inspection(job_id, number, kind), asked=True)
+        inspection, is_pending = service.ask_inspection(job_id, number, kind, metrics)
+        return answer(inspection if is_pending else service.inspection(job_id, number, kind), asked=True)
 
     @router.post(
         "/jobs/{job_id}/trials/{number}/counters",
@@ -85,13 +85,13 @@ def inspection_routes(service: Service) -> APIRouter:
     )
     def get_trace(job_id: JobId, number: TrialNumber, format: TraceFormat = "json") -> Response:
         """The trace; with `format=perfetto` as a file, and 409 where there is nothing to draw."""
-        look = service.inspection(job_id, number, InspectionKind.TRACE)
-        if look.state is InspectionState.PENDING or format == "json":
-            return answer(look)
-        if not isinstance(look.result, Trace) or not look.result.spans:
-            raise Conflict(f"trial {number} of {job_id} has no trace: {look.reason}")
+        inspection = service.inspection(job_id, number, InspectionKind.TRACE)
+        if inspection.state is InspectionState.PENDING or format == "json":
+            return answer(inspection)
+        if not isinstance(inspection.result, Trace) or not inspection.result.spans:
+            raise Conflict(f"trial {number} of {job_id} has no trace: {inspection.reason}")
         headers = {"Content-Disposition": f'attachment; filename="{job_id}-trial-{number}.trace.json"'}
-        content = json.dumps(trace_events(look.result), separators=(",", ":"))
+        content = json.dumps(trace_events(inspection.result), separators=(",", ":"))
         return Response(content, headers=headers, media_type="application/json")
 
     return router

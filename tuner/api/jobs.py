@@ -33,10 +33,10 @@ def default_target_id(service: Service) -> str | None:
 
 
 def trials_view(service: Service, job: JobRecord, page: Page[Trial]) -> PageView[TrialView]:
-    """A page of a job's trials, each with the figures of closer looks among its metrics."""
+    """A page of a job's trials, each with the figures of inspections among its metrics."""
     figures: dict[int, dict[str, Metric]] = {}
-    for look in service.inspections(job.id, {trial.number for trial in page.items}):
-        figures.setdefault(look.trial_number, {}).update({figure.tag: figure for figure in look.figures})
+    for inspection in service.inspections(job.id, {trial.number for trial in page.items}):
+        figures.setdefault(inspection.trial_number, {}).update({figure.tag: figure for figure in inspection.figures})
     items = [TrialView.of(trial, job, figures.get(trial.number, {}).values()) for trial in page.items]
     return PageView(items=items, next_cursor=page.next_cursor)
 

@@ -1,4 +1,4 @@
-"""The dashboard: server-rendered pages, each with its JSON twin at the same path and `.json`."""
+"""The dashboard: server-rendered pages, each with its JSON form at the same path and `.json`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
 from tuner.api.errors import PROBLEM_RESPONSES
+from tuner.api.inspection_table import inspection_table
 from tuner.api.jobs import Cursor, JobId, KindFilter, OutcomeFilter, ReasonFilter, Sort, trials_view
-from tuner.api.looks import look_table
 from tuner.api.plot import Plot, draw
 from tuner.api.rendering import STATIC_PATH, render
 from tuner.api.results import target_views
@@ -44,7 +44,7 @@ def add_pages(app: FastAPI, service: Service) -> None:
 
     @app.get("/favicon.ico", include_in_schema=False)
     def get_icon() -> FileResponse:
-        """What browsers ask for beside a page that names no icon, such as a twin."""
+        """What browsers ask for beside a page that names no icon, such as its JSON form."""
         return FileResponse(STATIC_PATH / "icon.svg")
 
 
@@ -63,7 +63,7 @@ def _page_routes(service: Service) -> APIRouter:
         )
         return render(request, "jobs.html", page, states=tuple(JobState))
 
-    # The twin is registered first (decorators go upwards): the plain path would take `.json` for a part of the id.
+    # The JSON form is registered first (decorators go upwards): the plain path would take `.json` for a part of the id.
     @router.get("/ui/jobs/{job_id}", response_model=JobPage)
     @router.get("/ui/jobs/{job_id}.json", response_model=JobPage, include_in_schema=False)
     def show_job(
@@ -78,7 +78,9 @@ def _page_routes(service: Service) -> APIRouter:
         """A job with plot, finals and trials; as JSON with `Accept: application/json` or `.json` behind the path."""
         chosen = TrialFilterView(outcome=outcome, plan_kind=plan_kind, reason=reason, sort=sort)
         page = _job_page(service, job_id, cursor, chosen)
-        return render(request, "job.html", page, plot=_plot(page), looks=look_table(page.inspected), choices=_CHOICES)
+        return render(
+            request, "job.html", page, plot=_plot(page), inspections=inspection_table(page.inspected), choices=_CHOICES
+        )
 
     return router
 
@@ -89,7 +91,7 @@ def _job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFi
     ours = [trial for kind in PlanKind if kind.is_ours and (trial := _fastest(service, job, kind))]
     apart = [_time_us(trial) for trial in ours if trial.candidate.plan_kind.is_apart]
     best = service.best(job_id) if job.state is JobState.SUCCEEDED else None
-    looks = service.inspections(job_id, {row.trial_number for row in best.finals}) if best else []
+    inspections = service.inspections(job_id, {row.trial_number for row in best.finals}) if best else []
     return JobPage(
         job=JobDetail.with_forecast(job, service.forecast_quality(job_id)),
         outcome_counts=service.outcome_counts(job_id),
@@ -101,7 +103,7 @@ def _job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFi
         reference_us=_reference_us(service, job),
         fastest=min(ours, key=_time_us, default=None),
         best=BestView.of(best, job) if best else None,
-        inspected=InspectedFinalist.all_of(best, looks, job) if best else [],
+        inspected=InspectedFinalist.all_of(best, inspections, job) if best else [],
         filter=chosen,
         trials=trials_view(service, job, trials),
     )

@@ -41,7 +41,7 @@ _templates.filters.update(us=microseconds, ratio=ratio, clock=clock, figure=figu
 
 
 def wants_page(request: Request) -> bool:
-    """Whether a page path was asked for as a page and not as its JSON twin."""
+    """Whether a page path was asked for as a page and not as its JSON form."""
     path = request.url.path
     if not (path == "/" or path.startswith("/ui/")) or path.endswith(".json"):
         return False
@@ -50,14 +50,16 @@ def wants_page(request: Request) -> bool:
 
 
 def render(request: Request, template: str, page: BaseModel, **context: object) -> Response:
-    """The page, or its twin: the very model that the template reads."""
+    """The page, or its JSON form: the very model that the template reads."""
     if not wants_page(request):
         return Response(page.model_dump_json(), media_type="application/json", headers={"Vary": "Accept"})
 
     def following(cursor: str) -> str:
         return str(request.url.include_query_params(cursor=cursor))
 
-    html = _templates.get_template(template).render(page=page, twin=_twin(request), following=following, **context)
+    html = _templates.get_template(template).render(
+        page=page, json_href=_json_href(request), following=following, **context
+    )
     return HTMLResponse(html, headers=_HEADERS)
 
 
@@ -67,7 +69,7 @@ def render_error(document: Problem) -> Response:
     return HTMLResponse(html, document.status, _HEADERS)
 
 
-def _twin(request: Request) -> str:
+def _json_href(request: Request) -> str:
     """The same address with `.json` behind the path."""
     query = request.url.query
     return f"{request.url.path}.json" + (f"?{query}" if query else "")

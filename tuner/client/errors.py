@@ -49,9 +49,15 @@ class Simulated(ClientError):
 
 
 class TimedOut(ClientError):
-    """The job, or the closer look, had not ended in the time given."""
+    """The job, or the inspection, had not ended in the time given."""
 
     exit_code = ExitCode.TIMEOUT
+
+
+class Incompatible(ClientError):
+    """The service speaks, or the artifact was written in, a version that this client does not know."""
+
+    exit_code = ExitCode.INCOMPATIBLE
 
 
 class NothingSeen(ClientError):

@@ -26,5 +26,6 @@ class ExitCode(IntEnum):
     REFUSED = 6, "the server refused the request, or an artifact is not what its digest says"
     JOB_FAILED = 7, "the job failed or was cancelled"
     SIMULATED = 8, "the result is simulated, and has no cubin"
-    TIMEOUT = 9, "the job, or the closer look, had not ended in the time given"
+    TIMEOUT = 9, "the job, or the inspection, had not ended in the time given"
     NOTHING_SEEN = 10, "the counters or the trace could not be taken; the message says why"
+    INCOMPATIBLE = 11, "the service, or an artifact, is of a version that this client does not know"

@@ -87,4 +87,4 @@ def _content(client: Client, found: dict[str, Any], format: str) -> bytes:
     artifact = client.artifact(best["artifact"]["digest"])
     if artifact.simulated != best["simulated"]:
         raise Refused("result and artifact disagree on whether they are simulated")
-    return artifact.part(format)
+    return artifact.in_format(format)

@@ -10,8 +10,19 @@ from urllib.parse import quote
 
 import httpx
 
+from tuner import __version__
 from tuner.client.artifact import Artifact, open_artifact
-from tuner.client.errors import ClientError, JobFailed, NoResult, NothingSeen, Refused, TimedOut, Unreachable
+from tuner.client.errors import (
+    ClientError,
+    Incompatible,
+    JobFailed,
+    NoResult,
+    NothingSeen,
+    Refused,
+    TimedOut,
+    Unreachable,
+)
+from tuner.versions import DISTRIBUTION, WIRE_HEADER, WIRE_VERSION
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -21,8 +32,8 @@ _TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 #: The server sends a comment every 15 s; a stream silent for longer is dead.
 _STREAM_SILENCE_S = 40.0
 _RETRY_S = 1.0
-#: How soon a closer look is asked about first; then ever less often, up to every `_RETRY_S`.
-_FIRST_LOOK_S = 0.1
+#: How soon an inspection is asked about first; then ever less often, up to every `_RETRY_S`.
+_FIRST_POLL_S = 0.1
 #: How long a stream looks for a server that went away: long enough for a restart.
 _PATIENCE_S = 60.0
 
@@ -38,7 +49,13 @@ class Client:
     def __init__(self, url: str = DEFAULT_URL, *, transport: httpx.BaseTransport | None = None) -> None:
         self.url = url.rstrip("/")
         try:
-            self._http = httpx.Client(base_url=self.url, timeout=_TIMEOUT, transport=transport)
+            self._http = httpx.Client(
+                base_url=self.url,
+                timeout=_TIMEOUT,
+                transport=transport,
+                headers={WIRE_HEADER: str(WIRE_VERSION)},
+                event_hooks={"response": [self._check_version]},
+            )
         except (httpx.InvalidURL, ValueError) as error:
             raise Unreachable(f"{url} is no address: {error}; give one like {DEFAULT_URL}") from error
 
@@ -124,11 +141,11 @@ class Client:
         return self._inspect(job_id, number, "trace", {}, {"format": format}, timeout_s)
 
     def _inspect(self, job_id: str, number: int, kind: str, body: Json, query: Json, timeout_s: float | None) -> Json:
-        """Asks for a closer look and waits for its result."""
+        """Asks for an inspection and waits for its result."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         path = f"{_job_path(job_id)}/trials/{number}/{kind}"
         response = self._request("POST", path, json=body)
-        pause_s = _FIRST_LOOK_S
+        pause_s = _FIRST_POLL_S
         while response.status_code == httpx.codes.ACCEPTED:
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimedOut(f"the {kind} of trial {number} of {job_id} are still to come; ask again")
@@ -181,6 +198,15 @@ class Client:
                 response.read()
                 raise _error_of(response)
             yield from parse_events(response.iter_lines())
+
+    def _check_version(self, response: httpx.Response) -> None:
+        """Refuses an answer in another version of the wire format. Services that name none speak the first one."""
+        spoken = response.headers.get(WIRE_HEADER, "1")
+        if spoken != str(WIRE_VERSION):
+            raise Incompatible(
+                f"{self.url} speaks version {spoken} of the wire format, and this client, {DISTRIBUTION} "
+                f"{__version__}, version {WIRE_VERSION}; install the version that {self.url}/livez names"
+            )
 
     def _items(self, path: str, filters: Mapping[str, Any]) -> Iterator[Json]:
         """The items of all pages."""

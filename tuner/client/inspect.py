@@ -1,4 +1,4 @@
-"""`tuner-client counters` and `tuner-client trace`: a closer look at one trial."""
+"""`tuner-client counters` and `tuner-client trace`: an inspection of one trial."""
 
 from __future__ import annotations
 

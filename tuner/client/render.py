@@ -119,11 +119,11 @@ def _follow_live(job: Json, events: Iterable[Json], console: Console) -> Iterato
 
 
 def _follow_plain(job: Json, events: Iterable[Json], console: Console) -> Iterator[str]:
-    told_state, told_s = "", 0.0
+    shown_state, shown_s = "", 0.0
     for state, num_trials, figures in _figures(job, events):
         search_s = figures.get("search_s", 0.0)
-        if state != told_state or search_s - told_s >= _PLAIN_EVERY_S:
-            told_state, told_s = state, search_s
+        if state != shown_state or search_s - shown_s >= _PLAIN_EVERY_S:
+            shown_state, shown_s = state, search_s
             left = eta_s(num_trials, search_s, job["budget"]) if state == "searching" else None
             eta = "" if left is None else f", about {left:.0f} s left"
             count = f"{num_trials}/{job['budget']['trials']} trials"

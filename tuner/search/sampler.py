@@ -16,7 +16,7 @@ from threadpoolctl import ThreadpoolController
 
 from tuner.core.schedule.ordering import Schedule
 from tuner.search.axes import Features, from_params, to_params
-from tuner.search.pool import Offer, Pool
+from tuner.search.pool import Pool, Untried
 from tuner.search.surrogate import Matrix, Scales, Surrogate, expected_improvement
 
 #: After so many trials of its plan kind the pool's near part and the surrogate's scales are renewed ...
@@ -40,7 +40,7 @@ class PoolExhausted(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Told:
+class _Observed:
     """A finished trial, decoded once."""
 
     schedule: Schedule
@@ -57,14 +57,14 @@ class PoolSampler(BaseSampler):
         self._axes = axes
         self._period = -1
         self._drawn: list[Schedule] = []
-        self._offered = Offer(pool, [])
+        self._untried = Untried(pool, [])
         self._scales = Scales()
-        self._told: list[_Told] = []
-        #: Numbers of the study's trials that are in `_told`: the study's own order is that of asking.
+        self._history: list[_Observed] = []
+        #: Numbers of the study's trials that are in `_history`: the study's own order is that of asking.
         self._read_numbers: set[int] = set()
         #: What is on its way.
         self._withdrawn: set[Schedule] = set()
-        #: What each offered schedule promises, and the number of told trials that this rests on.
+        #: What each offered schedule promises, and the number of observed trials that this rests on.
         self._promise: Matrix = np.zeros(0)
         self._ranked_by = -1
 
@@ -87,7 +87,7 @@ class PoolSampler(BaseSampler):
             PoolExhausted: nothing legal is left untried.
         """
         finished = (one for one in study.get_trials(deepcopy=False) if one.state.is_finished())
-        self._told += [self._read(one) for one in finished if one.number not in self._read_numbers]
+        self._history += [self._read(one) for one in finished if one.number not in self._read_numbers]
         # The matrices are small: more threads only spin, and take the cores from whoever compiles meanwhile.
         with _BLAS.limit(limits=1, user_api="blas"):
             return self._next()
@@ -95,76 +95,76 @@ class PoolSampler(BaseSampler):
     def withdraw(self, schedule: Schedule) -> None:
         """Has it not offered (again): it is on its way, or was tried."""
         self._withdrawn.add(schedule)
-        self._offered.withdraw(schedule)
+        self._untried.withdraw(schedule)
 
     def _next(self) -> dict[str, Any]:
         self._renew()
-        if not self._offered.is_left.any():
+        if not self._untried.is_left.any():
             raise PoolExhausted
-        return to_params(self._offered.schedules[self._choice()])
+        return to_params(self._untried.schedules[self._choice()])
 
-    def _read(self, trial: FrozenTrial) -> _Told:
+    def _read(self, trial: FrozenTrial) -> _Observed:
         schedule = from_params(trial.params)
         self.withdraw(schedule)
         self._read_numbers.add(trial.number)
         log_value = None if trial.value is None else math.log(trial.value)
-        return _Told(schedule=schedule, features=self._pool.features([schedule])[0], log_value=log_value)
+        return _Observed(schedule=schedule, features=self._pool.features([schedule])[0], log_value=log_value)
 
     def _choice(self) -> int:
         """Index of the most promising schedule that is left."""
-        count = _num_ranked_by(len(self._told))
+        count = _num_ranked_by(len(self._history))
         if count != self._ranked_by:
-            self._promise = self._rank(self._told[:count])
+            self._promise = self._rank(self._history[:count])
             self._ranked_by = count
-        left = np.flatnonzero(self._offered.is_left)
+        left = np.flatnonzero(self._untried.is_left)
         return int(left[np.argmax(self._promise[left])])
 
-    def _rank(self, told: Sequence[_Told]) -> Matrix:
+    def _rank(self, history: Sequence[_Observed]) -> Matrix:
         """[num_schedules offered] what each promises; the pool's own order where nothing was measured."""
-        measured = [one.log_value for one in told if one.log_value is not None]
+        measured = [one.log_value for one in history if one.log_value is not None]
         if not measured:
-            return np.zeros(len(self._offered.schedules))
-        expected = self._fit(told, self._scales).predict(self._offered.features)
+            return np.zeros(len(self._untried.schedules))
+        expected = self._fit(history, self._scales).predict(self._untried.features)
         return expected_improvement(expected, min(measured))
 
     def _renew(self) -> None:
-        """Brings pool and scales to the present period; they depend on what was told before it began, alone."""
-        period = len(self._told) // RENEWED_EVERY
+        """Brings pool and scales to the present period; they depend on what was observed before it began, alone."""
+        period = len(self._history) // RENEWED_EVERY
         if period == self._period:
             return
-        before = self._told[: period * RENEWED_EVERY]
-        ranked = sorted((told.log_value, index) for index, told in enumerate(before) if told.log_value is not None)
+        before = self._history[: period * RENEWED_EVERY]
+        ranked = sorted((one.log_value, index) for index, one in enumerate(before) if one.log_value is not None)
         near = self._pool.near(before[index].schedule for _, index in ranked[:NUM_BEST])
         if not self._drawn or period // REDRAWN_EVERY != self._period // REDRAWN_EVERY:
             self._drawn = self._pool.drawn(period // REDRAWN_EVERY)
-        self._offered = Offer(self._pool, list(dict.fromkeys((*near, *self._drawn))))
+        self._untried = Untried(self._pool, list(dict.fromkeys((*near, *self._drawn))))
         for schedule in self._withdrawn:
-            self._offered.withdraw(schedule)
+            self._untried.withdraw(schedule)
         if len(ranked) > 1:
             self._scales = self._fit(before, None).scales
         self._period, self._ranked_by = period, -1
 
-    def _fit(self, told: Sequence[_Told], scales: Scales | None) -> Surrogate:
-        """The surrogate of the logarithm of the told values."""
-        measured = [one.log_value for one in told if one.log_value is not None]
+    def _fit(self, history: Sequence[_Observed], scales: Scales | None) -> Surrogate:
+        """The surrogate of the logarithm of the observed values."""
+        measured = [one.log_value for one in history if one.log_value is not None]
         bad = float(np.quantile(measured, FAILED_QUANTILE))
-        values = np.array([bad if one.log_value is None else one.log_value for one in told])
-        chosen = _most_telling(values)
-        features = np.array([told[index].features for index in chosen])
-        real = np.array([told[index].log_value is not None for index in chosen], dtype=np.float64)
+        values = np.array([bad if one.log_value is None else one.log_value for one in history])
+        chosen = _most_informative(values)
+        features = np.array([history[index].features for index in chosen])
+        real = np.array([history[index].log_value is not None for index in chosen], dtype=np.float64)
         return Surrogate(features, values[chosen], real, self._pool.num_tiling_features, scales)
 
 
-def _num_ranked_by(num_told: int) -> int:
+def _num_ranked_by(num_observed: int) -> int:
     """How many trials the ranking rests on: all at first, later all up to the last few, so that an ask stays cheap.
 
     The steps divide `RENEWED_EVERY`, since a renewed pool is ranked anew.
     """
-    step = 1 if num_told < 60 else 2 if num_told < 120 else 5 if num_told < 240 else RENEWED_EVERY
-    return num_told - num_told % step
+    step = 1 if num_observed < 60 else 2 if num_observed < 120 else 5 if num_observed < 240 else RENEWED_EVERY
+    return num_observed - num_observed % step
 
 
-def _most_telling(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.intp]]:
+def _most_informative(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.intp]]:
     """Indices of at most `MAX_FITTED` values: the best ones, and the others evenly."""
     if len(values) <= MAX_FITTED:
         return np.arange(len(values))

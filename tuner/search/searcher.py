@@ -3,8 +3,8 @@
 Fused and two launches are searched, each by guesses and then by its model. The other kinds launch the same kernels in
 another way, so they have no model: their turn tries the best schedule of the kind that they vary.
 
-Whether fusing helps is only seen beside the same tiling launched twice. So a better fused schedule has its *twin* tried
-soon, which is what separate launches can take over of it; and the last trials of a budget give every kind the best
+Whether fusing helps is only seen beside the same tiling launched twice. So a better fused schedule has its *repeat*
+tried soon, which is what separate launches can take over of it. The last trials of a budget give every kind the best
 schedule that it has not tried, so that it is in the finals.
 """
 
@@ -38,9 +38,9 @@ FIRST_VARIATION = 4
 VARIATIONS = tuple((kind, kind.base) for kind in in_turn() if kind.base)
 #: Kinds that take over the best schedule of another, in the order of the last trials of a budget: what is found for one
 #: is there for those behind it.
-TWINS = ((PlanKind.TWO_LAUNCHES, PlanKind.FUSED), *dict.fromkeys(VARIATIONS))
+REPEATS = ((PlanKind.TWO_LAUNCHES, PlanKind.FUSED), *dict.fromkeys(VARIATIONS))
 #: From one trial with two launches to the next, at least.
-TWIN_EVERY = 6
+REPEAT_EVERY = 6
 #: One in so many trials of a budget, at most, is among the last.
 LAST_SHARE = 4
 
@@ -53,9 +53,9 @@ class _KindSearch:
         self._sampler = PoolSampler(Pool(space, kind, seed), self._axes)
         self._study = optuna.create_study(sampler=self._sampler)
         self._asked: dict[Schedule, optuna.Trial] = {}
-        #: What was told, in order: library's time over this one's, inverted; None where it was not measured.
+        #: What was observed, in order: library's time over this one's, inverted; None where it was not measured.
         self.tried: dict[Schedule, float | None] = {}
-        #: What was given away or told: not to be given again.
+        #: What was given away or observed: not to be given again.
         self.given: set[Schedule] = set()
 
     def ask(self) -> Schedule | None:
@@ -94,7 +94,7 @@ class Searcher:
     """Gives the next candidate. The same space, seed and trials give the same one, so that a search goes on after a
     restart as if nothing had happened.
 
-    Several candidates may be on their way: what was asked for and not yet told is not given again.
+    Several candidates may be on their way: what was asked for and not yet observed is not given again.
     """
 
     def __init__(
@@ -103,25 +103,25 @@ class Searcher:
         *,
         seed: int,
         history: Iterable[Trial] = (),
-        hints: Iterable[Candidate] = (),
+        priors: Iterable[Candidate] = (),
         seeds: Sequence[Schedule] | None = None,
         num_trials: int | None = None,
     ) -> None:
-        """`hints` are legal candidates of ours that are tried first, behind the library; `seeds` what `first_guesses`
+        """`priors` are legal candidates of ours that are tried first, behind the library; `seeds` what `first_guesses`
         would give, where it is known already; `num_trials` the budget, where there is one."""
         self._space = space
         self._seed = seed
         self._kinds = {kind: _KindSearch(space, kind, seed) for kind in PlanKind if kind.is_searched}
         self._varied = {kind: set[Schedule]() for kind, _ in VARIATIONS}
         self._variations = [pair for pair in VARIATIONS if kind_problem(space.workload, space.gpu, pair[0]) is None]
-        self._hints = deque(hints)
+        self._priors = deque(priors)
         self._known_seeds = list(seeds or ())
         self._more_seeds = first_guesses(space, seed) if seeds is None else iter(())
-        self._num_last = min(len(TWINS), num_trials // LAST_SHARE) if num_trials else 0
+        self._num_last = min(len(REPEATS), num_trials // LAST_SHARE) if num_trials else 0
         self._first_of_last = num_trials - self._num_last if num_trials else 0
-        self._num_told = 0
+        self._num_observed = 0
         #: The trial that launched twice last.
-        self._last_apart = -TWIN_EVERY
+        self._last_apart = -REPEAT_EVERY
         self._on_their_way: set[Candidate] = set()
         for trial in history:
             self.tell(trial)
@@ -143,12 +143,12 @@ class Searcher:
 
     @property
     def _num_given(self) -> int:
-        return self._num_told + len(self._on_their_way)
+        return self._num_observed + len(self._on_their_way)
 
     @property
     def _is_apart_due(self) -> bool:
         """Whether the last trial with two launches is a while ago."""
-        return self._num_given - self._last_apart >= TWIN_EVERY
+        return self._num_given - self._last_apart >= REPEAT_EVERY
 
     def _give(self, candidate: Candidate) -> None:
         kind, schedule = candidate.plan_kind, candidate.schedule
@@ -164,11 +164,11 @@ class Searcher:
     def _next(self) -> Candidate | None:
         if self._num_given == 0:
             return LIBRARY
-        while self._hints:
-            if not self._is_given(hint := self._hints.popleft()):
-                return hint
+        while self._priors:
+            if not self._is_given(prior := self._priors.popleft()):
+                return prior
         apart = self._num_given % APART_EVERY == 2
-        if candidate := self._late_twin() or self._variation(apart) or self._twin():
+        if candidate := self._late_repeat() or self._variation(apart) or self._repeat():
             return candidate
         first, second = PlanKind.FUSED, PlanKind.TWO_LAUNCHES
         for kind in (second, first) if apart and self._is_apart_due else (first, second):
@@ -192,16 +192,16 @@ class Searcher:
         in_turn = [*self._variations[turn:], *self._variations[:turn]]
         return self._vary([pair for pair in in_turn if self._missing(*pair)] or in_turn)
 
-    def _twin(self) -> Candidate | None:
+    def _repeat(self) -> Candidate | None:
         """What launches the best fused schedule twice, where that was not tried and the last such trial is a while
         ago."""
         return self._missing(PlanKind.TWO_LAUNCHES, PlanKind.FUSED) if self._is_apart_due else None
 
-    def _late_twin(self) -> Candidate | None:
+    def _late_repeat(self) -> Candidate | None:
         """Near the end of the budget: what a kind has not tried of the best."""
         if not self._num_last or self._num_given < self._first_of_last:
             return None
-        pairs = (pair for pair in TWINS if pair[0] not in self._varied or pair in self._variations)
+        pairs = (pair for pair in REPEATS if pair[0] not in self._varied or pair in self._variations)
         return next((candidate for pair in pairs if (candidate := self._missing(*pair))), None)
 
     def _missing(self, kind: PlanKind, base: PlanKind) -> Candidate | None:
@@ -237,7 +237,7 @@ class Searcher:
         if trial.candidate not in self._on_their_way:
             self._give(trial.candidate)
         self._on_their_way.discard(trial.candidate)
-        self._num_told += 1
+        self._num_observed += 1
         kind, schedule, outcome = trial.candidate.plan_kind, trial.candidate.schedule, trial.outcome
         if schedule is None:
             return

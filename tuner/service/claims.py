@@ -45,4 +45,4 @@ class Claims:
     """What all runners of a service have in hand."""
 
     jobs: Held[str, JobRecord] = field(default_factory=lambda: Held(lambda job: job.id))
-    looks: Held[int, Inspection] = field(default_factory=lambda: Held(lambda look: look.seq))
+    inspections: Held[int, Inspection] = field(default_factory=lambda: Held(lambda inspection: inspection.seq))

@@ -28,7 +28,7 @@ from tuner.core.trial.records import (
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
 from tuner.service.claims import Claims
-from tuner.service.inspector import check_look
+from tuner.service.inspector import check_inspection
 from tuner.service.matching import choose_match
 from tuner.service.runner import Runner
 from tuner.settings import DEFAULT_DISK_LIMIT_BYTES
@@ -99,7 +99,7 @@ class Service:
         with self._store.write() as session:
             known = keys.job_of(session, idempotency_key, body_digest) if idempotency_key else None
             if known is not None:
-                return self._told(jobs.get(session, known)), False
+                return self._job_with_wait(jobs.get(session, known)), False
             job = jobs.find_open(session, spec.problem_digest)
             if job is None and reuse:
                 job = jobs.find_succeeded(session, spec.problem_digest)
@@ -109,7 +109,7 @@ class Service:
                 job = jobs.insert(session, spec, self._clock())
             if idempotency_key:
                 keys.remember(session, idempotency_key, body_digest, job.id, self._clock())
-        return self._told(job), is_new
+        return self._job_with_wait(job), is_new
 
     def _check_served(self, target_id: str) -> None:
         served = [target.id for target in self._dispatcher.targets]
@@ -132,7 +132,7 @@ class Service:
             return self._unserved(target_id)
         return f"it waits, since {target_id} is in quarantine and probed again from time to time: {quarantine.reason}"
 
-    def _told(self, job: JobRecord) -> JobRecord:
+    def _job_with_wait(self, job: JobRecord) -> JobRecord:
         """The job with a reason if it is open and nothing goes on with it."""
         waiting = "" if job.state.is_final else self._waiting(job.spec.target_id)
         return replace(job, reason=waiting) if waiting else job
@@ -144,7 +144,7 @@ class Service:
             NotFound: no such job.
         """
         with self._store.read() as session:
-            return self._told(jobs.get(session, job_id))
+            return self._job_with_wait(jobs.get(session, job_id))
 
     def jobs(self, *, cursor: str | None = None, limit: int = 50, state: JobState | None = None) -> Page[JobRecord]:
         """Jobs, newest first.
@@ -155,7 +155,7 @@ class Service:
         _check_limit(limit)
         with self._store.read() as session:
             page = jobs.page(session, cursor, limit, state)
-        return Page(items=[self._told(job) for job in page.items], next_cursor=page.next_cursor)
+        return Page(items=[self._job_with_wait(job) for job in page.items], next_cursor=page.next_cursor)
 
     def trials(
         self,
@@ -271,9 +271,9 @@ class Service:
     def ask_inspection(
         self, job_id: str, number: int, kind: InspectionKind, metrics: tuple[str, ...] | None = None
     ) -> tuple[Inspection, bool]:
-        """A closer look at a measured trial, and whether anything is left to do for it.
+        """An inspection of a measured trial, and whether anything is left to do for it.
 
-        The same question asked again answers with the look that there is, unless that one failed.
+        The same question asked again answers with the inspection that there is, unless that one failed.
 
         Raises:
             NotFound: no such job or trial.
@@ -282,13 +282,13 @@ class Service:
         """
         with self._store.write() as session:
             job, trial = jobs.get(session, job_id), trials.get(session, job_id, number)
-            check_look(trial, kind)
+            check_inspection(trial, kind)
             if waiting := self._unserved(job.spec.target_id):
                 raise Conflict(f"{kind} of {job_id} cannot be taken: {waiting}")
             return inspections.ask(session, job_id, number, kind, metrics, is_urgent=True, now=self._clock())
 
     def inspection(self, job_id: str, number: int, kind: InspectionKind) -> Inspection:
-        """The look of a kind at a trial that was asked for last, with its result if there is one.
+        """The inspection of a kind of a trial that was asked for last, with its result if there is one.
 
         Raises:
             NotFound: no such job or trial, or nobody asked.
@@ -297,26 +297,26 @@ class Service:
         with self._store.read() as session:
             job = jobs.get(session, job_id)
             trials.get(session, job_id, number)
-            look = inspections.newest(session, job_id, number, kind)
-        if look is None:
+            inspection = inspections.newest(session, job_id, number, kind)
+        if inspection is None:
             raise NotFound(
                 f"there are no {kind} of trial {number} of {job_id}: nobody asked, or tuner gc removed what there was; "
                 f"POST /jobs/{job_id}/trials/{number}/{kind} asks"
             )
-        if look.refusal is not None:
-            raise InvalidInput(*look.refusal)
-        return self._told_look(look, job)
+        if inspection.refusal is not None:
+            raise InvalidInput(*inspection.refusal)
+        return self._inspection_with_wait(inspection, job)
 
-    def _told_look(self, look: Inspection, job: JobRecord) -> Inspection:
-        """The look with a reason if it is pending and nobody takes it."""
-        waiting = self._waiting(job.spec.target_id) if look.state is InspectionState.PENDING else ""
-        return replace(look, reason=waiting) if waiting else look
+    def _inspection_with_wait(self, inspection: Inspection, job: JobRecord) -> Inspection:
+        """The inspection with a reason if it is pending and nobody takes it."""
+        waiting = self._waiting(job.spec.target_id) if inspection.state is InspectionState.PENDING else ""
+        return replace(inspection, reason=waiting) if waiting else inspection
 
     def inspections(self, job_id: str, numbers: Collection[int]) -> list[Inspection]:
-        """All looks at some trials of a job, without their results; where one was asked again, the newest is last."""
+        """All inspections of some trials of a job, without results; where one was asked again, the newest is last."""
         with self._store.read() as session:
-            job, looks = jobs.get(session, job_id), inspections.of_trials(session, job_id, numbers)
-        return [self._told_look(look, job) for look in looks]
+            job, found = jobs.get(session, job_id), inspections.of_trials(session, job_id, numbers)
+        return [self._inspection_with_wait(inspection, job) for inspection in found]
 
     def find_best(
         self, workload: Workload, target_id: str, match: MatchKind, environment: Environment | None = None
@@ -372,8 +372,8 @@ class Service:
         ids = [target.id for target in self._dispatcher.targets]
         reasons = {id: quarantine.reason for id in ids if (quarantine := self._dispatcher.quarantine(id))}
         if ids and len(reasons) == len(ids):
-            told = "; ".join(f"{id} is in quarantine: {reason}" for id, reason in reasons.items())
-            raise WorkerError(f"nothing can be measured on now: {told}")
+            reasons_by_id = "; ".join(f"{id} is in quarantine: {reason}" for id, reason in reasons.items())
+            raise WorkerError(f"nothing can be measured on now: {reasons_by_id}")
         return reasons
 
 

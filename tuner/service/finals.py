@@ -84,8 +84,8 @@ def judge(finalists: Sequence[Trial], times: FinalsTimes, procedure: FinalsProce
     library_us = times.times_us[0]
     assert library_us is not None
     energies_mj = times.energy_mj or (None,) * len(finalists)
-    told = zip(finalists, times.times_us, times.reasons, energies_mj, strict=True)
-    for trial, times_us, reason, energy_mj in told:
+    figures = zip(finalists, times.times_us, times.reasons, energies_mj, strict=True)
+    for trial, times_us, reason, energy_mj in figures:
         row = _row(trial, times_us, library_us, reason, times.process_of_round)
         rows.append(replace(row, energy_mj=energy_mj, num_dropped=times.num_dropped))
         kind = trial.candidate.plan_kind

@@ -1,4 +1,4 @@
-"""Closer looks at trials: which a runner takes, and what becomes of them. A look never harms the job that it is at."""
+"""Inspections of trials: which a runner takes, and what becomes of them. None of them harms the job that it is of."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def problem_of(job: JobRecord) -> Problem:
     return Problem(workload=job.spec.workload, objective=job.spec.objective, seed=job.spec.seed)
 
 
-def check_look(trial: Trial, kind: InspectionKind) -> None:
-    """Refuses a look at what does not run.
+def check_inspection(trial: Trial, kind: InspectionKind) -> None:
+    """Refuses an inspection of what does not run.
 
     Raises:
         InvalidInput: the trial was not measured, or has no kernel of ours to trace.
@@ -54,21 +54,21 @@ def check_look(trial: Trial, kind: InspectionKind) -> None:
         )
 
 
-def looks_at(rows: Iterable[FinalRow]) -> list[tuple[int, InspectionKind]]:
+def inspections_of(rows: Iterable[FinalRow]) -> list[tuple[int, InspectionKind]]:
     """What is asked of a job's finalists, by trial number: counters of each plan kind's best, traces of ours."""
     best = dict[PlanKind, FinalRow]()
     for row in sorted((row for row in rows if row.time_us is not None), key=lambda row: row.time_us or 0.0):
         best.setdefault(row.candidate.plan_kind, row)
     return [
-        (row.trial_number, look)
+        (row.trial_number, inspection)
         for kind, row in best.items()
-        for look in InspectionKind
-        if kind.is_ours or look is InspectionKind.COUNTERS
+        for inspection in InspectionKind
+        if kind.is_ours or inspection is InspectionKind.COUNTERS
     ]
 
 
 class Inspector:
-    """Takes the closer looks of one target, one at a time, in the thread of its runner."""
+    """Takes the inspections of one target, one at a time, in the thread of its runner."""
 
     def __init__(
         self,
@@ -89,72 +89,81 @@ class Inspector:
         self._clock = clock
 
     def take_one(self, *, urgent_only: bool = False) -> bool:
-        """Takes a look that is pending, if there is one; whether there was.
+        """Takes an inspection that is pending, if there is one; whether there was.
 
         Raises:
-            Stopped: the service is closing; the look stays pending.
-            Quarantined: the card is not fit; the look stays pending too.
+            Stopped: the service is closing; the inspection stays pending.
+            Quarantined: the card is not fit; the inspection stays pending too.
         """
 
         def choose(taken: Collection[int]) -> Inspection | None:
             with self._store.read() as session:
                 return inspections.next_pending(session, self._target.id, urgent_only=urgent_only, besides=taken)
 
-        with self._claims.looks.take(choose) as look:
-            if look is not None:
-                self._take(look)
-            return look is not None
+        with self._claims.inspections.take(choose) as inspection:
+            if inspection is not None:
+                self._take(inspection)
+            return inspection is not None
 
-    def _take(self, look: Inspection) -> None:
-        if look.num_attempts >= inspections.MAX_ATTEMPTS:
-            self._fail(look, f"the service ended {look.num_attempts} times while it was taken")
+    def _take(self, inspection: Inspection) -> None:
+        if inspection.num_attempts >= inspections.MAX_ATTEMPTS:
+            self._fail(inspection, f"the service ended {inspection.num_attempts} times while it was taken")
             return
         with self._store.write() as session:
-            inspections.begin(session, look.seq)
-            job, trial = jobs.get(session, look.job_id), trials.get(session, look.job_id, look.trial_number)
+            inspections.begin(session, inspection.seq)
+            job, trial = (
+                jobs.get(session, inspection.job_id),
+                trials.get(session, inspection.job_id, inspection.trial_number),
+            )
         try:
-            result = self._look(look, problem_of(job), trial)
+            result = self._inspect(inspection, problem_of(job), trial)
         except (Stopped, Quarantined):
             with self._store.write() as session:
-                inspections.put_back(session, look.seq)
+                inspections.put_back(session, inspection.seq)
             raise
         except Exception as error:
-            self._end(look, error)
+            self._end(inspection, error)
         else:
             with self._store.write() as session:
-                inspections.finish(session, look.seq, result, figures_of(result), self._clock())
+                inspections.finish(session, inspection.seq, result, figures_of(result), self._clock())
 
-    def _look(self, look: Inspection, problem: Problem, trial: Trial) -> CounterReport | Trace:
+    def _inspect(self, inspection: Inspection, problem: Problem, trial: Trial) -> CounterReport | Trace:
         """The result; figures that take a time in take the trial's own, measured without a profiler."""
         at = self._target.id, problem, trial.candidate
-        if look.kind is InspectionKind.TRACE:
+        if inspection.kind is InspectionKind.TRACE:
             return result_of(self._dispatcher.trace(*at, worker=self._worker), self._stop)
-        report = result_of(self._dispatcher.count(*at, look.metrics, worker=self._worker), self._stop)
-        if look.metrics or report.reason or not isinstance(trial.outcome, Measured):
+        report = result_of(self._dispatcher.count(*at, inspection.metrics, worker=self._worker), self._stop)
+        if inspection.metrics or report.reason or not isinstance(trial.outcome, Measured):
             return report
         target, time_us = self._target, trial.outcome.time_us
         return with_derived(report, problem.workload, target.gpu, time_us=time_us, simulated=target.simulated)
 
-    def _end(self, look: Inspection, error: Exception) -> None:
-        """Ends a look at which `error` was raised, or leaves it for another attempt."""
+    def _end(self, inspection: Inspection, error: Exception) -> None:
+        """Ends an inspection in which `error` was raised, or leaves it for another attempt."""
         match error:
             case InvalidInput():
                 with self._store.write() as session:
                     refusal = (error.field, error.problem, error.remedy)
-                    inspections.refuse(session, look.seq, refusal, self._clock())
-            case WorkerError() if look.num_attempts + 1 < inspections.MAX_ATTEMPTS:
+                    inspections.refuse(session, inspection.seq, refusal, self._clock())
+            case WorkerError() if inspection.num_attempts + 1 < inspections.MAX_ATTEMPTS:
                 _log.warning("the %s of trial %d of %s failed, they are tried again: %s",
-                             look.kind, look.trial_number, look.job_id, error)  # fmt: skip
+                             inspection.kind, inspection.trial_number, inspection.job_id, error)  # fmt: skip
                 self._stop.wait(RETRY_PAUSE_S)
             case TunerError():
-                self._fail(look, str(error))
+                self._fail(inspection, str(error))
             case _:
-                _log.error("the %s of trial %d of %s failed", look.kind, look.trial_number, look.job_id, exc_info=error)
-                self._fail(look, f"a fault of the service: {type(error).__name__}: {error}")
+                _log.error(
+                    "the %s of trial %d of %s failed",
+                    inspection.kind,
+                    inspection.trial_number,
+                    inspection.job_id,
+                    exc_info=error,
+                )
+                self._fail(inspection, f"a fault of the service: {type(error).__name__}: {error}")
 
-    def _fail(self, look: Inspection, reason: str) -> None:
+    def _fail(self, inspection: Inspection, reason: str) -> None:
         with self._store.write() as session:
-            inspections.fail(session, look.seq, reason, self._clock())
+            inspections.fail(session, inspection.seq, reason, self._clock())
 
 
 def figures_of(result: CounterReport | Trace) -> tuple[Metric, ...]:

@@ -23,7 +23,7 @@ from tuner.search import Searcher
 from tuner.service.claims import Claims
 from tuner.service.finals import Judgement, best_speedup, choose_finalists, judge
 from tuner.service.forecasts import Forecaster, with_forecast
-from tuner.service.inspector import Inspector, looks_at, problem_of
+from tuner.service.inspector import Inspector, inspections_of, problem_of
 from tuner.service.packing import pack_zip
 from tuner.service.waiting import Stopped, result_of
 from tuner.store import Store, bests, inspections, jobs, trials
@@ -263,7 +263,7 @@ class Runner:
                 register(session, digest, len(content), self._clock())
             bests.insert(session, best)
             jobs.set_state(session, job.id, JobState.SUCCEEDED, self._clock())
-            for number, kind in looks_at(judgement.rows):
+            for number, kind in inspections_of(judgement.rows):
                 inspections.ask(session, job.id, number, kind, None, is_urgent=False, now=self._clock())
         self._store.collect_garbage(self._disk_limit_bytes)
 

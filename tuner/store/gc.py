@@ -1,4 +1,4 @@
-"""Bounds what artifacts, builds, samples and closer looks take on disk; results, and the files they name, stay."""
+"""Bounds what artifacts, builds, samples and inspections take on disk; results, and the files they name, stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Closer looks at trials: asked for, begun at most `MAX_ATTEMPTS` times, and ended with a result or a reason."""
+"""Inspections of trials: asked for, begun at most `MAX_ATTEMPTS` times, and ended with a result or a reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
 from tuner.store.models import InspectionRow, JobRow
 from tuner.store.packing import pack, unpack_counters, unpack_trace
 
-#: How often a look is begun; a process or a worker that ends meanwhile has used one up.
+#: How often a inspection is begun; a process or a worker that ends meanwhile has used one up.
 MAX_ATTEMPTS = 2
 
 
@@ -50,7 +50,7 @@ def ask(
     is_urgent: bool,
     now: float,
 ) -> tuple[Inspection, bool]:
-    """The look that is asked for, and whether anything is left to do for it.
+    """The inspection that is asked for, and whether anything is left to do for it.
 
     One that is pending, or has something to show, answers the same question again; another is tried anew.
     """
@@ -73,7 +73,7 @@ def ask(
 
 
 def _of_trial(job_id: str, trial_number: int, kind: InspectionKind) -> Select[InspectionRow]:
-    """The looks of a kind at a trial, the one asked for last first."""
+    """The inspections of a kind of a trial, the one asked for last first."""
     return (
         select(InspectionRow)
         .where(
@@ -86,13 +86,13 @@ def _of_trial(job_id: str, trial_number: int, kind: InspectionKind) -> Select[In
 
 
 def newest(session: Session, job_id: str, trial_number: int, kind: InspectionKind) -> Inspection | None:
-    """The look of a kind that was asked for last, with its result; None where none ever was."""
+    """The inspection of a kind that was asked for last, with its result; None where none ever was."""
     row = session.scalar(_of_trial(job_id, trial_number, kind).options(undefer(InspectionRow.result)).limit(1))
     return None if row is None else _to_record(row, whole=True)
 
 
 def of_trials(session: Session, job_id: str, numbers: Collection[int]) -> list[Inspection]:
-    """All looks at some trials of a job without their results, in the order of asking."""
+    """All inspections of some trials of a job without their results, in the order of asking."""
     query = select(InspectionRow).where(InspectionRow.job_id == job_id, InspectionRow.trial_number.in_(numbers))
     return [_to_record(row) for row in session.scalars(query.order_by(InspectionRow.seq))]
 
@@ -100,7 +100,7 @@ def of_trials(session: Session, job_id: str, numbers: Collection[int]) -> list[I
 def next_pending(
     session: Session, target_id: str, *, urgent_only: bool, besides: Collection[int] = ()
 ) -> Inspection | None:
-    """What the runner of a target should look at: what clients asked first, and what was begun already last."""
+    """What the runner of a target should inspect: what clients asked first, and what was begun already last."""
     query = (
         select(InspectionRow)
         .join(JobRow, JobRow.id == InspectionRow.job_id)
@@ -127,7 +127,7 @@ def begin(session: Session, seq: int) -> None:
 
 
 def put_back(session: Session, seq: int) -> None:
-    """Takes an attempt back: it was the service that stopped, and no fault of the look's."""
+    """Takes an attempt back: it was the service that stopped, and no fault of the inspection's."""
     _row(session, seq).num_attempts -= 1
 
 
@@ -140,12 +140,12 @@ def finish(session: Session, seq: int, result: CounterReport | Trace, figures: C
 
 
 def refuse(session: Session, seq: int, refusal: tuple[str, str, str], now: float) -> None:
-    """Ends a look that asks for what cannot be: field, problem and remedy."""
+    """Ends an inspection that asks for what cannot be: field, problem and remedy."""
     row = _row(session, seq)
     row.state, row.finished_at, row.refusal = str(InspectionState.REFUSED), now, list(refusal)
 
 
 def fail(session: Session, seq: int, reason: str, now: float) -> None:
-    """Ends a look that could not be taken."""
+    """Ends an inspection that could not be taken."""
     row = _row(session, seq)
     row.state, row.finished_at, row.reason = str(InspectionState.FAILED), now, reason

@@ -148,7 +148,7 @@ class IdempotencyKeyRow(Base):
 
 
 class InspectionRow(Base):
-    """A closer look at a trial: counters or a trace, asked for and then taken."""
+    """An inspection of a trial: counters or a trace, asked for and then taken."""
 
     __tablename__ = "inspections"
     __table_args__ = (

@@ -1,4 +1,4 @@
-"""What a closer look found, as compressed JSON: a trace of ten thousand tasks takes some hundred kilobytes."""
+"""What an inspection found, as compressed JSON: a trace of ten thousand tasks takes some hundred kilobytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Closer looks at trials on the wire: what is asked, and what counters and traces look like."""
+"""Inspections of trials on the wire: what is asked, and what counters and traces look like."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CountersRequest(Strict):
 
 
 class InspectionView(View):
-    """A closer look at a trial."""
+    """An inspection of a trial."""
 
     job_id: str
     trial_number: int
@@ -55,18 +55,18 @@ class InspectionView(View):
     finished_at: datetime | None
 
     @classmethod
-    def fields_of(cls, look: Inspection, job: JobRecord) -> dict[str, Any]:
-        """What all looks have in common, of `look` at a trial of `job`."""
+    def fields_of(cls, inspection: Inspection, job: JobRecord) -> dict[str, Any]:
+        """What all inspections have in common, of `inspection` at a trial of `job`."""
         return {
-            "job_id": look.job_id,
-            "trial_number": look.trial_number,
-            "kind": look.kind,
-            "state": look.state,
+            "job_id": inspection.job_id,
+            "trial_number": inspection.trial_number,
+            "kind": inspection.kind,
+            "state": inspection.state,
             "simulated": is_simulated(job.spec.target_id),
-            "reason": look.reason,
-            "href": f"/jobs/{look.job_id}/trials/{look.trial_number}/{look.kind}",
-            "asked_at": moment(look.asked_at),
-            "finished_at": None if look.finished_at is None else moment(look.finished_at),
+            "reason": inspection.reason,
+            "href": f"/jobs/{inspection.job_id}/trials/{inspection.trial_number}/{inspection.kind}",
+            "asked_at": moment(inspection.asked_at),
+            "finished_at": None if inspection.finished_at is None else moment(inspection.finished_at),
         }
 
 
@@ -88,12 +88,16 @@ class CountersView(InspectionView):
     absent: dict[str, str] = Field(description="metric -> why it could not be read on this GPU")
 
     @classmethod
-    def of(cls, look: Inspection, job: JobRecord) -> Self:
-        """Copies `look`, which belongs to a trial of `job`."""
-        report = look.result if isinstance(look.result, CounterReport) else CounterReport(counters=(), num_passes=0)
+    def of(cls, inspection: Inspection, job: JobRecord) -> Self:
+        """Copies `inspection`, which belongs to a trial of `job`."""
+        report = (
+            inspection.result
+            if isinstance(inspection.result, CounterReport)
+            else CounterReport(counters=(), num_passes=0)
+        )
         return cls(
-            **cls.fields_of(look, job),
-            metrics=None if look.metrics is None else list(look.metrics),
+            **cls.fields_of(inspection, job),
+            metrics=None if inspection.metrics is None else list(inspection.metrics),
             counters=[CounterView.model_validate(counter) for counter in report.counters],
             num_passes=report.num_passes,
             absent=report.absent,
@@ -137,11 +141,11 @@ class TraceView(InspectionView):
     spans: list[TaskSpanView] = Field(description="one per task; empty while pending, or where a reason is")
 
     @classmethod
-    def of(cls, look: Inspection, job: JobRecord) -> Self:
-        """Copies `look`, which belongs to a trial of `job`."""
-        trace = look.result if isinstance(look.result, Trace) else None
+    def of(cls, inspection: Inspection, job: JobRecord) -> Self:
+        """Copies `inspection`, which belongs to a trial of `job`."""
+        trace = inspection.result if isinstance(inspection.result, Trace) else None
         return cls(
-            **cls.fields_of(look, job),
+            **cls.fields_of(inspection, job),
             makespan_ns=trace.makespan_ns if trace else 0,
             tail=trace.tail if trace else 0.0,
             shares=[OpSharesView.model_validate(shares) for shares in trace.shares] if trace else [],
@@ -150,39 +154,41 @@ class TraceView(InspectionView):
         )
 
 
-class LookView(InspectionView):
-    """A closer look as a page shows it."""
+class InspectionOnPage(InspectionView):
+    """An inspection as a page shows it."""
 
     figures: list[MetricView]
     download: str | None = Field(description="path of the trace as a file for Perfetto; null where there is none")
 
     @classmethod
-    def of(cls, look: Inspection, job: JobRecord) -> Self:
-        """Copies `look`, which belongs to a trial of `job`."""
-        fields = cls.fields_of(look, job)
-        has_trace = look.kind is InspectionKind.TRACE and bool(look.figures)
+    def of(cls, inspection: Inspection, job: JobRecord) -> Self:
+        """Copies `inspection`, which belongs to a trial of `job`."""
+        fields = cls.fields_of(inspection, job)
+        has_trace = inspection.kind is InspectionKind.TRACE and bool(inspection.figures)
         return cls(
             **fields,
-            figures=[MetricView.model_validate(figure) for figure in look.figures],
+            figures=[MetricView.model_validate(figure) for figure in inspection.figures],
             download=f"{fields['href']}?format=perfetto" if has_trace else None,
         )
 
 
 class InspectedFinalist(View):
-    """The closer looks at one plan kind's best."""
+    """The inspections of one plan kind's best."""
 
     plan_kind: PlanKind
     trial_number: int
-    counters: LookView | None
-    trace: LookView | None
+    counters: InspectionOnPage | None
+    trace: InspectionOnPage | None
 
     @classmethod
-    def all_of(cls, best: Best, looks: Iterable[Inspection], job: JobRecord) -> list[Self]:
-        """The finalists of `best` that were looked at, in the order of the finals; counters are of the base set."""
-        found = {(look.trial_number, look.kind): look for look in looks if look.metrics is None}
+    def all_of(cls, best: Best, taken: Iterable[Inspection], job: JobRecord) -> list[Self]:
+        """The finalists of `best` that were inspected, in the order of the finals; counters are of the base set."""
+        found = {
+            (inspection.trial_number, inspection.kind): inspection for inspection in taken if inspection.metrics is None
+        }
 
-        def view(number: int, kind: InspectionKind) -> LookView | None:
-            return LookView.of(found[number, kind], job) if (number, kind) in found else None
+        def view(number: int, kind: InspectionKind) -> InspectionOnPage | None:
+            return InspectionOnPage.of(found[number, kind], job) if (number, kind) in found else None
 
         return [
             cls(

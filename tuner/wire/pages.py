@@ -1,4 +1,4 @@
-"""What the dashboard's pages show: a page's template and its JSON twin read the same model."""
+"""What the dashboard's pages show: a page's template and its JSON form read the same model."""
 
 from __future__ import annotations
 
@@ -48,6 +48,6 @@ class JobPage(View):
     reference_us: float | None = Field(description="the data sheet's bound, microseconds")
     fastest: TrialView | None = Field(description="the fastest trial of ours so far")
     best: BestView | None = Field(description="finals and verdict, once the job succeeded")
-    inspected: list[InspectedFinalist] = Field(description="closer looks at the best of each plan kind")
+    inspected: list[InspectedFinalist] = Field(description="inspections of the best of each plan kind")
     filter: TrialFilterView
     trials: PageView[TrialView]

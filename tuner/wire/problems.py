@@ -82,8 +82,8 @@ def _remedy(context: Mapping[str, Any], message: str) -> str:
 
 def _path(location: Sequence[int | str]) -> str:
     """`("body", "pair", "ffn", "m")` as `pair.m`: without where it came from and the tag of a union."""
-    parts = [str(part) for part in location if part not in ("body", "query", "path", "header", "ffn", "independent")]
-    return ".".join(parts) or "body"
+    steps = [str(step) for step in location if step not in ("body", "query", "path", "header", "ffn", "independent")]
+    return ".".join(steps) or "body"
 
 
 def _echo(value: object) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import Field
 
+from tuner import __version__
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
@@ -17,6 +18,7 @@ from tuner.core.trial.evaluator import Environment, Quarantine
 from tuner.core.trial.job import CacheState, JobState, Regime, Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.trial.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict
+from tuner.versions import WIRE_VERSION
 from tuner.wire.requests import Pair, pair_of
 from tuner.wire.samples import FinalsProcedureView, ProcedureView
 from tuner.wire.view import View, is_simulated, moment
@@ -141,7 +143,7 @@ class MeasuredView(View):
     spread: float = Field(description="half the interquartile range over the median")
     rel_error: float
     samples_us: list[float] = Field(description="times of the rounds that count; `samples` has all, with their clocks")
-    metrics: list[MetricView] = Field(description="resources, and what closer looks showed")
+    metrics: list[MetricView] = Field(description="resources, and what inspections showed")
     stage_s: dict[str, float]
     procedure: ProcedureView | None = Field(description="how the time was taken; null in trials of older versions")
     truncated: bool = Field(description="rounds ended early, since it was certainly far worse than the best so far")
@@ -193,7 +195,7 @@ class TrialView(View):
 
     @classmethod
     def of(cls, trial: Trial, job: JobRecord, figures: Iterable[Metric] = ()) -> Self:
-        """Copies `trial`, which belongs to `job`; `figures` of closer looks join its metrics."""
+        """Copies `trial`, which belongs to `job`; `figures` of inspections join its metrics."""
         if figures and isinstance(trial.outcome, Measured):
             metrics = (*trial.outcome.metrics, *figures)
             trial = replace(trial, outcome=replace(trial.outcome, metrics=metrics))
@@ -366,9 +368,11 @@ class PageView(View, Generic[T]):
 
 
 class Health(View):
-    """The answer of a probe."""
+    """The answer of a probe, and what answers."""
 
     status: Literal["ok"] = "ok"
+    version: str = Field(default=__version__, description="of the program")
+    wire_version: int = Field(default=WIRE_VERSION, description="of requests and answers")
 
 
 class Readiness(Health):

@@ -60,11 +60,11 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     tiles = ", ".join(
         f"{name} in tiles of {t.m} x {t.n}, {t.k} deep" for name, t in zip(names, tiling.tiles, strict=True)
     )
-    walks = ", ".join(f"{name} {_walk(raster)}" for name, raster in zip(names, ordering.rasters, strict=True))
+    rasters = ", ".join(f"{name} {_raster(raster)}" for name, raster in zip(names, ordering.rasters, strict=True))
     ctas = "1 CTA" if ordering.ctas_per_sm == 1 else f"{ordering.ctas_per_sm} CTAs"
     left = f", {ordering.reserved_sms} SMs left free" if ordering.reserved_sms else ""
     share = "begin with" if ordering.assignment is Assignment.STEALING else "run only"
-    part = f", of which {ordering.partition} eighths {share} {names[0]}" if ordering.partition else ""
+    sides = f", of which {ordering.partition} eighths {share} {names[0]}" if ordering.partition else ""
     strided = ordering.split_order is SplitOrder.STRIDED
     steps = ", the parts of a tile take its k-steps in turn" if strided else ""
     sweep = ", all tiles' first parts before any second one" if ordering.part_major else ""
@@ -72,8 +72,8 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     words = [
         f"Tiles: {tiles}.",
         f"Engine: {_engine(tiling)}.",
-        f"Walk: {walks}.",
-        f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ctas} per SM{left}{part}{sweep}{steps}.",
+        f"Raster: {rasters}.",
+        f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ctas} per SM{left}{sides}{sweep}{steps}.",
     ]
     signals = _SIGNALS[ordering.granularity].format(ordering.sync_width)
     if ordering.wait_position is WaitPosition.SLICE:
@@ -91,8 +91,8 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
 
 def _evicted(tiling: Tiling) -> str:
     """What the L2 is told to give up, and when."""
-    told = {"weights": tiling.weight_hint, "intermediate results": tiling.intermediate_hint}
-    return " and ".join(f"{what} {_HINTS[hint]}" for what, hint in told.items() if hint in _HINTS)
+    asked = {"weights": tiling.weight_hint, "intermediate results": tiling.intermediate_hint}
+    return " and ".join(f"{what} {_HINTS[hint]}" for what, hint in asked.items() if hint in _HINTS)
 
 
 def _engine(tiling: Tiling) -> str:
@@ -113,7 +113,7 @@ def _engine(tiling: Tiling) -> str:
     return f"{tiling.engine}{swapped}, {stages}, {warps}{cluster}{stores}"
 
 
-def _walk(raster: Raster) -> str:
+def _raster(raster: Raster) -> str:
     match raster.kind:
         case RasterKind.ROW:
             return "row by row"

@@ -22,6 +22,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from tuner.core.trial.limits import Limits
 from tuner.errors import BuildError
+from tuner.versions import install_command
 
 from ..protocol.process import die_with_parent
 
@@ -50,6 +51,8 @@ class Built:
 
     #: sha256 of source, options, architecture and compiler version, hex.
     key: str
+    #: Version of the compiler, e.g. ``13.0``.
+    compiler: str
     cubin: bytes
     resources: Resources
     #: Seconds that NVRTC took; of the first build where it came from the cache.
@@ -72,7 +75,7 @@ def nvrtc_version() -> str:
     try:
         status, major, minor = nvrtc.nvrtcVersion()
     except RuntimeError as error:
-        raise BuildError(f"NVRTC cannot be loaded ({error}): install tuner[worker-cuda13]") from error
+        raise BuildError(f"NVRTC cannot be loaded ({error}): {install_command('worker-cuda13')}") from error
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise BuildError(f"NVRTC cannot tell its version: {status}")
     return f"{major}.{minor}"
@@ -153,8 +156,8 @@ class Builder:
     """Compiles in killable processes and keeps what came out under `cache_dir` (source, cubin, resources by key)."""
 
     def __init__(self, cache_dir: Path, *, limits: Limits | None = None, num_processes: int = 1) -> None:
-        """Of `limits` one compile has its own, and on top of it what passes until a process has started and taken the
-        source; `num_processes` is how many may run at once."""
+        """`limits` bounds one compile. A process must first start and take the source, and `limits` bounds that wait,
+        too. `num_processes` is how many may run at once."""
         self._cache_dir = cache_dir
         self._limits = limits or Limits()
         self._free = threading.BoundedSemaphore(num_processes)
@@ -194,7 +197,14 @@ class Builder:
             raise BuildTimeout(f"the compiler was killed after {deadline_s:g} s") from error
         except ProcessExpired as error:
             raise BuildError(f"the compiler's process died: {error}") from error
-        built = Built(key=key, cubin=cubin, resources=parse_log(log), compile_s=compile_s, cached=False)
+        built = Built(
+            key=key,
+            compiler=self._compiler,
+            cubin=cubin,
+            resources=parse_log(log),
+            compile_s=compile_s,
+            cached=False,
+        )
         self._write(built, source)
         return built
 
@@ -212,7 +222,14 @@ class Builder:
         if hashlib.sha256(cubin).hexdigest() != facts["cubin_sha256"]:
             return None
         resources = Resources(**{**facts["resources"], "warnings": tuple(facts["resources"]["warnings"])})
-        return Built(key=key, cubin=cubin, resources=resources, compile_s=facts["compile_s"], cached=True)
+        return Built(
+            key=key,
+            compiler=self._compiler,
+            cubin=cubin,
+            resources=resources,
+            compile_s=facts["compile_s"],
+            cached=True,
+        )
 
     def _write(self, built: Built, source: str) -> None:
         facts = {

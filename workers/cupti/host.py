@@ -184,11 +184,11 @@ class ProfilerHost:
         known = CATALOGUE.get(metric)
         if known is not None:
             return known.unit, known.description
-        told = self._cupti.call(
+        answer = self._cupti.call(
             "cuptiProfilerHostGetMetricProperties", pHostObject=self._host, pMetricName=metric.encode()
         )
-        unit, per, rest = (told.pDimUnit or b"").decode().partition("/")
-        text = (told.pDescription or b"").decode().replace("# of", "number of").rstrip(
+        unit, per, rest = (answer.pDimUnit or b"").decode().partition("/")
+        text = (answer.pDescription or b"").decode().replace("# of", "number of").rstrip(
             "."
         ) or f"What CUPTI calls {metric}"
         return _UNITS.get(unit, unit) + per + _UNITS.get(rest, rest), f"{text[:1].upper()}{text[1:]}."

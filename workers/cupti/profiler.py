@@ -14,7 +14,7 @@ from .host import Config
 from .library import Cupti, CuptiError
 from .structs import SUPPORTED, USER_RANGE, USER_REPLAY, byte_array, names_array
 
-#: A pass more than the host half foretold would be a fault of CUPTI's; without a limit it would last for ever.
+#: A pass more than the host half predicted would be a fault of CUPTI's; without a limit it would last for ever.
 _MAX_EXTRA_PASSES = 8
 #: Field of the answer -> what it stands for, where the device cannot be profiled.
 _OBSTACLES = {
@@ -34,9 +34,9 @@ def chip_name(cupti: Cupti, device: int) -> str:
         CuptiError: the device cannot be profiled; the message says why.
     """
     cupti.initialize()
-    told = cupti.call("cuptiProfilerDeviceSupported", cuDevice=device)
-    if told.isSupported < SUPPORTED:
-        why = [sentence for field, sentence in _OBSTACLES.items() if getattr(told, field) < SUPPORTED]
+    answer = cupti.call("cuptiProfilerDeviceSupported", cuDevice=device)
+    if answer.isSupported < SUPPORTED:
+        why = [sentence for field, sentence in _OBSTACLES.items() if getattr(answer, field) < SUPPORTED]
         raise CuptiError(f"the GPU cannot be profiled: {', '.join(why) or 'CUPTI does not say why'}")
     return str(cupti.call("cuptiDeviceGetChipName", deviceIndex=device).pChipName.decode())
 

@@ -79,8 +79,8 @@ def main(connection: Connection, uuid: str, parent_pid: int) -> None:
             raise missing
         session, hello = _open(start.tools_cubin, uuid)
     except Exception as error:  # whatever it is, the supervisor must hear it
-        told = str(error) if isinstance(error, WorkerError) else f"{type(error).__name__}: {error}"
-        connection.send(Refusal(reason=told))
+        reason = str(error) if isinstance(error, WorkerError) else f"{type(error).__name__}: {error}"
+        connection.send(Refusal(reason=reason))
         return
     connection.send(hello)
     while (request := _next_request(connection)) is not None:

@@ -18,7 +18,7 @@ from ..source.launch_args import OpBuffers
 from .integrity import Region, region
 from .reference import Operands, Reference, reference
 
-Array = Any  # a cupy.ndarray; CuPy has no type hints
+Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
 #: Launches of one timed chain, at least.
 MIN_CHAIN = 8

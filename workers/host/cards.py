@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tuner.errors import WorkerError
+from tuner.versions import install_command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ def usable_gpus() -> list[Card]:
     """
     missing = [name for name in ("pynvml", "cupy", "cuda.bindings") if not _is_installed(name)]
     if missing:
-        raise WorkerError(f"{', '.join(missing)} not installed: pip install 'tuner[worker-cuda13]'")
+        raise WorkerError(f"{', '.join(missing)} not installed: {install_command('worker-cuda13')}")
     import pynvml
 
     try:

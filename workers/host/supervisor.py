@@ -129,12 +129,12 @@ class GpuSupervisor:
             innocent = tuple(work for work, fault in zip(works, faults, strict=True) if not fault)
             answer = self._finals_twice(problem, innocent, num_rounds, energy=energy)
         rows = iter(zip(answer.times_us, answer.reasons, answer.energy_mj, strict=True))
-        told = [(None, fault, None) if fault else next(rows) for fault in faults]
+        measured = [(None, fault, None) if fault else next(rows) for fault in faults]
         return replace(
             answer,
-            times_us=tuple(times for times, _, _ in told),
-            reasons=tuple(reason for _, reason, _ in told),
-            energy_mj=tuple(energy_mj for _, _, energy_mj in told),
+            times_us=tuple(times for times, _, _ in measured),
+            reasons=tuple(reason for _, reason, _ in measured),
+            energy_mj=tuple(energy_mj for _, _, energy_mj in measured),
         )
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
@@ -142,14 +142,15 @@ class GpuSupervisor:
         from ..builder.artifact import assemble
 
         prepared = self._prepare(problem, candidate)
-        if prepared.built is None:
+        launchable = prepared.work.launchable
+        if launchable is None:
             raise ValueError(f"a {candidate.plan_kind} candidate has no kernel to fetch")
         return assemble(
             problem,
             candidate,
-            prepared.plans,
+            launchable.plans,
             prepared.source,
-            prepared.built.cubin,
+            launchable,
             self._environment,
             extra,
             prepared.work.spin_limit_cycles,

@@ -32,9 +32,9 @@ def trouble(check: CardCheck) -> str:
     """Why the card is not fit to measure on; empty where it is."""
     if not check.is_right:
         return "the known-good kernel gave wrong numbers"
-    told = [name for bit, name in HARDWARE_SLOWDOWNS.items() if check.clock_event_bits & bit]
-    if told:
-        return f"the driver reports {' and '.join(told)}"
+    events = [name for bit, name in HARDWARE_SLOWDOWNS.items() if check.clock_event_bits & bit]
+    if events:
+        return f"the driver reports {' and '.join(events)}"
     if check.clock_mhz < MIN_CLOCK_SHARE * check.max_clock_mhz:
         return f"its SMs run at {check.clock_mhz:.0f} of {check.max_clock_mhz} MHz under load"
     return ""

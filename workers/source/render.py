@@ -72,8 +72,8 @@ DEVICE_FILES = {
 #: Name of the kernel in every generated source.
 KERNEL_NAME = "tuner_chain"
 
-#: Name of the kernel that stands in front of the second of two launches on two streams.
-GATE_NAME = "tuner_gate"
+#: Name of the kernel that is launched in front of the second of two launches on two streams.
+START_GATE_NAME = "tuner_gate"
 
 #: Bytes of the workspace before its signals; `kSignalsOffset` in launch_args.cuh.
 SIGNALS_OFFSET_BYTES = 256
@@ -129,6 +129,7 @@ def copy_bytes(op: GemmOp, dtype: Dtype) -> int:
     return math.gcd(op.k * dtype.size_bytes, COPY_BYTES)
 
 
+@functools.lru_cache(maxsize=4)
 def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
     """The source of one tiling of `workload`, the same for every GPU, shape (up to alignment) and ordering.
 
@@ -161,8 +162,8 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
             for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True))
         ),
     )
-    parts = [f"// ---- {name}\n{inlined(name)}" for name in DEVICE_FILES[tiling.engine]]
-    parts[0] = _with_config(parts[0], config + _engine_config(workload, tiling))
+    texts = [f"// ---- {name}\n{inlined(name)}" for name in DEVICE_FILES[tiling.engine]]
+    texts[0] = _with_config(texts[0], config + _engine_config(workload, tiling))
     if tiling.engine is Engine.WGMMA:
         widths = sorted(
             {
@@ -171,13 +172,13 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
             }
         )
         after = DEVICE_FILES[tiling.engine].index("wgmma.cuh") + 1
-        parts[after:after] = [_wgmma_instruction(width, workload.dtype) for width in widths]
+        texts[after:after] = [_wgmma_instruction(width, workload.dtype) for width in widths]
     return Template(device_text("unit.cu.in")).substitute(
         version=__version__,
         kernel_version=kernel_version(),
         workload=workload.describe(),
         tiling=tiling,
-        files="\n".join(parts),
+        files="\n".join(texts),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.serving import body, listening, running_service, wait_until_final, wait_until_looked_at
+from tests.support.serving import body, listening, running_service, wait_until_final, wait_until_inspected
 from tuner.core.problem.gpu import parse_target
 from tuner.service import Service
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
@@ -56,7 +56,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with serving(tmp_path_factory.mktemp("api") / "data", evaluators=[twin]) as api:
         job_id = api.http.post("/jobs", json=body(budget={"trials": NUM_TRIALS})).json()["id"]
         assert wait_until_final(api.service, job_id) == "succeeded"
-        wait_until_looked_at(api.service, job_id)
+        wait_until_inspected(api.service, job_id)
         yield replace(api, job_id=job_id)
 
 

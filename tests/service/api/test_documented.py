@@ -29,8 +29,8 @@ def test_every_reference_of_the_description_leads_somewhere_and_every_refusal_is
     description = api.get("/openapi.json")
     for reference in re.findall(r'"\$ref": ?"#/([^"]*)"', json.dumps(description)):
         node = description
-        for part in reference.split("/"):
-            node = node[part]
+        for step in reference.split("/"):
+            node = node[step]
     for path, methods in description["paths"].items():
         for route in methods.values():
             refusals = {code: r["content"] for code, r in route["responses"].items() if int(code) >= 400}

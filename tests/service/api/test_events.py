@@ -36,13 +36,13 @@ def test_a_stream_resumes_behind_the_last_event_that_was_seen(api: Api) -> None:
         assert list(events(api.http, api.job_id, **options))[:-1] == story[5:]
 
 
-def test_one_who_has_seen_all_of_a_finished_job_is_told_not_to_come_back(api: Api) -> None:
+def test_one_who_has_seen_all_of_a_finished_job_is_reported_not_to_come_back(api: Api) -> None:
     last = list(events(api.http, api.job_id))[-2]["id"]
     response = api.http.get(f"/jobs/{api.job_id}/events", headers={"Last-Event-ID": str(last)})
     assert (response.status_code, response.content) == (204, b"")
 
 
-def test_what_happens_is_told_while_it_happens(slow_api: Api) -> None:
+def test_what_happens_is_reported_while_it_happens(slow_api: Api) -> None:
     job = slow_api.http.post("/jobs", json=body(budget={"trials": 1000})).json()
     stream = events(slow_api.http, job["id"])
     while next(stream)["kind"] != "trial":

@@ -71,7 +71,7 @@ def test_a_trace_is_asked_for_and_got_as_json_and_as_a_file(api: Api, fused: int
     refused(api.http.get(path, params={"format": "svg"}), 422)
 
 
-def test_what_closer_looks_showed_is_among_the_metrics_of_the_trial(api: Api, fused: int) -> None:
+def test_what_inspections_showed_is_among_the_metrics_of_the_trial(api: Api, fused: int) -> None:
     for kind in ("counters", "trace"):
         api.http.post(f"/jobs/{api.job_id}/trials/{fused}/{kind}")
         when_there(api, f"/jobs/{api.job_id}/trials/{fused}/{kind}")
@@ -139,7 +139,7 @@ def test_a_trial_that_was_not_measured_is_refused(api: Api) -> None:
     assert "outcome=measured" in error["remedy"]
 
 
-def test_the_page_shows_the_finalists_looks_and_the_twin_the_same(api: Api) -> None:
+def test_the_page_and_its_json_form_show_the_finalists_inspections(api: Api) -> None:
     path = f"/ui/jobs/{api.job_id}"
     finalists = api.get(f"{path}.json")["inspected"]
     assert {"library", "fused"} <= {one["plan_kind"] for one in finalists}

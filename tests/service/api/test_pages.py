@@ -1,4 +1,4 @@
-"""The dashboard without a browser: twins, marks, errors."""
+"""The dashboard without a browser: JSON forms, marks, errors."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ def test_a_page_loads_nothing_from_elsewhere(api: Api, path: str) -> None:
     assert " style=" not in response.text
 
 
-def test_a_page_has_its_twin_at_its_path_and_by_its_accept_header(api: Api, path: str) -> None:
+def test_a_page_has_its_json_form_at_its_path_and_by_its_accept_header(api: Api, path: str) -> None:
     address, _, query = path.partition("?")
     by_path = api.get(f"{address}.json?{query}")
     by_header = api.get(path, headers={"Accept": "application/json"})
     assert by_path == by_header
-    twin = re.search(r'id="twin" href="([^"]*)"', api.http.get(path, headers=HTML).text)
-    assert twin is not None
-    assert api.get(twin[1].replace("&amp;", "&")) == by_path
+    as_json = re.search(r'id="as-json" href="([^"]*)"', api.http.get(path, headers=HTML).text)
+    assert as_json is not None
+    assert api.get(as_json[1].replace("&amp;", "&")) == by_path
 
 
-def test_a_page_shows_what_its_twin_says(api: Api) -> None:
-    twin = api.get(f"/ui/jobs/{api.job_id}.json")
+def test_a_page_shows_what_its_json_form_says(api: Api) -> None:
+    as_json = api.get(f"/ui/jobs/{api.job_id}.json")
     html = api.http.get(f"/ui/jobs/{api.job_id}", headers=HTML).text
-    assert twin["job"]["workload"].replace(">", "&gt;") in html
-    assert f"Verdict: {twin['best']['verdict']}" in html
-    for row in twin["best"]["finals"]:
+    assert as_json["job"]["workload"].replace(">", "&gt;") in html
+    assert f"Verdict: {as_json['best']['verdict']}" in html
+    for row in as_json["best"]["finals"]:
         assert f"{row['time_us']:,.1f} µs" in html
-    for sentence in twin["best"]["finals"][twin["best"]["winner_row"]]["candidate"]["words"]:
+    for sentence in as_json["best"]["finals"][as_json["best"]["winner_row"]]["candidate"]["words"]:
         assert escape(sentence) in html
-    for outcome, count in twin["outcome_counts"].items():
+    for outcome, count in as_json["outcome_counts"].items():
         assert outcome.replace("_", " ") in html
         assert f">{count}<" in html
-    assert len(re.findall(r'<tr class="(?:measured|rejected|failed)">', html)) == len(twin["trials"]["items"])
-    assert sum(twin["outcome_counts"].values()) == twin["job"]["num_trials"]
+    assert len(re.findall(r'<tr class="(?:measured|rejected|failed)">', html)) == len(as_json["trials"]["items"])
+    assert sum(as_json["outcome_counts"].values()) == as_json["job"]["num_trials"]
 
 
 def test_the_plot_has_the_baselines_and_the_curve(api: Api) -> None:
@@ -83,8 +83,8 @@ def test_a_bad_address_of_the_dashboard_is_a_page_for_people_and_a_problem_for_p
     page = api.http.get("/ui/jobs/job-000000000000", headers=HTML)
     assert page.status_code == 404
     assert "<h1>404 Not Found</h1>" in page.text
-    twin = api.http.get("/ui/jobs/job-000000000000", headers={"Accept": "application/json"})
-    assert (twin.status_code, twin.json()["status"]) == (404, 404)
+    as_json = api.http.get("/ui/jobs/job-000000000000", headers={"Accept": "application/json"})
+    assert (as_json.status_code, as_json.json()["status"]) == (404, 404)
     wrong = api.http.get(f"/ui/jobs/{api.job_id}?sort=colour", headers=HTML)
     assert wrong.status_code == 422
     assert "<code>sort</code>" in wrong.text

@@ -32,7 +32,7 @@ def recorded(idle_api: Api) -> str:
     return job.id
 
 
-def test_every_round_is_told_with_its_clocks_and_why_it_does_not_count(idle_api: Api, recorded: str) -> None:
+def test_every_round_is_reported_with_its_clocks_and_why_it_does_not_count(idle_api: Api, recorded: str) -> None:
     found = idle_api.get(f"/jobs/{recorded}/trials/1/samples")
     assert found["procedure"] == {"l2": "cold", "regime": "burst", "launch": "pdl", "chain_length": 8}
     assert (found["job_id"], found["number"], found["simulated"]) == (recorded, 1, True)

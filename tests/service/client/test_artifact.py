@@ -14,7 +14,8 @@ import pytest
 
 from tests.support.serving import Server
 from tuner.client import Artifact, Client, ExitCode, open_artifact
-from tuner.client.errors import NoResult, Refused, Simulated
+from tuner.client.errors import Incompatible, NoResult, Refused, Simulated
+from tuner.versions import MANIFEST_FORMAT
 
 SOURCE = b"__global__ void kernel() {}"
 
@@ -44,8 +45,25 @@ def opened(content: bytes) -> Artifact:
 
 def test_an_intact_artifact_opens() -> None:
     artifact = opened(artifact_zip())
-    assert artifact.part("cu") == SOURCE
-    assert artifact.part("zip") == artifact.content
+    assert artifact.in_format("cu") == SOURCE
+    assert artifact.in_format("zip") == artifact.content
+
+
+def test_a_manifest_without_a_format_opens_and_so_does_each_known_format() -> None:
+    assert "format" not in opened(artifact_zip()).manifest
+    for number in range(1, MANIFEST_FORMAT + 1):
+        assert opened(artifact_zip({"format": number})).in_format("cu") == SOURCE
+
+
+def test_a_manifest_of_a_newer_format_is_refused_with_both_numbers() -> None:
+    with pytest.raises(Incompatible, match=rf"of format {MANIFEST_FORMAT + 1}, .* up to {MANIFEST_FORMAT}; install"):
+        opened(artifact_zip({"format": MANIFEST_FORMAT + 1}))
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, "1", True, None])
+def test_a_manifest_whose_format_is_no_number_of_one_is_refused(number: object) -> None:
+    with pytest.raises(Refused, match="no number of a format"):
+        opened(artifact_zip({"format": number}))
 
 
 def test_a_zip_changed_by_any_one_byte_is_refused() -> None:
@@ -103,11 +121,11 @@ def test_a_zip_that_unpacks_to_far_too_much_is_refused() -> None:
         opened(artifact_zip(bomb_bin=bytes(2**28)))
 
 
-def test_a_missing_part_is_no_result_and_a_simulated_one_says_so() -> None:
+def test_a_missing_file_is_no_result_and_a_simulated_one_says_so() -> None:
     with pytest.raises(NoResult, match=r"it has .*kernel\.cu"):
-        opened(artifact_zip()).part("cubin")
+        opened(artifact_zip()).in_format("cubin")
     with pytest.raises(Simulated):
-        opened(artifact_zip({"simulated": True})).part("cubin")
+        opened(artifact_zip({"simulated": True})).in_format("cubin")
 
 
 class OneByteOff(httpx.BaseTransport):

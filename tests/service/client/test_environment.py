@@ -37,7 +37,7 @@ def test_what_is_unknown_is_not_compared_and_what_is_alike_does_not_differ() -> 
     assert differences(Asker(gpu_name="NVIDIA H200", driver="580.95.05", cuda="13.0"), MEASURED) == []
 
 
-def test_each_thing_that_differs_is_told() -> None:
+def test_each_thing_that_differs_is_reported() -> None:
     asker = Asker(gpu_name="NVIDIA H100", driver="570.1", cuda="12.8", tuner_version="9", kernel_version="def")
     found = differences(asker, MEASURED)
     assert len(found) == 5

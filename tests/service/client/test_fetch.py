@@ -13,7 +13,7 @@ from tuner.client import Client, ExitCode, open_artifact
 NEAR = ["--m", "17", *PAIR[2:], "--match", "nearest"]
 
 
-def test_every_format_is_a_part_of_the_same_artifact(run: Run, client: Client, job_id: str, tmp_path: Path) -> None:
+def test_every_format_is_a_file_of_the_same_artifact(run: Run, client: Client, job_id: str, tmp_path: Path) -> None:
     link = client.best(job_id)["artifact"]
     for format in ("zip", "manifest", "cu", "json"):
         assert run("fetch", "best", "--job", job_id, "--format", format, "-o", str(tmp_path / format)).exit_code == 0
@@ -48,7 +48,9 @@ def test_a_simulated_result_has_no_cubin_and_that_has_its_own_exit_code(run: Run
     assert not path.exists()
 
 
-def test_a_weaker_match_is_written_and_told_and_with_strict_only_told(run: Run, job_id: str, tmp_path: Path) -> None:
+def test_a_weaker_match_is_written_and_reported_with_strict_only_reported(
+    run: Run, job_id: str, tmp_path: Path
+) -> None:
     path = tmp_path / "kernel.cu"
     strict = run("fetch", "best", *NEAR, "--format", "cu", "--strict", "-o", str(path))
     assert (strict.exit_code, path.exists()) == (ExitCode.WEAKER_MATCH, False)

@@ -64,7 +64,7 @@ def test_what_is_refused_or_not_there_has_its_exit_code(run: Run, job_id: str, f
         assert words in result.stderr
 
 
-def test_a_look_that_waits_too_long_is_a_timeout(run: Run, client: Client) -> None:
+def test_an_inspection_that_waits_too_long_is_a_timeout(run: Run, client: Client) -> None:
     job_id = run("submit", *BIG).stdout.strip()
     while not client.job(job_id)["num_measured"]:
         pass

@@ -74,7 +74,7 @@ def test_energy_is_shown_where_it_was_measured(client: Client, job_id: str) -> N
     assert "31.4 mJ" in file.getvalue()
 
 
-def test_a_truncated_trial_and_a_remark_are_told() -> None:
+def test_a_truncated_trial_and_a_remark_are_reported() -> None:
     trial = {
         "number": 3,
         "simulated": False,
@@ -87,7 +87,7 @@ def test_a_truncated_trial_and_a_remark_are_told() -> None:
     assert "a schedule (too noisy)" in file.getvalue()
 
 
-def test_the_quality_of_forecasts_is_told_in_one_line() -> None:
+def test_the_quality_of_forecasts_is_reported_in_one_line() -> None:
     known = {"num_trials": 41, "rank_correlation": 0.8612, "regret": 0.0123, "reason": ""}
     assert render.forecast_line(known) == (
         "rank correlation 0.86 over 41 fused trials; the best of the ten shortest forecasts is 1.2 % slower than the "

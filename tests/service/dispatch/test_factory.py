@@ -43,7 +43,7 @@ def test_any_other_word_is_refused(tmp_path: Path, gpu: str) -> None:
         make_evaluators(gpu, build_cache=tmp_path)
 
 
-class Twin(SimulatedEvaluator):
+class CardOrNone(SimulatedEvaluator):
     """Stands where a card's supervisor would; the card ``GPU-broken`` does not come up."""
 
     def __init__(self, card: Card, build_cache: Path, limits: Limits) -> None:
@@ -70,17 +70,17 @@ def test_every_card_that_works_gets_an_evaluator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uuids: list[str], count: int, why: str
 ) -> None:
     monkeypatch.setattr("tuner.workers.host.cards.usable_gpus", lambda: [card(uuid) for uuid in uuids])
-    monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", Twin)
-    evaluators, told = make_evaluators("auto", build_cache=tmp_path)
-    assert (len(evaluators), told) == (count, why)
+    monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", CardOrNone)
+    evaluators, message = make_evaluators("auto", build_cache=tmp_path)
+    assert (len(evaluators), message) == (count, why)
 
 
 def test_the_limits_reach_every_evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.workers.host.cards.usable_gpus", lambda: [card("GPU-1")])
-    monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", Twin)
+    monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", CardOrNone)
     limits = Limits(evaluate_deadline_s=3.0, spin_limit_cycles=77)
     (real,), _ = make_evaluators("auto", build_cache=tmp_path, limits=limits)
-    assert isinstance(real, Twin)
+    assert isinstance(real, CardOrNone)
     assert real.limits == limits
     (twin,), _ = make_evaluators("simulated:h200", build_cache=tmp_path, limits=limits)
     workload = ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64)

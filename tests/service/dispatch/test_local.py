@@ -82,7 +82,7 @@ def test_the_environment_is_known_while_a_trial_runs(watched: Watched, dispatche
     assert not running.done()
 
 
-def test_an_environment_that_could_not_be_told_is_asked_for_again() -> None:
+def test_an_environment_that_could_not_be_read_is_asked_for_again() -> None:
     watched = Watched()
     watched.broken_environments = 1
     dispatcher = LocalDispatcher([watched])

@@ -99,7 +99,7 @@ class SharedCard(SimulatedEvaluator):
         return replace(outcome, metrics=(*outcome.metrics, seen))
 
 
-class Gate(SimulatedEvaluator):
+class Latch(SimulatedEvaluator):
     """Evaluates nothing until it is opened."""
 
     def __init__(self) -> None:

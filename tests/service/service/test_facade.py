@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from tests.service.service.conftest import Serve
-from tests.service.service.helpers import Gate, evaluator, finish
+from tests.service.service.helpers import Latch, evaluator, finish
 from tests.support.builders import spec
 from tuner.core.problem.gpu import parse_target
 from tuner.core.trial.job import JobState
@@ -17,7 +17,7 @@ from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 
 def test_the_same_open_problem_answers_the_job_that_exists(serve: Serve) -> None:
-    service = serve(Gate())
+    service = serve(Latch())
     job, is_new = service.submit(spec(seed=1, trials=5))
     again, is_new_again = service.submit(spec(seed=2, trials=9))
     assert (is_new, is_new_again, again.id) == (True, False, job.id)
@@ -46,7 +46,7 @@ def test_an_idempotency_key_makes_one_job_even_after_it_has_ended(serve: Serve) 
 
 
 def test_the_same_request_from_many_threads_makes_one_job(serve: Serve) -> None:
-    service = serve(Gate())
+    service = serve(Latch())
     answers = []
     threads = [threading.Thread(target=lambda: answers.append(service.submit(spec()))) for _ in range(8)]
     for thread in threads:
@@ -82,22 +82,22 @@ def test_each_target_works_off_its_own_jobs(serve: Serve) -> None:
 def test_events_tell_a_whole_job_in_order_and_can_be_resumed(serve: Serve) -> None:
     service = serve()
     job = finish(service, service.submit(spec(trials=12))[0])
-    told = service.events(job.id)
-    states = [event.data["state"] for event in told if event.kind == "state"]
+    seen = service.events(job.id)
+    states = [event.data["state"] for event in seen if event.kind == "state"]
     assert states == ["queued", "searching", "finals", "succeeded"]
-    assert [event.data["number"] for event in told if event.kind == "trial"] == list(range(12))
-    assert [event.id for event in told] == sorted({event.id for event in told})
-    assert service.events(job.id, told[4].id) == told[5:]
+    assert [event.data["number"] for event in seen if event.kind == "trial"] == list(range(12))
+    assert [event.id for event in seen] == sorted({event.id for event in seen})
+    assert service.events(job.id, seen[4].id) == seen[5:]
 
 
 def test_waiting_for_an_event_ends_with_the_event_or_with_the_time(serve: Serve) -> None:
-    gate = Gate()
-    service = serve(gate)
+    latch = Latch()
+    service = serve(latch)
     job, _ = service.submit(spec(trials=2))
-    assert gate.is_reached.wait(10)
+    assert latch.is_reached.wait(10)
     last = service.events(job.id)[-1].id
     assert not service.wait_for_event(job.id, last, 0.05)
-    threading.Timer(0.1, gate.is_open.set).start()
+    threading.Timer(0.1, latch.is_open.set).start()
     assert service.wait_for_event(job.id, last, 20)
     assert service.events(job.id, last)[0].kind == "trial"
 
@@ -119,10 +119,10 @@ def test_a_page_of_an_odd_size_is_refused(serve: Serve, limit: int) -> None:
 
 
 def test_a_job_without_a_result_says_why(serve: Serve) -> None:
-    gate = Gate()
-    service = serve(gate)
+    latch = Latch()
+    service = serve(latch)
     running, waiting = service.submit(spec(16))[0], service.submit(spec(32))[0]
-    assert gate.is_reached.wait(10)
+    assert latch.is_reached.wait(10)
     assert service.job(running.id).state is JobState.SEARCHING
     with pytest.raises(NotFound, match="still searching"):
         service.best(running.id)

@@ -44,5 +44,5 @@ def test_a_row_tells_the_energy_of_a_run_and_how_many_rounds_count() -> None:
     assert [row.energy_mj for row in judgement.rows] == [70.0, 40.0, None]
     assert [(row.num_rounds, row.num_dropped) for row in judgement.rows] == [(6, 2), (6, 2), (0, 2)]
     assert judgement.to_json()["energy_mj"] == 40.0
-    untold = judge(finalists, replace(times, energy_mj=()), FinalsProcedure())
-    assert [row.energy_mj for row in untold.rows] == [None] * 3
+    without_energy = judge(finalists, replace(times, energy_mj=()), FinalsProcedure())
+    assert [row.energy_mj for row in without_energy.rows] == [None] * 3

@@ -1,4 +1,4 @@
-"""Closer looks: of finalists by the service itself, of any trial on request; never at a job's expense."""
+"""Inspections: of finalists by the service itself, of any trial on request; never at a job's expense."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.service.service.conftest import Serve
-from tests.service.service.helpers import FailingKinds, Gate, evaluator, finish, on_disk, wait_until
+from tests.service.service.helpers import FailingKinds, Latch, evaluator, finish, on_disk, wait_until
 from tests.support.builders import TARGET, spec
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
@@ -79,24 +79,28 @@ def succeeded(service: Service, trials: int = 6, m: int = 16) -> str:
     return job.id
 
 
-def test_the_finalists_of_a_job_are_looked_at_after_its_verdict(serve: Serve) -> None:
+def test_the_finalists_of_a_job_are_inspected_after_its_verdict(serve: Serve) -> None:
     service = serve()
     job_id = succeeded(service, trials=25)
     finals = service.best(job_id).finals
     timed = sorted((row.time_us, row.trial_number, row.candidate.plan_kind) for row in finals if row.time_us)
     best = {kind: number for _, number, kind in reversed(timed)}
-    asked = {(look.trial_number, look.kind) for look in service.inspections(job_id, range(25))}
+    asked = {(inspection.trial_number, inspection.kind) for inspection in service.inspections(job_id, range(25))}
     assert asked == {(number, COUNTERS) for number in best.values()} | {
         (number, TRACE) for kind, number in best.items() if kind.is_ours
     }
     for number, kind in asked:
-        look = ended(service, job_id, number, kind)
-        assert (look.state, look.reason, look.metrics) == (InspectionState.DONE, "", None)
-        assert look.figures
-        assert isinstance(look.result, CounterReport if kind is COUNTERS else Trace)
-        if isinstance(look.result, Trace):
-            assert look.result.simulated
-            assert {figure.tag for figure in look.figures} >= {"wait_share.up", "compute_share.down", "tail_share"}
+        inspection = ended(service, job_id, number, kind)
+        assert (inspection.state, inspection.reason, inspection.metrics) == (InspectionState.DONE, "", None)
+        assert inspection.figures
+        assert isinstance(inspection.result, CounterReport if kind is COUNTERS else Trace)
+        if isinstance(inspection.result, Trace):
+            assert inspection.result.simulated
+            assert {figure.tag for figure in inspection.figures} >= {
+                "wait_share.up",
+                "compute_share.down",
+                "tail_share",
+            }
 
 
 def test_figures_that_take_a_time_take_the_trials_own(serve: Serve) -> None:
@@ -111,39 +115,41 @@ def test_figures_that_take_a_time_take_the_trials_own(serve: Serve) -> None:
     assert not any(name.endswith("_profiled") for name in figures)
 
 
-def test_a_job_under_way_is_looked_at_between_two_trials_and_no_trial_is_lost(serve: Serve) -> None:
+def test_a_job_under_way_is_inspected_between_two_trials_and_no_trial_is_lost(serve: Serve) -> None:
     eye = SlowEye(latency_s=0.02)
     service = serve(eye)
     begun_s = time.monotonic()
     job, _ = service.submit(spec(trials=40))
     wait_until(lambda: service.job(job.id).num_trials > 1)
-    look, is_pending = service.ask_inspection(job.id, 0, COUNTERS)
-    assert (look.state, is_pending) == (InspectionState.PENDING, True)
+    inspection, is_pending = service.ask_inspection(job.id, 0, COUNTERS)
+    assert (inspection.state, is_pending) == (InspectionState.PENDING, True)
     assert eye.is_reached.wait(10)
-    before, looked_s = service.job(job.id), time.monotonic()
+    before, inspected_s = service.job(job.id), time.monotonic()
     assert before.state is JobState.SEARCHING
     eye.is_reached.clear()
     assert not eye.is_reached.wait(1.0)
-    assert service.job(job.id) == before, "the job went on while the GPU was being looked at"
-    looked_s = time.monotonic() - looked_s
+    assert service.job(job.id) == before, "the job went on while the GPU was being used for it"
+    inspected_s = time.monotonic() - inspected_s
     eye.is_open.set()
     assert ended(service, job.id, 0, COUNTERS).state is InspectionState.DONE
     after = finish(service, job)
     assert (after.state, after.num_trials) == (JobState.SUCCEEDED, 40)
-    assert after.search_s < time.monotonic() - begun_s - looked_s, "the look was counted as search"
+    assert after.search_s < time.monotonic() - begun_s - inspected_s, "the inspection was counted as search"
 
 
-def test_the_services_own_looks_wait_until_no_job_is_open(serve: Serve) -> None:
-    gate = Gate()
-    service = serve(gate)
+def test_the_services_own_inspections_wait_until_no_job_is_open(serve: Serve) -> None:
+    latch = Latch()
+    service = serve(latch)
     first, second = (service.submit(spec(m, trials=4))[0] for m in (16, 32))
-    gate.is_open.set()
+    latch.is_open.set()
     finish(service, first)
     finish(service, second)
-    looks = [look for job in (first, second) for look in service.inspections(job.id, range(4))]
-    for look in looks:
-        ended(service, look.job_id, look.trial_number, look.kind)
-    finished = [look.finished_at for job in (first, second) for look in service.inspections(job.id, range(4))]
+    taken = [inspection for job in (first, second) for inspection in service.inspections(job.id, range(4))]
+    for inspection in taken:
+        ended(service, inspection.job_id, inspection.trial_number, inspection.kind)
+    finished = [
+        inspection.finished_at for job in (first, second) for inspection in service.inspections(job.id, range(4))
+    ]
     last_verdict = service.job(second.id).finished_at
     assert last_verdict is not None
     assert min(at for at in finished if at) >= last_verdict
@@ -153,10 +159,10 @@ def test_counters_by_name_are_taken_in_their_own_right(serve: Serve) -> None:
     service = serve()
     job_id = succeeded(service)
     service.ask_inspection(job_id, 0, COUNTERS, ("dram__bytes_read.sum",))
-    look = ended(service, job_id, 0, COUNTERS)
-    assert look.metrics == ("dram__bytes_read.sum",)
-    assert isinstance(look.result, CounterReport)
-    assert "dram__bytes_read.sum" in {counter.name for counter in look.result.counters}
+    inspection = ended(service, job_id, 0, COUNTERS)
+    assert inspection.metrics == ("dram__bytes_read.sum",)
+    assert isinstance(inspection.result, CounterReport)
+    assert "dram__bytes_read.sum" in {counter.name for counter in inspection.result.counters}
     assert service.ask_inspection(job_id, 0, COUNTERS, ("dram__bytes_read.sum",))[1] is False
 
 
@@ -179,14 +185,14 @@ def test_a_metric_that_nobody_knows_is_refused_with_what_would_be_right(serve: S
         (ValueError("boom"), 1, "a fault of the service: ValueError: boom"),
     ],
 )
-def test_a_look_that_cannot_be_taken_ends_with_its_reason_and_the_job_is_unharmed(
+def test_an_inspection_that_cannot_be_taken_ends_with_its_reason_and_the_job_is_unharmed(
     serve: Serve, error: Exception, num_calls: int, reason: str
 ) -> None:
     eye = FailingEye(error)
     service = serve(eye)
     job_id = succeeded(service, trials=1)
-    look = ended(service, job_id, 0, COUNTERS)
-    assert (look.state, look.reason, eye.num_calls) == (InspectionState.FAILED, reason, num_calls)
+    inspection = ended(service, job_id, 0, COUNTERS)
+    assert (inspection.state, inspection.reason, eye.num_calls) == (InspectionState.FAILED, reason, num_calls)
     assert service.job(job_id).state is JobState.SUCCEEDED
     assert succeeded(service, m=32), "the runner goes on"
 
@@ -199,17 +205,17 @@ def test_a_worker_that_comes_back_is_asked_again(serve: Serve) -> None:
     assert eye.num_calls == 2
 
 
-def test_closing_in_the_middle_of_a_look_costs_no_attempt(serve: Serve) -> None:
+def test_closing_in_the_middle_of_an_inspection_costs_no_attempt(serve: Serve) -> None:
     eye = SlowEye()
     service = serve(eye)
     job_id = succeeded(service, trials=1)
     assert eye.is_reached.wait(10)
-    service = serve(Gate())  # closes the first one
-    look = ended(service, job_id, 0, COUNTERS)
-    assert (look.state, look.num_attempts) == (InspectionState.DONE, 1)
+    service = serve(Latch())  # closes the first one
+    inspection = ended(service, job_id, 0, COUNTERS)
+    assert (inspection.state, inspection.num_attempts) == (InspectionState.DONE, 1)
 
 
-def test_what_does_not_run_is_not_looked_at(serve: Serve) -> None:
+def test_what_does_not_run_is_not_inspected(serve: Serve) -> None:
     service = serve(FailingKinds(PlanKind.FUSED))
     job_id = succeeded(service, trials=4)
     failed = next(trial.number for trial in service.trials(job_id, outcome="failed").items)
@@ -226,7 +232,7 @@ def test_what_does_not_run_is_not_looked_at(serve: Serve) -> None:
             ask()
 
 
-def test_a_target_that_is_no_longer_served_is_told_and_nothing_is_asked_of_it(serve: Serve) -> None:
+def test_a_target_that_is_no_longer_served_is_reported_and_nothing_is_asked_of_it(serve: Serve) -> None:
     service = serve()
     job_id = succeeded(service, trials=1)
     ended(service, job_id, 0, COUNTERS)
@@ -236,10 +242,10 @@ def test_a_target_that_is_no_longer_served_is_told_and_nothing_is_asked_of_it(se
 
 
 def test_an_open_job_whose_target_is_gone_says_what_it_waits_for_and_goes_on_when_it_is_back(serve: Serve) -> None:
-    gate = Gate()
-    service = serve(gate)
+    latch = Latch()
+    service = serve(latch)
     job, _ = service.submit(spec(trials=3))
-    assert gate.is_reached.wait(10)
+    assert latch.is_reached.wait(10)
     assert service.job(job.id).reason == ""
     service = serve(SimulatedEvaluator(parse_target("simulated:a40")))
     waiting = service.job(job.id)
@@ -252,15 +258,15 @@ def test_an_open_job_whose_target_is_gone_says_what_it_waits_for_and_goes_on_whe
     assert (finish(service, job).state, service.job(job.id).reason) == (JobState.SUCCEEDED, "")
 
 
-def test_a_pending_look_at_a_target_that_is_gone_says_so(serve: Serve) -> None:
+def test_a_pending_inspection_of_a_target_that_is_gone_says_so(serve: Serve) -> None:
     eye = SlowEye()
     service = serve(eye)
     job_id = succeeded(service, trials=1)
     assert eye.is_reached.wait(10)
     service = serve(SimulatedEvaluator(parse_target("simulated:a40")))
-    look = service.inspection(job_id, 0, COUNTERS)
-    assert look.state is InspectionState.PENDING
-    assert "no worker of this server" in look.reason
+    inspection = service.inspection(job_id, 0, COUNTERS)
+    assert inspection.state is InspectionState.PENDING
+    assert "no worker of this server" in inspection.reason
 
 
 def test_a_service_without_runners_keeps_what_is_asked(store: Store) -> None:

@@ -7,7 +7,7 @@ import zipfile
 import pytest
 
 from tests.service.service.conftest import Serve
-from tests.service.service.helpers import FailingKinds, FailingWorker, Gate, evaluator, finish, wait_until
+from tests.service.service.helpers import FailingKinds, FailingWorker, Latch, evaluator, finish, wait_until
 from tests.support.builders import spec
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import parse_target
@@ -149,12 +149,12 @@ def test_a_fault_of_the_service_fails_the_job_and_leaves_the_runner_alive(
 
 
 def test_a_cancelled_job_records_nothing_more_and_the_next_one_runs(serve: Serve) -> None:
-    gate = Gate()
-    service = serve(gate)
+    latch = Latch()
+    service = serve(latch)
     first, second = service.submit(spec(16, trials=5))[0], service.submit(spec(32, trials=3))[0]
-    assert gate.is_reached.wait(10)
+    assert latch.is_reached.wait(10)
     assert service.cancel(first.id).state is JobState.CANCELLED
-    gate.is_open.set()
+    latch.is_open.set()
     assert finish(service, second).state is JobState.SUCCEEDED
     assert service.job(first.id).num_trials == 0
     assert service.cancel(first.id).state is JobState.CANCELLED

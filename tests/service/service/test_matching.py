@@ -63,22 +63,22 @@ def test_the_same_workload_target_and_environment_are_an_exact_match_and_the_new
 
 def test_another_driver_is_a_weaker_match_and_says_so() -> None:
     other = [result("job", 16, here=replace(HERE, driver="570.9"))]
-    job, match, told = find(other, 16, MatchKind.NEAREST)
-    assert (job, match, told) == ("job", MatchKind.NEAREST, "measured with driver '570.9', here it is '580.1'")
+    job, match, difference = find(other, 16, MatchKind.NEAREST)
+    assert (job, match, difference) == ("job", MatchKind.NEAREST, "measured with driver '570.9', here it is '580.1'")
     with pytest.raises(NotFound, match="ask with match=nearest"):
         find(other, 16, MatchKind.EXACT)
 
 
 def test_the_nearest_shape_is_found_and_named() -> None:
-    job, match, told = find([result("far", 4096), result("near", 64), result("tiny", 1)], 32, MatchKind.NEAREST)
+    job, match, difference = find([result("far", 4096), result("near", 64), result("tiny", 1)], 32, MatchKind.NEAREST)
     assert (job, match) == ("near", MatchKind.NEAREST)
-    assert told == "for ffn fp16 M=64 256 -> 512 -> 256, not ffn fp16 M=32 256 -> 512 -> 256"
+    assert difference == "for ffn fp16 M=64 256 -> 512 -> 256, not ffn fp16 M=32 256 -> 512 -> 256"
 
 
 def test_another_target_is_found_with_any_alone() -> None:
     others = [result("job", 16, "h100")]
-    job, match, told = find(others, 16, MatchKind.ANY)
-    assert (job, match, told) == ("job", MatchKind.ANY, "measured on h100, not h200")
+    job, match, difference = find(others, 16, MatchKind.ANY)
+    assert (job, match, difference) == ("job", MatchKind.ANY, "measured on h100, not h200")
     with pytest.raises(NotFound):
         find(others, 16, MatchKind.NEAREST)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.service.service.conftest import Serve
-from tests.service.service.helpers import Gate, evaluator, finish, wait_until
+from tests.service.service.helpers import Latch, evaluator, finish, wait_until
 from tests.support.builders import spec
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import InspectionKind
@@ -11,16 +11,16 @@ from tuner.service.claims import Claims
 
 
 def test_two_workers_of_one_target_take_different_jobs_at_a_time(serve: Serve) -> None:
-    gates = Gate(), Gate()
-    service = serve(*gates)
+    latches = Latch(), Latch()
+    service = serve(*latches)
     jobs = [service.submit(spec(m, trials=3))[0] for m in (16, 32, 64)]
-    assert all(gate.is_reached.wait(10) for gate in gates)
+    assert all(latch.is_reached.wait(10) for latch in latches)
     states = [service.job(job.id).state for job in jobs]
     assert states == [JobState.SEARCHING, JobState.SEARCHING, JobState.QUEUED]
-    gates[1].is_open.set()
+    latches[1].is_open.set()
     assert finish(service, jobs[2]).state is JobState.SUCCEEDED, "the free one works off the rest"
     assert service.job(jobs[0].id).num_trials + service.job(jobs[1].id).num_trials == 3
-    gates[0].is_open.set()
+    latches[0].is_open.set()
     for job in jobs:
         ended = finish(service, job)
         assert (ended.state, ended.num_trials) == (JobState.SUCCEEDED, 3)
@@ -28,33 +28,33 @@ def test_two_workers_of_one_target_take_different_jobs_at_a_time(serve: Serve) -
 
 
 def test_jobs_that_were_under_way_are_shared_out_after_a_restart(serve: Serve) -> None:
-    gates = Gate(), Gate()
-    service = serve(*gates)
+    latches = Latch(), Latch()
+    service = serve(*latches)
     jobs = [service.submit(spec(m, trials=6))[0] for m in (16, 32)]
-    assert all(gate.is_reached.wait(10) for gate in gates)
-    gates = Gate(), Gate()
-    service = serve(*gates)
-    assert all(gate.is_reached.wait(10) for gate in gates), "both were taken up again, each by another worker"
-    for gate in gates:
-        gate.is_open.set()
+    assert all(latch.is_reached.wait(10) for latch in latches)
+    latches = Latch(), Latch()
+    service = serve(*latches)
+    assert all(latch.is_reached.wait(10) for latch in latches), "both were taken up again, each by another worker"
+    for latch in latches:
+        latch.is_open.set()
     for job in jobs:
         ended = finish(service, job)
         assert (ended.state, ended.num_trials) == (JobState.SUCCEEDED, 6)
         assert [trial.number for trial in service.trials(job.id).items] == list(range(6))
 
 
-def test_a_look_is_taken_once_though_two_workers_are_idle(serve: Serve) -> None:
+def test_an_inspection_is_taken_once_though_two_workers_are_idle(serve: Serve) -> None:
     service = serve(evaluator(), evaluator())
     jobs = [finish(service, service.submit(spec(m, trials=8))[0]) for m in (16, 32)]
 
     def is_done() -> bool:
-        looks = [look for job in jobs for look in service.inspections(job.id, range(8))]
-        return all(look.finished_at for look in looks)
+        taken = [inspection for job in jobs for inspection in service.inspections(job.id, range(8))]
+        return all(inspection.finished_at for inspection in taken)
 
     wait_until(is_done)
-    looks = [look for job in jobs for look in service.inspections(job.id, range(8))]
-    assert {look.num_attempts for look in looks} == {1}
-    assert {look.kind for look in looks} == set(InspectionKind)
+    taken = [inspection for job in jobs for inspection in service.inspections(job.id, range(8))]
+    assert {inspection.num_attempts for inspection in taken} == {1}
+    assert {inspection.kind for inspection in taken} == set(InspectionKind)
 
 
 def test_what_is_held_is_offered_to_nobody_else_until_it_is_let_go(serve: Serve) -> None:

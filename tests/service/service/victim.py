@@ -1,6 +1,6 @@
 """A server without HTTP, to be killed: works off whatever is open in a data directory.
 
-Arguments: the directory, seconds per trial, seconds of the finals, seconds of a look at counters.
+Arguments: the directory, seconds per trial, seconds of the finals, seconds of counting.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tuner.store import Store
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 
-class SlowTwin(SimulatedEvaluator):
+class SlowEvaluator(SimulatedEvaluator):
     """The twin, taking its time over finals and counters."""
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **asked: Any) -> FinalsTimes:
@@ -33,7 +33,7 @@ class SlowTwin(SimulatedEvaluator):
 
 
 if __name__ == "__main__":
-    twin = SlowTwin(parse_target("simulated:h200"), latency_s=float(sys.argv[2]))
+    twin = SlowEvaluator(parse_target("simulated:h200"), latency_s=float(sys.argv[2]))
     Service(Store.open(Path(sys.argv[1])), LocalDispatcher([twin])).start()
     print("started", flush=True)
     time.sleep(600)

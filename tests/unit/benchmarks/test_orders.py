@@ -99,7 +99,7 @@ def test_a_run_that_was_cut_goes_on_and_counters_come_last(
     assert results(bench, path).rows == {}
 
 
-def test_a_case_that_fails_is_told_and_the_others_go_on(
+def test_a_case_that_fails_is_reported_and_the_others_go_on(
     bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def orderings(space: Space, tiling: Any) -> list[Schedule]:

@@ -27,18 +27,18 @@ def made_up() -> list[dict[str, Any]]:
         "row+row producer_first row-sync static 4/8 1/SM": 200.0,
         "column+row bands1 row-sync static 1/SM": 300.0,
     }
-    told = [{"ordering": ordering, "us": us} for ordering, us in orderings.items()]
+    timed = [{"ordering": ordering, "us": us} for ordering, us in orderings.items()]
     return [
         {
             "pair": "llama3-8b",
             "engine": "wgmma",
             "m": 512,
             "tiling": "wgmma 1x2x3",
-            "orderings": told,
+            "orderings": timed,
             "library_us": 99.0,
-            "row_major": {**told[1], "l2_hit_rate": 41.2, "dram_read_bytes": 7e8},
-            "best": {**told[0], "l2_hit_rate": 66.0, "dram_read_bytes": 2.5e8},
-            "worst": told[-1],
+            "row_major": {**timed[1], "l2_hit_rate": 41.2, "dram_read_bytes": 7e8},
+            "best": {**timed[0], "l2_hit_rate": 66.0, "dram_read_bytes": 2.5e8},
+            "worst": timed[-1],
             "row_major_over_best": 1.25,
             "row_major_over_best_ci95": [1.24, 1.26],
             "row_major_over_itself": 0.998,
@@ -55,7 +55,7 @@ def made_up() -> list[dict[str, Any]]:
         ("row+row bands1-lag1 row-sync static 1/SM", "merge"),
         ("row+row producer_first part-major row-sync static 1/SM", "merge"),
         ("row+row producer_first chunk4-sync static 1/SM", "signal"),
-        ("row+row producer_first row-sync static 4/8 1/SM", "deal"),
+        ("row+row producer_first row-sync static 4/8 1/SM", "assignment"),
         ("row+row producer_first row-sync by slice static 1/SM less 4 SMs", "signal"),
         ("row+row producer_first tile-sync ticket 1/SM", "several"),
     ],
@@ -72,7 +72,7 @@ def test_a_plot_has_a_dot_per_ordering_and_slower_is_higher() -> None:
         if (title := dot.find(f"{SVG}title")) is not None
     }
     assert len(dots) == 8
-    by_ratio = sorted((float(told.rsplit(", ", 1)[1]), y) for told, y in dots.items())
+    by_ratio = sorted((float(title.rsplit(", ", 1)[1]), y) for title, y in dots.items())
     assert [y for _, y in by_ratio] == sorted((y for _, y in by_ratio), reverse=True)
     assert all(0 < y < float(root.get("viewBox", "").split()[3]) for y in dots.values())
 

@@ -71,18 +71,18 @@ def test_a_search_leaves_winners_and_a_second_one_begins_with_its_neighbours(ben
     kinds = Counter(winner.candidate.plan_kind for winner in winners.of(first))
     assert all(1 <= kinds[kind] <= most for kind, most in NUM_KEPT.items() if kind in kinds)
     assert kinds[PlanKind.FUSED] == NUM_KEPT[PlanKind.FUSED]
-    hints = winners.hints(second, H200)
+    priors = winners.priors(second, H200)
     fused = [winner.candidate for winner in winners.of(first) if winner.candidate.plan_kind is PlanKind.FUSED]
-    assert set(fused[:2]) & set(hints)
-    assert not [candidate for candidate in hints if candidate.plan_kind is PlanKind.FUSED_PDL]
-    assert {candidate.plan_kind for candidate in winners.hints(first, H200)} == set(kinds)
+    assert set(fused[:2]) & set(priors)
+    assert not [candidate for candidate in priors if candidate.plan_kind is PlanKind.FUSED_PDL]
+    assert {candidate.plan_kind for candidate in winners.priors(first, H200)} == set(kinds)
 
 
 @pytest.mark.parametrize(
-    ("error", "told"), [(WorkerError("the card fell off"), "the card fell off"), (KeyError("m"), "KeyError: 'm'")]
+    ("error", "message"), [(WorkerError("the card fell off"), "the card fell off"), (KeyError("m"), "KeyError: 'm'")]
 )
-def test_a_row_that_fails_is_told_and_the_others_go_on(
-    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
+def test_a_row_that_fails_is_reported_and_the_others_go_on(
+    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
     first, second = choose_rows(["independent"])[1:]
     outcome = bench.outcome
@@ -95,7 +95,7 @@ def test_a_row_that_fails_is_told_and_the_others_go_on(
     monkeypatch.setattr(bench, "outcome", fails_once)
     winners = Winners(tmp_path / "winners.json")
     failures = search_rows(bench, [first, second], winners, 12, in_parallel=False)
-    assert failures == [f"{first.name}: {told}"]
+    assert failures == [f"{first.name}: {message}"]
     assert (winners.num_trials(first), winners.num_trials(second)) == (0, 12)
 
 

@@ -73,8 +73,8 @@ def test_pytorch_is_a_cross_check_that_says_why_it_is_missing(
         path = tmp_path / f"pairs_{asked}.json"
         measure_rows(bench, SEARCHED[:1], winners, results(bench, path), torch=asked)
         [row] = json.loads(path.read_text())["rows"]
-        told = {name: row[name] for name in ("torch_us", "torch_reason") if name in row}
-        assert told == ({"torch_us": None, "torch_reason": "a simulated GPU has no PyTorch"} if asked else {})
+        with_torch = {name: row[name] for name in ("torch_us", "torch_reason") if name in row}
+        assert with_torch == ({"torch_us": None, "torch_reason": "a simulated GPU has no PyTorch"} if asked else {})
 
 
 def test_rows_of_the_same_commit_stay_and_those_of_another_go(
@@ -112,16 +112,16 @@ def test_a_run_that_was_cut_is_ended_by_the_rows_that_are_missing(
     assert len(json.loads(path.read_text())["rows"]) == 2
 
 
-def test_a_row_without_winners_is_told_and_the_others_are_measured(
+def test_a_row_without_winners_is_reported_and_the_others_are_measured(
     bench: Workbench, winners: Winners, tmp_path: Path
 ) -> None:
     path = tmp_path / "pairs.json"
     missing = choose_rows(names=["decode-plain/llama3-8b/m1"])
-    told = results(bench, path)
-    measure_rows(bench, (*missing, SEARCHED[0]), winners, told)
-    assert told.failures == {missing[0].name: "no winners: search it first"}
+    written = results(bench, path)
+    measure_rows(bench, (*missing, SEARCHED[0]), winners, written)
+    assert written.failures == {missing[0].name: "no winners: search it first"}
     meta = json.loads(path.read_text())["meta"]
-    assert (meta["failures"], meta["suites"]["decode-plain"]["num_rows"]) == (told.failures, 1)
+    assert (meta["failures"], meta["suites"]["decode-plain"]["num_rows"]) == (written.failures, 1)
 
 
 def winner(kind: PlanKind, schedule: Schedule, time_us: float) -> Winner:
@@ -148,7 +148,7 @@ def test_a_kind_that_launches_in_another_way_also_tries_the_best_that_it_varies(
     ]
 
 
-def test_the_verdicts_figure_is_that_of_the_fresh_process_and_energy_is_told_by_kind() -> None:
+def test_the_verdicts_figure_is_that_of_the_fresh_process_and_energy_is_reported_by_kind() -> None:
     row = SEARCHED[0]
     schedule = next(iter(Space(row.workload, H200)))
     finalists = [

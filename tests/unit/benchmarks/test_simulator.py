@@ -63,7 +63,7 @@ def test_what_is_judged_again_is_what_was_fitted_to_the_schedules_that_it_says(d
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("pair", PAIRS)
-def test_a_pair_that_the_fit_was_not_shown_is_foretold_as_well_as_its_row_says(pair: str, data: DataSet) -> None:
+def test_a_pair_that_the_fit_was_not_shown_is_predicted_as_well_as_its_row_says(pair: str, data: DataSet) -> None:
     row = ROWS[pair]
     again = judge(data, pair, Rates.from_json(row["rates"]), H200)
     for figure in ("spearman", "spearman_in_tiling", "regret_top10", "dram_error_median"):
@@ -89,17 +89,17 @@ def test_within_a_tiling_only_orders_that_differ_by_more_than_the_noise_are_comp
     spread = [float(time) for time in range(10, 10 + MIN_ORDERS)]
     flat = [10.0 + 0.01 * i for i in range(MIN_ORDERS)]
     few = spread[:-1]
-    told = [*rows("a", spread), *rows("b", flat), *rows("c", few)]
-    found = [Forecast(time_us=row["time_us"], dram_bytes=1) for row in told]
-    assert spearman_in_tilings(told, found, noise=0.01) == [pytest.approx(1.0)]
+    data = [*rows("a", spread), *rows("b", flat), *rows("c", few)]
+    found = [Forecast(time_us=row["time_us"], dram_bytes=1) for row in data]
+    assert spearman_in_tilings(data, found, noise=0.01) == [pytest.approx(1.0)]
 
 
 def test_lines_become_rows_relative_to_the_library_of_their_rounds(tmp_path: Path) -> None:
     lines = [
         {"kind": "meta", "gpu": "x"},
         *(
-            {"kind": "time", "pair": "p", "digest": d, "stratum": "s", "schedule": {"tiling": d}, "spread": 0.0, **told}
-            for d, told in (
+            {"kind": "time", "pair": "p", "digest": d, "stratum": "s", "schedule": {"tiling": d}, "spread": 0.0, **row}
+            for d, row in (
                 ("a", {"ratio": 2.0, "library_us": 10.0, "time_us": 20.0}),
                 ("b", {"ratio": 3.0, "library_us": 12.0, "time_us": 36.0}),  # the clock was lower
                 ("c", {"ratio": 1.0, "library_us": 10.0, "time_us": 10.0}),

@@ -19,7 +19,7 @@ from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.search import Searcher
 from tuner.search.pool import canonical
-from tuner.search.searcher import TWIN_EVERY, TWINS, VARIATIONS
+from tuner.search.searcher import REPEAT_EVERY, REPEATS, VARIATIONS
 
 GPU = CATALOGUE["a40"]
 H200 = CATALOGUE["h200"]
@@ -124,9 +124,9 @@ def as_kind(kind: PlanKind, candidate: Candidate) -> Candidate:
 def test_a_better_fused_schedule_is_soon_launched_twice_too(whole: list[Trial]) -> None:
     """Two trials more, since one of the others may have its turn meanwhile."""
     num_stays = 0
-    for number in range(TWIN_EVERY + 8, len(whole)):
+    for number in range(REPEAT_EVERY + 8, len(whole)):
         best = best_of(whole[:number], PlanKind.FUSED)
-        if best == best_of(whole[: number - TWIN_EVERY - 2], PlanKind.FUSED):
+        if best == best_of(whole[: number - REPEAT_EVERY - 2], PlanKind.FUSED):
             num_stays += 1
             assert as_kind(PlanKind.TWO_LAUNCHES, best) in [trial.candidate for trial in whole[:number]]
     assert num_stays > 5
@@ -136,8 +136,8 @@ def test_a_better_fused_schedule_is_soon_launched_twice_too(whole: list[Trial]) 
 def test_at_the_end_of_a_budget_every_kind_has_tried_what_is_best(num_trials: int) -> None:
     trials = take(Searcher(space(gpu=H200), seed=7, num_trials=num_trials), time_of, num_trials)
     tried = [trial.candidate for trial in trials]
-    for kind, base in TWINS:
-        best = {best_of(trials[: -len(TWINS)], base), best_of(trials, base)}  # a better one may come at the very end
+    for kind, base in REPEATS:
+        best = {best_of(trials[: -len(REPEATS)], base), best_of(trials, base)}  # a better one may come at the very end
         assert any(as_kind(kind, one) in tried for one in best), kind
 
 
@@ -218,7 +218,7 @@ def test_two_streams_keep_the_signals_and_take_queues_and_stay_legal() -> None:
         plans_for(here.workload, here.gpu, Candidate(plan_kind=PlanKind.TWO_STREAMS, schedule=beside))
 
 
-def test_candidates_on_their_way_are_not_given_again_whatever_order_they_are_told_in() -> None:
+def test_candidates_on_their_way_are_not_given_again_whatever_order_they_are_reported_in() -> None:
     searcher = Searcher(space(gpu=H200), seed=0)
     draw, given, number = random.Random(0), list[Candidate](), 0
     on_their_way: list[Candidate] = []
@@ -235,11 +235,11 @@ def test_candidates_on_their_way_are_not_given_again_whatever_order_they_are_tol
     assert {candidate.plan_kind for candidate in given} == set(PlanKind)
 
 
-def test_hints_are_tried_behind_the_library_and_once() -> None:
+def test_priors_are_tried_behind_the_library_and_once() -> None:
     here = space(gpu=H200)
     drawn = here.sample(random.Random(5), 3)
-    hints = [Candidate(plan_kind=PlanKind.FUSED, schedule=schedule) for schedule in (*drawn, drawn[0])]
-    hints.append(Candidate(plan_kind=PlanKind.FUSED_PDL, schedule=drawn[1]))
-    trials = take(Searcher(here, seed=0, hints=hints), time_of, 40)
-    assert [trial.candidate for trial in trials[1:5]] == [*hints[:3], hints[4]]
+    priors = [Candidate(plan_kind=PlanKind.FUSED, schedule=schedule) for schedule in (*drawn, drawn[0])]
+    priors.append(Candidate(plan_kind=PlanKind.FUSED_PDL, schedule=drawn[1]))
+    trials = take(Searcher(here, seed=0, priors=priors), time_of, 40)
+    assert [trial.candidate for trial in trials[1:5]] == [*priors[:3], priors[4]]
     assert len({trial.candidate for trial in trials}) == 40

@@ -24,7 +24,7 @@ def fit(rows: np.ndarray, values: np.ndarray, scales: Scales | None = None) -> S
     return Surrogate(rows, values, np.ones(len(rows)), num_tiling=2, scales=scales)
 
 
-def test_it_predicts_what_it_was_told_and_knows_what_it_does_not_know() -> None:
+def test_it_predicts_what_it_observed_and_knows_what_it_does_not_know() -> None:
     rows = grid(60)
     at = fit(rows, truth(rows)).predict(np.vstack([rows, rows[:1] + 100]))
     assert at.mean[:-1] == pytest.approx(truth(rows), abs=0.25)

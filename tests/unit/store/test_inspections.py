@@ -66,17 +66,17 @@ def following(store: Store, target_id: str = "simulated:h200", *, urgent_only: b
         return inspections.next_pending(session, target_id, urgent_only=urgent_only)
 
 
-def finish(store: Store, look: Inspection, result: CounterReport | Trace, *figures: Metric) -> None:
+def finish(store: Store, inspection: Inspection, result: CounterReport | Trace, *figures: Metric) -> None:
     with store.write() as session:
-        inspections.finish(session, look.seq, result, figures, 20.0)
+        inspections.finish(session, inspection.seq, result, figures, 20.0)
 
 
 @pytest.mark.parametrize(("kind", "result"), [(COUNTERS, REPORT), (TRACE, chart(3))])
 def test_a_result_comes_back_as_it_was(
     store: Store, job_id: str, kind: InspectionKind, result: CounterReport | Trace
 ) -> None:
-    look = ask(store, job_id, kind=kind)
-    finish(store, look, result, Metric(tag="tail_share", unit="", value=0.25))
+    inspection = ask(store, job_id, kind=kind)
+    finish(store, inspection, result, Metric(tag="tail_share", unit="", value=0.25))
     with store.read() as session:
         found = inspections.newest(session, job_id, 0, kind)
     assert found is not None
@@ -91,7 +91,7 @@ def test_a_trace_of_ten_thousand_tasks_takes_less_than_a_megabyte(store: Store, 
     assert 10_000 < store.collect_garbage(0).freed_bytes < 1_000_000
 
 
-def test_the_same_question_has_one_row_and_the_answer_asked_for_last_is_told(store: Store, job_id: str) -> None:
+def test_the_same_question_has_one_row_and_the_answer_asked_for_last_is_reported(store: Store, job_id: str) -> None:
     base, named = ask(store, job_id, now=10.0), ask(store, job_id, metrics=("a", "b"), now=11.0)
     assert named.seq != base.seq
     assert ask(store, job_id, metrics=("a", "b"), now=12.0).seq == named.seq
@@ -111,10 +111,10 @@ def test_what_clients_asked_comes_first_then_the_oldest_and_last_what_was_begun(
     own, first, second = ask(store, job_id, is_urgent=False), ask(store, job_id, 1), ask(store, job_id, 2)
     assert following(store, "h200") is None
     order = []
-    for look in (first, second, first, own):
+    for inspection in (first, second, first, own):
         found = following(store)
         assert found is not None
-        order.append(found.seq == look.seq)
+        order.append(found.seq == inspection.seq)
         with store.write() as session:
             inspections.begin(session, found.seq)
             if found.num_attempts or found.seq == second.seq:
@@ -123,7 +123,7 @@ def test_what_clients_asked_comes_first_then_the_oldest_and_last_what_was_begun(
     assert following(store, urgent_only=True) is None
 
 
-def test_an_own_look_that_a_client_asks_for_becomes_urgent(store: Store, job_id: str) -> None:
+def test_an_own_inspection_that_a_client_asks_for_becomes_urgent(store: Store, job_id: str) -> None:
     own = ask(store, job_id, is_urgent=False)
     assert following(store, urgent_only=True) is None
     assert ask(store, job_id).seq == own.seq
@@ -131,28 +131,28 @@ def test_an_own_look_that_a_client_asks_for_becomes_urgent(store: Store, job_id:
 
 
 def test_asking_again_tries_anew_only_what_came_to_nothing(store: Store, job_id: str) -> None:
-    look = ask(store, job_id)
+    inspection = ask(store, job_id)
     with store.write() as session:
-        inspections.begin(session, look.seq)
+        inspections.begin(session, inspection.seq)
     assert ask(store, job_id).num_attempts == 1, "a client that asks and asks must not renew the attempts"
     for end in ("fail", "refuse", "empty"):
         with store.write() as session:
             match end:
                 case "fail":
-                    inspections.fail(session, look.seq, "it died", 20.0)
+                    inspections.fail(session, inspection.seq, "it died", 20.0)
                 case "refuse":
-                    inspections.refuse(session, look.seq, ("metrics", "is unknown", "use another"), 20.0)
+                    inspections.refuse(session, inspection.seq, ("metrics", "is unknown", "use another"), 20.0)
                 case _:
                     empty = CounterReport(counters=(), num_passes=0, reason="no permission")
-                    inspections.finish(session, look.seq, empty, (), 20.0)
+                    inspections.finish(session, inspection.seq, empty, (), 20.0)
         again = ask(store, job_id)
-        assert (again.seq, again.state, again.num_attempts) == (look.seq, InspectionState.PENDING, 0), end
+        assert (again.seq, again.state, again.num_attempts) == (inspection.seq, InspectionState.PENDING, 0), end
         assert (again.reason, again.refusal, again.finished_at) == ("", None, None)
-    finish(store, look, REPORT)
+    finish(store, inspection, REPORT)
     assert ask(store, job_id).state is InspectionState.DONE
 
 
-def test_looks_at_ended_jobs_go_when_the_disk_is_full_and_others_stay(store: Store, job_id: str) -> None:
+def test_inspections_of_ended_jobs_go_when_the_disk_is_full_and_others_stay(store: Store, job_id: str) -> None:
     finish(store, ask(store, job_id), REPORT)
     ask(store, job_id, 1)
     assert store.collect_garbage(0).num_inspections == 0, "the job is open"

@@ -107,10 +107,10 @@ def test_recording_counts_the_trial_and_its_seconds_and_tells_it(store: Store) -
     record(store, job_id, trial(0, measured(90.0), PlanKind.LIBRARY), trial(1, measured(80.0)), trial(2, failed()))
     with store.read() as session:
         job = jobs.get(session, job_id)
-        told = [(event.kind, event.data.get("number")) for event in events.after(session, job_id, 0, 100)]
+        kinds = [(event.kind, event.data.get("number")) for event in events.after(session, job_id, 0, 100)]
     assert (job.num_measured, job.num_rejected, job.num_failed, job.num_trials) == (2, 0, 1, 3)
     assert (job.best_us, job.library_us, job.search_s) == (80.0, 90.0, 1.5)
-    assert told == [("state", None), ("state", None), ("trial", 0), ("trial", 1), ("best", 1), ("trial", 2)]
+    assert kinds == [("state", None), ("state", None), ("trial", 0), ("trial", 1), ("best", 1), ("trial", 2)]
 
 
 def test_a_trial_and_its_event_are_there_together_or_not_at_all(store: Store) -> None:

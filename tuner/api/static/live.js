@@ -16,8 +16,8 @@ async function refresh() {
 }
 
 function show(fresh) {
-  for (const part of document.querySelectorAll("[id^=live]")) {
-    part.replaceChildren(...fresh.getElementById(part.id).childNodes);
+  for (const node of document.querySelectorAll("[id^=live]")) {
+    node.replaceChildren(...fresh.getElementById(node.id).childNodes);
   }
   live.dataset.everyMs = fresh.getElementById("live").dataset.everyMs ?? "";
 }

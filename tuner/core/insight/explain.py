@@ -112,8 +112,8 @@ def _next_best(workload: Workload, gpu: Gpu, schedule: Schedule, makespan_us: fl
 def differences(before: Schedule, after: Schedule) -> list[str]:
     """``interleave bands1 -> bands2`` for each field that differs."""
     changes = []
-    for part in ("tiling", "ordering"):
-        old, new = getattr(before, part), getattr(after, part)
+    for half in ("tiling", "ordering"):
+        old, new = getattr(before, half), getattr(after, half)
         for field in fields(old):
             values = [_text(getattr(one, field.name)) for one in (old, new)]
             if values[0] != values[1]:

@@ -34,10 +34,10 @@ def _measured(best: Best, chosen: FinalRow, forecast_us: float | None) -> str:
     if chosen.time_us is None:
         return f"Measured{mark}: {kind} has no time from the finals: {chosen.reason}."
     speed = f", {chosen.speedup:.2f} times the library's speed" if chosen.speedup is not None else ""
-    told = f"Measured{mark}: {kind} {chosen.time_us:.1f} us in the finals{speed}; {_of_bound(best, chosen.time_us)}"
+    sentence = f"Measured{mark}: {kind} {chosen.time_us:.1f} us in the finals{speed}; {_of_bound(best, chosen.time_us)}"
     if forecast_us is None:
-        return f"{told}; its trial keeps no forecast."
-    return f"{told}; forecast {forecast_us:.1f} us, so it took {chosen.time_us / forecast_us:.2f} times as long."
+        return f"{sentence}; its trial keeps no forecast."
+    return f"{sentence}; forecast {forecast_us:.1f} us, so it took {chosen.time_us / forecast_us:.2f} times as long."
 
 
 def _of_bound(best: Best, time_us: float) -> str:
@@ -52,8 +52,8 @@ def _beside(best: Best, chosen: FinalRow, forecasts: dict[int, float]) -> str:
         if row.time_us is not None and (known is None or row.time_us < (known.time_us or 0.0)):
             fastest[_words(row)] = row
     fastest.pop(_words(chosen), None)
-    told = [f"{kind} {row.time_us:.1f} us{_forecast(forecasts.get(row.trial_number))}" for kind, row in fastest.items()]
-    return f"Beside it: {'; '.join(told) or 'nothing'}. Verdict: {best.verdict}; the winner is {best.winner.heading}."
+    rows = [f"{kind} {row.time_us:.1f} us{_forecast(forecasts.get(row.trial_number))}" for kind, row in fastest.items()]
+    return f"Beside it: {'; '.join(rows) or 'nothing'}. Verdict: {best.verdict}; the winner is {best.winner.heading}."
 
 
 def _forecast(forecast_us: float | None) -> str:

@@ -15,7 +15,7 @@ from tuner.core.legal.wgmma import STARTUP_PREFETCHES
 from tuner.core.plan.build import held_stages
 from tuner.core.plan.exact_rasters import MAX_SIDE
 from tuner.core.plan.interleaves import joined, longest_first, merge_blocks, row_steps
-from tuner.core.plan.queues import PARTITION_PARTS, deal, num_first_ctas
+from tuner.core.plan.queues import PARTITION_EIGHTHS, num_first_ctas, queue_of_tasks
 from tuner.core.plan.rasters import plain_name
 from tuner.core.plan.signals import column_groups, rows_per_signal
 from tuner.core.plan.tile_graph import Edges, TileGraph, row_edges
@@ -259,12 +259,12 @@ def _waits_within(graph: TileGraph, edge: Edges, granularity: Granularity, width
     return False
 
 
-def deal_problem(
+def assignment_problem(
     graph: TileGraph, interleave: Interleave, assignment: Assignment, partition: int, num_ctas: int
 ) -> str | None:
-    """Why the tasks cannot be dealt so, or which plainer deal gives the same queues."""
-    if not 0 <= partition < PARTITION_PARTS:
-        return f"a partition of {partition} eighths: use 1 to {PARTITION_PARTS - 1}, or 0 for none"
+    """Why the tasks cannot be dealt so, or which plainer assignment gives the same queues."""
+    if not 0 <= partition < PARTITION_EIGHTHS:
+        return f"a partition of {partition} eighths: use 1 to {PARTITION_EIGHTHS - 1}, or 0 for none"
     is_alone = num_ctas == 1 or graph.num_tasks == num_ctas
     if assignment is Assignment.SHARES and is_alone:
         return f"{num_ctas} CTAs for {graph.num_tasks} tasks: shares are the queues of static: say static"
@@ -272,7 +272,7 @@ def deal_problem(
         return f"{num_ctas} CTAs for {graph.num_tasks} tasks: nothing is drawn behind the first wave: say static"
     if not partition:
         if assignment is Assignment.STEALING:
-            return f"a partition of 0 eighths has nobody to steal from: use 1 to {PARTITION_PARTS - 1}, or say ticket"
+            return f"a partition of 0 eighths has nobody to steal from: use 1 to {PARTITION_EIGHTHS - 1}, or say ticket"
         return None
     if assignment not in (Assignment.STATIC, Assignment.STEALING):
         return f"a partition needs queues dealt by stride, or stealing, not {assignment}: say static, or no partition"
@@ -286,7 +286,9 @@ def _partition_problem(
 ) -> str | None:
     if len(graph.op_indices) == 1 or is_alone:
         instead = "ticket without one" if assignment is Assignment.STEALING else "0"
-        return f"nothing to part: {len(graph.op_indices)} ops, {graph.num_tasks} tasks, {num_ctas} CTAs: say {instead}"
+        return (
+            f"nothing to divide: {len(graph.op_indices)} ops, {graph.num_tasks} tasks, {num_ctas} CTAs: say {instead}"
+        )
     in_first = graph.num_tasks_of(graph.op_indices[0])
     num_tasks = (in_first, graph.num_tasks - in_first)
     first = num_first_ctas(num_ctas, partition)
@@ -303,8 +305,8 @@ def _partition_problem(
     if all(size == 1 or count <= size for size, count in zip(sizes, num_tasks, strict=True)):
         ops = np.repeat((0, 1), num_tasks)
         plain_queues, queues = (
-            deal(ops, num_ctas, Ordering(rasters=(), assignment=assignment, partition=part))
-            for assignment, part in ((Assignment.SHARES, 0), (Assignment.STATIC, partition))
+            queue_of_tasks(ops, num_ctas, Ordering(rasters=(), assignment=assignment, partition=eighths))
+            for assignment, eighths in ((Assignment.SHARES, 0), (Assignment.STATIC, partition))
         )
         if np.array_equal(plain_queues, queues):
             return f"{split}, the queues of shares: say shares without a partition"

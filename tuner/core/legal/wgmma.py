@@ -47,9 +47,9 @@ CLUSTER_EDGES = (1, 2, 4)
 MAX_CLUSTER_SIZE = 4
 #: fp32 sums of one thread, by warpgroups that multiply a task; with more there are too few registers for the rest.
 MAX_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
-#: The same where warpgroups take turns, where some op's parts are added, CTAs share k (beside more the compiler takes
-#: up to 9 s; of a gated op, unless swapped, 5 with 120) or the copy engine stores; and beside what an epilogue loads,
-#: or an activation of many registers.
+#: The same in three cases. BUSY: warpgroups take turns, some op's parts are added, CTAs share k (with more the compiler
+#: takes up to 9 s), or the copy engine stores. SHARING_GATED: CTAs share k of a gated op that is not swapped (with 120
+#: the compiler takes 5 s). BESIDE: the epilogue loads something, or has an activation of many registers.
 MAX_ACCUMULATORS_BUSY = 128
 MAX_ACCUMULATORS_SHARING_GATED = 112
 MAX_ACCUMULATORS_BESIDE = 176
@@ -57,8 +57,8 @@ _PLAIN_ACTIVATIONS = (Activation.IDENTITY, Activation.RELU)
 #: Beside more sums, adding up parts spilled, by warps that multiply: with 8 where there is a bias, or weights are
 #: shared, or where another op has as many and parts; with 12 everywhere.
 MAX_ACCUMULATORS_TO_ADD = {8: 112, 12: 68}
-#: CTAs, one per SM, whose first tasks the launch parameter has room for.
-MAX_SMS = 160
+#: CTAs, or clusters, whose first tasks the launch parameter has room for: `kMaxCtas` in shared_wgmma.cuh.
+MAX_CTAS = 160
 #: What a launch leaves each thread, by warps that multiply (65,536 registers, in units of 8).
 REGISTERS = {4: 168, 8: 168, 12: 128}
 #: Beside the stages: the tasks that come next, a pair of barriers for each stage and each of these, flags.
@@ -66,8 +66,8 @@ FEED_SLOTS = 4
 FEED_SLOT_BYTES = 64
 BARRIER_PAIR_BYTES = 16
 FLAG_BYTES = 80
-#: Slots for what CTAs that share a tile's k send each other, and bytes that these take unless one vector a round takes
-#: more.
+#: Slots for what CTAs that share a tile's k send each other, and bytes that these take unless one vector an exchange
+#: takes more.
 SUM_SLOTS, MOST_SUM_BYTES = 2, 24_576
 #: What a warp stores at once by the copy engine: its 16 rows of a block, one line wide; it has two such buffers.
 CHUNK_BYTES, CHUNK_BUFFERS = WARP_ROWS * LINE_BYTES, 2
@@ -78,8 +78,8 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
     if gpu.compute_capability != COMPUTE_CAPABILITY:
         major, minor = gpu.compute_capability
         return f"{gpu.name} has compute capability {major}.{minor}: the wgmma engine is for 9.0 alone, say mma"
-    if gpu.num_sms > MAX_SMS:
-        return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_SMS} CTAs, say mma"
+    if gpu.num_sms > MAX_CTAS:
+        return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_CTAS} CTAs, say mma"
     aligned = workload.dtype.elements(ROW_ALIGNMENT_BYTES)
     for op in workload.ops:
         if op.n % aligned or op.k % aligned:
@@ -116,9 +116,9 @@ def smem_bytes(workload: Workload, tiling: Tiling) -> int:
 
 
 def shares(num_rows: int, cluster_k: int) -> list[int]:
-    """Rows of operand B, which are a tile's columns, or its rows with swapped operands, that each of the CTAs which
-    share its k adds up and stores: multiples of 32 where each gets some and none more than 8 above its due, else of 8.
-    cluster_sum.cuh cuts a tile the same way."""
+    """Rows of operand B that each of the CTAs which share a tile's k adds up and stores. They are the tile's columns,
+    or its rows with swapped operands. They are multiples of 32 where each gets some and none more than 8 above its due,
+    else of 8. cluster_sum.cuh cuts a tile the same way."""
     num_groups = num_rows // COLUMNS
     cut: list[int] = []
     for unit in (4, 1):
@@ -134,22 +134,22 @@ def received_bytes(workload: Workload, tiling: Tiling) -> int:
     if tiling.cluster_k == 1:
         return 0
     tiles = zip(workload.ops, tiling.cta_tiles, strict=True)
-    return SUM_SLOTS * max(sum_rounds(op, tile, tiling)[1] for op, tile in tiles)
+    return SUM_SLOTS * max(sum_exchanges(op, tile, tiling)[1] for op, tile in tiles)
 
 
-def sum_rounds(op: GemmOp, tile: Tile, tiling: Tiling) -> tuple[int, int]:
-    """Rounds in which CTAs that share the k of an op's tile send each other their sums, and the most that one gets in
-    a round, bytes: the fewest rounds that fit their slots, each with at least a vector of a share, 8 columns of what
-    the warpgroups hold of a block. cluster_sum.cuh counts the same way."""
+def sum_exchanges(op: GemmOp, tile: Tile, tiling: Tiling) -> tuple[int, int]:
+    """Exchanges in which CTAs that share the k of an op's tile send each other their sums, and the most that one gets
+    in an exchange, bytes: the fewest exchanges that fit their slots, each with at least a vector of a share, 8 columns
+    of what the warpgroups hold of a block. cluster_sum.cuh counts the same way."""
     held = shared_rows(op, tile, swap_ab=tiling.swap_ab)
     rows = min(held, BLOCK_ROWS * num_groups(tiling))
     per_group = -(-held // rows) * (1 if tiling.swap_ab else op.rows_per_column)
     most = max(shares(tile.m if tiling.swap_ab else tile.n, tiling.cluster_k)) // COLUMNS * per_group
     vector_bytes = (tiling.cluster_k - 1) * rows * COLUMNS * SUM_BYTES
-    rounds = min(most, SUM_SLOTS)
-    while rounds < most and SUM_SLOTS * -(-most // rounds) * vector_bytes > MOST_SUM_BYTES:
-        rounds += 1
-    return rounds, -(-most // rounds) * vector_bytes
+    exchanges = min(most, SUM_SLOTS)
+    while exchanges < most and SUM_SLOTS * -(-most // exchanges) * vector_bytes > MOST_SUM_BYTES:
+        exchanges += 1
+    return exchanges, -(-most // exchanges) * vector_bytes
 
 
 def registers(workload: Workload, tiling: Tiling) -> int:

@@ -46,17 +46,17 @@ class Waves:
 
     @property
     def num_waves(self) -> int:
-        """Rounds of the grid, the last one counted whole."""
+        """Waves of the grid, the last one counted whole."""
         return -(-self.num_tasks // self.num_ctas)
 
     @property
     def num_in_tail(self) -> int:
-        """Tasks of the last round."""
+        """Tasks of the last wave."""
         return self.num_tasks - (self.num_waves - 1) * self.num_ctas
 
     @property
     def efficiency(self) -> float:
-        """Share of the rounds' places that have a task, in (0, 1]: 1 where there is no tail effect."""
+        """Share of the waves' places that have a task, in (0, 1]: 1 where there is no tail effect."""
         return self.num_tasks / (self.num_waves * self.num_ctas)
 
 
@@ -97,8 +97,8 @@ def _tasks(graph: TileGraph, op_index: int, tasks: Words) -> Iterator[tuple[int,
 def io_bytes(workload: Workload, cache_bytes: int) -> int:
     """Bytes that any order of the products moves between the memory and a cache of so many bytes, at least.
 
-    A product of m x n x k by itself moves at least 2 m n k / sqrt(S) elements, S being the elements of the cache, to
-    bring its operands in, and never less than both of them once; its output leaves once. A fused consumer gets its
+    A product of m x n x k by itself moves at least 2 m n k / sqrt(S) elements to bring its operands in, where S is the
+    elements of the cache. It never moves less than both of them once. Its output leaves once. A fused consumer gets its
     operand for nothing once, when that is computed, which saves it m k at most; its producer's output need not leave.
     Traffic of a tensor that several ops read is charged to the first of them. Nothing is computed twice.
 

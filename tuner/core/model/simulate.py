@@ -2,8 +2,8 @@
 
 List scheduling (Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969): each CTA takes
 its next task, from its queue or by ticket, as soon as it is free, and starts it once its waits are over. What a task
-reads comes through resources that transfers share equally, the DRAM and the L2 (`bandwidth.py`), and never faster than
-the bytes in flight allow (Little's law: stages x stage bytes per latency, in each ring). The L2 keeps the operand
+reads comes through resources that transfers share equally: the DRAM and the L2 (`bandwidth.py`). It never comes faster
+than the bytes in flight allow (Little's law: stages x stage bytes per latency, in each ring). The L2 keeps the operand
 panels read last, so the walk matters; what another CTA is fetching already comes with that CTA's transfer. Then the
 SM's own units, in turn where CTAs share an SM (a roofline: Williams et al., CACM 52(4), 2009), then the epilogue.
 
@@ -26,7 +26,7 @@ import numpy as np
 from tuner.core.model.memory import Memory, Tile
 from tuner.core.model.rates import Rates, rates_of
 from tuner.core.model.task_costs import OpCosts, PartCosts, costs_of, num_teams, runs_ahead
-from tuner.core.plan.task_source import Dealer
+from tuner.core.plan.task_source import TaskSource
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.problem.resources import occupancy
@@ -93,7 +93,7 @@ class Timeline:
 
 
 #: Events of a CTA: a task ends; the CTA turns to its next task, or looks again whether the one that it holds may start.
-_END, _LOOK = 0, 1
+_END, _POLL = 0, 1
 
 
 def simulate(plan: VerifiedPlan, rates: Rates | None = None) -> Timeline:
@@ -110,13 +110,13 @@ class _Run:
 
     def __init__(self, plan: VerifiedPlan, rates: Rates) -> None:
         gpu, graph = plan.gpu, plan.graph
-        words = plan.plan.without_waits() if plan.is_part else plan.plan
+        words = plan.plan.without_waits() if plan.is_paired else plan.plan
         self._rates = rates
         self._costs = costs_of(graph, gpu, rates, has_even_parts=_has_even_parts(words, graph))
         self._memory = Memory(graph, self._costs, gpu, rates)
         self._protocol = Protocol(words)
         self._board = Board(self._protocol)
-        self._dealer = Dealer(words)
+        self._source = TaskSource(words)
         # CTAs that do not fit at once would start when others leave, which is when no ticket is left.
         self._num_sms = gpu.num_clusters(graph.tiling.cluster_size)  # that compute a task each
         fitting = self._num_sms * occupancy(plan.resources, gpu)
@@ -150,7 +150,7 @@ class _Run:
         self._rows: list[tuple[int, int, float, float, float, float, float]] = []
         #: Task -> its row and its team, of a part that has not arrived.
         self._arriving: dict[int, tuple[int, int]] = {}
-        self._events = [(rates.launch_us, _LOOK, cta, -1) for cta in range(num_ctas)]
+        self._events = [(rates.launch_us, _POLL, cta, -1) for cta in range(num_ctas)]
 
     def timeline(self) -> Timeline:
         """Runs it to its end."""
@@ -163,7 +163,7 @@ class _Run:
                 if kind == _END:
                     self._end(cta, task, now_us)
                 else:
-                    self._look(cta, now_us)
+                    self._poll(cta, now_us)
             elif (now_us := shared.next_us) < math.inf:
                 for cta in memory.end(shared):
                     self._compute(cta, now_us)
@@ -182,14 +182,14 @@ class _Run:
             num_ctas=self.num_ctas,
         )
 
-    def _look(self, cta: int, now_us: float) -> None:
+    def _poll(self, cta: int, now_us: float) -> None:
         """A CTA turns to its next task, or looks at the waits of the one that it holds."""
         if self._stalls[cta]:
             self._compute(cta, now_us)
             return
         task = self._held[cta]
         if is_new := task < 0:
-            task = self._dealer.take(cta)
+            task = self._source.take(cta)
             if task < 0:
                 return
             self._held[cta], self._taken_us[cta] = task, now_us
@@ -244,7 +244,7 @@ class _Run:
         heapq.heappush(self._events, (end_us, _END, cta, task))
         if self._overlaps:
             ring_us = self._num_stages * cost.step_us
-            heapq.heappush(self._events, (max(now_us, computed_us - ring_us), _LOOK, cta, -1))
+            heapq.heappush(self._events, (max(now_us, computed_us - ring_us), _POLL, cta, -1))
 
     def _end(self, cta: int, task: int, now_us: float) -> None:
         """A task is stored, or a part's sums are."""
@@ -262,9 +262,9 @@ class _Run:
         if not self._is_part[task] or self._board.is_last(task):
             self._memory.store(tile, now_us)
         for waiter in self._board.complete(task):
-            heapq.heappush(self._events, (now_us, _LOOK, waiter, -1))
+            heapq.heappush(self._events, (now_us, _POLL, waiter, -1))
         if not self._overlaps:
-            heapq.heappush(self._events, (now_us, _LOOK, cta, -1))
+            heapq.heappush(self._events, (now_us, _POLL, cta, -1))
 
 
 def _has_even_parts(plan: Plan, graph: TileGraph) -> bool:
@@ -302,5 +302,5 @@ def _last_shares(plan: Plan, graph: TileGraph) -> list[float]:
     shares = np.ones(plan.num_tasks)
     waiting = np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3])
     shares[waiting] -= plan.waits[plan.tasks[waiting, 4] - 1, 4] / num_steps[waiting]
-    told: list[float] = shares.tolist()
-    return told
+    by_task: list[float] = shares.tolist()
+    return by_task

@@ -25,8 +25,8 @@ L2_BYTES_PER_CLOCK = 64
 HOP_CLOCKS, HOP_BYTES_PER_US = 180, 25_000
 #: fp32 products of an SM per clock (source: the same), and the share of them that dot products attain: a guess.
 FP32_LANES, FP32_SHARE = 128, 0.65
-#: Share of the tensor cores' rate that wgmma's main loop attains, by rows of operand B of a task: an instruction reads
-#: 64 rows of A and as many of B from shared memory, so the more rows of B, the more products for a byte.
+#: Share of the tensor cores' rate that wgmma's main loop attains, by rows of operand B of a task. An instruction reads
+#: 64 rows of A and as many of B from shared memory. So more rows of B give more products for a byte.
 _TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
 #: Kinds of tasks of an op whose costs are kept: a tail that is cut by k-steps has as many as there are CTAs.
 MAX_KINDS = 1024

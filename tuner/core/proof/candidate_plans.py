@@ -5,10 +5,10 @@ from __future__ import annotations
 from tuner.core.legal.legality import check_kind, check_schedule, estimated_resources
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
-from tuner.core.plan.two_streams import make_parts
+from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.verify import VerifiedPlan, verify, verify_parts
+from tuner.core.proof.verify import VerifiedPlan, verify, verify_paired_launches
 from tuner.core.schedule.candidate import Candidate
 
 
@@ -32,7 +32,7 @@ def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Verif
     resources = estimated_resources(workload, schedule.tiling)
     if candidate.plan_kind.is_side_by_side:
         graph = tile_graph(workload, schedule.tiling)
-        return verify_parts(*make_parts(graph, schedule.ordering, gpu), graph, resources, gpu)
+        return verify_paired_launches(*make_paired_plans(graph, schedule.ordering, gpu), graph, resources, gpu)
     launches = [ops] if candidate.plan_kind.is_fused else [(op,) for op in ops]
     graphs = [tile_graph(workload, schedule.tiling, launch) for launch in launches]
     return tuple(verify(make_plan(graph, schedule.ordering, gpu), graph, resources, gpu) for graph in graphs)

@@ -192,11 +192,11 @@ class Ordering:
         sync = f"{self.granularity}{self.sync_width if self.sync_width > 1 else ''}-sync"
         sync += " by slice" if self.wait_position is WaitPosition.SLICE else ""
         sync += f" ahead{self.run_ahead}" if self.run_ahead != 100 else ""
-        deal = f"{self.assignment} {self.partition}/8" if self.partition else str(self.assignment)
+        assigned = f"{self.assignment} {self.partition}/8" if self.partition else str(self.assignment)
         parts = " strided-parts" if self.split_order is SplitOrder.STRIDED else ""
         parts += " part-major" if self.part_major else ""
         parts += f" split-{self.split_tiles}" if self.split_tiles is not SplitTiles.ALL else ""
-        return f"{rasters} {self.interleave}{parts} {sync} {deal} {grid}"
+        return f"{rasters} {self.interleave}{parts} {sync} {assigned} {grid}"
 
 
 #: Fields that are in the JSON form only where they differ from these.
@@ -245,11 +245,11 @@ class Schedule:
         What came later is left out while it has its default, so that digests outlive new axes.
         """
         data = asdict(self)
-        parts = (data["tiling"], data["ordering"], data["ordering"]["interleave"])
-        for part, defaults in zip(parts, (_LATER_TILING, _LATER_ORDERING, _LATER_INTERLEAVE), strict=True):
+        halves = (data["tiling"], data["ordering"], data["ordering"]["interleave"])
+        for half, defaults in zip(halves, (_LATER_TILING, _LATER_ORDERING, _LATER_INTERLEAVE), strict=True):
             for name, default in defaults.items():
-                if part[name] == default:
-                    del part[name]
+                if half[name] == default:
+                    del half[name]
         return data
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What a closer look at one candidate shows: hardware counters, and a trace from inside the kernel.
+"""What an inspection of one candidate shows: hardware counters, and a trace from inside the kernel.
 
 Neither is ever taken while a time is measured: counters replay the kernel under the profiler, a trace is another build.
 """

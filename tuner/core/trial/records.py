@@ -149,7 +149,7 @@ class BestMatch:
 
 
 class InspectionKind(StrEnum):
-    """What a closer look at a trial takes."""
+    """What an inspection of a trial takes."""
 
     #: Hardware counters of the candidate.
     COUNTERS = "counters"
@@ -158,7 +158,7 @@ class InspectionKind(StrEnum):
 
 
 class InspectionState(StrEnum):
-    """Where a closer look stands."""
+    """Where an inspection stands."""
 
     #: Asked for; it is taken between two trials, or when the GPU is idle.
     PENDING = "pending"
@@ -172,7 +172,7 @@ class InspectionState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """A closer look at a recorded trial: asked for, and later its result."""
+    """An inspection of a recorded trial: asked for, and later its result."""
 
     #: Of the row.
     seq: int

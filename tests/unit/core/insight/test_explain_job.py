@@ -19,10 +19,10 @@ GOOD = ForecastQuality(num_trials=41, rank_correlation=0.861, regret=0.012)
 def row(kind: PlanKind, number: int, time_us: float | None, stages: int = 2, **changes: Any) -> FinalRow:
     candidate = Candidate(plan_kind=kind, schedule=schedule(stages) if kind.is_ours else None)
     speedup = None if time_us is None else 100 / time_us
-    told = FinalRow(
+    row = FinalRow(
         candidate=candidate, trial_number=number, time_us=time_us, spread=0.0, speedup=speedup, speedup_ci95=None
     )
-    return replace(told, **changes)
+    return replace(row, **changes)
 
 
 FINALS = (
@@ -76,11 +76,11 @@ def test_the_next_best_measured_trial_of_the_kind_says_in_what_it_differs() -> N
     assert len(explain_job(best(), FINALS[3], TRIALS[2:3], GOOD)) == 3
 
 
-def test_the_quality_of_the_forecasts_is_told_or_why_it_is_not() -> None:
-    told = explain_job(best(), FINALS[3], TRIALS, GOOD)[-1]
-    assert "rank correlation 0.86" in told
-    assert "41 fused trials" in told
-    assert "1.2% slower" in told
+def test_the_quality_of_the_forecasts_is_reported_or_why_it_is_not() -> None:
+    sentence = explain_job(best(), FINALS[3], TRIALS, GOOD)[-1]
+    assert "rank correlation 0.86" in sentence
+    assert "41 fused trials" in sentence
+    assert "1.2% slower" in sentence
     assert "too few: 3" in explain_job(best(), FINALS[3], TRIALS, ForecastQuality(num_trials=3))[-1]
 
 

@@ -130,9 +130,9 @@ def test_a_tiling_that_cannot_be_built_is_refused(tiles: Tiling, sentence: str) 
         (ordering(partition=4), "a partition needs queues dealt by stride, or stealing, not ticket: say static"),
         (stealing(0), "a partition of 0 eighths has nobody to steal from: use 1 to 7, or say ticket"),
         (stealing(8), "a partition of 8 eighths: use 1 to 7"),
-        (stealing(4), "nothing to part: 2 ops, 96 tasks, 96 CTAs: say ticket without one"),
+        (stealing(4), "nothing to divide: 2 ops, 96 tasks, 96 CTAs: say ticket without one"),
         (stealing(4, bands=1), "a partition runs its ops side by side, so bands1 means nothing: say producer_first"),
-        (ordering(partition=4, assignment=Assignment.STATIC), "nothing to part: 2 ops, 96 tasks, 96 CTAs: say 0"),
+        (ordering(partition=4, assignment=Assignment.STATIC), "nothing to divide: 2 ops, 96 tasks, 96 CTAs: say 0"),
         (ordering(assignment=Assignment.SHARES), "96 CTAs for 96 tasks: shares are the queues of static: say static"),
     ],
 )
@@ -225,8 +225,8 @@ def test_exact_paths_are_legal_on_small_grids_where_they_are_no_other_raster() -
 def test_a_partition_has_one_name_and_idles_nobody() -> None:
     gpu = replace(H200, num_sms=6)
 
-    def of(part: int) -> Ordering:
-        return ordering(partition=part, assignment=Assignment.STATIC)
+    def of(eighths: int) -> Ordering:
+        return ordering(partition=eighths, assignment=Assignment.STATIC)
 
     narrow = ffn_pair(m=64, d_in=64, d_hidden=128, d_out=512)
     for kind in (of, stealing):

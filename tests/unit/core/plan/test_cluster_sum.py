@@ -1,5 +1,5 @@
-"""CTAs that share a tile's k and send each other their sums in rounds: every interleaving of what their warps wait for,
-send and read."""
+"""CTAs that share a tile's k and send each other their sums in exchanges: every interleaving of what their warps
+wait for, send and read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.roles import ARRIVE, WAIT, Action, first_problem
 
 SEND, READ = "send", "read"
 SLOTS = 2
-#: By task, the warps of a CTA that hold its tile, all but the last ones; and the rounds in which its sums travel.
+#: By task, the warps of a CTA that hold its tile, all but the last ones; and the exchanges in which its sums travel.
 Tasks = tuple[tuple[int, int], ...]
 
 
@@ -24,26 +24,26 @@ class MathWarp:
         self._others = [(cta + 1 + i) % ctas for i in range(ctas - 1)]
 
     def actions(self, tasks: Tasks) -> Iterator[Action]:
-        """All that it does; rounds are counted through all tasks."""
+        """All that it does; exchanges are counted through all tasks."""
         first = 0
-        for task, (holders, rounds) in enumerate(tasks):
-            ahead = min(rounds, 2 if self._fault == "sends two rounds ahead" else 1)
-            for round_ in range(ahead):
-                yield from self._send(first + round_, holders)
-            for round_ in range(rounds):
-                if round_ + ahead < rounds:
-                    yield from self._send(first + round_ + ahead, holders)
-                yield from self._add(first + round_, holders)
+        for task, (holders, exchanges) in enumerate(tasks):
+            ahead = min(exchanges, 2 if self._fault == "sends two ahead" else 1)
+            for exchange in range(ahead):
+                yield from self._send(first + exchange, holders)
+            for exchange in range(exchanges):
+                if exchange + ahead < exchanges:
+                    yield from self._send(first + exchange + ahead, holders)
+                yield from self._add(first + exchange, holders)
             yield ARRIVE, ("met", self._cta), 0
             yield WAIT, ("met", self._cta), task
-            if self._warp < holders or self._fault != "counts the rounds of what it holds alone":
-                first += rounds
+            if self._warp < holders or self._fault != "counts what it holds alone":
+                first += exchanges
 
-    def _send(self, round_: int, holders: int) -> Iterator[Action]:
-        slot, phase = round_ % SLOTS, round_ // SLOTS
+    def _send(self, exchange: int, holders: int) -> Iterator[Action]:
+        slot, phase = exchange % SLOTS, exchange // SLOTS
         if self._warp == 0:
             yield ARRIVE, (f"full{slot}", self._cta), 0
-            if self._gets_nothing(self._cta, round_):
+            if self._gets_nothing(self._cta, exchange):
                 for _ in range(len(self._others) * self._warps):  # no bytes are missing
                     yield ARRIVE, (f"full{slot}", self._cta), 0
         if self._warp >= holders:
@@ -51,28 +51,28 @@ class MathWarp:
         if self._fault != "sends at once":
             yield WAIT, (f"empty{slot}", self._cta), phase - 1
         for other in self._others:
-            if self._gets_nothing(other, round_):
+            if self._gets_nothing(other, exchange):
                 continue
-            yield SEND, (f"to {other} from {self._cta} by slot {slot}", self._warp), round_
-            # As many bytes in each round, whoever sends them.
+            yield SEND, (f"to {other} from {self._cta} by slot {slot}", self._warp), exchange
+            # As many bytes in each exchange, whoever sends them.
             for _ in range(1 if self._warp < holders - 1 else self._warps - holders + 1):
                 yield ARRIVE, (f"full{slot}", other), 0
 
-    def _add(self, round_: int, holders: int) -> Iterator[Action]:
-        slot, phase = round_ % SLOTS, round_ // SLOTS
+    def _add(self, exchange: int, holders: int) -> Iterator[Action]:
+        slot, phase = exchange % SLOTS, exchange // SLOTS
         holds = self._warp < holders
         release = [(ARRIVE, (f"empty{slot}", other), 0) for other in self._others]
         if holds or self._fault != "releases what it does not hold at once":
             yield WAIT, (f"full{slot}", self._cta), phase
         if self._fault == "releases before it reads":
             yield from release
-        if holds and not self._gets_nothing(self._cta, round_):
-            yield READ, (f"by {self._cta} of slot {slot}", self._warp), round_
+        if holds and not self._gets_nothing(self._cta, exchange):
+            yield READ, (f"by {self._cta} of slot {slot}", self._warp), exchange
         if self._fault != "releases before it reads":
             yield from release
 
-    def _gets_nothing(self, cta: int, round_: int) -> bool:
-        return self._fault == "sends nothing where a share has no vector" and cta == 0 and round_ > 0
+    def _gets_nothing(self, cta: int, exchange: int) -> bool:
+        return self._fault == "sends nothing where a share has no vector" and cta == 0 and exchange > 0
 
 
 def problem(tasks: Tasks, ctas: int, warps: int, fault: str = "") -> str | None:
@@ -82,7 +82,7 @@ def problem(tasks: Tasks, ctas: int, warps: int, fault: str = "") -> str | None:
     ]
 
     def loses_sums(action: Action, count: Callable[[tuple[str, int]], int]) -> str | None:
-        what, (where, warp), round_ = action
+        what, (where, warp), exchange = action
         if what == SEND:
             _, to, _, _, _, _, slot = where.split()
             if count((f"by {to} of slot {slot}", warp)) < count((where, warp)):
@@ -92,7 +92,7 @@ def problem(tasks: Tasks, ctas: int, warps: int, fault: str = "") -> str | None:
             others = [str(other) for other in range(ctas) if str(other) != cta]
             sent = {count((f"to {cta} from {other} by slot {slot}", warp)) for other in others}
             if sent != {count((where, warp)) + 1}:
-                return f"reads in round {round_} what is not there"
+                return f"reads in exchange {exchange} what is not there"
         return None
 
     arrivals = {"met": warps}
@@ -128,8 +128,14 @@ def test_all_sums_arrive_once_and_nobody_waits_for_ever(tasks: Tasks, ctas: int,
         ("releases before it reads", ((1, 3),), 2, 1, "sends over what is not read"),
         ("releases what it does not hold at once", ((1, 3),), 2, 2, "nobody can go on"),
         ("sends nothing where a share has no vector", ((2, 3),), 2, 2, "nobody can go on"),
-        ("sends two rounds ahead", ((1, 3),), 2, 1, "nobody can go on"),
-        ("counts the rounds of what it holds alone", ((1, 1), (2, 2)), 2, 2, "reads in round 0 what is not there"),
+        ("sends two ahead", ((1, 3),), 2, 1, "nobody can go on"),
+        (
+            "counts what it holds alone",
+            ((1, 1), (2, 2)),
+            2,
+            2,
+            "reads in exchange 0 what is not there",
+        ),
     ],
 )
 def test_each_of_its_statements_is_needed(fault: str, tasks: Tasks, ctas: int, warps: int, found: str) -> None:

@@ -15,7 +15,7 @@ from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.split_k import num_split_tiles, num_steps, num_tiles, slot_bytes, waves
 from tuner.core.plan.tile_graph import TileGraph, part_steps, tile_graph
-from tuner.core.plan.two_streams import joined, make_parts
+from tuner.core.plan.two_streams import joined, make_paired_plans
 from tuner.core.plan.words import Plan
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
@@ -33,7 +33,7 @@ from tuner.core.schedule.ordering import (
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.space import SPLITS, Space
-from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError
+from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError, WordError
 
 #: One tile row: up has 4 tiles, down 2 tiles of 2 parts, each of which reads half of up's.
 PAIR = tile_graph(ffn_pair(m=16, d_in=32, d_hidden=128, d_out=64), tiling((16, 32), (16, 32), split=(1, 2)))
@@ -133,12 +133,12 @@ def test_the_words_say_in_which_order_parts_take_their_steps_and_the_proof_belie
     other[:, 9:] = plain.tasks[:, 9:]
     racy = replace(strided, tasks=other, strided_parts=False)
     refused(racy, SafetyError, "task 4 (down tile 0,0 part 0 of 2) can load its k-step 1 before task 1")
-    parts = [
-        replace(part, strided_parts=strided)
-        for part, strided in zip(make_parts(PAIR, BY_SLICE, small_gpu(3)), (True, False), strict=True)
+    plans = [
+        replace(plan, strided_parts=strided)
+        for plan, strided in zip(make_paired_plans(PAIR, BY_SLICE, small_gpu(3)), (True, False), strict=True)
     ]
-    with pytest.raises(PlanError, match="the parts of one alone are strided"):
-        joined(*parts)
+    with pytest.raises(PlanError, match="the parts of tiles of one alone are strided"):
+        joined(*plans)
 
 
 def test_a_split_order_that_is_none_is_refused() -> None:
@@ -199,7 +199,7 @@ def test_tiles_that_do_not_meet_in_a_slot_of_their_own_are_refused() -> None:
     refused(shared, CoverageError, "task 4 (down tile 0,0 part 0 of 2) and task 6 (down tile 0,1 part 0 of 2): slot 0")
     outside = mutants.edit(mutants.edit(plan, 6, 8, 2), 7, 8, 2)
     refused(outside, CoverageError, "leaves its sums in slot 2 of 2")
-    refused(mutants.edit(mutants.edit(plan, 4, 8, -1), 5, 8, -1), CoverageError, "leaves its sums in slot -1 of 2")
+    refused(mutants.edit(mutants.edit(plan, 4, 8, -1), 5, 8, -1), WordError, "slot of task 4 is -1")
     refused(replace(plan, num_split_tiles=1), CoverageError, "leaves its sums in slot 1 of 1")
     verify(mutants.edit(replace(plan, num_split_tiles=9), 0, 8, 7), PAIR, SMALL, small_gpu(3))
 

@@ -102,8 +102,8 @@ def test_the_parts_of_a_tile_read_its_operands_once(graph: TileGraph, strided: b
             [index, 0, 0, 0, 0, -1, part, num_parts * (num_parts > 1), 0, own.start, len(own)]
             for part, own in enumerate(by_part)
         ]
-        told = graph.steps_of(np.array(words, dtype=np.int32)).tolist()
-        assert told == [[own.start, own.step, len(own)] for own in by_part]
+        from_words = graph.steps_of(np.array(words, dtype=np.int32)).tolist()
+        assert from_words == [[own.start, own.step, len(own)] for own in by_part]
         num_operands = 1 + graph.workload.ops[index].rows_per_column
         for operand, whole in enumerate(graph.reads(index, 0, 0)[:num_operands]):
             pieces = [graph.reads(index, 0, 0, step)[operand] for step in graph.steps(index)]

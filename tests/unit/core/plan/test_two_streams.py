@@ -15,13 +15,14 @@ from tests.support.cases import ordering as plain_ordering
 from tests.support.interpret import interpret, plain_product, random_tensors
 from tests.support.oracle import faults, read
 from tuner.core.model.simulate import simulate
+from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.two_streams import joined, make_parts
+from tuner.core.plan.two_streams import joined, make_paired_plans
 from tuner.core.plan.words import Plan
 from tuner.core.problem.resources import Resources
-from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.proof.verify import recheck, verify_parts
+from tuner.core.proof.verify import recheck, verify_paired_launches
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -49,23 +50,23 @@ def pairs(draw: st.DrawFn) -> tuple[TileGraph, Ordering]:
 @given(pairs(), st.integers(1, 5), st.integers(0, 2**32))
 def test_both_compute_the_plain_product_side_by_side(case: tuple[TileGraph, Ordering], num_sms: int, seed: int) -> None:
     graph, chosen = case
-    parts = make_parts(graph, chosen, small_gpu(num_sms))
-    one, other = verify_parts(*parts, graph, SMALL, small_gpu(num_sms))
+    plans = make_paired_plans(graph, chosen, small_gpu(num_sms))
+    one, other = verify_paired_launches(*plans, graph, SMALL, small_gpu(num_sms))
     both = joined(one.plan, other.plan)
     tensors = random_tensors(graph.workload, seed % 100)
     wanted = plain_product(graph.workload, tensors)
     outputs = interpret(both, graph, tensors | wanted, random.Random(seed), num_launches=2)
     for name, output in outputs.items():
         np.testing.assert_allclose(output, wanted[name], err_msg=name)
-    assert [part.graph.op_indices for part in (one, other)] == [(0,), (1,)]
-    assert (one.words == parts[0].words).all()
-    assert (other.words == parts[1].words).all()
+    assert [launch.graph.op_indices for launch in (one, other)] == [(0,), (1,)]
+    assert (one.words == plans[0].words).all()
+    assert (other.words == plans[1].words).all()
 
 
-def ends_everywhere(first: Plan, second: Plan, num_slots: int, *, gated: bool) -> bool:
+def ends_everywhere(first: Plan, second: Plan, num_slots: int, *, with_gate: bool) -> bool:
     """Walks every state of both launches on a GPU that holds `num_slots` CTAs: whether all tasks are done at the end.
 
-    A state is the CTAs that have started, those that have ended, and the tasks done. `gated`: no CTA of the second
+    A state is the CTAs that have started, those that have ended, and the tasks done. `with_gate`: no CTA of the second
     starts before all of the first have.
     """
     table = read(joined(first, second).words.tolist())
@@ -79,7 +80,7 @@ def ends_everywhere(first: Plan, second: Plan, num_slots: int, *, gated: bool) -
         after = []
         if len(resident) < num_slots:
             startable = set(range(table.num_ctas)) - started
-            after += [(started | {c}, done) for c in startable if not gated or c in firsts or firsts <= started]
+            after += [(started | {c}, done) for c in startable if not with_gate or c in firsts or firsts <= started]
         for cta in resident:
             task = next(task for task in table.queues[cta] if task not in done)
             waits = table.tasks[task].waits
@@ -95,39 +96,39 @@ def ends_everywhere(first: Plan, second: Plan, num_slots: int, *, gated: bool) -
 
 @pytest.mark.parametrize("granularity", [Granularity.ROW, Granularity.TILE, Granularity.BARRIER])
 @pytest.mark.parametrize("num_slots", [1, 2, 3])
-def test_they_end_however_few_ctas_are_resident_and_only_because_of_the_gate(
+def test_they_end_however_few_ctas_are_resident_and_only_because_of_the_start_gate(
     num_slots: int, granularity: Granularity
 ) -> None:
-    parts = make_parts(PAIR, replace(QUEUES, granularity=granularity), small_gpu(3))
-    assert [part.num_ctas for part in parts] == [3, 3]
-    assert ends_everywhere(*parts, num_slots, gated=True)
-    assert not ends_everywhere(*parts, num_slots, gated=False)
+    plans = make_paired_plans(PAIR, replace(QUEUES, granularity=granularity), small_gpu(3))
+    assert [launch.num_ctas for launch in plans] == [3, 3]
+    assert ends_everywhere(*plans, num_slots, with_gate=True)
+    assert not ends_everywhere(*plans, num_slots, with_gate=False)
 
 
 def test_the_grids_may_be_larger_than_what_is_resident() -> None:
     huge = Resources(num_threads=128, smem_bytes=200_000, registers_per_thread=64)
     gpu = small_gpu(2)
-    parts = make_parts(PAIR, replace(QUEUES, ctas_per_sm=2), gpu)
-    assert parts[0].num_ctas == 4
-    proven = verify_parts(*parts, PAIR, huge, gpu)
-    assert all(recheck(part, huge).is_part for part in proven)
+    plans = make_paired_plans(PAIR, replace(QUEUES, ctas_per_sm=2), gpu)
+    assert plans[0].num_ctas == 4
+    proven = verify_paired_launches(*plans, PAIR, huge, gpu)
+    assert all(recheck(launch, huge).is_paired for launch in proven)
 
 
 def test_the_oracle_finds_no_fault_in_both_together() -> None:
     for granularity in (Granularity.ROW, Granularity.TILE):
-        parts = make_parts(PAIR, replace(QUEUES, granularity=granularity), small_gpu(2))
-        assert faults(joined(*parts).words.tolist(), PAIR) == set()
+        plans = make_paired_plans(PAIR, replace(QUEUES, granularity=granularity), small_gpu(2))
+        assert faults(joined(*plans).words.tolist(), PAIR) == set()
 
 
 def test_each_broken_pair_is_refused_with_its_reason() -> None:
-    first, second = make_parts(PAIR, QUEUES, small_gpu(2))
+    first, second = make_paired_plans(PAIR, QUEUES, small_gpu(2))
 
     def refusal(one: Plan, other: Plan) -> PlanError:
         with pytest.raises(PlanError) as caught:
-            verify_parts(one, other, PAIR, SMALL, small_gpu(2))
+            verify_paired_launches(one, other, PAIR, SMALL, small_gpu(2))
         return caught.value
 
-    verify_parts(first, second, PAIR, SMALL, small_gpu(2))
+    verify_paired_launches(first, second, PAIR, SMALL, small_gpu(2))
     late, early, careless = (second.waits.copy() for _ in range(3))
     late[:, 2] += 1
     early[0, 2] -= 1
@@ -155,7 +156,7 @@ def candidate(workload: Workload, chosen: Ordering) -> Candidate:
 
 def test_a_candidate_is_two_launches_and_each_is_simulated_as_if_the_other_had_ended() -> None:
     plans = plans_for(PAIR.workload, H200, candidate(PAIR.workload, QUEUES))
-    assert [plan.is_part for plan in plans] == [True, True]
+    assert [plan.is_paired for plan in plans] == [True, True]
     assert [len(simulate(plan).rows) for plan in plans] == [4, 4]
     apart = independent_pair((32, 64, 32), (64, 32, 32))
     assert all(plan.plan.num_signals == 0 for plan in plans_for(apart, H200, candidate(apart, QUEUES)))
@@ -170,3 +171,16 @@ def test_tickets_and_longer_chains_are_illegal_with_a_sentence() -> None:
     chain = chain_of_three(64, (64, 64, 96, 64))
     with pytest.raises(IllegalSchedule, match="3 ops: two streams are for a pair"):
         plans_for(chain, H200, candidate(chain, plain_ordering(3, assignment=Assignment.STATIC)))
+
+
+@pytest.mark.parametrize("shares", [((0, 1), (2,)), ((0,), (1, 2)), ((0,), (0,))])
+def test_launches_of_other_than_two_ops_are_refused_as_plans_are(shares: tuple[tuple[int, ...], ...]) -> None:
+    """Nothing is shared and all is covered: it is the number of ops alone that is wrong."""
+    apart = tuple(GemmOp(name=name, m=32, n=64, k=32, source=f"x_{name}") for name in "abc")
+    workload = Workload(kind=WorkloadKind.CHAIN, ops=apart)
+    tiles = tiling((16, 32), (16, 32), (16, 32))
+    ops = tuple(sorted({op for share in shares for op in share}))
+    order = plain_ordering(3, assignment=Assignment.STATIC)
+    one, other = (make_plan(tile_graph(workload, tiles, share), order, small_gpu(2)) for share in shares)
+    with pytest.raises(PlanError, match=f"two streams run a pair, an op each; this graph has {len(ops)}"):
+        verify_paired_launches(one, other, tile_graph(workload, tiles, ops), SMALL, small_gpu(2))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.cases import H200, ordering, small_gpu, wgmma
 from tuner.core.legal.legality import check_schedule, dynamic_smem_bytes, estimated_resources
-from tuner.core.legal.wgmma import shares, sum_rounds
+from tuner.core.legal.wgmma import shares, sum_exchanges
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.split_k import num_split_tiles, slot_bytes
 from tuner.core.plan.tile_graph import tile_graph
@@ -126,7 +126,7 @@ def test_ctas_that_share_a_tile_s_k_finish_about_as_many_columns(
 
 
 @pytest.mark.parametrize(
-    ("tile", "sharers", "rounds", "expected"),
+    ("tile", "sharers", "exchanges", "expected"),
     [
         ((16, 16, 64), 2, 1, 2 * 16 * 8),  # a vector is all of a share
         ((16, 24, 64), 2, 2, 16 * 16),
@@ -138,16 +138,16 @@ def test_ctas_that_share_a_tile_s_k_finish_about_as_many_columns(
         ((128, 256, 64), 4, 8, 2 * 3 * 128 * 8),
         ((256, 96, 64), 2, 4, 2 * 128 * 24),
         ((128, 200, 64), 4, 8, 2 * 3 * 128 * 8),  # of 8, 4, 8 and 5 vectors
-        ((192, 64, 64), 4, 2, 2 * 3 * 192 * 8),  # more than 24 KB, with a vector a round
+        ((192, 64, 64), 4, 2, 2 * 3 * 192 * 8),  # more than 24 KB, with a vector an exchange
     ],
 )
-def test_sums_of_the_others_come_in_as_few_rounds_as_fit_24_kb(
-    tile: tuple[int, int, int], sharers: int, rounds: int, expected: int
+def test_sums_of_the_others_come_in_as_few_exchanges_as_fit_24_kb(
+    tile: tuple[int, int, int], sharers: int, exchanges: int, expected: int
 ) -> None:
     pair = ffn_pair(m=256, d_in=1024, d_hidden=1024, d_out=1024)
     num_warps = {192: 12}.get(tile[0], 4 if tile[0] <= 64 else 8)
     alone, sharing = (wgmma(tile, cluster_k=k, num_warps=num_warps) for k in (1, sharers))
-    assert sum_rounds(pair.ops[0], sharing.tiles[0], sharing) == (rounds, expected * 4 // 2)
+    assert sum_exchanges(pair.ops[0], sharing.tiles[0], sharing) == (exchanges, expected * 4 // 2)
     two_barriers_each = 2 * 16
     assert dynamic_smem_bytes(pair, sharing) - dynamic_smem_bytes(pair, alone) == expected * 4 + two_barriers_each
 
@@ -155,9 +155,15 @@ def test_sums_of_the_others_come_in_as_few_rounds_as_fit_24_kb(
 def test_sums_of_a_gate_and_an_up_projection_both_travel() -> None:
     plain, gated = (ffn_pair(m=64, d_in=1024, d_hidden=1024, d_out=1024, gated=gated).ops[0] for gated in (False, True))
     sharing = wgmma((64, 128, 64), cluster_k=2)
-    assert [sum_rounds(op, sharing.tiles[0], sharing) for op in (plain, gated)] == [(2, 64 * 32 * 4), (3, 64 * 48 * 4)]
+    assert [sum_exchanges(op, sharing.tiles[0], sharing) for op in (plain, gated)] == [
+        (2, 64 * 32 * 4),
+        (3, 64 * 48 * 4),
+    ]
     swapped = replace(wgmma((64, 32, 64), cluster_k=2), swap_ab=True)
-    assert [sum_rounds(op, swapped.tiles[0], swapped) for op in (plain, gated)] == [(2, 32 * 16 * 4), (2, 64 * 16 * 4)]
+    assert [sum_exchanges(op, swapped.tiles[0], swapped) for op in (plain, gated)] == [
+        (2, 32 * 16 * 4),
+        (2, 64 * 16 * 4),
+    ]
 
 
 def test_who_shares_a_tile_s_k_sees_the_same_tiles_and_plan() -> None:
@@ -210,11 +216,10 @@ def test_a_plan_has_a_queue_for_each_cluster(cluster_n: int, num_ctas: int) -> N
     plan = make_plan(graph, order, H200)
     assert plan.num_ctas == num_ctas == plan.queues.size - 1
     resources = estimated_resources(PAIR, tiling)
-    verified = verify(plan, graph, resources, H200)
+    recheck(verify(plan, graph, resources, H200), resources)
     if cluster_n > 1:
-        twice = replace(resources, cluster_size=2 * cluster_n)
-        with pytest.raises(ResourceError, match=f"the grid has {num_ctas} clusters of {2 * cluster_n} CTAs, 132 SMs"):
-            recheck(verified, twice)
+        with pytest.raises(ResourceError, match=f"the grid has {num_ctas} clusters of {cluster_n} CTAs, 28 SMs"):
+            verify(plan, graph, resources, small_gpu(28))
 
 
 def test_reserved_sms_that_take_no_cluster_away_are_a_second_name() -> None:

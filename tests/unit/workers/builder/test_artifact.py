@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support.cases import wgmma
+from tests.support.forged import tied
 from tuner.core.plan.words import HEADER_WORDS, Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
@@ -22,15 +26,18 @@ from tuner.core.schedule.tiling import Epilogue, Tile, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import WorkerError
+from tuner.versions import install_command
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.source.launch_args import OpBuffers, pack_args
 from tuner.workers.source.render import render
 
+#: As versions before the start gate had its name wrote it.
+FORMAT_1 = Path(__file__).parent / "frozen" / "manifest_format1_two_streams.json"
 WORKLOAD = ffn_pair(m=48, d_in=64, d_hidden=128, d_out=96, activation=Activation.RELU, bias=True)
 POINTERS = ("a", "w", "bias", "c", "residual", "row_scale")
 REAL = Environment(gpu_name="NVIDIA H200", simulated=False, driver="580.1", cuda="13.0")
-TWIN = Environment(gpu_name="simulated NVIDIA H200", simulated=True)
+SIMULATED = Environment(gpu_name="simulated NVIDIA H200", simulated=True)
 
 
 TILING = Tiling(tiles=(Tile(m=16, n=32, k=32),) * 2, num_stages=3, num_warps=4)
@@ -53,14 +60,14 @@ def artifact(
     )
     candidate = Candidate(plan_kind=kind, schedule=schedule)
     plans = plans_for(workload, CATALOGUE["h200"], candidate)
-    cubin = None if environment.simulated else b"\x7fELF"
+    built = None if environment.simulated else tied(plans, b"\x7fELF")
     asked = Problem(workload=workload, objective=Objective())
     source, extra = render(workload, schedule.tiling), {"job_id": "job-1"}
-    return assemble(asked, candidate, plans, source, cubin, environment, extra, spin_limit_cycles=55)
+    return assemble(asked, candidate, plans, source, built, environment, extra, spin_limit_cycles=55)
 
 
 @pytest.mark.parametrize("epilogue", Epilogue)
-def test_every_tensor_map_of_the_parameter_is_told_with_its_tensor(epilogue: Epilogue) -> None:
+def test_every_tensor_map_of_the_parameter_is_reported_with_its_tensor(epilogue: Epilogue) -> None:
     manifest = artifact(PlanKind.FUSED, Assignment.STATIC, REAL, tiling=wgmma((16, 64, 64), epilogue=epilogue)).manifest
     names = [field["name"] for field in manifest["parameter"]["fields"] if field["name"].endswith("_map")]
     tensors = {recipe["name"]: recipe["tensor"] for recipe in manifest["launches"][0]["tensor_maps"]}
@@ -121,19 +128,42 @@ def test_a_launch_is_cooperative_where_its_plan_needs_co_residency() -> None:
     assert cooperative(PlanKind.TWO_LAUNCHES, Assignment.STATIC) == [False, False]
 
 
-def test_two_streams_share_a_workspace_and_a_gate_stands_before_the_second() -> None:
+def test_two_streams_share_a_workspace_and_a_start_gate_is_launched_before_the_second() -> None:
     made = artifact(PlanKind.TWO_STREAMS, Assignment.STATIC, REAL)
     first, second = made.manifest["launches"]
-    assert (first["stream"], second["stream"], first["gate"]) == (0, 1, None)
+    assert (first["stream"], second["stream"], first["start_gate"]) == (0, 1, None)
     assert [launch["workspace"]["index"] for launch in (first, second)] == [0, 0]
     assert [launch["workspace"]["is_second"] for launch in (first, second)] == [False, True]
     assert first["workspace"]["bytes"] == second["workspace"]["bytes"]
-    assert second["gate"]["num_ctas"] == first["grid"][0]
-    assert f"{second['gate']['kernel']}(Workspace* workspace, int num_ctas" in made.files["kernel.cu"].decode()
+    assert second["start_gate"]["num_ctas"] == first["grid"][0]
+    assert f"{second['start_gate']['kernel']}(Workspace* workspace, int num_ctas" in made.files["kernel.cu"].decode()
     apart = independent_pair((32, 64, 32), (64, 32, 32))
-    assert artifact(PlanKind.TWO_STREAMS, Assignment.STATIC, REAL, apart).manifest["launches"][1]["gate"] is None
+    assert artifact(PlanKind.TWO_STREAMS, Assignment.STATIC, REAL, apart).manifest["launches"][1]["start_gate"] is None
     for launch in artifact(PlanKind.TWO_LAUNCHES, Assignment.STATIC, REAL).manifest["launches"]:
-        assert (launch["stream"], launch["gate"]) == (0, None)
+        assert (launch["stream"], launch["start_gate"]) == (0, None)
+
+
+def test_the_manifest_says_what_a_frozen_one_of_format_1_says() -> None:
+    """But for the name of the start gate: who reads that and all that format 1 has reads today's."""
+    frozen = json.loads(FORMAT_1.read_text())
+    assert (frozen["format"], frozen["launches"][1]["gate"]["kernel"]) == (1, "tuner_gate")
+    today = json.loads(artifact(PlanKind.TWO_STREAMS, Assignment.STATIC, REAL).files["manifest.json"])
+    for launch in today["launches"]:
+        launch["gate"] = launch.pop("start_gate")
+    assert missing_in(today, frozen) == []
+
+
+def missing_in(today: Any, frozen: Any, path: str = "") -> list[str]:
+    """The fields that a frozen document has and today's lacks, or has with values of another type."""
+    if isinstance(frozen, dict):
+        gone = [f"{path}.{key}" for key in frozen if key not in today]
+        return gone + [
+            name for key in frozen.keys() & today for name in missing_in(today[key], frozen[key], f"{path}.{key}")
+        ]
+    if isinstance(frozen, list) and len(frozen) == len(today):
+        pairs = enumerate(zip(today, frozen, strict=True))
+        return [name for i, (new, old) in pairs for name in missing_in(new, old, f"{path}[{i}]")]
+    return [] if type(today) is type(frozen) else [path]
 
 
 def test_the_parameters_fields_fill_the_struct_without_overlap() -> None:
@@ -153,7 +183,7 @@ def test_the_manifests_offsets_find_every_field_of_a_packed_launch() -> None:
     schedule = Schedule.from_json(made.manifest["schedule"])
     (plan,) = plans_for(WORKLOAD, CATALOGUE["h200"], Candidate(plan_kind=PlanKind.FUSED, schedule=schedule))
     buffers = tuple(
-        OpBuffers(**{part: 10 * i + j for j, part in enumerate(POINTERS)}, m=op.m, n=op.n, k=op.k)
+        OpBuffers(**{pointer: 10 * i + j for j, pointer in enumerate(POINTERS)}, m=op.m, n=op.n, k=op.k)
         for i, op in enumerate(WORKLOAD.ops)
     )
     packed = pack_args(77, 88, 99, plan, buffers, is_dependent=True, is_second=True)
@@ -167,9 +197,9 @@ def test_the_manifests_offsets_find_every_field_of_a_packed_launch() -> None:
     }
     assert (found["words"], found["workspace"], found["spin_limit_cycles"]) == (77, 88, 99)
     assert (found["is_dependent"], found["is_second"]) == (1, 1)
-    parts = (*POINTERS, "m", "n", "k")
-    assert [found[f"up.{part}"] for part in parts] == [0, 1, 2, 3, 4, 5, 48, 128, 64]
-    assert [found[f"down.{part}"] for part in parts] == [10, 11, 12, 13, 14, 15, 48, 96, 128]
+    members = (*POINTERS, "m", "n", "k")
+    assert [found[f"up.{member}"] for member in members] == [0, 1, 2, 3, 4, 5, 48, 128, 64]
+    assert [found[f"down.{member}"] for member in members] == [10, 11, 12, 13, 14, 15, 48, 96, 128]
     header = next(field["offset"] for field in layout["fields"] if field["name"] == "plan_header")
     assert packed[header : header + 64] == made.files["plan0.bin"][:64]
 
@@ -208,13 +238,13 @@ def test_a_gated_launch_lists_its_operands_and_where_they_go() -> None:
 
 
 def test_a_simulated_artifact_says_so_and_has_no_cubin() -> None:
-    made = artifact(PlanKind.FUSED, Assignment.TICKET, TWIN)
+    made = artifact(PlanKind.FUSED, Assignment.TICKET, SIMULATED)
     assert made.manifest["simulated"] is True
     assert made.manifest["kernel"]["cubin"] is None
     assert set(made.files) == {"manifest.json", "kernel.cu", "plan0.bin"}
 
 
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed here")
-def test_a_machine_without_the_workers_packages_is_told_what_to_install() -> None:
-    with pytest.raises(WorkerError, match=r"cupy not installed: pip install 'tuner\[worker-cuda13\]'"):
+def test_a_machine_without_the_workers_packages_is_said_what_to_install() -> None:
+    with pytest.raises(WorkerError, match=f"cupy not installed: {re.escape(install_command('worker-cuda13'))}"):
         usable_gpus()

@@ -89,9 +89,9 @@ def test_metrics_beyond_the_catalogue_have_cuptis_words_and_our_units(hopper: Pr
 def test_the_catalogue_agrees_with_cupti_on_units(hopper: ProfilerHost, monkeypatch: pytest.MonkeyPatch) -> None:
     units = {metric: info.unit for metric, info in CATALOGUE.items()}
     monkeypatch.setattr("tuner.workers.cupti.host.CATALOGUE", {})
-    told = {metric: hopper.describe(metric)[0] for metric in units}
-    counts = {metric for metric, unit in told.items() if unit.startswith("l1data_bank")}  # a plain number to us
-    assert {metric: "" if metric in counts else unit for metric, unit in told.items()} == units
+    unit_of = {metric: hopper.describe(metric)[0] for metric in units}
+    counts = {metric for metric, unit in unit_of.items() if unit.startswith("l1data_bank")}  # a plain number to us
+    assert {metric: "" if metric in counts else unit for metric, unit in unit_of.items()} == units
 
 
 def test_an_unknown_chip_is_refused_in_a_sentence() -> None:
@@ -99,7 +99,7 @@ def test_an_unknown_chip_is_refused_in_a_sentence() -> None:
         ProfilerHost(load_cupti(), "NO100")
 
 
-def test_a_library_that_is_not_there_is_told_with_its_folder(tmp_path: Path) -> None:
+def test_a_library_that_is_not_there_is_reported_with_its_folder(tmp_path: Path) -> None:
     with pytest.raises(CuptiError, match=f"CUPTI cannot be loaded.*{tmp_path.name}"):
         Cupti(tmp_path, "libcupti.so.13")
 
@@ -114,7 +114,7 @@ def test_without_any_library_the_message_says_what_to_install(monkeypatch: pytes
         load_cupti.cache_clear()
 
 
-def test_a_call_that_fails_is_told_by_cuptis_own_name() -> None:
+def test_a_call_that_fails_is_reported_by_cuptis_own_name() -> None:
     with pytest.raises(CuptiError, match=r"cuptiProfilerHostDeinitialize failed with CUPTI_ERROR_\w+"):
         load_cupti().call("cuptiProfilerHostDeinitialize", pHostObject=None)
 

@@ -22,9 +22,7 @@ from tuner.workers.protocol import messages
 
 PROBLEM = Problem(workload=ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64), objective=Objective())
 OTHER = Problem(workload=ffn_pair(m=32, d_in=64, d_hidden=64, d_out=64), objective=Objective())
-LIBRARY = messages.Work(
-    plan_kind=PlanKind.LIBRARY, tiling=None, plans=(), cubin=b"", num_threads=0, smem_bytes=0
-)  # fmt: skip
+LIBRARY = messages.Work(plan_kind=PlanKind.LIBRARY)
 REQUEST = messages.EvaluateRequest(problem=PROBLEM, work=LIBRARY)
 
 Started = Callable[..., GpuProcesses]
@@ -121,11 +119,13 @@ def test_one_that_dies_between_two_candidates_costs_neither(started: Started) ->
     assert processes.pid != first
 
 
-def test_what_was_picked_for_a_problem_is_told_to_the_next_one_and_not_for_another_problem(started: Started) -> None:
+def test_what_was_picked_for_a_problem_is_passed_to_the_next_one_of_no_other_problem(
+    started: Started,
+) -> None:
     processes = started("keeps what was picked")
-    for told_us in (2.0, 3.0, 4.0):
+    for seen_us in (2.0, 3.0, 4.0):
         processes.ready(PROBLEM)
-        assert processes._picked[PROBLEM].first_us == told_us
+        assert processes._picked[PROBLEM].first_us == seen_us
         processes.replace(PROBLEM)
     processes.ready(OTHER)
     assert processes._picked[OTHER].first_us == 2.0

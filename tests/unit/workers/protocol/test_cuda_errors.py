@@ -21,7 +21,7 @@ from tuner.workers.protocol.cuda_errors import classify
         ("CUDA_ERROR_ECC_UNCORRECTABLE", "cudaErrorECCUncorrectable", FailureKind.CRASH),
     ],
 )
-def test_both_spellings_are_one_kind_and_the_name_is_told(driver: str, runtime: str, kind: FailureKind) -> None:
+def test_both_spellings_are_one_kind_and_the_name_is_reported(driver: str, runtime: str, kind: FailureKind) -> None:
     for name in (driver, runtime):
         for message in (name, f"CudaError: {name}", f"{name}: as the library puts it; first seen as X"):
             found, reason = classify(message)

@@ -28,7 +28,7 @@ from tuner.core.trial.outcome import Failed, FailureKind, Measured, Stage
 from tuner.core.trial.records import FinalRow
 from tuner.core.trial.samples import Round
 
-TWIN = "simulated:h200"
+SIMULATED = "simulated:h200"
 LIBRARY = Candidate(plan_kind=PlanKind.LIBRARY)
 
 
@@ -37,7 +37,7 @@ def rows_in(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def runs(seed: int = 0) -> list[Run]:
-    twin = twin_of(TWIN)
+    twin = twin_of(SIMULATED)
     assert twin is not None
     return measure_all(twin, draw_order(SHAPES, seed, None))
 
@@ -52,7 +52,7 @@ def ours(many: list[Run]) -> list[int]:
 
 
 def test_every_candidate_is_legal_and_a_machine_that_never_changes_repeats(tmp_path: Path) -> None:
-    measuring.main(["--gpu", TWIN, "--out", str(tmp_path / "measuring.json")])
+    measuring.main(["--gpu", SIMULATED, "--out", str(tmp_path / "measuring.json")])
     rows = rows_in(tmp_path / "measuring.json")
     assert list(rows) == ["overhead_s", "repeat_median", "repeat_p95"]
     assert rows["repeat_median"]["of"] == 20
@@ -164,8 +164,8 @@ def test_what_runs_apart_answers_or_raises_as_if_it_ran_here() -> None:
         apart(int, "three")
 
 
-def test_noise_is_told_of_trials_and_jobs_on_the_twin(tmp_path: Path) -> None:
-    noise.main(["--gpu", TWIN, "--quick", "--out", str(tmp_path / "noise.json")])
+def test_noise_is_reported_of_trials_and_jobs_on_the_twin(tmp_path: Path) -> None:
+    noise.main(["--gpu", SIMULATED, "--quick", "--out", str(tmp_path / "noise.json")])
     rows = rows_in(tmp_path / "noise.json")
     figures = ["trial_spread", "winner_flip_rate", "flip_regret", "kernel_flip_rate", "kernel_regret", "jobs"]
     assert list(rows) == figures

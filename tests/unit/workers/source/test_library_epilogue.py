@@ -39,12 +39,12 @@ def test_everything_that_follows_a_row_scale_comes_after_it() -> None:
     assert rest == Epilogue(row_scale=True, bias=True, activation=Activation.GELU, residual=True)
 
 
-def test_each_part_is_done_once() -> None:
+def test_each_step_is_done_once() -> None:
     flags = ("bias", "gated", "residual", "row_scale")
     for activation, *chosen in product(Activation, *[(False, True)] * len(flags)):
         asked = op(activation=activation, **dict(zip(flags, chosen, strict=True)))
-        parts = [part for part in split_epilogue(asked) if part]
+        steps = [step for step in split_epilogue(asked) if step]
         for flag in flags:
-            assert sum(getattr(part, flag) for part in parts) == getattr(asked, flag)
-        done = [part.activation for part in parts if part.activation is not Activation.IDENTITY]
+            assert sum(getattr(step, flag) for step in steps) == getattr(asked, flag)
+        done = [step.activation for step in steps if step.activation is not Activation.IDENTITY]
         assert done == ([] if activation is Activation.IDENTITY else [activation])

@@ -1,0 +1,24 @@
+"""The kernels of the tests on a card compile without one, with nothing spilled and nothing warned about.
+
+Here a sample with every value of every axis of every engine; all of them in tests/soak/conformance.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.compiled import compile_source
+from tests.support.conformance.sources import Kernel, kernels
+from tests.support.conformance.table import CASES
+from tests.support.covering import covering_values
+from tuner.workers.builder.nvrtc import parse_log
+
+SAMPLE = covering_values(kernels(CASES), lambda kernel: kernel.values)
+
+
+@pytest.mark.parametrize("kernel", SAMPLE, ids=lambda kernel: kernel.id)
+def test_a_kernel_of_the_table_compiles_without_spills_or_warnings(kernel: Kernel) -> None:
+    cubin, log = compile_source(kernel.source, "sm_90a")
+    resources = parse_log(log)
+    assert cubin[:4] == b"\x7fELF"
+    assert (resources.spill_bytes, resources.warnings) == (0, ())

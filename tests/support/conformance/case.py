@@ -1,0 +1,116 @@
+"""A row of the conformance table: a workload, how it is run, and what is asserted of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
+
+
+class Claim(StrEnum):
+    """What is asserted of a case; each has a test module of its own."""
+
+    #: Every op's numbers against float64, the guards around every buffer, and a time.
+    NUMBERS = "numbers"
+    #: Launch after launch leaves the same bits, and none of them is NaN.
+    RELAUNCHES = "relaunches"
+    #: The same, and each part of a tile arrives once a launch.
+    ARRIVALS = "arrivals"
+    #: The candidates in `others` leave the bits that this one leaves.
+    SAME_BITS = "same_bits"
+    #: With one wait that asks for a post too many, the launch is aborted, says so, and the next one is right.
+    ABORT = "abort"
+    #: It runs from its zip alone.
+    ARTIFACT = "artifact"
+    #: The driver holds as many clusters at once as the plan counts on.
+    CLUSTERS = "clusters"
+    #: A kernel built for another workload gives wrong numbers, and that is found out.
+    FOUND_OUT = "found_out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One row."""
+
+    #: ``table-group-shape-workload-plan kind``; unique within a claim.
+    id: str
+    workload: Workload
+    candidate: Candidate
+    claim: Claim
+    #: Numbers: the relative error lies below, and is not 0; 0 asks for neither.
+    error_below: float = 0.0
+    #: Relaunches, arrivals and same bits: how often each candidate is launched.
+    num_launches: int = 20
+    #: Arrivals: what each signal counts in a launch; 0 where they differ.
+    num_posts: int = 0
+    #: Same bits: the others.
+    others: tuple[Candidate, ...] = ()
+    #: Abort: which wait asks for too much.
+    wait: int = 0
+    #: Found out: what the kernel is built for.
+    built_for: Workload | None = None
+    #: SMs that CTAs take, all others are reserved; 0 leaves the schedule's own reserve.
+    num_sms: int = 0
+
+    def on(self, gpu: Gpu) -> Candidate:
+        """The candidate for a GPU of so many SMs."""
+        schedule = self.candidate.schedule
+        if not self.num_sms or schedule is None:
+            return self.candidate
+        ordering = replace(schedule.ordering, reserved_sms=gpu.num_sms - self.num_sms)
+        return replace(self.candidate, schedule=replace(schedule, ordering=ordering))
+
+
+#: Our kernel in every way of launching it.
+OURS = tuple(kind for kind in PlanKind if kind.is_ours)
+#: The same without the plain fused launch, in which every shape is run anyway.
+OTHERS = tuple(kind for kind in OURS if kind is not PlanKind.FUSED)
+#: Those of `OTHERS` whose tasks wait for each other's signals.
+SIGNALLING = tuple(kind for kind in OTHERS if kind.is_fused or kind is PlanKind.TWO_STREAMS)
+
+
+def cross(
+    table: str,
+    group: str,
+    schedules: Mapping[str, Schedule],
+    workloads: Mapping[str, Workload],
+    *,
+    kinds: Iterable[PlanKind] = (PlanKind.FUSED,),
+    claim: Claim = Claim.NUMBERS,
+    **fields: Any,
+) -> list[Case]:
+    """Every schedule on every workload in every kind; two streams take queues alone."""
+    return [
+        Case(
+            id="-".join((table, group, name, on, str(kind))),
+            workload=workload,
+            candidate=Candidate(plan_kind=kind, schedule=schedule),
+            claim=claim,
+            **fields,
+        )
+        for on, workload in workloads.items()
+        for name, schedule in schedules.items()
+        for kind in kinds
+        if kind is not PlanKind.TWO_STREAMS or schedule.ordering.assignment.is_static
+    ]
+
+
+def named(schedules: Mapping[str, Schedule], *names: str) -> dict[str, Schedule]:
+    """Some of them."""
+    return {name: schedules[name] for name in names}
+
+
+def of_claim(cases: Iterable[Case], claim: Claim) -> list[Case]:
+    """A claim's cases. Those of one workload follow each other: a session prepares it once."""
+    groups: dict[Workload, list[Case]] = {}
+    for case in cases:
+        if case.claim is claim:
+            groups.setdefault(case.workload, []).append(case)
+    return [case for group in groups.values() for case in group]

@@ -1,0 +1,93 @@
+"""A case on a card: made ready, measured, or launched alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.conformance.case import Case
+from tests.support.on_card import problem
+from tuner.core.legal.legality import kind_problem
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.tiling import Engine
+from tuner.core.trial.outcome import Measured, Outcome
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import Prepared, prepare
+from tuner.workers.protocol.messages import Work
+
+if TYPE_CHECKING:
+    from tuner.workers.gpu.launch import Kernel
+    from tuner.workers.gpu.session import Session
+
+#: The bits that one launch leaves, by op; on the card.
+Bits = dict[int, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnCard:
+    """What a test of a case needs of the card."""
+
+    session: Session
+    builder: Builder
+    gpu: Gpu
+
+    def candidate(self, case: Case) -> Candidate:
+        """The case's candidate on this GPU; the test is skipped where the GPU has no such engine or kind."""
+        candidate = case.on(self.gpu)
+        schedule = candidate.schedule
+        if schedule is not None and schedule.tiling.engine is Engine.WGMMA and self.gpu.compute_capability != (9, 0):
+            pytest.skip(f"{self.gpu.name} has no wgmma")
+        if reason := kind_problem(case.workload, self.gpu, candidate.plan_kind):
+            pytest.skip(reason)
+        return candidate
+
+    def ready(self, workload: Workload, candidate: Candidate) -> Prepared:
+        """Proven and built, which must not be refused."""
+        prepared = prepare(workload, self.gpu, candidate, self.builder, {})
+        assert not prepared.refusal
+        return prepared
+
+    def evaluate(self, workload: Workload, work: Work) -> Outcome:
+        """Numbers checked, guards too, then timed."""
+        return self.session.evaluate(problem(workload), work).outcome
+
+    def measured(self, workload: Workload, candidate: Candidate) -> Measured:
+        """The same of a candidate that must succeed."""
+        outcome = self.evaluate(workload, self.ready(workload, candidate).work)
+        assert isinstance(outcome, Measured), outcome
+        return outcome
+
+    def launches(self, workload: Workload, candidate: Candidate, count: int) -> list[Bits]:
+        """What each of so many launches leaves in outputs that were NaN before it."""
+        from tuner.workers.gpu.baselines import runner_of
+
+        work = self.ready(workload, candidate).work
+        return self.run(workload, runner_of(work, self.kernel(work)), count)
+
+    def run(self, workload: Workload, runner: Any, count: int) -> list[Bits]:
+        """The same of a runner. What was left twice is kept once, so that many launches need little memory."""
+        prepared = self.session._prepare(problem(workload))
+        left: list[Bits] = []
+        for _ in range(count):
+            for output in prepared.data.outputs[0].values():
+                output.poison()
+            assert prepared.run_once(runner, prepared.data.check_ops(0)) is None
+            bits = {op: output.bits.copy() for op, output in prepared.data.outputs[0].items()}
+            left.append(left[-1] if left and same(left[-1], bits) else bits)
+        return left
+
+    def kernel(self, work: Work) -> Kernel:
+        """Its code, loaded."""
+        from tuner.workers.gpu.baselines import launchable_of
+        from tuner.workers.gpu.launch import Kernel
+
+        return Kernel(launchable_of(work))
+
+
+def same(one: Bits, other: Bits) -> bool:
+    """Whether two launches left the same bits in the same ops."""
+    return one.keys() == other.keys() and all(bool((one[op] == other[op]).all()) for op in one)

@@ -1,0 +1,37 @@
+"""The whole table: what every engine and every feature is asked to keep."""
+
+from __future__ import annotations
+
+from tests.support.conformance import (
+    cluster,
+    cluster_k,
+    first_wave,
+    hints,
+    mma,
+    options,
+    ping_pong,
+    simt,
+    split,
+    startup_prefetch,
+    swap_ab,
+    tma_epilogue,
+    wgmma,
+)
+from tests.support.conformance.case import Case
+
+TABLES = (
+    mma,
+    simt,
+    wgmma,
+    ping_pong,
+    swap_ab,
+    tma_epilogue,
+    cluster,
+    cluster_k,
+    first_wave,
+    startup_prefetch,
+    split,
+    options,
+    hints,
+)
+CASES: tuple[Case, ...] = tuple(case for table in TABLES for case in table.CASES)

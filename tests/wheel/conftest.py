@@ -1,0 +1,107 @@
+"""A wheel, a release, and empty environments outside of the checkout that have the wheel installed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.repository import ROOT
+
+#: What another project's package of that name says.
+STRANGER = "another project's package"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """An environment outside of the checkout, and an empty directory to work in."""
+
+    bin: Path
+    directory: Path
+
+    def run(self, *command: str, timeout_s: float = 60.0, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Runs a program of the environment, with nothing of ours in its variables."""
+        return subprocess.run(
+            [str(self.bin / command[0]), *command[1:]],
+            cwd=self.directory,
+            env=self.variables | variables,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            stdin=subprocess.DEVNULL,
+        )
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """This process' variables without Python's and tuner's own."""
+        return {
+            name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TUNER_", "VIRTUAL"))
+        }
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from what the Dockerfile copies, and nothing else: so an image has all that it needs, too."""
+    folder, source = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("source")
+    for line in (ROOT / "Dockerfile").read_text().splitlines():
+        for name in line.split()[1:-1] if line.startswith("COPY ") else ():
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, source / name, symlinks=True)
+            else:
+                shutil.copy(ROOT / name, source / name)
+    command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(source)]
+    built = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout + built.stderr
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="session")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that `make release` filled, by the tools of this environment."""
+    folder = tmp_path_factory.mktemp("release")
+    bin_folder = Path(sys.executable).parent
+    command = ["make", "--old-file=.venv/.dev", f"BIN={bin_folder}", f"DIST={folder}", "release"]
+    made = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert made.returncode == 0, made.stdout + made.stderr
+    return folder
+
+
+def install(folder: Path, wheel: Path) -> Environment:
+    """An environment with the wheel and what it requires."""
+    venv.create(folder / "venv", with_pip=True)
+    environment = Environment(bin=folder / "venv/bin", directory=folder / "elsewhere")
+    environment.directory.mkdir()
+    installed = environment.run("pip", "install", "--quiet", "--disable-pip-version-check", str(wheel), timeout_s=500)
+    assert installed.returncode == 0, installed.stderr
+    return environment
+
+
+@pytest.fixture(scope="session")
+def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """The base install: client and command line."""
+    return install(tmp_path_factory.mktemp("base"), wheel)
+
+
+@pytest.fixture(scope="session")
+def server(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """A server's, made by the command that the base install prints; another project's `workers` is there before."""
+    environment = install(tmp_path_factory.mktemp("server"), wheel)
+    folder = environment.run("python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip()
+    (stranger := Path(folder) / "workers").mkdir()
+    (stranger / "__init__.py").write_text(f"WHOSE = {STRANGER!r}\n")
+    refused = environment.run("tuner", "serve")
+    remedy = re.search(r"pip install .*", refused.stderr)
+    assert remedy, refused.stderr
+    installed = environment.run(*shlex.split(remedy[0]), timeout_s=500)
+    assert installed.returncode == 0, installed.stderr
+    return environment
