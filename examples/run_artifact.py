@@ -9,6 +9,7 @@ Everything about the launch is read from manifest.json; tuner itself is not impo
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import struct
 import sys
@@ -17,6 +18,8 @@ from typing import Any
 
 import cupy
 
+#: The newest format of a manifest that it reads; one that names none is of the first.
+NEWEST_FORMAT = 2
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
 #: CUtensorMapDataType.
@@ -50,6 +53,11 @@ class Artifact:
         with zipfile.ZipFile(path) as archive:
             files = {name: archive.read(name) for name in archive.namelist()}
         self.manifest: dict[str, Any] = json.loads(files["manifest.json"])
+        if (found := self.manifest.get("format", 1)) > NEWEST_FORMAT:
+            sys.exit(f"the manifest is of format {found}, and this program reads formats up to {NEWEST_FORMAT}")
+        for name, facts in self.manifest["files"].items():
+            if hashlib.sha256(files[name]).hexdigest() != facts["sha256"]:
+                sys.exit(f"{name} is not the file that the manifest names: fetch the artifact again")
         kernel = self.manifest["kernel"]
         if kernel["cubin"] is None:
             sys.exit("this artifact has no cubin (it was simulated): there is nothing to run")

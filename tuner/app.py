@@ -40,12 +40,16 @@ def open_service(settings: Settings) -> tuple[Service, str]:
     store = Store.open(settings.data, settings.database_url)
     try:
         evaluators, why = make_evaluators(
-            settings.gpu, build_cache=store.build_cache, latency_s=settings.simulated_latency_s
+            settings.gpu,
+            build_cache=store.build_cache,
+            limits=settings.limits,
+            latency_s=settings.simulated_latency_s,
         )
     except BaseException:
         store.close()
         raise
-    return Service(store, LocalDispatcher(evaluators), disk_limit_bytes=settings.disk_limit_bytes), why
+    dispatcher = LocalDispatcher(evaluators)
+    return Service(store, dispatcher, disk_limit_bytes=settings.disk_limit_bytes, finals=settings.finals), why
 
 
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:

@@ -9,7 +9,7 @@ import click
 
 from tuner import __version__
 from tuner.errors import TunerError
-from tuner.versions import install_command
+from tuner.versions import VERSION_MESSAGE, install_command
 
 if TYPE_CHECKING:
     from tuner.core.problem.gpu import Gpu
@@ -36,7 +36,7 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands)
-@click.version_option(__version__)
+@click.version_option(__version__, message=VERSION_MESSAGE)
 def main() -> None:
     """Runs a tuner service. Every option can be set as TUNER_<NAME> in the environment, too."""
 
@@ -61,10 +61,14 @@ def serve(**options: Any) -> None:
 def migrate(data: Path | None) -> None:
     """Brings the database to this version's tables."""
     from tuner.store import Store
+    from tuner.store.migrate import revision_of
 
     settings = _settings({"data": data})
-    Store.open(settings.data, settings.database_url).close()
-    click.echo(f"{settings.data} is up to date", err=True)
+    store = Store.open(settings.data, settings.database_url)
+    try:
+        click.echo(f"{settings.data} is up to date: its tables are of revision {revision_of(store.engine)}", err=True)
+    finally:
+        store.close()
 
 
 @main.command()

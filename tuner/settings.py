@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Self
 
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from tuner.core.problem.objective import FinalsProcedure
+from tuner.core.trial.limits import Limits
+from tuner.errors import InvalidInput
+
+#: Builds, artifacts, samples, counters and traces may fill this much.
+DEFAULT_DISK_LIMIT_BYTES = 8 * 2**30
 
 
 class Settings(BaseSettings):
@@ -27,7 +35,7 @@ class Settings(BaseSettings):
         default=None, description="SQLAlchemy URL of the database; by default SQLite in the data folder"
     )
     disk_limit_bytes: int = Field(
-        default=8 * 2**30,
+        default=DEFAULT_DISK_LIMIT_BYTES,
         gt=0,
         description="most bytes of builds, artifacts, samples, counters and traces; oldest go first",
     )
@@ -36,6 +44,40 @@ class Settings(BaseSettings):
         ge=0,
         le=60,
         description="seconds that a simulated trial takes, so that there is something to watch",
+    )
+    finals_rounds: int = Field(
+        default=FinalsProcedure.num_rounds,
+        description="rounds of the finals in each of their two processes",
+    )
+    tie_band: float = Field(
+        default=FinalsProcedure.min_tie_band,
+        description="relative distance below which two times are a tie, however narrow their interval is",
+    )
+    spin_limit_cycles: int = Field(
+        default=Limits.spin_limit_cycles,
+        description="SM clock cycles that one wait of a kernel may last; then its candidate failed as a hang",
+    )
+    start_deadline_s: float = Field(
+        default=Limits.start_deadline_s,
+        description="seconds until a process at a card, or a compiler, has started; then it is killed",
+    )
+    build_deadline_s: float = Field(
+        default=Limits.build_deadline_s, description="seconds of one compile; then the compiler is killed"
+    )
+    prepare_deadline_s: float = Field(
+        default=Limits.prepare_deadline_s,
+        description="seconds for inputs, references and baseline of a new problem; then the process is killed",
+    )
+    evaluate_deadline_s: float = Field(
+        default=Limits.evaluate_deadline_s,
+        description="seconds for one candidate; then the process is killed, and the candidate failed as a hang",
+    )
+    finals_deadline_s: float = Field(
+        default=Limits.finals_deadline_s,
+        description="seconds for all finalists in one of the two processes; then it is killed",
+    )
+    count_deadline_s: float = Field(
+        default=Limits.count_deadline_s, description="seconds for all passes of the profiler; then it is killed"
     )
     log_level: str = Field(
         default="info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error"
@@ -49,6 +91,24 @@ class Settings(BaseSettings):
                 "listen on 127.0.0.1, or accept that with --insecure"
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_measuring(self) -> Self:
+        try:
+            _ = self.limits, self.finals
+        except InvalidInput as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    @property
+    def limits(self) -> Limits:
+        """How long anything may last."""
+        return Limits(**{field.name: getattr(self, field.name) for field in fields(Limits)})
+
+    @property
+    def finals(self) -> FinalsProcedure:
+        """How finals are held and judged."""
+        return FinalsProcedure(num_rounds=self.finals_rounds, min_tie_band=self.tie_band)
 
 
 def is_loopback(host: str) -> bool:

@@ -1,9 +1,24 @@
-"""What pip calls this project."""
+"""What pip calls this project, and the numbers of the formats that leave it.
+
+docs/compatibility.md says what may change under a number, and when a number grows.
+"""
 
 from __future__ import annotations
 
 #: Its name for pip. `tuner`, as commands and imports have it, is another project's name there: of musical instruments.
 DISTRIBUTION = "fused-schedule-tuner"
+
+#: Of requests and answers. It grows when a field goes or changes its meaning, or when what was taken is refused.
+WIRE_VERSION = 1
+#: The header that names it: of every answer, and of a request that wants to be refused by any other version.
+WIRE_HEADER = "Tuner-Wire-Version"
+
+#: Of an artifact's manifest. It grows when a field goes or changes its name or its meaning.
+#: Format 1 called `start_gate` `gate`.
+MANIFEST_FORMAT = 2
+
+#: What the programs print for `--version`, as click fills it in.
+VERSION_MESSAGE = f"%(prog)s, version %(version)s; wire format {WIRE_VERSION}, manifest format {MANIFEST_FORMAT}"
 
 
 def install_command(extra: str) -> str:

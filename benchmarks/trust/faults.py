@@ -3,8 +3,8 @@
 python -m benchmarks.trust.faults [--trials 200] [--seed 0] [--out benchmarks/results/<gpu>/faults.json]
 
 Each trial goes through the real supervisor. A hang's loss is counted from its deadline until the next trial begins in a
-fresh process: the kill, and what the next trial waits for process, context, probe, inputs and references. Nothing is
-built in between, which would hide a part of it.
+fresh process. It is the kill, and the wait of the next trial for process, context, probe, inputs and references.
+Nothing is built in between, which would hide a part of it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import Prepared, prepare
 from tuner.workers.host.cards import Card, usable_gpus
-from tuner.workers.host.supervisor import Deadlines, GpuSupervisor
+from tuner.workers.host.supervisor import GpuSupervisor
 
 WORKLOAD = ffn_pair(m=64, d_in=512, d_hidden=1024, d_out=512)
 PROBLEM = problem(WORKLOAD)
@@ -201,7 +202,7 @@ def used_bytes(card: Card) -> int:
 def supervised(card: Card, cache: Path) -> Iterator[tuple[GpuSupervisor, Builder]]:
     """A supervisor of the card, and a builder beside it."""
     builder = Builder(cache, num_processes=4)
-    supervisor = GpuSupervisor(card, cache, Deadlines(evaluate_s=DEADLINE_S))
+    supervisor = GpuSupervisor(card, cache, Limits(evaluate_deadline_s=DEADLINE_S))
     try:
         yield supervisor, builder
     finally:

@@ -21,6 +21,7 @@ from benchmarks.common.report import machine_of, results_file, write_report
 from benchmarks.common.setting import problem_of, read_options, twin_of
 from tests.support.on_card import fused, schedule
 from tuner.core.insight.tracing import no_trace
+from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
@@ -209,7 +210,7 @@ def last_contest(
         RuntimeError: one of them failed.
     """
     candidates = tuple(dict.fromkeys(row.candidate for win in wins for row in (win.winner, win.kernel)))
-    times = dispatcher.finals(target_id, PROBLEM, candidates).result()
+    times = dispatcher.finals(target_id, PROBLEM, candidates, FinalsProcedure.num_rounds).result()
     by_candidate = {}
     for candidate, times_us, reason in zip(candidates, times.times_us, times.reasons, strict=True):
         if times_us is None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.rogues import ENDLESS
+from tuner.core.trial.limits import Limits
 from tuner.errors import BuildError
 from tuner.workers.builder.nvrtc import Builder, BuildTimeout, build_key, parse_log
 
@@ -21,7 +22,7 @@ KERNEL = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] *= 2.0f; }'
 
 @pytest.fixture
 def builder(tmp_path: Path) -> Iterator[Builder]:
-    builder = Builder(tmp_path / "cache", deadline_s=30)
+    builder = Builder(tmp_path / "cache", limits=Limits(build_deadline_s=30))
     yield builder
     builder.close()
 
@@ -47,7 +48,7 @@ def test_an_error_carries_the_compilers_log(builder: Builder) -> None:
 
 
 def test_a_compile_that_takes_for_ever_is_killed_and_the_next_one_works(tmp_path: Path) -> None:
-    builder = Builder(tmp_path, deadline_s=5)
+    builder = Builder(tmp_path, limits=Limits(build_deadline_s=5))
     builder.build(KERNEL, "sm_80")
     begin = time.monotonic()
     try:
@@ -60,7 +61,7 @@ def test_a_compile_that_takes_for_ever_is_killed_and_the_next_one_works(tmp_path
 
 
 def test_a_build_that_no_compiler_takes_keeps_nobody_waiting(tmp_path: Path) -> None:
-    builder = Builder(tmp_path, deadline_s=1, patience_s=2)
+    builder = Builder(tmp_path, limits=Limits(build_deadline_s=1, start_deadline_s=2))
     builder.build(KERNEL, "sm_80")
     stopped = children_of(os.getpid())
     for pid in stopped:

@@ -20,7 +20,7 @@ from tuner.workers.protocol.messages import Work
 from tuner.workers.source.render import render
 
 WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
-LIBRARY = Work(plan_kind=PlanKind.LIBRARY, tiling=None, plans=(), cubin=b"", num_threads=0, smem_bytes=0)
+LIBRARY = Work(plan_kind=PlanKind.LIBRARY)
 
 
 @pytest.mark.parametrize("fault", [*KERNEL_FAULTS, HANG], ids=lambda fault: fault.name)

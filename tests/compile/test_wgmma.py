@@ -27,7 +27,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.space.wgmma_tilings import WgmmaOffers
+from tuner.core.space.wgmma_tilings import WgmmaTilings
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.launch_args import MAP_BYTES, extend_args, first_tasks, parameter_layout
 from tuner.workers.source.render import render
@@ -210,7 +210,7 @@ def test_the_host_counts_exchanges_and_their_bytes_as_the_device_does(
 
 def each_cut_once(workload: Workload) -> list[Tiling]:
     """Offered tilings in which every offered (tile, whole or in parts, by whom it is stored) of each op occurs."""
-    offered, seen, chosen = list(WgmmaOffers(workload, H200).tilings()), set[object](), []
+    offered, seen, chosen = list(WgmmaTilings(workload, H200).tilings()), set[object](), []
     for fewest in (2, 1):
         for tiling in offered:
             cuts = {(op, tile, tiling.num_parts(op) > 1, tiling.epilogue) for op, tile in enumerate(tiling.tiles)}
@@ -323,7 +323,7 @@ def test_outputs_that_the_copy_engine_stores_have_maps_of_chunks() -> None:
         (0, "c", (1000, 200), (2000,), (64, 16)),
         (1, "c", (264, 200), (528,), (64, 16)),
     ]
-    layout, longer = parameter_layout(RAGGED, plain), parameter_layout(RAGGED, stored)
+    layout, longer = parameter_layout(RAGGED, plain, 1), parameter_layout(RAGGED, stored, 1)
     assert [field["name"] for field in longer["fields"][len(layout["fields"]) :]] == ["up.c_map", "down.c_map"]
     assert longer["fields"][-2]["offset"] == layout["size_bytes"]
     assert longer["size_bytes"] == layout["size_bytes"] + 2 * MAP_BYTES
@@ -347,7 +347,7 @@ def test_the_parameter_tells_static_ctas_their_first_task(assignment: Assignment
 
 def test_the_parameter_is_as_long_as_its_layout_says() -> None:
     pair = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
-    layout = parameter_layout(pair, CASES[0][1])
+    layout = parameter_layout(pair, CASES[0][1], 1)
     maps = tuple(bytes([i]) * MAP_BYTES for i in range(4))
     args = extend_args(bytes(104 + 2 * 64), b"\1" * 160 * 16, maps)
     assert len(args) == layout["size_bytes"]

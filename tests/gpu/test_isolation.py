@@ -28,12 +28,13 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.errors import Quarantined
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import Prepared, prepare
 from tuner.workers.host.cards import Card
-from tuner.workers.host.supervisor import Deadlines, GpuSupervisor
+from tuner.workers.host.supervisor import GpuSupervisor
 
 pytest.importorskip("cupy")
 
@@ -49,7 +50,7 @@ BUILD_S = 6.0
 
 @pytest.fixture(scope="module")
 def supervisor(card: Card, build_cache: Path) -> Iterator[GpuSupervisor]:
-    supervisor = GpuSupervisor(card, build_cache, Deadlines(evaluate_s=EVALUATE_S, build_s=BUILD_S))
+    supervisor = GpuSupervisor(card, build_cache, Limits(evaluate_deadline_s=EVALUATE_S, build_deadline_s=BUILD_S))
     yield supervisor
     supervisor.close()
 

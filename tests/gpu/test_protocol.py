@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.on_card import forged
+from tests.support.forged import forged
 from tests.support.protocol.cases import CASES, FAULTY, candidates, few_ctas, plain_schedules
 from tests.support.protocol.faults import MUTANTS, Fault, plant
 from tests.support.protocol.kernel import KINDS, Tables, faults
 from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.ordering import SplitTiles
+from tuner.core.trial.limits import Limits
 from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.source.launch_args import DEFAULT_SPIN_LIMIT_CYCLES
 
 pytest.importorskip("cupy")
 
@@ -104,7 +104,7 @@ def test_a_launch_is_right_again_once_the_counters_of_an_aborted_one_are_zero(
         assert (abort.signal, abort.seen, abort.expected) == (slow.signal, slow.num_posts - 1, slow.num_posts), name
         assert rig.is_poisoned(), name
         clear_counters(runner)
-        runner.plans[0].spin_limit_cycles = DEFAULT_SPIN_LIMIT_CYCLES
+        runner.plans[0].spin_limit_cycles = Limits.spin_limit_cycles
         check(rig, runner, tables, 3, name)
 
 

@@ -78,6 +78,7 @@ def test_the_fused_result_of_a_job_is_explained(tmp_path: Path) -> None:
                 verdict=Verdict.FUSED_WINS,
                 winner=PlanKind.FUSED,
                 tie_band=0.01,
+                procedure=None,
                 finals=(row,),
                 reference_us=1.0,
                 artifact_digest=None,

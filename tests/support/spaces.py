@@ -11,5 +11,7 @@ from tuner.core.space.space import Space
 
 @lru_cache(maxsize=12)
 def space_of(workload: Workload, gpu: Gpu) -> Space:
-    """The space; what it works out once it keeps, and nothing else of it changes."""
-    return Space(workload, gpu)
+    """The space, which changes in nothing; the orderings of a tiling are worked out once, too."""
+    space = Space(workload, gpu)
+    space.orderings = lru_cache(maxsize=4096)(space.orderings)
+    return space

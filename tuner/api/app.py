@@ -14,14 +14,18 @@ from tuner.api.inspections import inspection_routes
 from tuner.api.jobs import job_routes
 from tuner.api.pages import add_pages
 from tuner.api.results import result_routes
+from tuner.api.wire_version import WireVersion
 from tuner.service import Service
+from tuner.versions import WIRE_HEADER, WIRE_VERSION
 
-_DESCRIPTION = """
+_DESCRIPTION = f"""
 Searches fused persistent schedules for pairs of GPU kernels, proves them, measures them against the vendor's library
 and hands out the winner as an artifact.
 
 Every error is a problem document (RFC 9457, `application/problem+json`); its `errors` name each wrong field, what is
 wrong and what would be right. Figures with `simulated: true` come from a model of the GPU and not from a card.
+
+This is version {WIRE_VERSION} of the wire format, which the header `{WIRE_HEADER}` of every answer names.
 """
 
 
@@ -34,4 +38,5 @@ def create_app(service: Service) -> FastAPI:
     add_error_handlers(app)
     app.add_middleware(BodyGuard)
     app.add_middleware(HeadAsGet)
+    app.add_middleware(WireVersion)
     return app

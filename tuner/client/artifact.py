@@ -10,7 +10,9 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.client.errors import NoResult, Refused, Simulated
+from tuner import __version__
+from tuner.client.errors import Incompatible, NoResult, Refused, Simulated
+from tuner.versions import DISTRIBUTION, MANIFEST_FORMAT
 
 MANIFEST = "manifest.json"
 #: Files behind the formats that name one.
@@ -62,6 +64,7 @@ def open_artifact(content: bytes, digest: str) -> Artifact:
 
     Raises:
         Refused: a byte differs, a file is missing, or one is there that the manifest does not name.
+        Incompatible: a newer program wrote the manifest.
     """
     found = hashlib.sha256(content).hexdigest()
     if found != digest:
@@ -69,6 +72,7 @@ def open_artifact(content: bytes, digest: str) -> Artifact:
     try:
         files = _unpack(content)
         manifest = json.loads(files[MANIFEST])
+        _check_format(manifest.get("format", 1))
         listed = {name: (entry["sha256"], entry["size_bytes"]) for name, entry in manifest["files"].items()}
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # RuntimeError: encrypted, or too new
         raise Refused(f"the artifact is no intact zip: {error}") from error
@@ -82,6 +86,16 @@ def open_artifact(content: bytes, digest: str) -> Artifact:
     if unnamed := sorted(files.keys() - listed.keys() - {MANIFEST}):
         raise Refused(f"the artifact holds {', '.join(unnamed)}, which its manifest does not name")
     return Artifact(digest=digest, content=content, manifest=manifest, files=files)
+
+
+def _check_format(found: object) -> None:
+    if type(found) is not int or found < 1:
+        raise Refused(f"the manifest's format is {found!a}, which is no number of a format")
+    if found > MANIFEST_FORMAT:
+        raise Incompatible(
+            f"the manifest is of format {found}, and this client, {DISTRIBUTION} {__version__}, reads formats up to "
+            f"{MANIFEST_FORMAT}; install a newer client"
+        )
 
 
 def _unpack(content: bytes) -> dict[str, bytes]:

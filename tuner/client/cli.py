@@ -20,6 +20,7 @@ from tuner.client.options import pair_body, pair_options, take_pair
 from tuner.client.output import as_json, print_json, print_table
 from tuner.client.samples import samples
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.versions import VERSION_MESSAGE
 
 match = click.option(
     "--match",
@@ -44,7 +45,7 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, epilog="Exit codes: " + "; ".join(f"{code:d} {code.meaning}" for code in ExitCode) + ".")
 @click.option("--url", envvar="TUNER_URL", default=DEFAULT_URL, show_default=True, help="Where the service is.")
-@click.version_option(__version__)
+@click.version_option(__version__, message=VERSION_MESSAGE)
 @click.pass_context
 def main(ctx: click.Context, url: str) -> None:
     """Asks a tuner service for fast kernel pairs."""

@@ -54,6 +54,12 @@ class TimedOut(ClientError):
     exit_code = ExitCode.TIMEOUT
 
 
+class Incompatible(ClientError):
+    """The service speaks, or the artifact was written in, a version that this client does not know."""
+
+    exit_code = ExitCode.INCOMPATIBLE
+
+
 class NothingSeen(ClientError):
     """The counters or the trace of a trial could not be taken."""
 

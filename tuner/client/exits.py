@@ -28,3 +28,4 @@ class ExitCode(IntEnum):
     SIMULATED = 8, "the result is simulated, and has no cubin"
     TIMEOUT = 9, "the job, or the inspection, had not ended in the time given"
     NOTHING_SEEN = 10, "the counters or the trace could not be taken; the message says why"
+    INCOMPATIBLE = 11, "the service, or an artifact, is of a version that this client does not know"

@@ -10,8 +10,19 @@ from urllib.parse import quote
 
 import httpx
 
+from tuner import __version__
 from tuner.client.artifact import Artifact, open_artifact
-from tuner.client.errors import ClientError, JobFailed, NoResult, NothingSeen, Refused, TimedOut, Unreachable
+from tuner.client.errors import (
+    ClientError,
+    Incompatible,
+    JobFailed,
+    NoResult,
+    NothingSeen,
+    Refused,
+    TimedOut,
+    Unreachable,
+)
+from tuner.versions import DISTRIBUTION, WIRE_HEADER, WIRE_VERSION
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -38,7 +49,13 @@ class Client:
     def __init__(self, url: str = DEFAULT_URL, *, transport: httpx.BaseTransport | None = None) -> None:
         self.url = url.rstrip("/")
         try:
-            self._http = httpx.Client(base_url=self.url, timeout=_TIMEOUT, transport=transport)
+            self._http = httpx.Client(
+                base_url=self.url,
+                timeout=_TIMEOUT,
+                transport=transport,
+                headers={WIRE_HEADER: str(WIRE_VERSION)},
+                event_hooks={"response": [self._check_version]},
+            )
         except (httpx.InvalidURL, ValueError) as error:
             raise Unreachable(f"{url} is no address: {error}; give one like {DEFAULT_URL}") from error
 
@@ -181,6 +198,15 @@ class Client:
                 response.read()
                 raise _error_of(response)
             yield from parse_events(response.iter_lines())
+
+    def _check_version(self, response: httpx.Response) -> None:
+        """Refuses an answer in another version of the wire format. Services that name none speak the first one."""
+        spoken = response.headers.get(WIRE_HEADER, "1")
+        if spoken != str(WIRE_VERSION):
+            raise Incompatible(
+                f"{self.url} speaks version {spoken} of the wire format, and this client, {DISTRIBUTION} "
+                f"{__version__}, version {WIRE_VERSION}; install the version that {self.url}/livez names"
+            )
 
     def _items(self, path: str, filters: Mapping[str, Any]) -> Iterator[Json]:
         """The items of all pages."""

@@ -7,40 +7,47 @@ from pathlib import Path
 
 from tuner.core.problem.gpu import SIMULATED_PREFIX, parse_target
 from tuner.core.trial.evaluator import Evaluator
+from tuner.core.trial.limits import Limits
 from tuner.errors import InvalidInput, WorkerError
 
 #: What ``auto`` falls back to.
 FALLBACK = SIMULATED_PREFIX + "h200"
 
 
-def make_evaluators(gpu: str, *, build_cache: Path, latency_s: float = 0.0) -> tuple[list[Evaluator], str]:
+def make_evaluators(
+    gpu: str, *, build_cache: Path, limits: Limits | None = None, latency_s: float = 0.0
+) -> tuple[list[Evaluator], str]:
     """Evaluators for ``auto``, ``none`` or ``simulated:<id>``, and a sentence that says which, and why.
 
-    `build_cache` keeps compiled kernels; `latency_s` slows a simulated trial down.
+    `build_cache` keeps compiled kernels; `limits` say how long anything may last (as usual, where they are not given);
+    `latency_s` slows a simulated trial down.
 
     Raises:
         InvalidInput: `gpu` is none of these words.
     """
+    limits = limits or Limits()
     if gpu == "none":
         return [], "No GPU: this server shows what is there and takes no new work."
     if gpu == "auto":
-        evaluators, why = _real(build_cache)
+        evaluators, why = _real(build_cache, limits)
         if evaluators:
             return evaluators, why
-        return [_simulated(FALLBACK, latency_s)], f"Simulating an H200 ({FALLBACK}), since {why}."
+        return [_simulated(FALLBACK, limits, latency_s)], f"Simulating an H200 ({FALLBACK}), since {why}."
     if gpu.startswith(SIMULATED_PREFIX):
-        return [_simulated(gpu, latency_s)], f"Simulating: {gpu} was asked for; no figure here is a measurement."
+        return [
+            _simulated(gpu, limits, latency_s)
+        ], f"Simulating: {gpu} was asked for; no figure here is a measurement."
     raise InvalidInput("gpu", f"{gpu!r} is no choice", "use auto, none or simulated:<id>, e.g. simulated:h200")
 
 
-def _simulated(target_id: str, latency_s: float) -> Evaluator:
+def _simulated(target_id: str, limits: Limits, latency_s: float) -> Evaluator:
     # Each kind of worker is imported when it is asked for: a simulated one needs nothing of a real one.
     from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
-    return SimulatedEvaluator(parse_target(target_id), latency_s=latency_s)
+    return SimulatedEvaluator(parse_target(target_id), limits=limits, latency_s=latency_s)
 
 
-def _real(build_cache: Path) -> tuple[list[Evaluator], str]:
+def _real(build_cache: Path, limits: Limits) -> tuple[list[Evaluator], str]:
     """An evaluator per usable card, or none; and why. A card that does not work keeps no other from working."""
     from tuner.workers.host.cards import usable_gpus
     from tuner.workers.host.supervisor import GpuSupervisor
@@ -50,7 +57,7 @@ def _real(build_cache: Path) -> tuple[list[Evaluator], str]:
     try:
         for card in usable_gpus():
             try:
-                evaluators.append(GpuSupervisor(card, build_cache))
+                evaluators.append(GpuSupervisor(card, build_cache, limits))
                 names[card.name] += 1
             except WorkerError as error:
                 faults.append(f"not on {card.uuid}: {error}")

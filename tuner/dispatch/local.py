@@ -110,11 +110,11 @@ class LocalDispatcher:
         return lane.submit(lane.evaluator.evaluate, problem, candidate, incumbent_speedup)
 
     def finals(
-        self, target_id: str, problem: Problem, candidates: tuple[Candidate, ...], worker: int = 0
+        self, target_id: str, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int, worker: int = 0
     ) -> Future[FinalsTimes]:
         """Queues the finals."""
         lane = self._lane(target_id, worker)
-        return lane.submit(lane.evaluator.finals, problem, candidates)
+        return lane.submit(lane.evaluator.finals, problem, candidates, num_rounds=num_rounds)
 
     def count(
         self, target_id: str, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None, worker: int = 0

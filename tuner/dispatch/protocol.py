@@ -59,9 +59,9 @@ class Dispatcher(Protocol):
         ...
 
     def finals(
-        self, target_id: str, problem: Problem, candidates: tuple[Candidate, ...], worker: int = 0
+        self, target_id: str, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int, worker: int = 0
     ) -> Future[FinalsTimes]:
-        """Sends the finalists to be timed against each other."""
+        """Sends the finalists to be timed against each other, `num_rounds` in each of two processes."""
         ...
 
     def count(

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tuner.core.insight.forecast_quality import ForecastQuality, judge_forecasts
 from tuner.core.problem.gpu import Target, parse_target
+from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment, Quarantine
@@ -30,12 +31,11 @@ from tuner.service.claims import Claims
 from tuner.service.inspector import check_inspection
 from tuner.service.matching import choose_match
 from tuner.service.runner import Runner
+from tuner.settings import DEFAULT_DISK_LIMIT_BYTES
 from tuner.store import Freed, Store, bests, events, inspections, jobs, keys, trials
 
 #: Rows of the largest page.
 MAX_PAGE = 500
-#: Artifacts, builds and samples may fill this much, bytes.
-DEFAULT_DISK_LIMIT_BYTES = 8 * 2**30
 
 _NO_RESULT_YET = {
     JobState.QUEUED: "it waits for its turn",
@@ -55,15 +55,18 @@ class Service:
         dispatcher: Dispatcher,
         *,
         disk_limit_bytes: int = DEFAULT_DISK_LIMIT_BYTES,
+        finals: FinalsProcedure | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`disk_limit_bytes` is what artifacts, builds and samples may fill, `finals` how finals are held (as usual,
+        where it is not given)."""
         self._store = store
         self._dispatcher = dispatcher
         self._clock = clock
         self._disk_limit_bytes = disk_limit_bytes
         claims = Claims()
         self._runners = [
-            Runner(store, dispatcher, target, worker, claims, disk_limit_bytes, clock)
+            Runner(store, dispatcher, target, worker, claims, disk_limit_bytes, finals or FinalsProcedure(), clock)
             for target in dispatcher.targets
             for worker in range(dispatcher.num_workers(target.id))
         ]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import FinalsTimes
 from tuner.core.trial.job import Trial
@@ -21,6 +22,8 @@ class Judgement:
     verdict: Verdict
     winner: PlanKind
     tie_band: float
+    #: By which the finals were held.
+    procedure: FinalsProcedure
     #: One per finalist, library first.
     rows: tuple[FinalRow, ...]
 
@@ -39,6 +42,7 @@ class Judgement:
             "verdict": str(self.verdict),
             "winner": str(self.winner),
             "tie_band": self.tie_band,
+            "procedure": asdict(self.procedure),
             "library_us": self.rows[0].time_us,
             **{name: value for name, value in kernel.items() if name in figures},
         }
@@ -74,8 +78,8 @@ def _first(ranked: Sequence[tuple[Measured, Trial]], count: int) -> list[Trial]:
     return whole[:count] or [trial for _, trial in ranked[:1]]
 
 
-def judge(finalists: Sequence[Trial], times: FinalsTimes) -> Judgement:
-    """The verdict of finals whose first finalist is the library, which must have times."""
+def judge(finalists: Sequence[Trial], times: FinalsTimes, procedure: FinalsProcedure) -> Judgement:
+    """The verdict of finals that were held by `procedure`; the first finalist is the library, which must have times."""
     rows, by_kind = [], dict[PlanKind, tuple[float, ...]]()
     library_us = times.times_us[0]
     assert library_us is not None
@@ -87,8 +91,14 @@ def judge(finalists: Sequence[Trial], times: FinalsTimes) -> Judgement:
         kind = trial.candidate.plan_kind
         if times_us and (kind not in by_kind or median(times_us) < median(by_kind[kind])):
             by_kind[kind] = times_us
-    decision = decide(by_kind, times.process_of_round)
-    return Judgement(verdict=decision.verdict, winner=decision.winner, tie_band=decision.tie_band, rows=tuple(rows))
+    decision = decide(by_kind, times.process_of_round, min_tie_band=procedure.min_tie_band)
+    return Judgement(
+        verdict=decision.verdict,
+        winner=decision.winner,
+        tie_band=decision.tie_band,
+        procedure=procedure,
+        rows=tuple(rows),
+    )
 
 
 def _row(

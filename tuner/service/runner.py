@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import Target
+from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import JobState, Trial
@@ -31,9 +32,8 @@ from tuner.store.artifacts import register
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-#: How often a candidate is submitted before its job fails, where it is the worker that fails.
-MAX_ATTEMPTS = 3
-#: Pause before the second and third attempt, seconds; a worker may be coming back.
+#: Pauses before a candidate is submitted again, where it is the worker that fails, seconds: it may be coming back.
+#: After the last one the job fails.
 RETRY_PAUSES_S = (0.5, 2.0)
 #: Pauses before the probes of a card in quarantine, seconds; the last one again and again.
 PROBE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -54,15 +54,17 @@ class Runner:
         worker: int,
         claims: Claims,
         disk_limit_bytes: int,
+        finals: FinalsProcedure,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`claims` is shared by the runners of a service."""
+        """`claims` is shared by the runners of a service; `finals` says how those of a job are held."""
         self.target = target
         self._worker = worker
         self._claims = claims
         self._store = store
         self._dispatcher = dispatcher
         self._disk_limit_bytes = disk_limit_bytes
+        self._finals = finals
         self._clock = clock
         self._num_probes = 0
         self._stop = threading.Event()
@@ -224,7 +226,9 @@ class Runner:
                 raise
             except WorkerError as error:
                 if pause_s is None:
-                    raise JobFailed(f"the worker of {self.target.id} failed {MAX_ATTEMPTS} times: {error}") from error
+                    raise JobFailed(
+                        f"the worker of {self.target.id} failed {1 + len(RETRY_PAUSES_S)} times: {error}"
+                    ) from error
                 _log.warning("the worker of %s failed, it is tried again: %s", self.target.id, error)
                 self._stop.wait(pause_s)
         raise AssertionError("unreachable: the last attempt returns or raises")
@@ -236,10 +240,10 @@ class Runner:
         if not finalists or finalists[0].candidate.plan_kind.is_ours:
             raise JobFailed(f"there is nothing to compare with: {_library_reason(past)}")
         candidates = tuple(trial.candidate for trial in finalists)
-        times = self._await(self._at(self._dispatcher.finals, problem, candidates))
+        times = self._await(self._at(self._dispatcher.finals, problem, candidates, self._finals.num_rounds))
         if times.times_us[0] is None:
             raise JobFailed(f"the library failed in the finals: {times.reasons[0]}")
-        judgement = judge(finalists, times)
+        judgement = judge(finalists, times, self._finals)
         environment = self._dispatcher.environment(self.target.id, self._worker)
         content = self._pack(job, problem, judgement)
         digest = self._store.artifacts.put(content) if content else None
@@ -248,6 +252,7 @@ class Runner:
             verdict=judgement.verdict,
             winner=judgement.winner,
             tie_band=judgement.tie_band,
+            procedure=judgement.procedure,
             finals=judgement.rows,
             reference_us=reference_us(job.spec.workload, self.target.gpu),
             artifact_digest=digest,

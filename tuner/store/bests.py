@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.records import Best, FinalRow, JobRecord, Verdict
@@ -28,6 +29,7 @@ def insert(session: Session, best: Best) -> None:
             reference_us=best.reference_us,
             finals=[asdict(row) | {"candidate": candidate_to_json(row.candidate)} for row in best.finals],
             environment=asdict(best.environment),
+            procedure=asdict(best.procedure) if best.procedure else None,
         )
     )
 
@@ -53,6 +55,7 @@ def _to_best(row: BestRow) -> Best:
         reference_us=row.reference_us,
         artifact_digest=row.artifact_digest,
         environment=Environment(**row.environment),
+        procedure=FinalsProcedure(**row.procedure) if row.procedure else None,
     )
 
 

@@ -6,11 +6,14 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from alembic.util import CommandError
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine
 
 import tuner
+from tuner import __version__
 from tuner.errors import StoreError
+from tuner.versions import DISTRIBUTION
 
 
 def migrations_dir() -> Path:
@@ -34,10 +37,26 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
     Raises:
         StoreError: the database was written by a newer version.
     """
-    try:
-        command.upgrade(_config(engine), revision)
-    except CommandError as error:
-        raise StoreError(f"{engine.url} cannot be brought to this version: {error}; install the newer tuner") from error
+    config = _config(engine)
+    _check_known(engine, ScriptDirectory.from_config(config))
+    command.upgrade(config, revision)
+
+
+def _check_known(engine: Engine, scripts: ScriptDirectory) -> None:
+    """Refuses tables that this version has never heard of."""
+    found = revision_of(engine)
+    if found and found not in {script.revision for script in scripts.walk_revisions()}:
+        raise StoreError(
+            f"{engine.url} was written by a newer version: its tables are of revision {found}, and "
+            f"{DISTRIBUTION} {__version__} knows them up to {scripts.get_current_head()}; "
+            "install that version, or give another --data"
+        )
+
+
+def revision_of(engine: Engine) -> str | None:
+    """What the database says of its tables, the number of the last migration; None where it is empty."""
+    with engine.connect() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
 
 
 def downgrade(engine: Engine, revision: str = "base") -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import Field
 
+from tuner import __version__
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
@@ -17,8 +18,9 @@ from tuner.core.trial.evaluator import Environment, Quarantine
 from tuner.core.trial.job import CacheState, JobState, Regime, Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.trial.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict
+from tuner.versions import WIRE_VERSION
 from tuner.wire.requests import Pair, pair_of
-from tuner.wire.samples import ProcedureView
+from tuner.wire.samples import FinalsProcedureView, ProcedureView
 from tuner.wire.view import View, is_simulated, moment
 from tuner.wire.words import candidate_words
 
@@ -269,6 +271,7 @@ class BestView(View):
     verdict: Verdict
     winner: PlanKind
     tie_band: float = Field(description="relative distance below which two times are a tie")
+    procedure: FinalsProcedureView | None = Field(description="how the finals were held; null in older results")
     finals: list[FinalRowView]
     winner_row: int = Field(description="index in `finals` of the winning kind's fastest")
     reference_us: float = Field(description="the data sheet's bound, microseconds")
@@ -287,6 +290,7 @@ class BestView(View):
             verdict=best.verdict,
             winner=best.winner,
             tie_band=best.tie_band,
+            procedure=None if best.procedure is None else FinalsProcedureView.model_validate(best.procedure),
             finals=[FinalRowView.of(row, workload) for row in best.finals],
             winner_row=_winner_row(best),
             reference_us=best.reference_us,
@@ -364,9 +368,11 @@ class PageView(View, Generic[T]):
 
 
 class Health(View):
-    """The answer of a probe."""
+    """The answer of a probe, and what answers."""
 
     status: Literal["ok"] = "ok"
+    version: str = Field(default=__version__, description="of the program")
+    wire_version: int = Field(default=WIRE_VERSION, description="of requests and answers")
 
 
 class Readiness(Health):

@@ -14,6 +14,13 @@ from tuner.core.trial.samples import DropReason, Round
 from tuner.wire.view import View, is_simulated
 
 
+class FinalsProcedureView(View):
+    """How finals were held."""
+
+    num_rounds: int = Field(description="rounds in each of the two processes")
+    min_tie_band: float = Field(description="least relative distance below which two times are a tie")
+
+
 class ProcedureView(View):
     """What a time is the time of."""
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pebble import ProcessExpired, ProcessPool
 
+from tuner.core.trial.limits import Limits
 from tuner.errors import BuildError
 from tuner.versions import install_command
 
@@ -50,6 +51,8 @@ class Built:
 
     #: sha256 of source, options, architecture and compiler version, hex.
     key: str
+    #: Version of the compiler, e.g. ``13.0``.
+    compiler: str
     cubin: bytes
     resources: Resources
     #: Seconds that NVRTC took; of the first build where it came from the cache.
@@ -152,14 +155,11 @@ def _compile_timed(source: str, arch: str) -> tuple[bytes, str, float]:
 class Builder:
     """Compiles in killable processes and keeps what came out under `cache_dir` (source, cubin, resources by key)."""
 
-    def __init__(
-        self, cache_dir: Path, *, deadline_s: float = 60.0, num_processes: int = 1, patience_s: float = 60.0
-    ) -> None:
-        """`deadline_s` bounds one compile; `num_processes` is how many may run at once; `patience_s` bounds what comes
-        on top, until a process has started and taken the source."""
+    def __init__(self, cache_dir: Path, *, limits: Limits | None = None, num_processes: int = 1) -> None:
+        """`limits` bounds one compile. A process must first start and take the source, and `limits` bounds that wait,
+        too. `num_processes` is how many may run at once."""
         self._cache_dir = cache_dir
-        self._deadline_s = deadline_s
-        self._patience_s = patience_s
+        self._limits = limits or Limits()
         self._free = threading.BoundedSemaphore(num_processes)
         self._compiler = nvrtc_version()
         cache_dir.mkdir(parents=True, exist_ok=True)
@@ -185,18 +185,26 @@ class Builder:
         if cached is not None:
             return cached
         with self._free:  # so that none waits for another's compile, and its wait is bounded
-            future = self._pool.schedule(_compile_timed, args=(source, arch), timeout=self._deadline_s)
-            answered, _ = wait([future], limit_s := self._deadline_s + self._patience_s)
+            deadline_s = self._limits.build_deadline_s
+            future = self._pool.schedule(_compile_timed, args=(source, arch), timeout=deadline_s)
+            answered, _ = wait([future], limit_s := deadline_s + self._limits.start_deadline_s)
         if not answered:
             future.cancel()  # type: ignore[no-untyped-call]
             raise BuildTimeout(f"no compiler answered within {limit_s:g} s")
         try:
             cubin, log, compile_s = future.result()
         except FutureTimeoutError as error:
-            raise BuildTimeout(f"the compiler was killed after {self._deadline_s:g} s") from error
+            raise BuildTimeout(f"the compiler was killed after {deadline_s:g} s") from error
         except ProcessExpired as error:
             raise BuildError(f"the compiler's process died: {error}") from error
-        built = Built(key=key, cubin=cubin, resources=parse_log(log), compile_s=compile_s, cached=False)
+        built = Built(
+            key=key,
+            compiler=self._compiler,
+            cubin=cubin,
+            resources=parse_log(log),
+            compile_s=compile_s,
+            cached=False,
+        )
         self._write(built, source)
         return built
 
@@ -214,7 +222,14 @@ class Builder:
         if hashlib.sha256(cubin).hexdigest() != facts["cubin_sha256"]:
             return None
         resources = Resources(**{**facts["resources"], "warnings": tuple(facts["resources"]["warnings"])})
-        return Built(key=key, cubin=cubin, resources=resources, compile_s=facts["compile_s"], cached=True)
+        return Built(
+            key=key,
+            compiler=self._compiler,
+            cubin=cubin,
+            resources=resources,
+            compile_s=facts["compile_s"],
+            cached=True,
+        )
 
     def _write(self, built: Built, source: str) -> None:
         facts = {

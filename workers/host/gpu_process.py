@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 
 from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import FailureKind
 from tuner.errors import Quarantined, WorkerError
 
@@ -133,14 +134,11 @@ class GpuProcess:
 class GpuProcesses:
     """The process at one card, with a problem in it, and the spare that takes over when it is lost."""
 
-    def __init__(
-        self, uuid: str, tools_cubin: bytes, *, start_s: float, prepare_s: float, main: Main = child.main
-    ) -> None:
-        """`start_s` bounds the way from the word to start to the first answer, `prepare_s` a new problem."""
+    def __init__(self, uuid: str, tools_cubin: bytes, limits: Limits, *, main: Main = child.main) -> None:
+        """Of `limits` the start and the preparing of a problem have theirs; a request brings its own."""
         self._uuid = uuid
         self._tools_cubin = tools_cubin
-        self._start_s = start_s
-        self._prepare_s = prepare_s
+        self._limits = limits
         self._main = main
         self._spare: GpuProcess | None = None
         self._current: GpuProcess | None = None
@@ -232,9 +230,9 @@ class GpuProcesses:
         """Has the spare take over, and spawns the next one."""
         process = self._spare if self._spare and self._spare.is_alive() else GpuProcess(self._uuid, self._main)
         self._spare = None
-        self._current, self._start_by = process, time.monotonic() + self._start_s
+        self._current, self._start_by = process, time.monotonic() + self._limits.start_deadline_s
         try:
-            process.send(messages.StartRequest(tools_cubin=self._tools_cubin), self._start_s)
+            process.send(messages.StartRequest(tools_cubin=self._tools_cubin), self._limits.start_deadline_s)
             if problem is not None:
                 self._send_problem(process, problem)
         except ChildLost:  # told when it is needed: the first answer is missing
@@ -242,7 +240,8 @@ class GpuProcesses:
         self._spare = GpuProcess(self._uuid, self._main)
 
     def _send_problem(self, process: GpuProcess, problem: Problem) -> None:
-        process.send(messages.PrepareRequest(problem=problem, picked=self._picked.get(problem)), self._prepare_s)
+        request = messages.PrepareRequest(problem=problem, picked=self._picked.get(problem))
+        process.send(request, self._limits.prepare_deadline_s)
         self._problem, self._is_preparing = problem, True
 
     def _started(self) -> GpuProcess:
@@ -273,4 +272,4 @@ class GpuProcesses:
         if not self._is_preparing:
             return messages.PrepareAnswer()
         self._is_preparing = False
-        return process.receive(self._prepare_s)
+        return process.receive(self._limits.prepare_deadline_s)

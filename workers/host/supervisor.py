@@ -6,7 +6,7 @@ One request in flight, a deadline, SIGKILL, another child, which probes the card
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tuner.core.problem.gpu import Target, gpu_from_live
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
 from tuner.core.trial.inspection import CounterReport, Trace, no_counters
+from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
 from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
 
@@ -28,41 +29,21 @@ from .cards import Card
 from .gpu_process import ChildLost, GpuProcesses
 
 
-@dataclass(frozen=True, kw_only=True)
-class Deadlines:
-    """Seconds after which the child, or the compiler, is killed."""
-
-    #: From the word to start to its first word: imports, context, probe.
-    start_s: float = 60.0
-    #: One compile.
-    build_s: float = 60.0
-    #: Inputs, references and baseline of a new problem.
-    prepare_s: float = 90.0
-    #: One candidate.
-    evaluate_s: float = 20.0
-    #: All finalists.
-    finals_s: float = 90.0
-    #: All passes of the profiler.
-    count_s: float = 60.0
-
-
 class GpuSupervisor:
     """The `Evaluator` of one real card."""
 
-    def __init__(self, card: Card, build_cache: Path, deadlines: Deadlines | None = None) -> None:
-        """Starts the child, which probes the card.
+    def __init__(self, card: Card, build_cache: Path, limits: Limits | None = None) -> None:
+        """Starts the child, which probes the card; `limits` are the usual ones where they are not given.
 
         Raises:
             WorkerError: the card, the driver or an installed package does not work; the message says which.
         """
         self._card = card
-        self._deadlines = deadlines or Deadlines()
-        self._builder = Builder(build_cache, deadline_s=self._deadlines.build_s)
+        self._limits = limits or Limits()
+        self._builder = Builder(build_cache, limits=self._limits)
         major, minor = card.compute_capability
         tools_cubin = self._builder.build(device_text("tools.cu"), f"sm_{major}{minor}").cubin
-        self._processes = GpuProcesses(
-            card.uuid, tools_cubin, start_s=self._deadlines.start_s, prepare_s=self._deadlines.prepare_s
-        )
+        self._processes = GpuProcesses(card.uuid, tools_cubin, self._limits)
         try:
             hello = self._processes.hello()
         except WorkerError:
@@ -107,7 +88,13 @@ class GpuSupervisor:
             Quarantined: the card is not fit to measure on now.
             WorkerError: the child was lost before it came to the candidate.
         """
-        prepared, stage_s = try_prepare(problem.workload, self._target.gpu, candidate, self._builder)
+        prepared, stage_s = try_prepare(
+            problem.workload,
+            self._target.gpu,
+            candidate,
+            self._builder,
+            spin_limit_cycles=self._limits.spin_limit_cycles,
+        )
         if not isinstance(prepared, Prepared):
             return prepared
         outcome = self.measure(problem, prepared, incumbent_speedup, energy=energy)
@@ -120,7 +107,7 @@ class GpuSupervisor:
         problem: Problem,
         candidates: tuple[Candidate, ...],
         *,
-        num_rounds: int | None = None,
+        num_rounds: int,
         energy: bool = True,
         torch: bool = False,
     ) -> FinalsTimes:
@@ -131,16 +118,16 @@ class GpuSupervisor:
         Raises:
             WorkerError: the card itself does not work any more.
         """
-        works = tuple(prepare(problem.workload, self._target.gpu, c, self._builder, {}).work for c in candidates)
+        works = tuple(self._prepare(problem, candidate).work for candidate in candidates)
         faults = [""] * len(works)
         try:
-            answer = self._finals_twice(problem, works, num_rounds or _FINAL_ROUNDS, energy=energy, torch=torch)
+            answer = self._finals_twice(problem, works, num_rounds, energy=energy, torch=torch)
         except ChildLost:
             faults = [self._fault_alone(problem, work) for work in works]
             if not any(faults):
                 raise
             innocent = tuple(work for work, fault in zip(works, faults, strict=True) if not fault)
-            answer = self._finals_twice(problem, innocent, num_rounds or _FINAL_ROUNDS, energy=energy)
+            answer = self._finals_twice(problem, innocent, num_rounds, energy=energy)
         rows = iter(zip(answer.times_us, answer.reasons, answer.energy_mj, strict=True))
         measured = [(None, fault, None) if fault else next(rows) for fault in faults]
         return replace(
@@ -154,11 +141,19 @@ class GpuSupervisor:
         """Source, cubin, plans and manifest of a candidate of ours."""
         from ..builder.artifact import assemble
 
-        prepared = prepare(problem.workload, self._target.gpu, candidate, self._builder, {})
-        if prepared.built is None:
+        prepared = self._prepare(problem, candidate)
+        launchable = prepared.work.launchable
+        if launchable is None:
             raise ValueError(f"a {candidate.plan_kind} candidate has no kernel to fetch")
         return assemble(
-            problem, candidate, prepared.plans, prepared.source, prepared.built.cubin, self._environment, extra
+            problem,
+            candidate,
+            launchable.plans,
+            prepared.source,
+            launchable,
+            self._environment,
+            extra,
+            prepared.work.spin_limit_cycles,
         )
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
@@ -171,11 +166,11 @@ class GpuSupervisor:
         """
         workload, gpu = problem.workload, self._target.gpu
         try:
-            prepared = prepare(workload, gpu, candidate, self._builder, {})
+            prepared = self._prepare(problem, candidate)
             if prepared.refusal:
                 return no_counters(prepared.refusal)
             request = messages.CountRequest(problem=problem, work=prepared.work, metrics=metrics)
-            answer = self._ask(problem, request, self._deadlines.count_s)
+            answer = self._ask(problem, request, self._limits.count_deadline_s)
             if not isinstance(answer, messages.CountAnswer):
                 raise self._lost(problem, answer, "the counting")
         except (IllegalSchedule, PlanError, BuildError, ChildLost) as error:
@@ -194,9 +189,9 @@ class GpuSupervisor:
         if candidate.schedule is None:
             return no_trace("the library's kernels carry no stamps", simulated=False)
         try:
-            prepared = prepare(problem.workload, self._target.gpu, candidate, self._builder, {}, traced=True)
+            prepared = self._prepare(problem, candidate, traced=True)
             request = messages.TraceRequest(problem=problem, work=prepared.work)
-            answer = self._ask(problem, request, self._deadlines.evaluate_s)
+            answer = self._ask(problem, request, self._limits.evaluate_deadline_s)
             if not isinstance(answer, messages.TraceAnswer):
                 raise self._lost(problem, answer, "the trace")
         except (IllegalSchedule, PlanError, BuildError, ChildLost) as error:
@@ -224,7 +219,7 @@ class GpuSupervisor:
             problem=problem, work=prepared.work, incumbent_speedup=incumbent_speedup, energy=energy
         )
         try:
-            answer = answer or self._processes.ask(request, self._deadlines.evaluate_s)
+            answer = answer or self._processes.ask(request, self._limits.evaluate_deadline_s)
         except ChildLost as lost:
             stage_s["lost"] = time.perf_counter() - begin - stage_s["start"]
             return Failed(stage=Stage.LAUNCH, kind=lost.kind, reason=str(lost), stage_s=stage_s)
@@ -243,6 +238,22 @@ class GpuSupervisor:
             Quarantined: it is not.
         """
         self._processes.hello()
+
+    def _prepare(self, problem: Problem, candidate: Candidate, *, traced: bool = False) -> Prepared:
+        """What `prepare` makes of a candidate on this card, with this supervisor's limit of a wait.
+
+        Raises:
+            IllegalSchedule, PlanError, BuildError: as `prepare`.
+        """
+        return prepare(
+            problem.workload,
+            self._target.gpu,
+            candidate,
+            self._builder,
+            {},
+            spin_limit_cycles=self._limits.spin_limit_cycles,
+            traced=traced,
+        )
 
     def _finals_twice(
         self, problem: Problem, works: tuple[messages.Work, ...], num_rounds: int, *, energy: bool, torch: bool = False
@@ -290,7 +301,7 @@ class GpuSupervisor:
         request = messages.FinalsRequest(
             problem=problem, works=works, num_rounds=num_rounds, energy=energy, torch=torch
         )
-        answer = self._ask(problem, request, self._deadlines.finals_s)
+        answer = self._ask(problem, request, self._limits.finals_deadline_s)
         if isinstance(answer, messages.FinalsAnswer):
             return answer
         raise self._lost(problem, answer, "the finals")
@@ -310,10 +321,6 @@ class GpuSupervisor:
             return ChildLost(answer.outcome.kind, f"{what} failed: {answer.outcome.reason}")
         self._processes.replace(problem)
         return ChildLost(FailureKind.CRASH, f"{what} failed: an answer out of turn")
-
-
-#: Rounds of the finals, in each of the two processes.
-_FINAL_ROUNDS = 20
 
 
 def _build_metrics(built: Built | None) -> tuple[Metric, ...]:

@@ -26,6 +26,7 @@ from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
 from tuner.core.trial.inspection import CounterReport, Trace, no_counters
+from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.trial.samples import Round
 from tuner.errors import IllegalSchedule, PlanError
@@ -48,7 +49,6 @@ LIBRARY_TILE = 128
 LIBRARY_WORST_WAVE = 1.3
 
 NUM_ROUNDS = 10
-NUM_FINAL_ROUNDS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +61,8 @@ class Faults:
 
 
 def library_us(workload: Workload, gpu: Gpu) -> float:
-    """A vendor library's time for the ops, one after the other: a roofline with an efficiency that falls where its
-    tiles do not fill the last wave, and a launch more for what its epilogue cannot do."""
+    """A vendor library's time for the ops, one after the other. It is a roofline with an efficiency that falls where
+    the library's tiles do not fill the last wave. What its epilogue cannot do takes one launch more."""
     launches_us = [_library_op_us(op, workload, gpu) for op in workload.ops]
     launches_us += [_elementwise_us(op, workload, gpu) for op in workload.ops if split_epilogue(op)[1]]
     return max(sum(launches_us) + LIBRARY_LAUNCH_US * len(launches_us), reference_us(workload, gpu))
@@ -98,16 +98,19 @@ class SimulatedEvaluator:
         tiling_error: float = 0.05,
         schedule_error: float = 0.02,
         noise: float = 0.01,
+        limits: Limits | None = None,
         latency_s: float = 0.0,
     ) -> None:
-        """`tiling_error`, `schedule_error` and `noise` are standard deviations, relative; `latency_s` is slept in
-        every trial, so that a watcher has something to watch."""
+        """`tiling_error`, `schedule_error` and `noise` are standard deviations, relative; of `limits` a kernel's
+        waits have theirs, for who fetches it; `latency_s` is slept in every trial, so that a watcher has something to
+        watch."""
         self._target = target
         self._seed = seed
         self._faults = faults or Faults()
         self._tiling_error = tiling_error
         self._schedule_error = schedule_error
         self._noise = noise
+        self._limits = limits or Limits()
         self._latency_s = latency_s
 
     @property
@@ -221,15 +224,14 @@ class SimulatedEvaluator:
         problem: Problem,
         candidates: tuple[Candidate, ...],
         *,
-        num_rounds: int | None = None,
+        num_rounds: int,
         energy: bool = True,
         torch: bool = False,
     ) -> FinalsTimes:
         """Interleaved rounds; the second half stands for a fresh process. Energy has no model here."""
         floor_us = reference_us(problem.workload, self._target.gpu)
         draw = self._random("finals", problem.seed)
-        num_all = 2 * num_rounds if num_rounds else NUM_FINAL_ROUNDS
-        process_of_round = tuple(2 * index // num_all for index in range(num_all))
+        process_of_round = (0,) * num_rounds + (1,) * num_rounds
         drifts = [draw.gauss(0, self._noise) for _ in process_of_round]
         times: list[tuple[float, ...] | None] = []
         reasons = []
@@ -248,7 +250,9 @@ class SimulatedEvaluator:
             raise ValueError("the library's calls have no files: ask for a candidate of ours")
         plans = plans_for(problem.workload, self._target.gpu, candidate)
         source = render(problem.workload, candidate.schedule.tiling)
-        return assemble(problem, candidate, plans, source, None, self.environment(), extra)
+        return assemble(
+            problem, candidate, plans, source, None, self.environment(), extra, self._limits.spin_limit_cycles
+        )
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
         """What the model of the L2 and the DRAM says; nothing is counted."""

@@ -9,6 +9,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.core.legal.wgmma import MAX_CTAS
 from tuner.core.plan.split_k import slot_bytes
 from tuner.core.plan.words import HEADER_WORDS
 from tuner.core.problem.workload import Workload
@@ -17,9 +18,6 @@ from tuner.core.schedule.tiling import Engine, Tiling
 
 from .render import SIGNALS_OFFSET_BYTES
 from .tensor_maps import tensor_maps
-
-#: SM clock cycles that one wait may last, about half a second.
-DEFAULT_SPIN_LIMIT_CYCLES = 1_000_000_000
 
 #: Of a signal, and of a counter of arrivals.
 WORD_BYTES = 4
@@ -32,7 +30,6 @@ _OP_BYTES = 64
 
 #: Of the first tasks and of each tensor map in a wgmma kernel's parameter: `WgmmaArgs` in shared_wgmma.cuh.
 _EXTENSION_ALIGNMENT = 64
-_MAX_FIRST_TASKS = 160
 _FIRST_TASK = struct.Struct("<iibBB?HH")
 MAP_BYTES = 128
 
@@ -80,7 +77,7 @@ def first_tasks(plan: VerifiedPlan) -> bytes:
     """What each CTA starts with, where the plan says it, as a wgmma kernel's parameter holds it."""
     words = plan.plan
     rows = []
-    for cta in range(_MAX_FIRST_TASKS):
+    for cta in range(MAX_CTAS):
         index = words.first_task(cta)
         if index is None:
             rows.append(_FIRST_TASK.pack(0, 0, -1, 0, 0, False, 0, 0))
@@ -95,8 +92,8 @@ def extend_args(args: bytes, first: bytes, maps: tuple[bytes, ...]) -> bytes:
     return args + bytes(-len(args) % _EXTENSION_ALIGNMENT) + first + b"".join(maps)
 
 
-def parameter_layout(workload: Workload, tiling: Tiling) -> dict[str, Any]:
-    """The one by-value struct that the kernel takes, field by field."""
+def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int) -> dict[str, Any]:
+    """The one by-value struct that the kernel takes, field by field, and the value of `spin_limit_cycles`."""
 
     def field(name: str, offset: int, kind: str, meaning: str) -> dict[str, Any]:
         return {"name": name, "offset": offset, "type": kind, "meaning": meaning}
@@ -126,14 +123,14 @@ def parameter_layout(workload: Workload, tiling: Tiling) -> dict[str, Any]:
     size = _HEAD_BYTES + len(workload.ops) * _OP_BYTES
     if tiling.engine is Engine.WGMMA:
         size += -size % _EXTENSION_ALIGNMENT
-        num_bytes = _MAX_FIRST_TASKS * _FIRST_TASK.size
+        num_bytes = MAX_CTAS * _FIRST_TASK.size
         fields.append(field("first_tasks", size, f"bytes[{num_bytes}]", "as the launch gives them, hexadecimal"))
         size += num_bytes
         for tensor_map in tensor_maps(workload, tiling):
             name = f"{workload.ops[tensor_map.op].name}.{tensor_map.operand}_map"
             fields.append(field(name, size, f"bytes[{MAP_BYTES}]", "the encoded tensor map of that name"))
             size += MAP_BYTES
-    return {"size_bytes": size, "spin_limit_cycles": DEFAULT_SPIN_LIMIT_CYCLES, "fields": fields}
+    return {"size_bytes": size, "spin_limit_cycles": spin_limit_cycles, "fields": fields}
 
 
 def workspace_layout(plan: VerifiedPlan) -> dict[str, int]:

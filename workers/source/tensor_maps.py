@@ -1,7 +1,7 @@
 """The tensor maps of a wgmma kernel's operands, as plain figures: what the copy engine is told about each matrix.
 
-A line is 64 elements of k, 128 bytes: the width of the shared-memory swizzle. Where a matrix's rows are whole lines, a
-map has the lines of a row as a dimension of their own, so that one request brings a stage of several lines.
+A line is 64 elements of k, 128 bytes: the width of the shared-memory swizzle. Where a matrix's rows are whole lines,
+the lines of a row are a dimension of the map. So one request brings a stage of several lines.
 """
 
 from __future__ import annotations

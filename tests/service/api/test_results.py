@@ -10,7 +10,9 @@ from typing import Any
 
 from tests.service.api.conftest import Api
 from tests.support.serving import SMALL_PAIR
+from tuner import __version__
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.versions import WIRE_VERSION
 
 QUERY: dict[str, Any] = {name: value for name, value in SMALL_PAIR.items() if name != "kind"}
 
@@ -76,8 +78,9 @@ def test_targets_say_what_they_are_and_that_they_are_simulated(api: Api) -> None
 
 def test_probes_answer(api: Api, idle_api: Api) -> None:
     for one in (api, idle_api):
-        assert one.get("/livez") == {"status": "ok"}
-        assert one.get("/readyz") == {"status": "ok", "quarantined": {}}
+        alive = {"status": "ok", "version": __version__, "wire_version": WIRE_VERSION}
+        assert one.get("/livez") == alive
+        assert one.get("/readyz") == {**alive, "quarantined": {}}
 
 
 def test_examples_of_the_api_description_are_accepted(api: Api) -> None:

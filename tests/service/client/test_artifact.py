@@ -14,7 +14,8 @@ import pytest
 
 from tests.support.serving import Server
 from tuner.client import Artifact, Client, ExitCode, open_artifact
-from tuner.client.errors import NoResult, Refused, Simulated
+from tuner.client.errors import Incompatible, NoResult, Refused, Simulated
+from tuner.versions import MANIFEST_FORMAT
 
 SOURCE = b"__global__ void kernel() {}"
 
@@ -46,6 +47,23 @@ def test_an_intact_artifact_opens() -> None:
     artifact = opened(artifact_zip())
     assert artifact.in_format("cu") == SOURCE
     assert artifact.in_format("zip") == artifact.content
+
+
+def test_a_manifest_without_a_format_opens_and_so_does_each_known_format() -> None:
+    assert "format" not in opened(artifact_zip()).manifest
+    for number in range(1, MANIFEST_FORMAT + 1):
+        assert opened(artifact_zip({"format": number})).in_format("cu") == SOURCE
+
+
+def test_a_manifest_of_a_newer_format_is_refused_with_both_numbers() -> None:
+    with pytest.raises(Incompatible, match=rf"of format {MANIFEST_FORMAT + 1}, .* up to {MANIFEST_FORMAT}; install"):
+        opened(artifact_zip({"format": MANIFEST_FORMAT + 1}))
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, "1", True, None])
+def test_a_manifest_whose_format_is_no_number_of_one_is_refused(number: object) -> None:
+    with pytest.raises(Refused, match="no number of a format"):
+        opened(artifact_zip({"format": number}))
 
 
 def test_a_zip_changed_by_any_one_byte_is_refused() -> None:

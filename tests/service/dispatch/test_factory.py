@@ -5,6 +5,12 @@ from pathlib import Path
 import pytest
 
 from tuner.core.problem.gpu import parse_target
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.schedule.candidate import fused
+from tuner.core.space.space import Space
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import Objective
+from tuner.core.trial.limits import Limits
 from tuner.dispatch import make_evaluators
 from tuner.errors import InvalidInput, WorkerError
 from tuner.workers.host.cards import Card
@@ -40,10 +46,11 @@ def test_any_other_word_is_refused(tmp_path: Path, gpu: str) -> None:
 class CardOrNone(SimulatedEvaluator):
     """Stands where a card's supervisor would; the card ``GPU-broken`` does not come up."""
 
-    def __init__(self, card: Card, build_cache: Path) -> None:
+    def __init__(self, card: Card, build_cache: Path, limits: Limits) -> None:
         if card.uuid == "GPU-broken":
             raise WorkerError("the probe failed")
         super().__init__(parse_target("simulated:h200"))
+        self.limits = limits
 
 
 def card(uuid: str) -> Card:
@@ -66,3 +73,17 @@ def test_every_card_that_works_gets_an_evaluator(
     monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", CardOrNone)
     evaluators, message = make_evaluators("auto", build_cache=tmp_path)
     assert (len(evaluators), message) == (count, why)
+
+
+def test_the_limits_reach_every_evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.workers.host.cards.usable_gpus", lambda: [card("GPU-1")])
+    monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", CardOrNone)
+    limits = Limits(evaluate_deadline_s=3.0, spin_limit_cycles=77)
+    (real,), _ = make_evaluators("auto", build_cache=tmp_path, limits=limits)
+    assert isinstance(real, CardOrNone)
+    assert real.limits == limits
+    (twin,), _ = make_evaluators("simulated:h200", build_cache=tmp_path, limits=limits)
+    workload = ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64)
+    schedule = next(iter(Space(workload, twin.target.gpu)))
+    made = twin.artifact(Problem(workload=workload, objective=Objective()), fused(schedule), {})
+    assert made.manifest["parameter"]["spin_limit_cycles"] == 77

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.service.service.helpers import evaluator
+from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.trial.evaluator import Evaluator
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
@@ -26,10 +27,11 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     """Starts a service over the test's one data directory; a second call goes on where the first one ended."""
     running: list[Service] = []
 
-    def start(*evaluators: Evaluator) -> Service:
+    def start(*evaluators: Evaluator, finals: FinalsProcedure | None = None) -> Service:
         while running:
             running.pop().close()
-        service = Service(Store.open(tmp_path / "data"), LocalDispatcher(evaluators or [evaluator()]))
+        dispatcher = LocalDispatcher(evaluators or [evaluator()])
+        service = Service(Store.open(tmp_path / "data"), dispatcher, finals=finals)
         service.start()
         running.append(service)
         return service

@@ -40,8 +40,8 @@ class FailingKinds(SimulatedEvaluator):
             return Failed(stage=Stage.CHECK, kind=FailureKind.WRONG_NUMBERS, reason="element (0, 0) is wrong")
         return super().evaluate(problem, candidate, *incumbent, **asked)
 
-    def finals(self, problem: Problem, candidates: tuple[Candidate, ...]) -> FinalsTimes:
-        times = super().finals(problem, candidates)
+    def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **asked: Any) -> FinalsTimes:
+        times = super().finals(problem, candidates, **asked)
         lost = [self.in_finals and candidate.plan_kind in self.kinds for candidate in candidates]
         return FinalsTimes(
             times_us=tuple(None if gone else row for gone, row in zip(lost, times.times_us, strict=True)),

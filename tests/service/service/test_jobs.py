@@ -11,6 +11,7 @@ from tests.service.service.helpers import FailingKinds, FailingWorker, Latch, ev
 from tests.support.builders import spec
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import parse_target
+from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import Measured
@@ -44,6 +45,22 @@ def test_a_job_ends_with_a_verdict_finals_of_each_kind_and_an_artifact(serve: Se
     assert "kernel.cubin" not in manifest["files"]
     assert (manifest["simulated"], manifest["job_id"]) == (True, job.id)
     assert manifest["result"]["verdict"] == best.verdict
+
+
+def test_finals_are_held_as_the_service_was_told_and_the_result_says_how(serve: Serve) -> None:
+    service = serve(evaluator(faults=Faults(hang=0, crash=0, wrong_numbers=0)))
+    usual = service.best(finish(service, service.submit(spec(trials=12))[0]).id)
+    assert usual.procedure == FinalsProcedure()
+    assert {row.num_rounds for row in usual.finals} == {2 * usual.procedure.num_rounds}
+    held = FinalsProcedure(num_rounds=3, min_tie_band=0.9)
+    service = serve(evaluator(faults=Faults(hang=0, crash=0, wrong_numbers=0)), finals=held)
+    best = service.best(finish(service, service.submit(spec(trials=12, seed=1))[0]).id)
+    assert (best.procedure, best.tie_band, best.verdict) == (held, 0.9, Verdict.TIE)
+    assert {row.num_rounds for row in best.finals} == {6}
+    assert best.artifact_digest is not None
+    with zipfile.ZipFile(io.BytesIO(service.artifact(best.artifact_digest))) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+    assert manifest["result"]["procedure"] == {"num_rounds": 3, "min_tie_band": 0.9}
 
 
 @pytest.mark.parametrize(

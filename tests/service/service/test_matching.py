@@ -37,6 +37,7 @@ def result(job_id: str, m: int, target_id: str = "h200", here: Environment = HER
         verdict=Verdict.TIE,
         winner=PlanKind.LIBRARY,
         tie_band=0.01,
+        procedure=None,
         finals=(),
         reference_us=1,
         artifact_digest=None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
@@ -22,9 +23,9 @@ from tuner.workers.simulated.evaluator import SimulatedEvaluator
 class SlowEvaluator(SimulatedEvaluator):
     """The twin, taking its time over finals and counters."""
 
-    def finals(self, problem: Problem, candidates: tuple[Candidate, ...]) -> FinalsTimes:
+    def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **asked: Any) -> FinalsTimes:
         time.sleep(float(sys.argv[3]))
-        return super().finals(problem, candidates)
+        return super().finals(problem, candidates, **asked)
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
         time.sleep(float(sys.argv[4]))

@@ -7,6 +7,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from tests.support.forged import tied
 from tests.support.protocol.cases import CASES
 from tests.support.protocol.faults import Mutant
 from tests.support.protocol.kernel import (
@@ -26,11 +27,12 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Ordering, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.limits import Limits
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.gpu.baselines import ChainRunner, runner_of
 from tuner.workers.gpu.launch import Kernel, PlanOnDevice
 from tuner.workers.protocol.messages import Work
-from tuner.workers.source.launch_args import DEFAULT_SPIN_LIMIT_CYCLES, WORD_BYTES, OpBuffers, workspace_layout
+from tuner.workers.source.launch_args import WORD_BYTES, OpBuffers, workspace_layout
 
 #: SM clock cycles of the pauses: up to 5 microseconds, and 50 in one of 32.
 SHORT_CYCLES, LONG_CYCLES = 8_000, 80_000
@@ -53,7 +55,7 @@ class Rig:
         text = source(self.workload, self.tiling)
         self._cubin = builder.build(mutant.applied(text) if mutant else text, gpu.arch).cubin
         cupy.cuda.Device().synchronize()  # makes the context, where no test before this one did
-        self._kernel = Kernel(self._cubin, num_threads=self.tiling.num_threads, smem_bytes=0)
+        self._kernel: Kernel | None = None
         self._words = cupy.zeros(tables_of(self.workload, self.tiling).first_tile[-1], dtype=cupy.uint32)
         self._violation = cupy.zeros(VIOLATION.itemsize // 4, dtype=cupy.uint32)
         self._operands = [
@@ -72,18 +74,15 @@ class Rig:
         self,
         *plans: VerifiedPlan,
         kind: PlanKind = PlanKind.FUSED,
-        spin_limit_cycles: int = DEFAULT_SPIN_LIMIT_CYCLES,
+        spin_limit_cycles: int = Limits.spin_limit_cycles,
     ) -> ChainRunner:
         """The plans, launched like a candidate of this kind, on counters of zero."""
         work = Work(
             plan_kind=kind,
-            tiling=self.tiling,
-            plans=plans,
-            cubin=self._cubin,
-            num_threads=self.tiling.num_threads,
-            smem_bytes=0,
+            launchable=(launchable := tied(plans, self._cubin)),
             spin_limit_cycles=spin_limit_cycles,
         )
+        self._kernel = self._kernel or Kernel(launchable)
         return runner_of(work, self._kernel)
 
     def tables(self, ordering: Ordering, *plans: VerifiedPlan) -> Tables:

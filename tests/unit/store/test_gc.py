@@ -30,6 +30,7 @@ def finished_job(store: Store, digest: str | None, m: int = 16) -> str:
                 verdict=Verdict.TIE,
                 winner=PlanKind.LIBRARY,
                 tie_band=0.01,
+                procedure=None,
                 finals=(),
                 reference_us=1.0,
                 artifact_digest=digest,

@@ -48,8 +48,16 @@ def test_a_database_of_a_newer_version_is_refused_and_left_unlocked(tmp_path: Pa
         connection.execute(text("update alembic_version set version_num = 'from-the-future'"))
     store.close()
     for _ in range(2):
-        with pytest.raises(StoreError, match="newer"):
+        with pytest.raises(StoreError, match=r"newer version: .* from-the-future, .* up to \d+; install that version"):
             Store.open(tmp_path)
+
+
+def test_a_database_says_the_revision_of_its_tables(store: Store) -> None:
+    assert migrate.revision_of(store.engine) == max(path.name[:4] for path in migrate.migrations_dir().glob("*/0*.py"))
+    migrate.downgrade(store.engine, "0001")
+    assert migrate.revision_of(store.engine) == "0001"
+    migrate.downgrade(store.engine)
+    assert migrate.revision_of(store.engine) is None
 
 
 def test_a_file_that_is_no_database_is_refused_with_a_sentence(tmp_path: Path) -> None:

@@ -37,9 +37,9 @@ _WARP_GRIDS = {4: ((1, 4), (2, 2), (4, 1)), 8: ((1, 8), (2, 4), (4, 2), (8, 1))}
 def warp_grid(tile: Tile, num_warps: int, rows_per_column: int = 1) -> tuple[int, int] | None:
     """Warps along m and n whose warp tile is legal and reads the fewest operand bytes, or None.
 
-    A warp tile is legal where its m is a multiple of 16, its n of 8 (the mma.sync.m16n8k16 fragment), and neither m nor
-    its rows of W, `rows_per_column` for each column, exceed 64 (128 fp32 accumulators a thread). Each warp loads its
-    rows of A and of W per k-step, so the squarest wins.
+    The m of a legal warp tile is a multiple of 16, its n one of 8 (the mma.sync.m16n8k16 fragment). Neither m nor its
+    rows of W, `rows_per_column` for each column, exceed 64 (128 fp32 accumulators a thread). Each warp loads its rows
+    of A and of W per k-step, so the squarest wins.
     """
     legal = []
     for warps_m, warps_n in _WARP_GRIDS.get(num_warps, ()):

@@ -48,9 +48,9 @@ CLUSTER_EDGES = (1, 2, 4)
 MAX_CLUSTER_SIZE = 4
 #: fp32 sums of one thread, by warpgroups that multiply a task; with more there are too few registers for the rest.
 MAX_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
-#: The same where warpgroups take turns, where some op's parts are added, CTAs share k (beside more the compiler takes
-#: up to 9 s; of a gated op, unless swapped, 5 with 120) or the copy engine stores; and beside what an epilogue loads,
-#: or an activation of many registers.
+#: The same in three cases. BUSY: warpgroups take turns, some op's parts are added, CTAs share k (with more the compiler
+#: takes up to 9 s), or the copy engine stores. SHARING_GATED: CTAs share k of a gated op that is not swapped (with 120
+#: the compiler takes 5 s). BESIDE: the epilogue loads something, or has an activation of many registers.
 MAX_ACCUMULATORS_BUSY = 128
 MAX_ACCUMULATORS_SHARING_GATED = 112
 MAX_ACCUMULATORS_BESIDE = 176
@@ -58,8 +58,8 @@ _PLAIN_ACTIVATIONS = (Activation.IDENTITY, Activation.RELU)
 #: Beside more sums, adding up parts spilled, by warps that multiply: with 8 where there is a bias, or weights are
 #: shared, or where another op has as many and parts; with 12 everywhere.
 MAX_ACCUMULATORS_TO_ADD = {8: 112, 12: 68}
-#: CTAs, one per SM, whose first tasks the launch parameter has room for.
-MAX_SMS = 160
+#: CTAs, or clusters, whose first tasks the launch parameter has room for: `kMaxCtas` in shared_wgmma.cuh.
+MAX_CTAS = 160
 #: What a launch leaves each thread, by warps that multiply (65,536 registers, in units of 8).
 REGISTERS = {4: 168, 8: 168, 12: 128}
 #: Beside the stages: the tasks that come next, a pair of barriers for each stage and each of these, flags.
@@ -71,8 +71,8 @@ FLAG_BYTES = 80
 #: takes more.
 SUM_SLOTS, MOST_SUM_BYTES = 2, 24_576
 
-#: Share of the tensor cores' rate that the main loop attains, by rows of operand B of a task: an instruction reads 64
-#: rows of A and as many of B from shared memory, so the more rows of B, the more products for a byte.
+#: Share of the tensor cores' rate that the main loop attains, by rows of operand B of a task. An instruction reads 64
+#: rows of A and as many of B from shared memory. So more rows of B give more products for a byte.
 #: What a warp stores at once by the copy engine: its 16 rows of a block, one line wide; it has two such buffers.
 CHUNK_BYTES, CHUNK_BUFFERS = WARP_ROWS * LINE_BYTES, 2
 _TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
@@ -83,8 +83,8 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
     if gpu.compute_capability != COMPUTE_CAPABILITY:
         major, minor = gpu.compute_capability
         return f"{gpu.name} has compute capability {major}.{minor}: the wgmma engine is for 9.0 alone, say mma"
-    if gpu.num_sms > MAX_SMS:
-        return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_SMS} CTAs, say mma"
+    if gpu.num_sms > MAX_CTAS:
+        return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_CTAS} CTAs, say mma"
     for op in workload.ops:
         if op.n % ROW_ELEMENTS or op.k % ROW_ELEMENTS:
             return f"{op.name} has n {op.n} and k {op.k}: TMA needs multiples of {ROW_ELEMENTS}, say mma"
@@ -110,9 +110,9 @@ def smem_bytes(workload: Workload, tiling: Tiling) -> int:
 
 
 def shares(num_rows: int, cluster_k: int) -> list[int]:
-    """Rows of operand B, which are a tile's columns, or its rows with swapped operands, that each of the CTAs which
-    share its k adds up and stores: multiples of 32 where each gets some and none more than 8 above its due, else of 8.
-    cluster_sum.cuh cuts a tile the same way."""
+    """Rows of operand B that each of the CTAs which share a tile's k adds up and stores. They are the tile's columns,
+    or its rows with swapped operands. They are multiples of 32 where each gets some and none more than 8 above its due,
+    else of 8. cluster_sum.cuh cuts a tile the same way."""
     num_groups = num_rows // COLUMNS
     cut: list[int] = []
     for unit in (4, 1):

@@ -1,7 +1,7 @@
 """Split-K: how many parts a tile's k-steps may be split into, and the memory in which the parts meet.
 
-Each part of a tile leaves its fp32 sums in the tile's slot of the workspace and counts itself in; the last one to
-arrive adds them up in the order of the parts, so that the result is the same bits whoever that is.
+Each part of a tile leaves its fp32 sums in the tile's slot of the workspace and counts itself in. The last one to
+arrive adds them up in the order of the parts. So the result is the same bits whoever is last.
 """
 
 from __future__ import annotations

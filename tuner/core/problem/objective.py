@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tuner.errors import InvalidInput
+
 
 class CacheState(StrEnum):
     """What the L2 holds when a sample starts."""
@@ -42,3 +44,20 @@ class Procedure:
     launch: LaunchStyle
     #: Runs of one sample, whose time is divided by it.
     chain_length: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalsProcedure:
+    """How finals are held and judged; kept with their verdict, which is comparable only with one of the same."""
+
+    #: Rounds in each of the two processes, the warm one and the fresh one; >= 1.
+    num_rounds: int = 20
+    #: Relative distance below which two times are a tie, however narrow their interval is; at least 0, below 1.
+    min_tie_band: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.num_rounds < 1:
+            raise InvalidInput("finals_rounds", f"must be at least 1, got {self.num_rounds}", "20 is a good start")
+        if not 0 <= self.min_tie_band < 1:
+            problem = f"must be at least 0 and below 1, got {self.min_tie_band:g}"
+            raise InvalidInput("tie_band", problem, "0.01 is one per cent")

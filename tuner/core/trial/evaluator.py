@@ -126,12 +126,12 @@ class Evaluator(Protocol):
         problem: Problem,
         candidates: tuple[Candidate, ...],
         *,
-        num_rounds: int | None = None,
+        num_rounds: int,
         energy: bool = True,
         torch: bool = False,
     ) -> FinalsTimes:
-        """Times all candidates in interleaved rounds, in a warm process and again in a fresh one (in each
-        `num_rounds`, or as many as are usual), and measures the `energy` of a run, if the evaluator can.
+        """Times all candidates in `num_rounds` interleaved rounds in a warm process, and in as many in a fresh one, and
+        measures the `energy` of a run, if the evaluator can.
 
         With `torch` PyTorch's own calls are timed in the warm process's rounds too: a cross-check of the library.
         """

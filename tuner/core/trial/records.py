@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
@@ -62,6 +63,8 @@ class Best:
     winner: PlanKind
     #: Relative distance below which two times are a tie.
     tie_band: float
+    #: By which the finals were held; None for a result of an older version.
+    procedure: FinalsProcedure | None
     #: One row per finalist, library first.
     finals: tuple[FinalRow, ...]
     #: max(compulsory bytes / DRAM rate, FLOPs / tensor rate) of the target by data sheet, microseconds.

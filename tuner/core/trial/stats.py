@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.records import Verdict
-
-#: Below this relative distance two times are a tie, however narrow the interval is.
-MIN_TIE_BAND = 0.01
 
 
 def median(values: Sequence[float]) -> float:
@@ -64,8 +63,8 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Spearman's rho: how alike two series order the same things, 1 for the same order and -1 for the reverse; None
-    where one of them does not order at all, since its values are all equal.
+    """Spearman's rho: how alike two series order the same things, 1 for the same order and -1 for the reverse. None
+    where all values of one of them are equal.
 
     With ties it is the correlation of the ranks. Source: Conover, "Practical Nonparametric Statistics", 3rd ed.,
     section 5.4.
@@ -107,9 +106,9 @@ def median_upper_bound(values: Sequence[float], *, confidence: float = 0.95) -> 
     return math.inf
 
 
-def tie_band(ci95: tuple[float, float]) -> float:
-    """Relative distance below which two times are a tie: the interval's half width, and at least 1 %."""
-    return max((ci95[1] - ci95[0]) / 2, MIN_TIE_BAND)
+def tie_band(ci95: tuple[float, float], least: float) -> float:
+    """Relative distance below which two times are a tie: the interval's half width, and at least `least`."""
+    return max((ci95[1] - ci95[0]) / 2, least)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,14 +133,20 @@ class Comparison:
         return self.agrees and self.speedup < 1 - self.tie_band
 
 
-def compare(a_us: Sequence[float], b_us: Sequence[float], process_of_round: Sequence[int] | None = None) -> Comparison:
+def compare(
+    a_us: Sequence[float],
+    b_us: Sequence[float],
+    process_of_round: Sequence[int] | None = None,
+    *,
+    min_tie_band: float = FinalsProcedure.min_tie_band,
+) -> Comparison:
     """A against B from interleaved rounds; the processes that took them must agree on who is ahead."""
     ratios = paired_ratios(b_us, a_us)
     processes = list(process_of_round or [0] * len(ratios))
     by_process = [[r for r, p in zip(ratios, processes, strict=True) if p == process] for process in set(processes)]
     ahead = {median(group) > 1 for group in by_process}
     ci95 = ratio_ci95(ratios)
-    return Comparison(speedup=median(ratios), ci95=ci95, tie_band=tie_band(ci95), agrees=len(ahead) == 1)
+    return Comparison(speedup=median(ratios), ci95=ci95, tie_band=tie_band(ci95, min_tie_band), agrees=len(ahead) == 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +160,12 @@ class Decision:
     tie_band: float
 
 
-def decide(times_us: Mapping[PlanKind, Sequence[float]], process_of_round: Sequence[int] | None = None) -> Decision:
+def decide(
+    times_us: Mapping[PlanKind, Sequence[float]],
+    process_of_round: Sequence[int] | None = None,
+    *,
+    min_tie_band: float = FinalsProcedure.min_tie_band,
+) -> Decision:
     """The verdict from each kind's best candidate, timed in the same interleaved rounds; a kind that failed is absent.
 
     Raises:
@@ -163,35 +173,34 @@ def decide(times_us: Mapping[PlanKind, Sequence[float]], process_of_round: Seque
     """
     if not times_us:
         raise ValueError("no plan kind has times")
+    beside = partial(compare, process_of_round=process_of_round, min_tie_band=min_tie_band)
     fused, others = ({k: t for k, t in times_us.items() if k.is_fused is wanted} for wanted in (True, False))
     if not fused:
-        return Decision(verdict=Verdict.DO_NOT_FUSE, winner=_simplest(others, process_of_round), tie_band=MIN_TIE_BAND)
+        return Decision(verdict=Verdict.DO_NOT_FUSE, winner=_simplest(others, beside), tie_band=min_tie_band)
     if not others:
-        return Decision(verdict=Verdict.FUSED_WINS, winner=_simplest(fused, process_of_round), tie_band=MIN_TIE_BAND)
-    against = {
-        kind: {other: compare(times, others[other], process_of_round) for other in others}
-        for kind, times in fused.items()
-    }
+        return Decision(verdict=Verdict.FUSED_WINS, winner=_simplest(fused, beside), tie_band=min_tie_band)
+    against = {kind: {other: beside(times, others[other]) for other in others} for kind, times in fused.items()}
     best = against[_fastest(fused)]
     band = best[_fastest(others)].tie_band
     if all(comparison.is_faster for comparison in best.values()):
         ahead = {k: t for k, t in fused.items() if all(comparison.is_faster for comparison in against[k].values())}
-        return Decision(verdict=Verdict.FUSED_WINS, winner=_simplest(ahead, process_of_round), tie_band=band)
+        return Decision(verdict=Verdict.FUSED_WINS, winner=_simplest(ahead, beside), tie_band=band)
     if any(comparison.is_slower for comparison in best.values()):
-        return Decision(verdict=Verdict.DO_NOT_FUSE, winner=_simplest(others, process_of_round), tie_band=band)
-    return Decision(verdict=Verdict.TIE, winner=_simplest(times_us, process_of_round), tie_band=band)
+        return Decision(verdict=Verdict.DO_NOT_FUSE, winner=_simplest(others, beside), tie_band=band)
+    return Decision(verdict=Verdict.TIE, winner=_simplest(times_us, beside), tie_band=band)
 
 
 def _fastest(times_us: Mapping[PlanKind, Sequence[float]]) -> PlanKind:
     return min(times_us, key=lambda kind: median(times_us[kind]))
 
 
-def _simplest(times_us: Mapping[PlanKind, Sequence[float]], process_of_round: Sequence[int] | None) -> PlanKind:
+def _simplest(
+    times_us: Mapping[PlanKind, Sequence[float]], beside: Callable[[Sequence[float], Sequence[float]], Comparison]
+) -> PlanKind:
     """The simplest kind that the fastest one does not beat."""
     fastest = _fastest(times_us)
     return next(
         kind
         for kind in PlanKind  # the simplest first
-        if kind == fastest
-        or (kind in times_us and not compare(times_us[fastest], times_us[kind], process_of_round).is_faster)
+        if kind == fastest or (kind in times_us and not beside(times_us[fastest], times_us[kind]).is_faster)
     )

@@ -46,6 +46,7 @@ def best(*finals: FinalRow, simulated: bool = False) -> Best:
         verdict=Verdict.FUSED_WINS,
         winner=PlanKind.FUSED,
         tie_band=0.01,
+        procedure=None,
         finals=finals or FINALS,
         reference_us=60.0,
         artifact_digest=None,

@@ -72,6 +72,7 @@ exec(compile(source, sys.argv[1], "exec"), plan_kinds.__dict__)
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.client.cli import main
 from tuner.core.problem.gpu import parse_target
+from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
@@ -91,7 +92,8 @@ for number in range(30):
     trials.append(Trial(number=number, candidate=candidate, outcome=outcome, started_at=0.0, finished_at=0.0))
     searcher.tell(trials[-1])
 finalists = choose_finalists(trials)
-judgement = judge(finalists, twin.finals(problem, tuple(trial.candidate for trial in finalists), num_rounds=10))
+times = twin.finals(problem, tuple(trial.candidate for trial in finalists), num_rounds=10)
+judgement = judge(finalists, times, FinalsProcedure(num_rounds=10))
 new = PlanKind("fused_again")
 rows = [row for row in judgement.rows if row.candidate.plan_kind is new]
 assert 1 <= len(rows) <= 2 and all(row.time_us for row in rows), judgement

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.records import Verdict
 from tuner.core.trial.stats import (
-    MIN_TIE_BAND,
     compare,
     decide,
     median,
@@ -64,8 +64,9 @@ def test_an_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
 
 
 def test_the_tie_band_is_half_the_interval_and_at_least_one_percent() -> None:
-    assert tie_band((0.99, 1.0)) == MIN_TIE_BAND == 0.01
-    assert tie_band((0.9, 1.0)) == pytest.approx(0.05)
+    assert tie_band((0.99, 1.0), 0.01) == FinalsProcedure().min_tie_band == 0.01
+    assert tie_band((0.9, 1.0), 0.01) == pytest.approx(0.05)
+    assert tie_band((0.9, 1.0), 0.2) == 0.2
 
 
 def test_drift_that_hits_both_alike_cancels() -> None:
@@ -73,7 +74,7 @@ def test_drift_that_hits_both_alike_cancels() -> None:
     a, b = [100 * d for d in drift], [105 * d for d in drift]
     comparison = compare(a, b)
     assert comparison.speedup == pytest.approx(1.05)
-    assert comparison.tie_band == MIN_TIE_BAND
+    assert comparison.tie_band == FinalsProcedure.min_tie_band
     assert comparison.is_faster
     assert not compare(b, a).is_faster
     assert compare(b, a).is_slower
@@ -94,7 +95,7 @@ def test_a_tie_goes_to_the_simpler_kind() -> None:
     assert (decision.verdict, decision.winner) == (Verdict.TIE, PlanKind.TWO_LAUNCHES)
     noisier = decide({PlanKind.LIBRARY: [80.0, 124.0] * 15, PlanKind.FUSED: noisy(100)})
     assert (noisier.verdict, noisier.winner) == (Verdict.TIE, PlanKind.LIBRARY)
-    assert noisier.tie_band > MIN_TIE_BAND
+    assert noisier.tie_band > FinalsProcedure.min_tie_band
 
 
 def test_the_best_fused_kind_wins_and_ties_among_the_fused_go_to_the_plain_one() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support.cases import wgmma
+from tests.support.forged import tied
 from tuner.core.plan.words import HEADER_WORDS, Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
@@ -59,9 +60,10 @@ def artifact(
     )
     candidate = Candidate(plan_kind=kind, schedule=schedule)
     plans = plans_for(workload, CATALOGUE["h200"], candidate)
-    cubin = None if environment.simulated else b"\x7fELF"
+    built = None if environment.simulated else tied(plans, b"\x7fELF")
     asked = Problem(workload=workload, objective=Objective())
-    return assemble(asked, candidate, plans, render(workload, schedule.tiling), cubin, environment, {"job_id": "job-1"})
+    source, extra = render(workload, schedule.tiling), {"job_id": "job-1"}
+    return assemble(asked, candidate, plans, source, built, environment, extra, spin_limit_cycles=55)
 
 
 @pytest.mark.parametrize("epilogue", Epilogue)
@@ -186,7 +188,7 @@ def test_the_manifests_offsets_find_every_field_of_a_packed_launch() -> None:
     )
     packed = pack_args(77, 88, 99, plan, buffers, is_dependent=True, is_second=True)
     layout = made.manifest["parameter"]
-    assert len(packed) == layout["size_bytes"]
+    assert (len(packed), layout["spin_limit_cycles"]) == (layout["size_bytes"], 55)
     formats = {"pointer": "<Q", "int64": "<q", "int32": "<i"}
     found = {
         field["name"]: struct.unpack_from(formats[field["type"]], packed, field["offset"])[0]

@@ -14,6 +14,7 @@ from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
+from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind
 from tuner.errors import Quarantined, WorkerError
 from tuner.workers.host.gpu_process import ChildLost, GpuProcesses
@@ -21,9 +22,7 @@ from tuner.workers.protocol import messages
 
 PROBLEM = Problem(workload=ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64), objective=Objective())
 OTHER = Problem(workload=ffn_pair(m=32, d_in=64, d_hidden=64, d_out=64), objective=Objective())
-LIBRARY = messages.Work(
-    plan_kind=PlanKind.LIBRARY, tiling=None, plans=(), cubin=b"", num_threads=0, smem_bytes=0
-)  # fmt: skip
+LIBRARY = messages.Work(plan_kind=PlanKind.LIBRARY)
 REQUEST = messages.EvaluateRequest(problem=PROBLEM, work=LIBRARY)
 
 Started = Callable[..., GpuProcesses]
@@ -35,7 +34,8 @@ def started() -> Iterator[Started]:
     opened: list[GpuProcesses] = []
 
     def start(behaviour: str, *, start_s: float = 20.0) -> GpuProcesses:
-        opened.append(GpuProcesses(behaviour, b"", start_s=start_s, prepare_s=20.0, main=rogue))
+        limits = Limits(start_deadline_s=start_s, prepare_deadline_s=20.0)
+        opened.append(GpuProcesses(behaviour, b"", limits, main=rogue))
         return opened[-1]
 
     yield start

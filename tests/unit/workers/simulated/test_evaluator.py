@@ -135,7 +135,7 @@ def test_the_library_is_slower_on_a_slower_gpu(asked: Workload) -> None:
 def test_finals_are_interleaved_rounds_of_two_processes_and_a_fault_has_its_reason() -> None:
     twin = SimulatedEvaluator(TARGET, faults=Faults(hang=0, crash=0.5, wrong_numbers=0))
     chosen = (Candidate(plan_kind=PlanKind.LIBRARY), *candidates(workload(), 8))
-    times = twin.finals(problem(), chosen)
+    times = twin.finals(problem(), chosen, num_rounds=10)
     assert {len(row) for row in times.times_us if row} == {len(times.process_of_round)}
     assert set(times.process_of_round) == {0, 1}
     assert [row is None for row in times.times_us] == [bool(reason) for reason in times.reasons]

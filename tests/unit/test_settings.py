@@ -1,0 +1,47 @@
+"""Settings of the server: what a user changes reaches what it is about."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+from pydantic import ValidationError
+
+from tuner.core.problem.objective import FinalsProcedure
+from tuner.core.trial.limits import Limits
+from tuner.settings import Settings
+
+
+def test_the_defaults_are_those_of_the_domain() -> None:
+    assert Settings().limits == Limits()
+    assert Settings().finals == FinalsProcedure()
+
+
+def test_every_limit_is_a_setting_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, field in enumerate(fields(Limits), start=7):
+        monkeypatch.setenv(f"TUNER_{field.name.upper()}", str(number))
+    limits = Settings().limits
+    assert [getattr(limits, field.name) for field in fields(Limits)] == list(range(7, 7 + len(fields(Limits))))
+
+
+def test_rounds_and_tie_band_of_the_finals_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_FINALS_ROUNDS", "5")
+    monkeypatch.setenv("TUNER_TIE_BAND", "0.03")
+    assert Settings().finals == FinalsProcedure(num_rounds=5, min_tie_band=0.03)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("TUNER_EVALUATE_DEADLINE_S", "0", "evaluate_deadline_s: must be a number above 0, got 0; the default is 20"),
+        ("TUNER_SPIN_LIMIT_CYCLES", "-1", "spin_limit_cycles: must be a number above 0, got -1"),
+        ("TUNER_FINALS_ROUNDS", "0", "finals_rounds: must be at least 1, got 0; 20 is a good start"),
+        ("TUNER_TIE_BAND", "1", "tie_band: must be at least 0 and below 1, got 1; 0.01 is one per cent"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, told: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ValidationError, match=told.replace(".", r"\.")):
+        Settings()
