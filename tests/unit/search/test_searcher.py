@@ -6,6 +6,7 @@ from functools import cached_property
 
 import pytest
 
+from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import ffn_pair
@@ -37,7 +38,7 @@ class FewTilings(Space):
 
 
 def space(m: int = 128, gpu: Gpu = GPU) -> Space:
-    return Space(ffn_pair(m=m, d_in=256, d_hidden=512, d_out=256), gpu)
+    return space_of(ffn_pair(m=m, d_in=256, d_hidden=512, d_out=256), gpu)
 
 
 def time_of(candidate: Candidate) -> Outcome:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests.support.cases import H200, ordering, simt, tiling, wgmma
+from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_schedule
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.schedule.ordering import Assignment, Ordering, Schedule, SplitTiles
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule
 
 #: 16 and 24 k-steps of 64.
@@ -113,7 +113,7 @@ def test_it_is_in_the_json_form_and_the_line_where_it_is_asked_for() -> None:
 
 
 def test_it_is_offered_around_a_schedule_alone() -> None:
-    space = Space(PAIR, H200)
+    space = space_of(PAIR, H200)
     assert {one.startup_prefetch for one in space.tilings} == {0}
     around = Schedule(tiling=ring(4, 0), ordering=STATIC)
     near = [one for one in space.neighbours(around) if one.tiling.startup_prefetch]

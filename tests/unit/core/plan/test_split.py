@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support import mutants
 from tests.support.cases import H200, SMALL, ordering, small_gpu, tiling, wgmma
+from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_schedule, tiling_problem
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
@@ -32,7 +33,7 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
-from tuner.core.space.space import SPLITS, Space
+from tuner.core.space.space import SPLITS
 from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError, WordError
 
 #: One tile row: up has 4 tiles, down 2 tiles of 2 parts, each of which reads half of up's.
@@ -321,7 +322,7 @@ def test_the_sums_of_all_parts_have_to_fit_the_workspace() -> None:
 
 
 def test_splits_are_offered_where_an_op_has_fewer_tiles_than_there_are_sms() -> None:
-    space = Space(LLAMA, H200)
+    space = space_of(LLAMA, H200)
     wide, narrow = Tile(m=16, n=128, k=64), Tile(m=16, n=32, k=64)
     assert space.parts(1, wide) == (1, 3, 4)  # 32 tiles
     assert space.parts(0, wide) == space.parts(1, narrow) == (1,)  # 112 and 128 tiles

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from tests.support.cases import H200, ordering, tiling, wgmma
+from tests.support.spaces import space_of
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.cache_hints import hint_problem, hints_of
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Tiling
-from tuner.core.space.space import Space
 
 PAIR = ffn_pair(m=512, d_in=256, d_hidden=512, d_out=256)
 APART = independent_pair((64, 512, 512), (64, 128, 512))
@@ -68,7 +68,7 @@ def test_hints_are_in_the_json_form_where_they_are_given() -> None:
 
 
 def test_the_space_offers_other_hints_around_a_schedule_alone() -> None:
-    space = Space(PAIR, H200)
+    space = space_of(PAIR, H200)
     assert {one.weight_hint for one in space.tilings} == {CacheHint.DEFAULT}
     near = {one.tiling for one in space.neighbours(Schedule(tiling=MMA, ordering=ordering()))}
     assert {one.weight_hint for one in near} == set(CacheHint) - {CacheHint.NORMAL}
