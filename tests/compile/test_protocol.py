@@ -60,7 +60,7 @@ def test_the_kernel_compiles_and_has_the_engines_own_files(case: str, arch: str)
     assert cubin[:4] == b"\x7fELF"
     assert parse_log(log).spill_bytes == 0
     assert parse_log(log).warnings == ()
-    for name in ("launch_args", "dependent_launch", "sync", "fixup", "draws", "scheduler", "gate"):
+    for name in ("launch_args", "dependent_launch", "sync", "fixup", "draws", "scheduler", "start_gate"):
         body = re.sub(r'^#(pragma once|include ".*")\n', "", device_text(f"{name}.cuh"), flags=re.MULTILINE)
         assert body in text
     assert "mma_m16n8k16<" not in text
