@@ -194,9 +194,9 @@ class Replica:
             queues = [iter(range(*pair)) for pair in pairwise(bounds)]
             self.draws[0] += len(queues)
         else:
-            cut = [plan.num_first_tasks] if plan.assignment in (STEALING, FIRST_WAVE) else []
-            self.lists = [deque(range(*pair)) for pair in pairwise([0, *cut, plan.num_tasks])]
-            queues = [self._drawn(int(bool(cut) and cta >= plan.num_first_ctas)) for cta in range(plan.num_ctas)]
+            bound = [plan.num_first_tasks] if plan.assignment in (STEALING, FIRST_WAVE) else []
+            self.lists = [deque(range(*pair)) for pair in pairwise([0, *bound, plan.num_tasks])]
+            queues = [self._drawn(int(bool(bound) and cta >= plan.num_first_ctas)) for cta in range(plan.num_ctas)]
         if plan.assignment == FIRST_WAVE:
             queues = [self._behind_its_own(cta) for cta in range(plan.num_ctas)]
         #: Of each CTA the task that it holds, and the k-steps that it has read.
