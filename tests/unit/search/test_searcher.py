@@ -153,11 +153,11 @@ def whole() -> list[Trial]:
     return take(Searcher(space(gpu=H200), seed=7), time_of, 60)
 
 
-@pytest.mark.parametrize("cut", [1, 2, 9, 13, 40])
-def test_a_search_goes_on_after_a_restart_as_if_nothing_had_happened(cut: int, whole: list[Trial]) -> None:
-    searcher = Searcher(space(gpu=H200), seed=7, history=whole[:cut])
-    rest = [trial for trial, _ in zip(search(searcher, time_of, cut), range(60 - cut), strict=False)]
-    assert whole[:cut] + rest == whole
+@pytest.mark.parametrize("stop", [1, 2, 9, 13, 40])
+def test_a_search_goes_on_after_a_restart_as_if_nothing_had_happened(stop: int, whole: list[Trial]) -> None:
+    searcher = Searcher(space(gpu=H200), seed=7, history=whole[:stop])
+    rest = [trial for trial, _ in zip(search(searcher, time_of, stop), range(60 - stop), strict=False)]
+    assert whole[:stop] + rest == whole
 
 
 def test_another_seed_is_another_search() -> None:

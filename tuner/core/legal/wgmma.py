@@ -120,13 +120,13 @@ def shares(num_rows: int, cluster_k: int) -> list[int]:
     or its rows with swapped operands. They are multiples of 32 where each gets some and none more than 8 above its due,
     else of 8. cluster_sum.cuh cuts a tile the same way."""
     num_groups = num_rows // COLUMNS
-    cut: list[int] = []
+    sizes: list[int] = []
     for unit in (4, 1):
         bounds = [(num_groups * rank // cluster_k + unit // 2) // unit * unit for rank in range(cluster_k)]
-        cut = [end - begin for begin, end in pairwise((*bounds, num_groups))]
-        if min(cut) > 0 and max(cut) <= -(-num_groups // cluster_k) + 1:
+        sizes = [end - begin for begin, end in pairwise((*bounds, num_groups))]
+        if min(sizes) > 0 and max(sizes) <= -(-num_groups // cluster_k) + 1:
             break
-    return [COLUMNS * groups for groups in cut]
+    return [COLUMNS * groups for groups in sizes]
 
 
 def received_bytes(workload: Workload, tiling: Tiling) -> int:
@@ -237,7 +237,7 @@ def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"clusters of {given} CTAs: use {known} along {axes}, up to {MAX_CLUSTER_SIZE} in all"
     for tile in tiling.tiles:
         if tile.m % edges[0] or tile.n % edges[1]:
-            return f"tile {tile}: {edges[0]} x {edges[1]} CTAs cannot cut it into equal parts"
+            return f"tile {tile}: {edges[0]} x {edges[1]} CTAs cannot slice it evenly"
     return _shared_k_problem(workload, tiling) if tiling.cluster_k > 1 else None
 
 
@@ -262,8 +262,8 @@ def _shared_k_problem(workload: Workload, tiling: Tiling) -> str | None:
 def stage_slice(rows: int, lines: int, sharers: int) -> tuple[int, int]:
     """Rows, and lines of them, that each of the CTAs that share a stage of `rows` rows brings of it: some of its lines,
     or some rows of one line."""
-    line_parts = min(lines, sharers)
-    return rows // (sharers // line_parts), lines // line_parts
+    line_slices = min(lines, sharers)
+    return rows // (sharers // line_slices), lines // line_slices
 
 
 def is_paired(op: GemmOp, tiling: Tiling) -> bool:

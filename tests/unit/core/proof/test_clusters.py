@@ -54,7 +54,7 @@ def test_what_each_cta_can_compute_and_bring_its_slice_of_is_legal(tiling: Tilin
         (wgmma((64, 96, 64), cluster_n=3), "clusters of 1 x 3 CTAs: use 1, 2, 4 along m and n, up to 4 in all"),
         (wgmma((64, 64, 64), cluster_m=0), "clusters of 0 x 1 CTAs: use 1, 2, 4 along m and n, up to 4 in all"),
         (wgmma((256, 128, 64), cluster_m=2, cluster_n=4), "clusters of 2 x 4 CTAs: use 1, 2, 4"),
-        (wgmma((64, 72, 64), (64, 73, 64), cluster_n=2), "tile 64x73x64: 1 x 2 CTAs cannot cut it into equal parts"),
+        (wgmma((64, 72, 64), (64, 73, 64), cluster_n=2), "tile 64x73x64: 1 x 2 CTAs cannot slice it evenly"),
         (wgmma((64, 72, 64), cluster_n=2), r"tile 64x36x64: n must be a positive multiple of 8 \(of one CTA of 1x2\)"),
         (wgmma((128, 64, 64), num_warps=8, cluster_m=2), r"tile 64x64x64: m of 8 warps must be .* CTA of 2x1\)"),
         (wgmma((128, 1024, 64), num_warps=8, cluster_n=2), "tile 128x512x64: 512 rows of W; one instruction takes"),
