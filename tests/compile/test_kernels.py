@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.cpu.compile_space import full_pair, pair
+from tests.support.compiled import compile_source
 from tests.support.covering import covering_sample, pairs_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.space.space import Space
-from tuner.workers.builder.nvrtc import compile_source, parse_log
+from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import DEVICE_FILES, KERNEL_NAME, device_text, render, without_comments
 
 #: One GPU of the catalogue for each architecture.

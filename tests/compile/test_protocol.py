@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.cases import graphs, small_gpu
+from tests.support.compiled import compile_source
 from tests.support.protocol import kernel as protocol
 from tests.support.protocol.cases import CASES, FAULTY, NUM_FEW, candidates, few_ctas, plain_schedules
 from tests.support.protocol.faults import MUTANTS, Fault, plant
@@ -44,7 +45,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import SplitTiles
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import PlanError
-from tuner.workers.builder.nvrtc import compile_source, parse_log
+from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import device_text
 
 GPU = small_gpu(32)

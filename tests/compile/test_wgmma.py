@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.cases import H200
+from tests.support.compiled import compile_source
 from tuner.core.legal.wgmma import (
     COLUMNS,
     FLAG_BYTES,
@@ -26,8 +27,8 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.space.wgmma_tilings import WgmmaOffers
-from tuner.workers.builder.nvrtc import compile_source, parse_log
+from tuner.core.space.wgmma_tilings import WgmmaTilings
+from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.launch_args import MAP_BYTES, extend_args, first_tasks, parameter_layout
 from tuner.workers.source.render import render
 from tuner.workers.source.tensor_maps import tensor_maps
@@ -195,7 +196,7 @@ def test_the_host_counts_exchanges_and_their_bytes_as_the_device_does(
 
 def each_cut_once(workload: Workload) -> list[Tiling]:
     """Offered tilings in which every offered (tile, whole or in parts, by whom it is stored) of each op occurs."""
-    offered, seen, chosen = list(WgmmaOffers(workload, H200).tilings()), set[object](), []
+    offered, seen, chosen = list(WgmmaTilings(workload, H200).tilings()), set[object](), []
     for fewest in (2, 1):
         for tiling in offered:
             cuts = {(op, tile, tiling.num_parts(op) > 1, tiling.epilogue) for op, tile in enumerate(tiling.tiles)}

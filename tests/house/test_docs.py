@@ -125,7 +125,7 @@ def test_the_glossary_has_each_term_once_and_in_order(root: Path) -> None:
 
 
 def pages(root: Path) -> list[Path]:
-    return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    return [root / "README.md", root / "CHANGELOG.md", *sorted((root / "docs").rglob("*.md"))]
 
 
 def anchors(path: Path) -> set[str]:

@@ -51,6 +51,8 @@ class Built:
 
     #: sha256 of source, options, architecture and compiler version, hex.
     key: str
+    #: Version of the compiler, e.g. ``13.0``.
+    compiler: str
     cubin: bytes
     resources: Resources
     #: Seconds that NVRTC took; of the first build where it came from the cache.
@@ -195,7 +197,14 @@ class Builder:
             raise BuildTimeout(f"the compiler was killed after {deadline_s:g} s") from error
         except ProcessExpired as error:
             raise BuildError(f"the compiler's process died: {error}") from error
-        built = Built(key=key, cubin=cubin, resources=parse_log(log), compile_s=compile_s, cached=False)
+        built = Built(
+            key=key,
+            compiler=self._compiler,
+            cubin=cubin,
+            resources=parse_log(log),
+            compile_s=compile_s,
+            cached=False,
+        )
         self._write(built, source)
         return built
 
@@ -213,7 +222,14 @@ class Builder:
         if hashlib.sha256(cubin).hexdigest() != facts["cubin_sha256"]:
             return None
         resources = Resources(**{**facts["resources"], "warnings": tuple(facts["resources"]["warnings"])})
-        return Built(key=key, cubin=cubin, resources=resources, compile_s=facts["compile_s"], cached=True)
+        return Built(
+            key=key,
+            compiler=self._compiler,
+            cubin=cubin,
+            resources=resources,
+            compile_s=facts["compile_s"],
+            cached=True,
+        )
 
     def _write(self, built: Built, source: str) -> None:
         facts = {

@@ -125,6 +125,7 @@ def copy_bytes(op: GemmOp) -> int:
     return next(width for width in (16, 8, 4, 2) if op.k * 2 % width == 0)
 
 
+@functools.lru_cache(maxsize=4)
 def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
     """The source of one tiling of `workload`, the same for every GPU, shape (up to alignment) and ordering.
 

@@ -70,8 +70,8 @@ def orderings() -> dict[str, Schedule]:
     def axes(ordering: Ordering) -> list[str]:
         rasters = [str(raster) for raster in ordering.rasters]
         grid = f"{ordering.ctas_per_sm} {ordering.reserved_sms}"
-        sync, deal = f"{ordering.granularity}{ordering.sync_width}", f"{ordering.assignment} {ordering.partition}"
-        return [*rasters, str(ordering.interleave), sync, deal, grid]
+        sync, assigned = f"{ordering.granularity}{ordering.sync_width}", f"{ordering.assignment} {ordering.partition}"
+        return [*rasters, str(ordering.interleave), sync, assigned, grid]
 
     legal = Space(ORDERED, CATALOGUE["h200"]).orderings(tiling)
     rng = random.Random(0)

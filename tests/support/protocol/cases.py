@@ -81,10 +81,10 @@ def _axes(candidate: Candidate) -> list[Hashable]:
     assert candidate.schedule is not None
     ordering = candidate.schedule.ordering
     sync = f"{ordering.granularity}{ordering.sync_width} {ordering.wait_position}"
-    deal = f"{ordering.assignment} {ordering.partition}"
+    assigned = f"{ordering.assignment} {ordering.partition}"
     grid = f"{ordering.ctas_per_sm} {ordering.reserved_sms}"
     parts = f"{ordering.split_tiles} {ordering.split_order} {ordering.part_major}"
-    return [candidate.plan_kind, *ordering.rasters, ordering.interleave, sync, parts, deal, grid]
+    return [candidate.plan_kind, *ordering.rasters, ordering.interleave, sync, parts, assigned, grid]
 
 
 def candidates(case: str, gpu: Gpu) -> list[Candidate]:

@@ -12,7 +12,7 @@ from tuner.core.legal import mma as engine_mma
 from tuner.core.legal import simt as engine_simt
 from tuner.core.legal import wgmma as engine_wgmma
 from tuner.core.legal.ordering_rules import (
-    deal_problem,
+    assignment_problem,
     interleave_problem,
     position_problem,
     raster_problem,
@@ -216,7 +216,7 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
         or run_ahead_problem(graph, ordering.run_ahead)
         or startup_prefetch_problem(graph, ordering)
         or grid_problem(graph.num_tasks, resources, gpu, ordering.ctas_per_sm, ordering.reserved_sms)
-        or deal_problem(
+        or assignment_problem(
             graph,
             ordering.interleave,
             ordering.assignment,

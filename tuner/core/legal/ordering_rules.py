@@ -15,7 +15,7 @@ from tuner.core.legal.wgmma import STARTUP_PREFETCHES
 from tuner.core.plan.build import held_stages
 from tuner.core.plan.exact_rasters import MAX_SIDE
 from tuner.core.plan.interleaves import joined, longest_first, merge_blocks, row_steps
-from tuner.core.plan.queues import PARTITION_EIGHTHS, deal, num_first_ctas
+from tuner.core.plan.queues import PARTITION_EIGHTHS, num_first_ctas, queue_of_tasks
 from tuner.core.plan.rasters import plain_name
 from tuner.core.plan.signals import column_groups, rows_per_signal
 from tuner.core.plan.tile_graph import Edges, TileGraph, row_edges
@@ -259,10 +259,10 @@ def _waits_within(graph: TileGraph, edge: Edges, granularity: Granularity, width
     return False
 
 
-def deal_problem(
+def assignment_problem(
     graph: TileGraph, interleave: Interleave, assignment: Assignment, partition: int, num_ctas: int
 ) -> str | None:
-    """Why the tasks cannot be dealt so, or which plainer deal gives the same queues."""
+    """Why the tasks cannot be dealt so, or which plainer assignment gives the same queues."""
     if not 0 <= partition < PARTITION_EIGHTHS:
         return f"a partition of {partition} eighths: use 1 to {PARTITION_EIGHTHS - 1}, or 0 for none"
     is_alone = num_ctas == 1 or graph.num_tasks == num_ctas
@@ -305,7 +305,7 @@ def _partition_problem(
     if all(size == 1 or count <= size for size, count in zip(sizes, num_tasks, strict=True)):
         ops = np.repeat((0, 1), num_tasks)
         plain_queues, queues = (
-            deal(ops, num_ctas, Ordering(rasters=(), assignment=assignment, partition=eighths))
+            queue_of_tasks(ops, num_ctas, Ordering(rasters=(), assignment=assignment, partition=eighths))
             for assignment, eighths in ((Assignment.SHARES, 0), (Assignment.STATIC, partition))
         )
         if np.array_equal(plain_queues, queues):

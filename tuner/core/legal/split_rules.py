@@ -8,9 +8,9 @@ import numpy as np
 
 from tuner.core.plan.build import proportional
 from tuner.core.plan.interleaves import merge_blocks
-from tuner.core.plan.queues import Ints, deal, tail_of
+from tuner.core.plan.queues import Ints, queue_of_tasks, tail_of
 from tuner.core.plan.split_k import num_split_tiles, slots_problem
-from tuner.core.plan.split_tasks import parted, parts_of, stream_cut, streamed
+from tuner.core.plan.split_tasks import parted, parts_of, stream_split, streamed
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.schedule.ordering import Assignment, Interleave, InterleaveKind, Ordering, SplitOrder, SplitTiles
 
@@ -96,20 +96,20 @@ def _stream_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str 
 def _plainer_split(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
     """What gives one launch the tasks and queues that dealing its tail by k-steps does, if anything."""
     ops = ops_in_order(graph, ordering.interleave)
-    cut = stream_cut(graph, ops, num_ctas, ordering)
-    repeats = np.bincount(cut.tile)
-    is_cut = repeats > 1
-    if not is_cut.any():
+    pieces = stream_split(graph, ops, num_ctas, ordering)
+    repeats = np.bincount(pieces.tile)
+    has_parts = repeats > 1
+    if not has_parts.any():
         return "an empty split_k"
-    if not np.array_equal(repeats[is_cut], parts_of(graph)[ops][is_cut]):
+    if not np.array_equal(repeats[has_parts], parts_of(graph)[ops][has_parts]):
         return None
     order = ops, np.arange(ops.size, dtype=np.int64), np.zeros_like(ops)
     tasks, queue = streamed(graph, order, num_ctas, ordering)
     for name, is_split in (
         ("split_tiles tail", tail_of(ops, num_ctas, ordering.partition)),
-        ("split_tiles all", np.ones_like(is_cut)),
+        ("split_tiles all", np.ones_like(has_parts)),
     ):
         plain = parted(graph, order, is_split=is_split)
-        if np.array_equal(tasks, plain) and np.array_equal(queue, deal(plain[:, 0], num_ctas, ordering)):
+        if np.array_equal(tasks, plain) and np.array_equal(queue, queue_of_tasks(plain[:, 0], num_ctas, ordering)):
             return name
     return None

@@ -58,8 +58,8 @@ _PLAIN_ACTIVATIONS = (Activation.IDENTITY, Activation.RELU)
 #: Beside more sums, adding up parts spilled, by warps that multiply: with 8 where there is a bias, or weights are
 #: shared, or where another op has as many and parts; with 12 everywhere.
 MAX_ACCUMULATORS_TO_ADD = {8: 112, 12: 68}
-#: CTAs, one per SM, whose first tasks the launch parameter has room for.
-MAX_SMS = 160
+#: CTAs, or clusters, whose first tasks the launch parameter has room for: `kMaxCtas` in shared_wgmma.cuh.
+MAX_CTAS = 160
 #: What a launch leaves each thread, by warps that multiply (65,536 registers, in units of 8).
 REGISTERS = {4: 168, 8: 168, 12: 128}
 #: Beside the stages: the tasks that come next, a pair of barriers for each stage and each of these, flags.
@@ -83,8 +83,8 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
     if gpu.compute_capability != COMPUTE_CAPABILITY:
         major, minor = gpu.compute_capability
         return f"{gpu.name} has compute capability {major}.{minor}: the wgmma engine is for 9.0 alone, use mma"
-    if gpu.num_sms > MAX_SMS:
-        return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_SMS} CTAs, use mma"
+    if gpu.num_sms > MAX_CTAS:
+        return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_CTAS} CTAs, use mma"
     for op in workload.ops:
         if op.n % ROW_ELEMENTS or op.k % ROW_ELEMENTS:
             return f"{op.name} has n {op.n} and k {op.k}: TMA needs multiples of {ROW_ELEMENTS}, use mma"

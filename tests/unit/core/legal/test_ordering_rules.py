@@ -32,7 +32,7 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.space.ordering_values import DEALS, INTERLEAVES, RASTERS, SYNCS
+from tuner.core.space.ordering_values import ASSIGNMENTS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.space.space import Space
 
 #: 20 x 18 and 20 x 12 tiles, so that no offered value is another's second name, on 17 SMs.
@@ -95,7 +95,7 @@ def test_every_offered_value_is_legal_somewhere() -> None:
     assert {
         *RASTERS,
         *SYNCS,
-        *DEALS,
+        *ASSIGNMENTS,
         *WaitPosition,
         *product(SplitOrder, (False, True)),
         *RUN_AHEADS[:2],

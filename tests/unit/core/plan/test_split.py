@@ -33,7 +33,7 @@ from tuner.core.schedule.ordering import (
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.space import SPLITS, Space
-from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError
+from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError, WordError
 
 #: One tile row: up has 4 tiles, down 2 tiles of 2 parts, each of which reads half of up's.
 PAIR = tile_graph(ffn_pair(m=16, d_in=32, d_hidden=128, d_out=64), tiling((16, 32), (16, 32), split=(1, 2)))
@@ -199,7 +199,7 @@ def test_tiles_that_do_not_meet_in_a_slot_of_their_own_are_refused() -> None:
     refused(shared, CoverageError, "task 4 (down tile 0,0 part 0 of 2) and task 6 (down tile 0,1 part 0 of 2): slot 0")
     outside = mutants.edit(mutants.edit(plan, 6, 8, 2), 7, 8, 2)
     refused(outside, CoverageError, "leaves its sums in slot 2 of 2")
-    refused(mutants.edit(mutants.edit(plan, 4, 8, -1), 5, 8, -1), CoverageError, "leaves its sums in slot -1 of 2")
+    refused(mutants.edit(mutants.edit(plan, 4, 8, -1), 5, 8, -1), WordError, "slot of task 4 is -1")
     refused(replace(plan, num_split_tiles=1), CoverageError, "leaves its sums in slot 1 of 1")
     verify(mutants.edit(replace(plan, num_split_tiles=9), 0, 8, 7), PAIR, SMALL, small_gpu(3))
 

@@ -17,7 +17,7 @@ from tests.support.interpret import interpret, plain_product, random_tensors
 from tuner.core.legal.legality import check_schedule, tiling_problem
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.split_tasks import MIN_STREAM_STEPS, evenly_cut
+from tuner.core.plan.split_tasks import MIN_STREAM_STEPS, evenly_split
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.plan.words import MAX_PART_STEPS, Plan
@@ -103,16 +103,16 @@ def test_a_cut_keeps_to_the_parts_that_a_tile_may_have_and_leaves_no_slivers(
     case: tuple[np.ndarray[Any, Any], ...],
 ) -> None:
     steps, _, most, _ = case
-    cut = evenly_cut(*case)
+    pieces = evenly_split(*case)
     taken: dict[int, list[int]] = {}
-    for tile, first, count, _ in zip(*(column.tolist() for column in cut), strict=True):
+    for tile, first, count, _ in zip(*(column.tolist() for column in pieces), strict=True):
         taken.setdefault(tile, []).extend(range(first, first + count))
     assert taken == {tile: list(range(count)) for tile, count in enumerate(steps.tolist())}  # each once, in order
-    parts = np.bincount(cut.tile)
+    parts = np.bincount(pieces.tile)
     assert (parts <= most).all()
-    assert (np.diff(cut.cta) >= 0).all()  # a CTA's stretch is in one piece
+    assert (np.diff(pieces.cta) >= 0).all()  # a CTA's stretch is in one piece
     fewest = np.minimum(MIN_STREAM_STEPS, steps // most)
-    assert (cut.num_steps >= fewest[cut.tile])[parts[cut.tile] > 1].all()
+    assert (pieces.num_steps >= fewest[pieces.tile])[parts[pieces.tile] > 1].all()
 
 
 @settings(max_examples=300, deadline=None)
@@ -124,18 +124,18 @@ def test_shares_are_even_but_for_a_step_where_nothing_is_rounded(
     assume(num_tiles <= num_ctas)
     busy = np.array(data.draw(st.lists(st.integers(0, 8), min_size=num_ctas, max_size=num_ctas)), dtype=np.float64)
     steps, work = np.full(num_tiles, 64), np.full(num_tiles, 1)
-    cut = evenly_cut(steps, work, np.full(num_tiles, 64), busy)
-    total = np.bincount(cut.cta, weights=cut.num_steps, minlength=num_ctas) + busy
-    had_some = np.isin(np.arange(num_ctas), cut.cta)
-    near_an_end = MIN_STREAM_STEPS if (np.bincount(cut.tile) > 1).any() else 0
+    pieces = evenly_split(steps, work, np.full(num_tiles, 64), busy)
+    total = np.bincount(pieces.cta, weights=pieces.num_steps, minlength=num_ctas) + busy
+    had_some = np.isin(np.arange(num_ctas), pieces.cta)
+    near_an_end = MIN_STREAM_STEPS if (np.bincount(pieces.tile) > 1).any() else 0
     assert total[had_some].max() - total[had_some].min() <= 1 + 2 * near_an_end
     assert not (~had_some).any() or busy[~had_some].min() >= total[had_some].min() - 1 - 2 * near_an_end
 
 
 def test_steps_are_weighted_by_their_products() -> None:
     """A tile of twice the work a k-step is two of three shares."""
-    cut = evenly_cut(np.array([12, 12]), np.array([2, 1]), np.array([2, 2]), np.zeros(3))
-    assert [column.tolist() for column in cut] == [[0, 0, 1], [0, 6, 0], [6, 6, 12], [0, 1, 2]]
+    pieces = evenly_split(np.array([12, 12]), np.array([2, 1]), np.array([2, 2]), np.zeros(3))
+    assert [column.tolist() for column in pieces] == [[0, 0, 1], [0, 6, 0], [6, 6, 12], [0, 1, 2]]
 
 
 @settings(max_examples=60, deadline=None)

@@ -28,7 +28,7 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
-from tuner.core.space.ordering_values import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
+from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule
 
@@ -55,7 +55,7 @@ def test_what_the_space_holds_is_legal_different_and_counted() -> None:
 
 def offered_ordering(num_ops: int, rng: random.Random) -> Ordering:
     """A combination of offered values, legal or not."""
-    (granularity, sync_width), (assignment, partition) = rng.choice(SYNCS), rng.choice(DEALS)
+    (granularity, sync_width), (assignment, partition) = rng.choice(SYNCS), rng.choice(ASSIGNMENTS)
     ctas_per_sm, reserved_sms = rng.choice(GRIDS)
     return Ordering(
         rasters=tuple(rng.choice(RASTERS) for _ in range(num_ops)),
@@ -170,11 +170,11 @@ def test_neighbours_of_a_wgmma_schedule_are_of_its_engine_and_change_one_thing()
     [wider] = [tiling for tiling in tilings if tiling.tiles[0] == Tile(m=16, n=224, k=64)]
     assert (wider.num_parts(0), wider.num_stages) == (2, 6)
     for tiling in tilings:
-        cuts = [(tiling.tiles[op], tiling.num_parts(op)) != (first.tiles[op], first.num_parts(op)) for op in (0, 1)]
+        shapes = [(tiling.tiles[op], tiling.num_parts(op)) != (first.tiles[op], first.num_parts(op)) for op in (0, 1)]
         hints = [tiling.weight_hint != first.weight_hint, tiling.intermediate_hint != first.intermediate_hint]
         single = ("input_stages", "window", "warpgroups", "swap_ab", "epilogue", "startup_prefetch")
         numbers = [getattr(tiling, name) != getattr(first, name) for name in single]
-        changes = [*cuts, *hints, *numbers]
+        changes = [*shapes, *hints, *numbers]
         if tiling.cluster_k > 1:  # CTAs that share k have no parts
             assert not any(numbers[:3])
             assert tiling.split_k == ()
