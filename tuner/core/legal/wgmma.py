@@ -77,13 +77,13 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
     """Why no tiling of this engine runs the workload on the GPU."""
     if gpu.compute_capability != COMPUTE_CAPABILITY:
         major, minor = gpu.compute_capability
-        return f"{gpu.name} has compute capability {major}.{minor}: the wgmma engine is for 9.0 alone, say mma"
+        return f"{gpu.name} has compute capability {major}.{minor}: the wgmma engine is for 9.0 alone, use mma"
     if gpu.num_sms > MAX_CTAS:
-        return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_CTAS} CTAs, say mma"
+        return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_CTAS} CTAs, use mma"
     aligned = workload.dtype.elements(ROW_ALIGNMENT_BYTES)
     for op in workload.ops:
         if op.n % aligned or op.k % aligned:
-            return f"{op.name} has n {op.n} and k {op.k}: TMA needs multiples of {aligned}, say mma"
+            return f"{op.name} has n {op.n} and k {op.k}: TMA needs multiples of {aligned}, use mma"
     return None
 
 
@@ -199,7 +199,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     if tiling.num_warps not in NUM_WARPS:
         return f"{tiling.num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
     if tiling.warpgroups is Warpgroups.PING_PONG and tiling.num_warps != PING_PONG_WARPS:
-        return f"ping-pong of {tiling.num_warps} warps: two warpgroups take turns, say {PING_PONG_WARPS}"
+        return f"ping-pong of {tiling.num_warps} warps: two warpgroups take turns, use {PING_PONG_WARPS}"
     if problem := _cluster_problem(workload, tiling):
         return problem
     for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
@@ -245,11 +245,11 @@ def _shared_k_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why several CTAs cannot share a tile's k."""
     sharers = tiling.cluster_k
     if tiling.warpgroups is Warpgroups.PING_PONG:
-        return f"ping-pong where {sharers} CTAs share a tile's k: say cooperative"
+        return f"ping-pong where {sharers} CTAs share a tile's k: use cooperative"
     if tiling.epilogue is Epilogue.TMA:
-        return f"epilogue tma where {sharers} CTAs share a tile's k, and store a share each: say direct"
+        return f"epilogue tma where {sharers} CTAs share a tile's k, and store a share each: use direct"
     if tiling.split_k:
-        return f"parts of tiles where {sharers} CTAs share a tile's k: say split_k empty, or cluster_k 1"
+        return f"parts of tiles where {sharers} CTAs share a tile's k: use an empty split_k, or cluster_k 1"
     for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
         if (steps := num_steps(op, tile)) < sharers:
             return f"{sharers} CTAs share the k of {op.name}: a tile has {steps} k-steps of {tile.k}, use no more"
@@ -291,10 +291,10 @@ def _slice_problem(op: GemmOp, tile: Tile, tiling: Tiling, dtype: Dtype) -> str 
 def _epilogue_problem(tiling: Tiling, dtype: Dtype) -> str | None:
     """Why the copy engine would store nothing."""
     if tiling.epilogue is Epilogue.TMA and tiling.swap_ab:
-        return "epilogue tma of swapped operands: threads turn what they store, say direct"
+        return "epilogue tma of swapped operands: threads turn what they store, use direct"
     line = line_elements(dtype)
     if tiling.epilogue is Epilogue.TMA and (widest := max(tile.n for tile in tiling.cta_tiles)) < line:
-        return f"epilogue tma of {widest} columns: the copy engine stores {line} at once, say direct"
+        return f"epilogue tma of {widest} columns: the copy engine stores {line} at once, use direct"
     return None
 
 
@@ -316,7 +316,7 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
     most = MAX_ACCUMULATORS_TO_ADD.get(tiling.num_warps, MAX_ACCUMULATORS_BUSY)
     num_large, per_pass = 0, BLOCK_ROWS * num_groups(tiling)
     if tiling.split_k and tiling.num_warps == MOST_WARPS and tiling.epilogue is Epilogue.TMA:
-        return f"epilogue tma where {MOST_WARPS} warps add parts spills: say direct"
+        return f"epilogue tma where {MOST_WARPS} warps add parts spills: use direct"
     for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True)):
         rows = shared_rows(op, tile, swap_ab=tiling.swap_ab)
         if tiling.num_parts(index) > 1 and rows > per_pass and rows % per_pass:

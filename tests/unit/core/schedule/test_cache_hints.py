@@ -34,9 +34,9 @@ def test_each_legal_pair_of_hints_says_something_else(chosen: Tiling) -> None:
 @pytest.mark.parametrize(
     ("chosen", "sentence"),
     [
-        (replace(MMA, weight_hint=CacheHint.NORMAL), "normal for mma anyway: say weight_hint default"),
-        (replace(WGMMA, weight_hint=CacheHint.EVICT_FIRST), "evict_first for wgmma anyway: say weight_hint default"),
-        (replace(MMA, intermediate_hint=CacheHint.NORMAL), "normal for mma anyway: say intermediate_hint default"),
+        (replace(MMA, weight_hint=CacheHint.NORMAL), "normal for mma anyway: use weight_hint default"),
+        (replace(WGMMA, weight_hint=CacheHint.EVICT_FIRST), "evict_first for wgmma anyway: use weight_hint default"),
+        (replace(MMA, intermediate_hint=CacheHint.NORMAL), "normal for mma anyway: use intermediate_hint default"),
         (replace(MMA, intermediate_hint=CacheHint.EVICT_FIRST), "use default, normal, evict_last"),
     ],
 )
@@ -46,7 +46,7 @@ def test_a_hint_that_is_given_anyway_or_is_none_is_refused(chosen: Tiling, sente
 
 def test_ops_that_share_nothing_have_no_intermediate() -> None:
     problem = hint_problem(APART, replace(MMA, intermediate_hint=CacheHint.EVICT_LAST))
-    assert problem == "no op reads another one's output: say intermediate_hint default"
+    assert problem == "no op reads another one's output: use intermediate_hint default"
 
 
 def test_a_hint_for_intermediates_is_for_those_who_store_and_who_read_them() -> None:
