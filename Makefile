@@ -73,7 +73,9 @@ lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-check: lint test-wheel test-all ## all that CI runs
+check: ## all that CI runs
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint test-wheel
+	@$(MAKE) --no-print-directory test-all
 
 golden: $(VENV)/.dev ## renew the generated parts of some kernels, tests/compile/golden; read their diff
 	@$(BIN)/python -m tests.compile.golden
