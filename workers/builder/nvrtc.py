@@ -15,8 +15,9 @@ import threading
 import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures import wait
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from pebble import ProcessExpired, ProcessPool
 
@@ -25,6 +26,7 @@ from tuner.errors import BuildError
 from tuner.versions import install_command
 
 from ..protocol.process import die_with_parent
+from .once import Once
 
 _OPTIONS = ("--std=c++17", "--ptxas-options=-v", "--ptxas-options=--warn-on-spills")
 
@@ -151,7 +153,10 @@ def _compile_timed(source: str, arch: str) -> tuple[bytes, str, float]:
 
 
 class Builder:
-    """Compiles in killable processes and keeps what came out under `cache_dir` (source, cubin, resources by key)."""
+    """Compiles in killable processes and keeps what came out under `cache_dir` (source, cubin, resources by key).
+
+    Any thread may build; what several want at a time is compiled once.
+    """
 
     def __init__(self, cache_dir: Path, *, limits: Limits | None = None, num_processes: int = 1) -> None:
         """Of `limits` one compile has its own, and on top of it what passes until a process has started and taken the
@@ -159,6 +164,9 @@ class Builder:
         self._cache_dir = cache_dir
         self._limits = limits or Limits()
         self._free = threading.BoundedSemaphore(num_processes)
+        self._once = Once[str, Built]()
+        self._num_users = 1
+        self._users_lock = threading.Lock()
         self._compiler = nvrtc_version()
         cache_dir.mkdir(parents=True, exist_ok=True)
         context = multiprocessing.get_context("spawn")
@@ -179,9 +187,10 @@ class Builder:
             BuildError: the compiler refused, or died.
         """
         key = build_key(source, arch, self._compiler)
-        cached = self._read(key)
-        if cached is not None:
-            return cached
+        built, is_theirs = self._once.get(key, lambda: self._read(key) or self._compile(key, source, arch))
+        return replace(built, cached=True) if is_theirs else built
+
+    def _compile(self, key: str, source: str, arch: str) -> Built:
         with self._free:  # so that none waits for another's compile, and its wait is bounded
             deadline_s = self._limits.build_deadline_s
             future = self._pool.schedule(_compile_timed, args=(source, arch), timeout=deadline_s)
@@ -199,8 +208,18 @@ class Builder:
         self._write(built, source)
         return built
 
+    def share(self) -> Self:
+        """This builder for one more user, who closes it, too."""
+        with self._users_lock:
+            self._num_users += 1
+        return self
+
     def close(self) -> None:
-        """Ends the processes, a compile under way included."""
+        """Ends the processes, a compile under way included, when the last user closes it."""
+        with self._users_lock:
+            self._num_users -= 1
+            if self._num_users:
+                return
         self._pool.stop()  # type: ignore[no-untyped-call]
         self._pool.join()
 

@@ -14,6 +14,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan, recheck
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.evaluator import Prepared
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.errors import BuildError, IllegalSchedule, PlanError
@@ -24,7 +25,7 @@ from .nvrtc import Builder, BuildTimeout, Built
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
+class PreparedKernel(Prepared):
     """All that the card, and an artifact, need of a candidate."""
 
     work: Work
@@ -46,7 +47,7 @@ def prepare(
     *,
     spin_limit_cycles: int = Limits.spin_limit_cycles,
     traced: bool = False,
-) -> Prepared:
+) -> PreparedKernel:
     """Proves, renders, builds, and proves again; seconds by stage go into `stage_s`. A wait may last
     `spin_limit_cycles`.
 
@@ -60,7 +61,7 @@ def prepare(
     schedule = candidate.schedule
     if schedule is None:
         empty = Work(plan_kind=candidate.plan_kind, tiling=None, plans=(), cubin=b"", num_threads=0, smem_bytes=0)
-        return Prepared(work=empty)
+        return PreparedKernel(work=empty)
     with _timed(stage_s, Stage.VERIFY):
         plans = plans_for(workload, gpu, candidate)
     with _timed(stage_s, Stage.RENDER):
@@ -84,7 +85,9 @@ def prepare(
         smem_bytes=ring_bytes,
         spin_limit_cycles=spin_limit_cycles,
     )
-    return Prepared(work=work, plans=plans, source=source, built=built, refusal=_refusal(built))
+    return PreparedKernel(
+        work=work, plans=plans, source=source, built=built, refusal=_refusal(built), stage_s=dict(stage_s)
+    )
 
 
 def try_prepare(
@@ -94,22 +97,22 @@ def try_prepare(
     builder: Builder,
     *,
     spin_limit_cycles: int = Limits.spin_limit_cycles,
-) -> tuple[Prepared | Rejected | Failed, dict[str, float]]:
-    """What `prepare` makes, or why that may not be launched, as an outcome; and the seconds by stage."""
+) -> PreparedKernel | Rejected | Failed:
+    """What `prepare` makes, or why that may not be launched, as an outcome."""
     stage_s: dict[str, float] = {}
     try:
         prepared = prepare(workload, gpu, candidate, builder, stage_s, spin_limit_cycles=spin_limit_cycles)
     except (IllegalSchedule, PlanError) as error:
-        return Rejected(stage=Stage.VERIFY, reason=str(error), stage_s=stage_s), stage_s
+        return Rejected(stage=Stage.VERIFY, reason=str(error), stage_s=stage_s)
     except BuildTimeout as error:
         kind = FailureKind.COMPILE_TIMEOUT
-        return Failed(stage=Stage.BUILD, kind=kind, reason=str(error), stage_s=stage_s), stage_s
+        return Failed(stage=Stage.BUILD, kind=kind, reason=str(error), stage_s=stage_s)
     except BuildError as error:
         kind = FailureKind.COMPILE_ERROR
-        return Failed(stage=Stage.BUILD, kind=kind, reason=str(error), stage_s=stage_s), stage_s
+        return Failed(stage=Stage.BUILD, kind=kind, reason=str(error), stage_s=stage_s)
     if prepared.refusal:
-        return Rejected(stage=Stage.BUILD, reason=prepared.refusal, stage_s=stage_s), stage_s
-    return prepared, stage_s
+        return Rejected(stage=Stage.BUILD, reason=prepared.refusal, stage_s=stage_s)
+    return prepared
 
 
 def _refusal(built: Built) -> str:

@@ -118,7 +118,7 @@ def test_where_the_library_fails_the_job_fails_with_a_sentence(serve: Serve, in_
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries without pauses."""
-    monkeypatch.setattr("tuner.service.runner.RETRY_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr("tuner.service.waiting.RETRY_PAUSES_S", (0.01, 0.01))
 
 
 @pytest.mark.usefixtures("impatient")
