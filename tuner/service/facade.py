@@ -59,7 +59,7 @@ class Service:
         max_ahead: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`disk_limit_bytes` is what artifacts, builds and samples may fill; `finals` says how finals are held (as usual,
+        """`disk_limit_bytes` is what artifacts, builds and samples may fill; `finals` is how finals are held (as usual,
         where it is not given); `max_ahead` is how many candidates of a job may be on their way besides one, at most."""
         self._store = store
         self._dispatcher = dispatcher

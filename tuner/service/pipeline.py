@@ -22,7 +22,7 @@ from tuner.errors import WorkerError
 from tuner.search import Searcher
 from tuner.service.ahead import Ahead
 from tuner.service.forecasts import Forecaster, with_forecast
-from tuner.service.waiting import Patience, wait_for_one
+from tuner.service.waiting import Patience, Stopped, wait_for_one
 
 #: Candidates that are handed to the lane: one that is measured, and one behind it, so that the card does not wait for
 #: this thread.
@@ -126,6 +126,8 @@ class Pipeline:
             self._take_choice()
             for one in self._travellers:
                 self._look_at(one)
+            if self._stop.is_set():  # closing may have made an end of what was looked at
+                raise Stopped
             if (arrival := self._arrived()) is not None:
                 return arrival
             self._feed(incumbent_speedup)

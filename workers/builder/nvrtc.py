@@ -13,8 +13,8 @@ import re
 import tempfile
 import threading
 import time
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from concurrent.futures import wait
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -22,7 +22,7 @@ from typing import Self
 from pebble import ProcessExpired, ProcessPool
 
 from tuner.core.trial.limits import Limits
-from tuner.errors import BuildError
+from tuner.errors import BuildError, WorkerError
 from tuner.versions import install_command
 
 from ..protocol.process import die_with_parent
@@ -165,6 +165,8 @@ class Builder:
         self._limits = limits or Limits()
         self._free = threading.BoundedSemaphore(num_processes)
         self._once = Once[str, Built]()
+        #: Done when the compilers are closed: a pool that is stopped leaves its futures open.
+        self._end = Future[None]()
         self._num_users = 1
         self._users_lock = threading.Lock()
         self._compiler = nvrtc_version()
@@ -185,6 +187,7 @@ class Builder:
         Raises:
             BuildTimeout: the deadline passed, and the compiler was killed; or none took the source.
             BuildError: the compiler refused, or died.
+            WorkerError: it was closed meanwhile.
         """
         key = build_key(source, arch, self._compiler)
         built, is_theirs = self._once.get(key, lambda: self._read(key) or self._compile(key, source, arch))
@@ -192,11 +195,16 @@ class Builder:
 
     def _compile(self, key: str, source: str, arch: str) -> Built:
         with self._free:  # so that none waits for another's compile, and its wait is bounded
+            if self._end.done():
+                raise WorkerError("the compilers are closed")
             deadline_s = self._limits.build_deadline_s
             future = self._pool.schedule(_compile_timed, args=(source, arch), timeout=deadline_s)
-            answered, _ = wait([future], limit_s := deadline_s + self._limits.start_deadline_s)
-        if not answered:
+            limit_s = deadline_s + self._limits.start_deadline_s
+            answered, _ = wait([future, self._end], limit_s, return_when=FIRST_COMPLETED)
+        if future not in answered:
             future.cancel()  # type: ignore[no-untyped-call]
+            if self._end in answered:
+                raise WorkerError("the compilers were closed")
             raise BuildTimeout(f"no compiler answered within {limit_s:g} s")
         try:
             cubin, log, compile_s = future.result()
@@ -220,6 +228,7 @@ class Builder:
             self._num_users -= 1
             if self._num_users:
                 return
+        self._end.set_result(None)
         self._pool.stop()  # type: ignore[no-untyped-call]
         self._pool.join()
 

@@ -210,10 +210,11 @@ class SimulatedEvaluator:
         """
         if not isinstance(prepared, PreparedModel):
             raise TypeError(f"the twin measures models, not a {type(prepared).__name__}")
+        begin_s = time.perf_counter()
         time.sleep(self._latency_s)
-        fault = self._fault(prepared.candidate, prepared.stage_s)
         measured = self._measure(problem, prepared.candidate, prepared.true_us, incumbent_speedup)
-        return fault or replace(measured, stage_s=prepared.stage_s)
+        stage_s = {**prepared.stage_s, "time": time.perf_counter() - begin_s}
+        return self._fault(prepared.candidate, stage_s) or replace(measured, stage_s=stage_s)
 
     def _fault(self, candidate: Candidate, stage_s: dict[str, float]) -> Failed | None:
         """The fault that this schedule has, if any."""

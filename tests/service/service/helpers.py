@@ -73,8 +73,8 @@ class FailingWorker(SimulatedEvaluator):
 class SickCard(SimulatedEvaluator):
     """Falls into quarantine when a given number of trials is done, until it is `fit` again."""
 
-    def __init__(self, num_trials: int) -> None:
-        super().__init__(parse_target(TARGET))
+    def __init__(self, num_trials: int, **options: Any) -> None:
+        super().__init__(parse_target(TARGET), **options)
         self.num_trials = num_trials
         self.is_fit = threading.Event()
         self.num_probes = 0
@@ -108,8 +108,8 @@ class SharedCard(SimulatedEvaluator):
 class Latch(SimulatedEvaluator):
     """Measures nothing until it is opened."""
 
-    def __init__(self) -> None:
-        super().__init__(parse_target(TARGET))
+    def __init__(self, **options: Any) -> None:
+        super().__init__(parse_target(TARGET), **options)
         self.is_open = threading.Event()
         self.is_reached = threading.Event()
 
@@ -128,7 +128,7 @@ def on_disk(directory: Path, query: str) -> object:
         return connection.execute(query).fetchone()[0]
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 90.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it took too long"

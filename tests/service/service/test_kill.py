@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import finish, on_disk, wait_until
 from tests.support.builders import spec
@@ -21,11 +23,11 @@ from tuner.store import Store, events, jobs, trials
 
 @contextmanager
 def killed_afterwards(
-    directory: Path, trial_s: float, finals_s: float = 0.0, counters_s: float = 0.0
+    directory: Path, trial_s: float, finals_s: float = 0.0, counters_s: float = 0.0, build_s: float = 0.0
 ) -> Iterator[None]:
     """A server that runs inside the block; SIGKILL at its end."""
     command = [sys.executable, "-m", "tests.service.service.victim", str(directory)]
-    command += [str(seconds) for seconds in (trial_s, finals_s, counters_s)]
+    command += [str(seconds) for seconds in (trial_s, finals_s, counters_s, build_s)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as server:
         try:
             assert server.stdout is not None
@@ -66,14 +68,15 @@ def numbers(seen: list[Event]) -> list[int]:
     return [event.data["number"] for event in seen if event.kind == "trial"]
 
 
+@pytest.mark.parametrize("build_s", [0.0, 0.1])
 def test_kills_at_random_moments_lose_no_trial_count_none_twice_and_the_job_succeeds(
-    tmp_path: Path, serve: Serve
+    tmp_path: Path, serve: Serve, build_s: float
 ) -> None:
     directory, chance = tmp_path / "data", random.Random(20)
     job = submit(directory, num_trials=150)
     kept: list[Trial] = []
     for attempt in range(6):
-        with killed_afterwards(directory, trial_s=0.02):
+        with killed_afterwards(directory, trial_s=0.02, build_s=build_s):
             if attempt % 2:  # else the kill comes while it starts, where the machine is slow
                 wait_for_trials(directory, len(kept) + 1)
             time.sleep(chance.uniform(0.05, 0.5))
@@ -90,6 +93,9 @@ def test_kills_at_random_moments_lose_no_trial_count_none_twice_and_the_job_succ
     whole = service.trials(job.id, limit=500).items
     assert list(whole[: len(kept)]) == kept
     assert len({trial.candidate for trial in whole}) == 150, "a candidate was tried again"
+    assert all(trial.num_known <= trial.number for trial in whole)
+    if build_s:
+        assert any(trial.num_known < trial.number - 1 for trial in kept), "several were on their way when it was killed"
 
 
 def test_a_kill_in_the_finals_costs_the_finals_alone(tmp_path: Path, serve: Serve) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -12,11 +14,11 @@ from tuner.core.problem.gpu import CATALOGUE, parse_target
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
-from tuner.core.trial.evaluator import Problem, evaluate
+from tuner.core.trial.evaluator import Prepared, Problem, evaluate
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Rejected
 from tuner.workers.simulated.evaluator import LIBRARY_LAUNCH_US, Faults, SimulatedEvaluator, library_us
@@ -155,7 +157,27 @@ def test_its_artifact_says_that_it_is_simulated_and_has_no_cubin() -> None:
 
 def test_latency_is_slept_in_every_trial() -> None:
     outcome = evaluate(SimulatedEvaluator(TARGET, latency_s=0.05), problem(), Candidate(plan_kind=PlanKind.LIBRARY))
-    assert outcome.stage_s["simulate"] >= 0.05
+    assert outcome.stage_s["time"] >= 0.05
+
+
+def test_a_build_takes_its_time_once_a_tiling_though_several_want_it_at_a_time() -> None:
+    space = Space(problem().workload, TARGET.gpu)
+    tilings = space.tilings[:2]
+    ours = [Schedule(tiling=tiling, ordering=space.orderings(tiling)[i]) for tiling in tilings for i in (0, 1, 2)]
+    twin = SimulatedEvaluator(TARGET, build_s=0.2)
+    begin_s = time.perf_counter()
+    with ThreadPoolExecutor(6) as threads:
+        ready = list(threads.map(lambda schedule: twin.prepare(problem(), fused(schedule)), ours))
+    assert sum(one.stage_s["build"] > 0.1 for one in ready) == 6, "they waited for each other"
+    assert 0.2 <= time.perf_counter() - begin_s < 0.8
+    again = twin.prepare(problem(), fused(ours[0]))
+    assert again.stage_s["build"] < 0.1
+    assert "build" not in twin.prepare(problem(), Candidate(plan_kind=PlanKind.LIBRARY)).stage_s
+
+
+def test_what_another_evaluator_prepared_is_refused() -> None:
+    with pytest.raises(TypeError, match="the twin measures models, not a Prepared"):
+        SimulatedEvaluator(TARGET).measure(problem(), Prepared())
 
 
 @pytest.mark.parametrize("kind", [PlanKind.FUSED, PlanKind.TWO_LAUNCHES])
