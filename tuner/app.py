@@ -37,7 +37,7 @@ def open_service(settings: Settings) -> tuple[Service, str]:
         StoreError: the data folder or its database cannot be used.
         InvalidInput: `settings.gpu` is no choice.
     """
-    store = Store.open(settings.data, settings.database_url)
+    store = Store.open(settings.data, settings.database_url, settings.lock_patience_s)
     try:
         evaluators, why = make_evaluators(
             settings.gpu,

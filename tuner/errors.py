@@ -6,11 +6,13 @@ TunerError
 ├── Conflict            the state of a thing forbids the request (HTTP 409)
 ├── IllegalSchedule     the statement of legality (`tuner.core.space.space`) refuses a schedule
 ├── PlanError           `tuner.core.proof.verify` refuses a plan, with a witness
+│   ├── WordError       a word of the table is out of its range
 │   ├── CoverageError   a tile is missing or doubled
 │   ├── SafetyError     a read can precede the write that it needs
 │   ├── LivenessError   a wait that never ends
 │   └── ResourceError   more than the GPU has
 ├── StoreError          the database cannot be used
+│   └── StoreUnavailable  it cannot be used now: it is locked, or the disk is full (HTTP 503)
 └── WorkerError         a worker could not be started, or is gone
     ├── BuildError      a kernel did not compile
     └── Quarantined     a card is not fit to measure on; it is probed again
@@ -66,6 +68,10 @@ class PlanError(TunerError):
         return type(self), (self.problem, self.witness)
 
 
+class WordError(PlanError):
+    """The table is no plan: a word is out of the range in which the device's 32-bit arithmetic holds."""
+
+
 class CoverageError(PlanError):
     """A tile of the tile graph is computed never, or more than once."""
 
@@ -84,6 +90,10 @@ class ResourceError(PlanError):
 
 class StoreError(TunerError):
     """The database cannot be opened or used; the message names the path and the remedy."""
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be read or written now, and nothing was changed: the same may be tried again later."""
 
 
 class WorkerError(TunerError):

@@ -16,6 +16,8 @@ from tuner.errors import InvalidInput
 
 #: Builds, artifacts, samples, counters and traces may fill this much.
 DEFAULT_DISK_LIMIT_BYTES = 8 * 2**30
+#: A write waits so long for another one's end, seconds.
+DEFAULT_LOCK_PATIENCE_S = 5.0
 
 
 class Settings(BaseSettings):
@@ -38,6 +40,12 @@ class Settings(BaseSettings):
         default=DEFAULT_DISK_LIMIT_BYTES,
         gt=0,
         description="most bytes of builds, artifacts, samples, counters and traces; oldest go first",
+    )
+    lock_patience_s: float = Field(
+        default=DEFAULT_LOCK_PATIENCE_S,
+        gt=0,
+        le=60,
+        description="seconds that a request's write waits for another program's lock of the database; then it is a 503",
     )
     simulated_latency_s: float = Field(
         default=0.0,

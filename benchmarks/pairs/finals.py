@@ -3,9 +3,9 @@
 python -m benchmarks.pairs.finals [--suite decode-plain] [--row m16] [--rounds 10] [--missing]
 
 A row's finals are the service's: all kinds in the same rounds, in the warm process and again in a fresh one. Rows are
-written as they come; rows of the same commit and kernel that lie there already stay, so that suites can be taken one
-by one; `--missing` leaves these rows out, and so ends a run that was cut. All 71 rows took 476 s on an H200: 2.5 s
-each in burst, 17 s under sustained load.
+written one by one. Rows of the same commit and kernel that are already there stay, so suites can be run one by one.
+`--missing` skips these rows: it completes a run that was cut. All 71 rows took 476 s on an H200: 2.5 s each in burst,
+17 s under sustained load.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 python -m benchmarks.pairs.search [--suite decode-plain] [--row m16] [--trials 100] [--force] [--regime burst]
 
-The searcher and the evaluator are the service's; a few candidates are always on their way, and are built on all cores
-while one is measured: about 10 s for a row of 25 trials in burst, 30 s under sustained load. A row that has as many
+The searcher and the evaluator are the service's. A few candidates are always on their way, and are built on all cores
+while one is measured. A row of 25 trials takes about 10 s in burst, 30 s under sustained load. A row that has as many
 trials already is skipped, so a run that was cut goes on where it ended.
 """
 

@@ -274,7 +274,7 @@ def phases_us(trace: Trace) -> dict[str, list[float]]:
     return found
 
 
-_LIBRARY_WORK = Work(plan_kind=PlanKind.LIBRARY, tiling=None, plans=(), cubin=b"", num_threads=0, smem_bytes=0)
+_LIBRARY_WORK = Work(plan_kind=PlanKind.LIBRARY)
 
 
 def collect(bench: Workbench, path: Path, rows: Sequence[Row], seconds: float) -> bool:

@@ -3,8 +3,8 @@
 python -m benchmarks.trust.faults [--trials 200] [--seed 0] [--out benchmarks/results/<gpu>/faults.json]
 
 Each trial goes through the real supervisor. A hang's loss is counted from its deadline until the next trial begins in a
-fresh process: the kill, and what the next trial waits for process, context, probe, inputs and references. Nothing is
-built in between, which would hide a part of it.
+fresh process. It is the kill, and the wait of the next trial for process, context, probe, inputs and references.
+Nothing is built in between, which would hide a part of it.
 """
 
 from __future__ import annotations

@@ -171,8 +171,8 @@ class Problem:
         import cupy
 
         from tuner.workers.gpu.baselines import runner_of
-        from tuner.workers.gpu.launch import LaunchRefused
         from tuner.workers.gpu.session import Kernels
+        from tuner.workers.source.launchable import LaunchRefused
 
         kernels = Kernels()
         try:

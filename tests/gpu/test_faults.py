@@ -10,14 +10,14 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import cupy
 import pynvml
 import pytest
 
-from tests.support.on_card import forged, fused, problem, schedule
+from tests.support.forged import forged, with_others
+from tests.support.on_card import fused, problem, schedule
 from tests.support.planted import with_raised_threshold
 from tuner.core.problem.gpu import gpu_from_live
 from tuner.core.problem.workload import Activation, ffn_pair
@@ -37,7 +37,7 @@ from tuner.workers.host.supervisor import GpuSupervisor
 pytest.importorskip("cupy")
 
 
-from tuner.workers.gpu.baselines import ChainRunner
+from tuner.workers.gpu.baselines import ChainRunner, launchable_of
 from tuner.workers.gpu.child import live_facts, lock_path
 from tuner.workers.gpu.launch import Kernel, PlanOnDevice
 from tuner.workers.gpu.session import Session
@@ -73,7 +73,7 @@ def test_a_plan_without_its_waits_gives_wrong_numbers_that_are_found_and_placed(
     tasks = words[words[7] : words[8]].reshape(-1, 8)
     tasks[:] = tasks[::-1].copy()  # consumers first, and nobody waits
     tasks[:, 4] = tasks[:, 3]
-    bad = replace(good.work, plans=(forged(plan, words),))
+    bad = with_others(good.work, plans=(forged(plan, words),))
     outcome = Session(builder.build(_tools(), gpu.arch).cubin).evaluate(problem(WORKLOAD), bad).outcome
     assert isinstance(outcome, Failed)
     assert outcome.kind is FailureKind.WRONG_NUMBERS
@@ -89,8 +89,8 @@ def test_a_nan_in_the_input_reaches_the_output(card: Card, builder: Builder) -> 
         good = prepare(workload, gpu, fused(schedule(((16, 64, 64), (16, 64, 64)))), builder, {})
         prepared = Session(builder.build(_tools(), gpu.arch).cubin)._prepare(problem(workload))
         prepared.data._check_inputs[0]["x"][5, 7] = 0x7FFF
-        kernel = Kernel(good.work.cubin, num_threads=good.work.num_threads, smem_bytes=good.work.smem_bytes)
-        runner = ChainRunner(kernel, (PlanOnDevice(good.plans[0]),))
+        launchable = launchable_of(good.work)
+        runner = ChainRunner(Kernel(launchable), (PlanOnDevice(launchable),))
         assert prepared.run_once(runner, prepared.data.check_ops(0)) is None
         is_nan = cupy.isnan(prepared.data.outputs[0][1].bits.view(cupy.float16)).all(axis=1).get()
         assert is_nan.nonzero()[0].tolist() == [5]
@@ -102,12 +102,12 @@ def test_signals_count_up_by_the_posts_of_a_launch(card: Card, builder: Builder)
         good = prepare(WORKLOAD, gpu, fused(schedule(((16, 64, 64), (16, 64, 64)), assignment=assignment)), builder, {})
         session = Session(builder.build(_tools(), gpu.arch).cubin)
         prepared = session._prepare(problem(WORKLOAD))
-        kernel = Kernel(good.work.cubin, num_threads=good.work.num_threads, smem_bytes=good.work.smem_bytes)
-        plan = PlanOnDevice(good.plans[0])
+        kernel = Kernel(launchable_of(good.work))
+        plan = PlanOnDevice(launchable_of(good.work))
         stream = cupy.cuda.Stream(non_blocking=True)
         cupy.cuda.Device().synchronize()  # the plan and its signals are written on another stream
         for _ in range(50):
-            plan.launch(kernel, prepared.data.slot_ops(0), stream.ptr)
+            kernel.launch(plan, prepared.data.slot_ops(0), stream.ptr)
         stream.synchronize()
         assert plan.abort_record() is None
         assert plan.signals().tolist() == [50 * 8] * 4

@@ -4,8 +4,8 @@ Fused and two launches are searched, each by guesses and then by its model. The 
 another way, so they have no model: their turn tries the best schedule of the kind that they vary.
 
 Whether fusing helps is only seen beside the same tiling launched twice. So a better fused schedule has its *repeat*
-tried soon, which is what separate launches can take over of it; and the last trials of a budget give every kind the
-best schedule that it has not tried, so that it is in the finals.
+tried soon, which is what separate launches can take over of it. The last trials of a budget give every kind the best
+schedule that it has not tried, so that it is in the finals.
 """
 
 from __future__ import annotations

@@ -26,10 +26,10 @@ from tuner.core.trial.records import (
     Page,
 )
 from tuner.dispatch import Dispatcher
-from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
+from tuner.errors import Conflict, InvalidInput, NotFound, StoreUnavailable, WorkerError
 from tuner.service.claims import Claims
 from tuner.service.inspector import check_inspection
-from tuner.service.matching import choose_match
+from tuner.service.matching import check_match
 from tuner.service.runner import Runner
 from tuner.settings import DEFAULT_DISK_LIMIT_BYTES
 from tuner.store import Freed, Store, bests, events, inspections, jobs, keys, trials
@@ -339,10 +339,10 @@ class Service:
         Raises:
             NotFound: none fits; the message names the nearest one there is.
         """
-        with self._store.read() as session:
-            results = bests.all_results(session)
         here = environment or {target.id: env for target, env in self.targets()}.get(target_id)
-        return choose_match(results, workload, target_id, here, match)
+        with self._store.read() as session:
+            found = bests.closest(session, workload, target_id, here)
+        return check_match(found, workload, target_id, here, match)
 
     def collect_garbage(self, limit_bytes: int | None = None) -> Freed:
         """Bounds what artifacts, builds and samples of ended jobs take on disk; what a result names stays."""
@@ -369,15 +369,28 @@ class Service:
         """Why nothing is measured on a target now; None where it is."""
         return self._dispatcher.quarantine(target_id)
 
+    def check_alive(self) -> None:
+        """Asks no database and no worker.
+
+        Raises:
+            WorkerError: a runner has ended by a fault; only a restart helps.
+        """
+        for runner in self._runners:
+            if runner.fault:
+                raise WorkerError(f"the runner of {runner.target.id} has ended ({runner.fault}); restart the server")
+
     def ready(self) -> dict[str, str]:
         """Why targets are in quarantine, by id; while one is left that is not, the service is ready.
 
         Raises:
-            StoreError: the database does not answer.
+            StoreUnavailable: the database does not answer, or takes no writes.
             WorkerError: a runner has ended, or every target is in quarantine.
         """
         self._store.ping()
+        self.check_alive()
         for runner in self._runners:
+            if runner.trouble:
+                raise StoreUnavailable(f"the work on {runner.target.id} waits: {runner.trouble}")
             if not runner.is_alive():
                 raise WorkerError(f"the runner of {runner.target.id} is not running; restart the server")
         ids = [target.id for target in self._dispatcher.targets]

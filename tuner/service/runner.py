@@ -7,7 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
+
+from sqlalchemy.orm import Session
 
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import Target
@@ -17,13 +20,14 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.records import Best, JobRecord
 from tuner.dispatch import Dispatcher, MeasureLane
-from tuner.errors import Conflict, Quarantined, WorkerError
+from tuner.errors import Conflict, Quarantined, StoreUnavailable, WorkerError
 from tuner.search import Searcher
 from tuner.service.ahead import Ahead
 from tuner.service.claims import Claims
 from tuner.service.finals import Judgement, best_speedup, choose_finalists, judge
 from tuner.service.forecasts import Forecaster
 from tuner.service.inspector import Inspector, inspections_of, problem_of
+from tuner.service.keeper import Keeper
 from tuner.service.packing import pack_zip
 from tuner.service.pipeline import Pipeline
 from tuner.service.waiting import JobFailed, Patience, Stopped, result_of
@@ -64,8 +68,12 @@ class Runner:
         self._max_ahead = max_ahead
         self._clock = clock
         self._num_probes = 0
+        self._num_failures = 0
+        #: What ended the thread, where it was no request to stop; empty otherwise.
+        self.fault = ""
         self._stop = threading.Event()
-        self._inspector = Inspector(store, dispatcher, target, worker, claims, self._stop, clock)
+        self._keeper = Keeper(store, self._stop)
+        self._inspector = Inspector(store, dispatcher, target, worker, claims, self._keeper, self._stop, clock)
         self._forecaster = Forecaster(target.gpu)
         self._thread = threading.Thread(target=self._run, name=f"runner {target.id} {worker}", daemon=True)
 
@@ -87,23 +95,40 @@ class Runner:
         """Whether it still works."""
         return self._thread.is_alive()
 
+    @property
+    def trouble(self) -> str:
+        """Why it waits for the database; empty while it does not."""
+        return self._keeper.trouble
+
     def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                if not self._is_fit():
-                    continue
-                seen = self._store.num_writes
-                is_busy = self._work_on_next() or self._inspector.take_one()
-            except Quarantined as error:  # what was begun stays open, and goes on from its recorded trials
-                _log.warning("%s is in quarantine: %s", self.target.id, error)
-                continue
-            except Exception:
-                if self._stop.is_set():  # closing pulls the workers from under it: all goes on at the next start
-                    return
-                raise
-            if not is_busy:
-                # A write wakes it at once; the limit only bounds how long `stop` waits.
-                self._store.wait_for_write(seen, 0.2)
+        try:
+            while not self._stop.is_set():
+                self._turn()
+        except Exception as error:
+            if self._stop.is_set():  # closing pulls the workers from under it: all goes on at the next start
+                return
+            self.fault = f"{type(error).__name__}: {error}"
+            _log.critical("the runner of %s has ended; restart the server", self.target.id, exc_info=error)
+
+    def _turn(self) -> None:
+        """One job, one inspection, or a short wait for either."""
+        try:
+            if not self._is_fit():
+                return
+            seen = self._store.num_writes
+            is_busy = self._work_on_next() or self._inspector.take_one()
+        except Quarantined as error:  # what was begun stays open, and goes on from its recorded trials
+            _log.warning("%s is in quarantine: %s", self.target.id, error)
+            return
+        except StoreUnavailable as error:  # so it does here
+            self._num_failures += 1
+            self._keeper.wait_after(error, self._num_failures)
+            return
+        self._num_failures = 0
+        self._keeper.is_well()
+        if not is_busy:
+            # A write wakes it at once; the limit only bounds how long `stop` waits.
+            self._store.wait_for_write(seen, 0.2)
 
     def _is_fit(self) -> bool:
         """Whether the card may be measured on; one in quarantine is probed, after a pause that grows."""
@@ -130,7 +155,7 @@ class Runner:
             try:
                 self._work(job)
             except Exception as error:
-                if self._stop.is_set() or isinstance(error, Quarantined):
+                if self._stop.is_set() or isinstance(error, Quarantined | StoreUnavailable):
                     raise
                 self._end(job.id, error)
             return True
@@ -160,8 +185,8 @@ class Runner:
             return jobs.get(session, job_id).state.is_final
 
     def _step(self, job_id: str, state: JobState, reason: str = "") -> JobRecord:
-        with self._store.write() as session:
-            return jobs.set_state(session, job_id, state, self._clock(), reason)
+        now = self._clock()
+        return self._keeper.write(lambda session: jobs.set_state(session, job_id, state, now, reason))
 
     def _work(self, job: JobRecord) -> None:
         """Takes an open job from whatever state it is in to its end."""
@@ -193,10 +218,9 @@ class Runner:
                     started_at=arrival.chosen_at,
                     finished_at=self._clock(),
                 )
-                now = time.monotonic()
-                with self._store.write() as session:
-                    trials.record(session, job.id, trial, now - mark)
-                search_s += now - mark
+                spent_s = time.monotonic() - mark
+                self._keeper.write(partial(trials.record, job_id=job.id, trial=trial, search_s=spent_s))
+                search_s += spent_s
                 number += 1
                 pipeline.record(trial)
                 incumbent = best_speedup([trial], incumbent)
@@ -248,7 +272,7 @@ class Runner:
         judgement = judge(finalists, times, self._finals)
         environment = self._lane.environment()
         content = self._pack(job, problem, judgement)
-        digest = self._store.artifacts.put(content) if content else None
+        digest = self._keeper.keep(content) if content else None
         best = Best(
             job_id=job.id,
             verdict=judgement.verdict,
@@ -260,13 +284,7 @@ class Runner:
             artifact_digest=digest,
             environment=environment,
         )
-        with self._store.write() as session:
-            if content and digest:
-                register(session, digest, len(content), self._clock())
-            bests.insert(session, best)
-            jobs.set_state(session, job.id, JobState.SUCCEEDED, self._clock())
-            for number, kind in inspections_of(judgement.rows):
-                inspections.ask(session, job.id, number, kind, None, is_urgent=False, now=self._clock())
+        self._keeper.write(partial(_keep_result, best=best, content=content, now=self._clock()))
         self._store.collect_garbage(self._disk_limit_bytes)
 
     def _pack(self, job: JobRecord, problem: Problem, judgement: Judgement) -> bytes | None:
@@ -277,6 +295,16 @@ class Runner:
         extra = {"job_id": job.id, "result": judgement.to_json(), "spec": job.spec.to_json()}
         files = self._await(lambda: self._lane.artifact(problem, row.candidate, extra))
         return pack_zip(files.files)
+
+
+def _keep_result(session: Session, best: Best, content: bytes | None, now: float) -> None:
+    """The end of a job: its result, its state, and the inspections of its finalists."""
+    if content and best.artifact_digest:
+        register(session, best.artifact_digest, len(content), now)
+    bests.insert(session, best)
+    jobs.set_state(session, best.job_id, JobState.SUCCEEDED, now)
+    for number, kind in inspections_of(best.finals):
+        inspections.ask(session, best.job_id, number, kind, None, is_urgent=False, now=now)
 
 
 def _library_reason(past: list[Trial]) -> str:

@@ -17,7 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pebble import ProcessExpired, ProcessPool
 
@@ -53,6 +53,8 @@ class Built:
 
     #: sha256 of source, options, architecture and compiler version, hex.
     key: str
+    #: Version of the compiler, e.g. ``13.0``.
+    compiler: str
     cubin: bytes
     resources: Resources
     #: Seconds that NVRTC took; of the first build where it came from the cache.
@@ -159,8 +161,8 @@ class Builder:
     """
 
     def __init__(self, cache_dir: Path, *, limits: Limits | None = None, num_processes: int = 1) -> None:
-        """Of `limits` one compile has its own, and on top of it what passes until a process has started and taken the
-        source; `num_processes` is how many may run at once."""
+        """`limits` bounds one compile. A process must first start and take the source, and `limits` bounds that wait,
+        too. `num_processes` is how many may run at once."""
         self._cache_dir = cache_dir
         self._limits = limits or Limits()
         self._free = threading.BoundedSemaphore(num_processes)
@@ -200,7 +202,8 @@ class Builder:
             deadline_s = self._limits.build_deadline_s
             future = self._pool.schedule(_compile_timed, args=(source, arch), timeout=deadline_s)
             limit_s = deadline_s + self._limits.start_deadline_s
-            answered, _ = wait([future, self._end], limit_s, return_when=FIRST_COMPLETED)
+            waited_for: list[Future[Any]] = [future, self._end]
+            answered, _ = wait(waited_for, limit_s, return_when=FIRST_COMPLETED)
         if future not in answered:
             future.cancel()  # type: ignore[no-untyped-call]
             if self._end in answered:
@@ -212,7 +215,14 @@ class Builder:
             raise BuildTimeout(f"the compiler was killed after {deadline_s:g} s") from error
         except ProcessExpired as error:
             raise BuildError(f"the compiler's process died: {error}") from error
-        built = Built(key=key, cubin=cubin, resources=parse_log(log), compile_s=compile_s, cached=False)
+        built = Built(
+            key=key,
+            compiler=self._compiler,
+            cubin=cubin,
+            resources=parse_log(log),
+            compile_s=compile_s,
+            cached=False,
+        )
         self._write(built, source)
         return built
 
@@ -241,7 +251,14 @@ class Builder:
         if hashlib.sha256(cubin).hexdigest() != facts["cubin_sha256"]:
             return None
         resources = Resources(**{**facts["resources"], "warnings": tuple(facts["resources"]["warnings"])})
-        return Built(key=key, cubin=cubin, resources=resources, compile_s=facts["compile_s"], cached=True)
+        return Built(
+            key=key,
+            compiler=self._compiler,
+            cubin=cubin,
+            resources=resources,
+            compile_s=facts["compile_s"],
+            cached=True,
+        )
 
     def _write(self, built: Built, source: str) -> None:
         facts = {

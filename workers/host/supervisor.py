@@ -149,14 +149,15 @@ class GpuSupervisor:
         from ..builder.artifact import assemble
 
         prepared = self._prepare(problem, candidate)
-        if prepared.built is None:
+        launchable = prepared.work.launchable
+        if launchable is None:
             raise ValueError(f"a {candidate.plan_kind} candidate has no kernel to fetch")
         return assemble(
             problem,
             candidate,
-            prepared.plans,
+            launchable.plans,
             prepared.source,
-            prepared.built.cubin,
+            launchable,
             self._environment,
             extra,
             prepared.work.spin_limit_cycles,

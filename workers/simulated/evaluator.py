@@ -63,8 +63,8 @@ class Faults:
 
 
 def library_us(workload: Workload, gpu: Gpu) -> float:
-    """A vendor library's time for the ops, one after the other: a roofline with an efficiency that falls where its
-    tiles do not fill the last wave, and a launch more for what its epilogue cannot do."""
+    """A vendor library's time for the ops, one after the other. It is a roofline with an efficiency that falls where
+    the library's tiles do not fill the last wave. What its epilogue cannot do takes one launch more."""
     launches_us = [_library_op_us(op, workload, gpu) for op in workload.ops]
     launches_us += [_elementwise_us(op, workload, gpu) for op in workload.ops if split_epilogue(op)[1]]
     return max(sum(launches_us) + LIBRARY_LAUNCH_US * len(launches_us), reference_us(workload, gpu))

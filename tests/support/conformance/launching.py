@@ -82,9 +82,10 @@ class OnCard:
 
     def kernel(self, work: Work) -> Kernel:
         """Its code, loaded."""
+        from tuner.workers.gpu.baselines import launchable_of
         from tuner.workers.gpu.launch import Kernel
 
-        return Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes)
+        return Kernel(launchable_of(work))
 
 
 def same(one: Bits, other: Bits) -> bool:

@@ -13,11 +13,11 @@ from benchmarks.common.rows import ROWS, SUITES, choose_rows
 from benchmarks.common.workbench import Workbench
 from benchmarks.pairs.search import search_rows
 from benchmarks.pairs.winners import NUM_KEPT, Winners, best_of, distance
+from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import Regime
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.space.space import Space
 from tuner.core.trial.outcome import Outcome
 from tuner.errors import InvalidInput, WorkerError
 
@@ -38,7 +38,7 @@ def test_the_rows_are_those_that_were_agreed_on() -> None:
 def test_every_row_has_legal_schedules(suite: str) -> None:
     rows = choose_rows([suite])
     for row in (rows[0], rows[-1]):
-        assert next(iter(Space(row.workload, H200)), None) is not None
+        assert next(iter(space_of(row.workload, H200)), None) is not None
 
 
 def test_references_are_those_of_the_measured_rates() -> None:

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import pytest
 
+from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import ffn_pair
@@ -37,7 +38,7 @@ class FewTilings(Space):
 
 
 def space(m: int = 128, gpu: Gpu = GPU) -> Space:
-    return Space(ffn_pair(m=m, d_in=256, d_hidden=512, d_out=256), gpu)
+    return space_of(ffn_pair(m=m, d_in=256, d_hidden=512, d_out=256), gpu)
 
 
 def time_of(candidate: Candidate) -> Outcome:
@@ -154,11 +155,11 @@ def whole() -> list[Trial]:
     return take(Searcher(space(gpu=H200), seed=7), time_of, 60)
 
 
-@pytest.mark.parametrize("cut", [1, 2, 9, 13, 40])
-def test_a_search_goes_on_after_a_restart_as_if_nothing_had_happened(cut: int, whole: list[Trial]) -> None:
-    searcher = Searcher(space(gpu=H200), seed=7, history=whole[:cut])
-    rest = [trial for trial, _ in zip(search(searcher, time_of, cut), range(60 - cut), strict=False)]
-    assert whole[:cut] + rest == whole
+@pytest.mark.parametrize("stop", [1, 2, 9, 13, 40])
+def test_a_search_goes_on_after_a_restart_as_if_nothing_had_happened(stop: int, whole: list[Trial]) -> None:
+    searcher = Searcher(space(gpu=H200), seed=7, history=whole[:stop])
+    rest = [trial for trial, _ in zip(search(searcher, time_of, stop), range(60 - stop), strict=False)]
+    assert whole[:stop] + rest == whole
 
 
 def test_another_seed_is_another_search() -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from tuner.core.legal.legality import estimated_resources, register_cap, tiling_problem
 from tuner.core.plan.build import Ints, make_plan, plan_of, proportional
 from tuner.core.plan.split_tasks import whole_tasks
-from tuner.core.plan.task_source import Dealer
+from tuner.core.plan.task_source import TaskSource
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
@@ -184,7 +184,7 @@ POLICIES: Mapping[str, Policy] = {
 def estimate_us(verified: VerifiedPlan, task_us: Mapping[int, float]) -> float:
     """Makespan by list scheduling, if each task of an op takes what was measured for it, microseconds."""
     plan, protocol = verified.plan, Protocol(verified.plan)
-    board, dealer, ops = Board(protocol), Dealer(plan), plan.tasks[:, 0].tolist()
+    board, source, ops = Board(protocol), TaskSource(plan), plan.tasks[:, 0].tolist()
     held, running, makespan_us = [-1] * plan.num_ctas, [False] * plan.num_ctas, 0.0
     events = [(0.0, cta) for cta in range(plan.num_ctas)]
     while events:
@@ -194,7 +194,7 @@ def estimate_us(verified: VerifiedPlan, task_us: Mapping[int, float]) -> float:
                 heapq.heappush(events, (makespan_us, waiter))
             running[cta], held[cta] = False, -1
         if held[cta] < 0:
-            held[cta] = dealer.take(cta)
+            held[cta] = source.take(cta)
             if held[cta] < 0:
                 continue
         if not board.parks(cta, held[cta]):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.builders import schedule, workload
+from tests.support.spaces import space_of
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE, parse_target
@@ -17,7 +18,6 @@ from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Prepared, Problem, evaluate
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Rejected
@@ -46,7 +46,7 @@ def problem(asked: Workload | None = None, seed: int = 0) -> Problem:
 
 
 def candidates(asked: Workload, count: int) -> list[Candidate]:
-    drawn = Space(asked, TARGET.gpu).sample(random.Random(0), count)
+    drawn = space_of(asked, TARGET.gpu).sample(random.Random(0), count)
     return [Candidate(plan_kind=PlanKind.FUSED, schedule=schedule) for schedule in drawn]
 
 
@@ -80,7 +80,7 @@ def test_the_same_seeds_give_the_same_outcome_and_others_another() -> None:
 def test_order_alone_changes_the_time() -> None:
     asked = ffn_pair(m=512, d_in=4096, d_hidden=14336, d_out=4096)
     twin = SimulatedEvaluator(TARGET, tiling_error=0, schedule_error=0)
-    space = Space(asked, TARGET.gpu)
+    space = space_of(asked, TARGET.gpu)
     tiling = next(t for t in space.tilings if t.tiles[0].m == 64 and t.tiles[0].n == 128 and t.num_stages == 4)
     orderings = space.orderings(tiling)
     times = {
@@ -161,7 +161,7 @@ def test_latency_is_slept_in_every_trial() -> None:
 
 
 def test_a_build_takes_its_time_once_a_tiling_though_several_want_it_at_a_time() -> None:
-    space = Space(problem().workload, TARGET.gpu)
+    space = space_of(problem().workload, TARGET.gpu)
     tilings = space.tilings[:2]
     ours = [Schedule(tiling=tiling, ordering=space.orderings(tiling)[i]) for tiling in tilings for i in (0, 1, 2)]
     twin = SimulatedEvaluator(TARGET, build_s=0.2)
@@ -231,7 +231,7 @@ def test_the_library_pays_a_launch_more_for_what_its_epilogue_cannot_do() -> Non
 def test_every_kind_has_its_forecast_programmatic_launches_save_a_gap_and_two_streams_the_tail() -> None:
     asked = ffn_pair(m=512, d_in=1024, d_hidden=4096, d_out=1024)
     plain = Ordering(rasters=(Raster(), Raster()), assignment=Assignment.STATIC)
-    chosen = Schedule(tiling=Space(asked, TARGET.gpu).guesses[0], ordering=plain)
+    chosen = Schedule(tiling=space_of(asked, TARGET.gpu).guesses[0], ordering=plain)
     us = {
         kind: forecast_us(asked, TARGET.gpu, Candidate(plan_kind=kind, schedule=chosen))
         for kind in PlanKind
