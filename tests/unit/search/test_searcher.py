@@ -63,7 +63,9 @@ def hang(candidate: Candidate) -> Outcome:
 def search(searcher: Searcher, judge: Judge, first: int = 0) -> Iterator[Trial]:
     number = first
     while (candidate := searcher.ask()) is not None:
-        trial = Trial(number=number, candidate=candidate, outcome=judge(candidate), started_at=0, finished_at=0)
+        trial = Trial(
+            number=number, num_known=number, candidate=candidate, outcome=judge(candidate), started_at=0, finished_at=0
+        )
         searcher.tell(trial)
         number += 1
         yield trial
@@ -243,7 +245,14 @@ def test_candidates_on_their_way_are_not_given_again_whatever_order_they_are_rep
             given.append(candidate)
         candidate = on_their_way.pop(draw.randrange(len(on_their_way)))
         searcher.tell(
-            Trial(number=number, candidate=candidate, outcome=time_of(candidate), started_at=0, finished_at=0)
+            Trial(
+                number=number,
+                num_known=number,
+                candidate=candidate,
+                outcome=time_of(candidate),
+                started_at=0,
+                finished_at=0,
+            )
         )
         number += 1
     assert len(set(given)) == len(given)
