@@ -18,7 +18,7 @@ from tuner.core.plan.interleaves import joined, longest_first, merge_blocks, row
 from tuner.core.plan.queues import PARTITION_EIGHTHS, num_first_ctas, queue_of_tasks
 from tuner.core.plan.rasters import plain_name
 from tuner.core.plan.signals import column_groups, rows_per_signal
-from tuner.core.plan.tile_graph import Edges, TileGraph, row_edges
+from tuner.core.plan.tile_graph import Edges, Ints, TileGraph, row_edges
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import (
     WIDTHLESS,
@@ -249,14 +249,24 @@ def startup_prefetch_problem(graph: TileGraph, ordering: Ordering) -> str | None
 
 def _waits_within(graph: TileGraph, edge: Edges, granularity: Granularity, width: int) -> bool:
     """Whether a reader's later k-steps are the first to read what some signal stands for."""
-    groups = np.array(column_groups(granularity, width, graph.grids[edge.producer][1]), dtype=np.int64)
-    num_parts = graph.num_parts(edge.consumer)
-    parts = [graph.steps(edge.consumer, part, num_parts) for part in range(num_parts)]
-    needs = edge.needs(np.array([(steps.start, steps.step, len(steps)) for steps in parts], dtype=np.int64))
-    for need, first_reads in enumerate(needs.first_reads):
-        if not np.isin(groups[needs.columns(need)], groups[first_reads == 0]).all():
+    num_cols, num_parts = graph.grids[edge.producer][1], graph.num_parts(edge.consumer)
+    groups = np.array(column_groups(granularity, width, num_cols), dtype=np.int64)
+    parts = (graph.steps(edge.consumer, part, num_parts) for part in range(num_parts))
+    steps = tuple((part.start, part.step, len(part)) for part in parts)
+    for first_reads in _first_reads(edge.k, edge.width, edge.depth, steps):
+        is_read_first = np.zeros(num_cols, dtype=np.bool_)
+        is_read_first[groups[first_reads == 0]] = True
+        if not is_read_first[groups[first_reads >= 0]].all():
             return True
     return False
+
+
+@lru_cache(maxsize=256)
+def _first_reads(k: int, width: int, depth: int, steps: tuple[tuple[int, int, int], ...]) -> Ints:
+    """As `Needs` has them, of the parts of a tile with these k-steps: asked for once a signal that is offered."""
+    nobody = np.zeros(0, dtype=np.int64)
+    edge = Edges(producer=0, consumer=0, first=nobody, last=nobody, k=k, width=width, depth=depth)
+    return edge.needs(np.array(steps, dtype=np.int64)).first_reads
 
 
 def assignment_problem(
