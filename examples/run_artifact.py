@@ -9,6 +9,7 @@ Everything about the launch is read from manifest.json; tuner itself is not impo
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import struct
 import sys
@@ -54,6 +55,9 @@ class Artifact:
         self.manifest: dict[str, Any] = json.loads(files["manifest.json"])
         if (found := self.manifest.get("format", 1)) > NEWEST_FORMAT:
             sys.exit(f"the manifest is of format {found}, and this program reads formats up to {NEWEST_FORMAT}")
+        for name, facts in self.manifest["files"].items():
+            if hashlib.sha256(files[name]).hexdigest() != facts["sha256"]:
+                sys.exit(f"{name} is not the file that the manifest names: fetch the artifact again")
         kernel = self.manifest["kernel"]
         if kernel["cubin"] is None:
             sys.exit("this artifact has no cubin (it was simulated): there is nothing to run")

@@ -45,12 +45,20 @@ def open_service(settings: Settings) -> tuple[Service, str]:
             build_cache=store.build_cache,
             limits=settings.limits,
             latency_s=settings.simulated_latency_s,
+            build_s=settings.simulated_build_s,
         )
     except BaseException:
         store.close()
         raise
     dispatcher = LocalDispatcher(evaluators)
-    return Service(store, dispatcher, disk_limit_bytes=settings.disk_limit_bytes, finals=settings.finals), why
+    service = Service(
+        store,
+        dispatcher,
+        disk_limit_bytes=settings.disk_limit_bytes,
+        finals=settings.finals,
+        max_ahead=settings.max_ahead,
+    )
+    return service, why
 
 
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:

@@ -6,6 +6,7 @@ TunerError
 ├── Conflict            the state of a thing forbids the request (HTTP 409)
 ├── IllegalSchedule     the statement of legality (`tuner.core.space.space`) refuses a schedule
 ├── PlanError           `tuner.core.proof.verify` refuses a plan, with a witness
+│   ├── WordError       a word of the table is out of its range
 │   ├── CoverageError   a tile is missing or doubled
 │   ├── SafetyError     a read can precede the write that it needs
 │   ├── LivenessError   a wait that never ends
@@ -65,6 +66,10 @@ class PlanError(TunerError):
 
     def __reduce__(self) -> tuple[type[PlanError], tuple[str, str]]:
         return type(self), (self.problem, self.witness)
+
+
+class WordError(PlanError):
+    """The table is no plan: a word is out of the range in which the device's 32-bit arithmetic holds."""
 
 
 class CoverageError(PlanError):

@@ -65,6 +65,18 @@ class Settings(BaseSettings):
         le=60,
         description="seconds that a simulated trial takes, so that there is something to watch",
     )
+    simulated_build_s: float = Field(
+        default=0.0,
+        ge=0,
+        le=60,
+        description="seconds that the build of a tiling takes where it is simulated",
+    )
+    max_ahead: int | None = Field(
+        default=None,
+        ge=0,
+        description="candidates of a job that are chosen and built while another one is measured, at most; by default "
+        "as many as keep the card busy; with 0 the same seed tries the same candidates",
+    )
     finals_rounds: int = Field(
         default=FinalsProcedure.num_rounds,
         description="rounds of the finals in each of their two processes",

@@ -3,9 +3,9 @@
 python -m benchmarks.pairs.finals [--suite decode-plain] [--row m16] [--rounds 10] [--missing]
 
 A row's finals are the service's: all kinds in the same rounds, in the warm process and again in a fresh one. Rows are
-written as they come; rows of the same commit and kernel that lie there already stay, so that suites can be taken one
-by one; `--missing` leaves these rows out, and so ends a run that was cut. All 71 rows took 476 s on an H200: 2.5 s
-each in burst, 17 s under sustained load.
+written one by one. Rows of the same commit and kernel that are already there stay, so suites can be run one by one.
+`--missing` skips these rows: it completes a run that was cut. All 71 rows took 476 s on an H200: 2.5 s each in burst,
+17 s under sustained load.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import WorkloadKind
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.evaluator import FinalsTimes
+from tuner.core.trial.evaluator import FinalsTimes, evaluate
 from tuner.core.trial.outcome import Failed, Measured, Rejected
 from tuner.core.trial.stats import compare, decide, median, paired_ratios
 from tuner.errors import TunerError
@@ -152,7 +152,7 @@ def measure_row(
 
 def _library_figures(bench: Workbench, row: Row) -> dict[str, float]:
     """The library's times on one stream and on two; its own row is the better of both."""
-    outcome = bench.evaluator.evaluate(row.problem, Candidate(plan_kind=PlanKind.LIBRARY))
+    outcome = evaluate(bench.evaluator, row.problem, Candidate(plan_kind=PlanKind.LIBRARY))
     metrics = outcome.metrics if isinstance(outcome, Measured) else ()
     return {m.tag: round(m.value, 3) for m in metrics if m.tag.startswith("library_") and m.tag.endswith("_us")}
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.compiled import compile_source
 from tests.support.conformance.sources import Kernel, kernels
 from tests.support.conformance.table import CASES
 from tests.support.covering import covering_values
-from tuner.workers.builder.nvrtc import compile_source, parse_log
+from tuner.workers.builder.nvrtc import parse_log
 
 SAMPLE = covering_values(kernels(CASES), lambda kernel: kernel.values)
 

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.compile.test_kernels import GATED, SMALL
+from tests.compile.test_kernels import SMALL
 from tests.support.cases import H200, wgmma
+from tests.support.compiled import compile_source
+from tests.support.tiling_samples import GATED
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
-from tuner.workers.builder.nvrtc import compile_source, parse_log
+from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 
 ALIGNED = ffn_pair(m=64, d_in=64, d_hidden=128, d_out=64)

@@ -9,17 +9,18 @@ import sys
 
 import pytest
 
+from tests.support.compiled import compile_source
 from tests.support.on_card import schedule
 from tests.support.planted import HANG, KERNEL_FAULTS, PROCESS_FAULTS, KernelFault, planted_source, with_deed
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.workers.builder.nvrtc import compile_source, parse_log
-from tuner.workers.builder.prepare import Prepared
+from tuner.workers.builder.nvrtc import parse_log
+from tuner.workers.builder.prepare import PreparedKernel
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.render import render
 
 WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
-LIBRARY = Work(plan_kind=PlanKind.LIBRARY, tiling=None, plans=(), cubin=b"", num_threads=0, smem_bytes=0)
+LIBRARY = Work(plan_kind=PlanKind.LIBRARY)
 
 
 @pytest.mark.parametrize("fault", [*KERNEL_FAULTS, HANG], ids=lambda fault: fault.name)
@@ -35,7 +36,7 @@ def test_every_planted_kernel_compiles_and_is_another_one(fault: KernelFault) ->
 def test_a_deed_is_done_by_whoever_reads_it() -> None:
     codes = {}
     for fault in PROCESS_FAULTS[:2]:
-        message = pickle.dumps(with_deed(fault, Prepared(work=LIBRARY)))
+        message = pickle.dumps(with_deed(fault, PreparedKernel(work=LIBRARY)))
         program = "import pickle, sys; pickle.loads(sys.stdin.buffer.read())"
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         codes[fault.name] = subprocess.run([sys.executable, "-c", program], input=message, env=env).returncode

@@ -26,13 +26,14 @@ pytest.importorskip("cupy")
 
 
 from tuner.workers.gpu.algorithms import pick_algorithms
-from tuner.workers.gpu.baselines import runner_of
+from tuner.workers.gpu.baselines import launchable_of, runner_of
 from tuner.workers.gpu.check import MAX_REL_ERROR
 from tuner.workers.gpu.data import from_bits
-from tuner.workers.gpu.launch import Kernel, LaunchRefused, PlanOnDevice
+from tuner.workers.gpu.launch import Kernel, PlanOnDevice
 from tuner.workers.gpu.problem_on_card import ProblemOnCard
 from tuner.workers.gpu.session import Session
 from tuner.workers.protocol.messages import Work
+from tuner.workers.source.launchable import LaunchRefused
 
 #: A weight-bound pair, a ragged one, and one with several waves of tiles.
 SHAPES = [(16, 512, 1024, 256), (37, 129, 31, 257), (640, 512, 1024, 768)]
@@ -56,7 +57,7 @@ def ready(gpu: Gpu, builder: Builder, asked: Problem, kind: PlanKind, chosen: Sc
 
 def replayed(prepared: ProblemOnCard, work: Work, num_replays: int) -> list[Any]:
     """The final outputs of every slot after a chain that one graph repeats, NaN where nothing was stored."""
-    kernel = Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes)
+    kernel = Kernel(launchable_of(work))
     runner = runner_of(work, kernel)
     graph = prepared.timer.capture(runner)
     for outputs in prepared.data.outputs:
@@ -130,12 +131,12 @@ def test_a_start_gate_that_waits_in_vain_poisons_the_output(session: Session, bu
     asked = problem(ffn_pair(m=640, d_in=512, d_hidden=1024, d_out=768))
     work = ready(gpu, builder, asked, PlanKind.TWO_STREAMS, chosen_for(asked.workload, Assignment.STATIC))
     prepared = session._prepare(asked)
-    kernel = Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes)
-    first = PlanOnDevice(work.plans[0], spin_limit_cycles=10**6)
-    second = PlanOnDevice(work.plans[1], spin_limit_cycles=10**6, first=first)
+    kernel = Kernel(launchable_of(work))
+    first = PlanOnDevice(launchable_of(work), 0, spin_limit_cycles=10**6)
+    second = PlanOnDevice(launchable_of(work), 1, spin_limit_cycles=10**6, first=first)
     cupy.cuda.Device().synchronize()
-    first.launch_start_gate(kernel, prepared.stream.ptr)  # and no first launch
-    second.launch(kernel, prepared.data.slot_ops(0), prepared.stream.ptr)
+    kernel.launch_start_gate(first, prepared.stream.ptr)  # and no first launch
+    kernel.launch(second, prepared.data.slot_ops(0), prepared.stream.ptr)
     prepared.stream.synchronize()
     record = second.abort_record()
     assert str(record) == f"the start gate saw 0 of the first launch's {work.plans[0].plan.num_ctas} CTAs start"
@@ -208,4 +209,4 @@ def test_a_programmatic_grid_that_does_not_fit_is_refused_with_a_sentence(
     work = ready(gpu, builder, asked, PlanKind.FUSED_PDL, chosen_for(asked.workload, Assignment.STATIC))
     monkeypatch.setattr(Kernel, "ctas_per_sm", lambda _: 0)
     with pytest.raises(LaunchRefused, match=r"the grid has \d+ CTAs, and the driver says"):
-        runner_of(work, Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes))
+        runner_of(work, Kernel(launchable_of(work)))

@@ -10,24 +10,26 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import cupy
 import pynvml
 import pytest
 
-from tests.support.on_card import forged, fused, problem, schedule
+from tests.support.forged import forged, with_others
+from tests.support.on_card import fused, problem, schedule
 from tests.support.planted import with_raised_threshold
 from tuner.core.problem.gpu import gpu_from_live
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.evaluator import evaluate
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured
+from tuner.workers.builder import prepare as prepare_module
 from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.builder.prepare import Prepared, prepare
+from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.host import supervisor as supervisor_module
 from tuner.workers.host.cards import Card
 from tuner.workers.host.supervisor import GpuSupervisor
@@ -35,7 +37,7 @@ from tuner.workers.host.supervisor import GpuSupervisor
 pytest.importorskip("cupy")
 
 
-from tuner.workers.gpu.baselines import ChainRunner
+from tuner.workers.gpu.baselines import ChainRunner, launchable_of
 from tuner.workers.gpu.child import live_facts, lock_path
 from tuner.workers.gpu.launch import Kernel, PlanOnDevice
 from tuner.workers.gpu.session import Session
@@ -71,7 +73,7 @@ def test_a_plan_without_its_waits_gives_wrong_numbers_that_are_found_and_placed(
     tasks = words[words[7] : words[8]].reshape(-1, 8)
     tasks[:] = tasks[::-1].copy()  # consumers first, and nobody waits
     tasks[:, 4] = tasks[:, 3]
-    bad = replace(good.work, plans=(forged(plan, words),))
+    bad = with_others(good.work, plans=(forged(plan, words),))
     outcome = Session(builder.build(_tools(), gpu.arch).cubin).evaluate(problem(WORKLOAD), bad).outcome
     assert isinstance(outcome, Failed)
     assert outcome.kind is FailureKind.WRONG_NUMBERS
@@ -87,8 +89,8 @@ def test_a_nan_in_the_input_reaches_the_output(card: Card, builder: Builder) -> 
         good = prepare(workload, gpu, fused(schedule(((16, 64, 64), (16, 64, 64)))), builder, {})
         prepared = Session(builder.build(_tools(), gpu.arch).cubin)._prepare(problem(workload))
         prepared.data._check_inputs[0]["x"][5, 7] = 0x7FFF
-        kernel = Kernel(good.work.cubin, num_threads=good.work.num_threads, smem_bytes=good.work.smem_bytes)
-        runner = ChainRunner(kernel, (PlanOnDevice(good.plans[0]),))
+        launchable = launchable_of(good.work)
+        runner = ChainRunner(Kernel(launchable), (PlanOnDevice(launchable),))
         assert prepared.run_once(runner, prepared.data.check_ops(0)) is None
         is_nan = cupy.isnan(prepared.data.outputs[0][1].bits.view(cupy.float16)).all(axis=1).get()
         assert is_nan.nonzero()[0].tolist() == [5]
@@ -100,12 +102,12 @@ def test_signals_count_up_by_the_posts_of_a_launch(card: Card, builder: Builder)
         good = prepare(WORKLOAD, gpu, fused(schedule(((16, 64, 64), (16, 64, 64)), assignment=assignment)), builder, {})
         session = Session(builder.build(_tools(), gpu.arch).cubin)
         prepared = session._prepare(problem(WORKLOAD))
-        kernel = Kernel(good.work.cubin, num_threads=good.work.num_threads, smem_bytes=good.work.smem_bytes)
-        plan = PlanOnDevice(good.plans[0])
+        kernel = Kernel(launchable_of(good.work))
+        plan = PlanOnDevice(launchable_of(good.work))
         stream = cupy.cuda.Stream(non_blocking=True)
         cupy.cuda.Device().synchronize()  # the plan and its signals are written on another stream
         for _ in range(50):
-            plan.launch(kernel, prepared.data.slot_ops(0), stream.ptr)
+            kernel.launch(plan, prepared.data.slot_ops(0), stream.ptr)
         stream.synchronize()
         assert plan.abort_record() is None
         assert plan.signals().tolist() == [50 * 8] * 4
@@ -129,16 +131,16 @@ def test_a_child_killed_while_idle_costs_no_trial_and_one_killed_in_flight_costs
 ) -> None:
     chosen = schedule(((16, 64, 64), (16, 64, 64)))
     asked = problem(WORKLOAD)
-    assert isinstance(gpu_supervisor.evaluate(asked, Candidate(plan_kind=PlanKind.LIBRARY)), Measured)
+    assert isinstance(evaluate(gpu_supervisor, asked, Candidate(plan_kind=PlanKind.LIBRARY)), Measured)
     os.kill(gpu_supervisor.child_pid or 0, signal.SIGKILL)
     time.sleep(0.5)
-    assert isinstance(gpu_supervisor.evaluate(asked, fused(chosen)), Measured)
+    assert isinstance(evaluate(gpu_supervisor, asked, fused(chosen)), Measured)
     killer = threading.Timer(0.1, os.kill, (gpu_supervisor.child_pid, signal.SIGKILL))
     killer.start()
-    lost = gpu_supervisor.evaluate(asked, fused(chosen))
+    lost = evaluate(gpu_supervisor, asked, fused(chosen))
     assert isinstance(lost, Failed)
     assert (lost.kind, lost.reason) == (FailureKind.CRASH, "the GPU process died (signal 9)")
-    assert isinstance(gpu_supervisor.evaluate(asked, fused(chosen)), Measured)
+    assert isinstance(evaluate(gpu_supervisor, asked, fused(chosen)), Measured)
 
 
 def test_a_deadline_kills_the_child_and_the_next_trial_is_right(
@@ -146,21 +148,21 @@ def test_a_deadline_kills_the_child_and_the_next_trial_is_right(
 ) -> None:
     asked = problem(WORKLOAD)
     chosen = schedule(((16, 64, 64), (16, 64, 64)))
-    assert isinstance(gpu_supervisor.evaluate(asked, fused(chosen)), Measured)
-    real = supervisor_module.prepare
+    assert isinstance(evaluate(gpu_supervisor, asked, fused(chosen)), Measured)
+    real = prepare_module.prepare
 
-    def planted(*args: object, **kwargs: object) -> Prepared:
+    def planted(*args: object, **kwargs: object) -> PreparedKernel:
         return with_raised_threshold(real(*args, **kwargs))  # type: ignore[arg-type]
 
-    monkeypatch.setattr(supervisor_module, "prepare", planted)
+    monkeypatch.setattr(prepare_module, "prepare", planted)
     monkeypatch.setattr(gpu_supervisor, "_limits", Limits(evaluate_deadline_s=0.2))
-    hung = gpu_supervisor.evaluate(asked, fused(chosen))
+    hung = evaluate(gpu_supervisor, asked, fused(chosen))
     assert isinstance(hung, Failed)
     assert hung.kind is FailureKind.HANG
     assert "within 0.2 s" in hung.reason
     monkeypatch.undo()
     begin = time.monotonic()
-    assert isinstance(gpu_supervisor.evaluate(asked, fused(chosen)), Measured)
+    assert isinstance(evaluate(gpu_supervisor, asked, fused(chosen)), Measured)
     assert time.monotonic() - begin < 15
 
 
@@ -172,7 +174,7 @@ def test_a_finalist_that_hangs_is_left_out_and_the_others_are_timed(
     good, bad = (schedule(tiles, assignment=assignment) for assignment in (Assignment.STATIC, Assignment.TICKET))
     real = supervisor_module.prepare
 
-    def planted(*args: object, **kwargs: object) -> Prepared:
+    def planted(*args: object, **kwargs: object) -> PreparedKernel:
         prepared = real(*args, **kwargs)  # type: ignore[arg-type]
         return with_raised_threshold(prepared, 10**13) if args[2] == fused(bad) else prepared
 
@@ -189,7 +191,9 @@ def test_a_finalist_that_hangs_is_left_out_and_the_others_are_timed(
 HANGING_PARENT = """
 import sys, time, threading
 from pathlib import Path
+import tuner.workers.builder.prepare as p
 import tuner.workers.host.supervisor as s
+from tuner.core.trial.evaluator import evaluate
 from tuner.workers.host.cards import usable_gpus
 from tests.support.on_card import fused, problem, schedule
 from tests.support.planted import with_raised_threshold
@@ -197,12 +201,12 @@ from tests.gpu.test_faults import WORKLOAD
 import tuner.workers.gpu.launch
 
 if __name__ == "__main__":
-    real = s.prepare
-    s.prepare = lambda *a, **k: with_raised_threshold(real(*a, **k), 10**13)
+    real = p.prepare
+    p.prepare = lambda *a, **k: with_raised_threshold(real(*a, **k), 10**13)
     card = usable_gpus()[0]
     sup = s.GpuSupervisor(card, Path(sys.argv[1]))
     print("CHILD", sup.child_pid, card.uuid, flush=True)
-    sup.evaluate(problem(WORKLOAD), fused(schedule(((16, 64, 64), (16, 64, 64)))))
+    evaluate(sup, problem(WORKLOAD), fused(schedule(((16, 64, 64), (16, 64, 64)))))
 """
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.on_card import forged
+from tests.support.forged import forged
 from tests.support.protocol.cases import CASES, FAULTY, candidates, few_ctas, plain_schedules
 from tests.support.protocol.faults import MUTANTS, Fault, plant
 from tests.support.protocol.kernel import KINDS, Tables, faults

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tuner
-from tuner.versions import DISTRIBUTION, MANIFEST_FORMAT, install_command
+from tuner.versions import DISTRIBUTION, install_command
 
 #: Who else's package a text may tell to install, beside those that pyproject.toml requires.
 THIRD_PARTY = {"torch"}
@@ -115,7 +115,3 @@ def test_every_file_that_the_notice_names_exists(root: Path) -> None:
     named = re.findall(r"`([\w/]+/[\w/.]+)`", (root / "NOTICE").read_text())
     assert len(named) > 5
     assert [name for name in named if not (root / name).exists()] == []
-
-
-def test_the_example_that_runs_a_kernel_reads_the_newest_manifest(root: Path) -> None:
-    assert f"NEWEST_FORMAT = {MANIFEST_FORMAT}\n" in (root / "examples/run_artifact.py").read_text()

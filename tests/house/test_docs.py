@@ -13,6 +13,7 @@ import pytest
 
 import tuner.cli
 import tuner.client.cli
+from tests.support.spaces import space_of
 from tuner.core.insight import derived_counters
 from tuner.core.problem import objective
 from tuner.core.problem.gpu import CATALOGUE
@@ -20,7 +21,6 @@ from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule import ordering as schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.space.space import Space
 from tuner.core.trial import job, outcome, records, samples
 from tuner.workers.cupti.metrics import BASE_SET
 
@@ -125,7 +125,7 @@ def test_the_glossary_has_each_term_once_and_in_order(root: Path) -> None:
 
 
 def pages(root: Path) -> list[Path]:
-    return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    return [root / "README.md", root / "CHANGELOG.md", *sorted((root / "docs").rglob("*.md"))]
 
 
 def anchors(path: Path) -> set[str]:
@@ -195,11 +195,28 @@ def test_every_command_line_of_the_readme_is_one_that_the_programs_understand(ro
 
 @pytest.mark.parametrize("m", [16, 512])
 def test_the_size_of_the_space_is_the_one_that_is_written(m: int, root: Path) -> None:
-    space = Space(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), CATALOGUE["h200"])
+    space = space_of(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), CATALOGUE["h200"])
     text = (root / "docs/schedule-space.md").read_text()
     written = re.findall(r"[\d,]*\d", text)
     assert f"{len(space.tilings):,}" in written
     assert f"{space.num_schedules:,}" in written
+
+
+def test_every_room_is_on_the_page_of_the_architecture(root: Path) -> None:
+    named = {word for row in table_rows(root / "docs/architecture.md") for word in code_words(row[:1])}
+    rooms = {
+        f"{house}/{path.name}"
+        for house in ("tuner/core", "workers", "benchmarks")
+        for path in (root / house).iterdir()
+        if path.is_dir() and path.name != "__pycache__"
+    }
+    assert rooms - named == set()
+
+
+def test_every_file_of_the_kernel_is_in_its_table(root: Path) -> None:
+    kernels = root / "workers/kernels"
+    files = {str(path.relative_to(kernels)) for path in kernels.rglob("*") if path.is_file()}
+    assert {word for row in table_rows(root / "docs/kernel.md") for word in code_words(row[:1])} == files
 
 
 def test_every_lane_of_the_tests_is_in_the_developers_table(root: Path) -> None:

@@ -6,6 +6,7 @@ The rules between our own packages are import-linter's (pyproject.toml), and hol
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,29 @@ def test_each_package_imports_only_its_own_libraries(repository_files: list[Path
             if stray := roots - set(sys.stdlib_module_names) - OURS - allowed(name):
                 strays[name] = sorted(stray)
     assert strays == {}
+
+
+def absolute_names(source: str) -> set[str]:
+    """Modules that absolute imports name, wherever in the file they stand."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def test_workers_import_each_other_relatively_and_nobody_by_the_folders_bare_name(
+    repository_files: list[Path], root: Path
+) -> None:
+    found = set()
+    for path in repository_files:
+        name = path.relative_to(root).as_posix()
+        if path.suffix == ".py":
+            wrong = r"(tuner\.)?workers\b" if name.startswith("workers/") else r"workers\b"
+            found |= {f"{name}: {one}" for one in absolute_names(path.read_text()) if re.match(wrong, one)}
+    assert found == set()
 
 
 BLOCKED_IN_BASE = [

@@ -73,4 +73,11 @@ def rejected() -> Rejected:
 
 def trial(number: int, outcome: Outcome, kind: PlanKind = PlanKind.FUSED, stages: int = 2) -> Trial:
     candidate = Candidate(plan_kind=kind, schedule=schedule(stages) if kind.is_ours else None)
-    return Trial(number=number, candidate=candidate, outcome=outcome, started_at=1.0 + number, finished_at=1.5 + number)
+    return Trial(
+        number=number,
+        num_known=number,
+        candidate=candidate,
+        outcome=outcome,
+        started_at=1.0 + number,
+        finished_at=1.5 + number,
+    )

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import pickle
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tests.support.repository import ROOT
-from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -85,13 +80,6 @@ def fused(chosen: Schedule) -> Candidate:
     return Candidate(plan_kind=PlanKind.FUSED, schedule=chosen)
 
 
-def forged(verified: VerifiedPlan, words: np.ndarray[Any, np.dtype[np.int32]]) -> VerifiedPlan:
-    """A plan that verify() never saw: what a bug in the prover would let through."""
-    copy: VerifiedPlan = pickle.loads(pickle.dumps(verified))
-    object.__setattr__(copy, "plan", Plan.from_words(words))
-    return copy
-
-
 def run(session: Session, builder: Builder, gpu: Gpu, asked: Problem, candidate: Candidate) -> Measured:
     """Builds, checks and times one candidate, which must succeed."""
     prepared = prepare(asked.workload, gpu, candidate, builder, {})
@@ -102,18 +90,25 @@ def run(session: Session, builder: Builder, gpu: Gpu, asked: Problem, candidate:
 
 
 def check_artifact(
-    builder: Builder, gpu: Gpu, asked: Problem, candidate: Candidate, folder: Path, *, manifest_format: int = 2
+    builder: Builder,
+    gpu: Gpu,
+    asked: Problem,
+    candidate: Candidate,
+    folder: Path,
+    *,
+    manifest_format: int = 2,
+    changed: str = "",
 ) -> dict[str, Any]:
-    """Runs a candidate from its zip alone, which must give the right numbers; its manifest, as today's files say it."""
+    """Runs a candidate from its zip alone, which must give the right numbers; its manifest, as today's files say it.
+    Where a byte of the file `changed` is another one, it must not run."""
     prepared = prepare(asked.workload, gpu, candidate, builder, {})
-    assert prepared.built
     here = Environment(gpu_name=gpu.name, simulated=False)
     made = assemble(
         asked,
         candidate,
         prepared.plans,
         prepared.source,
-        prepared.built.cubin,
+        prepared.work.launchable,
         here,
         {},
         prepared.work.spin_limit_cycles,
@@ -124,9 +119,11 @@ def check_artifact(
     archive_path = folder / "artifact.zip"
     with zipfile.ZipFile(archive_path, "w") as archive:
         for name, data in files.items():
-            archive.writestr(name, data)
+            archive.writestr(name, data if name != changed else data[:-1] + bytes([data[-1] ^ 1]))
     ran = subprocess.run([sys.executable, str(EXAMPLE), str(archive_path)], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    if changed:
+        assert f"{changed} is not the file that the manifest names" in ran.stderr, ran.stdout + ran.stderr
+    assert (ran.returncode != 0) == bool(changed), ran.stdout + ran.stderr
     return made.manifest
 
 

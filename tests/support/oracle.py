@@ -62,12 +62,14 @@ def read(words: list[int]) -> Table:
 
 
 def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> set[str]:
-    """Of coverage, liveness, safety, residency: what the plan breaks where `resident` CTAs fit at once.
+    """Of words, coverage, liveness, safety, residency: what the plan breaks where `resident` CTAs fit at once.
 
     Queues, first waves and stealing, with signals, are launched cooperatively, which a device refuses where not all
     CTAs fit.
     """
     table = read(words)
+    if not _are_words_in_range(words, table):
+        return {"words"}
     if not _is_covered(table, graph):
         return {"coverage"}
     found = _epoch_faults(table)
@@ -85,6 +87,16 @@ def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> s
     for num_resident in [table.num_ctas] if table.is_static else range(1, table.num_ctas + 1):
         found |= _explore(table, producers, num_resident)
     return found | _explore_ahead(table, producers)
+
+
+def _are_words_in_range(words: list[int], table: Table) -> bool:
+    """Whether every count is at most 2^24, every k-step below 2^26, and nothing but a post below 0."""
+    counts = [*words[2:5], *words[9:12], words[14]]
+    counts += [count for task in table.tasks for count in (task.row, task.col, task.slot, task.post + 1)]
+    waits = [words[at : at + 8] for at in range(words[8], words[8] + 8 * words[9], 8)]
+    counts += [count for wait in waits for count in wait[:4]]
+    steps = [words[12], *(wait[4] for wait in waits)]
+    return all(0 <= count <= 2**24 for count in counts) and all(0 <= step < 2**26 for step in steps)
 
 
 def _is_covered(table: Table, graph: TileGraph) -> bool:

@@ -19,17 +19,18 @@ from tuner.core.legal.split_rules import split_order_problem
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.interleaves import block_shapes, merge_blocks
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.words import STATIC, STEALING, Plan
+from tuner.core.plan.words import STATIC, STEALING, TICKET, Plan
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import Assignment, Ordering, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.space.ordering_values import INTERLEAVES, RASTERS, SYNCS
-from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError
+from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError, WordError
 
 #: One CTA of these fits an SM of an H200.
 ROOMY = Resources(num_threads=128, smem_bytes=150_000, registers_per_thread=64)
 REASONS = {
+    WordError: "words",
     CoverageError: "coverage",
     SafetyError: "safety",
     LivenessError: "liveness",
@@ -70,7 +71,7 @@ class Judged:
 
     #: What was done to it, or "none".
     mutation: str
-    #: Of the oracle: any of coverage, safety, liveness, residency.
+    #: Of the oracle: any of words, coverage, safety, liveness, residency.
     faults: frozenset[str]
     #: Of `verify`: one of these, or None where it accepts.
     refusal: str | None
@@ -190,7 +191,7 @@ def _reordered(plan: Plan, rng: random.Random) -> Plan:
     return mutants.move(plan, rng.randrange(begin, end), queue, rng.randrange(end - begin)) if end > begin else plan
 
 
-def _dealt_again(plan: Plan, rng: random.Random) -> Plan:
+def _moved_to_another_queue(plan: Plan, rng: random.Random) -> Plan:
     queue = rng.randrange(max(1, plan.queues.size - 1))
     return mutants.move(plan, rng.randrange(plan.num_tasks), queue, rng.randrange(3))
 
@@ -290,13 +291,25 @@ def _tile_post_moved(plan: Plan, rng: random.Random) -> Plan:
     return plan
 
 
+def _word_made_extreme(plan: Plan, rng: random.Random) -> Plan:
+    """A word of a task or of a wait, or a count, is far out of its range."""
+    value = rng.choice((-(2**31), -(2**30), -1, 2**30, 2**31 - 1))
+    kind = rng.choice(("task", "wait", "count")) if len(plan.waits) else rng.choice(("task", "count"))
+    if kind == "task":
+        return mutants.edit(plan, rng.randrange(plan.num_tasks), rng.choice((1, 2, 8)), value)
+    if kind == "wait":
+        return mutants.edit_wait(plan, rng.randrange(len(plan.waits)), rng.choice((2, 3, 4)), value)
+    counts = ["held_stages", "num_split_tiles", *(["num_ctas"] if plan.assignment == TICKET else [])]
+    return replace(plan, **{rng.choice(counts): value})  # type: ignore[arg-type]
+
+
 MUTATIONS: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "wait removed": _wait_removed,
     "wait narrowed": _wait_narrowed,
     "threshold one lower": _wait_changed(2, -1),
     "threshold one higher": _wait_changed(2, 1),
     "queue reordered": _reordered,
-    "task dealt elsewhere": _dealt_again,
+    "task dealt elsewhere": _moved_to_another_queue,
     "task lost": lambda plan, rng: mutants.drop(plan, rng.randrange(plan.num_tasks)),
     "task doubled": lambda plan, rng: mutants.double(plan, rng.randrange(plan.num_tasks)),
     "region overlapped": _overlapped,
@@ -313,6 +326,7 @@ MUTATIONS: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "posts per launch changed": _step_changed,
     "wait one k-step earlier": _wait_changed(4, -1),
     "wait one k-step later": _wait_changed(4, 1),
+    "word made extreme": _word_made_extreme,
     "grid too large": lambda plan, rng: replace(plan),
 }
 

@@ -56,17 +56,28 @@ class Service:
         *,
         disk_limit_bytes: int = DEFAULT_DISK_LIMIT_BYTES,
         finals: FinalsProcedure | None = None,
+        max_ahead: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`disk_limit_bytes` is what artifacts, builds and samples may fill, `finals` how finals are held (as usual,
-        where it is not given)."""
+        """`disk_limit_bytes` is what artifacts, builds and samples may fill; `finals` is how finals are held (as usual,
+        where it is not given); `max_ahead` is how many candidates of a job may be on their way besides one, at most."""
         self._store = store
         self._dispatcher = dispatcher
         self._clock = clock
         self._disk_limit_bytes = disk_limit_bytes
         claims = Claims()
         self._runners = [
-            Runner(store, dispatcher, target, worker, claims, disk_limit_bytes, finals or FinalsProcedure(), clock)
+            Runner(
+                store,
+                dispatcher,
+                target,
+                worker,
+                claims,
+                disk_limit_bytes,
+                finals or FinalsProcedure(),
+                max_ahead,
+                clock,
+            )
             for target in dispatcher.targets
             for worker in range(dispatcher.num_workers(target.id))
         ]
@@ -350,7 +361,7 @@ class Service:
 
     def _environment(self, target_id: str) -> Environment | None:
         try:
-            return self._dispatcher.environment(target_id)
+            return self._dispatcher.lane(target_id).environment()
         except WorkerError:
             return None
 

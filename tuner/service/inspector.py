@@ -128,10 +128,10 @@ class Inspector:
 
     def _inspect(self, inspection: Inspection, problem: Problem, trial: Trial) -> CounterReport | Trace:
         """The result; figures that take a time in take the trial's own, measured without a profiler."""
-        at = self._target.id, problem, trial.candidate
+        lane = self._dispatcher.lane(self._target.id, self._worker)
         if inspection.kind is InspectionKind.TRACE:
-            return result_of(self._dispatcher.trace(*at, worker=self._worker), self._stop)
-        report = result_of(self._dispatcher.count(*at, inspection.metrics, worker=self._worker), self._stop)
+            return result_of(lane.trace(problem, trial.candidate), self._stop)
+        report = result_of(lane.count(problem, trial.candidate, inspection.metrics), self._stop)
         if inspection.metrics or report.reason or not isinstance(trial.outcome, Measured):
             return report
         target, time_us = self._target, trial.outcome.time_us

@@ -1,4 +1,4 @@
-"""The job loop of one target: ask, dispatch, record; then the finals and the artifact."""
+"""The job loop of one worker: takes outcomes from the pipeline and records them; then the finals and the artifact."""
 
 from __future__ import annotations
 
@@ -19,31 +19,26 @@ from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.records import Best, JobRecord
-from tuner.dispatch import Dispatcher
-from tuner.errors import Conflict, Quarantined, StoreUnavailable, TunerError, WorkerError
+from tuner.dispatch import Dispatcher, MeasureLane
+from tuner.errors import Conflict, Quarantined, StoreUnavailable, WorkerError
 from tuner.search import Searcher
+from tuner.service.ahead import Ahead
 from tuner.service.claims import Claims
 from tuner.service.finals import Judgement, best_speedup, choose_finalists, judge
-from tuner.service.forecasts import Forecaster, with_forecast
+from tuner.service.forecasts import Forecaster
 from tuner.service.inspector import Inspector, inspections_of, problem_of
 from tuner.service.keeper import Keeper
 from tuner.service.packing import pack_zip
-from tuner.service.waiting import Stopped, result_of
+from tuner.service.pipeline import Pipeline
+from tuner.service.waiting import JobFailed, Patience, Stopped, result_of
 from tuner.store import Store, bests, inspections, jobs, trials
 from tuner.store.artifacts import register
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-#: Pauses before a candidate is submitted again, where it is the worker that fails, seconds: it may be coming back.
-#: After the last one the job fails.
-RETRY_PAUSES_S = (0.5, 2.0)
 #: Pauses before the probes of a card in quarantine, seconds; the last one again and again.
 PROBE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-
-
-class JobFailed(TunerError):
-    """The job ends without a result; the message is its reason."""
 
 
 class Runner:
@@ -58,9 +53,11 @@ class Runner:
         claims: Claims,
         disk_limit_bytes: int,
         finals: FinalsProcedure,
+        max_ahead: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`claims` is shared by the runners of a service; `finals` says how those of a job are held."""
+        """`claims` is shared by the runners of a service; `finals` says how those of a job are held; `max_ahead` is how
+        many candidates may be on their way besides one, at most."""
         self.target = target
         self._worker = worker
         self._claims = claims
@@ -68,6 +65,7 @@ class Runner:
         self._dispatcher = dispatcher
         self._disk_limit_bytes = disk_limit_bytes
         self._finals = finals
+        self._max_ahead = max_ahead
         self._clock = clock
         self._num_probes = 0
         self._num_failures = 0
@@ -142,7 +140,7 @@ class Runner:
         if self._stop.wait(pause_s):
             return False
         try:
-            result_of(self._dispatcher.probe(self.target.id, self._worker), self._stop)
+            result_of(self._lane.probe(), self._stop)
         except (Stopped, WorkerError) as error:
             _log.info("%s stays in quarantine: %s", self.target.id, error)
             return False
@@ -204,36 +202,53 @@ class Runner:
             return trials.history(session, job_id)
 
     def _search(self, job: JobRecord) -> None:
-        """Asks and records until the budget is spent or nothing legal is left to try."""
-        spec, problem = job.spec, problem_of(job)
-        past = self._history(job.id)
-        searcher = Searcher(
-            Space(spec.workload, self.target.gpu), seed=spec.seed, history=past, num_trials=spec.budget.trials
-        )
-        search_s, mark = job.search_s, time.monotonic()
-        incumbent = best_speedup(past)
-        for number in range(len(past), spec.budget.trials):
-            candidate = searcher.ask() if search_s < spec.budget.seconds else None
-            if candidate is None:
-                return
-            started_at = self._clock()
-            forecast = self._forecaster.begin(spec.workload, candidate)
-            measured = self._await(self._at(self._dispatcher.evaluate, problem, candidate, incumbent))
-            outcome = with_forecast(measured, forecast.result())
-            trial = Trial(
-                number=number, candidate=candidate, outcome=outcome, started_at=started_at, finished_at=self._clock()
-            )
-            spent_s = time.monotonic() - mark
-            self._keeper.write(partial(trials.record, job_id=job.id, trial=trial, search_s=spent_s))
-            search_s += spent_s
-            searcher.tell(trial)
-            incumbent = best_speedup([trial], incumbent)
-            self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on
+        """Records what the pipeline gives until the budget is spent or nothing legal is left to try."""
+        past, budget_s = self._history(job.id), job.spec.budget.seconds
+        search_s, number, incumbent = job.search_s, len(past), best_speedup(past)
+        with self._pipeline(job, past) as pipeline:
             mark = time.monotonic()
+            if search_s >= budget_s:
+                pipeline.end()
+            while (arrival := pipeline.next(incumbent)) is not None:
+                trial = Trial(
+                    number=number,
+                    candidate=arrival.candidate,
+                    outcome=arrival.outcome,
+                    num_known=arrival.num_known,
+                    started_at=arrival.chosen_at,
+                    finished_at=self._clock(),
+                )
+                spent_s = time.monotonic() - mark
+                self._keeper.write(partial(trials.record, job_id=job.id, trial=trial, search_s=spent_s))
+                search_s += spent_s
+                number += 1
+                pipeline.record(trial)
+                incumbent = best_speedup([trial], incumbent)
+                if search_s >= budget_s:
+                    pipeline.end()
+                self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on
+                mark = time.monotonic()
 
-    def _at(self, submit: Callable[..., Future[T]], *arguments: object) -> Callable[[], Future[T]]:
-        """`submit` bound to this runner's worker."""
-        return partial(submit, self.target.id, *arguments, worker=self._worker)
+    def _pipeline(self, job: JobRecord, past: list[Trial]) -> Pipeline:
+        """The way of the candidates that are still to be tried."""
+        spec, builds = job.spec, self._dispatcher.builds(self.target.id, self._worker)
+        num_trials = spec.budget.trials
+        return Pipeline(
+            Searcher(Space(spec.workload, self.target.gpu), seed=spec.seed, history=past, num_trials=num_trials),
+            problem_of(job),
+            builds,
+            self._lane,
+            Ahead(num_places=builds.num_places, num_trials=num_trials, max_ahead=self._max_ahead),
+            self._forecaster,
+            num_known=len(past),
+            num_trials=num_trials,
+            stop=self._stop,
+            clock=self._clock,
+        )
+
+    @property
+    def _lane(self) -> MeasureLane:
+        return self._dispatcher.lane(self.target.id, self._worker)
 
     def _await(self, submit: Callable[[], Future[T]]) -> T:
         """The result of what `submit` sends, sent again where the worker failed, a bounded number of times.
@@ -242,19 +257,7 @@ class Runner:
             JobFailed: the worker failed each time.
             Quarantined: the card is not fit; the job goes on when it is.
         """
-        for pause_s in (*RETRY_PAUSES_S, None):
-            try:
-                return result_of(submit(), self._stop)
-            except Quarantined:
-                raise
-            except WorkerError as error:
-                if pause_s is None:
-                    raise JobFailed(
-                        f"the worker of {self.target.id} failed {1 + len(RETRY_PAUSES_S)} times: {error}"
-                    ) from error
-                _log.warning("the worker of %s failed, it is tried again: %s", self.target.id, error)
-                self._stop.wait(pause_s)
-        raise AssertionError("unreachable: the last attempt returns or raises")
+        return Patience(self.target.id, self._stop).result(submit)
 
     def _finish(self, job: JobRecord) -> None:
         """Measures the finalists against each other, keeps the winner's files and the result."""
@@ -263,11 +266,11 @@ class Runner:
         if not finalists or finalists[0].candidate.plan_kind.is_ours:
             raise JobFailed(f"there is nothing to compare with: {_library_reason(past)}")
         candidates = tuple(trial.candidate for trial in finalists)
-        times = self._await(self._at(self._dispatcher.finals, problem, candidates, self._finals.num_rounds))
+        times = self._await(lambda: self._lane.finals(problem, candidates, self._finals.num_rounds))
         if times.times_us[0] is None:
             raise JobFailed(f"the library failed in the finals: {times.reasons[0]}")
         judgement = judge(finalists, times, self._finals)
-        environment = self._dispatcher.environment(self.target.id, self._worker)
+        environment = self._lane.environment()
         content = self._pack(job, problem, judgement)
         digest = self._keeper.keep(content) if content else None
         best = Best(
@@ -290,7 +293,7 @@ class Runner:
         if row is None:
             return None
         extra = {"job_id": job.id, "result": judgement.to_json(), "spec": job.spec.to_json()}
-        files = self._await(self._at(self._dispatcher.artifact, problem, row.candidate, extra))
+        files = self._await(lambda: self._lane.artifact(problem, row.candidate, extra))
         return pack_zip(files.files)
 
 

@@ -101,6 +101,8 @@ class TrialRow(Base):
     procedure: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     #: Whether its rounds ended early; null as above.
     truncated: Mapped[bool | None]
+    #: Trials that the search knew when it chose the candidate.
+    num_known: Mapped[int]
 
 
 class EventRow(Base):

@@ -8,20 +8,25 @@ from dataclasses import asdict
 from typing import Any
 
 from tuner.core.legal.legality import dynamic_smem_bytes
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.versions import MANIFEST_FORMAT
 
 from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, workspace_layout
-from ..source.render import KERNEL_NAME, START_GATE_NAME
+from ..source.launchable import Launchable, LaunchRefused
+from ..source.render import KERNEL_NAME, START_GATE_NAME, render
 from ..source.tensor_maps import tensor_maps
 
 #: Least driver branch that loads cubins of a CUDA major version.
 #: Source: CUDA Toolkit release notes, minor version compatibility.
 _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
+
+#: As cuTensorMapEncodeTiled names them.
+_TENSOR_MAP_TYPES = {Dtype.FP16: "FLOAT16", Dtype.BF16: "BFLOAT16"}
 
 _CONCURRENCY = (
     "One launch at a time per workspace. A cooperative launch needs all its CTAs resident: on one GPU, run one such "
@@ -36,20 +41,23 @@ def assemble(
     candidate: Candidate,
     plans: tuple[VerifiedPlan, ...],
     source: str,
-    cubin: bytes | None,
+    launchable: Launchable | None,
     environment: Environment,
     extra: dict[str, Any],
     spin_limit_cycles: int,
 ) -> ArtifactFiles:
-    """Source, plans and cubin (None when simulated) with their manifest; `extra` joins the manifest, and
+    """Source, plans and cubin (none when simulated) with their manifest; `extra` joins the manifest, and
     `spin_limit_cycles` is how long a wait may last.
 
     Raises:
         ValueError: the candidate has no schedule.
+        LaunchRefused: plans, source and cubin are not those of one kernel of the problem's workload.
     """
     schedule = candidate.schedule
     if schedule is None:
         raise ValueError("a candidate without a schedule has no kernel to fetch")
+    _check_tied(problem, schedule, plans, source, launchable)
+    cubin = launchable.cubin if launchable else None
     files = {"kernel.cu": source.encode()}
     files |= {f"plan{i}.bin": plan.words.astype("<i4").tobytes() for i, plan in enumerate(plans)}
     if cubin is not None:
@@ -66,7 +74,7 @@ def assemble(
         "schedule_in_words": str(schedule),
         "objective": asdict(problem.objective),
         "environment": asdict(environment),
-        "kernel": _kernel(plans[0].gpu.arch, cubin is not None, environment),
+        "kernel": _kernel(plans[0].gpu.arch, launchable, environment),
         "parameter": parameter_layout(workload, schedule.tiling, spin_limit_cycles),
         "tensors": _tensors(workload),
         "launches": [_launch(i, plans, workload, candidate) for i in range(len(plans))],
@@ -80,11 +88,30 @@ def assemble(
     return ArtifactFiles(files={**files, "manifest.json": text.encode()}, manifest=manifest)
 
 
-def _kernel(arch: str, has_cubin: bool, environment: Environment) -> dict[str, Any]:
+def _check_tied(
+    problem: Problem,
+    schedule: Schedule,
+    plans: tuple[VerifiedPlan, ...],
+    source: str,
+    launchable: Launchable | None,
+) -> None:
+    if any(plan.graph.workload != problem.workload or plan.graph.tiling != schedule.tiling for plan in plans):
+        raise LaunchRefused(f"the plans are not of {problem.workload.describe()} in tiles of {schedule.tiling}")
+    if source != render(problem.workload, schedule.tiling):
+        raise LaunchRefused("the source is not that of the workload and the tiling: render it again")
+    if launchable is None:
+        return
+    launchable.check()
+    if launchable.ties.proofs != tuple(plan.digest for plan in plans):
+        raise LaunchRefused("the cubin is tied to other plans than these: tie them again")
+
+
+def _kernel(arch: str, launchable: Launchable | None, environment: Environment) -> dict[str, Any]:
     return {
         "name": KERNEL_NAME,
         "source": "kernel.cu",
-        "cubin": "kernel.cubin" if has_cubin else None,
+        "cubin": "kernel.cubin" if launchable else None,
+        "build": launchable.ties.build if launchable else None,
         "arch": arch,
         "arch_suffix": arch[-1] if arch[-1].isalpha() else "",
         "least_driver": _LEAST_DRIVER.get(environment.cuda.split(".")[0], ""),
@@ -97,6 +124,7 @@ def _launch(index: int, plans: tuple[VerifiedPlan, ...], workload: Workload, can
     return {
         "ops": [workload.ops[op].name for op in plan.graph.op_indices],
         "plan": f"plan{index}.bin",
+        "proof": plan.digest,
         "grid": [plan.plan.num_ctas * schedule.tiling.cluster_size, 1, 1],
         "block": [schedule.tiling.num_threads, 1, 1],
         "cluster": [schedule.tiling.cluster_size, 1, 1],
@@ -127,7 +155,7 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
         {
             "name": f"{workload.ops[m.op].name}.{m.operand}_map",
             "tensor": _tensor_of(workload.ops[m.op], m.operand),
-            "data_type": "CU_TENSOR_MAP_DATA_TYPE_" + {"fp16": "FLOAT16", "bf16": "BFLOAT16"}[workload.dtype],
+            "data_type": "CU_TENSOR_MAP_DATA_TYPE_" + _TENSOR_MAP_TYPES[workload.dtype],
             "dims": m.dims,
             "strides_bytes": m.strides_bytes,
             "box": m.box,

@@ -7,34 +7,38 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tuner.core.legal.legality import dynamic_smem_bytes
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.proof.verify import VerifiedPlan, recheck
+from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.evaluator import Prepared
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.errors import BuildError, IllegalSchedule, PlanError
 
 from ..protocol.messages import Work
+from ..source.launchable import LaunchRefused
 from ..source.render import render
 from .nvrtc import Builder, BuildTimeout, Built
+from .tie import tie
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
+class PreparedKernel(Prepared):
     """All that the card, and an artifact, need of a candidate."""
 
     work: Work
-    #: With the resources that the compiler reported.
-    plans: tuple[VerifiedPlan, ...] = ()
     source: str = ""
     #: None for the library.
     built: Built | None = None
     #: Why the build may not be launched; empty where it may.
     refusal: str = ""
+
+    @property
+    def plans(self) -> tuple[VerifiedPlan, ...]:
+        """With the resources that the compiler told; none for the library."""
+        return self.work.plans
 
 
 def prepare(
@@ -46,7 +50,7 @@ def prepare(
     *,
     spin_limit_cycles: int = Limits.spin_limit_cycles,
     traced: bool = False,
-) -> Prepared:
+) -> PreparedKernel:
     """Proves, renders, builds, and proves again; seconds by stage go into `stage_s`. A wait may last
     `spin_limit_cycles`.
 
@@ -55,36 +59,21 @@ def prepare(
     Raises:
         IllegalSchedule: the schedule is outside of the legal space.
         PlanError: a plan is refused, before the build or with what it reported.
+        LaunchRefused: the build is not that of the plans' kernel.
         BuildError: the source does not compile, or not in time.
     """
     schedule = candidate.schedule
     if schedule is None:
-        empty = Work(plan_kind=candidate.plan_kind, tiling=None, plans=(), cubin=b"", num_threads=0, smem_bytes=0)
-        return Prepared(work=empty)
+        return PreparedKernel(work=Work(plan_kind=candidate.plan_kind))
     with _timed(stage_s, Stage.VERIFY):
         plans = plans_for(workload, gpu, candidate)
     with _timed(stage_s, Stage.RENDER):
         source = render(workload, schedule.tiling, traced=traced)
     with _timed(stage_s, Stage.BUILD):
         built = builder.build(source, gpu.arch)
-    ring_bytes = dynamic_smem_bytes(workload, schedule.tiling)
-    resources = Resources(
-        num_threads=schedule.tiling.num_threads,
-        smem_bytes=ring_bytes + built.resources.static_smem_bytes,
-        registers_per_thread=built.resources.registers_per_thread,
-        cluster_size=schedule.tiling.cluster_size,
-    )
-    plans = tuple(recheck(plan, resources) for plan in plans)
-    work = Work(
-        plan_kind=candidate.plan_kind,
-        tiling=schedule.tiling,
-        plans=plans,
-        cubin=built.cubin,
-        num_threads=schedule.tiling.num_threads,
-        smem_bytes=ring_bytes,
-        spin_limit_cycles=spin_limit_cycles,
-    )
-    return Prepared(work=work, plans=plans, source=source, built=built, refusal=_refusal(built))
+    launchable = tie(plans, built, workload, traced=traced)
+    work = Work(plan_kind=candidate.plan_kind, launchable=launchable, spin_limit_cycles=spin_limit_cycles)
+    return PreparedKernel(work=work, source=source, built=built, refusal=_refusal(built), stage_s=dict(stage_s))
 
 
 def try_prepare(
@@ -94,22 +83,22 @@ def try_prepare(
     builder: Builder,
     *,
     spin_limit_cycles: int = Limits.spin_limit_cycles,
-) -> tuple[Prepared | Rejected | Failed, dict[str, float]]:
-    """What `prepare` makes, or why that may not be launched, as an outcome; and the seconds by stage."""
+) -> PreparedKernel | Rejected | Failed:
+    """What `prepare` makes, or why that may not be launched, as an outcome."""
     stage_s: dict[str, float] = {}
     try:
         prepared = prepare(workload, gpu, candidate, builder, stage_s, spin_limit_cycles=spin_limit_cycles)
-    except (IllegalSchedule, PlanError) as error:
-        return Rejected(stage=Stage.VERIFY, reason=str(error), stage_s=stage_s), stage_s
+    except (IllegalSchedule, PlanError, LaunchRefused) as error:
+        return Rejected(stage=Stage.VERIFY, reason=str(error), stage_s=stage_s)
     except BuildTimeout as error:
         kind = FailureKind.COMPILE_TIMEOUT
-        return Failed(stage=Stage.BUILD, kind=kind, reason=str(error), stage_s=stage_s), stage_s
+        return Failed(stage=Stage.BUILD, kind=kind, reason=str(error), stage_s=stage_s)
     except BuildError as error:
         kind = FailureKind.COMPILE_ERROR
-        return Failed(stage=Stage.BUILD, kind=kind, reason=str(error), stage_s=stage_s), stage_s
+        return Failed(stage=Stage.BUILD, kind=kind, reason=str(error), stage_s=stage_s)
     if prepared.refusal:
-        return Rejected(stage=Stage.BUILD, reason=prepared.refusal, stage_s=stage_s), stage_s
-    return prepared, stage_s
+        return Rejected(stage=Stage.BUILD, reason=prepared.refusal, stage_s=stage_s)
+    return prepared
 
 
 def _refusal(built: Built) -> str:

@@ -12,14 +12,17 @@ from tuner.core.problem.workload import Activation, Dtype, GemmOp
 
 from ..protocol.messages import Work
 from ..source.launch_args import OpBuffers, needs_co_residency
+from ..source.launchable import Launchable, LaunchRefused
 from ..source.library_epilogue import Epilogue, split_epilogue
 from ..timing.library_choice import Picked
 from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
-from .data import ProblemData
+from .data import ProblemData, bits_type
 from .launch import Kernel, PlanOnDevice, check
 
 #: Columns that a thread of `tuner_epilogue` takes at a time, where n is a multiple of it.
 EPILOGUE_WIDTH = 8
+#: The element type, as `tuner_epilogue` is told it.
+_IS_BF16 = {Dtype.FP16: False, Dtype.BF16: True}
 
 
 class Runner(Protocol):
@@ -42,19 +45,31 @@ def runner_of(work: Work, kernel: Kernel, *, traced: bool = False) -> ChainRunne
     """A candidate of ours, without a launch; `traced` where its kernel leaves stamps.
 
     Raises:
-        LaunchRefused: the card does not hold what its plan needs.
+        LaunchRefused: the card does not hold what its plan needs, or this is not what was proven and built.
     """
+    launchable = launchable_of(work)
     load = partial(
         PlanOnDevice,
+        launchable,
         spin_limit_cycles=work.spin_limit_cycles,
         programmatic=work.plan_kind.is_programmatic,
         traced=traced,
     )
     if work.plan_kind.is_side_by_side:
-        one, other = work.plans
-        first = load(one)
-        return StreamsRunner(kernel, (first, load(other, first=first)))
-    return ChainRunner(kernel, tuple(load(plan) for plan in work.plans))
+        first = load(0)
+        return StreamsRunner(kernel, (first, load(1, first=first)))
+    return ChainRunner(kernel, tuple(load(index) for index in range(len(launchable.plans))))
+
+
+def launchable_of(work: Work) -> Launchable:
+    """What a candidate of ours launches.
+
+    Raises:
+        LaunchRefused: it is the library's, which has nothing of the kind.
+    """
+    if work.launchable is None:
+        raise LaunchRefused(f"a {work.plan_kind} candidate has no kernel of ours to launch")
+    return work.launchable
 
 
 class ChainRunner:
@@ -76,7 +91,7 @@ class ChainRunner:
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues the launches in order."""
         for plan in self.plans:
-            plan.launch(self._kernel, ops, stream)
+            self._kernel.launch(plan, ops, stream)
 
     def abort_record(self) -> str | None:
         """The first record of any of its launches."""
@@ -118,10 +133,10 @@ class StreamsRunner(ChainRunner):
         """Forks, and joins again: what follows on `stream` follows both launches."""
         first, second = self.plans
         side = self._side.fork(stream)
-        first.launch(self._kernel, ops, stream)
+        self._kernel.launch(first, ops, stream)
         if self._has_signals:
-            first.launch_start_gate(self._kernel, side)
-        second.launch(self._kernel, ops, side)
+            self._kernel.launch_start_gate(first, side)
+        self._kernel.launch(second, ops, side)
         self._side.join(stream)
 
 
@@ -137,7 +152,9 @@ class LibraryRunner:
         self._ops = data.workload.ops
         self._epilogue = epilogue
         #: Gate and up projection of each gated op, [m, 2n].
-        self._sums = [cupy.empty((op.m, op.weight_rows), cupy.uint16) if op.gated else None for op in self._ops]
+        self._sums = [
+            cupy.empty((op.m, op.weight_rows), bits_type(self._dtype)) if op.gated else None for op in self._ops
+        ]
         buffers = data.slot_ops(0)
         self._gemms = [
             LibraryGemm(lt, op, self._dtype, buffer.bias) for op, buffer in zip(self._ops, buffers, strict=True)
@@ -199,7 +216,7 @@ class LibraryRunner:
             cupy.uint32(op.n),
             cupy.int32(list(Activation).index(rest.activation)),
             cupy.int32(rest.gated),
-            cupy.int32(self._dtype is Dtype.BF16),
+            cupy.int32(_IS_BF16[self._dtype]),
         )
         self._epilogue((min(-(-num_vectors // 256), 4096),), (256,), args)
 

@@ -15,7 +15,6 @@ import numpy as np
 from cuda.bindings import driver
 
 from tuner.core.insight.tracing import STAMP_WORDS, Stamps
-from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine
 from tuner.core.trial.limits import Limits
 from tuner.errors import WorkerError
@@ -29,6 +28,7 @@ from ..source.launch_args import (
     pack_args,
     workspace_layout,
 )
+from ..source.launchable import Launchable, LaunchRefused
 from ..source.render import KERNEL_NAME, START_GATE_NAME
 from ..source.tensor_maps import tensor_maps
 from .tensor_maps import encode
@@ -36,10 +36,6 @@ from .tensor_maps import encode
 
 class CudaError(WorkerError):
     """A driver call failed; the CUDA context may be unusable afterwards."""
-
-
-class LaunchRefused(Exception):
-    """The card cannot hold what the plan needs; the message says what."""
 
 
 def check(result: tuple[Any, ...]) -> Any:
@@ -70,15 +66,21 @@ class AbortRecord:
 
 
 class Kernel:
-    """A loaded cubin."""
+    """A loaded cubin, which launches the plans that are tied to it."""
 
-    def __init__(self, cubin: bytes, *, num_threads: int, smem_bytes: int) -> None:
-        """`smem_bytes` is the dynamic shared memory of one CTA."""
-        self._cubin = cubin  # the driver may read it until it is unloaded
-        self._module = check(driver.cuModuleLoadData(cubin))
+    def __init__(self, launchable: Launchable) -> None:
+        """Loads the cubin, where all is as it was tied.
+
+        Raises:
+            LaunchRefused: something is not.
+        """
+        launchable.check()
+        self._ties = launchable.ties
+        self._cubin = launchable.cubin  # the driver may read it until it is unloaded
+        self._module = check(driver.cuModuleLoadData(self._cubin))
         self._function = check(driver.cuModuleGetFunction(self._module, KERNEL_NAME.encode()))
-        self.num_threads = num_threads
-        self.smem_bytes = smem_bytes
+        self.num_threads = launchable.num_threads
+        self.smem_bytes = smem_bytes = launchable.smem_bytes
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         check(driver.cuFuncSetAttribute(self._function, attribute, smem_bytes))
         width = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH
@@ -116,22 +118,39 @@ class Kernel:
                 f"driver says that {num_sms} SMs hold {per_sm} each"
             )
 
-    def launch(self, args: bytes, *, num_ctas: int, cooperative: bool, programmatic: bool, stream: int) -> None:
-        """Enqueues one launch of so many CTAs, or clusters; `args` is copied. `programmatic` lets it begin while the
-        launch before it ends."""
-        buffer = ctypes.create_string_buffer(args, len(args))
+    def launch(self, plan: PlanOnDevice, ops: tuple[OpBuffers, ...], stream: int) -> None:
+        """Enqueues one launch of a plan over `ops`. A programmatic one may begin while the launch before it ends.
+
+        Raises:
+            LaunchRefused: the plan is tied to another build, or the buffers are of another workload.
+        """
+        self._check_tied(plan)
+        args = plan.parameter(ops)
+        buffer = ctypes.create_string_buffer(args, len(args))  # the driver copies it
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(buffer))
-        config = _config(num_ctas * self.cluster_size, self.num_threads, self.smem_bytes, stream)
-        config.attrs = [_programmatic()] if programmatic else [_cooperative()] if cooperative else []
+        num_ctas = plan.plan.plan.num_ctas * self.cluster_size
+        config = _config(num_ctas, self.num_threads, self.smem_bytes, stream)
+        cooperative = needs_co_residency(plan.plan)
+        config.attrs = [_programmatic()] if plan.programmatic else [_cooperative()] if cooperative else []
         config.numAttrs = len(config.attrs)
         check(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))
 
-    def launch_start_gate(self, workspace_address: int, num_ctas: int, spin_limit_cycles: int, stream: int) -> None:
-        """Enqueues the start gate: it ends when `num_ctas` CTAs of the first launch on the workspace have started."""
-        values = (ctypes.c_void_p(workspace_address), ctypes.c_int(num_ctas), ctypes.c_longlong(spin_limit_cycles))
+    def launch_start_gate(self, plan: PlanOnDevice, stream: int) -> None:
+        """Holds what follows on `stream` until all CTAs of the launch of this plan last enqueued have started."""
+        self._check_tied(plan)
+        values = (
+            ctypes.c_void_p(plan.workspace_address),
+            ctypes.c_int(plan.plan.plan.num_ctas * self.cluster_size),
+            ctypes.c_longlong(plan.spin_limit_cycles),
+        )
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         start_gate = check(driver.cuModuleGetFunction(self._module, START_GATE_NAME.encode()))
         check(driver.cuLaunchKernelEx(_config(1, 1, 0, stream), start_gate, ctypes.addressof(pointers), 0))
+
+    def _check_tied(self, plan: PlanOnDevice) -> None:
+        if (plan.ties.build, plan.ties.cubin) != (self._ties.build, self._ties.cubin):
+            builds = f"build {plan.ties.build[:12]}, this kernel is of build {self._ties.build[:12]}"
+            raise LaunchRefused(f"the plan is tied to {builds}: launch it by the kernel of its own Launchable")
 
     def unload(self) -> None:
         """Frees the module; no launch may be under way."""
@@ -195,16 +214,23 @@ class PlanOnDevice:
 
     def __init__(
         self,
-        plan: VerifiedPlan,
+        launchable: Launchable,
+        index: int = 0,
         *,
         spin_limit_cycles: int = Limits.spin_limit_cycles,
         programmatic: bool = False,
         traced: bool = False,
         first: PlanOnDevice | None = None,
     ) -> None:
-        """`programmatic`: its launches are programmatic dependent launches; `traced`: its kernel leaves stamps;
-        `first`: the launch whose workspace it shares, as the second of two."""
-        self.plan = plan
+        """The plan of launch `index`. `programmatic`: its launches are programmatic dependent launches; `traced`: its
+        kernel leaves stamps; `first`: the launch whose workspace it shares, as the second of two.
+
+        Raises:
+            LaunchRefused: something is not as it was tied.
+        """
+        launchable.check()
+        self.plan = plan = launchable.plans[index]
+        self.ties = launchable.ties
         self.programmatic = programmatic
         self.spin_limit_cycles = spin_limit_cycles
         self._words = Guarded(plan.words)
@@ -219,8 +245,20 @@ class PlanOnDevice:
         num_rows = plan.plan.num_tasks + plan.plan.num_ctas if traced else 0
         self._stamps = cupy.full((num_rows, STAMP_WORDS), -1, dtype=cupy.int64)
 
-    def launch(self, kernel: Kernel, ops: tuple[OpBuffers, ...], stream: int) -> None:
-        """Enqueues one launch of the plan over `ops`."""
+    @property
+    def workspace_address(self) -> int:
+        """Of the workspace on the device."""
+        return self._workspace.address
+
+    def parameter(self, ops: tuple[OpBuffers, ...]) -> bytes:
+        """The kernel's parameter for one launch over `ops`.
+
+        Raises:
+            LaunchRefused: these are not buffers of the plan's workload.
+        """
+        given, proven = [(op.m, op.n, op.k) for op in ops], self.plan.graph.workload.ops
+        if given != [(op.m, op.n, op.k) for op in proven]:
+            raise LaunchRefused(f"buffers of {given} for {self.plan.graph.workload.describe()}: shapes must agree")
         args = pack_args(
             self._words.address,
             self._workspace.address,
@@ -235,18 +273,7 @@ class PlanOnDevice:
             dtype = self.plan.graph.workload.dtype
             encoded = (encode(m, dtype, getattr(ops[m.op], m.operand)) for m in self._maps)
             args = extend_args(args, self._first_tasks, tuple(encoded))
-        kernel.launch(
-            args,
-            num_ctas=self.plan.plan.num_ctas,
-            cooperative=needs_co_residency(self.plan),
-            programmatic=self.programmatic,
-            stream=stream,
-        )
-
-    def launch_start_gate(self, kernel: Kernel, stream: int) -> None:
-        """Holds what follows on `stream` until the launch of this plan last enqueued has started as a whole."""
-        num_ctas = self.plan.plan.num_ctas * kernel.cluster_size
-        kernel.launch_start_gate(self._workspace.address, num_ctas, self.spin_limit_cycles, stream)
+        return args
 
     def overwritten(self) -> str:
         """What a launch wrote that it must not, in words; empty where it did not."""

@@ -13,7 +13,7 @@ from ..protocol.messages import Work
 from ..timing.clocks import Sample, drop_reasons
 from ..timing.rounds import MIN_KEPT, Ending, summary, to_rounds
 from ..timing.stop_rules import HopelessRule, stop_rule
-from .baselines import Runner
+from .baselines import Runner, launchable_of
 from .check import Aborted
 from .energy import measure_energy
 from .problem_on_card import ProblemOnCard
@@ -104,8 +104,9 @@ def _check_abort(runner: Runner) -> None:
 def _work_metrics(prepared: ProblemOnCard, work: Work) -> tuple[Metric, ...]:
     if not work.plan_kind.is_ours:
         return prepared.picked.metrics([op.name for op in prepared.data.workload.ops])
+    launchable = launchable_of(work)
     return (
-        Metric(tag="num_tasks", unit="", value=sum(plan.plan.num_tasks for plan in work.plans)),
-        Metric(tag="num_ctas", unit="", value=max(plan.plan.num_ctas for plan in work.plans)),
-        Metric(tag="dynamic_smem", unit="bytes", value=work.smem_bytes),
+        Metric(tag="num_tasks", unit="", value=sum(plan.plan.num_tasks for plan in launchable.plans)),
+        Metric(tag="num_ctas", unit="", value=max(plan.plan.num_ctas for plan in launchable.plans)),
+        Metric(tag="dynamic_smem", unit="bytes", value=launchable.smem_bytes),
     )

@@ -63,9 +63,9 @@ def activate(z: Array, activation: str) -> Array:
 def reference(op: GemmOp, operands: Operands, dtype: Dtype, *, a_is_rounded: bool) -> Reference:
     """The op's output and its tolerance; `a_is_rounded` where A is an earlier op's output, rounded on its way.
 
-    Sums. The bound takes the roundings as independent: the error of a sum of k products is within 12 standard
-    deviations, 12 sqrt(sum (a w)^2) (u_in + sqrt(k) 2^-23), where u_in is the roundoff of an intermediate operand. A
-    row scale multiplies it. Where the vendor library needs a kernel after its GEMM, it rounds the sums z to the dtype,
+    Sums. The bound takes the roundings as independent. The error of a sum of k products is within 12 standard
+    deviations: 12 sqrt(sum (a w)^2) (u_in + sqrt(k) 2^-23). u_in is the roundoff of an intermediate operand. A row
+    scale multiplies it. Where the vendor library needs a kernel after its GEMM, it rounds the sums z to the dtype,
     which adds u |z|: one bound serves every plan kind.
 
     Output. With errors e of the sums, an activation gives 1.2 e. A gated output is the product of two such,

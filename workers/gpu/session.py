@@ -16,15 +16,16 @@ from tuner.errors import InvalidInput
 
 from ..protocol.cuda_errors import classify
 from ..protocol.messages import CountAnswer, EvaluateAnswer, FinalsAnswer, PrepareAnswer, TraceAnswer, Work
+from ..source.launchable import LaunchRefused
 from ..timing.library_choice import Picked
-from .baselines import Runner, runner_of
+from .baselines import Runner, launchable_of, runner_of
 from .card import CardView, card_trouble
 from .check import Aborted, WrongNumbers, check_after_timing, check_numbers
 from .counters import count_once
 from .cublaslt import CublasLt
 from .data import DoesNotFit
 from .integrity import Overwritten
-from .launch import Kernel, LaunchRefused
+from .launch import Kernel
 from .measure import measure, measure_run_energy, measure_together
 from .problem_on_card import ProblemOnCard
 from .trace_run import trace_once
@@ -179,7 +180,11 @@ class Session:
         """The stamps of one checked run; a candidate's fault is the answer's reason."""
         prepared = self._prepare(problem)
         kernels = Kernels()
-        answer = trace_once(prepared, kernels.load(work), work)
+        try:
+            _check_asked(prepared, work)
+            answer = trace_once(prepared, kernels.load(work), work)
+        except LaunchRefused as error:
+            answer = TraceAnswer(stamps=(), reason=str(error))
         kernels.unload()
         return answer
 
@@ -248,7 +253,7 @@ class Kernels:
 
     def load(self, work: Work) -> Kernel:
         """The kernel of `work`."""
-        kernel = Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes)
+        kernel = Kernel(launchable_of(work))
         self._loaded.append(kernel)
         return kernel
 
@@ -263,7 +268,19 @@ class Kernels:
 def _runner(prepared: ProblemOnCard, work: Work, kernels: Kernels) -> Runner:
     if not work.plan_kind.is_ours:
         return prepared.library
+    _check_asked(prepared, work)
     return runner_of(work, kernels.load(work))
+
+
+def _check_asked(prepared: ProblemOnCard, work: Work) -> None:
+    """That a candidate is of the problem that is on the card.
+
+    Raises:
+        LaunchRefused: it is of another workload.
+    """
+    asked = prepared.problem.workload
+    if (tied := launchable_of(work).ties.workload) != asked.digest:
+        raise LaunchRefused(f"the candidate is of workload {tied}, the problem is {asked.digest}: {asked.describe()}")
 
 
 def _fault(prepared: ProblemOnCard, runner: Runner, work: Work) -> str:

@@ -1,7 +1,7 @@
 """How long: chains of launches in graphs, interleaved with the library round by round.
 
 A sample is a graph launch of `chain_length` runs on distinct weights, between two events, or several under sustained
-load; a delay kernel in front of the first event keeps the host's launch latency out. Its time over the number of runs
+load. A delay kernel in front of the first event keeps the host's launch latency out. Its time over the number of runs
 is the time of one run. Every SM's cycle counter and the global timer are read in front of the delay and behind the
 second event: the clock of the sample.
 

@@ -10,7 +10,7 @@ from ..protocol.messages import TraceAnswer, Work
 from ..source.launch_args import OpBuffers
 from .baselines import ChainRunner, runner_of
 from .check import Aborted, WrongNumbers, check_after_timing, check_numbers
-from .launch import Kernel, LaunchRefused
+from .launch import Kernel
 from .problem_on_card import ProblemOnCard
 
 
@@ -18,6 +18,7 @@ def trace_once(prepared: ProblemOnCard, kernel: Kernel, work: Work) -> TraceAnsw
     """Checks the numbers, which also warms up; then traces a run in the objective's state of the L2, checked too.
 
     Raises:
+        LaunchRefused: the card does not hold what its plan needs, or this is not what was proven and built.
         Overwritten: it wrote where it must not.
     """
     cold = prepared.problem.objective.l2 is CacheState.COLD
@@ -32,10 +33,7 @@ def trace_once(prepared: ProblemOnCard, kernel: Kernel, work: Work) -> TraceAnsw
         prepared.stream.synchronize()
         return runner.abort_record()
 
-    try:
-        runner = runner_of(work, kernel, traced=True)
-    except LaunchRefused as error:
-        return TraceAnswer(stamps=(), reason=str(error))
+    runner = runner_of(work, kernel, traced=True)
     reason = ""
     try:
         check_numbers(prepared.data, lambda ops: prepared.run_once(runner, ops), work)

@@ -15,6 +15,7 @@ from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Outcome
 from tuner.errors import InvalidInput
 
+from ..source.launchable import Launchable
 from ..timing.library_choice import Picked
 
 
@@ -65,15 +66,20 @@ class Work:
     """One candidate, verified and compiled: all that the card needs."""
 
     plan_kind: PlanKind
-    tiling: Tiling | None
-    #: One per launch: one where it is fused, else one per op; none for the library.
-    plans: tuple[VerifiedPlan, ...]
-    cubin: bytes
-    num_threads: int
-    #: Dynamic shared memory of one CTA.
-    smem_bytes: int
+    #: None for the library.
+    launchable: Launchable | None = None
     #: SM clock cycles that one wait may last.
     spin_limit_cycles: int = Limits.spin_limit_cycles
+
+    @property
+    def plans(self) -> tuple[VerifiedPlan, ...]:
+        """One per op for two_launches, one for fused, none for the library."""
+        return self.launchable.plans if self.launchable else ()
+
+    @property
+    def tiling(self) -> Tiling | None:
+        """What its kernel is compiled for; None for the library."""
+        return self.launchable.tiling if self.launchable else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.core.legal.wgmma import MAX_CTAS
 from tuner.core.plan.split_k import slot_bytes
 from tuner.core.plan.words import HEADER_WORDS
 from tuner.core.problem.workload import Workload
@@ -29,7 +30,6 @@ _OP_BYTES = 64
 
 #: Of the first tasks and of each tensor map in a wgmma kernel's parameter: `WgmmaArgs` in shared_wgmma.cuh.
 _EXTENSION_ALIGNMENT = 64
-_MAX_FIRST_TASKS = 160
 _FIRST_TASK = struct.Struct("<iibBB?HH")
 MAP_BYTES = 128
 
@@ -77,7 +77,7 @@ def first_tasks(plan: VerifiedPlan) -> bytes:
     """What each CTA starts with, where the plan says it, as a wgmma kernel's parameter holds it."""
     words = plan.plan
     rows = []
-    for cta in range(_MAX_FIRST_TASKS):
+    for cta in range(MAX_CTAS):
         index = words.first_task(cta)
         if index is None:
             rows.append(_FIRST_TASK.pack(0, 0, -1, 0, 0, False, 0, 0))
@@ -123,7 +123,7 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
     size = _HEAD_BYTES + len(workload.ops) * _OP_BYTES
     if tiling.engine is Engine.WGMMA:
         size += -size % _EXTENSION_ALIGNMENT
-        num_bytes = _MAX_FIRST_TASKS * _FIRST_TASK.size
+        num_bytes = MAX_CTAS * _FIRST_TASK.size
         fields.append(field("first_tasks", size, f"bytes[{num_bytes}]", "as the launch gives them, hexadecimal"))
         size += num_bytes
         for tensor_map in tensor_maps(workload, tiling):

@@ -1,7 +1,7 @@
 """Energy of a run, from a counter that ticks too rarely to be read twice. Pure.
 
-The driver's counter of a card's energy moves in steps of tens of milliseconds. So the card works without a pause, the
-counter is read every few milliseconds, and only readings at which it has just moved count: between two of them energy
+The driver's counter of a card's energy moves in steps of tens of milliseconds. So the card works without a pause, and
+the counter is read every few milliseconds. Only readings at which it has just moved count. Between two of them energy
 and time are both known. Runs are finished at an even rate under such a load, so energy per run is power over rate.
 """
 

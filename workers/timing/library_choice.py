@@ -2,8 +2,8 @@
 and for two products that share nothing, whether one after the other or side by side.
 
 A sample is one of the whole chain, cold as any other, with one op's algorithm changed and the others at their first:
-what differs between two samples is that op. The best of each op are then put together and timed against the first
-again, since the least of several noisy figures is too low: they are kept only where they are ahead by a margin.
+what differs between two samples is that op. The least of several noisy figures is too low. So the best of each op are
+put together and timed against the first again. They are kept only where they are ahead by a margin.
 """
 
 from __future__ import annotations

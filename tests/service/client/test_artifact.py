@@ -52,7 +52,7 @@ def test_an_intact_artifact_opens() -> None:
 def test_a_manifest_without_a_format_opens_and_so_does_each_known_format() -> None:
     assert "format" not in opened(artifact_zip()).manifest
     for number in range(1, MANIFEST_FORMAT + 1):
-        assert opened(artifact_zip({"format": number})).part("cu") == SOURCE
+        assert opened(artifact_zip({"format": number})).in_format("cu") == SOURCE
 
 
 def test_a_manifest_of_a_newer_format_is_refused_with_both_numbers() -> None:

@@ -16,7 +16,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.tiling import Engine
 from tuner.core.trial.outcome import Measured, Outcome
 from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.builder.prepare import Prepared, prepare
+from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.protocol.messages import Work
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class OnCard:
             pytest.skip(reason)
         return candidate
 
-    def ready(self, workload: Workload, candidate: Candidate) -> Prepared:
+    def ready(self, workload: Workload, candidate: Candidate) -> PreparedKernel:
         """Proven and built, which must not be refused."""
         prepared = prepare(workload, self.gpu, candidate, self.builder, {})
         assert not prepared.refusal
@@ -82,9 +82,10 @@ class OnCard:
 
     def kernel(self, work: Work) -> Kernel:
         """Its code, loaded."""
+        from tuner.workers.gpu.baselines import launchable_of
         from tuner.workers.gpu.launch import Kernel
 
-        return Kernel(work.cubin, num_threads=work.num_threads, smem_bytes=work.smem_bytes)
+        return Kernel(launchable_of(work))
 
 
 def same(one: Bits, other: Bits) -> bool:

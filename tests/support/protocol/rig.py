@@ -7,6 +7,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from tests.support.forged import tied
 from tests.support.protocol.cases import CASES
 from tests.support.protocol.faults import Mutant
 from tests.support.protocol.kernel import (
@@ -54,7 +55,7 @@ class Rig:
         text = source(self.workload, self.tiling)
         self._cubin = builder.build(mutant.applied(text) if mutant else text, gpu.arch).cubin
         cupy.cuda.Device().synchronize()  # makes the context, where no test before this one did
-        self._kernel = Kernel(self._cubin, num_threads=self.tiling.num_threads, smem_bytes=0)
+        self._kernel: Kernel | None = None
         self._words = cupy.zeros(tables_of(self.workload, self.tiling).first_tile[-1], dtype=cupy.uint32)
         self._violation = cupy.zeros(VIOLATION.itemsize // 4, dtype=cupy.uint32)
         self._operands = [
@@ -78,13 +79,10 @@ class Rig:
         """The plans, launched like a candidate of this kind, on counters of zero."""
         work = Work(
             plan_kind=kind,
-            tiling=self.tiling,
-            plans=plans,
-            cubin=self._cubin,
-            num_threads=self.tiling.num_threads,
-            smem_bytes=0,
+            launchable=(launchable := tied(plans, self._cubin)),
             spin_limit_cycles=spin_limit_cycles,
         )
+        self._kernel = self._kernel or Kernel(launchable)
         return runner_of(work, self._kernel)
 
     def tables(self, ordering: Ordering, *plans: VerifiedPlan) -> Tables:

@@ -69,7 +69,7 @@ def record(store: Store, job_id: str, *recorded: Trial) -> None:
 @settings(max_examples=60)
 def test_a_trial_reads_back_as_it_was_recorded(outcome: Outcome, kind: PlanKind) -> None:
     candidate = Candidate(plan_kind=kind, schedule=schedule() if kind.is_ours else None)
-    one = Trial(number=3, candidate=candidate, outcome=outcome, started_at=1.25, finished_at=2.5)
+    one = Trial(number=3, num_known=3, candidate=candidate, outcome=outcome, started_at=1.25, finished_at=2.5)
     assert row_to_trial(trial_to_row("job-1", one)) == one
 
 

@@ -1,7 +1,7 @@
 """From time stamps to a `Trace`: clocks brought to one time base, spans, shares, and the figures of a trial.
 
-A kernel stamps with its SM's cycle counter, which is fine but private, and ties it to the GPU's global timer, which is
-common but coarse, when a CTA begins and when it ends. A line through these pairs converts each SM's cycles.
+A kernel stamps with its SM's cycle counter, which is fine but private. The GPU's global timer is common but coarse. A
+CTA reads both when it begins and when it ends. A line through these pairs converts each SM's cycles.
 """
 
 from __future__ import annotations

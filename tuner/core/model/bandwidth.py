@@ -1,8 +1,8 @@
 """Bandwidth that several transfers share equally, in virtual time.
 
-While n transfers are under way each gets 1/n of the rate. So a clock that runs at rate / n, in bytes, tells of all of
-them at once: a transfer that begins when it shows v ends when it shows v plus the transfer's bytes, whoever else comes
-and goes. An arrival or an end costs a step in a heap, however many are under way.
+While n transfers are under way each gets 1/n of the rate. So one clock that runs at rate / n, in bytes, serves all of
+them. A transfer that begins when it shows v ends when it shows v plus the transfer's bytes, whoever else comes and
+goes. An arrival or an end costs a step in a heap, however many are under way.
 
 Source: Demers, Keshav, Shenker, "Analysis and simulation of a fair queueing algorithm", SIGCOMM 1989.
 """

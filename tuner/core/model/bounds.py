@@ -97,8 +97,8 @@ def _tasks(graph: TileGraph, op_index: int, tasks: Words) -> Iterator[tuple[int,
 def io_bytes(workload: Workload, cache_bytes: int) -> int:
     """Bytes that any order of the products moves between the memory and a cache of so many bytes, at least.
 
-    A product of m x n x k by itself moves at least 2 m n k / sqrt(S) elements, S being the elements of the cache, to
-    bring its operands in, and never less than both of them once; its output leaves once. A fused consumer gets its
+    A product of m x n x k by itself moves at least 2 m n k / sqrt(S) elements to bring its operands in, where S is the
+    elements of the cache. It never moves less than both of them once. Its output leaves once. A fused consumer gets its
     operand for nothing once, when that is computed, which saves it m k at most; its producer's output need not leave.
     Traffic of a tensor that several ops read is charged to the first of them. Nothing is computed twice.
 

@@ -28,8 +28,9 @@ class EngineRates:
     smem_share: float
     #: Of a k-step: barriers, addresses.
     step_us: float
-    #: Of the shorter of multiplying and loading from the DRAM, what does not hide behind the other where several tiles
-    #: read the same weights: each then waits for whoever asked first, and who streams weights of its own does not.
+    #: Where several tiles read the same weights: share of the shorter of multiplying and loading from the DRAM that
+    #: does not hide behind the other. Each tile then waits for whoever asked first. A tile that streams weights of its
+    #: own does not.
     exposed_share: float
     #: Of a task: its words, first addresses, barriers.
     task_us: float

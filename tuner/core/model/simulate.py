@@ -2,8 +2,8 @@
 
 List scheduling (Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969): each CTA takes
 its next task, from its queue or by ticket, as soon as it is free, and starts it once its waits are over. What a task
-reads comes through resources that transfers share equally, the DRAM and the L2 (`bandwidth.py`), and never faster than
-the bytes in flight allow (Little's law: stages x stage bytes per latency, in each ring). The L2 keeps the operand
+reads comes through resources that transfers share equally: the DRAM and the L2 (`bandwidth.py`). It never comes faster
+than the bytes in flight allow (Little's law: stages x stage bytes per latency, in each ring). The L2 keeps the operand
 panels read last, so the walk matters; what another CTA is fetching already comes with that CTA's transfer. Then the
 SM's own units, in turn where CTAs share an SM (a roofline: Williams et al., CACM 52(4), 2009), then the epilogue.
 
@@ -26,7 +26,7 @@ import numpy as np
 from tuner.core.model.memory import Memory, Tile
 from tuner.core.model.rates import Rates, rates_of
 from tuner.core.model.task_costs import OpCosts, PartCosts, costs_of, num_teams, runs_ahead
-from tuner.core.plan.task_source import Dealer
+from tuner.core.plan.task_source import TaskSource
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.problem.resources import occupancy
@@ -116,7 +116,7 @@ class _Run:
         self._memory = Memory(graph, self._costs, gpu, rates)
         self._protocol = Protocol(words)
         self._board = Board(self._protocol)
-        self._dealer = Dealer(words)
+        self._source = TaskSource(words)
         # CTAs that do not fit at once would start when others leave, which is when no ticket is left.
         self._num_sms = gpu.num_clusters(graph.tiling.cluster_size)  # that compute a task each
         fitting = self._num_sms * occupancy(plan.resources, gpu)
@@ -189,7 +189,7 @@ class _Run:
             return
         task = self._held[cta]
         if is_new := task < 0:
-            task = self._dealer.take(cta)
+            task = self._source.take(cta)
             if task < 0:
                 return
             self._held[cta], self._taken_us[cta] = task, now_us

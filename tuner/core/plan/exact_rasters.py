@@ -2,9 +2,9 @@
 
 A tile (r, c) of an output reads operand row panel r (of A) and column panel c (of the weights), whole. A cache of S
 panels keeps those used last; a panel that it has not comes from memory and costs 1. The search is a dynamic program
-over what is left to walk and what the cache holds, with two cuts: situations that differ only in the names of rows and
-columns are one, and one that needs more panels than the budget leaves is given up. So a few thousand situations stand
-for 15! paths.
+over what is left to walk and what the cache holds. It prunes twice: situations that differ only in the names of rows
+and columns are one, and a situation that needs more panels than the budget leaves is given up. So a few thousand
+situations stand for 15! paths.
 """
 
 from __future__ import annotations

@@ -43,9 +43,9 @@ def row_steps(
 ) -> tuple[tuple[Rows, ...], ...]:
     """The tile rows that each step of a banded merge emits.
 
-    By the end of step s an op that reads nothing of this launch has emitted s * band of its tile rows (the first such
-    op; the others their proportion), and every other op, in topological order, each row whose inputs were complete
-    `lag` steps before. Such a row never comes before its inputs.
+    By the end of step s the first op that reads nothing of this launch has emitted s * band of its tile rows. Other
+    such ops have emitted their proportion. Every other op, in topological order, has emitted each row whose inputs were
+    complete `lag` steps before. Such a row never comes before its inputs.
     """
     num_rows = {op: -(-workload.ops[op].m // tile_ms[op]) for op in op_indices}
     edges = {edge.consumer: edge for edge in row_edges(workload, tile_ms, op_indices)}

@@ -1,4 +1,4 @@
-"""The deal: which CTA has which task of the global order in its queue, and the tail that whole waves leave."""
+"""Queues: which CTA has which task of the global order in its queue, and the tail that whole waves leave."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def sides_of(ops: Ints | npt.NDArray[np.int32], num_ctas: int, partition: int) -
 
 
 def tail_of(ops: Ints, num_ctas: int, partition: int = 0) -> Flags:
-    """[tiles] whether each tile of the global order, given the op of each, is of the last, incomplete wave: what is
-    left when whole waves of the grid, or of each side of a partition, are dealt; all of them where no wave is whole."""
+    """[tiles] whether each tile of the global order, given the op of each, is of the last, incomplete wave. That is
+    what whole waves of the grid, or of each side of a partition, leave. It is all tiles where no wave is whole."""
     is_tail = np.zeros(ops.size, dtype=np.bool_)
     for tiles, ctas in sides_of(ops, num_ctas, partition):
         is_tail[tiles[tiles.size // len(ctas) * len(ctas) :]] = True
     return is_tail
 
 
-def deal(ops: Ints | npt.NDArray[np.int32], num_ctas: int, ordering: Ordering) -> Ints:
+def queue_of_tasks(ops: Ints | npt.NDArray[np.int32], num_ctas: int, ordering: Ordering) -> Ints:
     """[num_tasks] the queue of each task of the global order."""
     index = np.arange(ops.size, dtype=np.int64)
     if ordering.assignment is Assignment.SHARES:

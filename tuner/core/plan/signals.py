@@ -1,9 +1,9 @@
 """Signals: which tiles post to which, and what a reader of some tiles waits for.
 
-A granularity groups the tiles of a producer by row group and column group, a signal for each. Those of an op that get
-the same number of posts lie side by side, a *bank*, so a reader of whole tile rows needs one wait per bank: at most two
-if its tiles are as high. Where it waits slice by slice, it needs one for each k-step that is the first to read what a
-signal stands for. A tile posts once, however many parts it is split into: when the last of them is done.
+A granularity groups the tiles of a producer by row group and column group, a signal for each. Signals of an op that get
+the same number of posts lie side by side: a *bank*. So a reader of whole tile rows needs one wait per bank, which is at
+most two if its tiles are as high. Where it waits slice by slice, it needs one for each k-step that is the first to read
+what a signal stands for. A tile posts once, however many parts it is split into: when the last of them is done.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Split-K: how many parts a tile's k-steps may be split into, and the memory in which the parts meet.
 
-Each part of a tile leaves its fp32 sums in the tile's slot of the workspace and counts itself in; the last one to
-arrive adds them up in the order of the parts, so that the result is the same bits whoever that is.
+Each part of a tile leaves its fp32 sums in the tile's slot of the workspace and counts itself in. The last one to
+arrive adds them up in the order of the parts. So the result is the same bits whoever is last.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def split_problem(workload: Workload, tiling: Tiling) -> str | None:
     if strange := [parts for parts in split if parts not in NUM_PARTS]:
         return f"{strange[0]} parts: use one of {', '.join(map(str, NUM_PARTS))}"
     if set(split) == {1}:
-        return "no op is split: say so by an empty split_k"
+        return "no op is split: use an empty split_k"
     for op, tile, parts in zip(workload.ops, tiling.tiles, split, strict=True):
         if parts > num_steps(op, tile):
             return f"{parts} parts of {op.name}: a tile has {num_steps(op, tile)} k-steps of {tile.k}, use no more"

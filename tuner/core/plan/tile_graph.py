@@ -1,8 +1,8 @@
 """The tile graph: tasks, the regions that they write and read, and the edges where a read overlaps a write.
 
-A task is a tile, or one of the parts into which a tile's k-steps are split: a part reads the columns of A and of the
-weights that its own k-steps take, in a row or not. The parts of a tile write it together: it is there once all of them
-are done.
+A task is a tile, or one of the parts into which a tile's k-steps are split. A part reads the columns of A and of the
+weights that its own k-steps take. Its k-steps are in a row or not. The parts of a tile write it together: it is there
+once all of them are done.
 
 What kind of op a tile belongs to ends here: orders, proofs and simulations see tasks, regions and edges only.
 """
@@ -41,7 +41,7 @@ class Region:
 
 def product_tile(op: GemmOp, tile: Tile) -> Tile:
     """The product that a task computes: as wide as its slice of W, which has two rows a column where it is gated."""
-    return replace(tile, n=tile.n * op.rows_per_column)
+    return replace(tile, n=tile.n * op.rows_per_column) if op.gated else tile
 
 
 def product_tiles(workload: Workload, tiling: Tiling) -> tuple[Tile, ...]:
@@ -248,8 +248,8 @@ class TileGraph:
         return count
 
     def reads(self, op_index: int, tile_m: int, tile_n: int, step: int | None = None) -> tuple[Region, ...]:
-        """The regions of A [m, k] and of the weights [n, k] that a tile, or one of its k-steps, reads: of gate and up
-        where it is gated; and of the residual [m, n], where there is one."""
+        """The regions of A [m, k] and of the weights [n, k] that a tile, or one of its k-steps, reads. A gated op has
+        regions of gate and up. Where there is a residual [m, n], its region is among them."""
         op, out = self.workload.ops[op_index], self.writes(op_index, tile_m, tile_n)
         depth = self.tiling.tiles[op_index].k
         begin, end = (0, op.k) if step is None else (depth * step, min(depth * (step + 1), op.k))

@@ -15,22 +15,22 @@ from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.words import STATIC, Plan, Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.ordering import Interleave, Ordering, SplitOrder
-from tuner.errors import PlanError
+from tuner.errors import LivenessError, WordError
 
 
 def make_paired_plans(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[Plan, Plan]:
     """The plans of the first and of the second op of a pair, each on a grid and in queues of its own."""
     ordering = replace(ordering, interleave=Interleave(), partition=0)
     graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
-    dealt: list[tuple[Words, Ints]] = []
+    launches: list[tuple[Words, Ints]] = []
     sizes: list[int] = []
     for op in graph.op_indices:
         alone = replace(graph, op_indices=(op,))
         num_ctas = grid_size(alone.num_tasks, ordering, gpu, graph.tiling.cluster_size)
         tasks, queue = tasks_of(alone, global_order(alone, ordering), num_ctas, ordering)
-        dealt.append((tasks, sum(sizes) + queue))
+        launches.append((tasks, sum(sizes) + queue))
         sizes.append(num_ctas)
-    tasks, queue = (np.concatenate(column) for column in zip(*dealt, strict=True))
+    tasks, queue = (np.concatenate(column) for column in zip(*launches, strict=True))
     both = plan_of(
         graph,
         tasks,
@@ -68,18 +68,19 @@ def joined(first: Plan, second: Plan) -> Plan:
     """Both launches as one plan: the CTAs of the first, then those of the second.
 
     Raises:
-        PlanError: they cannot share signals.
+        LivenessError: tasks of one are drawn.
+        WordError: they disagree on what they share.
     """
     if (first.assignment, second.assignment) != (STATIC, STATIC):
-        raise PlanError("launches that share signals need queues", "a plan of the two draws tickets")
+        raise LivenessError("launches that share signals need queues", "a plan of the two draws tickets")
     if first.num_signals != second.num_signals:
         counts = f"the first has {first.num_signals}, the second {second.num_signals}"
-        raise PlanError("launches that share signals must agree on their number", counts)
+        raise WordError("launches that share signals must agree on their number", counts)
     if first.strided_parts != second.strided_parts:
-        raise PlanError("launches that share signals must split alike", "the parts of tiles of one alone are strided")
+        raise WordError("launches that share signals must split alike", "the parts of tiles of one alone are strided")
     if first.num_split_tiles != second.num_split_tiles:
         counts = f"the first has {first.num_split_tiles}, the second {second.num_split_tiles}"
-        raise PlanError("launches that share a workspace must agree on its slots", counts)
+        raise WordError("launches that share a workspace must agree on its slots", counts)
     later = second.tasks.copy()
     later[:, 3:5] += len(first.waits)
     return Plan(

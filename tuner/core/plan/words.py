@@ -45,6 +45,9 @@ Layout (all int32, offsets counted in words from the start)::
                            waits are in the order of their steps
         5..7               0
 
+Each word has a range: `HEADER_RANGES`, `TASK_RANGES`, `WAIT_RANGES`. The sections follow each other in this order, and
+tasks begin at a multiple of 8 words; what is left between them, and behind word 14 of the header, is 0.
+
 Parts: together the parts of a tile have each of the S = ceil(k / tile.k) k-steps of its op once. They are tasks of
 their own, with waits of their own. Whichever is done last adds them up, stores the tile and posts: a tile posts once,
 however many parts it has. Only some tiles of an op may be split, into different numbers of parts, and only they have a
@@ -58,13 +61,15 @@ signal - epoch * posts_per_launch >= threshold.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tuner.errors import PlanError
+from tuner.errors import WordError
 
 Words = npt.NDArray[np.int32]
 
@@ -81,11 +86,71 @@ MAX_PART_STEPS = 0xFFFF
 #: Of these, the words that mean something.
 WAIT_FIELDS = 5
 STATIC, TICKET, STEALING, FIRST_WAVE = 0, 1, 2, 3
+#: Most tasks, signals, waits, CTAs, slots, and posts of a signal in a launch. In signed words of 32 bits the device
+#: adds two such counts, and multiplies one by the CTAs of a cluster, of which no GPU has more than 16.
+#: Source: CUDA C++ Programming Guide, "Thread Block Clusters": 8 CTAs, or 16 where a kernel asks for it.
+MAX_COUNT = 2**24
+MAX_CLUSTER_SIZE = 16
+#: Most k-steps of a tile: a matrix has less than 2**31 columns, and a step takes 32 or more. On the device 2**29 means
+#: "later than any step".
+MAX_STEPS = 2**26
+
+
+class WordRange(NamedTuple):
+    """The least and the greatest value that a word may have, whatever else the plan says."""
+
+    word: str
+    low: int
+    high: int
+
+
+#: Of the header's words in turn. Some depend on others besides: `Plan.from_words` says so where it checks it.
+HEADER_RANGES = (
+    WordRange("magic", MAGIC, MAGIC),
+    WordRange("version", VERSION, VERSION),
+    WordRange("num_tasks", 0, MAX_COUNT),
+    WordRange("num_signals", 0, MAX_COUNT),
+    WordRange("num_ctas", 1, MAX_COUNT),
+    WordRange("assignment", STATIC, FIRST_WAVE),
+    WordRange("queue_offset", 0, HEADER_WORDS),
+    WordRange("task_offset", HEADER_WORDS, 2**31 - 1),
+    WordRange("wait_offset", HEADER_WORDS, 2**31 - 1),
+    WordRange("num_waits", 0, MAX_COUNT),
+    WordRange("num_first_tasks", 0, MAX_COUNT),
+    WordRange("num_first_ctas", 0, MAX_COUNT),
+    WordRange("held_stages", 0, MAX_STEPS),
+    WordRange("strided_parts", 0, 1),
+    WordRange("num_split_tiles", 0, MAX_COUNT),
+    WordRange("word 15", 0, 0),
+)
+#: Of what the words of a task say, in the order of `Plan.tasks`.
+TASK_RANGES = (
+    WordRange("op", 0, 2**15 - 1),
+    WordRange("tile_m", 0, MAX_COUNT - 1),
+    WordRange("tile_n", 0, MAX_COUNT - 1),
+    WordRange("wait_begin", 0, MAX_COUNT),
+    WordRange("wait_end", 0, MAX_COUNT),
+    WordRange("post", -1, MAX_COUNT - 1),
+    WordRange("part", 0, MAX_PARTS),
+    WordRange("num_parts", 0, MAX_PARTS),
+    WordRange("slot", 0, MAX_COUNT - 1),
+    WordRange("first_step", 0, MAX_PART_STEPS),
+    WordRange("num_steps", 0, MAX_PART_STEPS),
+)
+#: Of a wait's words in turn.
+WAIT_RANGES = (
+    WordRange("signal_begin", 0, MAX_COUNT - 1),
+    WordRange("signal_end", 1, MAX_COUNT),
+    WordRange("threshold", 0, MAX_COUNT),
+    WordRange("posts_per_launch", 0, MAX_COUNT),
+    WordRange("before_step", 0, MAX_STEPS - 1),
+    *(WordRange(f"word {number}", 0, 0) for number in range(WAIT_FIELDS, WAIT_WORDS)),
+)
 
 
 def _readonly(array: Words) -> Words:
-    array.setflags(write=False)
-    return array
+    """The same in memory of its own that nobody can make writable: a view of bytes."""
+    return np.frombuffer(array.tobytes(), dtype=np.int32).reshape(array.shape)
 
 
 def _packed(tasks: Words) -> Words:
@@ -164,12 +229,15 @@ class Plan:
 
     @cached_property
     def words(self) -> Words:
-        """The plan's binary form, read-only."""
-        queue_offset = HEADER_WORDS if self.assignment == STATIC else 0
-        task_offset = HEADER_WORDS + (self.queues.size if self.assignment == STATIC else 0)
-        task_offset += -task_offset % 8  # tasks and waits are 32 bytes, a sector each
-        wait_offset = task_offset + self.num_tasks * TASK_WORDS
-        words = np.zeros(wait_offset + len(self.waits) * WAIT_WORDS, dtype=np.int32)
+        """The plan's binary form: a view of `table`."""
+        return np.frombuffer(self.table, dtype=np.int32)
+
+    @cached_property
+    def table(self) -> bytes:
+        """The plan's binary form, which nobody can change."""
+        num_queue_words = self.queues.size if self.assignment == STATIC else 0
+        queue_offset, task_offset, wait_offset, size = _layout(num_queue_words, self.num_tasks, len(self.waits))
+        words = np.zeros(size, dtype=np.int32)
         words[:15] = (
             MAGIC, VERSION, self.num_tasks, self.num_signals, self.num_ctas, self.assignment,
             queue_offset, task_offset, wait_offset, len(self.waits),
@@ -179,7 +247,11 @@ class Plan:
             words[queue_offset : queue_offset + self.queues.size] = self.queues
         words[task_offset:wait_offset] = _packed(self.tasks).ravel()
         words[wait_offset:].reshape(-1, WAIT_WORDS)[:, :WAIT_FIELDS] = self.waits
-        return _readonly(words)
+        return words.tobytes()
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Plan], tuple[bytes]]:
+        """Pickled as its words: an array would be writable on the other side."""
+        return Plan.from_words, (self.table,)
 
     def without_waits(self) -> Plan:
         """The same tasks, none of which waits: a launch all of whose producers are done."""
@@ -188,42 +260,34 @@ class Plan:
         return replace(self, tasks=tasks)
 
     @classmethod
-    def from_words(cls, words: Words) -> Plan:
-        """Reads a plan's binary form.
+    def from_words(cls, words: Words | bytes) -> Plan:
+        """Reads a plan's binary form. Its arrays, and its words, are views of bytes.
 
         Raises:
-            PlanError: the table is not a plan: wrong magic, version, or an offset or index out of range.
+            WordError: the table is not a plan; the message names the word that is wrong, and what would be right.
         """
-        words = np.ascontiguousarray(words, dtype=np.int32)
+        if isinstance(words, bytes) and len(words) % 4:
+            raise WordError("not a plan", f"the table has {len(words)} bytes; it must have whole words of 4")
+        words = np.frombuffer(words if isinstance(words, bytes) else words.astype(np.int32).tobytes(), dtype=np.int32)
         if words.size < HEADER_WORDS or words[0] != MAGIC or words[1] != VERSION:
-            raise PlanError("not a plan", f"the table must start with {MAGIC}, {VERSION} and hold a 16-word header")
+            raise WordError("not a plan", f"the table must start with {MAGIC}, {VERSION} and hold a 16-word header")
+        _check_ranges(words[None, :HEADER_WORDS], HEADER_RANGES)
         num_tasks, num_signals, num_ctas, assignment, queue_at, task_at, wait_at, num_waits = map(int, words[2:10])
         num_first_tasks, num_first_ctas, held, strided, num_split_tiles = map(int, words[10:15])
-        is_known = assignment in (STATIC, TICKET, STEALING, FIRST_WAVE)
-        is_known &= strided in (0, 1)
-        counts = (num_tasks, num_signals, queue_at, num_waits, held, num_split_tiles)
-        if min(counts) < 0 or num_ctas < 1 or not is_known:
-            raise PlanError("not a plan", f"a header field is out of range: {words[:15].tolist()}")
-        if assignment == STEALING and not (0 <= num_first_tasks <= num_tasks and 1 <= num_first_ctas < num_ctas):
-            sides = f"{num_first_tasks} of {num_tasks} tasks, and {num_first_ctas} of {num_ctas} CTAs that begin there"
-            raise PlanError("not a plan", f"the first list has {sides}; both lists must have CTAs")
-        if assignment == FIRST_WAVE and not num_first_tasks == num_ctas <= num_tasks:
-            wave = f"a first wave of {num_first_tasks} of {num_tasks} tasks on {num_ctas} CTAs"
-            raise PlanError("not a plan", f"{wave}; it must have one for each")
+        _check_firsts(assignment, num_tasks, num_ctas, num_first_tasks, num_first_ctas)
         num_queue_words = num_ctas + 1 if assignment == STATIC else 0
-        ends = (
-            (queue_at if num_queue_words else HEADER_WORDS, num_queue_words),
-            (task_at, num_tasks * TASK_WORDS),
-            (wait_at, num_waits * WAIT_WORDS),
-        )
-        if any(begin < HEADER_WORDS or begin + size > words.size for begin, size in ends):
-            raise PlanError("not a plan", f"a section lies outside the table of {words.size} words: {ends}")
-        tasks = words[task_at : task_at + num_tasks * TASK_WORDS].reshape(-1, TASK_WORDS)
+        *offsets, size = _layout(num_queue_words, num_tasks, num_waits)
+        for name, offset, right in zip(("queue", "task", "wait"), (queue_at, task_at, wait_at), offsets, strict=True):
+            if offset != right:
+                raise _wrong(f"{name}_offset", offset, f"be {right}, by the counts of CTAs, tasks and waits")
+        if words.size != size:
+            raise WordError("not a plan", f"the table has {words.size} words; by its header it must have {size}")
+        _check_ranges(words[HEADER_WORDS + num_queue_words : task_at, None], (WordRange("filler", 0, 0),))
+        waits = words[wait_at:].reshape(num_waits, WAIT_WORDS)
+        _check_ranges(waits, WAIT_RANGES, " of wait")
         plan = cls(
-            tasks=_readonly(_unpacked(tasks)),
-            waits=_readonly(
-                words[wait_at : wait_at + num_waits * WAIT_WORDS].reshape(num_waits, WAIT_WORDS)[:, :WAIT_FIELDS]
-            ),
+            tasks=_readonly(_unpacked(words[task_at:wait_at].reshape(num_tasks, TASK_WORDS))),
+            waits=_readonly(waits[:, :WAIT_FIELDS]),
             queues=_readonly(words[queue_at : queue_at + num_queue_words]),
             num_signals=num_signals,
             num_ctas=num_ctas,
@@ -231,25 +295,72 @@ class Plan:
             held_stages=held,
             strided_parts=bool(strided),
             num_split_tiles=num_split_tiles,
-            num_first_tasks=num_first_tasks if assignment in (STEALING, FIRST_WAVE) else 0,
-            num_first_ctas=num_first_ctas if assignment == STEALING else 0,
+            num_first_tasks=num_first_tasks,
+            num_first_ctas=num_first_ctas,
         )
+        _check_ranges(plan.tasks, TASK_RANGES, " of task")
         plan._check_indices()
         return plan
 
     def _check_indices(self) -> None:
+        """What a word says of the tables in the same plan."""
         tasks, waits, queues = self.tasks, self.waits, self.queues
-        if len(tasks) and (
-            tasks[:, 3].min() < 0
-            or (tasks[:, 4] < tasks[:, 3]).any()
-            or tasks[:, 4].max() > len(waits)
-            or tasks[:, 5].min() < -1
-            or tasks[:, 5].max() >= self.num_signals
-        ):
-            raise PlanError("not a plan", "a task's wait range or posted signal is out of range")
-        if len(waits) and (
-            waits[:, 0].min() < 0 or (waits[:, 1] <= waits[:, 0]).any() or waits[:, 1].max() > self.num_signals
-        ):
-            raise PlanError("not a plan", "a wait's signal range is empty or out of range")
-        if self.assignment == STATIC and (queues[0] != 0 or queues[-1] != len(tasks) or (np.diff(queues) < 0).any()):
-            raise PlanError("not a plan", "the queues do not partition the tasks")
+        rules = (
+            (tasks[:, 4] > len(waits), "wait_end", "task", tasks[:, 4], f"be at most {len(waits)}, the waits"),
+            (tasks[:, 4] < tasks[:, 3], "wait_end", "task", tasks[:, 4], "not be below wait_begin"),
+            (tasks[:, 5] >= self.num_signals, "post", "task", tasks[:, 5], f"be below {self.num_signals}, the signals"),
+            (waits[:, 1] <= waits[:, 0], "signal_end", "wait", waits[:, 1], "be above signal_begin"),
+            (waits[:, 1] > self.num_signals, "signal_end", "wait", waits[:, 1], f"be at most {self.num_signals}"),
+        )
+        for is_wrong, word, what, values, right in rules:
+            if is_wrong.any():
+                number = int(np.flatnonzero(is_wrong)[0])
+                raise _wrong(f"{word} of {what} {number}", int(values[number]), right)
+        if self.assignment != STATIC:
+            return
+        _check_ranges(queues[:, None], (WordRange("queue", 0, len(tasks)),), " word")
+        if queues[0] != 0 or queues[-1] != len(tasks) or (np.diff(queues) < 0).any():
+            right = f"they must rise from 0 to {len(tasks)}, the tasks"
+            raise WordError("the queues do not partition the tasks", f"they begin {queues.tolist()[:9]}; {right}")
+
+
+def _layout(num_queue_words: int, num_tasks: int, num_waits: int) -> tuple[int, int, int, int]:
+    """Offsets of queues (0 where there are none), tasks and waits, and the size of the table; in words."""
+    task_offset = HEADER_WORDS + num_queue_words
+    task_offset += -task_offset % 8  # tasks and waits are 32 bytes, a sector each
+    wait_offset = task_offset + num_tasks * TASK_WORDS
+    return HEADER_WORDS if num_queue_words else 0, task_offset, wait_offset, wait_offset + num_waits * WAIT_WORDS
+
+
+def _wrong(word: str, value: int, right: str) -> WordError:
+    return WordError("a word of the plan is out of its range", f"{word} is {value}; it must {right}")
+
+
+def _check_ranges(rows: Words, ranges: Sequence[WordRange], where: str = "") -> None:
+    """Every word of every row lies in its column's range; `where` stands before the number of a row."""
+    low, high = (np.array([getattr(word, end) for word in ranges], dtype=np.int64) for end in ("low", "high"))
+    outside = np.argwhere((rows < low) | (rows > high))
+    if outside.size:
+        row, column = outside[0].tolist()
+        name, least, most = ranges[column]
+        what = f"{name}{where} {row}" if where else name
+        right = f"be {least} to {most}" if least < most else f"be {least}"
+        raise _wrong(what, int(rows[row, column]), right)
+
+
+def _check_firsts(assignment: int, num_tasks: int, num_ctas: int, num_first_tasks: int, num_first_ctas: int) -> None:
+    """The tasks and CTAs of the first list, where there are two, or of the first wave."""
+    if assignment == STEALING:
+        if num_first_tasks > num_tasks:
+            raise _wrong("num_first_tasks", num_first_tasks, f"be at most {num_tasks}, the tasks")
+        if not 1 <= num_first_ctas < num_ctas:
+            lists = "one at least for each of the two lists of stealing"
+            raise _wrong("num_first_ctas", num_first_ctas, f"be 1 to {num_ctas - 1} of {num_ctas} CTAs: {lists}")
+        return
+    if assignment == FIRST_WAVE and not num_first_tasks == num_ctas <= num_tasks:
+        wave = f"be the {num_ctas} CTAs, of {num_tasks} tasks: a first wave has a task for each CTA"
+        raise _wrong("num_first_tasks", num_first_tasks, wave)
+    if assignment in (STATIC, TICKET) and num_first_tasks:
+        raise _wrong("num_first_tasks", num_first_tasks, "be 0: there is one list, and no first wave")
+    if num_first_ctas:
+        raise _wrong("num_first_ctas", num_first_ctas, "be 0: only with stealing there are two lists")

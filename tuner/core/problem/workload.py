@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from tuner.errors import InvalidInput
 
-#: Element indices are int32 on the device.
-MAX_ELEMENTS = 2**31 - 1
+#: Element indices are int32 on the device, which counts a tile to its end, beyond the matrix, and strides by a CTA.
+MAX_ELEMENTS = 2**31 - 2**16
 
 #: Of one element of a row scale, which is fp32 whatever the element type.
 ROW_SCALE_BYTES = 4
@@ -26,7 +26,15 @@ class Dtype(StrEnum):
     @property
     def size_bytes(self) -> int:
         """Bytes per element."""
-        return 2
+        return _SIZES_BYTES[self]
+
+    def elements(self, num_bytes: int) -> int:
+        """How many elements so many bytes hold."""
+        return num_bytes // self.size_bytes
+
+
+#: Whatever else depends on the size of an element asks `Dtype`, so that a new type is a row here.
+_SIZES_BYTES = {Dtype.FP16: 2, Dtype.BF16: 2}
 
 
 class Activation(StrEnum):
@@ -57,7 +65,7 @@ class GemmOp:
     """C[m, n] = activation(s[m] A[m, k] W[n, k]^T + bias[n]) + R[m, n], nn.Linear layout: row-major, k contiguous.
 
     Scale s, bias and residual R are there where the op says so. A gated op has the gate's rows of W and bias above the
-    up projection's, W[2n, k] and bias[2n], and C = activation(gate) * up + R, where each of gate and up is s A W^T +
+    up projection's: W[2n, k] and bias[2n]. Then C = activation(gate) * up + R, where each of gate and up is s A W^T +
     bias on its half. With SiLU that is SwiGLU, with GELU GeGLU.
 
     RMSNorm of A's rows commutes with the product but for one factor per row: fold its weight g[k] into W beforehand,
@@ -122,6 +130,9 @@ class GemmOp:
         return in_dtype * dtype.size_bytes + self.row_scale * self.m * ROW_SCALE_BYTES
 
 
+#: Names of an op's own operands, behind its name and a dot; weights are ``w`` in an artifact.
+_OPERANDS = ("weight", "w", "bias", "residual", "row_scale")
+
 #: Options of an op that are in the JSON form only where they are set.
 _LATER_OP = ("gated", "residual", "row_scale")
 
@@ -140,10 +151,14 @@ class Workload:
     def __post_init__(self) -> None:
         if not self.ops:
             raise InvalidInput("ops", "the workload has no op", "give at least one")
+        self._check_names()
         seen: dict[str, GemmOp] = {}
+        inputs: dict[str, GemmOp] = {}
         for op in self.ops:
-            if op.name in seen or op.name == op.source:
-                raise InvalidInput("ops", f"the name {op.name!r} is used twice", "give each op its own name")
+            if op.source == op.name or (op.source not in seen and self.op_index(op.source) is not None):
+                what = "its own output" if op.source == op.name else "which a later op writes"
+                remedy = "list the ops in topological order: each after the one that it reads"
+                raise InvalidInput("ops", f"{op.name} reads {op.source}, {what}", remedy)
             producer = seen.get(op.source)
             if producer is not None and (producer.m, producer.n) != (op.m, op.k):
                 raise InvalidInput(
@@ -151,7 +166,22 @@ class Workload:
                     f"reads {op.source} as [{op.m}, {op.k}], but it is [{producer.m}, {producer.n}]",
                     "make the consumer's m and k the producer's m and n",
                 )
+            first = inputs.setdefault(op.source, op)
+            if producer is None and (first.m, first.k) != (op.m, op.k):
+                shapes = f"[{op.m}, {op.k}], but {first.name} reads it as [{first.m}, {first.k}]"
+                raise InvalidInput(f"{op.name}.k", f"reads {op.source} as {shapes}", "give each input its own name")
             seen[op.name] = op
+
+    def _check_names(self) -> None:
+        """A tensor has one name, and a name one tensor: an op's output, an input, or an operand of one op."""
+        names = [op.name for op in self.ops]
+        if double := next((name for name in names if names.count(name) > 1), None):
+            raise InvalidInput("ops", f"the name {double!r} is used twice", "give each op its own name")
+        operands = {f"{op.name}.{operand}": op.name for op in self.ops for operand in _OPERANDS}
+        for name in (*names, *(op.source for op in self.ops)):
+            if name in operands:
+                problem = f"{name} is the name of an operand of {operands[name]}"
+                raise InvalidInput("ops", problem, "give the op, or the input, another name")
 
     def op_index(self, name: str) -> int | None:
         """Index of the op called `name`, or None where `name` is an input of the workload."""

@@ -6,12 +6,12 @@ alone. Then the lowest unfinished ticket never waits on an unfinished one, howev
 A first wave. The same, and every CTA must be resident: CTA c begins with task c, as if it had drawn it, and nobody else
 does.
 
-Stealing. The same of the table's order, that of list 0 and then of list 1, and every CTA must be resident: one that
-draws from list 0 as long as there is any is enough to have it all drawn, and no CTA holds a task of list 0 behind one
-of list 1 that waits. Let t be the lowest unfinished task of the table. Where a CTA holds t, nothing lower is in front
-of it, and all that it waits for is finished. Where nobody has drawn it, nothing higher of its list is drawn: if t is of
-list 0, a CTA that begins there holds nothing, and draws it; if of list 1, all that is drawn is finished, list 0 too.
-Necessary as well: one CTA that begins with list 0 may be the only one to move, and then runs the table in order.
+Stealing. The same holds of the table's order: list 0, then list 1. Besides, every CTA must be resident. One CTA that
+draws from list 0 as long as there is any is enough to have it all drawn. No CTA holds a task of list 0 behind one of
+list 1 that waits. Let t be the lowest unfinished task of the table. Where a CTA holds t, nothing lower is in front of
+it, and all that it waits for is finished. Where nobody has drawn it, nothing higher of its list is drawn. If t is of
+list 0, a CTA that begins there holds nothing, and draws it. If t is of list 1, all that is drawn is finished, list 0
+too. Necessary as well: one CTA that begins with list 0 may be the only one to move, and then runs the table in order.
 
 A task holds its CTA from its first wait to its last one, and posts after all of them. So where in the task they stand
 changes nothing here: they count as if all stood before it.
@@ -94,7 +94,7 @@ def _first_user(plan: Plan, wait: int) -> int:
     return int(np.flatnonzero((plan.tasks[:, 3] <= wait) & (wait < plan.tasks[:, 4]))[0])
 
 
-def deal_position(plan: Plan) -> Ints:
+def queue_position(plan: Plan) -> Ints:
     """[num_tasks] position of each task in the order that is tried first: tickets, or rank by rank over the queues."""
     if plan.assignment != STATIC:
         return np.arange(plan.num_tasks, dtype=np.int64)
@@ -136,7 +136,7 @@ def check_liveness(plan: Plan, graph: TileGraph, protocol: Protocol | None = Non
     Raises:
         LivenessError: a wait is never over; the witness is the cycle of waits.
     """
-    late = _late_tasks(plan, deal_position(plan))
+    late = _late_tasks(plan, queue_position(plan))
     if not late.size:
         return
     protocol = protocol or Protocol(plan)

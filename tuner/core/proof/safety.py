@@ -1,12 +1,12 @@
 """Safety: no task reads before the tasks whose output it reads have posted. Half of `tuner.core.proof.verify`.
 
-The fast path covers a read where the consumer waits for the producer's signal with a threshold that counts all posts
-that the signal gets, before the first k-step that reads the producer's output: that step is then reached only once the
-producer has posted. Where that does not hold, the question is settled exactly: freeze the producer (it starts, and
-never completes) and see whether the consumer can still reach that step. `symbolic_run` argues why one run
-answers that: a run in which the consumer reads before the producer posts is, up to there, a run with the producer
-frozen, and every run with the producer frozen is the beginning of a run in which it is merely slow. A tile that is
-split is there once its last part is: each of its parts is frozen in turn.
+The fast path covers a consumer that waits for the producer's signal before the first k-step that reads the producer's
+output. The threshold must count all posts that the signal gets. That step is then reached only once the producer has
+posted. Where that does not hold, the question is settled exactly: freeze the producer (it starts, and never completes)
+and see whether the consumer can still reach that step. `symbolic_run` argues why one run answers that. A run in which
+the consumer reads before the producer posts is, up to there, a run with the producer frozen. And every run with the
+producer frozen is the beginning of a run in which it is merely slow. A tile that is split is there once its last part
+is: each of its parts is frozen in turn.
 
 Tasks of one CTA. An engine may take the next task, of a queue or by drawing, before the present one is done, and load
 its operands; with two warpgroups in turns even finish it. How far ahead it gets is its own business, so that one CTA

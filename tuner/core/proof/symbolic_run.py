@@ -2,14 +2,14 @@
 
 Why one run is enough. A state is, for each CTA, the task that it holds, and the posts so far. Two kinds of step exist:
 a CTA takes its next task (from its queue, or the next ticket), and a held task whose waits are over completes. (Some of
-its waits may stand before later k-steps only: it holds its CTA from the first to the last of them and posts after all,
-so who completes is as if all stood before the task. How far a task gets that does not complete is told apart.) The last
-of a tile's parts to complete posts for the tile, so what is posted is a function of the set of tasks that are complete,
-whatever their order. Signals only grow, so a step once possible stays possible whatever else happens first;
-and what a step does does not depend on when it is made: queues are fixed, and while two CTAs may race for a ticket,
-which of them gets it makes no difference, as CTAs are alike and tickets come out in one order. So any two runs can be
-continued to the same end (the diamond property), and every maximal run starts and completes the same tasks. A grid of
-which only some CTAs are resident makes fewer steps possible, never others: what it starts is a subset.
+its waits may stand before later k-steps only. It holds its CTA from the first to the last of them and posts after all.
+So the same tasks complete as if all waits stood before the task. `Progress.blocked` says how far the others get.) The
+last of a tile's parts to complete posts for the tile. So what is posted is a function of the set of tasks that are
+complete, whatever their order. Signals only grow, so a step once possible stays possible whatever else happens first.
+What a step does does not depend on when it is made. Queues are fixed. Two CTAs may race for a ticket, but it makes no
+difference which of them gets it: CTAs are alike, and tickets come out in one order. So any two runs can be continued to
+the same end (the diamond property), and every maximal run starts and completes the same tasks. A grid of which only
+some CTAs are resident makes fewer steps possible, never others: what it starts is a subset.
 """
 
 from __future__ import annotations

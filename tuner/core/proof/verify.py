@@ -5,7 +5,8 @@ Nothing else can make a `VerifiedPlan`, and neither a launch nor the simulator t
 
 from __future__ import annotations
 
-from dataclasses import InitVar, dataclass, replace
+import hashlib
+from dataclasses import InitVar, dataclass, field, replace
 
 import numpy as np
 
@@ -13,10 +14,11 @@ from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.two_streams import joined
 from tuner.core.plan.words import Plan, Words
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.resources import Resources, occupancy_limits
+from tuner.core.problem.resources import Resources
+from tuner.core.proof.capacity import check_capacity
 from tuner.core.proof.liveness import check_epochs, check_liveness, task_name
 from tuner.core.proof.safety import check_safety
-from tuner.errors import CoverageError, LivenessError, ResourceError
+from tuner.errors import CoverageError, LivenessError
 
 _TOKEN = object()
 
@@ -34,10 +36,13 @@ class VerifiedPlan:
     token: InitVar[object]
     #: One of two launches that share their signals: what it waits for, if anything, the other one posts.
     is_paired: bool = False
+    #: Of all of this as it was proven: `proof_digest`.
+    digest: str = field(init=False)
 
     def __post_init__(self, token: object) -> None:
         if token is not _TOKEN:
             raise TypeError("only tuner.core.proof.verify makes a VerifiedPlan: call verify()")
+        object.__setattr__(self, "digest", proof_digest(self))
 
     @property
     def words(self) -> Words:
@@ -45,21 +50,36 @@ class VerifiedPlan:
         return self.plan.words
 
 
+def proof_digest(verified: VerifiedPlan) -> str:
+    """sha256, hex, of what was proven as it is now: the words, what they were held against, and on which GPU."""
+    graph = verified.graph
+    facts = (
+        graph.workload.digest,
+        graph.tiling,
+        graph.op_indices,
+        verified.resources,
+        verified.gpu,
+        verified.is_paired,
+    )
+    return hashlib.sha256(verified.plan.table + repr(facts).encode()).hexdigest()
+
+
 def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> VerifiedPlan:
     """Proves the plan's words against the tile graph and the GPU. Which k-steps a part takes the words say, too.
 
     Raises:
-        PlanError: the words are no plan.
-        CoverageError: a tile or a part of one is computed never or more than once, or lies outside its grid; or the
+        WordError: the words are no plan.
+        CoverageError: a tile or a part of one is computed never or more than once, or lies outside its grid. Or the
             parts of a tile do not agree on what the last of them posts, or do not meet in a slot of their own.
-        ResourceError: the grid, the registers, the shared memory or the table are more than there is.
+        ResourceError: the grid, the registers, the shared memory, the stages held back or the slots are more than there
+            is.
         LivenessError: a wait never ends.
         SafetyError: a read can precede its write.
     """
     judged = Plan.from_words(plan.words)
     graph = graph.with_parts(strided=judged.strided_parts)
     check_coverage(judged, graph)
-    check_resources(judged, resources, gpu)
+    check_capacity(judged, graph, resources, gpu)
     check_epochs(judged, graph)
     check_liveness(judged, graph)
     check_safety(judged, graph)
@@ -75,8 +95,12 @@ def verify_paired_launches(
     of the second does, so every post comes, whoever is resident.
 
     Raises:
-        PlanError: as `verify`, of both together; or the first waits, or the second posts.
+        PlanError: as `verify`, of both together; or the ops are not two, the first launch waits, or the second posts.
     """
+    if len(graph.op_indices) != 2:
+        names = ", ".join(graph.workload.ops[op].name for op in graph.op_indices)
+        right = f"two streams run a pair, an op each; this graph has {len(graph.op_indices)} ({names})"
+        raise CoverageError("the launches are not of two ops", right)
     launches = Plan.from_words(first.words), Plan.from_words(second.words)
     both = joined(*launches)
     graph = graph.with_parts(strided=both.strided_parts)
@@ -90,7 +114,7 @@ def verify_paired_launches(
         who = task_name(both, graph, launches[0].num_tasks + int(posting[0]))
         raise LivenessError("the second launch posts", f"{who}: its own CTAs need not be resident at once")
     for launch in launches:
-        check_resources(launch, resources, gpu, is_paired=True)
+        check_capacity(launch, graph, resources, gpu, is_paired=True)
     check_epochs(both, graph)
     check_liveness(both, graph)
     check_safety(both, graph)
@@ -110,7 +134,7 @@ def recheck(verified: VerifiedPlan, resources: Resources) -> VerifiedPlan:
     Raises:
         ResourceError: with these, the grid does not fit any more.
     """
-    check_resources(verified.plan, resources, verified.gpu, is_paired=verified.is_paired)
+    check_capacity(verified.plan, verified.graph, resources, verified.gpu, is_paired=verified.is_paired)
     return replace(verified, resources=resources, token=_TOKEN)
 
 
@@ -216,29 +240,3 @@ def _check_slots(plan: Plan, graph: TileGraph) -> None:
         first, second = (int(tiles[by_slot[again[0] + step]]) for step in (0, 1))
         names = [task_name(plan, graph, one) for one in (first, second)]
         raise CoverageError("two tiles meet in one slot", f"{' and '.join(names)}: slot {plan.tasks[first, 8]}")
-
-
-def check_resources(plan: Plan, resources: Resources, gpu: Gpu, *, is_paired: bool = False) -> None:
-    """One CTA fits an SM; where tasks wait and are not drawn by all CTAs alike, these are resident at once. The CTAs of
-    a paired launch wait for those of another launch.
-
-    Raises:
-        ResourceError: names what is short.
-    """
-    if plan.words.size > np.iinfo(np.int32).max:
-        raise ResourceError("the table is too long", f"{plan.words.size} words overflow a 32-bit index")
-    limits = occupancy_limits(resources, gpu)
-    what, fewest = min(limits.items(), key=lambda item: item[1])
-    needs = (
-        f"a CTA takes {resources.num_threads} threads, {resources.smem_bytes} bytes of shared memory and "
-        f"{resources.registers_per_thread} registers a thread; {what} of {gpu.name} allow {fewest} per SM"
-    )
-    if fewest < 1:
-        raise ResourceError("a CTA does not fit", needs)
-    resident, size = gpu.num_clusters(resources.cluster_size) * fewest, resources.cluster_size
-    if plan.needs_all_ctas and not is_paired and plan.num_ctas > resident:
-        what = "CTAs" if size == 1 else f"clusters of {size} CTAs"
-        raise ResourceError(
-            "queues, first waves and stealing need every CTA resident",
-            f"the grid has {plan.num_ctas} {what}, {gpu.num_sms} SMs hold {resident}; {needs}",
-        )

@@ -63,8 +63,8 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Spearman's rho: how alike two series order the same things, 1 for the same order and -1 for the reverse; None
-    where one of them does not order at all, since its values are all equal.
+    """Spearman's rho: how alike two series order the same things, 1 for the same order and -1 for the reverse. None
+    where all values of one of them are equal.
 
     With ties it is the correlation of the ranks. Source: Conover, "Practical Nonparametric Statistics", 3rd ed.,
     section 5.4.

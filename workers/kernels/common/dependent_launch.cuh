@@ -2,23 +2,23 @@
 // `begin_launch` before all else, but the warp-specialised ones, whose roles wait each for itself (producers_wgmma.cuh); in
 // a plain launch it does nothing.
 //
-// Who waits for whom. Each thread executes griddepcontrol.wait, or waits for one that has, before it touches anything that
-// an earlier launch writes or still reads: draw counter and signals (a draw among the draws of the launch before would
-// tell a wrong epoch), inputs and intermediates, its own outputs. The wait ends when the launch before has ended, and that
-// one ended after its own wait, so by induction all earlier launches of the stream have: no launch overwrites an
-// intermediate that an earlier one reads, and all of their stores are visible, however many launches the hardware has let
-// in.
+// Who waits for whom. Each thread executes griddepcontrol.wait, or waits for one that has, before it touches anything
+// that an earlier launch writes or still reads. That is: draw counter and signals, inputs and intermediates, its own
+// outputs. (A draw among the draws of the launch before would give a wrong epoch.) The wait ends when the launch before
+// has ended. That launch ended after its own wait. So by induction all earlier launches of the stream have ended. No
+// launch overwrites an intermediate that an earlier one reads, and all of their stores are visible, however many
+// launches the hardware has let in.
 //
-// Before the wait a CTA reads only the plan, which no launch writes, and prefetches weights into the L2. A prefetch brings
-// nothing into registers or shared memory, and the L2 is where writes become visible, so even weights that the launch
-// before writes are read right afterwards. The first task of a static queue or of a dealt wave is known. Which ticket a
-// CTA will draw is not; it prefetches for the ticket of its own number, of its list where there are two: draws go to CTAs
-// in about that order, and a wrong guess only brings another CTA's weights.
+// Before the wait a CTA reads only the plan, which no launch writes, and prefetches weights into the L2. A prefetch
+// brings nothing into registers or shared memory, and the L2 is where writes become visible, so even weights that the
+// launch before writes are read right afterwards. The first task of a static queue or of a dealt wave is known. The
+// ticket that a CTA will draw is not known. So the CTA prefetches for the ticket of its own number, of its list where
+// there are two. Draws go to CTAs in about that order, and a wrong guess only brings another CTA's weights.
 //
-// Liveness. A launch lets its successor in once all of its CTAs have started or ended, so no CTA of the successor takes
-// an SM from one that has still to start: a grid that fits the GPU is as co-resident as in a cooperative launch, as
-// soon as the launches before, which wait for no later one, have left. A successor's CTA that is resident meanwhile
-// sleeps in griddepcontrol.wait, holds no ticket and no lock, and is waited for by nobody.
+// Liveness. A launch lets its successor in once all of its CTAs have started or ended. So no CTA of the successor takes
+// an SM from one that has still to start. The launches before wait for no later one. As soon as they have left, a grid
+// that fits the GPU is as co-resident as in a cooperative launch. A successor's CTA that is resident meanwhile sleeps
+// in griddepcontrol.wait, holds no ticket and no lock, and is waited for by nobody.
 #pragma once
 #include "launch_args.cuh"
 

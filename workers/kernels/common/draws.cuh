@@ -6,16 +6,16 @@
 // with list 0, the others with list 1, and each turns to the other list, once, when its own is exhausted. Each list has a
 // counter on a cache line of its own.
 //
-// Epochs. Counters only grow. A CTA draws from a list until it meets its end, and from every list, so that one launch
-// draws exactly tasks + num_ctas times from each counter, whoever ran what; in front of a first wave the first counter
-// gets one from each CTA instead. The counter divided by that is the number of the launch, the same for both lists. Of two
-// launches that share a workspace each has one list and a counter of its own; they are launched equally often, so their
-// epochs agree.
+// Epochs. Counters only grow. A CTA draws from a list until it meets the list's end, and it draws from every list. So
+// one launch draws exactly tasks + num_ctas times from each counter, whoever ran what. In front of a first wave the
+// first counter gets one from each CTA instead. The counter divided by that is the number of the launch, the same for
+// both lists. Of two launches that share a workspace each has one list and a counter of its own; they are launched
+// equally often, so their epochs agree.
 //
 // Liveness of tickets: in scheduler.cuh and feed.cuh, since it hangs on how far ahead a CTA draws.
 //
-// Liveness with stealing. Three things are promised: every CTA is resident (a cooperative launch, or the argument of
-// dependent_launch.cuh); a CTA that begins with list 0 draws from list 1 only when list 0 is exhausted; and
+// Liveness with stealing. Three things are promised. Every CTA is resident (a cooperative launch, or the argument of
+// dependent_launch.cuh). A CTA that begins with list 0 draws from list 1 only when list 0 is exhausted. And
 //
 //     no CTA holds a task of list 0 behind a task of list 1 that may still wait.
 //

@@ -1,12 +1,12 @@
 // Split-K: the parts of a tile meet in the workspace, and the last one to arrive adds them up.
 //
-// Layout. A plan numbers the tiles that it splits; that number is the tile's slot. Behind the signals, on cache lines of
-// their own, lies a counter of arrivals for every slot, and behind these the sums, slot by slot and part by part within
-// one. All slots are as large as the largest op needs for the most parts of a tile, so that a slot's place follows from its
-// number alone, and tiles with fewer parts leave the rest of theirs; in a cluster a tile has one for each CTA. A part's fp32
-// sums are those of the threads that computed it, in vectors of four: vector v of thread t is at v * kThreads + t. The
-// threads that add a tile up read what the same threads of other CTAs wrote, so which element of the tile a sum belongs to
-// is the engine's business, and loads and stores are coalesced.
+// Layout. A plan numbers the tiles that it splits; that number is the tile's slot. Behind the signals, on cache lines
+// of their own, lies a counter of arrivals for every slot, and behind these the sums, slot by slot and part by part
+// within one. All slots are as large as the largest op needs for the most parts of a tile. So a slot's place follows
+// from its number alone. Tiles with fewer parts leave the rest of their slot unused. In a cluster a tile has one slot
+// for each CTA. A part's fp32 sums are those of the threads that computed it, in vectors of four: vector v of thread t
+// is at v * kThreads + t. The threads that add a tile up read what the same threads of other CTAs wrote. So only the
+// engine knows which element of the tile a sum belongs to, and loads and stores are coalesced.
 //
 // Who waits for whom: nobody. A part stores its sums and counts itself in. One that is not the last has done its task;
 // the last goes on to the epilogue and to the post of the tile. So no ticket and no queue depends on another part, and
@@ -121,11 +121,11 @@ __device__ __forceinline__ void add_stored(const float4* stored, int num_parts, 
   }
 }
 
-// Leaves the sums of a part, and adds the tile's parts up if it is the last to arrive: true then, for all threads alike,
-// with the tile in `sums`; also for a tile that is whole. Threads 0 .. kThreads - 1 of those that computed it, which meet at
-// that barrier, call it with their kCount sums each; where that is more than the tile has, the first ones hold it.
-// kLoadsInFlight vectors of a thread are under way at a time: the more, the fewer round trips, as long as the compiler has
-// registers.
+// Leaves the sums of a part, and adds the tile's parts up if it is the last to arrive. Then, and for a tile that is
+// whole, it returns true to all threads alike, with the tile in `sums`. Threads 0 .. kThreads - 1 of those that
+// computed it, which meet at that barrier, call it with their kCount sums each; where that is more than the tile has,
+// the first ones hold it. kLoadsInFlight vectors of a thread are under way at a time: the more, the fewer round trips,
+// as long as the compiler has registers.
 template <int kOp, int kThreads, int kCount, int kLoadsInFlight = kFewLoads>
 __device__ __forceinline__ bool add_parts(const LaunchArgs& args, const Task& task, u32 epoch, int thread, float* sums,
                                           int barrier = 0) {

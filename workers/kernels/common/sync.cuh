@@ -8,12 +8,12 @@
 // while weights are on their way. A consumer that reads by cp.async, which belongs to the generic proxy, needs no proxy
 // fence; one that reads by TMA fences after the acquire (mainloop_wgmma.cuh).
 //
-// Steps. A wait stands before a k-step of its task, mostly the first. It is over before that step's inputs are requested;
-// waits are in the order of their steps, so who walks both needs to know the next one only. A task has its CTA from its
-// first wait to its last and posts after all of them, so for liveness they count as if all stood before it. Where CTAs of
-// a cluster share a tile's k, each walks its own steps, and a wait stands before the first of them that may read what it
-// is for: it comes for what this CTA reads, and no later than the end of its steps. The tile is posted once the sums of
-// all of them have met, hence after all of the task's waits.
+// Steps. A wait stands before a k-step of its task, mostly the first. It is over before that step's inputs are
+// requested; waits are in the order of their steps, so who walks both needs to know the next one only. A task has its
+// CTA from its first wait to its last and posts after all of them, so for liveness they count as if all stood before
+// it. Where CTAs of a cluster share a tile's k, each walks its own steps. A wait stands before the first of them that
+// may read what it is for. So it comes in time for what this CTA reads, and no later than the end of its steps. The
+// tile is posted once the sums of all of them have met, hence after all of the task's waits.
 //
 // Epochs. Signals are never reset: in launch number e (from 0) a signal starts at e * posts_per_launch, so a wait is
 // over when signal - e * posts_per_launch >= threshold, in wrapping 32-bit arithmetic.
@@ -116,8 +116,8 @@ __device__ inline void look_ahead(const LaunchArgs& args, const Wait* waits, int
   }
 }
 
-// All lanes of one warp: until the waits that stand before k-step `step` or an earlier one are over, and with them those
-// of later steps that are over by then; false, for all alike, if the launch is aborted.
+// All lanes of one warp: until the waits that stand before k-step `step` or an earlier one are over. It also passes
+// those of later steps that are over by then. False, for all alike, if the launch is aborted.
 __device__ inline bool wait_before(const LaunchArgs& args, const Task& task, int task_index, u32 epoch, int step,
                                    PendingWaits& pending) {
   const Wait* waits = reinterpret_cast<const Wait*>(args.words + args.plan.wait_offset);

@@ -1,11 +1,11 @@
 // The epilogue of swapped operands: accumulators hold the tile transposed, C^T, and are turned on their way out.
 //
-// Layout of a block, 64 rows of W by all rows of the tile: warp w of the warpgroup holds rows 16 w to 16 w + 15 of W, each a
-// column of the tile; of each group of 8 tile rows, lane l holds rows 2 (l % 4) and the next of columns l / 4 and l / 4 + 8.
-// Of a gated op the first 8 of these columns are the gate's, the other 8 the same ones of the up projection.
-// Finished and rounded, 8 columns x 8 rows are a fragment, which movmatrix transposes: lane l then holds columns 2 (l % 4)
-// and the next of row l / 4. Of four fragments, the 16 columns of two groups of rows or a gated op's 8 of four groups, four
-// lanes swap words, so that each stores 16 bytes of one of them.
+// Layout of a block, 64 rows of W by all rows of the tile: warp w of the warpgroup holds rows 16 w to 16 w + 15 of W,
+// each a column of the tile. Of each group of 8 tile rows, lane l holds rows 2 (l % 4) and the next of columns l / 4
+// and l / 4 + 8. Of a gated op the first 8 of these columns are the gate's, the other 8 the same ones of the up
+// projection. Finished and rounded, 8 columns x 8 rows are a fragment, which movmatrix transposes: lane l then holds
+// columns 2 (l % 4) and the next of row l / 4. Of four fragments, the 16 columns of two groups of rows or a gated op's
+// 8 of four groups, four lanes swap words, so that each stores 16 bytes of one of them.
 #pragma once
 #include "epilogue_wgmma.cuh"
 

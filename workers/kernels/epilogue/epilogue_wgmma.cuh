@@ -1,9 +1,9 @@
 // Row scale, bias, activation, gate, residual, rounding and the store of a warpgroup's accumulators.
 //
-// Layout of a 64 x n block: warp w of the warpgroup holds rows 16 w to 16 w + 15; of each group of 8 columns, lane l
+// Layout of a 64 x n block: warp w of the warpgroup holds rows 16 w to 16 w + 15. Of each group of 8 columns, lane l
 // holds columns 2 (l % 4) and the next of rows l / 4 and l / 4 + 8. Of a gated op the up projection's groups follow all
-// of the gate's. Four lanes that share a row swap words among four groups, so that each stores 16 bytes of one group, and
-// a warp writes whole sectors. n is a multiple of 8, so a group is inside or outside as a whole.
+// of the gate's. Four lanes that share a row swap words among four groups, so that each stores 16 bytes of one group,
+// and a warp writes whole sectors. n is a multiple of 8, so a group is inside or outside as a whole.
 #pragma once
 #include "activation.cuh"
 #include "mainloop_wgmma.cuh"

@@ -4,8 +4,8 @@
 // which one ldmatrix reads fall into eight different bank groups.
 //
 // Ragged edges. Rows beyond the matrix and columns beyond k are copied with zero valid bytes, i.e. they are zero in
-// shared memory; a copy is never wider than the alignment of a row, so no copy straddles the end of k. A pointer may lie
-// outside the matrix where zero bytes are read through it.
+// shared memory. A copy is never wider than the alignment of a row, so no copy straddles the end of k. A pointer may
+// lie outside the matrix where zero bytes are read through it.
 #pragma once
 #include "config.cuh"
 #include "ptx.cuh"

@@ -4,7 +4,7 @@
 // columns of C.
 //
 // Fragments. Where an op is gated, fragment 2 j holds the gate of a warp's columns 8 j and on, and 2 j + 1 their up
-// projection, so both end in the same accumulators' owner, and only their product leaves.
+// projection. So both end in the same accumulators' owner, and only their product leaves.
 //
 // Order. All threads copy, all threads compute. Step t requests stage t + kNumStages - 1 into the slot of stage t - 1,
 // which every warp has left: they all passed the barrier in step t - 1 after their last read of it. Before its last
@@ -12,9 +12,10 @@
 // tensor cores are busy across the boundary. The weights of the first stages are requested before the wait for the
 // producers, but for as many stages as the plan holds back: they depend on nobody.
 //
-// Waits within a task. The waits of the first kNumStages steps are made before the first load. Those of the step that step
-// t will request are made at the end of step t - 1, behind its barrier: whether there are any is read in front of it, since
-// thread 0 writes that word again when it has waited. So a ticket is still drawn when all waits are over.
+// Waits within a task. The waits of the first kNumStages steps are made before the first load. Those of the step that
+// step t will request are made at the end of step t - 1, behind its barrier. In front of that barrier a thread reads
+// whether there are any, since thread 0 writes that word again when it has waited. So a ticket is still drawn when all
+// waits are over.
 #pragma once
 #include "copy.cuh"
 #include "fixup.cuh"

@@ -1,25 +1,26 @@
 // The next tasks of a warp-specialised CTA: drawn by one thread, read by all roles.
 //
-// The feeder is the thread that loads the weights. It draws a task when no more than a ring of weights is left to request
-// of the one before (with ping-pong alone in its CTA, when none is left), and hands it on behind these, so a CTA holds at
-// most one task beyond those that its ring reaches into. Where the first wave is dealt, the first task is known as a
-// queue's is, and the draws begin behind it. What comes next in a static queue is known: it is read as soon as the first
-// weights of the present task are under way, since a read stands behind all that the CTA has requested. The others get
-// what they need of a task from a slot in shared memory. Every role works its tasks off in the order in which they were
-// taken. That keeps liveness for tickets: the lowest unfinished ticket is held by a CTA that has nothing lower left to do;
-// its weights come before those of higher tickets in the ring, its inputs depend on lower tickets only, and nobody in the
-// CTA waits for anything of a higher one. For static queues the order is the queue's, as the proof assumes. With stealing
-// all of that holds of the table's order, as long as no task of list 0 is taken behind one of list 1 that may wait
-// (draws.cuh): before the feeder turns to list 0, it waits until the CTA has done all that it took.
+// The feeder is the thread that loads the weights. It draws a task when no more than a ring of weights is left to
+// request of the one before. (With ping-pong alone in its CTA it draws when none is left.) It hands the task on behind
+// these weights. So a CTA holds at most one task beyond those that its ring reaches into. Where the first wave is
+// dealt, the first task is known as a queue's is, and the draws begin behind it. What comes next in a static queue is
+// known. It is read as soon as the first weights of the present task are under way, since a read stands behind all that
+// the CTA has requested. The others get what they need of a task from a slot in shared memory. Every role works its
+// tasks off in the order in which they were taken. That keeps liveness for tickets. The lowest unfinished ticket is
+// held by a CTA that has nothing lower left to do. Its weights come before those of higher tickets in the ring. Its
+// inputs depend on lower tickets only. Nobody in the CTA waits for anything of a higher one. For static queues the
+// order is the queue's, as the proof assumes. With stealing all of that holds of the table's order, as long as no task
+// of list 0 is taken behind one of list 1 that may wait (draws.cuh). So before the feeder turns to list 0, it waits
+// until the CTA has done all that it took.
 //
-// With ping-pong two teams of the math warpgroups take turns: a slot of an even number is the first team's task, the next
-// one the other's. Both read every slot, since the team that passes a task over must know how many stages to pass. All
-// roles but the teams walk as before. A team comes to its task when it has stored its last one, two tasks before, and
-// begins when the other team has issued the products of the task between; that team waits for nothing of what comes
-// behind. So of the lowest unfinished task in the CTA all stages before are released, both teams are past what came
-// before, and it ends when its waits do: these stood in the way of no lower one. A slot is free when its task is posted,
-// as all before it are, and the other team has passed it: so the feeder, which waits for the last slot that it filled
-// before it turns to list 0, has waited for all tasks.
+// With ping-pong two teams of the math warpgroups take turns: a slot of an even number is the first team's task, the
+// next one the other's. Both read every slot, since the team that passes a task over must know how many stages to pass.
+// All roles but the teams walk as before. A team comes to its task when it has stored its last one, two tasks before.
+// It begins when the other team has issued the products of the task between. That team waits for nothing of what comes
+// behind. Take the lowest unfinished task in the CTA. All stages before it are released, and both teams are past what
+// came before. So it ends when its waits do, which stood in the way of no lower one. A slot is free when its task is
+// posted, as all before it are, and the other team has passed it. The feeder waits for the last slot that it filled
+// before it turns to list 0. So it has waited for all tasks.
 //
 // In a cluster all CTAs work off the same tasks. Each reads its cluster's static queue by itself. A ticket is drawn once
 // for the cluster, by the feeder of its first CTA, the leader; this one writes the slots of all CTAs and arrives at their

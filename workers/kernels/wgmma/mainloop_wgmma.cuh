@@ -1,43 +1,44 @@
 // The warp-specialised main loop of sm_90a: C tile = A tile W tile^T, fed by the tensor copy engine, computed by wgmma.
 //
-// Roles. One warp streams the weights of task after task through a ring of its own and looks at no signal, unless the plan
-// holds stages back: while the producers of a task are not done, its weights are already on the way. Another warp waits for
-// the task's signals and streams its inputs. The math warpgroups multiply; each owns blocks of 64 rows of the tile. A third
-// warp posts what they have stored (post_wgmma.cuh).
+// Roles. One warp streams the weights of task after task through a ring of its own. It looks at no signal, unless the
+// plan holds stages back. So while the producers of a task are not done, its weights are already on the way. Another
+// warp waits for the task's signals and streams its inputs. The math warpgroups multiply; each owns blocks of 64 rows
+// of the tile. A third warp posts what they have stored (post_wgmma.cuh).
 //
-// Swapped operands (kSwapAb). An instruction multiplies 64 rows of its operand A with up to 256 of its operand B, and reads
-// both from shared memory: (64 + columns) * 32 bytes for 64 * columns products. So the wider operand should be B. That is
-// the weights, unless a tile has more rows than columns: then the weights are A, each warpgroup owns blocks of 64 of the
-// tile's columns, and accumulators hold the tile transposed: C^T = W A^T. Of a gated op 8 rows of the gate and the same 8
-// of the up projection take turns in a stage, so that a thread gets both sums of an output.
+// Swapped operands (kSwapAb). An instruction multiplies 64 rows of its operand A with up to 256 of its operand B, and
+// reads both from shared memory: (64 + columns) * 32 bytes for 64 * columns products. So the wider operand should be B.
+// That is the weights, unless a tile has more rows than columns. Then the weights are A, and each warpgroup owns blocks
+// of 64 of the tile's columns. Accumulators hold the tile transposed: C^T = W A^T. Of a gated op 8 rows of the gate and
+// the same 8 of the up projection take turns in a stage, so that a thread gets both sums of an output.
 //
-// Operands. Both lie K-major under the 128-byte swizzle, in lines of 64 elements of k; a stage holds its tile_k / 64 lines
-// one after the other, each with all rows of the tile. As B, a gated op's stage has the gate's lines, then the up
-// projection's; a thread gets both sums of an output: from one wgmma where a stage is one line, so that the rows of both
-// follow each other, else from two. Rows and columns outside of a matrix arrive as zero. The last 64 rows of A may be
-// fewer: the tensor cores then read on into what lies behind them, which reaches only sums that nobody stores. (The ring of
-// what is A lies in front of the other one, so the read stays inside shared memory.) So a tile need be hardly higher than
-// the matrix: the copy engine takes longer over rows outside of it than over rows that are there.
+// Operands. Both lie K-major under the 128-byte swizzle, in lines of 64 elements of k; a stage holds its tile_k / 64
+// lines one after the other, each with all rows of the tile. As B, a gated op's stage has the gate's lines, then the up
+// projection's. A thread gets both sums of an output. They come from one wgmma where a stage is one line, so that the
+// rows of both follow each other, else from two. Rows and columns outside of a matrix arrive as zero. The last 64 rows
+// of A may be fewer: the tensor cores then read on into what lies behind them, which reaches only sums that nobody
+// stores. (The ring of what is A lies in front of the other one, so the read stays inside shared memory.) So a tile
+// need be hardly higher than the matrix. (The copy engine takes longer over rows outside of it than over rows that are
+// there.)
 //
-// Few instructions a step. A math warp walks one pair of barriers where both rings are as deep and no other CTA shares them;
-// descriptors are sums of what is known before the loop and of the slot's number, told to the compiler as the same for all
-// lanes. A step of 128 x 256 products comes to 60 instructions of a warp; it was 95.
+// Few instructions a step. A math warp walks one pair of barriers where both rings are as deep and no other CTA shares
+// them. Descriptors are sums of what is known before the loop and of the slot's number. The compiler learns that this
+// number is the same for all lanes. A step of 128 x 256 products comes to 60 instructions of a warp; it was 95.
 //
 // Ping-pong. Two teams of one math warpgroup each multiply every second task, whole tiles. It is a team's turn when all
 // products of the task before are issued: the tensor cores go on with its own, while the other team stores, or adds up
 // parts. Each warp arrives for its own products, so no warp of the team that hands over may still be before its turn, and
 // a phase behind.
 //
-// Proxies. Inputs written by other CTAs' plain stores are read by the copy engine: the reader's fence.proxy.async, after
-// its acquire and before it requests the copies, orders the two proxies; one proxy fence on the path from write to read
-// is what the memory model asks for, so a writer has none. It names the global memory, where all of them lie: for every
-// kind of memory the compiler also puts a fence of the whole GPU there, behind all that the CTA has requested. A slot is
+// Proxies. The copy engine reads inputs that other CTAs wrote by plain stores. The reader's fence.proxy.async, after
+// its acquire and before it requests the copies, orders the two proxies. The memory model asks for one proxy fence on
+// the path from write to read, so a writer has none. It names the global memory, where all of them lie: for every kind
+// of memory the compiler also puts a fence of the whole GPU there, behind all that the CTA has requested. A slot is
 // written again by the copy engine after wgmma has read it, both through the async proxy, ordered by the slot's `empty`
 // barrier.
 //
-// Clusters. Each CTA waits for a task's signals by itself before it requests its slices of the inputs, so whatever another
-// CTA's copies bring was requested behind that CTA's own acquire and proxy fence: a CTA reads inputs in its shared memory
-// alone, and needs no order with writers that another CTA has waited for.
+// Clusters. Each CTA waits for a task's signals by itself before it requests its slices of the inputs. So whatever
+// another CTA's copies bring was requested behind that CTA's own acquire and proxy fence. A CTA reads inputs in its
+// shared memory alone, and needs no order with writers that another CTA has waited for.
 #pragma once
 #include "config_wgmma.cuh"
 #include "feed.cuh"
@@ -48,9 +49,10 @@
 using WeightRing = Ring<kNumStages, kWeightStageBytes, WeightSharers>;
 using InputRing = Ring<kNumInputStages, kInputStageBytes, InputSharers>;
 
-// Rings of as many stages that no other CTA shares are joint: a slot has one pair of barriers, for its inputs and its weights
-// together, so a math warp waits and releases once a step instead of twice. Each producer waits for the slot and arms `full`
-// by itself, so weights run ahead as before. A window waits for weights alone, so with one the rings stay apart.
+// Rings of as many stages that no other CTA shares are joint. A slot has one pair of barriers, for its inputs and its
+// weights together. So a math warp waits and releases once a step instead of twice. Each producer waits for the slot
+// and arms `full` by itself, so weights run ahead as before. A window waits for weights alone, so with one the rings
+// stay apart.
 constexpr bool kAreJoint = kNumStages == kNumInputStages && kWindow == 0 && kClusterM * kClusterN == 1;
 
 // Where a math warp is in both rings; of joint ones it walks the weights' alone.

@@ -6,11 +6,12 @@
 //
 // Phases. A slot has a task for each of its phases, so its mbarrier's parity is the slot's. The thread that posts frees the
 // slot behind its post, so nobody can arrive there for a later task before it has seen this one's phase.
-// Memory order. An arrival releases what its warpgroup has stored (ordered before it by the warpgroup's barrier) at CTA
-// scope, the wait of the posting thread acquires that, and its red.release.gpu is cumulative over both, as in sync.cuh.
-// Liveness. Tiles are posted in the order in which the CTA took their tasks, though with ping-pong a later one may be stored
-// earlier. No task waits in a CTA for a later one, so no post of a task that can end stands behind one that cannot. Inside
-// a CTA only the feeder waits for posts, when it needs a slot: for that of the task a round of slots before.
+// Memory order. An arrival releases what its warpgroup has stored at CTA scope. (The warpgroup's barrier orders these
+// stores before it.) The wait of the posting thread acquires that, and its red.release.gpu is cumulative over both, as
+// in sync.cuh. Liveness. Tiles are posted in the order in which the CTA took their tasks, though with ping-pong a later
+// one may be stored earlier. No task waits in a CTA for a later one, so no post of a task that can end stands behind
+// one that cannot. Inside a CTA only the feeder waits for posts, when it needs a slot: for that of the task a round of
+// slots before.
 #pragma once
 #include "shared_wgmma.cuh"
 

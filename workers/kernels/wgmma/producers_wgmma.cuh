@@ -1,10 +1,10 @@
 // The producers: one thread feeds the CTA with tasks and streams their weights, one warp waits for signals and streams inputs.
 //
-// Programmatic dependent launch. Weights depend on nobody, so those of a first task that the plan says are requested, and
-// more of them prefetched into the L2 (startup_prefetch.cuh), before the launches before this one have ended; tickets are
-// drawn afterwards, since those may still be drawing. The inputs' warp waits for these launches before it draws the epoch or
-// reads anything that they may have written, and every store of the math warpgroups comes after inputs that it brought.
-// dependent_launch.cuh argues the rest.
+// Programmatic dependent launch. Weights depend on nobody. Where the plan says the first task, its weights are
+// requested before the launches before this one have ended. More of them are prefetched into the L2
+// (startup_prefetch.cuh). Tickets are drawn afterwards, since the launches before may still be drawing. The inputs'
+// warp waits for these launches before it draws the epoch or reads anything that they may have written, and every store
+// of the math warpgroups comes after inputs that it brought. dependent_launch.cuh argues the rest.
 #pragma once
 #include "shared_wgmma.cuh"
 
@@ -154,10 +154,10 @@ __device__ inline void produce_weights_of_fed(const WgmmaArgs& args, const Share
   }
 }
 
-// One thread: feeds the CTA with tasks, and streams their weights: those of a task that waits as far as the plan lets them
-// run ahead of its first waits. It has passed a task on before it stops there, and all weights of earlier tasks are
-// requested, so the inputs' warp comes to these waits; and it stops at each task that waits, so it cannot miss a phase of
-// `ready`.
+// One thread: feeds the CTA with tasks, and streams their weights: those of a task that waits as far as the plan lets
+// them run ahead of its first waits. It has passed a task on before it stops there, and all weights of earlier tasks
+// are requested. So the inputs' warp comes to these waits. It stops at each task that waits, so it cannot miss a phase
+// of `ready`.
 __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shared) {
   if (is_fed_by_leader(args.base) && rank_in_cluster() != 0) return produce_weights_of_fed(args, shared);
   const u64 policy = cache_policy<kWeightHint>();

@@ -1,25 +1,25 @@
 // Rings of stages between the copy engine and the tensor cores.
 //
-// Each slot has two mbarriers: `full` (one arrival by each thread that requests copies into it, and their bytes) and `empty`
-// (one arrival per consumer). Producer and consumers walk the slots in the same order for the whole launch, across tasks,
-// so a producer may be stages of the next task ahead: a slot is only ever waited for by its number. With ping-pong a team
-// walks past the other team's stages without waiting for them. So when it waits for a stage of its own, all stages before
-// must be filled, as they are once it is its turn (mainloop_wgmma.cuh): else the barrier might be two phases behind, where
-// a parity means the wrong phase.
+// Each slot has two mbarriers: `full` (one arrival by each thread that requests copies into it, and their bytes) and
+// `empty` (one arrival per consumer). Producer and consumers walk the slots in the same order for the whole launch,
+// across tasks. So a producer may be stages of the next task ahead. A slot is only ever waited for by its number. With
+// ping-pong a team walks past the other team's stages without waiting for them. So when it waits for a stage of its
+// own, all stages before must be filled, as they are once it is its turn (mainloop_wgmma.cuh). Else the barrier might
+// be two phases behind, where a parity means the wrong phase.
 //
 // In a cluster. A stage that several CTAs share arrives in slices, one requested by each of them (cluster.cuh). Every
-// producer arms its own `full` with the bytes of the whole stage, then requests its slice for all sharers; a slot's
-// `empty` counts the consumers of all sharers, since the slice will overwrite what each of them reads: a consumer arrives
-// at the `empty` of every sharer, one lane of its warp at each.
+// producer arms its own `full` with the bytes of the whole stage, then requests its slice for all sharers. The slice
+// will overwrite what each sharer reads. So a slot's `empty` counts the consumers of all sharers. A consumer arrives at
+// the `empty` of every sharer, one lane of its warp at each.
 // Phases. A slice may arrive before the receiving CTA has armed that `full`: bytes are then owed, but the phase cannot
 // end without the arrival that arms it. It cannot arrive a phase too early either: it was requested after the receiver's
 // consumers had released the slot, hence after they had waited for the phase before.
-// Liveness. All CTAs of a cluster walk the same stages in the same order. Of the first stage that some CTA has not
-// consumed all stages a ring's depth before are consumed by everyone, so every producer can request its slice: the CTAs
-// of a cluster are never more than a ring apart, and wait for nothing of each other that comes later.
-// Memory order. What passes between CTAs in a slot is read and written by the async proxy alone: wgmma has read it when
-// its wait is over, in program order before the arrival, and the bytes have landed when `full` says so. So arrivals and
-// waits need no cluster scope, which would cost a consumer at every stage.
+// Liveness. All CTAs of a cluster walk the same stages in the same order. Take the first stage that some CTA has not
+// consumed. All stages a ring's depth before it are consumed by everyone, so every producer can request its slice of
+// it. So the CTAs of a cluster are never more than a ring apart, and wait for nothing of each other that comes later.
+// Memory order. The async proxy alone reads and writes what passes between CTAs in a slot. wgmma has read it when its
+// wait is over, in program order before the arrival. The bytes have landed when `full` says so. So arrivals and waits
+// need no cluster scope, which would cost a consumer at every stage.
 #pragma once
 #include "cluster.cuh"
 #include "ptx_hopper.cuh"

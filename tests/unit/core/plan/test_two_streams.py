@@ -15,11 +15,12 @@ from tests.support.cases import ordering as plain_ordering
 from tests.support.interpret import interpret, plain_product, random_tensors
 from tests.support.oracle import faults, read
 from tuner.core.model.simulate import simulate
+from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.two_streams import joined, make_paired_plans
 from tuner.core.plan.words import Plan
 from tuner.core.problem.resources import Resources
-from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import recheck, verify_paired_launches
 from tuner.core.schedule.candidate import Candidate
@@ -170,3 +171,16 @@ def test_tickets_and_longer_chains_are_illegal_with_a_sentence() -> None:
     chain = chain_of_three(64, (64, 64, 96, 64))
     with pytest.raises(IllegalSchedule, match="3 ops: two streams are for a pair"):
         plans_for(chain, H200, candidate(chain, plain_ordering(3, assignment=Assignment.STATIC)))
+
+
+@pytest.mark.parametrize("shares", [((0, 1), (2,)), ((0,), (1, 2)), ((0,), (0,))])
+def test_launches_of_other_than_two_ops_are_refused_as_plans_are(shares: tuple[tuple[int, ...], ...]) -> None:
+    """Nothing is shared and all is covered: it is the number of ops alone that is wrong."""
+    apart = tuple(GemmOp(name=name, m=32, n=64, k=32, source=f"x_{name}") for name in "abc")
+    workload = Workload(kind=WorkloadKind.CHAIN, ops=apart)
+    tiles = tiling((16, 32), (16, 32), (16, 32))
+    ops = tuple(sorted({op for share in shares for op in share}))
+    order = plain_ordering(3, assignment=Assignment.STATIC)
+    one, other = (make_plan(tile_graph(workload, tiles, share), order, small_gpu(2)) for share in shares)
+    with pytest.raises(PlanError, match=f"two streams run a pair, an op each; this graph has {len(ops)}"):
+        verify_paired_launches(one, other, tile_graph(workload, tiles, ops), SMALL, small_gpu(2))

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 
 from tests.support.cases import chain_of_three, fork, workloads
-from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
+from tuner.core.problem.workload import (
+    MAX_ELEMENTS,
+    Activation,
+    Dtype,
+    GemmOp,
+    Workload,
+    WorkloadKind,
+    ffn_pair,
+    independent_pair,
+)
 from tuner.errors import InvalidInput
 
 
@@ -99,3 +108,50 @@ def test_a_workload_describes_itself() -> None:
     gated = replace(pair, ops=(replace(pair.ops[0], gated=True, row_scale=True), replace(pair.ops[1], residual=True)))
     assert gated.describe() == f"{pair.describe()} gated residual row_scale"
     assert independent_pair((1, 2, 3), (4, 5, 6)).describe() == "independent fp16 [1, 2, 3] beside [4, 5, 6]"
+
+
+def gemm(name: str, source: str = "x", **options: object) -> GemmOp:
+    return GemmOp(name=name, m=16, n=32, k=32, source=source, **options)  # type: ignore[arg-type]
+
+
+def chain(*ops: GemmOp) -> Workload:
+    return Workload(kind=WorkloadKind.CHAIN, ops=ops)
+
+
+def test_an_op_that_reads_a_later_one_is_refused() -> None:
+    """It would be taken for a reader of the later op, whose tiles come after its own."""
+    with pytest.raises(InvalidInput, match="a reads b, which a later op writes; list the ops in topological order"):
+        chain(gemm("a", "b"), gemm("b"))
+    with pytest.raises(InvalidInput, match="a reads c, which a later op writes"):
+        chain(gemm("a", "c"), gemm("b", "a"), gemm("c", "b"))
+
+
+def test_an_op_that_reads_itself_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="b reads b, its own output"):
+        chain(gemm("a"), gemm("b", "b"))
+
+
+@pytest.mark.parametrize("operand", ["weight", "w", "bias", "residual", "row_scale"])
+def test_a_tensor_has_one_name_and_a_name_one_tensor(operand: str) -> None:
+    """An op called `b.residual` would write what op `b` reads, and nothing would wait for it."""
+    reader = gemm("b", "a", bias=True, residual=True, row_scale=True)
+    with pytest.raises(InvalidInput, match=f"b.{operand} is the name of an operand of b"):
+        chain(gemm("a"), reader, gemm(f"b.{operand}"))
+    with pytest.raises(InvalidInput, match=f"b.{operand} is the name of an operand of b"):
+        chain(gemm("a"), reader, gemm("c", f"b.{operand}"))
+    chain(gemm("a"), reader, gemm(f"d.{operand}"))
+
+
+def test_an_input_has_one_shape() -> None:
+    wide = GemmOp(name="b", m=16, n=32, k=64, source="x")
+    with pytest.raises(InvalidInput, match=r"b.k: reads x as \[16, 64\], but a reads it as \[16, 32\]"):
+        chain(gemm("a"), wide)
+    chain(gemm("a"), gemm("b"))
+
+
+def test_the_last_tile_of_the_largest_matrix_still_has_32_bit_indices() -> None:
+    """The device counts a tile's rows and columns to its end, and strides by up to 1,024 threads."""
+    assert MAX_ELEMENTS + 2 * 1024 + 512 <= 2**31 - 1
+    GemmOp(name="a", m=MAX_ELEMENTS, n=1, k=1)
+    with pytest.raises(InvalidInput, match="overflow a 32-bit index"):
+        GemmOp(name="a", m=2**31 - 1, n=1, k=1)

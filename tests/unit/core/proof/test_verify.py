@@ -20,10 +20,10 @@ from tuner.core.problem.resources import Resources, occupancy
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.verify import VerifiedPlan, recheck, verify
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, WaitPosition
-from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError
+from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError, WordError
 
 GPU = small_gpu(3)
-REFUSALS = {CoverageError: "coverage", SafetyError: "safety", LivenessError: "liveness"}
+REFUSALS = {WordError: "words", CoverageError: "coverage", SafetyError: "safety", LivenessError: "liveness"}
 #: Two tile rows, two tile columns each: tasks 0..3 are up's, 4..7 down's, in ticket order.
 PAIR = tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32)))
 
@@ -115,7 +115,8 @@ def test_a_doubled_task_is_named_with_its_double() -> None:
 
 def test_a_tile_outside_the_grid_and_an_op_of_another_launch_are_named() -> None:
     refused(mutants.edit(plan_of(), 3, 1, 9), CoverageError, "task 3 (up tile 9,1)", "2 x 2")
-    refused(mutants.edit(plan_of(), 3, 2, -1), CoverageError, "task 3 (up tile 1,-1)")
+    refused(mutants.edit(plan_of(), 3, 2, 2), CoverageError, "task 3 (up tile 1,2)", "2 x 2")
+    refused(mutants.edit(plan_of(), 3, 2, -1), WordError, "tile_n of task 3 is -1")
     refused(mutants.edit(plan_of(), 3, 0, 7), CoverageError, "task 3 names op 7, not 0 (up), 1 (down)")
 
 

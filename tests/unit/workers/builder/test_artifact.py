@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support.cases import wgmma
+from tests.support.forged import tied
 from tuner.core.plan.words import HEADER_WORDS, Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
@@ -59,10 +60,10 @@ def artifact(
     )
     candidate = Candidate(plan_kind=kind, schedule=schedule)
     plans = plans_for(workload, CATALOGUE["h200"], candidate)
-    cubin = None if environment.simulated else b"\x7fELF"
+    built = None if environment.simulated else tied(plans, b"\x7fELF")
     asked = Problem(workload=workload, objective=Objective())
     source, extra = render(workload, schedule.tiling), {"job_id": "job-1"}
-    return assemble(asked, candidate, plans, source, cubin, environment, extra, spin_limit_cycles=55)
+    return assemble(asked, candidate, plans, source, built, environment, extra, spin_limit_cycles=55)
 
 
 @pytest.mark.parametrize("epilogue", Epilogue)

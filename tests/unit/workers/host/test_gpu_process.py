@@ -22,9 +22,7 @@ from tuner.workers.protocol import messages
 
 PROBLEM = Problem(workload=ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64), objective=Objective())
 OTHER = Problem(workload=ffn_pair(m=32, d_in=64, d_hidden=64, d_out=64), objective=Objective())
-LIBRARY = messages.Work(
-    plan_kind=PlanKind.LIBRARY, tiling=None, plans=(), cubin=b"", num_threads=0, smem_bytes=0
-)  # fmt: skip
+LIBRARY = messages.Work(plan_kind=PlanKind.LIBRARY)
 REQUEST = messages.EvaluateRequest(problem=PROBLEM, work=LIBRARY)
 
 Started = Callable[..., GpuProcesses]

@@ -1,0 +1,18 @@
+"""What every lane has: builds kept between runs, unless they are to be cold."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import compiled
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cold", action="store_true", help="compile every kernel again, as CI does")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--cold"):
+        compiled.FOLDER = None
+    elif compiled.FOLDER is not None and not hasattr(config, "workerinput"):  # once, not in each process of xdist
+        compiled.prune(compiled.FOLDER)

@@ -1,0 +1,61 @@
+"""Cubins kept between runs of the tests, by what was compiled: the compiler takes most of the tests' time.
+
+A key is the source without its comments, the architecture, the options and the compiler's version. `pytest --cold`
+compiles everything again, as CI does; `make clean` removes what was kept.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+
+from tests.support.repository import ROOT
+from tuner.workers.builder import nvrtc
+from tuner.workers.source.render import without_comments
+
+#: Where they lie; None keeps none.
+FOLDER: Path | None = ROOT / "build" / "cubins"
+#: Beyond, those that were used longest ago are removed.
+LIMIT_BYTES = 2**30
+
+
+def compile_source(source: str, arch: str) -> tuple[bytes, str]:
+    """Cubin and log, as `nvrtc.compile_source` gives them.
+
+    Sources that differ in comments alone share one: the line numbers in a log, or in an assertion, may be another's.
+
+    Raises:
+        BuildError: with the compiler's log; that is not kept.
+    """
+    if FOLDER is None:
+        return nvrtc.compile_source(source, arch)
+    path = FOLDER / nvrtc.build_key(without_comments(source), arch, nvrtc.nvrtc_version())
+    if (kept := _read(path)) is not None:
+        return kept
+    cubin, log = nvrtc.compile_source(source, arch)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    nvrtc.write_atomically(path, zlib.compress(len(cubin).to_bytes(8, "little") + cubin + log.encode(), level=1))
+    return cubin, log
+
+
+def _read(path: Path) -> tuple[bytes, str] | None:
+    """What lies there, now used last; None where nothing whole does."""
+    try:
+        data = zlib.decompress(path.read_bytes())
+        os.utime(path)
+    except (OSError, zlib.error):
+        return None
+    size = int.from_bytes(data[:8], "little")
+    return data[8 : 8 + size], data[8 + size :].decode()
+
+
+def prune(folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
+    """Removes those used longest ago until the rest fits."""
+    files = [(path.stat(), path) for path in folder.iterdir()] if folder.exists() else []
+    size = sum(stat.st_size for stat, _ in files)
+    for stat, path in sorted(files, key=lambda file: file[0].st_mtime):
+        if size <= limit_bytes:
+            return
+        path.unlink(missing_ok=True)
+        size -= stat.st_size

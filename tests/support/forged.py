@@ -1,0 +1,53 @@
+"""What nobody proved or built, tied as if somebody had: what a bug in prover or builder would let through."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tuner.core.plan.words import Plan
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.verify import VerifiedPlan, proof_digest
+from tuner.workers.protocol.messages import Work
+from tuner.workers.source.launchable import Launchable, Ties, cubin_digest
+
+
+def forged(verified: VerifiedPlan, words: np.ndarray[Any, np.dtype[np.int32]]) -> VerifiedPlan:
+    """A plan that verify() never saw, with the digest that a proof of it would have."""
+    return _changed(verified, plan=Plan.from_words(words))
+
+
+def _changed(verified: VerifiedPlan, **fields: object) -> VerifiedPlan:
+    copy: VerifiedPlan = pickle.loads(pickle.dumps(verified))
+    for name, value in fields.items():
+        object.__setattr__(copy, name, value)
+    object.__setattr__(copy, "digest", proof_digest(copy))
+    return copy
+
+
+def tied(plans: tuple[VerifiedPlan, ...], cubin: bytes, smem_bytes: int = 0, build: str = "by hand") -> Launchable:
+    """Any cubin beside any plans."""
+    ties = Ties(
+        workload=plans[0].graph.workload.digest,
+        proofs=tuple(plan.digest for plan in plans),
+        build=build,
+        cubin=cubin_digest(cubin),
+    )
+    return Launchable(plans=plans, cubin=cubin, smem_bytes=smem_bytes, ties=ties)
+
+
+def with_others(work: Work, *, plans: tuple[VerifiedPlan, ...] = (), cubin: bytes = b"", **fields: Any) -> Work:
+    """The same work with other plans or another cubin, tied by hand."""
+    assert work.launchable
+    old = work.launchable
+    new = tied(plans or old.plans, cubin or old.cubin, old.smem_bytes, old.ties.build)
+    return replace(work, launchable=new, **fields)
+
+
+def passed_off(work: Work, workload: Workload) -> Work:
+    """The same work, which claims to be of another workload with the same shapes."""
+    plans = tuple(_changed(plan, graph=replace(plan.graph, workload=workload)) for plan in work.plans)
+    return with_others(work, plans=plans)

@@ -1,0 +1,69 @@
+"""Cubins kept between runs of the tests: what is the same is compiled once, and what is broken again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support import compiled
+from tuner.errors import BuildError
+from tuner.workers.builder import nvrtc
+
+SOURCE = 'extern "C" __global__ void f(int* x) { x[0] = 1; }\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(compiled, "FOLDER", tmp_path / "cubins")
+    return tmp_path / "cubins"
+
+
+def test_a_source_is_compiled_once_whatever_its_comments_say(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = compiled.compile_source(SOURCE, "sm_80")
+    assert first[0] == nvrtc.compile_source(SOURCE, "sm_80")[0]
+    assert nvrtc.parse_log(first[1]).registers_per_thread > 0
+    monkeypatch.setattr(nvrtc, "compile_source", lambda *_: pytest.fail("compiled again"))
+    assert compiled.compile_source("// A word.\n" + SOURCE, "sm_80") == first
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_another_source_or_architecture_is_another_build(folder: Path) -> None:
+    builds = {
+        compiled.compile_source(source, arch)[0]
+        for source in (SOURCE, SOURCE.replace("= 1", "= 2"))
+        for arch in ("sm_80", "sm_90a")
+    }
+    assert len(builds) == len(list(folder.iterdir())) == 4
+
+
+def test_half_a_file_is_compiled_again(folder: Path) -> None:
+    first = compiled.compile_source(SOURCE, "sm_80")
+    (kept,) = folder.iterdir()
+    kept.write_bytes(kept.read_bytes()[:-20])
+    assert compiled.compile_source(SOURCE, "sm_80")[0] == first[0]
+
+
+def test_what_does_not_compile_is_not_kept(folder: Path) -> None:
+    with pytest.raises(BuildError, match="undefined"):
+        compiled.compile_source("__global__ void f() { g(); }", "sm_80")
+    assert not folder.exists()
+
+
+def test_a_cold_run_keeps_nothing_and_reads_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled.compile_source(SOURCE, "sm_80")
+    (kept,) = folder.iterdir()
+    kept.write_bytes(b"")
+    monkeypatch.setattr(compiled, "FOLDER", None)
+    assert compiled.compile_source(SOURCE, "sm_80")[0][:4] == b"\x7fELF"
+    assert kept.read_bytes() == b""
+
+
+def test_those_used_longest_ago_go_first(tmp_path: Path) -> None:
+    for age, name in enumerate("abc"):
+        (tmp_path / name).write_bytes(bytes(100))
+        os.utime(tmp_path / name, (1000 + age, 1000 + age))
+    compiled.prune(tmp_path, limit_bytes=200)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "c"]
+    compiled.prune(tmp_path / "none")

@@ -1,0 +1,59 @@
+"""Capacity: a CTA fits an SM, the grid is resident where it must be, and no index leaves what the device has for it.
+
+What a word may be by itself is said in `tuner.core.plan.words`; here it is held against the kernel and the GPU.
+"""
+
+from __future__ import annotations
+
+from tuner.core.legal.wgmma import MAX_CTAS
+from tuner.core.plan.split_k import slots_problem
+from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.words import MAX_CLUSTER_SIZE, Plan
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.resources import Resources, occupancy_limits
+from tuner.core.schedule.tiling import Engine
+from tuner.errors import ResourceError
+
+
+def check_capacity(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu, *, is_paired: bool = False) -> None:
+    """One CTA fits an SM; where tasks wait and are not drawn by all CTAs alike, these are resident at once. The CTAs of
+    a paired launch wait for those of another launch.
+
+    Raises:
+        ResourceError: names what is short.
+    """
+    _check_indices(plan, graph, resources)
+    limits = occupancy_limits(resources, gpu)
+    what, fewest = min(limits.items(), key=lambda item: item[1])
+    needs = (
+        f"a CTA takes {resources.num_threads} threads, {resources.smem_bytes} bytes of shared memory and "
+        f"{resources.registers_per_thread} registers a thread; {what} of {gpu.name} allow {fewest} per SM"
+    )
+    if fewest < 1:
+        raise ResourceError("a CTA does not fit", needs)
+    resident, size = gpu.num_clusters(resources.cluster_size) * fewest, resources.cluster_size
+    if plan.needs_all_ctas and not is_paired and plan.num_ctas > resident:
+        what = "CTAs" if size == 1 else f"clusters of {size} CTAs"
+        raise ResourceError(
+            "queues, first waves and stealing need every CTA resident",
+            f"the grid has {plan.num_ctas} {what}, {gpu.num_sms} SMs hold {resident}; {needs}",
+        )
+
+
+def _check_indices(plan: Plan, graph: TileGraph, resources: Resources) -> None:
+    """Whatever is signalled: what the device finds by a count of the plan is there."""
+    tiling, size = graph.tiling, graph.tiling.cluster_size
+    if size > MAX_CLUSTER_SIZE:
+        most = f"a cluster has at most {MAX_CLUSTER_SIZE}"
+        raise ResourceError("the cluster is too large", f"the tiling has a cluster of {size} CTAs; {most}")
+    if resources.cluster_size != size:
+        mine = f"they are of clusters of {resources.cluster_size}, the tiling's kernel has clusters of {size}"
+        raise ResourceError("the resources are another kernel's", mine)
+    if plan.held_stages > (ahead := tiling.stages_ahead):
+        right = f"it must be 0 to {ahead}, the stages of weights that its ring takes before a task's inputs"
+        raise ResourceError("more stages are held back than there are", f"held_stages is {plan.held_stages}; {right}")
+    if tiling.engine is Engine.WGMMA and plan.num_ctas > MAX_CTAS:
+        right = f"it must be at most {MAX_CTAS}: the wgmma kernel's parameter has the first task of so many"
+        raise ResourceError("the grid is too large", f"num_ctas is {plan.num_ctas}; {right}")
+    if problem := slots_problem(graph.workload, tiling, plan.num_split_tiles):
+        raise ResourceError("the slots do not fit", f"num_split_tiles is {plan.num_split_tiles}: {problem}")

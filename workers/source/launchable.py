@@ -1,0 +1,85 @@
+"""What is launched: proven plans, the build of their kernel and the workload, tied by a digest of each.
+
+`tuner.workers.builder.tie` makes one; whoever loads or launches it calls `check`, which computes every digest again. So
+no cubin runs beside a plan that it was not built for, nor a plan whose words are not those that were proven.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.verify import VerifiedPlan, proof_digest
+from tuner.core.schedule.tiling import Tiling
+
+
+class LaunchRefused(Exception):
+    """The card cannot hold what the plan needs, or this is not what was proven and built; the message says what."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ties:
+    """What belongs together, by digests; hexadecimal."""
+
+    #: Of the workload.
+    workload: str
+    #: Of each launch's proof.
+    proofs: tuple[str, ...]
+    #: The content address of the build: source, options, architecture and compiler.
+    build: str
+    #: sha256 of the cubin.
+    cubin: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launchable:
+    """A candidate of ours, proven and built; not more than a value until it is checked."""
+
+    #: One per op for two_launches, one for fused.
+    plans: tuple[VerifiedPlan, ...]
+    cubin: bytes
+    #: Dynamic shared memory of one CTA.
+    smem_bytes: int
+    #: As they were when this was made.
+    ties: Ties
+
+    @property
+    def workload(self) -> Workload:
+        """Whose tensors it reads and writes."""
+        return self.plans[0].graph.workload
+
+    @property
+    def tiling(self) -> Tiling:
+        """What the kernel is compiled for."""
+        return self.plans[0].graph.tiling
+
+    @property
+    def num_threads(self) -> int:
+        """Of one CTA."""
+        return self.tiling.num_threads
+
+    def check(self) -> None:
+        """That all of it is what was tied.
+
+        Raises:
+            LaunchRefused: names what is not.
+        """
+        if len(self.plans) != len(self.ties.proofs):
+            raise LaunchRefused(f"{len(self.plans)} plans beside {len(self.ties.proofs)} proofs: tie them again")
+        for index, (plan, proof) in enumerate(zip(self.plans, self.ties.proofs, strict=True)):
+            if proof_digest(plan) != plan.digest:
+                raise LaunchRefused(f"plan {index} is not what was proven: it was changed after its proof, verify it")
+            if plan.digest != proof:
+                raise LaunchRefused(f"plan {index} was proven, but for another launch than this one: tie it again")
+            if (workload := plan.graph.workload.digest) != self.ties.workload:
+                raise LaunchRefused(f"plan {index} is of workload {workload}, this launch of {self.ties.workload}")
+            if plan.graph.tiling != self.tiling:
+                raise LaunchRefused(f"plan {index} is of the tiling {plan.graph.tiling}, the kernel of {self.tiling}")
+        if cubin_digest(self.cubin) != self.ties.cubin:
+            raise LaunchRefused("the cubin is not the one that was built for these plans: build it again")
+
+
+def cubin_digest(cubin: bytes) -> str:
+    """sha256, hex."""
+    return hashlib.sha256(cubin).hexdigest()
