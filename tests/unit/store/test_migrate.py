@@ -106,7 +106,7 @@ def test_a_job_of_an_older_database_shows_the_times_of_its_finals(store: Store) 
     with store.write() as session:
         job = jobs.insert(session, spec(), 1.0)
         bests.insert(session, replace(BEST, job_id=job.id, finals=(row,)))
-    migrate.downgrade(store.engine, "0006")
+    migrate.downgrade(store.engine, "0007")
     with store.write() as session:
         session.execute(text("update jobs set library_us = 75.0, best_us = 60.0"))
     migrate.upgrade(store.engine)
