@@ -23,6 +23,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/service": set(),
     "tuner/wire": {"pydantic"},
     "tuner/api": {"fastapi", "starlette", "sse_starlette", "jinja2", "pydantic", "anyio"},
+    "tuner/api/connection.py": {"h11", "uvicorn"},  # the server's own protocol, with a deadline
     "tuner/client": {"httpx", "click", "rich"},
     "tuner/settings.py": {"pydantic", "pydantic_settings"},
     "tuner/app.py": {"fastapi", "starlette", "uvicorn"},

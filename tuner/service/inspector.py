@@ -7,8 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 
-from sqlalchemy.orm import Session
-
 from tuner.core.insight.derived_counters import with_derived
 from tuner.core.insight.tracing import trace_metrics
 from tuner.core.problem.gpu import Target
@@ -23,7 +21,7 @@ from tuner.errors import InvalidInput, Quarantined, TunerError, WorkerError
 from tuner.service.claims import Claims
 from tuner.service.keeper import Keeper
 from tuner.service.waiting import Stopped, result_of
-from tuner.store import Store, inspections, jobs, trials
+from tuner.store import Session, Store, inspections, jobs, trials
 
 _log = logging.getLogger(__name__)
 

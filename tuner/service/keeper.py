@@ -7,11 +7,9 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from sqlalchemy.orm import Session
-
 from tuner.errors import StoreUnavailable
 from tuner.service.waiting import Stopped
-from tuner.store import Store
+from tuner.store import Session, Store
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

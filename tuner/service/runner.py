@@ -10,8 +10,6 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
-from sqlalchemy.orm import Session
-
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import FinalsProcedure
@@ -31,7 +29,7 @@ from tuner.service.keeper import Keeper
 from tuner.service.packing import pack_zip
 from tuner.service.pipeline import Pipeline
 from tuner.service.waiting import JobFailed, Patience, Stopped, result_of
-from tuner.store import Store, bests, inspections, jobs, trials
+from tuner.store import Session, Store, bests, inspections, jobs, trials
 from tuner.store.artifacts import register
 
 T = TypeVar("T")

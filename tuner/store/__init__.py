@@ -1,6 +1,8 @@
 """What is remembered: jobs, trials, events, results and artifacts. One process writes; nothing else is true."""
 
+from sqlalchemy.orm import Session
+
 from tuner.store.database import Store
 from tuner.store.gc import Freed
 
-__all__ = ["Freed", "Store"]
+__all__ = ["Freed", "Session", "Store"]

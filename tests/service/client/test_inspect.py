@@ -77,7 +77,7 @@ def test_an_inspection_that_waits_too_long_is_a_timeout(run: Run, client: Client
 def test_a_gpu_that_allows_no_counters_is_an_exit_code_of_its_own() -> None:
     import httpx
 
-    refusal = {"reason": "no permission (error 35)", "state": "done"}
+    refusal = {"job_id": "job-0", "reason": "no permission (error 35)", "state": "done"}
     transport = httpx.MockTransport(lambda _: httpx.Response(200, json=refusal))
     with Client("http://tuner.example", transport=transport) as client, pytest.raises(NothingSeen, match="error 35"):
         client.counters("job-0", 1)
