@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from tuner.core.legal.mma import warp_grid
-from tuner.core.legal.wgmma import multiplied, num_groups, tensor_share
+from tuner.core.legal.wgmma import multiplied, num_groups
 from tuner.core.model.rates import EngineRates, Rates
 from tuner.core.plan.split_k import SUM_BYTES
 from tuner.core.plan.tile_graph import Ints, TileGraph, product_tile, tile_graph
@@ -25,6 +25,9 @@ L2_BYTES_PER_CLOCK = 64
 HOP_CLOCKS, HOP_BYTES_PER_US = 180, 25_000
 #: fp32 products of an SM per clock (source: the same), and the share of them that dot products attain: a guess.
 FP32_LANES, FP32_SHARE = 128, 0.65
+#: Share of the tensor cores' rate that wgmma's main loop attains, by rows of operand B of a task. An instruction reads
+#: 64 rows of A and as many of B from shared memory. So more rows of B give more products for a byte.
+_TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
 #: Kinds of tasks of an op whose costs are kept: a tail that is cut by k-steps has as many as there are CTAs.
 MAX_KINDS = 1024
 #: Slices of what an even part reads, where parts are not even: such a part reads what begins among its k-steps.
@@ -304,6 +307,13 @@ def _port_us(tile: Tile, element_bytes: int, gpu: Gpu, engine: EngineRates) -> f
     """Time of a stage through the SM's port to the L2."""
     num_bytes = (tile.m + tile.n) * tile.k * element_bytes
     return num_bytes / L2_BYTES_PER_CLOCK / gpu.clock_mhz / engine.port_share
+
+
+def tensor_share(product_columns: int) -> float:
+    """Share of the tensor cores' rate that a task of wgmma with so many rows of B attains, by straight lines between
+    what was measured."""
+    columns, shares = zip(*_TENSOR_SHARES, strict=True)
+    return float(np.interp(product_columns, columns, shares))
 
 
 def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:

@@ -16,9 +16,9 @@ from tuner.core.legal.simt import (
     MAX_STAGES,
     MAX_SUMS,
     NUM_WARPS,
-    STAGE_DEPTHS,
     TILE_MS,
     smem_bytes,
+    stage_depths,
     tile_problem,
     workload_problem,
 )
@@ -84,7 +84,7 @@ class SimtTilings:
         whole = tiling.split_k or (1,) * len(tiling.tiles)
         for index, op in enumerate(self._workload.ops):
             shapes = {(shape.tile, shape.parts) for shape in self._shapes(op, tiling.num_warps)}
-            shapes |= {(replace(tiling.tiles[index], k=k), whole[index]) for k in STAGE_DEPTHS}
+            shapes |= {(replace(tiling.tiles[index], k=k), whole[index]) for k in stage_depths(self._workload.dtype)}
             shapes |= {(tiling.tiles[index], parts) for parts in PARTS}
             for changed, parts in sorted(shapes, key=str):
                 split = (*whole[:index], parts, *whole[index + 1 :])
@@ -100,17 +100,18 @@ class SimtTilings:
 
     def _shapes(self, op: GemmOp, num_warps: int) -> list[TileShape]:
         """The best filled of each op; of equal ones that with the deepest stage of a good size."""
+        dtype, depths = self._workload.dtype, stage_depths(self._workload.dtype)
         widest = min(MAX_SUMS * num_warps // (self.tile_m * op.rows_per_column), -(-op.n // num_warps) * num_warps)
         tiles = [
             Tile(m=self.tile_m, n=n, k=k)
             for n in range(num_warps, widest + 1, num_warps)
-            for k in STAGE_DEPTHS
-            if STAGE_BYTES[0] <= n * op.rows_per_column * k * 2 <= STAGE_BYTES[1]
+            for k in depths
+            if STAGE_BYTES[0] <= n * op.rows_per_column * k * dtype.size_bytes <= STAGE_BYTES[1]
         ]
-        legal = [tile for tile in tiles if tile_problem(op, tile, num_warps) is None]
+        legal = [tile for tile in tiles if tile_problem(op, tile, num_warps, dtype) is None]
         if not legal:
-            smallest = Tile(m=self.tile_m, n=num_warps, k=STAGE_DEPTHS[0])
-            legal = [smallest] if tile_problem(op, smallest, num_warps) is None else []
+            smallest = Tile(m=self.tile_m, n=num_warps, k=depths[0])
+            legal = [smallest] if tile_problem(op, smallest, num_warps, dtype) is None else []
         shapes = [self._shape(op, tile, parts) for tile in legal for parts in self._parts(op, tile)]
         shapes.sort(key=lambda shape: (round(shape.busy_us, 2), shape.parts, -shape.tile.k))
         return shapes[:NUM_SHAPES]

@@ -20,7 +20,7 @@ from tuner.core.legal.legality import (
     grid_problem,
     tiling_problem,
 )
-from tuner.core.legal.mma import STAGE_DEPTHS
+from tuner.core.legal.mma import stage_depths
 from tuner.core.legal.ordering_rules import (
     RUN_AHEADS,
     assignment_problem,
@@ -112,7 +112,7 @@ class Space:
     @cached_property
     def tile_ks(self) -> tuple[int, ...]:
         """Offered stage depths, shared by the ops."""
-        return _useful(STAGE_DEPTHS, max(op.k for op in self.workload.ops))
+        return _useful(stage_depths(self.workload.dtype), max(op.k for op in self.workload.ops))
 
     @cached_property
     def tilings(self) -> tuple[Tiling, ...]:

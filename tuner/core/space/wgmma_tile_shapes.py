@@ -17,18 +17,17 @@ from tuner.core.legal.wgmma import (
     MAX_PRODUCT_COLUMNS,
     MAX_SHARED_ROWS,
     PING_PONG_WARPS,
-    STAGE_DEPTHS,
     WARPS_PER_GROUP,
     most_accumulators,
     multiplied,
     num_accumulators,
-    tensor_share,
+    stage_depths,
     tile_problem,
 )
-from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, exchange_us
+from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, exchange_us, tensor_share
 from tuner.core.plan.split_k import SUM_BYTES, num_steps, num_tiles, waves
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind
+from tuner.core.problem.workload import Dtype, GemmOp, Workload, WorkloadKind
 from tuner.core.schedule.tiling import Tile, Warpgroups
 
 #: Rows up to which the weights' bytes are what takes time: one low tile row, tasks cut for their bytes alone.
@@ -145,8 +144,14 @@ class WgmmaTileShapes:
             if not fast:
                 return ()
             is_read = bool(self._workload.consumers_of(len(chosen)))
-            chosen.append(max(fast, key=lambda shape: _by_depth(op, shape, is_read=is_read)))
+            chosen.append(max(fast, key=lambda shape: self._by_depth(op, shape, is_read=is_read)))
         return tuple(chosen)
+
+    def _by_depth(self, op: GemmOp, shape: TileShape, *, is_read: bool) -> tuple[float, ...]:
+        """Greatest where stages are deep, after what matters more: whole tiles of what is read, wide ones of the
+        rest."""
+        first = shape.parts == 1 if is_read else shape.tile.n >= FEW_ROWS
+        return first, round(shape.rate, 1), weight_stage_bytes(op, shape.tile, self._workload.dtype), shape.rate
 
     def _one_by_one(self, height: Height) -> list[tuple[TileShape, ...]]:
         """Of ops that follow each other: each as if it had all SMs."""
@@ -176,19 +181,21 @@ class WgmmaTileShapes:
 
     def all_shapes(self, op: GemmOp, height: Height) -> list[TileShape]:
         """The fastest first."""
+        dtype = self._workload.dtype
         most = (MAX_SHARED_ROWS if height.swap_ab else MAX_PRODUCT_COLUMNS) // op.rows_per_column
         widest = min(most, -(-op.n // COLUMNS) * COLUMNS)
         tiles = [
             tile
             for n in range(min(NARROWEST, widest), widest + 1, COLUMNS)
-            for tile in tiles_of(op, height.m, n)
-            if _can_multiply(op, tile, height) and _can_share(op, tile, height)
+            for tile in tiles_of(op, height.m, n, dtype)
+            if _can_multiply(op, tile, height, dtype) and _can_share(op, tile, height)
         ]
         shapes = [self._shape(op, tile, parts, height) for tile in tiles for parts in self.parts(op, tile, height)]
-        return sorted(
-            shapes,
-            key=lambda shape: (-round(shape.rate, 3), abs(weight_stage_bytes(op, shape.tile) - GOOD_STAGE_BYTES)),
-        )
+
+        def off_good(shape: TileShape) -> int:
+            return abs(weight_stage_bytes(op, shape.tile, dtype) - GOOD_STAGE_BYTES)
+
+        return sorted(shapes, key=lambda shape: (-round(shape.rate, 3), off_good(shape)))
 
     def _shape(self, op: GemmOp, tile: Tile, parts: int, height: Height) -> TileShape:
         """How long the busiest SM takes for its tasks, by bytes and by products, against the roofline of the op."""
@@ -242,12 +249,12 @@ def _most_combinations(height: Height) -> int:
     return MAX_COMBINATIONS if height.cluster_k == 1 else MAX_SHARING_COMBINATIONS
 
 
-def _can_multiply(op: GemmOp, tile: Tile, height: Height) -> bool:
+def _can_multiply(op: GemmOp, tile: Tile, height: Height, dtype: Dtype) -> bool:
     """Whether the warpgroups can compute the tile."""
     is_busy = height.warpgroups is Warpgroups.PING_PONG
     swap_ab, shares_k = height.swap_ab, height.cluster_k > 1
     most = most_accumulators(op, height.groups, swap_ab=swap_ab, shares_k=shares_k, is_busy=is_busy)
-    return tile_problem(op, height.of_cta(tile), height.groups, swap_ab=swap_ab, most=most) is None
+    return tile_problem(op, height.of_cta(tile), height.groups, dtype, swap_ab=swap_ab, most=most) is None
 
 
 def _can_share(op: GemmOp, tile: Tile, height: Height) -> bool:
@@ -266,12 +273,6 @@ def by_rate(shapes: tuple[TileShape, ...]) -> float:
     return -round(min(shape.rate for shape in shapes) + sum(shape.rate for shape in shapes), 3)
 
 
-def _by_depth(op: GemmOp, shape: TileShape, *, is_read: bool) -> tuple[float, ...]:
-    """Greatest where stages are deep, after what matters more: whole tiles of what is read, wide ones of the rest."""
-    first = shape.parts == 1 if is_read else shape.tile.n >= FEW_ROWS
-    return first, round(shape.rate, 1), weight_stage_bytes(op, shape.tile), shape.rate
-
-
 def _makespan_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
     """At least, of all ops' tasks on so many SMs or clusters."""
     num_waves = ceil(sum(shape.num_tasks for shape in shapes) / lanes)
@@ -280,18 +281,19 @@ def _makespan_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
     return max(all_us / lanes, max(times_us), num_waves * min(times_us))
 
 
-def weight_stage_bytes(op: GemmOp, tile: Tile) -> int:
+def weight_stage_bytes(op: GemmOp, tile: Tile, dtype: Dtype) -> int:
     """A stage of weights."""
-    return tile.n * op.rows_per_column * tile.k * 2
+    return tile.n * op.rows_per_column * tile.k * dtype.size_bytes
 
 
-def tiles_of(op: GemmOp, tile_m: int, tile_n: int) -> list[Tile]:
+def tiles_of(op: GemmOp, tile_m: int, tile_n: int, dtype: Dtype) -> list[Tile]:
     """Depths that make stages of weights of a good size; where rows are too few for that, the deepest useful one.
 
     High tiles have stages of inputs that are as large as the weights', so they take the shallowest.
     """
-    useful = [Tile(m=tile_m, n=tile_n, k=k) for k in STAGE_DEPTHS if k == STAGE_DEPTHS[0] or 2 * k <= op.k]
+    depths = stage_depths(dtype)
+    useful = [Tile(m=tile_m, n=tile_n, k=k) for k in depths if k == depths[0] or 2 * k <= op.k]
     if tile_m > FEW_ROWS:
         return useful[:1]
-    fitting = [tile for tile in useful if weight_stage_bytes(op, tile) <= STAGE_BYTES[1]]
-    return [tile for tile in fitting if weight_stage_bytes(op, tile) >= STAGE_BYTES[0]] or fitting[-1:]
+    fitting = [tile for tile in useful if weight_stage_bytes(op, tile, dtype) <= STAGE_BYTES[1]]
+    return [tile for tile in fitting if weight_stage_bytes(op, tile, dtype) >= STAGE_BYTES[0]] or fitting[-1:]

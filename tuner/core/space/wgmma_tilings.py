@@ -203,7 +203,7 @@ class WgmmaTilings:
             own = Height(tile.m, *who)
             offered = self._combined.get(own, [])
             shapes = {(combined[index].tile, combined[index].parts) for combined in offered}
-            shapes |= {(deep, whole[index]) for deep in tiles_of(op, tile.m, tile.n)}
+            shapes |= {(deep, whole[index]) for deep in tiles_of(op, tile.m, tile.n, self._workload.dtype)}
             shapes |= {(tile, parts) for parts in self._shapes.parts(op, tile, own)}
             shapes |= {(shape.tile, 1) for shape in self._of_other_heights(own, index)}
             for shape, parts in sorted(shapes, key=str):

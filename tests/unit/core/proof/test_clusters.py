@@ -64,23 +64,23 @@ def test_what_each_cta_can_compute_and_bring_its_slice_of_is_legal(tiling: Tilin
             wgmma((256, 256, 64), num_warps=8, cluster_m=2, split_k=(1, 2)),
             "tile 128x256x64: 128 sums a thread spill where CTAs share weights and add parts: use at most 112",
         ),
-        (replace(wgmma((64, 64, 64), cluster_n=2), engine=Engine.MMA), "1 x 2 CTAs: the mma engine has none, say 1"),
-        (replace(wgmma((64, 64, 64), cluster_k=2), engine=Engine.MMA), "1 x 1 x 2 CTAs: the mma engine has none, say"),
+        (replace(wgmma((64, 64, 64), cluster_n=2), engine=Engine.MMA), "1 x 2 CTAs: the mma engine has none, use 1"),
+        (replace(wgmma((64, 64, 64), cluster_k=2), engine=Engine.MMA), "1 x 1 x 2 CTAs: the mma engine has none, use"),
         (wgmma((64, 96, 64), cluster_k=3), "clusters of 1 x 1 x 3 CTAs: use 1, 2, 4 along m, n and k, up to 4 in all"),
         (wgmma((64, 96, 64), cluster_k=8), "clusters of 1 x 1 x 8 CTAs: use 1, 2, 4 along m, n and k, up to 4 in all"),
         (wgmma((64, 96, 64), cluster_n=2, cluster_k=4), "clusters of 1 x 2 x 4 CTAs: use 1, 2, 4 along m, n and k"),
         (wgmma((64, 24, 64), cluster_k=4), "tile 64x24x64: 4 CTAs share its k, and each must finish 8 of its columns"),
         (
             wgmma((64, 64, 64), cluster_k=2, split_k=(1, 2)),
-            "parts of tiles where 2 CTAs share a tile's k: say split_k empty, or cluster_k 1",
+            "parts of tiles where 2 CTAs share a tile's k: use an empty split_k, or cluster_k 1",
         ),
         (
             wgmma((64, 64, 64), num_warps=8, cluster_k=2, warpgroups=Warpgroups.PING_PONG),
-            "ping-pong where 2 CTAs share a tile's k: say cooperative",
+            "ping-pong where 2 CTAs share a tile's k: use cooperative",
         ),
         (
             wgmma((64, 64, 64), cluster_k=2, epilogue=Epilogue.TMA),
-            "epilogue tma where 2 CTAs share a tile's k, and store a share each: say direct",
+            "epilogue tma where 2 CTAs share a tile's k, and store a share each: use direct",
         ),
         (
             wgmma((128, 256, 64), num_warps=8, cluster_k=4, num_stages=4, input_stages=5),
