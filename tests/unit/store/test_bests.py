@@ -6,7 +6,7 @@ from tests.support.builders import spec
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
-from tuner.core.trial.records import Best, Verdict
+from tuner.core.trial.records import Best, PolicyTime, Verdict
 from tuner.store import Store, bests, jobs
 
 BEST = Best(
@@ -19,6 +19,7 @@ BEST = Best(
     reference_us=1.0,
     artifact_digest=None,
     environment=Environment(gpu_name="simulated", simulated=True),
+    policies=(PolicyTime(policy="append", forecast_us=1.5, measured_us=None, trial_number=None),),
 )
 
 
