@@ -23,13 +23,15 @@ def main() -> None:
     if unknown := set(arguments.names) - set(names):
         parser.error(f"no program is called {', '.join(sorted(unknown))}: choose from {', '.join(names)}")
     end = time.monotonic() + arguments.seconds
-    told: list[str] = []
+    problems: list[str] = []
     for program in PROGRAMS:
         if not arguments.names or program.name in arguments.names:
             wrong = run(program, seed=arguments.seed, seconds=end - time.monotonic())
-            told += [f"{program.name}: not done yet"] if wrong is None else [f"{program.name}: {one}" for one in wrong]
-    if told:
-        raise SystemExit("\n".join(told))
+            problems += (
+                [f"{program.name}: not done yet"] if wrong is None else [f"{program.name}: {one}" for one in wrong]
+            )
+    if problems:
+        raise SystemExit("\n".join(problems))
 
 
 if __name__ == "__main__":

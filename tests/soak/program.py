@@ -70,8 +70,8 @@ class Kept:
         for line in path.read_text().splitlines(keepends=True) if path.exists() else []:
             if not line.endswith("\n"):  # cut while it was written
                 continue
-            told = json.loads(line)
-            self.rows[told["step"]] = told["rows"]
+            kept = json.loads(line)
+            self.rows[kept["step"]] = kept["rows"]
             whole += line
         path.write_text(whole)
 

@@ -21,7 +21,7 @@ from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.space import Space
-from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.job import Objective, Trial
 from tuner.core.trial.outcome import Measured
 from tuner.search import Searcher
@@ -92,7 +92,7 @@ class Machine:
         """Exhaustive best over the true time of the candidate that measured best, of those that the space holds: a
         first guess may have signals that it does not offer."""
         held = [candidate for candidate in candidates if candidate in self.true_us]
-        outcomes = [(self.evaluator.evaluate(PROBLEM, candidate), candidate) for candidate in held]
+        outcomes = [(evaluate(self.evaluator, PROBLEM, candidate), candidate) for candidate in held]
         measured = [(outcome.time_us, candidate) for outcome, candidate in outcomes if isinstance(outcome, Measured)]
         return self.best_us / self.true_us[min(measured, key=lambda item: item[0])[1]]
 
@@ -102,8 +102,12 @@ class Machine:
         for number in range(NUM_TRIALS):
             candidate = searcher.ask()
             assert candidate is not None
-            outcome = self.evaluator.evaluate(PROBLEM, candidate)
-            searcher.tell(Trial(number=number, candidate=candidate, outcome=outcome, started_at=0, finished_at=0))
+            outcome = evaluate(self.evaluator, PROBLEM, candidate)
+            searcher.tell(
+                Trial(
+                    number=number, num_known=number, candidate=candidate, outcome=outcome, started_at=0, finished_at=0
+                )
+            )
             tried.append(candidate)
         return [candidate for candidate in tried if candidate.plan_kind is PlanKind.FUSED]
 
@@ -145,7 +149,7 @@ def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
     return rows, [f"not so: {check}; {shares}" for check, holds in checks.items() if not holds]
 
 
-PROGRAM = Program(name="searches", unit="searches", size=100, step=2, work=work, judge=judge)
+PROGRAM = Program(name="searches", unit="searches", size=100, step=5, work=work, judge=judge)
 
 if __name__ == "__main__":
     main(PROGRAM)

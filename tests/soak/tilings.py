@@ -1,41 +1,55 @@
-"""Tilings drawn from the spaces of every architecture compile, with nothing spilled and nothing warned about.
+"""Tilings of every architecture compile, with nothing spilled and nothing warned about.
 
-python -m tests.soak.tilings [--size 2400] [--seed 1]
+python -m tests.soak.tilings [--size 2016] [--seed 1]
 
-All tilings of one GPU, and what they take to compile, are `python -m benchmarks.cpu.compile_space`.
+Half of them are samples with every pair of values of any two axes, half are drawn. All tilings of one GPU, and what
+they take to compile, are `python -m benchmarks.cpu.compile_space`.
 """
 
 from __future__ import annotations
 
 import random
+from functools import lru_cache
 
-from benchmarks.cpu.compile_space import FEW_ROWS, NUM_ROWS, compile_one, full_pair, pair
+from benchmarks.cpu.compile_space import FEW_ROWS, compile_one, full_pair, pair
 from tests.soak.program import Program, Row, Step, main, total
+from tests.support.spaces import space_of
+from tests.support.tiling_samples import GATED, GPU_OF_ARCH, pairs_of_values
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.space.space import Space
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Tiling
 
-#: One GPU of the catalogue for each architecture, the newest engine's more often.
-GPUS = ("h200", "a100", "h200", "rtx4090", "h200", "b200", "h200", "a40", "h200", "rtx5090")
-PAIRS = (pair, full_pair)
-ROWS = (FEW_ROWS, NUM_ROWS)
-STEP = 24
+#: What each step takes in turn: a pair of many rows, and the same with few, where other tilings are offered.
+SPACES = [(arch, *rows) for rows in ((pair(), pair(FEW_ROWS)), (GATED, full_pair(FEW_ROWS))) for arch in GPU_OF_ARCH]
+STEP = 12
+#: The largest sample has so many.
+MOST_OF_A_SAMPLE = 84
+
+
+@lru_cache(maxsize=len(SPACES))
+def sample(arch: str, workload: Workload) -> list[Tiling]:
+    """Every pair of values."""
+    return pairs_of_values(arch, workload)
 
 
 def work(step: Step) -> list[Row]:
     """A row for each that is not as it should be, and one for the space."""
-    number = step.first // STEP
-    gpu = CATALOGUE[GPUS[number % len(GPUS)]]
-    workload = PAIRS[number // 2 % 2](ROWS[number % 2])
-    offered = Space(workload, gpu).tilings
-    some = random.Random(step.seed).sample(offered, min(STEP, len(offered)))
+    number, half = step.first // STEP, STEP // 2
+    arch, workload, few_rows = SPACES[number % len(SPACES)]
+    begin = number // len(SPACES) * half
+    offered = space_of(few_rows, CATALOGUE[GPU_OF_ARCH[arch]]).tilings
+    drawn = random.Random(step.seed).sample(offered, half)
+    chosen = [
+        *((workload, one) for one in sample(arch, workload)[begin : begin + half]),
+        *((few_rows, one) for one in drawn),
+    ]
     rows: list[Row] = []
-    for tiling in some:
-        built = compile_one(workload, tiling, gpu.arch)
+    for asked, tiling in chosen:
+        built = compile_one(asked, tiling, arch)
         if why := built.get("error") or built["spill_bytes"] or built["warnings"]:
-            rows.append(
-                {"space": "bad", "pair": workload.describe(), "arch": gpu.arch, "tiling": str(tiling), "why": why}
-            )
-    return [*rows, {"space": f"{gpu.arch}, {workload.describe()}", "compiled": len(some)}]
+            where = {"pair": asked.describe(), "arch": arch, "tiling": str(tiling)}
+            rows.append({"space": "bad", **where, "why": why})
+    return [*rows, {"space": f"{arch}, {workload.describe()}", "compiled": len(chosen)}]
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
@@ -45,7 +59,8 @@ def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
     return [*spaces, *bad], [f"{row['arch']}, {row['pair']}: {row['tiling']}: {row['why']}" for row in bad]
 
 
-PROGRAM = Program(name="tilings", unit="tilings", size=100 * STEP, step=STEP, work=work, judge=judge)
+SIZE = len(SPACES) * MOST_OF_A_SAMPLE * 2
+PROGRAM = Program(name="tilings", unit="tilings", size=SIZE, step=STEP, work=work, judge=judge)
 
 if __name__ == "__main__":
     main(PROGRAM)

@@ -144,6 +144,12 @@ class Searcher:
         return candidate
 
     @property
+    def waits_for_all(self) -> bool:
+        """Whether the next choice is the first of the last trials of the budget. They repeat the best that there is, so
+        it is better made when nothing is on its way."""
+        return self._num_last > 0 and self._num_given == self._first_of_last
+
+    @property
     def _num_given(self) -> int:
         return self._num_observed + len(self._on_their_way)
 

@@ -33,7 +33,7 @@ DEVICE_FILES = {
         "mainloop_mma.cuh",
         "epilogue.cuh",
         "chain.cuh",
-        "gate.cuh",
+        "start_gate.cuh",
     ),
     Engine.SIMT: (
         *_BASE_FILES,
@@ -43,7 +43,7 @@ DEVICE_FILES = {
         "mainloop_simt.cuh",
         "epilogue_simt.cuh",
         "chain.cuh",
-        "gate.cuh",
+        "start_gate.cuh",
     ),
     Engine.WGMMA: (
         *_BASE_FILES,
@@ -65,7 +65,7 @@ DEVICE_FILES = {
         "startup_prefetch.cuh",
         "producers_wgmma.cuh",
         "chain_wgmma.cuh",
-        "gate.cuh",
+        "start_gate.cuh",
     ),
 }
 

@@ -21,11 +21,11 @@ from tuner.store import Store, events, jobs, trials
 
 @contextmanager
 def killed_afterwards(
-    directory: Path, trial_s: float, finals_s: float = 0.0, counters_s: float = 0.0
+    directory: Path, trial_s: float, finals_s: float = 0.0, counters_s: float = 0.0, build_s: float = 0.0
 ) -> Iterator[None]:
     """A server that runs inside the block; SIGKILL at its end."""
     command = [sys.executable, "-m", "tests.service.service.victim", str(directory)]
-    command += [str(seconds) for seconds in (trial_s, finals_s, counters_s)]
+    command += [str(seconds) for seconds in (trial_s, finals_s, counters_s, build_s)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as server:
         try:
             assert server.stdout is not None
@@ -66,12 +66,14 @@ def numbers(seen: list[Event]) -> list[int]:
     return [event.data["number"] for event in seen if event.kind == "trial"]
 
 
-def check_kills_at_random_moments(directory: Path, seed: int, num_kills: int, num_trials: int = 150) -> None:
+def check_kills_at_random_moments(
+    directory: Path, seed: int, num_kills: int, num_trials: int = 150, build_s: float = 0.0
+) -> None:
     """They lose no trial and count none twice, and the job succeeds."""
     job, chance = submit(directory, num_trials=num_trials), random.Random(seed)
     kept: list[Trial] = []
     for attempt in range(num_kills):
-        with killed_afterwards(directory, trial_s=0.02):
+        with killed_afterwards(directory, trial_s=0.02, build_s=build_s):
             if attempt % 2:  # else the kill comes while it starts, where the machine is slow
                 wait_for_trials(directory, len(kept) + 1)
             time.sleep(chance.uniform(0.05, 0.5))
@@ -89,3 +91,6 @@ def check_kills_at_random_moments(directory: Path, seed: int, num_kills: int, nu
     assert (ended.state, ended.num_trials) == (JobState.SUCCEEDED, num_trials)
     assert list(whole[: len(kept)]) == kept
     assert len({trial.candidate for trial in whole}) == num_trials, "a candidate was tried again"
+    assert all(trial.num_known <= trial.number for trial in whole)
+    if build_s:
+        assert any(trial.num_known < trial.number - 1 for trial in kept), "several were on their way when it was killed"

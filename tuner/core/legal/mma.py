@@ -103,17 +103,17 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     if not 2 <= tiling.num_stages <= MAX_STAGES:
         return f"{tiling.num_stages} stages: use 2 to {MAX_STAGES}"
     if tiling.cluster_size > 1:
-        return f"clusters of {' x '.join(map(str, tiling.cluster))} CTAs: the mma engine has none, say 1 for each"
+        return f"clusters of {' x '.join(map(str, tiling.cluster))} CTAs: the mma engine has none, use 1 for each"
     if tiling.warpgroups is not Warpgroups.COOPERATIVE:
-        return f"warpgroups {tiling.warpgroups}: all warps of the mma engine share each task, say cooperative"
+        return f"warpgroups {tiling.warpgroups}: all warps of the mma engine share each task, use cooperative"
     if tiling.swap_ab:
-        return "swap_ab: the mma engine has no operands to swap, say false"
+        return "swap_ab: the mma engine has no operands to swap, use false"
     if tiling.epilogue is not Epilogue.DIRECT:
-        return f"epilogue {tiling.epilogue}: the threads of the mma engine store what they hold, say direct"
+        return f"epilogue {tiling.epilogue}: the threads of the mma engine store what they hold, use direct"
     if tiling.input_stages or tiling.window:
-        return f"{tiling.input_stages} input stages, window {tiling.window}: the mma engine has one ring, say 0 and 0"
+        return f"{tiling.input_stages} input stages, window {tiling.window}: the mma engine has one ring, use 0 and 0"
     if tiling.startup_prefetch:
-        return f"startup prefetch of {tiling.startup_prefetch} stages: the mma engine has none, say 0"
+        return f"startup prefetch of {tiling.startup_prefetch} stages: the mma engine has none, use 0"
     return _spill_problem(workload, tiling)
 
 

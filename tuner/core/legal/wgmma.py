@@ -77,13 +77,13 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
     """Why no tiling of this engine runs the workload on the GPU."""
     if gpu.compute_capability != COMPUTE_CAPABILITY:
         major, minor = gpu.compute_capability
-        return f"{gpu.name} has compute capability {major}.{minor}: the wgmma engine is for 9.0 alone, say mma"
+        return f"{gpu.name} has compute capability {major}.{minor}: the wgmma engine is for 9.0 alone, use mma"
     if gpu.num_sms > MAX_CTAS:
-        return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_CTAS} CTAs, say mma"
+        return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_CTAS} CTAs, use mma"
     aligned = workload.dtype.elements(ROW_ALIGNMENT_BYTES)
     for op in workload.ops:
         if op.n % aligned or op.k % aligned:
-            return f"{op.name} has n {op.n} and k {op.k}: TMA needs multiples of {aligned}, say mma"
+            return f"{op.name} has n {op.n} and k {op.k}: TMA needs multiples of {aligned}, use mma"
     return None
 
 
@@ -120,13 +120,13 @@ def shares(num_rows: int, cluster_k: int) -> list[int]:
     or its rows with swapped operands. They are multiples of 32 where each gets some and none more than 8 above its due,
     else of 8. cluster_sum.cuh cuts a tile the same way."""
     num_groups = num_rows // COLUMNS
-    cut: list[int] = []
+    sizes: list[int] = []
     for unit in (4, 1):
         bounds = [(num_groups * rank // cluster_k + unit // 2) // unit * unit for rank in range(cluster_k)]
-        cut = [end - begin for begin, end in pairwise((*bounds, num_groups))]
-        if min(cut) > 0 and max(cut) <= -(-num_groups // cluster_k) + 1:
+        sizes = [end - begin for begin, end in pairwise((*bounds, num_groups))]
+        if min(sizes) > 0 and max(sizes) <= -(-num_groups // cluster_k) + 1:
             break
-    return [COLUMNS * groups for groups in cut]
+    return [COLUMNS * groups for groups in sizes]
 
 
 def received_bytes(workload: Workload, tiling: Tiling) -> int:
@@ -199,7 +199,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     if tiling.num_warps not in NUM_WARPS:
         return f"{tiling.num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
     if tiling.warpgroups is Warpgroups.PING_PONG and tiling.num_warps != PING_PONG_WARPS:
-        return f"ping-pong of {tiling.num_warps} warps: two warpgroups take turns, say {PING_PONG_WARPS}"
+        return f"ping-pong of {tiling.num_warps} warps: two warpgroups take turns, use {PING_PONG_WARPS}"
     if problem := _cluster_problem(workload, tiling):
         return problem
     for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
@@ -237,7 +237,7 @@ def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"clusters of {given} CTAs: use {known} along {axes}, up to {MAX_CLUSTER_SIZE} in all"
     for tile in tiling.tiles:
         if tile.m % edges[0] or tile.n % edges[1]:
-            return f"tile {tile}: {edges[0]} x {edges[1]} CTAs cannot cut it into equal parts"
+            return f"tile {tile}: {edges[0]} x {edges[1]} CTAs cannot slice it evenly"
     return _shared_k_problem(workload, tiling) if tiling.cluster_k > 1 else None
 
 
@@ -245,11 +245,11 @@ def _shared_k_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why several CTAs cannot share a tile's k."""
     sharers = tiling.cluster_k
     if tiling.warpgroups is Warpgroups.PING_PONG:
-        return f"ping-pong where {sharers} CTAs share a tile's k: say cooperative"
+        return f"ping-pong where {sharers} CTAs share a tile's k: use cooperative"
     if tiling.epilogue is Epilogue.TMA:
-        return f"epilogue tma where {sharers} CTAs share a tile's k, and store a share each: say direct"
+        return f"epilogue tma where {sharers} CTAs share a tile's k, and store a share each: use direct"
     if tiling.split_k:
-        return f"parts of tiles where {sharers} CTAs share a tile's k: say split_k empty, or cluster_k 1"
+        return f"parts of tiles where {sharers} CTAs share a tile's k: use an empty split_k, or cluster_k 1"
     for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
         if (steps := num_steps(op, tile)) < sharers:
             return f"{sharers} CTAs share the k of {op.name}: a tile has {steps} k-steps of {tile.k}, use no more"
@@ -262,8 +262,8 @@ def _shared_k_problem(workload: Workload, tiling: Tiling) -> str | None:
 def stage_slice(rows: int, lines: int, sharers: int) -> tuple[int, int]:
     """Rows, and lines of them, that each of the CTAs that share a stage of `rows` rows brings of it: some of its lines,
     or some rows of one line."""
-    line_parts = min(lines, sharers)
-    return rows // (sharers // line_parts), lines // line_parts
+    line_slices = min(lines, sharers)
+    return rows // (sharers // line_slices), lines // line_slices
 
 
 def is_paired(op: GemmOp, tiling: Tiling) -> bool:
@@ -291,10 +291,10 @@ def _slice_problem(op: GemmOp, tile: Tile, tiling: Tiling, dtype: Dtype) -> str 
 def _epilogue_problem(tiling: Tiling, dtype: Dtype) -> str | None:
     """Why the copy engine would store nothing."""
     if tiling.epilogue is Epilogue.TMA and tiling.swap_ab:
-        return "epilogue tma of swapped operands: threads turn what they store, say direct"
+        return "epilogue tma of swapped operands: threads turn what they store, use direct"
     line = line_elements(dtype)
     if tiling.epilogue is Epilogue.TMA and (widest := max(tile.n for tile in tiling.cta_tiles)) < line:
-        return f"epilogue tma of {widest} columns: the copy engine stores {line} at once, say direct"
+        return f"epilogue tma of {widest} columns: the copy engine stores {line} at once, use direct"
     return None
 
 
@@ -316,7 +316,7 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
     most = MAX_ACCUMULATORS_TO_ADD.get(tiling.num_warps, MAX_ACCUMULATORS_BUSY)
     num_large, per_pass = 0, BLOCK_ROWS * num_groups(tiling)
     if tiling.split_k and tiling.num_warps == MOST_WARPS and tiling.epilogue is Epilogue.TMA:
-        return f"epilogue tma where {MOST_WARPS} warps add parts spills: say direct"
+        return f"epilogue tma where {MOST_WARPS} warps add parts spills: use direct"
     for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True)):
         rows = shared_rows(op, tile, swap_ab=tiling.swap_ab)
         if tiling.num_parts(index) > 1 and rows > per_pass and rows % per_pass:

@@ -96,7 +96,7 @@ class Panels:
         self._first: dict[tuple[str, int, int], int] = {}
         self._count = 0
 
-    def cut(self, tensor: str, extents: list[int], slices: list[int]) -> list[list[tuple[int, int]]]:
+    def sliced(self, tensor: str, extents: list[int], slices: list[int]) -> list[list[tuple[int, int]]]:
         """[panel of rows], [slice of columns]: its number, and its elements."""
         key = (tensor, max(extents), len(slices))
         if key not in self._first:
@@ -141,14 +141,14 @@ def _out_panels(graph: TileGraph, op_index: int, panels: Panels, finer: int) -> 
     op, tile, size = graph.workload.ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
     readers = {tuple(_widths(graph, reader, finer)): reader for reader in graph.workload.consumers_of(op_index)}
     if not readers:
-        tiles = panels.cut(op.name, _extents(op.m, tile.m), _extents(op.n, tile.n))
+        tiles = panels.sliced(op.name, _extents(op.m, tile.m), _extents(op.n, tile.n))
         return [[[(panel, elements * size, elements * size)] for panel, elements in row] for row in tiles]
     rows, num_cols = _extents(op.m, tile.m), -(-op.n // tile.n)
     written: list[list[list[tuple[int, int, int]]]] = [[[] for _ in range(num_cols)] for _ in rows]
     for slices, reader in sorted(readers.items()):
         cell_of = np.arange(op.n) // tile.n * len(slices) + _slice_of_columns(graph, reader, finer)
         shares = np.bincount(cell_of, minlength=num_cols * len(slices)).reshape(num_cols, -1).tolist()
-        for row, cells in enumerate(panels.cut(op.name, rows, list(slices))):
+        for row, cells in enumerate(panels.sliced(op.name, rows, list(slices))):
             for col, widths in enumerate(shares):
                 written[row][col] += [
                     (panel, elements * size, rows[row] * width * size)
@@ -187,12 +187,12 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
     slices, widths = _slices(graph, op_index, finer), _widths(graph, op_index, finer)
     edge = graph.edges_into(op_index)
     if edge is None:
-        reads = [[row] for row in panels.cut(op.source, rows, widths)]
+        reads = [[row] for row in panels.sliced(op.source, rows, widths)]
     else:
         source, height = graph.workload.ops[edge.producer], graph.tile_ms[edge.producer]
-        whole = panels.cut(source.name, _extents(source.m, height), widths)
+        whole = panels.sliced(source.name, _extents(source.m, height), widths)
         reads = [whole[a:b] for a, b in zip(edge.first.tolist(), edge.last.tolist(), strict=True)]
-    weights = panels.cut(f"{op.name}.weight", [extent * op.rows_per_column for extent in cols], widths)
+    weights = panels.sliced(f"{op.name}.weight", [extent * op.rows_per_column for extent in cols], widths)
 
     @lru_cache(maxsize=MAX_KINDS)
     def of(first: int, stride: int, count: int) -> PartCosts:

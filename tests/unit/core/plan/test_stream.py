@@ -224,12 +224,12 @@ MANY = ffn_pair(m=16, d_in=384, d_hidden=448, d_out=352)
 @pytest.mark.parametrize(
     ("split", "num_sms", "changes", "sentence"),
     [
-        ((), 4, {}, "no op is split, so no tail is: say split_tiles all"),
-        ((1, 3), 4, {"assignment": Assignment.TICKET}, "lie in queues dealt by stride, not ticket: say static"),
-        ((1, 3), 4, {"assignment": Assignment.SHARES}, "lie in queues dealt by stride, not shares: say static"),
+        ((), 4, {}, "no op is split, so no tail is: use split_tiles all"),
+        ((1, 3), 4, {"assignment": Assignment.TICKET}, "lie in queues dealt by stride, not ticket: use static"),
+        ((1, 3), 4, {"assignment": Assignment.SHARES}, "lie in queues dealt by stride, not shares: use static"),
         ((1, 3), 4, {"part_major": True}, "the parts of a tail run at once, there is nothing to sweep"),
         ((1, 3), 4, {"split_order": SplitOrder.STRIDED}, "an even share is k-steps in a row"),
-        ((2, 1), 7, {}, "are whole tiles or even parts: say an empty split_k"),
+        ((2, 1), 7, {}, "are whole tiles or even parts: use an empty split_k"),
         ((3, 3), 11, {}, None),
         ((1, 3), 4, {}, None),
         ((2, 3), 12, {"partition": 3}, None),
@@ -251,7 +251,7 @@ def test_a_plainer_name_gives_the_same_tasks() -> None:
     """Two of ten tiles are left on four CTAs: halves of them are the even parts of a tail."""
     ten = independent_pair((16, 160, 128), (16, 160, 128))
     tiles = tiling((16, 32), (16, 32), split=(2, 2))
-    with pytest.raises(IllegalSchedule, match="are whole tiles or even parts: say split_tiles tail"):
+    with pytest.raises(IllegalSchedule, match="are whole tiles or even parts: use split_tiles tail"):
         check_schedule(ten, small_gpu(4), Schedule(tiling=tiles, ordering=STREAM))
     graph = tile_graph(ten, tiles)
     plain = make_plan(graph, replace(STREAM, split_tiles=SplitTiles.TAIL), small_gpu(4))

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from tests.support.cases import H200
+from tests.support.spaces import space_of
 from tuner.core.legal.legality import register_cap
 from tuner.core.plan.split_k import num_tiles
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.schedule.tiling import Engine
 from tuner.core.space.simt_tilings import SimtTilings
-from tuner.core.space.space import Space
 
 AMPERE = CATALOGUE["a100"]
 LLAMA = ffn_pair(m=1, d_in=4096, d_hidden=14336, d_out=4096)
@@ -23,7 +23,7 @@ SMALL = ffn_pair(m=2, d_in=64, d_hidden=96, d_out=8)
 @pytest.mark.parametrize("workload", [LLAMA, GATED, SMALL], ids=lambda workload: workload.describe())
 def test_tilings_are_few_and_each_has_orderings(workload: Workload, gpu: Gpu) -> None:
     tilings = list(SimtTilings(workload, gpu).tilings())
-    space = Space(workload, gpu)
+    space = space_of(workload, gpu)
     assert 2 <= len(tilings) == len(set(tilings)) <= 100
     assert set(tilings) == {tiling for tiling in space.tilings if tiling.engine is Engine.SIMT}
     for tiling in tilings:

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tests.support.cases import H200, chain_of_three
+from tests.support.spaces import space_of
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.plan.split_k import num_tiles
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.space.space import Space
 from tuner.core.space.wgmma_tile_shapes import MAX_COMBINATIONS
 from tuner.core.space.wgmma_tilings import WgmmaTilings
 
@@ -205,4 +205,4 @@ def test_two_ctas_share_k_where_it_may_pay_and_four_nearby() -> None:
 def test_where_the_engine_does_not_run_nothing_of_it_is_offered(workload: Workload, gpu: Gpu) -> None:
     of_engine = WgmmaTilings(workload, gpu)
     assert list(of_engine.tilings()) == of_engine.guesses() == []
-    assert {tiling.engine for tiling in Space(workload, gpu).tilings} == {Engine.MMA}
+    assert {tiling.engine for tiling in space_of(workload, gpu).tilings} == {Engine.MMA}
