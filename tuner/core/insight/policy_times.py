@@ -51,14 +51,14 @@ def policy_times(workload: Workload, gpu: Gpu, chosen: Schedule, trials: Iterabl
 
 def policies_sentence(times: Iterable[PolicyTime], *, simulated: bool) -> str:
     """Each policy's time, and what it is the time of."""
-    told = [
+    times_of = [
         f"{_words(one.policy)} {one.measured_us:.1f} us in trial {one.trial_number}"
         if one.measured_us is not None
         else f"{_words(one.policy)} {one.forecast_us:.1f} us (forecast)"
         for one in times
     ]
     mark = " (simulated)" if simulated else ""
-    return f"Policies{mark}, with this kernel on this grid, in one plain launch: {', '.join(told)}."
+    return f"Policies{mark}, with this kernel on this grid, in one plain launch: {', '.join(times_of)}."
 
 
 def _words(policy: str) -> str:

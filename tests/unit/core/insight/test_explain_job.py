@@ -84,8 +84,8 @@ def test_what_the_policies_reach_is_told_and_a_forecast_is_marked_as_one() -> No
     sentence = explain_job(replace(best(), policies=times), FINALS[3], TRIALS, GOOD)[3]
     launch = "with this kernel on this grid, in one plain launch"
     assert sentence == f"Policies, {launch}: searched 79.0 us in trial 2, longest first 70.0 us (forecast)."
-    told = explain_job(replace(best(simulated=True), policies=times), FINALS[3], TRIALS, GOOD)[3]
-    assert told.startswith(f"Policies (simulated), {launch}: ")
+    marked = explain_job(replace(best(simulated=True), policies=times), FINALS[3], TRIALS, GOOD)[3]
+    assert marked.startswith(f"Policies (simulated), {launch}: ")
 
 
 def test_the_quality_of_the_forecasts_is_reported_or_why_it_is_not() -> None:

@@ -25,15 +25,15 @@ NAMED = policy_schedules(PAIR, GPU, CHOSEN)
 
 def trial(number: int, schedule: Schedule, outcome: Outcome, kind: PlanKind = PlanKind.FUSED) -> Trial:
     candidate = Candidate(plan_kind=kind, schedule=schedule)
-    return Trial(number=number, candidate=candidate, outcome=outcome, started_at=0, finished_at=0)
+    return Trial(number=number, candidate=candidate, outcome=outcome, num_known=0, started_at=0, finished_at=0)
 
 
 def test_a_policy_is_measured_where_a_trial_ran_its_order_and_forecast_in_any_case() -> None:
     trials = [trial(1, CHOSEN, measured(40.0)), trial(2, NAMED["append"], measured(50.0))]
     times = {one.policy: one for one in policy_times(PAIR, GPU, CHOSEN, trials)}
     assert list(times) == ["searched", *RULES]
-    told = {name: (one.measured_us, one.trial_number) for name, one in times.items()}
-    assert told == {
+    measured_by = {name: (one.measured_us, one.trial_number) for name, one in times.items()}
+    assert measured_by == {
         "searched": (40.0, 1), "wavefront": (None, None), "append": (50.0, 2), "longest_first": (None, None)
     }  # fmt: skip
     for name, plan in policy_plans(PAIR, GPU, CHOSEN).items():
