@@ -201,7 +201,7 @@ def test_the_host_counts_exchanges_and_their_bytes_as_the_device_does(
     assert tuple(count for count, _ in counted) == exchanges
     asserts = [f"static_assert(SharedLayout::kFlags + {FLAG_BYTES} == {smem_bytes(workload, chosen)});"]
     for op, (count, num_bytes) in enumerate(counted):
-        asserts += [f"static_assert(SumLayout<{op}>::kExchanges == {count});"]
+        asserts += [f"static_assert(SumLayout<{op}>::kRounds == {count});"]
         asserts += [f"static_assert((kClusterK - 1) * SumLayout<{op}>::kSourceBytes == {num_bytes});"]
     asserts += [f"static_assert(SumRing::kDataBytes == {received_bytes(workload, chosen)});"]
     resources = parse_log(compile_source("\n".join([render(workload, chosen), *asserts]), "sm_90a")[1])
@@ -213,10 +213,10 @@ def each_shape_once(workload: Workload) -> list[Tiling]:
     offered, seen, chosen = list(WgmmaTilings(workload, H200).tilings()), set[object](), []
     for fewest in (2, 1):
         for tiling in offered:
-            seen_here = {(op, tile, tiling.num_parts(op) > 1, tiling.epilogue) for op, tile in enumerate(tiling.tiles)}
-            if len(seen_here - seen) >= fewest:
+            shapes = {(op, tile, tiling.num_parts(op) > 1, tiling.epilogue) for op, tile in enumerate(tiling.tiles)}
+            if len(shapes - seen) >= fewest:
                 chosen.append(tiling)
-                seen |= seen_here
+                seen |= shapes
     return chosen
 
 
