@@ -13,6 +13,7 @@ from typing import NoReturn
 import uvicorn
 
 from tuner.api.app import create_app
+from tuner.api.connection import protocol_with
 from tuner.dispatch import LocalDispatcher
 from tuner.dispatch.factory import make_evaluators
 from tuner.errors import TunerError
@@ -77,12 +78,9 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         log.info(why)
         try:
             service.start()
-            config = uvicorn.Config(
-                create_app(service, settings.host_names),
-                log_config=None,
-                lifespan="off",
-                timeout_graceful_shutdown=_GRACE_S,
-            )
+            app = create_app(service, settings.host_names, settings.request_deadline_s)
+            http = protocol_with(settings.request_deadline_s)
+            config = uvicorn.Config(app, http=http, log_config=None, lifespan="off", timeout_graceful_shutdown=_GRACE_S)
             announce(_address(listener))
             uvicorn.Server(config).run(sockets=[listener])
         finally:

@@ -18,6 +18,8 @@ from tuner.errors import InvalidInput
 DEFAULT_DISK_LIMIT_BYTES = 8 * 2**30
 #: A write waits so long for another one's end, seconds.
 DEFAULT_LOCK_PATIENCE_S = 5.0
+#: Head and body of a request must each arrive in so many seconds.
+DEFAULT_REQUEST_DEADLINE_S = 30.0
 
 
 class Settings(BaseSettings):
@@ -50,6 +52,12 @@ class Settings(BaseSettings):
         gt=0,
         le=60,
         description="seconds that a request's write waits for another program's lock of the database; then it is a 503",
+    )
+    request_deadline_s: float = Field(
+        default=DEFAULT_REQUEST_DEADLINE_S,
+        gt=0,
+        le=3600,
+        description="seconds in which head and body of a request must each arrive; then the connection is closed",
     )
     simulated_latency_s: float = Field(
         default=0.0,

@@ -19,6 +19,7 @@ from tuner.api.pages import add_pages
 from tuner.api.results import result_routes
 from tuner.api.wire_version import WireVersion
 from tuner.service import Service
+from tuner.settings import DEFAULT_REQUEST_DEADLINE_S
 from tuner.versions import WIRE_HEADER, WIRE_VERSION
 
 _DESCRIPTION = f"""
@@ -32,17 +33,20 @@ This is version {WIRE_VERSION} of the wire format, which the header `{WIRE_HEADE
 """
 
 
-def create_app(service: Service, allowed_hosts: Collection[str] = ()) -> FastAPI:
+def create_app(
+    service: Service, allowed_hosts: Collection[str] = (), request_deadline_s: float = DEFAULT_REQUEST_DEADLINE_S
+) -> FastAPI:
     """The ASGI application around `service`, which the caller starts and closes.
 
-    It answers to `localhost`, to addresses in digits, and to the names in `allowed_hosts`.
+    It answers to `localhost`, to addresses in digits, and to the names in `allowed_hosts`. A body must
+    arrive in `request_deadline_s`.
     """
     app = FastAPI(title="tuner", version=__version__, description=_DESCRIPTION, redoc_url=None, docs_url=None)
     for routes in (job_routes, inspection_routes, event_routes, result_routes, health_routes):
         app.include_router(routes(service))
     add_pages(app, service)
     add_error_handlers(app)
-    app.add_middleware(BodyGuard)
+    app.add_middleware(BodyGuard, deadline_s=request_deadline_s)
     app.add_middleware(HeadAsGet)
     app.add_middleware(OriginGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(WireVersion)

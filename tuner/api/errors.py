@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 
 from tuner.api.rendering import render_error, wants_page
 from tuner.errors import Conflict, InvalidInput, NotFound, StoreError, TunerError, WorkerError
@@ -40,13 +41,21 @@ def _problem_schema() -> dict[str, Any]:
 PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"description": description, "content": {MEDIA_TYPE: {"schema": _problem_schema()}}}
     for status, description in {
+        400: "The body is no JSON, or the request asks for another version of the wire format",
         403: "The request names another host than this server, or a page of another site sent it",
         404: "What was named does not exist",
+        405: "The path does not know the method; `Allow` lists those that it knows",
+        408: "The body did not arrive in time",
         409: "The state of a thing forbids what was asked",
+        413: "The body is too large",
+        415: "The content type of the body is not `application/json`",
         422: "A field is wrong: which, why, and what would be right",
         503: "The database or the worker cannot be used",
     }.items()
 }
+
+#: What even a route may answer that takes nothing.
+BASE_RESPONSES: dict[int | str, dict[str, Any]] = {status: PROBLEM_RESPONSES[status] for status in (400, 403, 405)}
 
 _REMEDIES = {
     404: "nothing is here; GET / lists the pages, GET /openapi.json the routes",
@@ -68,7 +77,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
 
 def _answer(request: Request, document: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    return render_error(document) if wants_page(request) else problem_response(document, headers)
+    return render_error(document, headers) if wants_page(request) else problem_response(document, headers)
 
 
 async def _on_tuner_error(request: Request, error: Exception) -> Response:
@@ -92,7 +101,18 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     detail = _REMEDIES.get(error.status_code, error.detail).format(method=request.method)
-    return _answer(request, problem(error.status_code, detail), error.headers)
+    headers = {"Allow": _allowed(request)} if error.status_code == 405 else error.headers
+    return _answer(request, problem(error.status_code, detail), headers)
+
+
+def _allowed(request: Request) -> str:
+    """The methods that the path knows, over all its routes; HEAD answers wherever GET does."""
+    known = [
+        method
+        for method in ("DELETE", "GET", "PATCH", "POST", "PUT")
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in request.app.routes)
+    ]
+    return ", ".join(sorted([*known, "HEAD"] if "GET" in known else known))
 
 
 async def _on_fault(request: Request, error: Exception) -> Response:

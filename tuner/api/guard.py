@@ -21,16 +21,22 @@ _LINGER_S = 1.0
 class BodyGuard:
     """ASGI middleware: reads a body, at most `MAX_BODY_BYTES` of it, and hands it on in one piece."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, deadline_s: float) -> None:
         self._app = app
+        self._deadline_s = deadline_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers 413 or 415, or calls the application."""
+        """Answers 408, 413 or 415, or calls the application."""
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return await self._app(scope, receive, send)
         headers = Headers(scope=scope)
         length = headers.get("content-length", "0")
-        body = None if length.isdigit() and int(length) > MAX_BODY_BYTES else await _read(receive)
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                body = None if length.isdigit() and int(length) > MAX_BODY_BYTES else await _read(receive)
+        except TimeoutError:
+            detail = f"the body did not arrive in {self._deadline_s:g} s; send it in one piece"
+            return await _refuse(408, detail, scope, receive, send)
         if body is None:
             detail = f"the body is larger than {MAX_BODY_BYTES} bytes; a request needs a few hundred"
             return await _refuse(413, detail, scope, receive, send)
@@ -46,6 +52,8 @@ async def _read(receive: Receive) -> bytes | None:
     more = True
     while more:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            break
         body += message.get("body", b"")
         if len(body) > MAX_BODY_BYTES:
             return None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from tuner.api.errors import PROBLEM_RESPONSES
+from tuner.api.errors import BASE_RESPONSES, PROBLEM_RESPONSES
 from tuner.service import Service
 from tuner.wire.responses import Health, Readiness
 
 
 def health_routes(service: Service) -> APIRouter:
     """For orchestrators."""
-    router = APIRouter(tags=["health"])
+    router = APIRouter(tags=["health"], responses=BASE_RESPONSES)
 
     @router.get("/livez", responses={503: PROBLEM_RESPONSES[503]})
     async def get_liveness() -> Health:

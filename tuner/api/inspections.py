@@ -15,7 +15,7 @@ from tuner.core.trial.inspection import Trace
 from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
 from tuner.errors import Conflict
 from tuner.service import Service
-from tuner.wire.inspections import COUNTERS_EXAMPLES, CountersRequest, CountersView, TraceView
+from tuner.wire.inspections import COUNTERS_EXAMPLES, CountersRequest, CountersView, TraceFile, TraceView
 
 TraceFormat = Annotated[
     Literal["json", "perfetto"],
@@ -80,7 +80,7 @@ def inspection_routes(service: Service) -> APIRouter:
 
     @router.get(
         "/jobs/{job_id}/trials/{number}/trace",
-        response_model=TraceView,
+        response_model=TraceView | TraceFile,
         responses=_responses(TraceView, asked=False),
     )
     def get_trace(job_id: JobId, number: TrialNumber, format: TraceFormat = "json") -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -63,10 +64,10 @@ def render(request: Request, template: str, page: BaseModel, **context: object) 
     return HTMLResponse(html, headers=_HEADERS)
 
 
-def render_error(document: Problem) -> Response:
+def render_error(document: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """A problem as a page."""
     html = _templates.get_template("error.html").render(problem=document)
-    return HTMLResponse(html, document.status, _HEADERS)
+    return HTMLResponse(html, document.status, {**_HEADERS, **(headers or {})})
 
 
 def _json_href(request: Request) -> str:

@@ -41,6 +41,12 @@ class _Commands(click.Group):
         except ClientError as error:
             click.echo(f"tuner-client: {error}", err=True)
             ctx.exit(error.exit_code)
+        except (KeyError, TypeError, AttributeError, ValueError):
+            # An answer of ours has the fields that are read of it. One that named no version may be a stranger's.
+            if not isinstance(ctx.obj, Client) or ctx.obj.is_known:
+                raise
+            click.echo(f"tuner-client: what answers at {ctx.obj.url} is no tuner service, or an older one", err=True)
+            ctx.exit(ExitCode.UNREACHABLE)
 
 
 @click.group(cls=_Commands, epilog="Exit codes: " + "; ".join(f"{code:d} {code.meaning}" for code in ExitCode) + ".")

@@ -10,9 +10,17 @@ from pathlib import Path
 def write_atomically(path: Path, content: bytes) -> bool:
     """Puts `content` at `path` in one step; an unchanged file is left alone. Whether anything was written.
 
+    A link stays, and what it leads to is written. A device or a pipe stays, and takes the content.
+
     Raises:
         OSError: the folder cannot be written.
     """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as device:
+            device.write(content)
+        return True
+    if path.is_symlink():
+        path = path.resolve()
     if path.is_file() and path.read_bytes() == content:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)

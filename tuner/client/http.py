@@ -34,6 +34,11 @@ _STREAM_SILENCE_S = 40.0
 _RETRY_S = 1.0
 #: How soon an inspection is asked about first; then ever less often, up to every `_RETRY_S`.
 _FIRST_POLL_S = 0.1
+#: How long a whole answer may take. The largest are artifacts of some hundred kilobytes, and traces.
+_ANSWER_DEADLINE_S = 120.0
+_MAX_ANSWER_BYTES = 512 * 2**20
+#: Every object that the API answers has one of these fields.
+_OWN_FIELDS = frozenset({"id", "items", "job_id", "match", "traceEvents", "status"})
 #: How long a stream looks for a server that went away: long enough for a restart.
 _PATIENCE_S = 60.0
 
@@ -48,6 +53,8 @@ class Client:
 
     def __init__(self, url: str = DEFAULT_URL, *, transport: httpx.BaseTransport | None = None) -> None:
         self.url = url.rstrip("/")
+        #: Whether every answer named its version, as those of this service do.
+        self.is_known = True
         try:
             self._http = httpx.Client(
                 base_url=self.url,
@@ -98,7 +105,9 @@ class Client:
 
     def targets(self) -> list[Json]:
         """GPUs that the server measures on, the default first."""
-        found: list[Json] = self._request("GET", "/targets").json()
+        found = self._decoded(self._request("GET", "/targets"))
+        if not isinstance(found, list):
+            raise self._stranger()
         return found
 
     def best(self, job_id: str) -> Json:
@@ -152,8 +161,8 @@ class Client:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _RETRY_S)
             response = self._request("GET", path)
-        found: Json = response.json()
-        if found["reason"]:
+        found: Json = self._document(response)
+        if found.get("reason"):
             raise NothingSeen(f"the {kind} of trial {number} of {job_id} could not be taken: {found['reason']}")
         return self._json("GET", path, params=query) if query else found
 
@@ -182,6 +191,8 @@ class Client:
             except (httpx.TransportError, Unreachable) as error:
                 if time.monotonic() - heard_at > _PATIENCE_S or not last_id:
                     raise Unreachable(f"{self.url} does not answer: {error}") from error
+            except (ValueError, KeyError, TypeError) as error:
+                raise self._stranger() from error
             _check_deadline(job_id, deadline)
             time.sleep(_RETRY_S)
 
@@ -195,12 +206,14 @@ class Client:
                 yield {"kind": "end"}
                 return
             if response.is_error:
-                response.read()
-                raise _error_of(response)
+                raise _error_of(self._read(response, time.monotonic() + _ANSWER_DEADLINE_S))
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                raise self._stranger()
             yield from parse_events(response.iter_lines())
 
     def _check_version(self, response: httpx.Response) -> None:
         """Refuses an answer in another version of the wire format. Services that name none speak the first one."""
+        self.is_known = self.is_known and WIRE_HEADER in response.headers
         spoken = response.headers.get(WIRE_HEADER, "1")
         if spoken != str(WIRE_VERSION):
             raise Incompatible(
@@ -219,17 +232,48 @@ class Client:
             query["cursor"] = page["next_cursor"]
 
     def _json(self, method: str, path: str, **options: Any) -> Json:
-        found: Json = self._request(method, path, **options).json()
+        return self._document(self._request(method, path, **options))
+
+    def _document(self, response: httpx.Response) -> Json:
+        """The JSON object of an answer of the API."""
+        found = self._decoded(response)
+        # Each names what it is of; a service of another kind that speaks JSON too does not.
+        if not isinstance(found, dict) or not found.keys() & _OWN_FIELDS:
+            raise self._stranger()
         return found
 
-    def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def _decoded(self, response: httpx.Response) -> Any:
         try:
-            response = self._http.request(method, path, **options)
-        except httpx.TransportError as error:
+            return response.json()
+        except ValueError as error:
+            raise self._stranger() from error
+
+    def _stranger(self) -> Unreachable:
+        return Unreachable(f"what answers at {self.url} is no tuner service; check the address, and proxies before it")
+
+    def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """A whole answer, which arrived before the deadline."""
+        deadline = time.monotonic() + _ANSWER_DEADLINE_S
+        try:
+            with self._http.stream(method, path, **options) as head:
+                response = self._read(head, deadline)
+        except (httpx.TransportError, httpx.DecodingError, httpx.TooManyRedirects) as error:
             raise Unreachable(f"{self.url} does not answer: {error or type(error).__name__}") from error
         if not response.is_success:
             raise _error_of(response)
         return response
+
+    def _read(self, head: httpx.Response, deadline: float) -> httpx.Response:
+        """The answer with its body. A body that drips is given up: no limit between two of its pieces would see it."""
+        body = bytearray()
+        for chunk in head.iter_bytes():
+            body += chunk
+            if time.monotonic() > deadline:
+                raise Unreachable(f"{self.url} had not sent its answer after {_ANSWER_DEADLINE_S:g} s; try again")
+            if len(body) > _MAX_ANSWER_BYTES:
+                raise Unreachable(f"{self.url} sends more than {_MAX_ANSWER_BYTES} bytes; is it a tuner service?")
+        media_type = {"content-type": head.headers.get("content-type", "")}
+        return httpx.Response(head.status_code, headers=media_type, content=bytes(body), request=head.request)
 
 
 def parse_events(lines: Iterator[str]) -> Iterator[Json]:

@@ -14,13 +14,14 @@ from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.records import Best, FinalRow, JobRecord, PolicyTime, Verdict
 from tuner.store.encoding import candidate_from_json, candidate_to_json
 from tuner.store.jobs import row_of, to_record
-from tuner.store.models import BestRow
+from tuner.store.models import BestRow, JobRow
 from tuner.store.result_keys import closest_job, key_of
 
 
 def insert(session: Session, best: Best) -> None:
     """Keeps the result of a job, and what it is found by; its artifact must be registered before."""
     job = row_of(session, best.job_id)
+    _show_finals(job, best)
     session.add(key_of(job.seq, job.id, to_record(job).spec, best.environment))
     session.add(
         BestRow(
@@ -36,6 +37,14 @@ def insert(session: Session, best: Best) -> None:
             policies=[asdict(one) for one in best.policies],
         )
     )
+
+
+def _show_finals(job: JobRow, best: Best) -> None:
+    """Puts the finals' times in the place of the search's, so that a job has one time wherever it is shown."""
+    ours = [row.time_us for row in best.finals if row.candidate.plan_kind.is_ours and row.time_us is not None]
+    library = [row.time_us for row in best.finals if not row.candidate.plan_kind.is_ours and row.time_us is not None]
+    job.best_us = min(ours, default=job.best_us)
+    job.library_us = min(library, default=job.library_us)
 
 
 def _final_row(data: dict[str, Any]) -> FinalRow:

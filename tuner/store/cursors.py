@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 from typing import Any
 
 from tuner.errors import InvalidInput
@@ -24,12 +25,17 @@ def decode_cursor(listing: str, cursor: str, shape: tuple[type, ...]) -> list[An
     """
     try:
         owner, position = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (binascii.Error, ValueError, TypeError):
+    except (binascii.Error, ValueError, TypeError, RecursionError):
         raise InvalidInput("cursor", "is not a cursor of this service", "give next_cursor as it was sent") from None
     if owner != listing:
         raise InvalidInput(
             "cursor", "belongs to another listing", "use it with the job, filters and order that it came from"
         )
-    if not isinstance(position, list) or [type(value) for value in position] != list(shape):
+    if not isinstance(position, list) or [type(value) for value in position] != list(shape) or not _fits(position):
         raise InvalidInput("cursor", "is not a cursor of this service", "give next_cursor as it was sent")
     return position
+
+
+def _fits(position: list[Any]) -> bool:
+    """Whether a database can compare with these numbers."""
+    return all(abs(value) < 2**63 if isinstance(value, int) else math.isfinite(value) for value in position)

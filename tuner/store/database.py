@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from tuner.errors import StoreError, StoreUnavailable
 from tuner.settings import DEFAULT_LOCK_PATIENCE_S
 from tuner.store import migrate
 from tuner.store.artifacts import ArtifactFolder
+from tuner.store.checking import check_file
 from tuner.store.directory import DirectoryLock, check_local
 from tuner.store.faults import as_store_errors
 from tuner.store.gc import Collector, Freed
@@ -83,8 +85,10 @@ class Store:
         if engine.dialect.name == "sqlite":
             _prepare_sqlite(engine, lock_patience_s)
         try:
+            if database_url is None:
+                check_file(engine, directory)
             migrate.upgrade(engine)
-        except (SQLAlchemyError, StoreError) as error:
+        except (SQLAlchemyError, sqlite3.Error, OSError, StoreError) as error:
             engine.dispose()
             lock.release()
             if isinstance(error, StoreError):

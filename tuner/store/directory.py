@@ -54,13 +54,18 @@ class DirectoryLock:
         """Takes the lock.
 
         Raises:
-            StoreError: another process holds it; the message names its pid.
+            StoreError: another process holds it, whose pid the message names; or the folder cannot be written.
         """
         path = directory / "lock"
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StoreError(
+                f"{directory} cannot be written: {error.strerror}; let this user write there, or give another --data"
+            ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             holder = os.read(self._file, 32).decode().strip() or "unknown"
             os.close(self._file)
             raise StoreError(

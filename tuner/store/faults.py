@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -43,5 +44,9 @@ def as_store_errors() -> Iterator[None]:
         raise
     except DBAPIError as error:
         raise StoreUnavailable(f"{meaning_of(error)}; nothing was changed, try again later") from error
+    except sqlite3.Error as error:  # of a new connection's first words, which SQLAlchemy does not see
+        raise StoreUnavailable(
+            f"the database cannot be opened ({error}); nothing was changed, try again later"
+        ) from error
     except NoConnectionLeft as error:
         raise StoreUnavailable(f"too many requests use the database at once ({error}); try again later") from error

@@ -56,6 +56,7 @@ class JobRow(Base):
     num_measured: Mapped[int] = mapped_column(default=0)
     num_rejected: Mapped[int] = mapped_column(default=0)
     num_failed: Mapped[int] = mapped_column(default=0)
+    #: Fastest so far; of a job that succeeded, in its finals.
     best_us: Mapped[float | None]
     library_us: Mapped[float | None]
     search_s: Mapped[float] = mapped_column(default=0.0)

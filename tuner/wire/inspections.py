@@ -154,6 +154,14 @@ class TraceView(InspectionView):
         )
 
 
+class TraceFile(View):
+    """A trace in the Trace Event Format, for ui.perfetto.dev: the answer with `format=perfetto`."""
+
+    traceEvents: list[dict[str, Any]] = Field(description="one per phase of a task, and the names of rows")  # noqa: N815
+    displayTimeUnit: str  # noqa: N815
+    otherData: dict[str, Any] = Field(description="makespan, tail and shares; `simulated`")  # noqa: N815
+
+
 class InspectionOnPage(InspectionView):
     """An inspection as a page shows it."""
 

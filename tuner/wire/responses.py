@@ -76,8 +76,12 @@ class JobView(View):
     num_measured: int
     num_rejected: int
     num_failed: int
-    best_us: float | None = Field(description="fastest of ours so far, microseconds")
-    library_us: float | None = Field(description="the library's time so far, microseconds")
+    best_us: float | None = Field(
+        description="fastest of ours so far, microseconds; of a job that succeeded, in its finals"
+    )
+    library_us: float | None = Field(
+        description="the library's time so far, microseconds; of a job that succeeded, in its finals"
+    )
     search_s: float = Field(description="seconds of search spent, over restarts")
     links: dict[str, str] = Field(description="paths of what belongs to the job")
 

@@ -61,6 +61,25 @@ def test_every_field_of_a_request_has_its_row(api: Api) -> None:
     assert {word for row in rows for word in re.findall(r"`([^`]+)`", row)} == fields
 
 
-@pytest.mark.parametrize("status", sorted({*STATUS.values(), 400, 405, 413, 415} - {500}))
+def test_every_refusal_of_the_guards_is_in_the_description_of_each_route(api: Api) -> None:
+    for path, methods in api.get("/openapi.json")["paths"].items():
+        for method, route in methods.items():
+            guards = {"400", "403", "405"} | ({"408", "413", "415"} if method == "post" else set())
+            assert guards - route["responses"].keys() == set(), (method, path)
+
+
+def test_allow_names_every_method_of_the_path_and_no_other(api: Api) -> None:
+    for path, methods in api.get("/openapi.json")["paths"].items():
+        known = {method.upper() for method in methods} | ({"HEAD"} if "get" in methods else set())
+        if path.endswith(":cancel"):  # also the path of a job whose id would end so
+            known |= {"GET", "HEAD"}
+        address = path.format(job_id="job-0", number=0, digest="0" * 64)
+        for method in ("DELETE", "PUT", "PATCH", "OPTIONS"):
+            response = api.http.request(method, address)
+            assert response.status_code == 405, path
+            assert set(response.headers["allow"].split(", ")) == known, path
+
+
+@pytest.mark.parametrize("status", sorted({*STATUS.values(), 400, 403, 405, 408, 413, 415} - {500}))
 def test_every_error_status_has_its_row(status: int) -> None:
     assert re.search(rf"^\| {status} \|", PAGE, re.MULTILINE)

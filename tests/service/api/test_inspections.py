@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import httpx
+import jsonschema
 import pytest
 
 from tests.service.api.conftest import Api
@@ -159,3 +160,15 @@ def test_examples_of_the_counters_are_accepted(api: Api, fused: int) -> None:
     for example in route["requestBody"]["content"]["application/json"]["examples"].values():
         response = api.http.post(f"/jobs/{api.job_id}/trials/{fused}/counters", json=example["value"])
         assert response.status_code in (200, 202), response.text
+
+
+@pytest.mark.parametrize("format", ["json", "perfetto"])
+def test_a_trace_is_what_the_description_says_in_either_form(api: Api, format: str) -> None:
+    best = api.get(f"/jobs/{api.job_id}/best")
+    number = next(row["trial_number"] for row in best["finals"] if row["candidate"]["plan_kind"] == "fused")
+    found = api.get(f"/jobs/{api.job_id}/trials/{number}/trace", params={"format": format})
+    description = api.get("/openapi.json")
+    route = description["paths"]["/jobs/{job_id}/trials/{number}/trace"]["get"]
+    schema = route["responses"]["200"]["content"]["application/json"]["schema"]
+    jsonschema.validate(found, {**schema, "components": description["components"]})
+    assert ("traceEvents" in found) is (format == "perfetto")

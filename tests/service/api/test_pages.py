@@ -110,3 +110,13 @@ def test_the_page_of_a_job_tells_how_well_its_trials_were_forecast(api: Api, mon
     section = text.split('<section id="forecast">')[1].split("</section>")[0]
     assert "simulated" in section
     assert re.search(r"Over 41 fused trials .*0\.86.*1\.2 %", section, re.DOTALL)
+
+
+def test_the_front_page_the_job_and_its_verdict_show_the_same_times(api: Api) -> None:
+    finals = api.get(f"/jobs/{api.job_id}/best")["finals"]
+    times = {is_ours: [row["time_us"] for row in finals if (row["candidate"]["plan_kind"] != "library") is is_ours]
+             for is_ours in (True, False)}  # fmt: skip
+    shown = min(time_us for time_us in times[True] if time_us is not None), times[False][0]
+    listed = next(job for job in api.get("/.json")["jobs"]["items"] if job["id"] == api.job_id)
+    for job in (listed, api.get(f"/jobs/{api.job_id}"), api.get(f"/ui/jobs/{api.job_id}.json")["job"]):
+        assert (job["best_us"], job["library_us"]) == shown

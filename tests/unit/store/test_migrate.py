@@ -10,6 +10,9 @@ from sqlalchemy import inspect, text
 
 import tuner
 from tests.support.builders import BEST, spec
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.records import FinalRow
 from tuner.errors import StoreError
 from tuner.store import Store, bests, jobs, migrate
 from tuner.store.models import Base
@@ -95,3 +98,18 @@ def test_results_of_an_older_database_are_found_as_new_ones_are(store: Store) ->
     migrate.upgrade(store.engine)
     with store.engine.connect() as connection:
         assert connection.execute(query).all() == before
+
+
+def test_a_job_of_an_older_database_shows_the_times_of_its_finals(store: Store) -> None:
+    candidate = Candidate(plan_kind=PlanKind.LIBRARY, schedule=None)
+    row = FinalRow(candidate=candidate, trial_number=0, time_us=70.0, spread=0.0, speedup=1.0, speedup_ci95=None)
+    with store.write() as session:
+        job = jobs.insert(session, spec(), 1.0)
+        bests.insert(session, replace(BEST, job_id=job.id, finals=(row,)))
+    migrate.downgrade(store.engine, "0007")
+    with store.write() as session:
+        session.execute(text("update jobs set library_us = 75.0, best_us = 60.0"))
+    migrate.upgrade(store.engine)
+    with store.read() as session:
+        found = jobs.get(session, job.id)
+    assert (found.library_us, found.best_us) == (70.0, 60.0)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import math
 from contextlib import suppress
 
@@ -209,6 +210,27 @@ def test_a_cursor_of_another_job_filter_or_order_is_refused(store: Store) -> Non
 @pytest.mark.parametrize("cursor", ["", "x", "!!!", "bnVsbA", "WzEsMl0", "é", "W10="])
 def test_what_is_no_cursor_is_refused(store: Store, cursor: str) -> None:
     job_id = open_job(store)
+    with store.read() as session, pytest.raises(InvalidInput) as refusal:
+        trials.page(session, job_id, TrialFilter(), cursor, 1)
+    assert refusal.value.field == "cursor"
+
+
+HUGE = [
+    '["{listing}", [1.0, 18446744073709551616]]',
+    '["{listing}", [1.0, -9223372036854775809]]',
+    '["{listing}", [1e400, 1]]',
+    '["{listing}", [NaN, 1]]',
+    '["{listing}", [1.0, true]]',
+    "[" * 300,
+]
+
+
+@pytest.mark.parametrize("forged", HUGE)
+def test_a_forged_cursor_with_numbers_that_no_database_knows_is_refused(store: Store, forged: str) -> None:
+    job_id = open_job(store)
+    record(store, job_id, trial(0, measured(5.0)))
+    text = forged.format(listing=f"trials of {job_id} None None None by number") if "{" in forged else forged
+    cursor = base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
     with store.read() as session, pytest.raises(InvalidInput) as refusal:
         trials.page(session, job_id, TrialFilter(), cursor, 1)
     assert refusal.value.field == "cursor"
