@@ -182,7 +182,7 @@ def _from_job(job_id: str, data: Path | None) -> tuple[tuple[Workload, Gpu, Sche
             history, forecasts = trials.history(session, job_id), trials.forecasts(session, job_id)
     finally:
         store.close()
-    row = best_fused(best) if best else None
+    row = best_fused(best.finals) if best else None
     gpu = CATALOGUE.get(spec.target_id.split(":")[-1])
     if gpu is None or best is None or row is None or row.candidate.schedule is None:
         raise click.ClickException(f"{job_id} has no result with a fused schedule on a GPU of the catalogue")

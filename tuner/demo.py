@@ -19,6 +19,7 @@ from tuner.client import Artifact, Client, ClientError, render
 from tuner.client.artifact import MANIFEST
 from tuner.client.errors import Unreachable
 from tuner.client.files import write_atomically
+from tuner.core.trial.job import Budget
 
 #: The feed-forward block of Llama-3-8B at a batch of 16 tokens.
 PAIR = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16", "activation": "relu"}
@@ -32,7 +33,7 @@ _STOPPED_WITHIN_S = 20.0
 @click.option("--data", type=click.Path(path_type=Path), default=Path("build/demo-data"), show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), default=Path("build/best"), show_default=True)
 @click.option("--gpu", default="auto", show_default=True, help="As `tuner serve --gpu` takes it.")
-@click.option("--trials", type=click.IntRange(min=1), default=60, show_default=True)
+@click.option("--trials", type=click.IntRange(min=1), default=Budget.trials, show_default=True)
 def main(data: Path, output: Path, gpu: str, trials: int) -> None:
     """Tunes the Llama-3-8B feed-forward pair end to end."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server is ended, too

@@ -208,22 +208,22 @@ def test_the_host_counts_exchanges_and_their_bytes_as_the_device_does(
     assert (resources.warnings, resources.spill_bytes) == ((), 0)
 
 
-def each_cut_once(workload: Workload) -> list[Tiling]:
+def each_shape_once(workload: Workload) -> list[Tiling]:
     """Offered tilings in which every offered (tile, whole or in parts, by whom it is stored) of each op occurs."""
     offered, seen, chosen = list(WgmmaTilings(workload, H200).tilings()), set[object](), []
     for fewest in (2, 1):
         for tiling in offered:
-            cuts = {(op, tile, tiling.num_parts(op) > 1, tiling.epilogue) for op, tile in enumerate(tiling.tiles)}
-            if len(cuts - seen) >= fewest:
+            shapes = {(op, tile, tiling.num_parts(op) > 1, tiling.epilogue) for op, tile in enumerate(tiling.tiles)}
+            if len(shapes - seen) >= fewest:
                 chosen.append(tiling)
-                seen |= cuts
+                seen |= shapes
     return chosen
 
 
 @pytest.mark.parametrize(("m", "first", "step"), [(16, 0, 1), *((192, first, 4) for first in range(4))])
 def test_what_is_offered_compiles_without_spills_or_warnings(m: int, first: int, step: int) -> None:
     workload = replace(GATED, ops=tuple(replace(op, m=m) for op in GATED.ops))
-    for chosen in each_cut_once(workload)[first::step]:
+    for chosen in each_shape_once(workload)[first::step]:
         resources = parse_log(compile_source(render(workload, chosen), "sm_90a")[1])
         assert (resources.warnings, resources.spill_bytes) == ((), 0), chosen
 

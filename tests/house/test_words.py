@@ -44,7 +44,7 @@ KEPT = {
     "round": kept("round rounds", r"round", r"^(?!workers/kernels/|tuner/core/(legal|plan|proof)/)"),
     "told": kept("told untold foretold"),
     "twin": kept("twin twins", r"twin|twin_of|check_twin|twin_seed"),
-    "walk": kept("walk walks walked", r"walk_revisions", r"^tests/house/"),
+    "walk": kept("walk walks walked", r"walk_revisions", r"^tests/"),
 }
 
 

@@ -71,8 +71,8 @@ def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
     """None is as it should not be."""
     bad = [row for row in rows if row["kernel"] != "all"]
     compiled = sum(row["compiled"] for row in rows if row["kernel"] == "all")
-    told = [{"kernel": "all", "compiled": compiled, "bad": len(bad)}, *bad]
-    return told, [f"{row['kernel']}: {row['why']}" for row in bad]
+    found = [{"kernel": "all", "compiled": compiled, "bad": len(bad)}, *bad]
+    return found, [f"{row['kernel']}: {row['why']}" for row in bad]
 
 
 PROGRAM = Program(name="kernels", unit="kernels", size=SIZE, step=STEP, work=work, judge=judge)

@@ -13,7 +13,7 @@ from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import Budget, JobSpec, Objective, Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Rejected, Stage
-from tuner.core.trial.records import Best, Verdict
+from tuner.core.trial.records import Best, PolicyTime, Verdict
 from tuner.core.trial.samples import Round
 
 TARGET = "simulated:h200"
@@ -29,6 +29,7 @@ BEST = Best(
     reference_us=1.0,
     artifact_digest=None,
     environment=Environment(gpu_name="simulated", simulated=True),
+    policies=(PolicyTime(policy="append", forecast_us=1.5, measured_us=None, trial_number=None),),
 )
 
 

@@ -10,13 +10,15 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
+from tuner.core.insight.explain_job import best_fused
+from tuner.core.insight.policy_times import policy_times
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import JobState, Trial
-from tuner.core.trial.records import Best, JobRecord
+from tuner.core.trial.records import Best, JobRecord, PolicyTime
 from tuner.dispatch import Dispatcher, MeasureLane
 from tuner.errors import Conflict, Quarantined, StoreUnavailable, WorkerError
 from tuner.search import Searcher
@@ -281,9 +283,17 @@ class Runner:
             reference_us=reference_us(job.spec.workload, self.target.gpu),
             artifact_digest=digest,
             environment=environment,
+            policies=self._policies(job, judgement, past),
         )
         self._keeper.write(partial(_keep_result, best=best, content=content, now=self._clock()))
         self._store.collect_garbage(self._disk_limit_bytes)
+
+    def _policies(self, job: JobRecord, judgement: Judgement, past: list[Trial]) -> tuple[PolicyTime, ...]:
+        """What each policy would have reached with the kernel of the best fused finalist, if there is one."""
+        row = best_fused(judgement.rows)
+        if row is None or row.candidate.schedule is None:
+            return ()
+        return policy_times(job.spec.workload, self.target.gpu, row.candidate.schedule, past)
 
     def _pack(self, job: JobRecord, problem: Problem, judgement: Judgement) -> bytes | None:
         """The zip of the best kernel of ours, whatever won; None where none of ours came through."""

@@ -11,7 +11,7 @@ from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
-from tuner.core.trial.records import Best, FinalRow, JobRecord, Verdict
+from tuner.core.trial.records import Best, FinalRow, JobRecord, PolicyTime, Verdict
 from tuner.store.encoding import candidate_from_json, candidate_to_json
 from tuner.store.jobs import row_of, to_record
 from tuner.store.models import BestRow, JobRow
@@ -34,6 +34,7 @@ def insert(session: Session, best: Best) -> None:
             finals=[asdict(row) | {"candidate": candidate_to_json(row.candidate)} for row in best.finals],
             environment=asdict(best.environment),
             procedure=asdict(best.procedure) if best.procedure else None,
+            policies=[asdict(one) for one in best.policies],
         )
     )
 
@@ -68,6 +69,7 @@ def _to_best(row: BestRow) -> Best:
         artifact_digest=row.artifact_digest,
         environment=Environment(**row.environment),
         procedure=FinalsProcedure(**row.procedure) if row.procedure else None,
+        policies=tuple(PolicyTime(**one) for one in row.policies or ()),
     )
 
 

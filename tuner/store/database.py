@@ -19,7 +19,7 @@ from tuner.store import migrate
 from tuner.store.artifacts import ArtifactFolder
 from tuner.store.checking import check_file
 from tuner.store.directory import DirectoryLock, check_local
-from tuner.store.faults import told
+from tuner.store.faults import as_store_errors
 from tuner.store.gc import Collector, Freed
 
 
@@ -103,7 +103,7 @@ class Store:
         Raises:
             StoreUnavailable: the database cannot be read now.
         """
-        with told(), Session(self.engine) as session:
+        with as_store_errors(), Session(self.engine) as session:
             yield session
 
     @contextmanager
@@ -116,7 +116,7 @@ class Store:
         if not self._writer.acquire(timeout=self._lock_patience_s):
             raise StoreUnavailable(f"other writes have not ended for {self._lock_patience_s:g} s; try again later")
         try:
-            with told(), Session(self._writing_engine) as session, session.begin():
+            with as_store_errors(), Session(self._writing_engine) as session, session.begin():
                 session.connection()  # begins, and so waits, before the block reads anything
                 yield session
         finally:

@@ -32,7 +32,7 @@ def meaning_of(error: DBAPIError) -> str:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def as_store_errors() -> Iterator[None]:
     """Turns the errors of a block that come from outside into sentences.
 
     Raises:

@@ -77,7 +77,7 @@ class Collector:
 
     def collect(self, limit_bytes: int) -> Freed:
         """Removes the oldest things first, until all that is left fits `limit_bytes`."""
-        total_bytes, items = self._look()
+        total_bytes, items = self._survey()
         freed_bytes, removed = 0, Counter[str]()
         for item in sorted(items, key=lambda item: item.at):
             if total_bytes - freed_bytes <= limit_bytes:
@@ -94,7 +94,7 @@ class Collector:
             kept_bytes=total_bytes - freed_bytes,
         )
 
-    def _look(self) -> tuple[int, list[_Item]]:
+    def _survey(self) -> tuple[int, list[_Item]]:
         """Bytes of all there is, and what of it may go."""
         with self._read() as session:
             named = set(session.scalars(select(BestRow.artifact_digest).where(BestRow.artifact_digest.is_not(None))))

@@ -147,8 +147,9 @@ class BestRow(Base):
     reference_us: Mapped[float]
     finals: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
     environment: Mapped[dict[str, Any]] = mapped_column(JSON)
-    #: How the finals were held; null in rows of older versions.
+    #: How the finals were held, and what the policies would have reached; null in rows of older versions.
     procedure: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    policies: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class ResultKeyRow(Base):

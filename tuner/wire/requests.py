@@ -156,8 +156,10 @@ class ObjectiveRequest(Strict):
 class BudgetRequest(Strict):
     """When the search stops: whichever comes first."""
 
-    trials: int = Field(default=60, ge=1, le=MAX_TRIALS, description="recorded outcomes, baselines included")
-    seconds: float = Field(default=600.0, gt=0, le=MAX_SECONDS, description="wall-clock seconds, finals not counted")
+    trials: int = Field(default=Budget.trials, ge=1, le=MAX_TRIALS, description="recorded outcomes, baselines included")
+    seconds: float = Field(
+        default=Budget.seconds, gt=0, le=MAX_SECONDS, description="wall-clock seconds, finals not counted"
+    )
 
 
 LLAMA_FFN = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16"}

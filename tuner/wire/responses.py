@@ -20,7 +20,7 @@ from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outc
 from tuner.core.trial.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict
 from tuner.versions import WIRE_VERSION
 from tuner.wire.requests import Pair, pair_of
-from tuner.wire.samples import FinalsProcedureView, ProcedureView
+from tuner.wire.samples import FinalsProcedureView, PolicyTimeView, ProcedureView
 from tuner.wire.view import View, is_simulated, moment
 from tuner.wire.words import candidate_words
 
@@ -283,6 +283,7 @@ class BestView(View):
     reference_us: float = Field(description="the data sheet's bound, microseconds")
     artifact: ArtifactLink | None
     environment: EnvironmentView
+    policies: list[PolicyTimeView] = Field(description="what each policy would have reached; empty in older results")
 
     @classmethod
     def of(cls, best: Best, job: JobRecord) -> Self:
@@ -302,6 +303,7 @@ class BestView(View):
             reference_us=best.reference_us,
             artifact=None if digest is None else ArtifactLink(digest=digest, href=f"/artifacts/{digest}"),
             environment=EnvironmentView.model_validate(best.environment),
+            policies=[PolicyTimeView.model_validate(one) for one in best.policies],
         )
 
 

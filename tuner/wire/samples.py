@@ -21,6 +21,15 @@ class FinalsProcedureView(View):
     min_tie_band: float = Field(description="least relative distance below which two times are a tie")
 
 
+class PolicyTimeView(View):
+    """What a policy's order reaches with the kernel of the job's best fused schedule."""
+
+    policy: str = Field(description="`searched` for the order of that schedule itself, else the rule's name")
+    forecast_us: float = Field(description="by the simulator, microseconds")
+    measured_us: float | None = Field(description="median of the trial that ran this order; null where none did")
+    trial_number: int | None
+
+
 class ProcedureView(View):
     """What a time is the time of."""
 

@@ -73,7 +73,7 @@ DEVICE_FILES = {
 KERNEL_NAME = "tuner_chain"
 
 #: Name of the kernel that is launched in front of the second of two launches on two streams.
-START_GATE_NAME = "tuner_gate"
+START_GATE_NAME = "tuner_start_gate"
 
 #: Bytes of the workspace before its signals; `kSignalsOffset` in launch_args.cuh.
 SIGNALS_OFFSET_BYTES = 256

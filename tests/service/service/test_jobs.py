@@ -13,6 +13,7 @@ from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.space.policy_orders import RULES, policies_of
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import Verdict
@@ -45,6 +46,26 @@ def test_a_job_ends_with_a_verdict_finals_of_each_kind_and_an_artifact(serve: Se
     assert "kernel.cubin" not in manifest["files"]
     assert (manifest["simulated"], manifest["job_id"]) == (True, job.id)
     assert manifest["result"]["verdict"] == best.verdict
+
+
+def test_a_result_tells_what_each_policy_would_have_reached(serve: Serve) -> None:
+    service = serve(evaluator(faults=Faults(hang=0, crash=0, wrong_numbers=0)))
+    job = finish(service, service.submit(spec(trials=16))[0])
+    best = service.best(job.id)
+    assert [one.policy for one in best.policies] == ["searched", *RULES]
+    assert all(one.forecast_us > 0 for one in best.policies)
+    tried = {trial.number: trial for trial in service.trials(job.id, limit=60).items}
+    measured = [one for one in best.policies if one.trial_number is not None]
+    assert measured
+    for one in measured:
+        assert one.trial_number is not None
+        trial = tried[one.trial_number]
+        assert isinstance(trial.outcome, Measured)
+        assert (trial.candidate.plan_kind, one.measured_us) == (PlanKind.FUSED, trial.outcome.time_us)
+        assert trial.candidate.schedule is not None
+        named = policies_of(job.spec.workload, parse_target(job.spec.target_id).gpu, trial.candidate.schedule)
+        assert one.policy in (*named, "searched")
+    assert all(one.measured_us is None for one in best.policies if one.trial_number is None)
 
 
 def test_finals_are_held_as_the_service_was_told_and_the_result_says_how(serve: Serve) -> None:

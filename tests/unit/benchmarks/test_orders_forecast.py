@@ -19,6 +19,9 @@ from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.stats import rank_correlation, selection_regret
 
+#: The forecast of every ordering that was timed.
+pytestmark = pytest.mark.slow
+
 H200 = CATALOGUE["h200"]
 RESULTS = ROOT / "benchmarks" / "results" / "h200" / "orders.json"
 ROWS = {name_of(row): row for row in json.loads(RESULTS.read_text())["rows"]}

@@ -3,17 +3,14 @@ figure in bytes stays as it is, and so does what is legal."""
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.cases import H200
-from tests.support.repository import ROOT
 from tuner.core.legal import mma, simt, wgmma
 from tuner.core.legal.legality import (
     dynamic_smem_bytes,
@@ -191,31 +188,3 @@ def test_bounds_and_the_librarys_time_scale_with_the_element() -> None:
     assert 2 * byte.weight_bytes == workload.weight_bytes
     assert 2 * io_bytes(byte, 2**19) == pytest.approx(io_bytes(workload, 2**20))
     assert library_us(byte, H200) < library_us(workload, H200)
-
-
-def tables_by_dtype() -> list[tuple[str, set[str]]]:
-    """Every dict that is written with element types as its keys: where it stands, and which it has."""
-    found = []
-    for path in sorted(path for folder in ("tuner", "workers") for path in (ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Dict):
-                keys = {key.attr for key in node.keys if isinstance(key, ast.Attribute) and _is_dtype(key)}
-                if keys:
-                    found.append((f"{Path(path).relative_to(ROOT)}:{node.lineno}", keys))
-    return found
-
-
-def _is_dtype(key: ast.Attribute) -> bool:
-    return isinstance(key.value, ast.Name) and key.value.id == "Dtype"
-
-
-def test_every_table_of_element_types_has_all_of_them() -> None:
-    assert len(tables_by_dtype()) >= 8
-    assert [where for where, keys in tables_by_dtype() if keys != {dtype.name for dtype in Dtype}] == []
-
-
-def test_no_branch_takes_a_new_element_type_for_an_old_one() -> None:
-    """A table or a `match` fails for what it does not know; `is` and `else` would not."""
-    pattern = ("is Dtype.", "== Dtype.", "is not Dtype.", "!= Dtype.")
-    files = sorted(path for folder in ("tuner", "workers") for path in (ROOT / folder).rglob("*.py"))
-    assert [str(path.relative_to(ROOT)) for path in files if any(p in path.read_text() for p in pattern)] == []

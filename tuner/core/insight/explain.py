@@ -17,6 +17,7 @@ from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import fused
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.space.policy_orders import policies_of
 from tuner.core.space.space import Space
 from tuner.errors import PlanError
 
@@ -37,8 +38,17 @@ def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
         *_bounds(workload, gpu, plan),
         *_waves(plan),
         *_costs(workload, gpu, plan, timeline),
+        _policy(workload, gpu, schedule),
         _next_best(workload, gpu, schedule, timeline.makespan_us),
     ]
+
+
+def _policy(workload: Workload, gpu: Gpu, schedule: Schedule) -> str:
+    """The policies whose order it has."""
+    names = [name.replace("_", " ") for name in policies_of(workload, gpu, schedule)]
+    if not names:
+        return "Policy: the order is that of no rule."
+    return f"Policy: the order is that of {' and of '.join(names)}."
 
 
 def _bounds(workload: Workload, gpu: Gpu, plan: VerifiedPlan) -> Iterator[str]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tuner.core.insight.explain import differences
 from tuner.core.insight.forecast_quality import NUM_TRUSTED, ForecastQuality, forecast_of
+from tuner.core.insight.policy_times import policies_sentence
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import Best, FinalRow
 
 
-def best_fused(best: Best) -> FinalRow | None:
+def best_fused(finals: Iterable[FinalRow]) -> FinalRow | None:
     """The finalist to explain: the fastest fused one, or the first where none came through the finals."""
-    fused = [row for row in best.finals if row.candidate.plan_kind.is_fused]
+    fused = [row for row in finals if row.candidate.plan_kind.is_fused]
     return min(fused, key=lambda row: float("inf") if row.time_us is None else row.time_us, default=None)
 
 
@@ -24,6 +25,7 @@ def explain_job(best: Best, chosen: FinalRow, trials: Sequence[Trial], quality: 
         _measured(best, chosen, forecasts.get(chosen.trial_number)),
         _beside(best, chosen, forecasts),
         *_next_measured(chosen, trials),
+        *_policies(best),
         _forecasts(quality),
     ]
 
@@ -82,6 +84,11 @@ def _next_measured(chosen: FinalRow, trials: Sequence[Trial]) -> Iterator[str]:
     ratio = own / speedup - 1
     than = f"{ratio:.1%} slower" if ratio >= 0 else f"{-ratio:.1%} faster in its trial"
     yield f"Next best measured: trial {other.number}, {than}: {changes}."
+
+
+def _policies(best: Best) -> Iterator[str]:
+    if best.policies:
+        yield policies_sentence(best.policies, simulated=best.environment.simulated)
 
 
 def _forecasts(quality: ForecastQuality) -> str:

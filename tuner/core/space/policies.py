@@ -105,7 +105,7 @@ class Planned:
 
 Policy = Callable[[Choice], Planned]
 #: [tasks] the queue of each, given what each takes and the number of queues.
-Deal = Callable[[Costs, int], Ints]
+QueueRule = Callable[[Costs, int], Ints]
 
 
 def fastest(choice: Choice, op: int) -> OpVariant:
@@ -259,16 +259,16 @@ def _planned(
     graph: TileGraph,
     order: Ints,
     granularity: Granularity,
-    deal: Deal | None,
+    queue_of: QueueRule | None,
 ) -> Planned:
-    """The tasks of a global order of tiles in queues by `deal`, or drawn. Where the base splits the tiles of the tail
-    alone, so does the plan."""
+    """The tasks of a global order of tiles, in queues by `queue_of` or drawn. The plan splits the tiles of the tail
+    alone where the base does."""
     num_ctas = min(graph.num_tasks, choice.num_ctas)
     has_tail = choice.base is not None and choice.base.ordering.split_tiles is not SplitTiles.ALL
     is_split = tail_of(order[:, 0], num_ctas) if has_tail else None
     tasks = parted(graph, (order[:, 0], order[:, 1], order[:, 2]), is_split=is_split)
     costs = _costs({op: picked[op].task_us for op in graph.op_indices}, tasks)
-    plan = plan_of(graph, tasks, granularity, 1, num_ctas, deal(costs, num_ctas) if deal else None)
+    plan = plan_of(graph, tasks, granularity, 1, num_ctas, queue_of(costs, num_ctas) if queue_of else None)
     return _verified(choice, picked, graph, plan)
 
 

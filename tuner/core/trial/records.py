@@ -54,6 +54,19 @@ class FinalRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PolicyTime:
+    """What a policy's order reaches with the kernel and the grid of a job's best fused schedule, launched plainly."""
+
+    #: ``searched`` for the order of that schedule itself, else the rule's name.
+    policy: str
+    #: By the simulator, microseconds.
+    forecast_us: float
+    #: Median of the trial that ran this order, microseconds, and its number; None where none did.
+    measured_us: float | None
+    trial_number: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Best:
     """The result of a job."""
 
@@ -72,6 +85,8 @@ class Best:
     #: sha256 of the artifact's zip, hex: the winner's kernel, or our best one's where the library won.
     artifact_digest: str | None
     environment: Environment
+    #: What each policy would have reached; empty where nothing of ours was fused, and for a result of an older version.
+    policies: tuple[PolicyTime, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,7 +96,7 @@ struct Workspace {
   u64 drawn;  // tickets drawn, or, where the plan says what a CTA begins with, CTAs started, over all launches
   char pad0[56];
   u64 drawn_second;
-  u64 gates;  // gates opened, over all launches
+  u64 start_gates;  // those opened, over all launches
   char pad2[48];
   AbortRecord abort;
   char pad1[128 - sizeof(AbortRecord)];

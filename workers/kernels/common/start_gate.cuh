@@ -20,10 +20,10 @@
 #include "launch_args.cuh"
 #include "sync.cuh"
 
-extern "C" __global__ void __launch_bounds__(1) tuner_gate(Workspace* workspace, int num_ctas,
-                                                           long long spin_limit_cycles) {
-  const u64 launch = workspace->gates;  // launches on one workspace follow each other, so there is one gate at a time
-  workspace->gates = launch + 1;
+extern "C" __global__ void __launch_bounds__(1) tuner_start_gate(Workspace* workspace, int num_ctas,
+                                                                 long long spin_limit_cycles) {
+  const u64 launch = workspace->start_gates;  // launches on one workspace follow each other: one gate at a time
+  workspace->start_gates = launch + 1;
   const u64 before = launch * num_ctas, target = before + num_ctas;
   const long long start = clock64();
   for (;;) {

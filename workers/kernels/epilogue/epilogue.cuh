@@ -34,7 +34,7 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
     float bias[kFragsPerColumn][2] = {};
     if constexpr (kConfig.bias) {
 #pragma unroll
-      for (int part = 0; part < kFragsPerColumn; ++part) load_two(bias[part], op.bias + part * op.n, column, op.n);
+      for (int side = 0; side < kFragsPerColumn; ++side) load_two(bias[side], op.bias + side * op.n, column, op.n);
     }
 #pragma unroll
     for (int i = 0; i < Tile::kFragsM; ++i) {

@@ -22,17 +22,17 @@ struct RowLayout {
   }
 };
 
-// One thread's share of a [kRows, kTileK] tile: the same column of every kRowsPerRound-th row.
+// One thread's share of a [kRows, kTileK] tile: the same column of every kRowStride-th row.
 template <int kRows, int kTileK, int kBytes, CacheHint kHint>
 struct TileCopy {
   using Layout = RowLayout<kTileK>;
   static constexpr int kElements = kBytes / 2;
   static constexpr int kCopiesPerRow = kTileK / kElements;
-  static constexpr int kRowsPerRound = kNumThreads / kCopiesPerRow;
-  static constexpr int kRounds = (kRows + kRowsPerRound - 1) / kRowsPerRound;
+  static constexpr int kRowStride = kNumThreads / kCopiesPerRow;
+  static constexpr int kNumCopies = (kRows + kRowStride - 1) / kRowStride;
   static_assert(kNumThreads % kCopiesPerRow == 0, "a thread keeps its column");
-  // Where a round is a multiple of 8 rows, the swizzle is the same in all of them and offsets are immediates.
-  static constexpr bool kSameSwizzle = kRowsPerRound % 8 == 0;
+  // Where the stride is a multiple of 8 rows, the swizzle is the same in all of them and offsets are immediates.
+  static constexpr bool kSameSwizzle = kRowStride % 8 == 0;
 
   const u16* source;  // of this thread's first row, at its column of the next stage
   u32 first;          // where that goes in the stage's tile
@@ -52,14 +52,14 @@ struct TileCopy {
   __device__ __forceinline__ void copy(u32 tile, int k0, int stride_k, int k) {
     const int rows_valid = k0 + column() < k ? rows_left : 0;
     const u16* from = source;
-#pragma unroll(kBytes == 16 ? kRounds : 1)
-    for (int round = 0; round < kRounds; ++round) {
-      const int below = round * kRowsPerRound;
-      if (kRows % kRowsPerRound != 0 && row() + below >= kRows) break;
+#pragma unroll(kBytes == 16 ? kNumCopies : 1)
+    for (int i = 0; i < kNumCopies; ++i) {
+      const int below = i * kRowStride;
+      if (kRows % kRowStride != 0 && row() + below >= kRows) break;
       const u32 target = kSameSwizzle ? first + below * Layout::kRowBytes
                                       : Layout::offset(row() + below, column() / 8) + column() % 8 * 2;
       copy_one(tile + target, from, below < rows_valid);
-      from += kRowsPerRound * k;  // 32-bit product: a matrix has at most 2^31 - 1 elements
+      from += kRowStride * k;  // 32-bit product: a matrix has at most 2^31 - 1 elements
     }
     source += stride_k;
   }

@@ -36,10 +36,10 @@ using WeightSharers = Sharers<kClusterM, kClusterN>;
 template <int kRows, int kTileK, int kSharers>
 struct Slice {
   static constexpr int kStageLines = kTileK / kLineColumns;
-  static constexpr int kLineParts = kStageLines < kSharers ? kStageLines : kSharers;
-  static constexpr int kRowParts = kSharers / kLineParts;
-  static constexpr int kNumLines = kStageLines / kLineParts, kNumRows = kRows / kRowParts;
-  static_assert(kNumLines == 1 || kRowParts == 1, "a slice of several lines has all of their rows");
-  static_assert(kNumLines * kLineParts == kStageLines && kNumRows * kRowParts == kRows, "slices are equal");
+  static constexpr int kLineSlices = kStageLines < kSharers ? kStageLines : kSharers;
+  static constexpr int kRowSlices = kSharers / kLineSlices;
+  static constexpr int kNumLines = kStageLines / kLineSlices, kNumRows = kRows / kRowSlices;
+  static_assert(kNumLines == 1 || kRowSlices == 1, "a slice of several lines has all of their rows");
+  static_assert(kNumLines * kLineSlices == kStageLines && kNumRows * kRowSlices == kRows, "slices are equal");
   static_assert(kNumRows % 8 == 0, "the swizzle moves bytes within eight rows");
 };

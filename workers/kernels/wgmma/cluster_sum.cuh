@@ -1,48 +1,50 @@
 // The sums of CTAs that share a tile's k: each finishes a share of the tile, with what the others send it.
 //
-// Layout. CTAs of a cluster that differ in their rank along k alone have the same tile, each the sums of its own k-steps,
-// and thread t of each holds the same elements. The tile's groups of 8 columns (of 8 rows with swapped operands: of
-// what is operand B) are cut into kClusterK shares, one per rank.
-// A thread sends its sums of another CTA's share to the same thread there, in vectors of four: vector v of thread t is at
-// v * kHolders + t of what came from that CTA in a round, so stores and loads of a warp are whole lines. Then it adds what
-// it has got to its own share, and the epilogue scales, rounds and stores that share alone. So every CTA sends and gets
-// (kClusterK - 1) / kClusterK of a tile's sums, and nothing travels through the L2.
+// Layout. CTAs of a cluster that differ in their rank along k alone have the same tile, each the sums of its own
+// k-steps, and thread t of each holds the same elements. The tile's groups of 8 columns (of 8 rows with swapped
+// operands: of what is operand B) are cut into kClusterK shares, one per rank.
+// A thread sends its sums of another CTA's share to the same thread there, in vectors of four: vector v of thread t is
+// at v * kHolders + t of what came from that CTA in an exchange, so stores and loads of a warp are whole lines. Then it
+// adds what it has got to its own share, and the epilogue scales, rounds and stores that share alone. So every CTA
+// sends and gets (kClusterK - 1) / kClusterK of a tile's sums, and nothing travels through the L2.
 //
-// Rounds. Room for all of that, 64 KB for a tile of 128 x 256 and two CTAs, would be taken from the rings for the whole
-// launch, and used for moments. So the vectors of a share travel in rounds, through a ring of two slots: while one round is
-// added, the next is on its way. An op takes the fewest rounds, from two on, with which its slots have no more than 24 KB:
-// by the rate in tuner/core/model/task_costs.py 12 KB are longer on their way than the word that the other slot has been read. A share
-// that has no vector for a round gets its next one early, and does not add it: in every round each CTA sends to each.
+// Exchanges. Room for all of that, 64 KB for a tile of 128 x 256 and two CTAs, would be taken from the rings for the
+// whole launch, and used for moments. So the vectors of a share travel in exchanges, through a ring of two slots: while
+// one exchange is added, the next is on its way. An op takes the fewest exchanges, from two on, with which its slots
+// have no more than 24 KB: by the rate in tuner/core/model/task_costs.py 12 KB are longer on their way than the word
+// that the other slot has been read. A share that has no vector for an exchange gets its next one early, and does not
+// add it: in every exchange each CTA sends to each.
 //
-// Order of the sum: the CTA's own, then rank by rank from the next one on, round the end. A share is one CTA's alone, so
-// its sum has the same order, hence the same bits, in every launch.
+// Order of the sum: the CTA's own, then rank by rank from the next one on, round the end. A share is one CTA's alone,
+// so its sum has the same order, hence the same bits, in every launch.
 //
-// Barriers, of each slot a phase per round that takes it; rounds are counted through all tasks, by every warp, whether it
-// holds some of a task's tile or not. `full`: one arrival, with the bytes that the others send. `empty`: an arrival of
-// each warp of the others, when it has read what this CTA has sent; it tells this CTA that it may send the next but one.
-// A CTA sends round 0, then sends round r + 1 and adds round r in turns.
-// Phases. Bytes of a round may come before the receiver has armed `full`: they are owed, as in ring.cuh. They cannot come a
-// phase too early, since who sends round r has seen that all warps of the receiver have read round r - 2, hence that its
-// `full` was over; and thread 0 has waited for that before it arms round r. No warp arrives at an `empty` a phase too
-// early: it does so behind its own `full`, also where it holds none of the tile, and this phase ended by bytes that each
-// other CTA sent, some in every round, when the phase before of its own `empty` was over. Nobody who waits by parity is
-// two phases behind: every warp waits for each `full`; and for each `empty` waits every warp that sends, while those that
-// hold nothing of a task's tile meet these at the task's end. With ping-pong the tasks of the two teams overlap, and they
-// do not meet: it is refused.
-// Liveness. All CTAs of a cluster walk the same tasks in the same order, and of a task the same rounds. To send round r a
-// CTA waits for the others' reading of round r - 2, to add round r for their sending of it: both come before the like of
-// its own in that order, so of all that is not yet done what comes first never waits. The first sums of a task wait for the
-// others' products of this task; a ring is never held meanwhile, as all stages of the task are released by then. The
-// sharers of a ring have the same rank along k and are at most a ring apart. So of the first task whose sums are not done
-// in some CTA, each CTA comes to its products by the argument of the rings, and then to the sums; no order among tasks is
-// added that tickets or queues do not have. A CTA waits for a task's signals itself, and one that gives up sends NaN as
-// every role of it goes on: the sum carries that into all shares.
+// Barriers, of each slot a phase per exchange that takes it; exchanges are counted through all tasks, by every warp,
+// whether it holds some of a task's tile or not. `full`: one arrival, with the bytes that the others send. `empty`: an
+// arrival of each warp of the others, when it has read what this CTA has sent; it tells this CTA that it may send the
+// next but one.
+// A CTA sends exchange 0, then sends exchange r + 1 and adds exchange r in turns.
+// Phases. Bytes of an exchange may come before the receiver has armed `full`: they are owed, as in ring.cuh. They
+// cannot come a phase too early, since who sends exchange r has seen that all warps of the receiver have read exchange
+// r - 2, hence that its `full` was over; and thread 0 has waited for that before it arms exchange r. No warp arrives at
+// an `empty` a phase too early: it does so behind its own `full`, also where it holds none of the tile, and this phase
+// ended by bytes that each other CTA sent, some in every exchange, when the phase before of its own `empty` was over.
+// Nobody who waits by parity is two phases behind: every warp waits for each `full`; and for each `empty` waits every
+// warp that sends, while those that hold nothing of a task's tile meet these at the task's end. With ping-pong the
+// tasks of the two teams overlap, and they do not meet: it is refused.
+// Liveness. All CTAs of a cluster walk the same tasks in the same order, and of a task the same exchanges. To send
+// exchange r a CTA waits for the others' reading of exchange r - 2, to add exchange r for their sending of it: both
+// come before the like of its own in that order, so of all that is not yet done what comes first never waits. The first
+// sums of a task wait for the others' products of this task; a ring is never held meanwhile, as all stages of the task
+// are released by then. The sharers of a ring have the same rank along k and are at most a ring apart. So of the first
+// task whose sums are not done in some CTA, each CTA comes to its products by the argument of the rings, and then to
+// the sums; no order among tasks is added that tickets or queues do not have. A CTA waits for a task's signals itself,
+// and one that gives up sends NaN as every role of it goes on: the sum carries that into all shares.
 // Memory order. st.async belongs to the generic proxy, as do the loads that read what it has stored: no proxy fence is
 // needed. Its bytes are completed at `full` with a release at cluster scope, which the wait for `full` acquires. What a
 // reader has loaded it has added before it arrives at `empty`, and the next bytes are sent behind the wait for that: no
-// load can see them, as it has its value. So arrivals and waits at `empty` need no cluster scope, whose fence would stand
-// behind all that the CTA has requested. No CTA ends before all have arrived at their last barrier (chain_wgmma.cuh): all
-// that is sent to it has come then, as it has waited for each `full`.
+// load can see them, as it has its value. So arrivals and waits at `empty` need no cluster scope, whose fence would
+// stand behind all that the CTA has requested. No CTA ends before all have arrived at their last barrier
+// (chain_wgmma.cuh): all that is sent to it has come then, as it has waited for each `full`.
 #pragma once
 #include "epilogue_transposed.cuh"
 
@@ -64,14 +66,14 @@ __device__ constexpr int share_unit(int num_groups) {
   return largest_share(num_groups, 4) <= (num_groups + kClusterK - 1) / kClusterK + 1 ? 4 : 1;
 }
 
-// Rounds in which shares of up to so many vectors travel: the fewest that fit their slots. Bytes are those of a vector from
-// all others.
+// Exchanges in which shares of up to so many vectors travel: the fewest that fit their slots. Bytes are those of a
+// vector from all others.
 constexpr int kSumSlots = 2, kMostSumBytes = 24576;
-__device__ constexpr int num_rounds(int most_vectors, int vector_bytes) {
-  int rounds = most_vectors < kSumSlots ? most_vectors : kSumSlots;
-  while (rounds < most_vectors && kSumSlots * ((most_vectors + rounds - 1) / rounds) * vector_bytes > kMostSumBytes)
-    ++rounds;
-  return rounds;
+__device__ constexpr int num_exchanges(int most_vectors, int vector_bytes) {
+  int count = most_vectors < kSumSlots ? most_vectors : kSumSlots;
+  while (count < most_vectors && kSumSlots * ((most_vectors + count - 1) / count) * vector_bytes > kMostSumBytes)
+    ++count;
+  return count;
 }
 
 // What the CTA of rank kRank along k finishes of a tile.
@@ -97,24 +99,24 @@ struct SumLayout {
   __device__ static constexpr int first_group(int rank) { return groups_before(kGroups, rank, kUnit); }
   __device__ static constexpr int num_vectors(int rank) { return (first_group(rank + 1) - first_group(rank)) * kPerGroup; }
   static constexpr int kMost = largest_share(kGroups, kUnit) * kPerGroup;
-  static constexpr int kRounds = num_rounds(kMost, (kClusterK - 1) * kVectorBytes);
-  static constexpr int kRoundVectors = (kMost + kRounds - 1) / kRounds;
-  static constexpr int kSourceBytes = kRoundVectors * kVectorBytes;  // of each other CTA, in a round
+  static constexpr int kExchanges = num_exchanges(kMost, (kClusterK - 1) * kVectorBytes);
+  static constexpr int kExchangeVectors = (kMost + kExchanges - 1) / kExchanges;
+  static constexpr int kSourceBytes = kExchangeVectors * kVectorBytes;  // of each other CTA, in an exchange
 
-  // Vectors of the share of that rank that are added before a round, and that have travelled when it is over.
-  __device__ static constexpr int before(int rank, int round) { return num_vectors(rank) * round / kRounds; }
-  __device__ static constexpr int sent_after(int rank, int round) {
-    const int first = before(rank, round), end = before(rank, round + 1);
+  // Vectors of the share of that rank that are added before an exchange, and that have travelled when it is over.
+  __device__ static constexpr int before(int rank, int exchange) { return num_vectors(rank) * exchange / kExchanges; }
+  __device__ static constexpr int sent_after(int rank, int exchange) {
+    const int first = before(rank, exchange), end = before(rank, exchange + 1);
     return end > first ? end : first + 1;
   }
   // Where vector v of it is summed.
   __device__ static constexpr int index(int rank, int v) {
-    const int group = first_group(rank) + v / kPerGroup, part = v % kPerGroup;
-    return part / kHalves * Tile::kBlockSums + part % kHalves * (kOps[kOp].tile_n / 2) + group * 4;
+    const int group = first_group(rank) + v / kPerGroup, block = v % kPerGroup;
+    return block / kHalves * Tile::kBlockSums + block % kHalves * (kOps[kOp].tile_n / 2) + group * 4;
   }
 };
 
-// Bytes of what the others send in a round, of the op that needs most.
+// Bytes of what the others send in an exchange, of the op that needs most.
 template <int kOp = 0>
 __device__ constexpr int sum_slot_bytes() {
   if constexpr (kOp < kNumOps && kClusterK > 1) {
@@ -133,14 +135,14 @@ __device__ __forceinline__ int rank_of_partner(int rank) {
   return rank_in_cluster() % kGrid + rank * kGrid;
 }
 
-// A round of a thread's sums of all shares but its own, from the CTA of rank kRank to the others.
-template <int kOp, int kRank, int kRound>
-__device__ __forceinline__ void send_round(const float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
-                                           const SumRing::Place& place) {
+// An exchange of a thread's sums of all shares but its own, from the CTA of rank kRank to the others.
+template <int kOp, int kRank, int kExchange>
+__device__ __forceinline__ void send_exchange(const float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
+                                              const SumRing::Place& place) {
   using Layout = SumLayout<kOp>;
-  constexpr int kGot = Layout::sent_after(kRank, kRound) - Layout::before(kRank, kRound);
-  static_assert(kGot > 0 && Layout::sent_after(kRank, kRound) <= Layout::num_vectors(kRank),
-                "each CTA gets some in each round");
+  constexpr int kGot = Layout::sent_after(kRank, kExchange) - Layout::before(kRank, kExchange);
+  static_assert(kGot > 0 && Layout::sent_after(kRank, kExchange) <= Layout::num_vectors(kRank),
+                "each CTA gets some in each exchange");
   if (team_thread() == 0)
     mbarrier_arrive_expect(ring.full(place), (kClusterK - 1) * kGot * Layout::kVectorBytes);
   if (team_thread() >= Layout::kHolders) return;
@@ -153,22 +155,23 @@ __device__ __forceinline__ void send_round(const float (&acc)[kMaxWgmmaAccumulat
     full[i] = address_in_cta(ring.full(place), partner);
   }
 #pragma unroll
-  for (int v = 0; v < Layout::kRoundVectors; ++v) {
+  for (int v = 0; v < Layout::kExchangeVectors; ++v) {
 #pragma unroll
     for (int i = 0; i < kClusterK - 1; ++i) {  // to all of them in turn, so that none gets all of the others' at once
-      const int to = (kRank + 1 + i) % kClusterK, first = Layout::before(to, kRound);
-      if (first + v < Layout::sent_after(to, kRound))
+      const int to = (kRank + 1 + i) % kClusterK, first = Layout::before(to, kExchange);
+      if (first + v < Layout::sent_after(to, kExchange))
         store_async(there[i] + v * Layout::kVectorBytes, acc + Layout::index(to, first + v), full[i]);
     }
   }
 }
 
-// What the others have sent in a round of the share of rank kRank, to this thread's own sums: that of the next rank first.
-template <int kOp, int kRank, int kRound>
-__device__ __forceinline__ void add_round(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
-                                          const SumRing::Place& place) {
+// What the others have sent in an exchange of the share of rank kRank, to this thread's own sums: that of the next rank
+// first.
+template <int kOp, int kRank, int kExchange>
+__device__ __forceinline__ void add_exchange(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
+                                             const SumRing::Place& place) {
   using Layout = SumLayout<kOp>;
-  constexpr int kBegin = Layout::before(kRank, kRound), kEnd = Layout::before(kRank, kRound + 1);
+  constexpr int kBegin = Layout::before(kRank, kExchange), kEnd = Layout::before(kRank, kExchange + 1);
   mbarrier_wait_acquire_cluster(ring.full(place), place.parity());
   if (team_thread() < Layout::kHolders) {
     const u32 sent_to_thread = ring.stage(place) + team_thread() * 16;
@@ -189,17 +192,17 @@ __device__ __forceinline__ void add_round(float (&acc)[kMaxWgmmaAccumulators], c
     mbarrier_arrive_in_cluster(address_in_cta(ring.empty(place), rank_of_partner((kRank + 1 + lane) % kClusterK)));
 }
 
-// All rounds of a task from kRound on, which is sent.
-template <int kOp, int kRank, int kRound>
-__device__ __forceinline__ void add_rounds(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
-                                           SumRing::Place& place) {
+// All exchanges of a task from kExchange on, which is sent.
+template <int kOp, int kRank, int kExchange>
+__device__ __forceinline__ void add_exchanges(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
+                                              SumRing::Place& place) {
   SumRing::Place next = place;
   next.advance();
-  constexpr bool kIsLast = kRound + 1 == SumLayout<kOp>::kRounds;
-  if constexpr (!kIsLast) send_round<kOp, kRank, kRound + 1>(acc, ring, next);
-  add_round<kOp, kRank, kRound>(acc, ring, place);
+  constexpr bool kIsLast = kExchange + 1 == SumLayout<kOp>::kExchanges;
+  if constexpr (!kIsLast) send_exchange<kOp, kRank, kExchange + 1>(acc, ring, next);
+  add_exchange<kOp, kRank, kExchange>(acc, ring, place);
   place = next;
-  if constexpr (!kIsLast) add_rounds<kOp, kRank, kRound + 1>(acc, ring, place);
+  if constexpr (!kIsLast) add_exchanges<kOp, kRank, kExchange + 1>(acc, ring, place);
 }
 
 // The groups of a tile from kFirst up to kEnd, finished, to global memory.
@@ -220,13 +223,13 @@ __device__ __forceinline__ void sum_and_store_share(float (&acc)[kMaxWgmmaAccumu
     if (rank_along_k() != kRank) return sum_and_store_share<kOp, kRank + 1>(acc, ring, place, op, task);
   }
   using Own = Share<kOp, kRank>;
-  send_round<kOp, kRank, 0>(acc, ring, place);
-  add_rounds<kOp, kRank, 0>(acc, ring, place);
+  send_exchange<kOp, kRank, 0>(acc, ring, place);
+  add_exchanges<kOp, kRank, 0>(acc, ring, place);
   store_groups<kOp, Own::kFirst, Own::kEnd>(acc, op, task);
 }
 
-// A task's tile, summed over all CTAs that share its k, to global memory: this CTA's share of it. All threads of the team;
-// `place` is that of the next round.
+// A task's tile, summed over all CTAs that share its k, to global memory: this CTA's share of it. All threads of the
+// team; `place` is that of the next exchange.
 template <int kOp>
 __device__ __forceinline__ void sum_and_store(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
                                               SumRing::Place& place, const OpArgs& op, const Task& task) {

@@ -149,20 +149,21 @@ struct ToL2 {
 // whole lines there.
 template <int kRows, int kTileK, bool kIsWhole, class StageSharers, bool kIsPaired = false, class Target>
 __device__ __forceinline__ void request_rows(const Target& to, u32 offset, const TensorMap* map, int step, int row) {
-  using Cut = Slice<kRows, kTileK, StageSharers::kCount>;
+  using OwnSlice = Slice<kRows, kTileK, StageSharers::kCount>;
   const int place = StageSharers::place();
-  const int first_line = place % Cut::kLineParts * Cut::kNumLines, first_row = place / Cut::kLineParts * Cut::kNumRows;
+  const int first_line = place % OwnSlice::kLineSlices * OwnSlice::kNumLines;
+  const int first_row = place / OwnSlice::kLineSlices * OwnSlice::kNumRows;
   offset += (first_line * kRows + first_row) * kLineBytes;
   row += first_row;
-  const int line = step * Cut::kStageLines + first_line;
+  const int line = step * OwnSlice::kStageLines + first_line;
   if constexpr (kIsPaired) {
-    static_assert(kIsWhole && Cut::kNumRows % kPairRows == 0);
+    static_assert(kIsWhole && OwnSlice::kNumRows % kPairRows == 0);
     to.pairs(offset, map, row / kPairRows, line);
   } else if constexpr (kIsWhole) {
     to.lines(offset, map, row, line);
   } else {
 #pragma unroll
-    for (int i = 0; i < Cut::kNumLines; ++i) {
+    for (int i = 0; i < OwnSlice::kNumLines; ++i) {
       to.line(offset + i * kRows * kLineBytes, map, (line + i) * kLineColumns, row);
     }
   }

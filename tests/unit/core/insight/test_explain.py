@@ -10,6 +10,7 @@ from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, SplitTiles
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.space.policy_orders import policy_schedules
 
 PAIR = ffn_pair(m=512, d_in=1024, d_hidden=4096, d_out=1024)
 SCHEDULE = Schedule(tiling=tiling((64, 128), (64, 128), num_stages=4, k=64), ordering=ordering(bands=2))
@@ -18,7 +19,7 @@ SCHEDULE = Schedule(tiling=tiling((64, 128), (64, 128), num_stages=4, k=64), ord
 def test_an_explanation_names_bound_waves_traffic_waits_and_what_binds() -> None:
     words = explain(PAIR, H200, SCHEDULE)
     starts = [sentence.split(":")[0] for sentence in words[1:]]
-    assert starts == ["Bounds", "Waves", "Waves", "Traffic", "Waits", "Forecast", "Next best"]
+    assert starts == ["Bounds", "Waves", "Waves", "Traffic", "Waits", "Forecast", "Policy", "Next best"]
     assert "so the tensor cores bind" in words[1]
     assert "up has 8 x 32 tiles, 2 waves of 132 CTAs, 124 in the last: alone it would fill 97% of them" in words[2]
     (plan,) = plans_for(PAIR, H200, Candidate(plan_kind=PlanKind.FUSED, schedule=SCHEDULE))
@@ -34,11 +35,20 @@ def test_the_edges_are_those_of_the_tasks_that_run() -> None:
     assert words[5].endswith("stand for 2,048 edges.")
 
 
+def test_a_schedule_in_the_order_of_a_policy_is_told_to_be_that() -> None:
+    assert explain(PAIR, H200, SCHEDULE)[-2] == "Policy: the order is that of no rule."
+    named = policy_schedules(PAIR, H200, SCHEDULE)
+    assert len(named) == 3
+    for name, schedule in named.items():
+        sentence = explain(PAIR, H200, schedule)[-2]
+        assert sentence == f"Policy: the order is that of {name.replace('_', ' ')}."
+
+
 def test_the_next_best_differs_in_one_named_axis_and_has_a_shorter_forecast() -> None:
     words = explain(PAIR, H200, SCHEDULE)
     found = re.fullmatch(r"Next best: (\w+) .* -> .*: forecast ([\d.]+) us, ([\d.]+)% less\.", words[-1])
     assert found
-    forecast = re.search(r"Forecast: ([\d.]+) us", words[-2])
+    forecast = re.search(r"Forecast: ([\d.]+) us", words[-3])
     assert forecast
     assert float(found[2]) < float(forecast[1])
 

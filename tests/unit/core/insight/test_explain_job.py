@@ -11,7 +11,7 @@ from tuner.core.insight.forecast_quality import ForecastQuality, forecast_metric
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
-from tuner.core.trial.records import Best, FinalRow, Verdict
+from tuner.core.trial.records import Best, FinalRow, PolicyTime, Verdict
 
 GOOD = ForecastQuality(num_trials=41, rank_correlation=0.861, regret=0.012)
 
@@ -55,7 +55,7 @@ def best(*finals: FinalRow, simulated: bool = False) -> Best:
 
 
 def test_measured_stands_beside_forecast_for_the_fastest_fused_finalist_and_each_other_kind() -> None:
-    chosen = best_fused(best())
+    chosen = best_fused(FINALS)
     assert chosen == FINALS[3]
     first, second, *_ = explain_job(best(), chosen, TRIALS, GOOD)
     assert first == (
@@ -76,6 +76,18 @@ def test_the_next_best_measured_trial_of_the_kind_says_in_what_it_differs() -> N
     assert len(explain_job(best(), FINALS[3], TRIALS[2:3], GOOD)) == 3
 
 
+def test_what_the_policies_reach_is_told_and_a_forecast_is_marked_as_one() -> None:
+    times = (
+        PolicyTime(policy="searched", forecast_us=64.0, measured_us=79.0, trial_number=2),
+        PolicyTime(policy="longest_first", forecast_us=70.04, measured_us=None, trial_number=None),
+    )
+    sentence = explain_job(replace(best(), policies=times), FINALS[3], TRIALS, GOOD)[3]
+    launch = "with this kernel on this grid, in one plain launch"
+    assert sentence == f"Policies, {launch}: searched 79.0 us in trial 2, longest first 70.0 us (forecast)."
+    marked = explain_job(replace(best(simulated=True), policies=times), FINALS[3], TRIALS, GOOD)[3]
+    assert marked.startswith(f"Policies (simulated), {launch}: ")
+
+
 def test_the_quality_of_the_forecasts_is_reported_or_why_it_is_not() -> None:
     sentence = explain_job(best(), FINALS[3], TRIALS, GOOD)[-1]
     assert "rank correlation 0.86" in sentence
@@ -88,6 +100,6 @@ def test_trials_without_a_forecast_and_finalists_without_a_time_say_so() -> None
     bare = [replace(one, outcome=replace(one.outcome, metrics=())) for one in TRIALS]
     assert "its trial keeps no forecast" in explain_job(best(), FINALS[3], bare, GOOD)[0]
     lost = row(PlanKind.FUSED, 1, None, reason="it hung")
-    assert best_fused(best(FINALS[0], lost)) == lost
+    assert best_fused((FINALS[0], lost)) == lost
     assert explain_job(best(FINALS[0], lost), lost, TRIALS, GOOD)[0].endswith("no time from the finals: it hung.")
-    assert best_fused(best(FINALS[0])) is None
+    assert best_fused(FINALS[:1]) is None

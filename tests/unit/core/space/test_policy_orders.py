@@ -107,8 +107,8 @@ def test_what_a_rule_gives_is_told_to_be_that_rules_for_every_engine(m: int) -> 
             named = policy_schedules(workload, H200, Schedule(tiling=tiling, ordering=one))
             for name, schedule in named.items():
                 assert space.is_legal(schedule)
-                told = policies_of(workload, H200, schedule)
-                assert name in told or (name, schedule.ordering.assignment) == ("wavefront", Assignment.TICKET)
+                names = policies_of(workload, H200, schedule)
+                assert name in names or (name, schedule.ordering.assignment) == ("wavefront", Assignment.TICKET)
 
 
 def test_another_walk_another_grid_and_other_signals_are_no_policys() -> None:
