@@ -23,7 +23,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-gpu bench-finals results bench-compile-space clean
+.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-large-job bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-gpu bench-finals results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,7 +73,9 @@ lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-check: lint test-wheel test-all ## all that CI runs
+check: ## all that CI runs
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint test-wheel
+	@$(MAKE) --no-print-directory test-all
 
 golden: $(VENV)/.dev ## renew the generated parts of some kernels, tests/compile/golden; read their diff
 	@$(BIN)/python -m tests.compile.golden
@@ -101,6 +103,9 @@ bench-service: $(VENV)/.dev ## time the service's own share of a trial; writes b
 
 bench-best: $(VENV)/.dev ## time GET /best among 10,000 results; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.best
+
+bench-large-job: $(VENV)/.dev ## time a job of 100,000 trials, and collecting its samples; writes benchmarks/results/cpu/
+	@$(BIN)/python -m benchmarks.cpu.large_job
 
 bench-first-jobs: $(VENV)/.dev ## run the first five jobs on this machine's GPU; writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.pairs.first_jobs

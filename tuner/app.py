@@ -78,7 +78,10 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         try:
             service.start()
             config = uvicorn.Config(
-                create_app(service), log_config=None, lifespan="off", timeout_graceful_shutdown=_GRACE_S
+                create_app(service, settings.host_names),
+                log_config=None,
+                lifespan="off",
+                timeout_graceful_shutdown=_GRACE_S,
             )
             announce(_address(listener))
             uvicorn.Server(config).run(sockets=[listener])

@@ -33,6 +33,10 @@ class Settings(BaseSettings):
         description="`auto`: this machine's GPUs, else a simulated H200; `simulated:<gpu>`; `none`: measure nothing",
     )
     insecure: bool = Field(default=False, description="allow an address beyond loopback: there are no tokens yet")
+    allowed_hosts: str = Field(
+        default="",
+        description="names by which browsers and programs may reach the server, commas between them; `*` for any",
+    )
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL of the database; by default SQLite in the data folder"
     )
@@ -119,6 +123,12 @@ class Settings(BaseSettings):
         except InvalidInput as error:
             raise ValueError(str(error)) from error
         return self
+
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """Names that requests may give the server, beside `localhost` and addresses in digits."""
+        names = (name.strip() for name in (*self.allowed_hosts.split(","), self.host))
+        return tuple(name for name in names if name)
 
     @property
     def limits(self) -> Limits:

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 
@@ -82,7 +83,8 @@ def fill(directory: Path, num_jobs: int) -> list[tuple[int, int, int, int]]:
 def serving(directory: Path) -> Iterator[tuple[str, int]]:
     """Address and process id of `tuner serve` over that folder."""
     command = [sys.executable, "-m", "tuner.cli", "serve", "--port", "0", "--data", str(directory), "--gpu", TARGET]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    quiet = {**os.environ, "TUNER_LOG_LEVEL": "warning"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=quiet) as server:
         try:
             assert server.stdout is not None
             yield server.stdout.readline().strip(), server.pid
@@ -90,16 +92,21 @@ def serving(directory: Path) -> Iterator[tuple[str, int]]:
             server.terminate()
 
 
-def ask(url: str, queries: list[dict[str, Any]]) -> list[float]:
+def ask_paths(url: str, paths: list[str]) -> list[float]:
     """Seconds of each question, asked one after the other over one connection."""
     taken = []
     with httpx.Client(base_url=url, timeout=60) as http:
         http.get("/livez")
-        for query in queries:
+        for path in paths:
             begin_s = time.perf_counter()
-            http.get("/best", params=query).raise_for_status()
+            http.get(path).raise_for_status()
             taken.append(time.perf_counter() - begin_s)
     return taken
+
+
+def ask(url: str, queries: list[dict[str, Any]]) -> list[float]:
+    """Seconds of each `GET /best`."""
+    return ask_paths(url, [f"/best?{urlencode(query)}" for query in queries])
 
 
 def cpu_s(pid: int) -> float:

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, event
 
 @contextmanager
 def plans_of(engine: Engine) -> Iterator[list[str]]:
-    """The steps of the query plan of each SELECT of the block, in the list once the block has ended."""
+    """The steps of the query plan of each SELECT of the block, each with its statement, once the block has ended."""
     asked: list[tuple[str, Any]] = []
     steps: list[str] = []
 
@@ -27,7 +27,7 @@ def plans_of(engine: Engine) -> Iterator[list[str]]:
     with engine.connect() as connection:
         for statement, parameters in asked:
             rows = connection.exec_driver_sql(f"explain query plan {statement}", parameters)
-            steps.extend(row[-1] for row in rows)
+            steps.extend(f"{row[-1]}: {statement}" for row in rows)
 
 
 def whole_tables(steps: list[str]) -> list[str]:

@@ -30,6 +30,7 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.core.space.policy_orders import policy_schedules
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule, PlanError
 
@@ -92,6 +93,11 @@ def seed_schedules(space: Space, rng: random.Random) -> Iterator[Schedule]:
 def first_guesses(space: Space, seed: int) -> Iterator[Schedule]:
     """What a search of this seed begins with."""
     return seed_schedules(space, random.Random(f"{seed}/seeds"))
+
+
+def policy_guesses(space: Space, best: Schedule) -> tuple[Schedule, ...]:
+    """What each policy gives for the kernel and the grid of a schedule, none twice: three at most."""
+    return tuple(dict.fromkeys(policy_schedules(space.workload, space.gpu, best).values()))
 
 
 def _by_forecast(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:

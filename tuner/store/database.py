@@ -18,7 +18,7 @@ from tuner.store import migrate
 from tuner.store.artifacts import ArtifactFolder
 from tuner.store.directory import DirectoryLock, check_local
 from tuner.store.faults import told
-from tuner.store.gc import Freed, collect
+from tuner.store.gc import Collector, Freed
 
 
 def _prepare_sqlite(engine: Engine, lock_patience_s: float) -> None:
@@ -134,8 +134,7 @@ class Store:
 
     def collect_garbage(self, limit_bytes: int) -> Freed:
         """Bounds what artifacts, builds and samples of ended jobs take; what a result names stays."""
-        with self.write() as session:
-            return collect(session, self.artifacts, self.build_cache, limit_bytes)
+        return Collector(self.read, self.write, self.artifacts, self.build_cache).collect(limit_bytes)
 
     def ping(self) -> None:
         """Raises:

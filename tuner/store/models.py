@@ -59,12 +59,20 @@ class JobRow(Base):
     best_us: Mapped[float | None]
     library_us: Mapped[float | None]
     search_s: Mapped[float] = mapped_column(default=0.0)
+    #: Of all its trials' samples that are kept.
+    samples_bytes: Mapped[int] = mapped_column(default=0, server_default="0")
 
 
 class TrialRow(Base):
     """One candidate and its outcome; written once."""
 
     __tablename__ = "trials"
+    __table_args__ = (
+        Index("ix_trials_outcome", "job_id", "outcome", "number", "plan_kind", "failure_kind"),
+        Index("ix_trials_time", "job_id", "time_us", "number"),
+        Index("ix_trials_speedup", "job_id", "speedup", "number"),
+        Index("ix_trials_kind", "job_id", "plan_kind", "time_us", "speedup", "number"),
+    )
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -100,7 +108,12 @@ class EventRow(Base):
     """One thing that happened to a job."""
 
     __tablename__ = "events"
-    __table_args__ = (Index("ix_events_job", "job_id", "id"), {"sqlite_autoincrement": True})
+    __table_args__ = (
+        Index("ix_events_job", "job_id", "id"),
+        Index("ix_events_best", "job_id", "id", sqlite_where=text("kind = 'best'"),
+              postgresql_where=text("kind = 'best'")),
+        {"sqlite_autoincrement": True},
+    )  # fmt: skip
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
@@ -206,5 +219,6 @@ class InspectionRow(Base):
     figures: Mapped[list[list[Any]] | None] = mapped_column(JSON(none_as_null=True))
     #: JSON under zlib; not loaded with the row, since a trace is large.
     result: Mapped[bytes | None] = mapped_column(LargeBinary, deferred=True)
+    result_bytes: Mapped[int] = mapped_column(default=0, server_default="0")
     asked_at: Mapped[float]
     finished_at: Mapped[float | None]

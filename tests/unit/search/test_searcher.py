@@ -21,6 +21,7 @@ from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Sta
 from tuner.search import Searcher
 from tuner.search.pool import canonical
 from tuner.search.searcher import REPEAT_EVERY, REPEATS, VARIATIONS
+from tuner.search.seeds import NUM_SEEDS, policy_guesses
 
 GPU = CATALOGUE["a40"]
 H200 = CATALOGUE["h200"]
@@ -155,11 +156,24 @@ def whole() -> list[Trial]:
     return take(Searcher(space(gpu=H200), seed=7), time_of, 60)
 
 
-@pytest.mark.parametrize("stop", [1, 2, 9, 13, 40])
+@pytest.mark.parametrize("stop", [1, 2, 9, 13, 34, 40])
 def test_a_search_goes_on_after_a_restart_as_if_nothing_had_happened(stop: int, whole: list[Trial]) -> None:
     searcher = Searcher(space(gpu=H200), seed=7, history=whole[:stop])
     rest = [trial for trial, _ in zip(search(searcher, time_of, stop), range(60 - stop), strict=False)]
     assert whole[:stop] + rest == whole
+
+
+def test_the_best_first_guess_is_tried_in_the_order_of_each_policy_and_these_are_few(whole: list[Trial]) -> None:
+    here = space(gpu=H200)
+    fused = [trial for trial in whole if trial.candidate.plan_kind is PlanKind.FUSED]
+    best = best_of(fused[:NUM_SEEDS], PlanKind.FUSED).schedule
+    assert best is not None
+    orders = policy_guesses(here, best)
+    assert 1 <= len(orders) == len(set(orders)) <= 3
+    tried = [trial.candidate.schedule for trial in fused]
+    assert [tried.count(order) for order in orders] == [1] * len(orders)
+    new = [order for order in orders if order not in tried[:NUM_SEEDS]]
+    assert new == tried[NUM_SEEDS : NUM_SEEDS + len(new)]
 
 
 def test_another_seed_is_another_search() -> None:
