@@ -95,7 +95,7 @@ class Pipeline:
         self._num_known = num_known
         self._num_left = num_trials - num_known
         self._is_exhausted = False
-        self._untold: list[Trial] = []
+        self._unobserved: list[Trial] = []
         #: In the order in which they were chosen.
         self._travellers: list[_Traveller] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"search {lane.target.id}")
@@ -125,7 +125,7 @@ class Pipeline:
         while True:
             self._take_choice()
             for one in self._travellers:
-                self._look_at(one)
+                self._note_progress(one)
             if self._stop.is_set():  # closing may have made an end of what was looked at
                 raise Stopped
             if (arrival := self._arrived()) is not None:
@@ -141,7 +141,7 @@ class Pipeline:
 
     def record(self, trial: Trial) -> None:
         """Has the searcher know a trial from its next choice on."""
-        self._untold.append(trial)
+        self._unobserved.append(trial)
         self._is_exhausted = False
 
     def end(self) -> None:
@@ -162,13 +162,13 @@ class Pipeline:
             and num_preparing <= self._builds.num_places
             and not (self._travellers and self._searcher.waits_for_all)
         ):
-            untold, self._untold = self._untold, []
-            self._choosing = self._thread.submit(self._tell_and_ask, untold)
+            unobserved, self._unobserved = self._unobserved, []
+            self._choosing = self._thread.submit(self._tell_and_ask, unobserved)
 
-    def _tell_and_ask(self, untold: list[Trial]) -> tuple[Candidate | None, int, float]:
-        for trial in untold:
+    def _tell_and_ask(self, unobserved: list[Trial]) -> tuple[Candidate | None, int, float]:
+        for trial in unobserved:
             self._searcher.tell(trial)
-        self._num_known += len(untold)
+        self._num_known += len(unobserved)
         return self._searcher.ask(), self._num_known, self._clock()
 
     def _take_choice(self) -> None:
@@ -192,8 +192,8 @@ class Pipeline:
             )
         )
 
-    def _look_at(self, one: _Traveller) -> None:
-        """Notes how far a candidate has come."""
+    def _note_progress(self, one: _Traveller) -> None:
+        """Notes how far a candidate has come, if it has."""
         if one.pending is None or not one.pending.done():
             return
         try:
