@@ -13,6 +13,8 @@ SOURCE := pyproject.toml
 
 # Two processes; whoever is done early takes over tests of the other. Most of the time is the compiler's.
 PYTEST_FLAGS ?= -n 2 --dist worksteal
+# Lanes with targets of their own.
+NO_GPU       := --ignore=tests/gpu --ignore=tests/wheel
 
 # The worker extra of this machine's driver: CUDA 13 needs 580, CUDA 12 needs 525; nothing without an NVIDIA GPU.
 define worker_extra
@@ -21,7 +23,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-proof bench-service bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-gpu bench-finals results bench-compile-space clean
+.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-large-job bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-gpu bench-finals results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,8 +51,15 @@ demo: $(VENV)/.server ## tune the Llama-3-8B FFN pair end to end: a GPU if there
 serve: $(VENV)/.server ## serve on 127.0.0.1:PORT (8000) with the demo's data; GPU=auto|simulated:h200|none
 	@$(BIN)/tuner serve --host 127.0.0.1 --port $(PORT) --data $(DATA) --gpu $(GPU)
 
-test: $(VENV)/.dev ## run the tests that need no GPU
-	@$(BIN)/python -m pytest $(PYTEST_FLAGS) --ignore=tests/gpu --ignore=tests/wheel tests
+test: $(VENV)/.dev ## run the tests that need no GPU and are quick; kernels are compiled once and kept in build/cubins
+	@$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "not slow" $(NO_GPU) tests
+
+test-all: $(VENV)/.dev ## run every test that needs no GPU, and a hundredth of each soak program; every kernel is compiled again
+	@$(BIN)/python -m pytest $(PYTEST_FLAGS) --cold $(NO_GPU) tests
+
+soak: $(VENV)/.dev ## run what takes hours (PROGRAM= SEED= SECONDS=), going on where it was cut; writes benchmarks/results/soak/
+	@$(BIN)/python -m tests.soak $(PROGRAM) $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
+	@$(if $(PROGRAM),:,if nvidia-smi >/dev/null 2>&1; then $(BIN)/python -m benchmarks.trust.sanitize; fi)
 
 test-wheel: $(VENV)/.dev ## build the wheel and use it from an empty environment (installs from PyPI)
 	@$(BIN)/python -m pytest tests/wheel
@@ -64,7 +73,9 @@ lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-check: lint test-wheel test ## all that CI runs
+check: ## all that CI runs
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint test-wheel
+	@$(MAKE) --no-print-directory test-all
 
 golden: $(VENV)/.dev ## renew the generated parts of some kernels, tests/compile/golden; read their diff
 	@$(BIN)/python -m tests.compile.golden
@@ -87,11 +98,14 @@ release: $(VENV)/.dev ## build sdist and wheel into dist/, check them, and try t
 bench-core: $(VENV)/.dev ## time verify on plans of 20,000 tasks; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.core
 
-bench-proof: $(VENV)/.dev ## judge 80,000 small plans by verify and by every interleaving; writes benchmarks/results/cpu/
-	@$(BIN)/python -m benchmarks.cpu.proof
-
 bench-service: $(VENV)/.dev ## time the service's own share of a trial; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.service
+
+bench-best: $(VENV)/.dev ## time GET /best among 10,000 results; writes benchmarks/results/cpu/
+	@$(BIN)/python -m benchmarks.cpu.best
+
+bench-large-job: $(VENV)/.dev ## time a job of 100,000 trials, and collecting its samples; writes benchmarks/results/cpu/
+	@$(BIN)/python -m benchmarks.cpu.large_job
 
 bench-first-jobs: $(VENV)/.dev ## run the first five jobs on this machine's GPU; writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.pairs.first_jobs
@@ -132,5 +146,5 @@ bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours
 	@$(BIN)/python -m benchmarks.cpu.compile_space
 
 clean: ## remove what was built; .venv and the demo's data stay
-	rm -rf dist build/best build/lib .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf dist build/best build/lib build/cubins .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -37,19 +37,27 @@ def open_service(settings: Settings) -> tuple[Service, str]:
         StoreError: the data folder or its database cannot be used.
         InvalidInput: `settings.gpu` is no choice.
     """
-    store = Store.open(settings.data, settings.database_url)
+    store = Store.open(settings.data, settings.database_url, settings.lock_patience_s)
     try:
         evaluators, why = make_evaluators(
             settings.gpu,
             build_cache=store.build_cache,
             limits=settings.limits,
             latency_s=settings.simulated_latency_s,
+            build_s=settings.simulated_build_s,
         )
     except BaseException:
         store.close()
         raise
     dispatcher = LocalDispatcher(evaluators)
-    return Service(store, dispatcher, disk_limit_bytes=settings.disk_limit_bytes, finals=settings.finals), why
+    service = Service(
+        store,
+        dispatcher,
+        disk_limit_bytes=settings.disk_limit_bytes,
+        finals=settings.finals,
+        max_ahead=settings.max_ahead,
+    )
+    return service, why
 
 
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:
@@ -70,7 +78,10 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         try:
             service.start()
             config = uvicorn.Config(
-                create_app(service), log_config=None, lifespan="off", timeout_graceful_shutdown=_GRACE_S
+                create_app(service, settings.host_names),
+                log_config=None,
+                lifespan="off",
+                timeout_graceful_shutdown=_GRACE_S,
             )
             announce(_address(listener))
             uvicorn.Server(config).run(sockets=[listener])

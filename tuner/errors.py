@@ -12,6 +12,7 @@ TunerError
 │   ├── LivenessError   a wait that never ends
 │   └── ResourceError   more than the GPU has
 ├── StoreError          the database cannot be used
+│   └── StoreUnavailable  it cannot be used now: it is locked, or the disk is full (HTTP 503)
 └── WorkerError         a worker could not be started, or is gone
     ├── BuildError      a kernel did not compile
     └── Quarantined     a card is not fit to measure on; it is probed again
@@ -89,6 +90,10 @@ class ResourceError(PlanError):
 
 class StoreError(TunerError):
     """The database cannot be opened or used; the message names the path and the remedy."""
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be read or written now, and nothing was changed: the same may be tried again later."""
 
 
 class WorkerError(TunerError):

@@ -16,6 +16,8 @@ from tuner.errors import InvalidInput
 
 #: Builds, artifacts, samples, counters and traces may fill this much.
 DEFAULT_DISK_LIMIT_BYTES = 8 * 2**30
+#: A write waits so long for another one's end, seconds.
+DEFAULT_LOCK_PATIENCE_S = 5.0
 
 
 class Settings(BaseSettings):
@@ -31,6 +33,10 @@ class Settings(BaseSettings):
         description="`auto`: this machine's GPUs, else a simulated H200; `simulated:<gpu>`; `none`: measure nothing",
     )
     insecure: bool = Field(default=False, description="allow an address beyond loopback: there are no tokens yet")
+    allowed_hosts: str = Field(
+        default="",
+        description="names by which browsers and programs may reach the server, commas between them; `*` for any",
+    )
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL of the database; by default SQLite in the data folder"
     )
@@ -39,11 +45,29 @@ class Settings(BaseSettings):
         gt=0,
         description="most bytes of builds, artifacts, samples, counters and traces; oldest go first",
     )
+    lock_patience_s: float = Field(
+        default=DEFAULT_LOCK_PATIENCE_S,
+        gt=0,
+        le=60,
+        description="seconds that a request's write waits for another program's lock of the database; then it is a 503",
+    )
     simulated_latency_s: float = Field(
         default=0.0,
         ge=0,
         le=60,
         description="seconds that a simulated trial takes, so that there is something to watch",
+    )
+    simulated_build_s: float = Field(
+        default=0.0,
+        ge=0,
+        le=60,
+        description="seconds that the build of a tiling takes where it is simulated",
+    )
+    max_ahead: int | None = Field(
+        default=None,
+        ge=0,
+        description="candidates of a job that are chosen and built while another one is measured, at most; by default "
+        "as many as keep the card busy; with 0 the same seed tries the same candidates",
     )
     finals_rounds: int = Field(
         default=FinalsProcedure.num_rounds,
@@ -99,6 +123,12 @@ class Settings(BaseSettings):
         except InvalidInput as error:
             raise ValueError(str(error)) from error
         return self
+
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """Names that requests may give the server, beside `localhost` and addresses in digits."""
+        names = (name.strip() for name in (*self.allowed_hosts.split(","), self.host))
+        return tuple(name for name in names if name)
 
     @property
     def limits(self) -> Limits:

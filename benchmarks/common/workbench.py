@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,44 +15,37 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.space.space import Space
-from tuner.core.trial.evaluator import Evaluator, Problem
-from tuner.core.trial.outcome import Failed, Outcome, Rejected
+from tuner.core.trial.evaluator import Evaluator, Preparation, Prepared, Problem, evaluate
+from tuner.core.trial.outcome import Outcome
 from tuner.dispatch.factory import make_evaluators
 from tuner.errors import TunerError
 from tuner.search.seeds import first_guesses
-from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.builder.prepare import Prepared, try_prepare
+from tuner.workers.builder.places import places_here
 from tuner.workers.host.supervisor import GpuSupervisor
 
 #: Kept from run to run.
 BUILD_CACHE = Path("build/bench-cache")
 #: What a candidate is made ready into; None where nothing is built, as for the simulated twin.
-Ready = Prepared | Rejected | Failed | None
+Ready = Preparation | None
 
 
 class Workbench:
     """One evaluator, and the cores of this machine."""
 
-    def __init__(self, evaluator: Evaluator, build_cache: Path) -> None:
-        """`build_cache` is the evaluator's."""
+    def __init__(self, evaluator: Evaluator) -> None:
+        """Takes `evaluator` over."""
         self.evaluator = evaluator
         self.gpu: Gpu = evaluator.target.gpu
-        num_cores = os.cpu_count() or 1
-        is_real = isinstance(evaluator, GpuSupervisor)
-        self._builder = Builder(build_cache, num_processes=num_cores) if is_real else None
-        self._threads = ThreadPoolExecutor(2 * num_cores)
-        self._locks: dict[object, threading.Lock] = defaultdict(threading.Lock)
+        self._is_real = isinstance(evaluator, GpuSupervisor)
+        self._threads = ThreadPoolExecutor(2 * places_here())
 
     def begin(self, problem: Problem, candidate: Candidate) -> Future[Ready]:
         """Proves and builds in the background."""
-        return self._threads.submit(self._prepare, problem, candidate)
-
-    def _prepare(self, problem: Problem, candidate: Candidate) -> Ready:
-        if self._builder is None:
-            return None
-        tiling = candidate.schedule and candidate.schedule.tiling
-        with self._locks[problem.workload, tiling]:  # what builds already is found in the cache afterwards
-            return try_prepare(problem.workload, self.gpu, candidate, self._builder)[0]
+        if not self._is_real:
+            nothing = Future[Ready]()
+            nothing.set_result(None)
+            return nothing
+        return self._threads.submit(self.evaluator.prepare, problem, candidate)
 
     def outcome(self, problem: Problem, candidate: Candidate, ready: Ready, incumbent: float | None) -> Outcome:
         """Measures what is ready.
@@ -62,10 +53,10 @@ class Workbench:
         Raises:
             WorkerError: the evaluator does not work.
         """
-        if isinstance(ready, (Rejected, Failed)):
+        if ready is None:
+            return evaluate(self.evaluator, problem, candidate, incumbent)
+        if not isinstance(ready, Prepared):
             return ready
-        if ready is None or not isinstance(self.evaluator, GpuSupervisor):
-            return self.evaluator.evaluate(problem, candidate, incumbent)
         return self.evaluator.measure(problem, ready, incumbent)
 
     @property
@@ -74,10 +65,8 @@ class Workbench:
         return Path(f"benchmarks/winners/{self.evaluator.target.id.replace(':', '-')}.json")
 
     def close(self) -> None:
-        """Ends processes and threads."""
+        """Ends the evaluator and the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._builder is not None:
-            self._builder.close()
         self.evaluator.close()
 
 
@@ -92,7 +81,7 @@ def open_workbench(gpu: str, build_cache: Path) -> Iterator[Workbench]:
     print(why)
     for other in evaluators[1:]:
         other.close()
-    bench = Workbench(evaluators[0], build_cache)
+    bench = Workbench(evaluators[0])
     try:
         yield bench
     finally:

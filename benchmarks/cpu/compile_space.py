@@ -68,7 +68,7 @@ def compile_one(workload: Workload, tiling: Tiling, arch: str) -> dict[str, Any]
     }
 
 
-def summary(gpu_id: str, workload: Workload, num_offered: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def summary(gpu_id: str, workload: Workload, num_tilings: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """One row of the results file."""
     built = [row for row in rows if "error" not in row]
     seconds = [row["compile_s"] for row in built]
@@ -78,7 +78,7 @@ def summary(gpu_id: str, workload: Workload, num_offered: int, rows: list[dict[s
         "kernel_version": kernel_version(),
         "nvrtc": nvrtc_version(),
         "pair": workload.describe(),
-        "offered": num_offered,
+        "offered": num_tilings,
         "tilings": len(rows),
         "compiled": len(built),
         "spilled": [row["tiling"] for row in built if row["spill_bytes"]],

@@ -1,4 +1,4 @@
-"""What the service adds to a trial: time between consecutive outcomes, less what the evaluator took.
+"""What the service adds to a trial: time between consecutive outcomes, one at a time, less what the evaluator took.
 
 python -m benchmarks.cpu.service [--trials 1000] [--out benchmarks/results/cpu/service.json]
 """
@@ -23,7 +23,7 @@ from typing import Any
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.evaluator import Preparation, Prepared, Problem
 from tuner.core.trial.job import Budget, JobSpec, Objective, Trial
 from tuner.core.trial.outcome import Outcome
 from tuner.dispatch import LocalDispatcher
@@ -38,24 +38,31 @@ WINDOW = 20
 
 
 class TimedEvaluator(SimulatedEvaluator):
-    """The twin, noting how long each evaluation took."""
+    """The twin, noting how long each trial took it, where one follows the other."""
 
     def __init__(self) -> None:
         super().__init__(parse_target(TARGET))
-        self.evaluate_s: list[float] = []
+        self.spent_s: list[float] = []
 
-    def evaluate(
+    def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
+        """The twin's."""
+        begin_s = time.perf_counter()
+        preparation = super().prepare(problem, candidate)
+        self.spent_s.append(time.perf_counter() - begin_s)
+        return preparation
+
+    def measure(
         self,
         problem: Problem,
-        candidate: Candidate,
+        prepared: Prepared,
         incumbent_speedup: float | None = None,
         *,
         energy: bool = False,
     ) -> Outcome:
         """The twin's."""
         begin_s = time.perf_counter()
-        outcome = super().evaluate(problem, candidate, incumbent_speedup, energy=energy)
-        self.evaluate_s.append(time.perf_counter() - begin_s)
+        outcome = super().measure(problem, prepared, incumbent_speedup, energy=energy)
+        self.spent_s[-1] += time.perf_counter() - begin_s
         return outcome
 
 
@@ -66,7 +73,7 @@ def overheads_s(m: int, num_trials: int) -> list[float]:
     spec = JobSpec(workload=workload, target_id=TARGET, objective=Objective(), budget=budget)
     evaluator = TimedEvaluator()
     with tempfile.TemporaryDirectory() as directory:
-        service = Service(Store.open(Path(directory)), LocalDispatcher([evaluator]))
+        service = Service(Store.open(Path(directory)), LocalDispatcher([evaluator]), max_ahead=0)
         service.start()
         job, _ = service.submit(spec)
         while not job.state.is_final:
@@ -75,7 +82,7 @@ def overheads_s(m: int, num_trials: int) -> list[float]:
         finished_at = [trial.finished_at for trial in all_trials(service, job.id)]
         service.close()
     gaps = [after - before for before, after in pairwise(finished_at)]
-    return [gap - spent for gap, spent in zip(gaps, evaluator.evaluate_s[1:], strict=True)]
+    return [gap - spent for gap, spent in zip(gaps, evaluator.spent_s[1:], strict=True)]
 
 
 def all_trials(service: Service, job_id: str) -> Iterator[Trial]:

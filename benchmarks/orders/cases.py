@@ -56,7 +56,7 @@ SYNCS = (
     (Granularity.BARRIER, 1),
 )
 #: (assignment, eighths of a partition).
-DEALS = ((Assignment.STATIC, 0), (Assignment.SHARES, 0), (Assignment.TICKET, 0), (Assignment.STATIC, 4))
+ASSIGNMENTS = ((Assignment.STATIC, 0), (Assignment.SHARES, 0), (Assignment.TICKET, 0), (Assignment.STATIC, 4))
 
 #: Percent of the ring that is filled ahead of a wait, beside all of it.
 RUN_AHEADS = (0, 50)
@@ -156,7 +156,7 @@ def _changes(base: Ordering) -> Iterator[Ordering]:
     yield from (replace(base, rasters=(raster,) * num_ops) for raster in RASTERS)
     yield from (replace(base, interleave=interleave) for interleave in INTERLEAVES)
     yield from (replace(base, granularity=sync, sync_width=width) for sync, width in SYNCS)
-    yield from (replace(base, assignment=assignment, partition=eighths) for assignment, eighths in DEALS)
+    yield from (replace(base, assignment=assignment, partition=eighths) for assignment, eighths in ASSIGNMENTS)
     yield replace(base, part_major=True)
     yield from (replace(base, run_ahead=percent) for percent in RUN_AHEADS)
     for sync, width in SYNCS:
@@ -165,10 +165,10 @@ def _changes(base: Ordering) -> Iterator[Ordering]:
 
 def _combinations(base: Ordering) -> Iterator[Ordering]:
     rasters = product(RASTERS, repeat=len(base.rasters))
-    for walks, interleave, (sync, width), (assignment, eighths) in product(rasters, INTERLEAVES, SYNCS, DEALS):
+    for chosen, interleave, (sync, width), (assignment, eighths) in product(rasters, INTERLEAVES, SYNCS, ASSIGNMENTS):
         yield replace(
             base,
-            rasters=walks,
+            rasters=chosen,
             interleave=interleave,
             granularity=sync,
             sync_width=width,

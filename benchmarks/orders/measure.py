@@ -39,7 +39,7 @@ from tuner.core.trial.outcome import Failed, Rejected
 from tuner.core.trial.stats import compare, median, relative_spread
 from tuner.errors import TunerError
 from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.builder.prepare import Prepared
+from tuner.workers.builder.prepare import PreparedKernel
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
@@ -94,7 +94,7 @@ def hold(bench: Workbench, problem: Problem, candidates: Sequence[Candidate], nu
         times = bench.evaluator.finals(problem, tuple(candidates), num_rounds=max(1, num_rounds // 2), energy=False)
         return Contest(times_us=list(times.times_us), reasons=list(times.reasons), num_dropped=times.num_dropped)
     ready = [one.result() for one in [bench.begin(problem, candidate) for candidate in candidates]]
-    works = tuple(one.work for one in ready if isinstance(one, Prepared))
+    works = tuple(one.work for one in ready if isinstance(one, PreparedKernel))
     answer = bench.evaluator.time_together(problem, works, num_rounds)
     rows = iter(zip(answer.times_us, answer.reasons, strict=True))
     pairs = [(None, one.reason) if isinstance(one, (Rejected, Failed)) else next(rows) for one in ready]
@@ -272,7 +272,7 @@ def _counted(
     works = []
     for problem, some in zip(problems, candidates, strict=True):
         ready = [one.result() for one in [bench.begin(problem, candidate) for candidate in some]]
-        works.append([one.work for one in ready if isinstance(one, Prepared)])
+        works.append([one.work for one in ready if isinstance(one, PreparedKernel)])
     os.environ["CUDA_VISIBLE_DEVICES"] = usable_gpus()[0].uuid  # of the process that counts
     with tempfile.TemporaryDirectory() as cache:
         builder = Builder(Path(cache))

@@ -28,11 +28,11 @@ KINDS = {
     "raster": ("#1f6feb", "another raster"),
     "merge": ("#d9822b", "another merge"),
     "signal": ("#2da44e", "other signals or waits"),
-    "deal": ("#cf222e", "dealt otherwise"),
+    "assignment": ("#cf222e", "assigned otherwise"),
     "several": ("#a0a0a0", "several of these"),
 }
 #: Of the table of single changes.
-SINGLE = ("raster", "merge", "signal", "deal")
+SINGLE = ("raster", "merge", "signal", "assignment")
 TICKS = (1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0)
 _STEP, _PAIR_GAP, _LEFT, _RIGHT, _TOP, _HEIGHT, _BOTTOM = 46.0, 30.0, 48.0, 16.0, 44.0, 300.0, 56.0
 _LETTER = 6.5
@@ -43,9 +43,9 @@ def axes_of(ordering: str) -> dict[str, str]:
     """The axes of an ordering's one line; its grid, which all share, is left out."""
     rasters, *words = ordering.split()
     sync = next(i for i, word in enumerate(words) if word.endswith("-sync"))
-    deal = next(i for i, word in enumerate(words) if word in tuple(Assignment))
+    assigned = next(i for i, word in enumerate(words) if word in tuple(Assignment))
     grid = next(i for i, word in enumerate(words) if word.endswith("/SM"))
-    spans = {"merge": words[:sync], "signal": words[sync:deal], "deal": words[deal:grid]}
+    spans = {"merge": words[:sync], "signal": words[sync:assigned], "assignment": words[assigned:grid]}
     return {"raster": rasters, **{axis: " ".join(span) for axis, span in spans.items()}}
 
 
@@ -151,7 +151,7 @@ def _short(ordering: str, row_major: str) -> str:
 def singles(rows: Sequence[Row]) -> list[str]:
     """Markdown: the fastest and the slowest of the orderings that differ from row-major order in one axis; row-major
     order's time over theirs."""
-    lines = ["| pair | m | raster | merge | signals, waits | deal | tiling |", "|" + " --- |" * 7]
+    lines = ["| pair | m | raster | merge | signals, waits | assignment | tiling |", "|" + " --- |" * 7]
     for row in rows:
         base = row["row_major"]["ordering"]
         base_us = next(one["us"] for one in row["orderings"] if one["ordering"] == base)

@@ -29,7 +29,7 @@ from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import WorkloadKind
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.evaluator import FinalsTimes
+from tuner.core.trial.evaluator import FinalsTimes, evaluate
 from tuner.core.trial.outcome import Failed, Measured, Rejected
 from tuner.core.trial.stats import compare, decide, median, paired_ratios
 from tuner.errors import TunerError
@@ -152,7 +152,7 @@ def measure_row(
 
 def _library_figures(bench: Workbench, row: Row) -> dict[str, float]:
     """The library's times on one stream and on two; its own row is the better of both."""
-    outcome = bench.evaluator.evaluate(row.problem, Candidate(plan_kind=PlanKind.LIBRARY))
+    outcome = evaluate(bench.evaluator, row.problem, Candidate(plan_kind=PlanKind.LIBRARY))
     metrics = outcome.metrics if isinstance(outcome, Measured) else ()
     return {m.tag: round(m.value, 3) for m in metrics if m.tag.startswith("library_") and m.tag.endswith("_us")}
 

@@ -42,7 +42,7 @@ PICTURED = (
     "decode-swiglu/llama65b-tp8/m64",
     "middle/gpt3-tp8/m192",
 )
-#: What is told of a row: name, colour, heading.
+#: What is drawn of a row: name, colour, heading.
 SERIES = (
     ("torch_us", "#8b949e", "PyTorch"),
     ("library_us", "#57606a", "cuBLASLt at its best"),
@@ -128,14 +128,14 @@ def draw(lines: Sequence[Line]) -> str:
     scale = (_WIDTH - _LEFT - _RIGHT) / longest
     parts, y = [_legend()], _TOP
     for line in lines:
-        shown = [(key, colour, told) for key, colour, told in SERIES if key in _times(line)]
+        shown = [(key, colour, label) for key, colour, label in SERIES if key in _times(line)]
         middle = y + _BAR * len(shown) / 2
         parts.append(f'<text x="{_LEFT - 10:g}" y="{middle - 3:g}" text-anchor="end">{escape(line.pair)}</text>')
         rows = f"{line.m} row" + ("s" if line.m > 1 else "")
         parts.append(f'<text class="light" x="{_LEFT - 10:g}" y="{middle + 13:g}" text-anchor="end">{rows}</text>')
-        for key, colour, told in shown:
+        for key, colour, label in shown:
             time_us = _times(line)[key]
-            title = escape(f"{line.pair}, {rows}, {told}: {time_us:.1f} µs")
+            title = escape(f"{line.pair}, {rows}, {label}: {time_us:.1f} µs")
             box = f'x="{_LEFT:g}" y="{y:g}" width="{time_us * scale:.1f}" height="{_BAR - 2:g}"'
             parts.append(f'<rect {box} fill="{colour}"><title>{title}</title></rect>')
             at = f'x="{_LEFT + time_us * scale + 6:.1f}" y="{y + _BAR - 3:g}"'
@@ -154,10 +154,10 @@ def _times(line: Line) -> dict[str, float]:
 
 def _legend() -> str:
     parts = []
-    for number, (_, colour, told) in enumerate(SERIES):
+    for number, (_, colour, label) in enumerate(SERIES):
         x = 24 + 190 * number
         parts.append(
-            f'<rect x="{x}" y="14" width="11" height="11" fill="{colour}"/><text x="{x + 17}" y="24">{told}</text>'
+            f'<rect x="{x}" y="14" width="11" height="11" fill="{colour}"/><text x="{x + 17}" y="24">{label}</text>'
         )
     return "\n".join(parts)
 

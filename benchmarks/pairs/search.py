@@ -63,7 +63,7 @@ class RowSearch:
         self._searcher = Searcher(
             Space(row.workload, bench.gpu), seed=SEED, seeds=seeds, priors=priors, num_trials=num_trials
         )
-        self._on_their_way: deque[tuple[Candidate, Future[Ready]]] = deque()
+        self._on_their_way: deque[tuple[Candidate, int, Future[Ready]]] = deque()
         self._fill()
 
     @property
@@ -78,7 +78,7 @@ class RowSearch:
                 if not self._on_their_way:
                     self._num_left = 0  # nothing legal is left untried
                 return
-            self._on_their_way.append((candidate, self._bench.begin(self._problem, candidate)))
+            self._on_their_way.append((candidate, len(self.trials), self._bench.begin(self._problem, candidate)))
             self._num_left -= 1
 
     def step(self) -> bool:
@@ -89,16 +89,21 @@ class RowSearch:
         """
         if not self._on_their_way:
             return False
-        index = next((i for i, (_, ready) in enumerate(self._on_their_way) if ready.done()), 0)
+        index = next((i for i, (*_, ready) in enumerate(self._on_their_way) if ready.done()), 0)
         self._on_their_way.rotate(-index)
-        candidate, ready = self._on_their_way.popleft()
+        candidate, num_known, ready = self._on_their_way.popleft()
         self._on_their_way.rotate(index)
         built = ready.result()
         started_at = time.time()
         outcome = self._bench.outcome(self._problem, candidate, built, best_speedup(self.trials))
         finished_at, number = time.time(), len(self.trials)
         trial = Trial(
-            number=number, candidate=candidate, outcome=outcome, started_at=started_at, finished_at=finished_at
+            number=number,
+            num_known=num_known,
+            candidate=candidate,
+            outcome=outcome,
+            started_at=started_at,
+            finished_at=finished_at,
         )
         self.trials.append(trial)
         self._searcher.tell(trial)

@@ -36,7 +36,7 @@ from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.outcome import Failed, Rejected
 from tuner.errors import InvalidInput, WorkerError
 from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.builder.prepare import Prepared
+from tuner.workers.builder.prepare import PreparedKernel
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.render import device_text
@@ -182,7 +182,7 @@ class Collector:
             WorkerError: one of them took the process along.
         """
         if isinstance(self._bench.evaluator, GpuSupervisor):
-            works = tuple(ready.work for _, ready in good if isinstance(ready, Prepared))
+            works = tuple(ready.work for _, ready in good if isinstance(ready, PreparedKernel))
             answer = self._bench.evaluator.time_together(pair.problem, (_LIBRARY_WORK, *works), NUM_ROUNDS)
             return answer.times_us, answer.reasons
         candidates = (LIBRARY, *(fused(one.schedule) for one, _ in good))
@@ -225,7 +225,7 @@ class Collector:
         builder.close()
 
         def count(pair: Pair, chosen: Sequence[Drawn]) -> Sequence[CounterReport]:
-            works = [ready.work for one in chosen if isinstance(ready := pair.ready(one), Prepared)]
+            works = [ready.work for one in chosen if isinstance(ready := pair.ready(one), PreparedKernel)]
             asked = pool.schedule(count_works, args=(tools, pair.problem, works, METRICS), timeout=COUNT_DEADLINE_S)
             reports = [answer.report for answer in asked.result()]
             if refused := next((report for report in reports if isinstance(report, InvalidInput)), None):

@@ -43,7 +43,7 @@ from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome
 from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.builder.prepare import Prepared, prepare
+from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.host.cards import Card, usable_gpus
 from tuner.workers.host.supervisor import GpuSupervisor
 
@@ -69,7 +69,7 @@ class Planted:
     """One fault, and how its trial must end."""
 
     name: str
-    prepared: Prepared
+    prepared: PreparedKernel
     kind: FailureKind
     reason: str
 
@@ -92,7 +92,7 @@ class Tally:
     most_foreign: float = 0.0
 
 
-def planted_faults(good: Prepared, builder: Builder, arch: str) -> tuple[Planted, list[Planted]]:
+def planted_faults(good: PreparedKernel, builder: Builder, arch: str) -> tuple[Planted, list[Planted]]:
     """The hang that its deadline ends, and all others."""
 
     def of_kernel(fault: KernelFault) -> Planted:
@@ -124,7 +124,7 @@ def draw_trials(num_trials: int, num_good: int, others: list[Planted], hang: Pla
 
 
 def run_trials(
-    trials: list[Any], goods: list[Prepared], usual: list[Measured], measure: Callable[[Prepared], Outcome]
+    trials: list[Any], goods: list[PreparedKernel], usual: list[Measured], measure: Callable[[PreparedKernel], Outcome]
 ) -> Tally:
     """Measures one after the other."""
     tally = Tally()
@@ -222,7 +222,7 @@ def measure_faults(num_trials: int = 200, seed: int = 0) -> tuple[list[dict[str,
         goods = [prepare(WORKLOAD, gpu, candidate, builder, {}) for candidate in CANDIDATES]
         hang, others = planted_faults(goods[1], builder, gpu.arch)
 
-        def measure(prepared: Prepared) -> Outcome:
+        def measure(prepared: PreparedKernel) -> Outcome:
             return supervisor.measure(PROBLEM, prepared)
 
         usual = [undisturbed(measure, good) for good in goods]
@@ -231,7 +231,7 @@ def measure_faults(num_trials: int = 200, seed: int = 0) -> tuple[list[dict[str,
         return rows_of(tally, before_bytes, used_bytes(card)), supervisor.environment()
 
 
-def undisturbed(measure: Callable[[Prepared], Outcome], good: Prepared) -> Measured:
+def undisturbed(measure: Callable[[PreparedKernel], Outcome], good: PreparedKernel) -> Measured:
     """The one of median speed-up of three."""
     outcomes = [measure(good) for _ in range(3)]
     measured = [outcome for outcome in outcomes if isinstance(outcome, Measured)]

@@ -25,7 +25,7 @@ from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
-from tuner.core.trial.evaluator import Evaluator, Problem
+from tuner.core.trial.evaluator import Evaluator, Prepared, Problem
 from tuner.core.trial.inspection import CounterReport, Trace, no_counters
 from tuner.core.trial.job import Budget, JobSpec, JobState
 from tuner.core.trial.outcome import Measured
@@ -210,7 +210,7 @@ def last_contest(
         RuntimeError: one of them failed.
     """
     candidates = tuple(dict.fromkeys(row.candidate for win in wins for row in (win.winner, win.kernel)))
-    times = dispatcher.finals(target_id, PROBLEM, candidates, FinalsProcedure.num_rounds).result()
+    times = dispatcher.lane(target_id).finals(PROBLEM, candidates, FinalsProcedure.num_rounds).result()
     by_candidate = {}
     for candidate, times_us, reason in zip(candidates, times.times_us, times.reasons, strict=True):
         if times_us is None:
@@ -232,7 +232,9 @@ def measure_noise(evaluator: Evaluator, data: Path, out: Path, size: Size) -> li
         service.start()
         outcomes: list[Measured] = []
         for _ in range(size.num_repeats):
-            outcome = dispatcher.evaluate(target_id, PROBLEM, CANDIDATE).result()
+            prepared = dispatcher.builds(target_id).prepare(PROBLEM, CANDIDATE).result()
+            is_ready = isinstance(prepared, Prepared)
+            outcome = dispatcher.lane(target_id).measure(PROBLEM, prepared).result() if is_ready else prepared
             if not isinstance(outcome, Measured):
                 raise RuntimeError(f"the candidate was not measured: {outcome.reason}")
             outcomes.append(outcome)

@@ -24,7 +24,7 @@ from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.evaluator import Evaluator, Problem
+from tuner.core.trial.evaluator import Evaluator, Problem, evaluate
 from tuner.core.trial.outcome import Measured, Outcome
 
 #: |median of the ratios - 1|, and how far off 95 % of them may be.
@@ -132,7 +132,7 @@ def measure_all(evaluator: Evaluator, order: Iterable[tuple[Problem, Candidate]]
     runs = []
     for problem, candidate in order:
         began_s = time.monotonic()
-        outcome = evaluator.evaluate(problem, candidate)
+        outcome = evaluate(evaluator, problem, candidate)
         wall_s = time.monotonic() - began_s
         run = Run(problem=problem, candidate=candidate, outcome=outcome, began_s=began_s, wall_s=wall_s)
         result = f"{outcome.time_us:.2f} us" if isinstance(outcome, Measured) else outcome.reason

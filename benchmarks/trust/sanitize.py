@@ -31,7 +31,7 @@ from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling
 from tuner.core.space.space import Space
 from tuner.errors import BuildError, IllegalSchedule, PlanError
 from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.builder.prepare import Prepared, prepare
+from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.host.cards import usable_gpus
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
@@ -136,7 +136,7 @@ def launch_all(cache: Path, each: int) -> None:
         builder.close()
 
 
-def made_ready(gpu: Gpu, candidate: Candidate, builder: Builder) -> Prepared | None:
+def made_ready(gpu: Gpu, candidate: Candidate, builder: Builder) -> PreparedKernel | None:
     """A candidate whose waits have all the time; None where the GPU, or the space, refuses it."""
     try:
         prepared = prepare(WORKLOAD, gpu, candidate, builder, {})
@@ -166,7 +166,7 @@ class Problem:
         self._expected = np.maximum(x @ w1.T + b1, 0) @ w2.T + b2
         self._workload = workload
 
-    def launch(self, prepared: Prepared) -> None:
+    def launch(self, prepared: PreparedKernel) -> None:
         """Launches it a few times and compares."""
         import cupy
 

@@ -8,13 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.support.rogues import ENDLESS
 from tuner.core.trial.limits import Limits
-from tuner.errors import BuildError
+from tuner.errors import BuildError, WorkerError
 from tuner.workers.builder.nvrtc import Builder, BuildTimeout, build_key, parse_log
 
 KERNEL = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] *= 2.0f; }'
@@ -32,6 +34,30 @@ def test_a_second_build_of_the_same_source_comes_from_the_cache(builder: Builder
     assert (first.cached, second.cached) == (False, True)
     assert (first.cubin, first.resources) == (second.cubin, second.resources)
     assert builder.build(KERNEL, "sm_90").key != first.key
+
+
+def test_a_source_that_several_want_at_a_time_is_compiled_once(tmp_path: Path) -> None:
+    builder = Builder(tmp_path, limits=Limits(build_deadline_s=30), num_processes=3)
+    with closing(builder), ThreadPoolExecutor(6) as threads:
+        built = list(threads.map(lambda _: builder.build(KERNEL, "sm_80"), range(6)))
+        assert [one.cached for one in built].count(False) == 1
+        assert len({one.cubin for one in built}) == 1
+        errors = [threads.submit(builder.build, "nonsense", "sm_80").exception() for _ in range(3)]
+        assert {type(error) for error in errors} == {BuildError}, "an error is not remembered, and hurts no other build"
+
+
+def test_closing_ends_a_compile_that_others_wait_for_unless_another_user_has_the_builder(tmp_path: Path) -> None:
+    builder = Builder(tmp_path, limits=Limits(build_deadline_s=60))
+    with ThreadPoolExecutor(2) as threads:
+        builder.share().close()
+        assert not builder.build(KERNEL, "sm_80").cached
+        waiting = [threads.submit(builder.build, ENDLESS, "sm_80") for _ in range(2)]
+        time.sleep(2)
+        begin = time.monotonic()
+        builder.close()
+        assert {type(future.exception(20)) for future in waiting} == {WorkerError}, "it says nothing of the source"
+        assert time.monotonic() - begin < 20
+        assert isinstance(threads.submit(builder.build, KERNEL, "sm_86").exception(20), WorkerError)
 
 
 def test_a_damaged_cache_entry_is_built_again(builder: Builder, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tuner.workers.source.render import DEVICE_FILES, render
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_generated_part_is_the_one_that_was_reviewed(name: str) -> None:
+def test_the_generated_source_is_the_one_that_was_reviewed(name: str) -> None:
     workload, tiling = CASES[name]
     written = FOLDER / f"{name}.cu.txt"
     assert written.exists(), "run `make golden`"

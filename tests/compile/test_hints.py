@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.compile.test_kernels import GATED, SMALL
+from tests.compile.test_kernels import SMALL
 from tests.support.cases import H200, wgmma
 from tests.support.compiled import compile_source
+from tests.support.tiling_samples import GATED
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling

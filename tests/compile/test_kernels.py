@@ -4,66 +4,38 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from benchmarks.cpu.compile_space import full_pair, pair
+from benchmarks.cpu.compile_space import pair
 from tests.support.compiled import compile_source
 from tests.support.covering import covering_sample, pairs_of
+from tests.support.tiling_samples import GATED, GPU_OF_ARCH, axes, offered, pairs_of_values, single_values
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
-from tuner.core.space.space import Space
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import DEVICE_FILES, KERNEL_NAME, device_text, render, without_comments
 
-#: One GPU of the catalogue for each architecture.
-GPU_OF_ARCH = {
-    "sm_80": "a100",
-    "sm_86": "a40",
-    "sm_89": "rtx4090",
-    "sm_90a": "h200",
-    "sm_100": "b200",
-    "sm_120": "rtx5090",
-}
+#: Every pair of values for the oldest architecture, and with every option for the one of the newest engine; elsewhere
+#: every value. tests/soak/tilings.py compiles every pair of values for every architecture.
+PLAIN = [("sm_80", t) for t in pairs_of_values("sm_80", pair())] + [
+    (arch, t) for arch in GPU_OF_ARCH if arch != "sm_80" for t in single_values(arch, pair())
+]
+WITH_OPTIONS = [("sm_80", t) for t in single_values("sm_80", GATED)] + [
+    ("sm_90a", t) for t in pairs_of_values("sm_90a", GATED)
+]
 
 
-def axes(tiling: Tiling) -> tuple[int, ...]:
-    """What is compiled in."""
-    return (
-        tiling.tiles[0].m,
-        *(tile.n for tile in tiling.tiles),
-        tiling.tiles[0].k,
-        tiling.num_stages,
-        tiling.num_warps,
-    )
-
-
-#: Every option at once: the most registers that an epilogue takes.
-GATED = full_pair(2048)
-
-
-def sample(arch: str, workload: Workload | None = None) -> list[Tiling]:
-    """A pairwise covering sample of the mma engine's tilings for one architecture."""
-    return covering_sample(offered(arch, workload or pair()), axes)
-
-
-def offered(arch: str, workload: Workload) -> list[Tiling]:
-    """The mma engine's tilings; wgmma's are compiled in test_wgmma.py."""
-    tilings = Space(workload, CATALOGUE[GPU_OF_ARCH[arch]]).tilings
-    return [tiling for tiling in tilings if tiling.engine is Engine.MMA]
-
-
-@pytest.mark.parametrize(("arch", "tiling"), [(arch, t) for arch in GPU_OF_ARCH for t in sample(arch)], ids=str)
+@pytest.mark.parametrize(("arch", "tiling"), PLAIN, ids=str)
 def test_a_tiling_compiles_without_spills_or_warnings(arch: str, tiling: Tiling) -> None:
     assert CATALOGUE[GPU_OF_ARCH[arch]].arch == arch
     compile_cleanly(pair(), tiling, arch)
 
 
-@pytest.mark.parametrize(
-    ("arch", "tiling"), [(arch, t) for arch in ("sm_80", "sm_90a") for t in sample(arch, GATED)], ids=str
-)
+@pytest.mark.parametrize(("arch", "tiling"), WITH_OPTIONS, ids=str)
 def test_a_gated_tiling_compiles_without_spills_or_warnings(arch: str, tiling: Tiling) -> None:
     compile_cleanly(GATED, tiling, arch)
 
@@ -98,11 +70,16 @@ def test_split_tilings_compile_without_spills_or_warnings(options: bool, arch: s
 
 
 @pytest.mark.parametrize("arch", GPU_OF_ARCH)
-def test_the_sample_covers_all_pairs_of_values_of_the_space(arch: str) -> None:
-    chosen = sample(arch)
-    everything = set().union(*(pairs_of(axes(t)) for t in offered(arch, pair())))
+def test_the_samples_cover_all_pairs_of_values_of_the_space_and_all_values(arch: str) -> None:
+    chosen, smaller, all_of_it = pairs_of_values(arch, pair()), single_values(arch, pair()), offered(arch, pair())
     assert len(chosen) >= 24
-    assert set().union(*(pairs_of(axes(t)) for t in chosen)) == everything
+    assert 6 <= len(smaller) < len(chosen) / 4
+    assert set().union(*(pairs_of(axes(t)) for t in chosen)) == set().union(*(pairs_of(axes(t)) for t in all_of_it))
+    assert {*enumerate_all(smaller)} == {*enumerate_all(all_of_it)}
+
+
+def enumerate_all(tilings: list[Tiling]) -> Iterator[tuple[int, int]]:
+    return (value for tiling in tilings for value in enumerate(axes(tiling)))
 
 
 SMALL = Tiling(tiles=(Tile(m=32, n=64, k=32), Tile(m=16, n=32, k=64)), num_stages=3, num_warps=4)

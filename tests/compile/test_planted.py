@@ -15,7 +15,7 @@ from tests.support.planted import HANG, KERNEL_FAULTS, PROCESS_FAULTS, KernelFau
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.workers.builder.nvrtc import parse_log
-from tuner.workers.builder.prepare import Prepared
+from tuner.workers.builder.prepare import PreparedKernel
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.render import render
 
@@ -36,7 +36,7 @@ def test_every_planted_kernel_compiles_and_is_another_one(fault: KernelFault) ->
 def test_a_deed_is_done_by_whoever_reads_it() -> None:
     codes = {}
     for fault in PROCESS_FAULTS[:2]:
-        message = pickle.dumps(with_deed(fault, Prepared(work=LIBRARY)))
+        message = pickle.dumps(with_deed(fault, PreparedKernel(work=LIBRARY)))
         program = "import pickle, sys; pickle.loads(sys.stdin.buffer.read())"
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         codes[fault.name] = subprocess.run([sys.executable, "-c", program], input=message, env=env).returncode

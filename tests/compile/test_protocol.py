@@ -60,7 +60,7 @@ def test_the_kernel_compiles_and_has_the_engines_own_files(case: str, arch: str)
     assert cubin[:4] == b"\x7fELF"
     assert parse_log(log).spill_bytes == 0
     assert parse_log(log).warnings == ()
-    for name in ("launch_args", "dependent_launch", "sync", "fixup", "draws", "scheduler", "gate"):
+    for name in ("launch_args", "dependent_launch", "sync", "fixup", "draws", "scheduler", "start_gate"):
         body = re.sub(r'^#(pragma once|include ".*")\n', "", device_text(f"{name}.cuh"), flags=re.MULTILINE)
         assert body in text
     assert "mma_m16n8k16<" not in text
@@ -194,9 +194,9 @@ class Replica:
             queues = [iter(range(*pair)) for pair in pairwise(bounds)]
             self.draws[0] += len(queues)
         else:
-            cut = [plan.num_first_tasks] if plan.assignment in (STEALING, FIRST_WAVE) else []
-            self.lists = [deque(range(*pair)) for pair in pairwise([0, *cut, plan.num_tasks])]
-            queues = [self._drawn(int(bool(cut) and cta >= plan.num_first_ctas)) for cta in range(plan.num_ctas)]
+            bound = [plan.num_first_tasks] if plan.assignment in (STEALING, FIRST_WAVE) else []
+            self.lists = [deque(range(*pair)) for pair in pairwise([0, *bound, plan.num_tasks])]
+            queues = [self._drawn(int(bool(bound) and cta >= plan.num_first_ctas)) for cta in range(plan.num_ctas)]
         if plan.assignment == FIRST_WAVE:
             queues = [self._behind_its_own(cta) for cta in range(plan.num_ctas)]
         #: Of each CTA the task that it holds, and the k-steps that it has read.

@@ -8,10 +8,10 @@ import pytest
 
 from benchmarks.trust import sanitize
 from benchmarks.trust.sanitize import RARE, WORKLOAD, candidates, find_sanitizer, num_reports, rare_schedules
+from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.space.space import Space
 
 MEMCHECK = "launched fused\n========= ERROR SUMMARY: {} error{}\n"
 RACECHECK = "========= RACECHECK SUMMARY: {} hazards displayed (1 error, 0 warnings)\n"
@@ -37,7 +37,7 @@ def test_a_tool_that_did_not_come_to_its_end_is_no_clean_one() -> None:
 
 
 def test_every_engine_of_the_space_and_every_kind_of_ours_is_launched() -> None:
-    space = Space(WORKLOAD, CATALOGUE["h200"])
+    space = space_of(WORKLOAD, CATALOGUE["h200"])
     chosen = list(candidates(space, 3))
     assert {c.plan_kind for c in chosen} == {kind for kind in PlanKind if kind.is_ours}
     engines = {tiling.engine for tiling in space.tilings}
@@ -49,7 +49,7 @@ def test_every_engine_of_the_space_and_every_kind_of_ours_is_launched() -> None:
 
 def test_what_a_few_draws_leave_out_is_legal_and_launched_too() -> None:
     gpu = CATALOGUE["h200"]
-    launched = [c.schedule for c in candidates(Space(WORKLOAD, gpu), 1) if c.plan_kind is PlanKind.FUSED]
+    launched = [c.schedule for c in candidates(space_of(WORKLOAD, gpu), 1) if c.plan_kind is PlanKind.FUSED]
     rare = list(rare_schedules())
     assert launched[-len(rare) :] == rare
     for one, (tiled, ordered) in zip(rare, RARE, strict=True):

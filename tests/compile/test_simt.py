@@ -12,7 +12,7 @@ from tuner.core.legal.legality import estimated_registers
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.space.simt_tilings import SimtOffers
+from tuner.core.space.simt_tilings import SimtTilings
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 
@@ -42,7 +42,7 @@ def test_it_compiles_without_spills_or_warnings(workload: Workload, chosen: Tili
 @pytest.mark.parametrize("gpu", [H200, AMPERE], ids=lambda gpu: gpu.id)
 @pytest.mark.parametrize("workload", [PLAIN, GATED], ids=lambda workload: workload.describe())
 def test_what_is_offered_compiles_and_takes_about_what_is_estimated(workload: Workload, gpu: Gpu) -> None:
-    for chosen in list(SimtOffers(workload, gpu).tilings())[::12]:
+    for chosen in list(SimtTilings(workload, gpu).tilings())[::12]:
         resources = parse_log(compile_source(render(workload, chosen), gpu.arch)[1])
         assert (resources.spill_bytes, resources.warnings) == (0, ())
         assert resources.registers_per_thread <= estimated_registers(workload, chosen) + 32

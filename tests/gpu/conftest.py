@@ -38,7 +38,12 @@ def card() -> Card:
 
 @pytest.fixture(scope="session")
 def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("builds")
+    """One for all processes of a run: a kernel that one of them compiled serves the others."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    (folder / "builds").mkdir(exist_ok=True)
+    return folder / "builds"
 
 
 @pytest.fixture(scope="session")

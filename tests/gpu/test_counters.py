@@ -17,6 +17,7 @@ from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKi
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.evaluator import evaluate
 from tuner.core.trial.inspection import CounterReport
 from tuner.core.trial.outcome import Measured
 from tuner.errors import InvalidInput
@@ -96,7 +97,7 @@ def test_every_kind_of_ours_issues_the_tensor_instructions_of_its_tiles(
 
 def test_a_candidate_is_counted_beside_its_trials_which_go_on(supervisor: GpuSupervisor) -> None:
     asked, candidate = problem(WORKLOAD), fused(CHOSEN)
-    before = supervisor.evaluate(asked, candidate)
+    before = evaluate(supervisor, asked, candidate)
     assert isinstance(before, Measured), before
     pid = supervisor.child_pid
     report = supervisor.count(asked, candidate, None)
@@ -108,7 +109,7 @@ def test_a_candidate_is_counted_beside_its_trials_which_go_on(supervisor: GpuSup
     assert 0.5 < counted["gpu__time_duration.sum"] / 1e3 / before.time_us < 6
     assert {f"{name}_profiled" for name in DERIVED[1:]} <= set(counted)
     assert supervisor.child_pid != pid, "a process that has counted would time wrongly"
-    after = supervisor.evaluate(asked, candidate)
+    after = evaluate(supervisor, asked, candidate)
     assert isinstance(after, Measured), after
     assert after.time_us == pytest.approx(before.time_us, rel=0.1)
 
@@ -128,4 +129,4 @@ def test_what_cannot_be_counted_is_refused_or_has_a_reason_and_trials_go_on(supe
         supervisor.count(asked, fused(CHOSEN), ("dram__bytes_reed.sum",))
     illegal = fused(schedule(((128, 128, 64), (128, 128, 64)), warps=3))
     assert "warps" in supervisor.count(asked, illegal, None).reason
-    assert isinstance(supervisor.evaluate(asked, fused(CHOSEN)), Measured)
+    assert isinstance(evaluate(supervisor, asked, fused(CHOSEN)), Measured)

@@ -24,10 +24,12 @@ from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.evaluator import evaluate
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured
+from tuner.workers.builder import prepare as prepare_module
 from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.builder.prepare import Prepared, prepare
+from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.host import supervisor as supervisor_module
 from tuner.workers.host.cards import Card
 from tuner.workers.host.supervisor import GpuSupervisor
@@ -129,16 +131,16 @@ def test_a_child_killed_while_idle_costs_no_trial_and_one_killed_in_flight_costs
 ) -> None:
     chosen = schedule(((16, 64, 64), (16, 64, 64)))
     asked = problem(WORKLOAD)
-    assert isinstance(gpu_supervisor.evaluate(asked, Candidate(plan_kind=PlanKind.LIBRARY)), Measured)
+    assert isinstance(evaluate(gpu_supervisor, asked, Candidate(plan_kind=PlanKind.LIBRARY)), Measured)
     os.kill(gpu_supervisor.child_pid or 0, signal.SIGKILL)
     time.sleep(0.5)
-    assert isinstance(gpu_supervisor.evaluate(asked, fused(chosen)), Measured)
+    assert isinstance(evaluate(gpu_supervisor, asked, fused(chosen)), Measured)
     killer = threading.Timer(0.1, os.kill, (gpu_supervisor.child_pid, signal.SIGKILL))
     killer.start()
-    lost = gpu_supervisor.evaluate(asked, fused(chosen))
+    lost = evaluate(gpu_supervisor, asked, fused(chosen))
     assert isinstance(lost, Failed)
     assert (lost.kind, lost.reason) == (FailureKind.CRASH, "the GPU process died (signal 9)")
-    assert isinstance(gpu_supervisor.evaluate(asked, fused(chosen)), Measured)
+    assert isinstance(evaluate(gpu_supervisor, asked, fused(chosen)), Measured)
 
 
 def test_a_deadline_kills_the_child_and_the_next_trial_is_right(
@@ -146,21 +148,21 @@ def test_a_deadline_kills_the_child_and_the_next_trial_is_right(
 ) -> None:
     asked = problem(WORKLOAD)
     chosen = schedule(((16, 64, 64), (16, 64, 64)))
-    assert isinstance(gpu_supervisor.evaluate(asked, fused(chosen)), Measured)
-    real = supervisor_module.prepare
+    assert isinstance(evaluate(gpu_supervisor, asked, fused(chosen)), Measured)
+    real = prepare_module.prepare
 
-    def planted(*args: object, **kwargs: object) -> Prepared:
+    def planted(*args: object, **kwargs: object) -> PreparedKernel:
         return with_raised_threshold(real(*args, **kwargs))  # type: ignore[arg-type]
 
-    monkeypatch.setattr(supervisor_module, "prepare", planted)
+    monkeypatch.setattr(prepare_module, "prepare", planted)
     monkeypatch.setattr(gpu_supervisor, "_limits", Limits(evaluate_deadline_s=0.2))
-    hung = gpu_supervisor.evaluate(asked, fused(chosen))
+    hung = evaluate(gpu_supervisor, asked, fused(chosen))
     assert isinstance(hung, Failed)
     assert hung.kind is FailureKind.HANG
     assert "within 0.2 s" in hung.reason
     monkeypatch.undo()
     begin = time.monotonic()
-    assert isinstance(gpu_supervisor.evaluate(asked, fused(chosen)), Measured)
+    assert isinstance(evaluate(gpu_supervisor, asked, fused(chosen)), Measured)
     assert time.monotonic() - begin < 15
 
 
@@ -172,7 +174,7 @@ def test_a_finalist_that_hangs_is_left_out_and_the_others_are_timed(
     good, bad = (schedule(tiles, assignment=assignment) for assignment in (Assignment.STATIC, Assignment.TICKET))
     real = supervisor_module.prepare
 
-    def planted(*args: object, **kwargs: object) -> Prepared:
+    def planted(*args: object, **kwargs: object) -> PreparedKernel:
         prepared = real(*args, **kwargs)  # type: ignore[arg-type]
         return with_raised_threshold(prepared, 10**13) if args[2] == fused(bad) else prepared
 
@@ -189,7 +191,9 @@ def test_a_finalist_that_hangs_is_left_out_and_the_others_are_timed(
 HANGING_PARENT = """
 import sys, time, threading
 from pathlib import Path
+import tuner.workers.builder.prepare as p
 import tuner.workers.host.supervisor as s
+from tuner.core.trial.evaluator import evaluate
 from tuner.workers.host.cards import usable_gpus
 from tests.support.on_card import fused, problem, schedule
 from tests.support.planted import with_raised_threshold
@@ -197,12 +201,12 @@ from tests.gpu.test_faults import WORKLOAD
 import tuner.workers.gpu.launch
 
 if __name__ == "__main__":
-    real = s.prepare
-    s.prepare = lambda *a, **k: with_raised_threshold(real(*a, **k), 10**13)
+    real = p.prepare
+    p.prepare = lambda *a, **k: with_raised_threshold(real(*a, **k), 10**13)
     card = usable_gpus()[0]
     sup = s.GpuSupervisor(card, Path(sys.argv[1]))
     print("CHILD", sup.child_pid, card.uuid, flush=True)
-    sup.evaluate(problem(WORKLOAD), fused(schedule(((16, 64, 64), (16, 64, 64)))))
+    evaluate(sup, problem(WORKLOAD), fused(schedule(((16, 64, 64), (16, 64, 64)))))
 """
 
 

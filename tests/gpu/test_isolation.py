@@ -28,11 +28,12 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.evaluator import evaluate
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.errors import Quarantined
 from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.builder.prepare import Prepared, prepare
+from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.host.cards import Card
 from tuner.workers.host.supervisor import GpuSupervisor
 
@@ -61,12 +62,12 @@ def gpu(supervisor: GpuSupervisor) -> Gpu:
 
 
 @pytest.fixture(scope="module")
-def good(supervisor: GpuSupervisor, gpu: Gpu, builder: Builder) -> Prepared:
+def good(supervisor: GpuSupervisor, gpu: Gpu, builder: Builder) -> PreparedKernel:
     return prepare(WORKLOAD, gpu, GOOD, builder, {})
 
 
 @pytest.fixture(scope="module")
-def usual(supervisor: GpuSupervisor, good: Prepared) -> Measured:
+def usual(supervisor: GpuSupervisor, good: PreparedKernel) -> Measured:
     """The good candidate before anything went wrong: the one of median speed-up of three."""
     return sorted((measured(supervisor.measure(PROBLEM, good)) for _ in range(3)), key=lambda m: m.speedup)[1]
 
@@ -96,7 +97,7 @@ def used_bytes(card: Card) -> int:
 
 @pytest.mark.parametrize("fault", KERNEL_FAULTS, ids=lambda fault: fault.name)
 def test_a_kernels_fault_is_named_and_the_next_trial_is_as_usual(
-    supervisor: GpuSupervisor, builder: Builder, gpu: Gpu, good: Prepared, usual: Measured, fault: KernelFault
+    supervisor: GpuSupervisor, builder: Builder, gpu: Gpu, good: PreparedKernel, usual: Measured, fault: KernelFault
 ) -> None:
     outcome = supervisor.measure(PROBLEM, with_fault(fault, good, builder, gpu.arch))
     expect_failure(outcome, fault.kind, fault.reason)
@@ -105,14 +106,14 @@ def test_a_kernels_fault_is_named_and_the_next_trial_is_as_usual(
 
 @pytest.mark.parametrize("fault", PROCESS_FAULTS, ids=lambda fault: fault.name)
 def test_a_childs_end_is_named_and_the_next_trial_is_as_usual(
-    supervisor: GpuSupervisor, good: Prepared, usual: Measured, fault: ProcessFault
+    supervisor: GpuSupervisor, good: PreparedKernel, usual: Measured, fault: ProcessFault
 ) -> None:
     expect_failure(supervisor.measure(PROBLEM, with_deed(fault, good)), FailureKind.CRASH, fault.reason)
     expect_as_usual(supervisor.measure(PROBLEM, good), usual)
 
 
 def test_hangs_cost_their_deadline_and_little_more_and_the_memory_comes_back(
-    card: Card, supervisor: GpuSupervisor, builder: Builder, gpu: Gpu, good: Prepared, usual: Measured
+    card: Card, supervisor: GpuSupervisor, builder: Builder, gpu: Gpu, good: PreparedKernel, usual: Measured
 ) -> None:
     bad = with_fault(HANG, good, builder, gpu.arch)
     before_bytes = used_bytes(card)
@@ -131,18 +132,18 @@ def test_hangs_cost_their_deadline_and_little_more_and_the_memory_comes_back(
 
 
 def test_a_compile_that_takes_for_ever_is_killed_at_its_deadline(
-    supervisor: GpuSupervisor, good: Prepared, usual: Measured, monkeypatch: pytest.MonkeyPatch
+    supervisor: GpuSupervisor, good: PreparedKernel, usual: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr("tuner.workers.builder.prepare.render", lambda *_, **__: ENDLESS)
-        outcome = supervisor.evaluate(PROBLEM, GOOD)
+        outcome = evaluate(supervisor, PROBLEM, GOOD)
     expect_failure(outcome, FailureKind.COMPILE_TIMEOUT, f"killed after {BUILD_S:g} s")
     assert outcome.stage is Stage.BUILD  # type: ignore[union-attr]
     expect_as_usual(supervisor.measure(PROBLEM, good), usual)
 
 
 def test_a_neighbour_is_noticed_and_a_problem_that_does_not_fit_beside_it_is_a_trial(
-    supervisor: GpuSupervisor, good: Prepared, usual: Measured
+    supervisor: GpuSupervisor, good: PreparedKernel, usual: Measured
 ) -> None:
     measured(supervisor.measure(PROBLEM, good))
     free_bytes, _ = cupy.cuda.runtime.memGetInfo()
@@ -151,7 +152,7 @@ def test_a_neighbour_is_noticed_and_a_problem_that_does_not_fit_beside_it_is_a_t
         values = {metric.tag: metric.value for metric in measured(supervisor.measure(PROBLEM, good)).metrics}
         assert values["foreign_processes"] >= 1
         large = problem(ffn_pair(m=16, d_in=20_000, d_hidden=20_000, d_out=20_000))
-        outcome = supervisor.evaluate(large, Candidate(plan_kind=PlanKind.LIBRARY))
+        outcome = evaluate(supervisor, large, Candidate(plan_kind=PlanKind.LIBRARY))
         expect_failure(outcome, FailureKind.OUT_OF_MEMORY, "of the card are free")
     finally:
         del ballast
@@ -159,7 +160,7 @@ def test_a_neighbour_is_noticed_and_a_problem_that_does_not_fit_beside_it_is_a_t
 
 
 def test_a_card_that_another_tuner_keeps_is_quarantined_until_it_lets_go(
-    card: Card, supervisor: GpuSupervisor, good: Prepared, usual: Measured
+    card: Card, supervisor: GpuSupervisor, good: PreparedKernel, usual: Measured
 ) -> None:
     measured(supervisor.measure(PROBLEM, good))
     with lock_path(card.uuid).open("a+") as theirs:

@@ -46,8 +46,8 @@ def test_a_killed_server_goes_on_and_the_fetched_kernel_runs_from_its_zip_alone(
         trace = client.trace(job_id, finalist, timeout_s=90)
         assert not trace["simulated"]
         assert len({span["sm"] for span in trace["spans"]}) > 1
-        looked_at = next(trial for trial in client.trials(job_id) if trial["number"] == finalist)
-        assert "tail_share" in {metric["tag"] for metric in looked_at["outcome"]["metrics"]}
+        inspected = next(trial for trial in client.trials(job_id) if trial["number"] == finalist)
+        assert "tail_share" in {metric["tag"] for metric in inspected["outcome"]["metrics"]}
         content = client.artifact(best["artifact"]["digest"]).content
     archive = tmp_path / "best.zip"
     archive.write_bytes(content)

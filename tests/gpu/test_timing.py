@@ -15,7 +15,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.outcome import Measured
 from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.builder.prepare import Prepared, prepare
+from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.host.cards import Card
 from tuner.workers.source.render import device_text
 
@@ -46,7 +46,7 @@ def asked_in(regime: Regime, l2: CacheState = CacheState.COLD) -> Problem:
     return replace(asked, objective=replace(asked.objective, regime=regime, l2=l2))
 
 
-def ready(builder: Builder, gpu: Gpu, candidate: Candidate) -> Prepared:
+def ready(builder: Builder, gpu: Gpu, candidate: Candidate) -> PreparedKernel:
     prepared = prepare(WORKLOAD, gpu, candidate, builder, {})
     assert not prepared.refusal
     return prepared

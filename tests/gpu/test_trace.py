@@ -17,7 +17,7 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.inspection import TaskSpan, Trace
 from tuner.core.trial.outcome import Measured
 from tuner.workers.host.cards import Card
@@ -116,7 +116,7 @@ def test_a_traced_run_takes_about_as_long_as_a_timed_one_and_uses_every_sm(
     supervisor: GpuSupervisor, kind: PlanKind
 ) -> None:
     asked = problem(WORKLOAD)
-    timed = supervisor.evaluate(asked, candidate(kind))
+    timed = evaluate(supervisor, asked, candidate(kind))
     assert isinstance(timed, Measured), timed
     trace, _ = traced(supervisor, asked, candidate(kind))
     assert 0.5 * timed.time_us < trace.makespan_ns / 1e3 < 2 * timed.time_us

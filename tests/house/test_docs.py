@@ -13,6 +13,7 @@ import pytest
 
 import tuner.cli
 import tuner.client.cli
+from tests.support.spaces import space_of
 from tuner.core.insight import derived_counters
 from tuner.core.problem import objective
 from tuner.core.problem.gpu import CATALOGUE
@@ -20,7 +21,6 @@ from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule import ordering as schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.space.space import Space
 from tuner.core.trial import job, outcome, records, samples
 from tuner.workers.cupti.metrics import BASE_SET
 
@@ -195,7 +195,7 @@ def test_every_command_line_of_the_readme_is_one_that_the_programs_understand(ro
 
 @pytest.mark.parametrize("m", [16, 512])
 def test_the_size_of_the_space_is_the_one_that_is_written(m: int, root: Path) -> None:
-    space = Space(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), CATALOGUE["h200"])
+    space = space_of(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), CATALOGUE["h200"])
     text = (root / "docs/schedule-space.md").read_text()
     written = re.findall(r"[\d,]*\d", text)
     assert f"{len(space.tilings):,}" in written

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
+from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Ordering, Raster, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import Budget, JobSpec, Objective, Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Rejected, Stage
+from tuner.core.trial.records import Best, Verdict
 from tuner.core.trial.samples import Round
 
 TARGET = "simulated:h200"
+
+#: A result; give it a job's id.
+BEST = Best(
+    job_id="",
+    verdict=Verdict.TIE,
+    winner=PlanKind.LIBRARY,
+    tie_band=0.02,
+    procedure=FinalsProcedure(num_rounds=7, min_tie_band=0.02),
+    finals=(),
+    reference_us=1.0,
+    artifact_digest=None,
+    environment=Environment(gpu_name="simulated", simulated=True),
+)
 
 
 def workload(m: int = 16) -> Workload:
@@ -57,4 +73,11 @@ def rejected() -> Rejected:
 
 def trial(number: int, outcome: Outcome, kind: PlanKind = PlanKind.FUSED, stages: int = 2) -> Trial:
     candidate = Candidate(plan_kind=kind, schedule=schedule(stages) if kind.is_ours else None)
-    return Trial(number=number, candidate=candidate, outcome=outcome, started_at=1.0 + number, finished_at=1.5 + number)
+    return Trial(
+        number=number,
+        num_known=number,
+        candidate=candidate,
+        outcome=outcome,
+        started_at=1.0 + number,
+        finished_at=1.5 + number,
+    )

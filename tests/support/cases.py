@@ -124,8 +124,8 @@ syncs = st.one_of(
     st.sampled_from([(kind, 1) for kind in (Granularity.ROW, Granularity.TILE, Granularity.BARRIER)]),
     st.tuples(st.sampled_from((Granularity.CHUNK, Granularity.STRIDED, Granularity.BATCH)), st.integers(2, 4)),
 )
-deals = st.one_of(
-    st.sampled_from([(deal, 0) for deal in Assignment if deal is not Assignment.STEALING]),
+assignments = st.one_of(
+    st.sampled_from([(one, 0) for one in Assignment if one is not Assignment.STEALING]),
     st.tuples(st.sampled_from((Assignment.STATIC, Assignment.STEALING)), st.sampled_from((1, 4, 7))),
 )
 
@@ -149,7 +149,7 @@ def orderings(draw: st.DrawFn, workload: Workload) -> Ordering:
     interleave, (granularity, sync_width) = draw(interleaves(workload)), draw(syncs)
     if granularity in (Granularity.BATCH, Granularity.BARRIER):
         interleave = Interleave()
-    assignment, partition = draw(deals)
+    assignment, partition = draw(assignments)
     split_tiles, split_order = draw(st.sampled_from(SplitTiles)), draw(st.sampled_from(SplitOrder))
     if split_tiles is SplitTiles.STREAM:
         assignment, split_order = Assignment.STATIC, SplitOrder.CONTIGUOUS

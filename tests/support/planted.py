@@ -17,7 +17,7 @@ from typing import Any, cast
 from tests.support.forged import forged, with_others
 from tuner.core.trial.outcome import FailureKind
 from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.builder.prepare import Prepared
+from tuner.workers.builder.prepare import PreparedKernel
 from tuner.workers.source.launchable import Launchable
 
 #: Never raised to this value: a loop on it ends only with its process.
@@ -123,13 +123,13 @@ def planted_source(fault: KernelFault, source: str) -> str:
     return fault.preamble + entry.sub(lambda match: match[1] + statement, source)
 
 
-def with_fault(fault: KernelFault, prepared: Prepared, builder: Builder, arch: str) -> Prepared:
+def with_fault(fault: KernelFault, prepared: PreparedKernel, builder: Builder, arch: str) -> PreparedKernel:
     """The same candidate with the fault in its kernel."""
     cubin = builder.build(planted_source(fault, prepared.source), arch).cubin
     return replace(prepared, work=with_others(prepared.work, cubin=cubin))
 
 
-def with_raised_threshold(prepared: Prepared, spin_limit_cycles: int = 10**9) -> Prepared:
+def with_raised_threshold(prepared: PreparedKernel, spin_limit_cycles: int = 10**9) -> PreparedKernel:
     """The same candidate, one of whose waits asks for one post too many: its bounded wait expires."""
     (plan,) = prepared.plans
     words = plan.words.copy()
@@ -181,7 +181,7 @@ PROCESS_FAULTS = (
 )
 
 
-def with_deed(fault: ProcessFault, prepared: Prepared) -> Prepared:
+def with_deed(fault: ProcessFault, prepared: PreparedKernel) -> PreparedKernel:
     """The same candidate in a message that does the deed when the child reads it."""
     deed = cast(Launchable, _Deed(fault.function, *fault.arguments))
     return replace(prepared, work=replace(prepared.work, launchable=deed))

@@ -191,7 +191,7 @@ def _reordered(plan: Plan, rng: random.Random) -> Plan:
     return mutants.move(plan, rng.randrange(begin, end), queue, rng.randrange(end - begin)) if end > begin else plan
 
 
-def _dealt_again(plan: Plan, rng: random.Random) -> Plan:
+def _moved_to_another_queue(plan: Plan, rng: random.Random) -> Plan:
     queue = rng.randrange(max(1, plan.queues.size - 1))
     return mutants.move(plan, rng.randrange(plan.num_tasks), queue, rng.randrange(3))
 
@@ -309,7 +309,7 @@ MUTATIONS: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "threshold one lower": _wait_changed(2, -1),
     "threshold one higher": _wait_changed(2, 1),
     "queue reordered": _reordered,
-    "task dealt elsewhere": _dealt_again,
+    "task dealt elsewhere": _moved_to_another_queue,
     "task lost": lambda plan, rng: mutants.drop(plan, rng.randrange(plan.num_tasks)),
     "task doubled": lambda plan, rng: mutants.double(plan, rng.randrange(plan.num_tasks)),
     "region overlapped": _overlapped,

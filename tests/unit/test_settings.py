@@ -31,7 +31,7 @@ def test_rounds_and_tie_band_of_the_finals_are_settings(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "told"),
+    ("variable", "value", "message"),
     [
         ("TUNER_EVALUATE_DEADLINE_S", "0", "evaluate_deadline_s: must be a number above 0, got 0; the default is 20"),
         ("TUNER_SPIN_LIMIT_CYCLES", "-1", "spin_limit_cycles: must be a number above 0, got -1"),
@@ -40,8 +40,8 @@ def test_rounds_and_tie_band_of_the_finals_are_settings(monkeypatch: pytest.Monk
     ],
 )
 def test_what_cannot_be_is_refused_with_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, told: str
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
 ) -> None:
     monkeypatch.setenv(variable, value)
-    with pytest.raises(ValidationError, match=told.replace(".", r"\.")):
+    with pytest.raises(ValidationError, match=message.replace(".", r"\.")):
         Settings()

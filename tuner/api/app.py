@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fastapi import FastAPI
 
 from tuner import __version__
@@ -12,6 +14,7 @@ from tuner.api.head import HeadAsGet
 from tuner.api.health import health_routes
 from tuner.api.inspections import inspection_routes
 from tuner.api.jobs import job_routes
+from tuner.api.origin import OriginGuard
 from tuner.api.pages import add_pages
 from tuner.api.results import result_routes
 from tuner.api.wire_version import WireVersion
@@ -29,8 +32,11 @@ This is version {WIRE_VERSION} of the wire format, which the header `{WIRE_HEADE
 """
 
 
-def create_app(service: Service) -> FastAPI:
-    """The ASGI application around `service`, which the caller starts and closes."""
+def create_app(service: Service, allowed_hosts: Collection[str] = ()) -> FastAPI:
+    """The ASGI application around `service`, which the caller starts and closes.
+
+    It answers to `localhost`, to addresses in digits, and to the names in `allowed_hosts`.
+    """
     app = FastAPI(title="tuner", version=__version__, description=_DESCRIPTION, redoc_url=None, docs_url=None)
     for routes in (job_routes, inspection_routes, event_routes, result_routes, health_routes):
         app.include_router(routes(service))
@@ -38,5 +44,6 @@ def create_app(service: Service) -> FastAPI:
     add_error_handlers(app)
     app.add_middleware(BodyGuard)
     app.add_middleware(HeadAsGet)
+    app.add_middleware(OriginGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(WireVersion)
     return app

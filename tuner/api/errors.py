@@ -40,6 +40,7 @@ def _problem_schema() -> dict[str, Any]:
 PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"description": description, "content": {MEDIA_TYPE: {"schema": _problem_schema()}}}
     for status, description in {
+        403: "The request names another host than this server, or a page of another site sent it",
         404: "What was named does not exist",
         409: "The state of a thing forbids what was asked",
         422: "A field is wrong: which, why, and what would be right",

@@ -13,9 +13,10 @@ def health_routes(service: Service) -> APIRouter:
     """For orchestrators."""
     router = APIRouter(tags=["health"])
 
-    @router.get("/livez")
+    @router.get("/livez", responses={503: PROBLEM_RESPONSES[503]})
     async def get_liveness() -> Health:
-        """Whether the process answers at all; asks nothing else."""
+        """Whether the process answers and its runners live; 503 means that only a restart helps."""
+        service.check_alive()
         return Health()
 
     @router.get("/readyz", responses={503: PROBLEM_RESPONSES[503]})

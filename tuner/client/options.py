@@ -7,6 +7,11 @@ from typing import Any, TypeVar
 
 import click
 
+from tuner.core.problem.workload import Dtype
+
+#: Element types.
+DTYPES = [str(dtype) for dtype in Dtype]
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _FFN_SIZES = ("m", "d_in", "d_hidden", "d_out")
@@ -42,7 +47,12 @@ def pair_options(command: F) -> F:
             click.option("--row-scale/--no-row-scale", default=None, help="Whether rows are scaled, as RMSNorm does."),
             click.option("--first", metavar="M,N,K", callback=check_gemm, help="An independent pair's first GEMM."),
             click.option("--second", metavar="M,N,K", callback=check_gemm, help="An independent pair's second GEMM."),
-            click.option("--dtype", type=click.Choice(["fp16", "bf16"]), default="fp16", show_default=True),
+            click.option(
+                "--dtype",
+                type=click.Choice(DTYPES),
+                default=DTYPES[0],
+                show_default=True,
+            ),
             click.option("--target", help="e.g. h200 or simulated:h200; by default the server's own."),
         ]
     ):

@@ -1,7 +1,7 @@
-"""Carries candidates to what measures them: one protocol, and its one-machine form."""
+"""Carries candidates to what builds and measures them: the protocols, and their one-machine form."""
 
 from tuner.dispatch.factory import make_evaluators
 from tuner.dispatch.local import LocalDispatcher
-from tuner.dispatch.protocol import Dispatcher
+from tuner.dispatch.protocol import BuildPool, Dispatcher, MeasureLane
 
-__all__ = ["Dispatcher", "LocalDispatcher", "make_evaluators"]
+__all__ = ["BuildPool", "Dispatcher", "LocalDispatcher", "MeasureLane", "make_evaluators"]

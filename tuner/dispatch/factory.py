@@ -15,12 +15,12 @@ FALLBACK = SIMULATED_PREFIX + "h200"
 
 
 def make_evaluators(
-    gpu: str, *, build_cache: Path, limits: Limits | None = None, latency_s: float = 0.0
+    gpu: str, *, build_cache: Path, limits: Limits | None = None, latency_s: float = 0.0, build_s: float = 0.0
 ) -> tuple[list[Evaluator], str]:
     """Evaluators for ``auto``, ``none`` or ``simulated:<id>``, and a sentence that says which, and why.
 
     `build_cache` keeps compiled kernels; `limits` say how long anything may last (as usual, where they are not given);
-    `latency_s` slows a simulated trial down.
+    `latency_s` slows a simulated trial down, `build_s` the build of a tiling that is simulated.
 
     Raises:
         InvalidInput: `gpu` is none of these words.
@@ -32,38 +32,43 @@ def make_evaluators(
         evaluators, why = _real(build_cache, limits)
         if evaluators:
             return evaluators, why
-        return [_simulated(FALLBACK, limits, latency_s)], f"Simulating an H200 ({FALLBACK}), since {why}."
+        return [_simulated(FALLBACK, limits, latency_s, build_s)], f"Simulating an H200 ({FALLBACK}), since {why}."
     if gpu.startswith(SIMULATED_PREFIX):
-        return [
-            _simulated(gpu, limits, latency_s)
-        ], f"Simulating: {gpu} was asked for; no figure here is a measurement."
+        why = f"Simulating: {gpu} was asked for; no figure here is a measurement."
+        return [_simulated(gpu, limits, latency_s, build_s)], why
     raise InvalidInput("gpu", f"{gpu!r} is no choice", "use auto, none or simulated:<id>, e.g. simulated:h200")
 
 
-def _simulated(target_id: str, limits: Limits, latency_s: float) -> Evaluator:
+def _simulated(target_id: str, limits: Limits, latency_s: float, build_s: float) -> Evaluator:
     # Each kind of worker is imported when it is asked for: a simulated one needs nothing of a real one.
     from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
-    return SimulatedEvaluator(parse_target(target_id), limits=limits, latency_s=latency_s)
+    return SimulatedEvaluator(parse_target(target_id), limits=limits, latency_s=latency_s, build_s=build_s)
 
 
 def _real(build_cache: Path, limits: Limits) -> tuple[list[Evaluator], str]:
-    """An evaluator per usable card, or none; and why. A card that does not work keeps no other from working."""
+    """An evaluator per usable card, or none; and why. A card that does not work keeps no other from working, and all
+    share one builder."""
+    from tuner.workers.builder.nvrtc import Builder
+    from tuner.workers.builder.places import places_here
     from tuner.workers.host.cards import usable_gpus
     from tuner.workers.host.supervisor import GpuSupervisor
 
     evaluators: list[Evaluator] = []
     names, faults = Counter[str](), []
     try:
-        for card in usable_gpus():
+        cards = usable_gpus()
+        builder = Builder(build_cache, limits=limits, num_processes=places_here())
+        for card in cards:
             try:
-                evaluators.append(GpuSupervisor(card, build_cache, limits))
+                evaluators.append(GpuSupervisor(card, build_cache, limits, builder))
                 names[card.name] += 1
             except WorkerError as error:
                 faults.append(f"not on {card.uuid}: {error}")
+        builder.close()  # its users are the evaluators
     except WorkerError as error:
         return [], str(error)
     if not evaluators:
         return [], "; ".join(faults)
-    cards = ", ".join(f"{count} x {name}" if count > 1 else name for name, count in names.items())
-    return evaluators, "; ".join([f"Measuring on {cards}", *faults]) + "."
+    found = ", ".join(f"{count} x {name}" if count > 1 else name for name, count in names.items())
+    return evaluators, "; ".join([f"Measuring on {found}", *faults]) + "."

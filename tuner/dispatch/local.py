@@ -1,4 +1,4 @@
-"""One machine: each evaluator in a thread of its own; cards of one model serve one target side by side."""
+"""One machine: its cores build ahead for all its cards; each card has a lane, a thread of its own."""
 
 from __future__ import annotations
 
@@ -10,136 +10,182 @@ from typing import Any, ParamSpec, TypeVar
 
 from tuner.core.problem.gpu import Target
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.trial.evaluator import ArtifactFiles, Environment, Evaluator, FinalsTimes, Problem, Quarantine
+from tuner.core.trial.evaluator import (
+    ArtifactFiles,
+    Environment,
+    Evaluator,
+    FinalsTimes,
+    Preparation,
+    Prepared,
+    Problem,
+    Quarantine,
+)
 from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.outcome import Outcome
 from tuner.errors import NotFound, Quarantined
+from tuner.workers.builder.places import places_here
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+#: Threads for each build that runs at a time. A thread that waits for another's build of the same source holds no core,
+#: and so should keep no other candidate from being built.
+THREADS_PER_PLACE = 2
 
-class _Lane:
-    """One evaluator and its only thread; an evaluator takes one call at a time."""
+
+class LocalBuilds:
+    """A `BuildPool`: an evaluator's `prepare` in threads, which those of other cards share."""
+
+    def __init__(self, evaluator: Evaluator, threads: ThreadPoolExecutor, num_places: int) -> None:
+        """Whoever made `threads` ends them; what they run then ends with the evaluator."""
+        self._evaluator = evaluator
+        self._threads = threads
+        self._num_places = num_places
+
+    @property
+    def num_places(self) -> int:
+        """How many builds run at a time."""
+        return self._num_places
+
+    def prepare(self, problem: Problem, candidate: Candidate) -> Future[Preparation]:
+        """Queues one candidate."""
+        return self._threads.submit(self._evaluator.prepare, problem, candidate)
+
+
+class LocalLane:
+    """A `MeasureLane`: one evaluator and its only thread."""
 
     def __init__(self, evaluator: Evaluator) -> None:
-        self.evaluator = evaluator
-        self.target = evaluator.target
-        self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"evaluate {self.target.id}")
+        self._evaluator = evaluator
+        self._target = evaluator.target
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"measure {self._target.id}")
         #: Set by the lane's thread, read by any.
-        self.quarantine: Quarantine | None = None
+        self._quarantine: Quarantine | None = None
         # Asked once, so that nobody waits behind a trial to learn it.
-        self._environment = self.thread.submit(evaluator.environment)
+        self._environment = self._thread.submit(evaluator.environment)
 
-    def submit(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    @property
+    def target(self) -> Target:
+        """What it measures on."""
+        return self._target
+
+    @property
+    def quarantine(self) -> Quarantine | None:
+        """Why nothing is measured now."""
+        return self._quarantine
+
+    def _submit(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Queues a call that needs the card."""
-        return self.thread.submit(self._watched, partial(call, *args, **kwargs))
+        return self._thread.submit(self._watched, partial(call, *args, **kwargs))
 
     def _watched(self, call: Callable[[], T]) -> T:
         try:
             return call()
         except Quarantined as error:
-            since = self.quarantine.since if self.quarantine else time.time()
-            self.quarantine = Quarantine(reason=str(error), since=since)
+            since = self._quarantine.since if self._quarantine else time.time()
+            self._quarantine = Quarantine(reason=str(error), since=since)
             raise
 
-    def probe(self) -> None:
-        self.evaluator.probe()
-        self.quarantine = None
+    def _probe(self) -> None:
+        self._evaluator.probe()
+        self._quarantine = None
+
+    def probe(self) -> Future[None]:
+        """Queues a look at the card."""
+        return self._submit(self._probe)
 
     def environment(self) -> Environment:
+        """As it was at the start, or at the last time that it could be read."""
         if self._environment.done() and self._environment.exception() is not None:
-            self._environment = self.thread.submit(self.evaluator.environment)
+            self._environment = self._thread.submit(self._evaluator.environment)
         return self._environment.result()
+
+    def measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None) -> Future[Outcome]:
+        """Queues one candidate."""
+        return self._submit(self._evaluator.measure, problem, prepared, incumbent_speedup)
+
+    def finals(self, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int) -> Future[FinalsTimes]:
+        """Queues the finals."""
+        return self._submit(self._evaluator.finals, problem, candidates, num_rounds=num_rounds)
+
+    def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> Future[CounterReport]:
+        """Queues the counting of a candidate."""
+        return self._submit(self._evaluator.count, problem, candidate, metrics)
+
+    def trace(self, problem: Problem, candidate: Candidate) -> Future[Trace]:
+        """Queues the tracing of a candidate."""
+        return self._submit(self._evaluator.trace, problem, candidate)
+
+    def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> Future[ArtifactFiles]:
+        """Queues the making of a candidate's files."""
+        return self._thread.submit(self._evaluator.artifact, problem, candidate, extra)
+
+    def close(self) -> None:
+        """Ends the evaluator; its thread ends by itself."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._evaluator.close()
+
+    def join(self) -> None:
+        """Waits for the thread's end."""
+        self._thread.shutdown(wait=True)
 
 
 class LocalDispatcher:
     """A `Dispatcher` over evaluators of this process."""
 
-    def __init__(self, evaluators: Iterable[Evaluator]) -> None:
-        self._lanes: dict[str, list[_Lane]] = {}
+    def __init__(self, evaluators: Iterable[Evaluator], *, num_places: int | None = None) -> None:
+        """`num_places` is how many builds may run at a time; where it is not given, this machine says."""
+        places = num_places or places_here()
+        self._threads = ThreadPoolExecutor(THREADS_PER_PLACE * places, thread_name_prefix="prepare")
+        self._workers: dict[str, list[tuple[LocalLane, LocalBuilds]]] = {}
         for evaluator in evaluators:
-            self._lanes.setdefault(evaluator.target.id, []).append(_Lane(evaluator))
+            worker = LocalLane(evaluator), LocalBuilds(evaluator, self._threads, places)
+            self._workers.setdefault(evaluator.target.id, []).append(worker)
 
     @property
     def targets(self) -> tuple[Target, ...]:
         """What can be measured on, each once."""
-        return tuple(lanes[0].target for lanes in self._lanes.values())
+        return tuple(workers[0][0].target for workers in self._workers.values())
 
     def num_workers(self, target_id: str) -> int:
         """How many evaluators serve a target; 0 where none does."""
-        return len(self._lanes.get(target_id, ()))
+        return len(self._workers.get(target_id, ()))
 
-    def _lane(self, target_id: str, worker: int) -> _Lane:
+    def _worker(self, target_id: str, worker: int) -> tuple[LocalLane, LocalBuilds]:
         try:
-            return self._lanes[target_id][worker]
+            return self._workers[target_id][worker]
         except KeyError:
-            raise NotFound(f"no worker serves {target_id}; here are: {', '.join(self._lanes) or 'none'}") from None
+            raise NotFound(f"no worker serves {target_id}; here are: {', '.join(self._workers) or 'none'}") from None
 
-    def environment(self, target_id: str, worker: int = 0) -> Environment:
-        """Where the figures of a target come from.
+    def lane(self, target_id: str, worker: int = 0) -> LocalLane:
+        """The line in front of a worker's card.
 
         Raises:
             NotFound: nobody serves that target.
-            WorkerError: its evaluator cannot say.
         """
-        return self._lane(target_id, worker).environment()
+        return self._worker(target_id, worker)[0]
+
+    def builds(self, target_id: str, worker: int = 0) -> LocalBuilds:
+        """What makes candidates ready for a worker's card.
+
+        Raises:
+            NotFound: nobody serves that target.
+        """
+        return self._worker(target_id, worker)[1]
 
     def quarantine(self, target_id: str, worker: int | None = None) -> Quarantine | None:
         """Why nothing is measured now, on a worker or on all of a target's; None where something is, or nobody serves
         the target."""
-        lanes = self._lanes.get(target_id, [])
-        found = [lane.quarantine for lane in (lanes if worker is None else lanes[worker : worker + 1])]
+        workers = self._workers.get(target_id, [])
+        found = [lane.quarantine for lane, _ in (workers if worker is None else workers[worker : worker + 1])]
         return found[0] if found and all(found) else None
 
-    def probe(self, target_id: str, worker: int = 0) -> Future[None]:
-        """Queues a look at the card."""
-        lane = self._lane(target_id, worker)
-        return lane.submit(lane.probe)
-
-    def evaluate(
-        self,
-        target_id: str,
-        problem: Problem,
-        candidate: Candidate,
-        incumbent_speedup: float | None = None,
-        worker: int = 0,
-    ) -> Future[Outcome]:
-        """Queues one candidate."""
-        lane = self._lane(target_id, worker)
-        return lane.submit(lane.evaluator.evaluate, problem, candidate, incumbent_speedup)
-
-    def finals(
-        self, target_id: str, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int, worker: int = 0
-    ) -> Future[FinalsTimes]:
-        """Queues the finals."""
-        lane = self._lane(target_id, worker)
-        return lane.submit(lane.evaluator.finals, problem, candidates, num_rounds=num_rounds)
-
-    def count(
-        self, target_id: str, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None, worker: int = 0
-    ) -> Future[CounterReport]:
-        """Queues the counting of a candidate."""
-        lane = self._lane(target_id, worker)
-        return lane.submit(lane.evaluator.count, problem, candidate, metrics)
-
-    def trace(self, target_id: str, problem: Problem, candidate: Candidate, worker: int = 0) -> Future[Trace]:
-        """Queues the tracing of a candidate."""
-        lane = self._lane(target_id, worker)
-        return lane.submit(lane.evaluator.trace, problem, candidate)
-
-    def artifact(
-        self, target_id: str, problem: Problem, candidate: Candidate, extra: dict[str, Any], worker: int = 0
-    ) -> Future[ArtifactFiles]:
-        """Queues the making of a candidate's files."""
-        lane = self._lane(target_id, worker)
-        return lane.thread.submit(lane.evaluator.artifact, problem, candidate, extra)
-
     def close(self) -> None:
-        """Ends the evaluators, then their threads."""
-        every = [lane for lanes in self._lanes.values() for lane in lanes]
-        for lane in every:
-            lane.thread.shutdown(wait=False, cancel_futures=True)
-            lane.evaluator.close()
-        for lane in every:
-            lane.thread.shutdown(wait=True)
+        """Ends the builds and the evaluators, then their threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        lanes = [lane for workers in self._workers.values() for lane, _ in workers]
+        for lane in lanes:
+            lane.close()
+        for lane in lanes:
+            lane.join()
+        self._threads.shutdown(wait=True)

@@ -81,7 +81,7 @@ class Pool:
         return tiling + ordering_features(schedule.ordering)
 
 
-class Offer:
+class Untried:
     """A pool's schedules of one period, with their features; what is tried is withdrawn."""
 
     def __init__(self, pool: Pool, schedules: list[Schedule]) -> None:

@@ -16,7 +16,7 @@ from threadpoolctl import ThreadpoolController
 
 from tuner.core.schedule.ordering import Schedule
 from tuner.search.axes import Features, from_params, to_params
-from tuner.search.pool import Offer, Pool
+from tuner.search.pool import Pool, Untried
 from tuner.search.surrogate import Matrix, Scales, Surrogate, expected_improvement
 
 #: After so many trials of its plan kind the pool's near part and the surrogate's scales are renewed ...
@@ -57,7 +57,7 @@ class PoolSampler(BaseSampler):
         self._axes = axes
         self._period = -1
         self._drawn: list[Schedule] = []
-        self._offered = Offer(pool, [])
+        self._untried = Untried(pool, [])
         self._scales = Scales()
         self._history: list[_Observed] = []
         #: Numbers of the study's trials that are in `_history`: the study's own order is that of asking.
@@ -95,13 +95,13 @@ class PoolSampler(BaseSampler):
     def withdraw(self, schedule: Schedule) -> None:
         """Has it not offered (again): it is on its way, or was tried."""
         self._withdrawn.add(schedule)
-        self._offered.withdraw(schedule)
+        self._untried.withdraw(schedule)
 
     def _next(self) -> dict[str, Any]:
         self._renew()
-        if not self._offered.is_left.any():
+        if not self._untried.is_left.any():
             raise PoolExhausted
-        return to_params(self._offered.schedules[self._choice()])
+        return to_params(self._untried.schedules[self._choice()])
 
     def _read(self, trial: FrozenTrial) -> _Observed:
         schedule = from_params(trial.params)
@@ -116,15 +116,15 @@ class PoolSampler(BaseSampler):
         if count != self._ranked_by:
             self._promise = self._rank(self._history[:count])
             self._ranked_by = count
-        left = np.flatnonzero(self._offered.is_left)
+        left = np.flatnonzero(self._untried.is_left)
         return int(left[np.argmax(self._promise[left])])
 
     def _rank(self, history: Sequence[_Observed]) -> Matrix:
         """[num_schedules offered] what each promises; the pool's own order where nothing was measured."""
         measured = [one.log_value for one in history if one.log_value is not None]
         if not measured:
-            return np.zeros(len(self._offered.schedules))
-        expected = self._fit(history, self._scales).predict(self._offered.features)
+            return np.zeros(len(self._untried.schedules))
+        expected = self._fit(history, self._scales).predict(self._untried.features)
         return expected_improvement(expected, min(measured))
 
     def _renew(self) -> None:
@@ -137,9 +137,9 @@ class PoolSampler(BaseSampler):
         near = self._pool.near(before[index].schedule for _, index in ranked[:NUM_BEST])
         if not self._drawn or period // REDRAWN_EVERY != self._period // REDRAWN_EVERY:
             self._drawn = self._pool.drawn(period // REDRAWN_EVERY)
-        self._offered = Offer(self._pool, list(dict.fromkeys((*near, *self._drawn))))
+        self._untried = Untried(self._pool, list(dict.fromkeys((*near, *self._drawn))))
         for schedule in self._withdrawn:
-            self._offered.withdraw(schedule)
+            self._untried.withdraw(schedule)
         if len(ranked) > 1:
             self._scales = self._fit(before, None).scales
         self._period, self._ranked_by = period, -1

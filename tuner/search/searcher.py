@@ -1,7 +1,8 @@
 """The search of one job: the library first, then our plan kinds.
 
-Fused and two launches are searched, each by guesses and then by its model. The other kinds launch the same kernels in
-another way, so they have no model: their turn tries the best schedule of the kind that they vary.
+Fused and two launches are searched, each by guesses and then by its model. Behind the first guesses of fused come the
+orders of the policies, for the best of these guesses. The other kinds launch the same kernels in another way, so they
+have no model: their turn tries the best schedule of the kind that they vary.
 
 Whether fusing helps is only seen beside the same tiling launched twice. So a better fused schedule has its *repeat*
 tried soon, which is what separate launches can take over of it. The last trials of a budget give every kind the best
@@ -26,7 +27,7 @@ from tuner.core.trial.outcome import Measured
 from tuner.search.axes import distributions, from_params, to_params
 from tuner.search.pool import Pool, canonical
 from tuner.search.sampler import PoolExhausted, PoolSampler
-from tuner.search.seeds import NUM_SEEDS, first_guesses
+from tuner.search.seeds import NUM_SEEDS, first_guesses, policy_guesses
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study per job and kind is no news
 
@@ -117,6 +118,7 @@ class Searcher:
         self._priors = deque(priors)
         self._known_seeds = list(seeds or ())
         self._more_seeds = first_guesses(space, seed) if seeds is None else iter(())
+        self._policies: tuple[Schedule, ...] | None = None
         self._num_last = min(len(REPEATS), num_trials // LAST_SHARE) if num_trials else 0
         self._first_of_last = num_trials - self._num_last if num_trials else 0
         self._num_observed = 0
@@ -140,6 +142,12 @@ class Searcher:
             self._give(candidate)
             self._on_their_way.add(candidate)
         return candidate
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether the next choice is the first of the last trials of the budget. They repeat the best that there is, so
+        it is better made when nothing is on its way."""
+        return self._num_last > 0 and self._num_given == self._first_of_last
 
     @property
     def _num_given(self) -> int:
@@ -222,15 +230,28 @@ class Searcher:
         return None
 
     def _guess(self, kind: PlanKind) -> Schedule | None:
-        """What needs no model: forecasts for fused; for two launches, every other time, what is best when fused."""
+        """What needs no model: forecasts for fused, then the policies' orders of the best of these; for two launches,
+        every other time, what is best when fused."""
         given = self._kinds[kind].given
         guesses: Iterable[Schedule] = ()
-        if kind is PlanKind.FUSED and len(given) < NUM_SEEDS:
-            guesses = self._seeds()
+        if kind is PlanKind.FUSED:
+            guesses = self._seeds() if len(given) < NUM_SEEDS else self._orders_of_policies()
         elif kind is PlanKind.TWO_LAUNCHES and len(given) % 2 == 0:
             best = self._kinds[PlanKind.FUSED].best() or self._seeds()
             guesses = (canonical(kind, schedule) for schedule in best)
         return next((guess for guess in guesses if guess not in given), None)
+
+    def _orders_of_policies(self) -> tuple[Schedule, ...]:
+        """What each policy gives for the best of the first guesses; nothing before all of these were observed. Which
+        ones were observed first does not change any more, so a search that goes on after a restart finds the same."""
+        if self._policies is None:
+            first = list(self._kinds[PlanKind.FUSED].tried.items())[:NUM_SEEDS]
+            measured = [(value, schedule) for schedule, value in first if value is not None]
+            if len(first) < NUM_SEEDS:
+                return ()
+            best = min(measured, key=lambda item: item[0], default=None)
+            self._policies = policy_guesses(self._space, best[1]) if best else ()
+        return self._policies
 
     def tell(self, trial: Trial) -> None:
         """Adds a recorded trial; a candidate that failed counts as slow, not as unknown."""

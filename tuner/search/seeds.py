@@ -30,6 +30,7 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.core.space.policy_orders import policy_schedules
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule, PlanError
 
@@ -40,7 +41,7 @@ NUM_DRAWN = 6
 #: A space's own guesses that are tried before these, at most.
 NUM_GUESSES = 10
 #: Walks along an op's tiles. With many rows the operands of a whole column do not stay in the L2, those of a group do.
-WALKS = (ROW, COLUMN, *(Raster(kind=RasterKind.GROUPED, width=width) for width in (4, 8, 16)))
+RASTERS = (ROW, COLUMN, *(Raster(kind=RasterKind.GROUPED, width=width) for width in (4, 8, 16)))
 #: Parts of a tile, at most, where a guess without parts has its last wave dealt in even shares.
 STREAM_PARTS = (2, 3)
 #: Tiles that a signal stands for, where a guess without parts waits slice by slice.
@@ -94,6 +95,11 @@ def first_guesses(space: Space, seed: int) -> Iterator[Schedule]:
     return seed_schedules(space, random.Random(f"{seed}/seeds"))
 
 
+def policy_guesses(space: Space, best: Schedule) -> tuple[Schedule, ...]:
+    """What each policy gives for the kernel and the grid of a schedule, none twice: three at most."""
+    return tuple(dict.fromkeys(policy_schedules(space.workload, space.gpu, best).values()))
+
+
 def _by_forecast(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
     """The shortest forecast first."""
     return sorted(schedules, key=lambda one: forecast_us(space, fused(one)))
@@ -111,16 +117,18 @@ def _plain(space: Space, tiling: Tiling) -> list[Schedule]:
     if in_parts:
         base = replace(base, part_major=True, granularity=Granularity.CHUNK, sync_width=_quarter(graph))
 
-    def legal(walks: Iterable[Raster], deals: Iterable[Assignment], num_grids: int | None = None) -> Iterator[Schedule]:
-        for walk, deal, (ctas, reserved) in product(walks, deals, space.grids(graph)[:num_grids]):
-            rasters = (walk,) * len(tiling.tiles)
-            ordering = replace(base, rasters=rasters, assignment=deal, ctas_per_sm=ctas, reserved_sms=reserved)
+    def legal(
+        rasters: Iterable[Raster], assignments: Iterable[Assignment], num_grids: int | None = None
+    ) -> Iterator[Schedule]:
+        for raster, assigned, (ctas, reserved) in product(rasters, assignments, space.grids(graph)[:num_grids]):
+            of_ops = (raster,) * len(tiling.tiles)
+            ordering = replace(base, rasters=of_ops, assignment=assigned, ctas_per_sm=ctas, reserved_sms=reserved)
             if space.is_legal(schedule := Schedule(tiling=tiling, ordering=ordering)):
                 yield schedule
 
-    walked = _by_forecast(space, legal(WALKS, queues, 1))
-    walk = walked[0].ordering.rasters[0] if walked else ROW
-    return _by_forecast(space, legal((walk,), (*queues, *drawn)))
+    ranked = _by_forecast(space, legal(RASTERS, queues, 1))
+    raster = ranked[0].ordering.rasters[0] if ranked else ROW
+    return _by_forecast(space, legal((raster,), (*queues, *drawn)))
 
 
 def _strided(space: Space, tiling: Tiling) -> Iterator[Schedule]:

@@ -26,10 +26,10 @@ from tuner.core.trial.records import (
     Page,
 )
 from tuner.dispatch import Dispatcher
-from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
+from tuner.errors import Conflict, InvalidInput, NotFound, StoreUnavailable, WorkerError
 from tuner.service.claims import Claims
 from tuner.service.inspector import check_inspection
-from tuner.service.matching import choose_match
+from tuner.service.matching import check_match
 from tuner.service.runner import Runner
 from tuner.settings import DEFAULT_DISK_LIMIT_BYTES
 from tuner.store import Freed, Store, bests, events, inspections, jobs, keys, trials
@@ -56,17 +56,28 @@ class Service:
         *,
         disk_limit_bytes: int = DEFAULT_DISK_LIMIT_BYTES,
         finals: FinalsProcedure | None = None,
+        max_ahead: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`disk_limit_bytes` is what artifacts, builds and samples may fill, `finals` how finals are held (as usual,
-        where it is not given)."""
+        """`disk_limit_bytes` is what artifacts, builds and samples may fill; `finals` is how finals are held (as usual,
+        where it is not given); `max_ahead` is how many candidates of a job may be on their way besides one, at most."""
         self._store = store
         self._dispatcher = dispatcher
         self._clock = clock
         self._disk_limit_bytes = disk_limit_bytes
         claims = Claims()
         self._runners = [
-            Runner(store, dispatcher, target, worker, claims, disk_limit_bytes, finals or FinalsProcedure(), clock)
+            Runner(
+                store,
+                dispatcher,
+                target,
+                worker,
+                claims,
+                disk_limit_bytes,
+                finals or FinalsProcedure(),
+                max_ahead,
+                clock,
+            )
             for target in dispatcher.targets
             for worker in range(dispatcher.num_workers(target.id))
         ]
@@ -328,10 +339,10 @@ class Service:
         Raises:
             NotFound: none fits; the message names the nearest one there is.
         """
-        with self._store.read() as session:
-            results = bests.all_results(session)
         here = environment or {target.id: env for target, env in self.targets()}.get(target_id)
-        return choose_match(results, workload, target_id, here, match)
+        with self._store.read() as session:
+            found = bests.closest(session, workload, target_id, here)
+        return check_match(found, workload, target_id, here, match)
 
     def collect_garbage(self, limit_bytes: int | None = None) -> Freed:
         """Bounds what artifacts, builds and samples of ended jobs take on disk; what a result names stays."""
@@ -350,7 +361,7 @@ class Service:
 
     def _environment(self, target_id: str) -> Environment | None:
         try:
-            return self._dispatcher.environment(target_id)
+            return self._dispatcher.lane(target_id).environment()
         except WorkerError:
             return None
 
@@ -358,15 +369,28 @@ class Service:
         """Why nothing is measured on a target now; None where it is."""
         return self._dispatcher.quarantine(target_id)
 
+    def check_alive(self) -> None:
+        """Asks no database and no worker.
+
+        Raises:
+            WorkerError: a runner has ended by a fault; only a restart helps.
+        """
+        for runner in self._runners:
+            if runner.fault:
+                raise WorkerError(f"the runner of {runner.target.id} has ended ({runner.fault}); restart the server")
+
     def ready(self) -> dict[str, str]:
         """Why targets are in quarantine, by id; while one is left that is not, the service is ready.
 
         Raises:
-            StoreError: the database does not answer.
+            StoreUnavailable: the database does not answer, or takes no writes.
             WorkerError: a runner has ended, or every target is in quarantine.
         """
         self._store.ping()
+        self.check_alive()
         for runner in self._runners:
+            if runner.trouble:
+                raise StoreUnavailable(f"the work on {runner.target.id} waits: {runner.trouble}")
             if not runner.is_alive():
                 raise WorkerError(f"the runner of {runner.target.id} is not running; restart the server")
         ids = [target.id for target in self._dispatcher.targets]

@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 
+from sqlalchemy.orm import Session
+
 from tuner.core.insight.derived_counters import with_derived
 from tuner.core.insight.tracing import trace_metrics
 from tuner.core.problem.gpu import Target
@@ -19,6 +21,7 @@ from tuner.core.trial.records import FinalRow, Inspection, InspectionKind, JobRe
 from tuner.dispatch import Dispatcher
 from tuner.errors import InvalidInput, Quarantined, TunerError, WorkerError
 from tuner.service.claims import Claims
+from tuner.service.keeper import Keeper
 from tuner.service.waiting import Stopped, result_of
 from tuner.store import Store, inspections, jobs, trials
 
@@ -77,6 +80,7 @@ class Inspector:
         target: Target,
         worker: int,
         claims: Claims,
+        keeper: Keeper,
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -85,6 +89,7 @@ class Inspector:
         self._target = target
         self._worker = worker
         self._claims = claims
+        self._keeper = keeper
         self._stop = stop
         self._clock = clock
 
@@ -109,30 +114,24 @@ class Inspector:
         if inspection.num_attempts >= inspections.MAX_ATTEMPTS:
             self._fail(inspection, f"the service ended {inspection.num_attempts} times while it was taken")
             return
-        with self._store.write() as session:
-            inspections.begin(session, inspection.seq)
-            job, trial = (
-                jobs.get(session, inspection.job_id),
-                trials.get(session, inspection.job_id, inspection.trial_number),
-            )
+        job, trial = self._keeper.write(lambda session: _begin(session, inspection))
         try:
             result = self._inspect(inspection, problem_of(job), trial)
         except (Stopped, Quarantined):
-            with self._store.write() as session:
-                inspections.put_back(session, inspection.seq)
+            self._keeper.write(lambda session: inspections.put_back(session, inspection.seq))
             raise
         except Exception as error:
             self._end(inspection, error)
         else:
-            with self._store.write() as session:
-                inspections.finish(session, inspection.seq, result, figures_of(result), self._clock())
+            figures, now = figures_of(result), self._clock()
+            self._keeper.write(lambda session: inspections.finish(session, inspection.seq, result, figures, now))
 
     def _inspect(self, inspection: Inspection, problem: Problem, trial: Trial) -> CounterReport | Trace:
         """The result; figures that take a time in take the trial's own, measured without a profiler."""
-        at = self._target.id, problem, trial.candidate
+        lane = self._dispatcher.lane(self._target.id, self._worker)
         if inspection.kind is InspectionKind.TRACE:
-            return result_of(self._dispatcher.trace(*at, worker=self._worker), self._stop)
-        report = result_of(self._dispatcher.count(*at, inspection.metrics, worker=self._worker), self._stop)
+            return result_of(lane.trace(problem, trial.candidate), self._stop)
+        report = result_of(lane.count(problem, trial.candidate, inspection.metrics), self._stop)
         if inspection.metrics or report.reason or not isinstance(trial.outcome, Measured):
             return report
         target, time_us = self._target, trial.outcome.time_us
@@ -142,9 +141,8 @@ class Inspector:
         """Ends an inspection in which `error` was raised, or leaves it for another attempt."""
         match error:
             case InvalidInput():
-                with self._store.write() as session:
-                    refusal = (error.field, error.problem, error.remedy)
-                    inspections.refuse(session, inspection.seq, refusal, self._clock())
+                refusal, now = (error.field, error.problem, error.remedy), self._clock()
+                self._keeper.write(lambda session: inspections.refuse(session, inspection.seq, refusal, now))
             case WorkerError() if inspection.num_attempts + 1 < inspections.MAX_ATTEMPTS:
                 _log.warning("the %s of trial %d of %s failed, they are tried again: %s",
                              inspection.kind, inspection.trial_number, inspection.job_id, error)  # fmt: skip
@@ -162,8 +160,14 @@ class Inspector:
                 self._fail(inspection, f"a fault of the service: {type(error).__name__}: {error}")
 
     def _fail(self, inspection: Inspection, reason: str) -> None:
-        with self._store.write() as session:
-            inspections.fail(session, inspection.seq, reason, self._clock())
+        now = self._clock()
+        self._keeper.write(lambda session: inspections.fail(session, inspection.seq, reason, now))
+
+
+def _begin(session: Session, inspection: Inspection) -> tuple[JobRecord, Trial]:
+    """Counts an attempt; the job and the trial that it is of."""
+    inspections.begin(session, inspection.seq)
+    return jobs.get(session, inspection.job_id), trials.get(session, inspection.job_id, inspection.trial_number)
 
 
 def figures_of(result: CounterReport | Trace) -> tuple[Metric, ...]:

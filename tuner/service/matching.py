@@ -1,36 +1,15 @@
-"""Finds the stored result that fits an asker's workload, target and environment."""
+"""How well a stored result fits an asker's workload, target and environment."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import fields, replace
+from dataclasses import fields
 
-from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.records import Best, BestMatch, JobRecord, MatchKind
 from tuner.errors import NotFound
 
 _ORDER = list(MatchKind)
-
-
-def _is_simulated(target_id: str) -> bool:
-    return target_id.startswith(SIMULATED_PREFIX)
-
-
-def _kin(one: Workload, other: Workload) -> bool:
-    """Whether they differ in sizes alone."""
-
-    def form(workload: Workload) -> object:
-        return workload.kind, workload.dtype, [replace(op, m=1, n=1, k=1) for op in workload.ops]
-
-    return form(one) == form(other)
-
-
-def _shape_distance(one: Workload, other: Workload) -> float:
-    """Sum of the factors, in powers of two, between the sizes of two kin workloads."""
-    sizes = [[size for op in workload.ops for size in (op.m, op.n, op.k)] for workload in (one, other)]
-    return sum(abs(math.log2(a / b)) for a, b in zip(*sizes, strict=True))
 
 
 def _environment_differences(asked: Environment | None, found: Environment) -> list[str]:
@@ -58,31 +37,25 @@ def _compare(
     return BestMatch(best=best, job=job, match=kind, differences=tuple(differences))
 
 
-def choose_match(
-    results: list[tuple[JobRecord, Best]],
+def check_match(
+    found: tuple[JobRecord, Best] | None,
     workload: Workload,
     target_id: str,
     environment: Environment | None,
     least: MatchKind,
 ) -> BestMatch:
-    """The best fit among `results` (newest first), at least as good as `least`; never simulated for real.
+    """How well the closest result that there is fits, if at least as well as `least`.
 
     Raises:
-        NotFound: none fits; the message names the nearest one there is.
+        NotFound: it does not; the message names it.
     """
-    fits = [
-        _compare(job, best, workload, target_id, environment)
-        for job, best in results
-        if _is_simulated(job.spec.target_id) == _is_simulated(target_id) and _kin(job.spec.workload, workload)
-    ]
     wanted = f"{workload.describe()} on {target_id}"
-    if not fits:
+    if found is None:
         raise NotFound(f"there is no result for {wanted}, nor for one like it; submit a job")
-    # min keeps the first of equals: the newest.
-    found = min(fits, key=lambda fit: (_ORDER.index(fit.match), _shape_distance(fit.job.spec.workload, workload)))
-    if _ORDER.index(found.match) > _ORDER.index(least):
+    fit = _compare(*found, workload, target_id, environment)
+    if _ORDER.index(fit.match) > _ORDER.index(least):
         raise NotFound(
-            f"there is no {least} result for {wanted}; the closest is {found.match}: "
-            f"{'; '.join(found.differences)} (ask with match={found.match} to get it, or submit a job)"
+            f"there is no {least} result for {wanted}; the closest is {fit.match}: "
+            f"{'; '.join(fit.differences)} (ask with match={fit.match} to get it, or submit a job)"
         )
-    return found
+    return fit

@@ -1,4 +1,4 @@
-"""The job loop of one target: ask, dispatch, record; then the finals and the artifact."""
+"""The job loop of one worker: takes outcomes from the pipeline and records them; then the finals and the artifact."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
+from sqlalchemy.orm import Session
+
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import FinalsProcedure
@@ -17,30 +19,26 @@ from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.records import Best, JobRecord
-from tuner.dispatch import Dispatcher
-from tuner.errors import Conflict, Quarantined, TunerError, WorkerError
+from tuner.dispatch import Dispatcher, MeasureLane
+from tuner.errors import Conflict, Quarantined, StoreUnavailable, WorkerError
 from tuner.search import Searcher
+from tuner.service.ahead import Ahead
 from tuner.service.claims import Claims
 from tuner.service.finals import Judgement, best_speedup, choose_finalists, judge
-from tuner.service.forecasts import Forecaster, with_forecast
+from tuner.service.forecasts import Forecaster
 from tuner.service.inspector import Inspector, inspections_of, problem_of
+from tuner.service.keeper import Keeper
 from tuner.service.packing import pack_zip
-from tuner.service.waiting import Stopped, result_of
+from tuner.service.pipeline import Pipeline
+from tuner.service.waiting import JobFailed, Patience, Stopped, result_of
 from tuner.store import Store, bests, inspections, jobs, trials
 from tuner.store.artifacts import register
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-#: Pauses before a candidate is submitted again, where it is the worker that fails, seconds: it may be coming back.
-#: After the last one the job fails.
-RETRY_PAUSES_S = (0.5, 2.0)
 #: Pauses before the probes of a card in quarantine, seconds; the last one again and again.
 PROBE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-
-
-class JobFailed(TunerError):
-    """The job ends without a result; the message is its reason."""
 
 
 class Runner:
@@ -55,9 +53,11 @@ class Runner:
         claims: Claims,
         disk_limit_bytes: int,
         finals: FinalsProcedure,
+        max_ahead: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`claims` is shared by the runners of a service; `finals` says how those of a job are held."""
+        """`claims` is shared by the runners of a service; `finals` says how those of a job are held; `max_ahead` is how
+        many candidates may be on their way besides one, at most."""
         self.target = target
         self._worker = worker
         self._claims = claims
@@ -65,10 +65,15 @@ class Runner:
         self._dispatcher = dispatcher
         self._disk_limit_bytes = disk_limit_bytes
         self._finals = finals
+        self._max_ahead = max_ahead
         self._clock = clock
         self._num_probes = 0
+        self._num_failures = 0
+        #: What ended the thread, where it was no request to stop; empty otherwise.
+        self.fault = ""
         self._stop = threading.Event()
-        self._inspector = Inspector(store, dispatcher, target, worker, claims, self._stop, clock)
+        self._keeper = Keeper(store, self._stop)
+        self._inspector = Inspector(store, dispatcher, target, worker, claims, self._keeper, self._stop, clock)
         self._forecaster = Forecaster(target.gpu)
         self._thread = threading.Thread(target=self._run, name=f"runner {target.id} {worker}", daemon=True)
 
@@ -90,23 +95,40 @@ class Runner:
         """Whether it still works."""
         return self._thread.is_alive()
 
+    @property
+    def trouble(self) -> str:
+        """Why it waits for the database; empty while it does not."""
+        return self._keeper.trouble
+
     def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                if not self._is_fit():
-                    continue
-                seen = self._store.num_writes
-                is_busy = self._work_on_next() or self._inspector.take_one()
-            except Quarantined as error:  # what was begun stays open, and goes on from its recorded trials
-                _log.warning("%s is in quarantine: %s", self.target.id, error)
-                continue
-            except Exception:
-                if self._stop.is_set():  # closing pulls the workers from under it: all goes on at the next start
-                    return
-                raise
-            if not is_busy:
-                # A write wakes it at once; the limit only bounds how long `stop` waits.
-                self._store.wait_for_write(seen, 0.2)
+        try:
+            while not self._stop.is_set():
+                self._turn()
+        except Exception as error:
+            if self._stop.is_set():  # closing pulls the workers from under it: all goes on at the next start
+                return
+            self.fault = f"{type(error).__name__}: {error}"
+            _log.critical("the runner of %s has ended; restart the server", self.target.id, exc_info=error)
+
+    def _turn(self) -> None:
+        """One job, one inspection, or a short wait for either."""
+        try:
+            if not self._is_fit():
+                return
+            seen = self._store.num_writes
+            is_busy = self._work_on_next() or self._inspector.take_one()
+        except Quarantined as error:  # what was begun stays open, and goes on from its recorded trials
+            _log.warning("%s is in quarantine: %s", self.target.id, error)
+            return
+        except StoreUnavailable as error:  # so it does here
+            self._num_failures += 1
+            self._keeper.wait_after(error, self._num_failures)
+            return
+        self._num_failures = 0
+        self._keeper.is_well()
+        if not is_busy:
+            # A write wakes it at once; the limit only bounds how long `stop` waits.
+            self._store.wait_for_write(seen, 0.2)
 
     def _is_fit(self) -> bool:
         """Whether the card may be measured on; one in quarantine is probed, after a pause that grows."""
@@ -118,7 +140,7 @@ class Runner:
         if self._stop.wait(pause_s):
             return False
         try:
-            result_of(self._dispatcher.probe(self.target.id, self._worker), self._stop)
+            result_of(self._lane.probe(), self._stop)
         except (Stopped, WorkerError) as error:
             _log.info("%s stays in quarantine: %s", self.target.id, error)
             return False
@@ -133,7 +155,7 @@ class Runner:
             try:
                 self._work(job)
             except Exception as error:
-                if self._stop.is_set() or isinstance(error, Quarantined):
+                if self._stop.is_set() or isinstance(error, Quarantined | StoreUnavailable):
                     raise
                 self._end(job.id, error)
             return True
@@ -163,8 +185,8 @@ class Runner:
             return jobs.get(session, job_id).state.is_final
 
     def _step(self, job_id: str, state: JobState, reason: str = "") -> JobRecord:
-        with self._store.write() as session:
-            return jobs.set_state(session, job_id, state, self._clock(), reason)
+        now = self._clock()
+        return self._keeper.write(lambda session: jobs.set_state(session, job_id, state, now, reason))
 
     def _work(self, job: JobRecord) -> None:
         """Takes an open job from whatever state it is in to its end."""
@@ -180,37 +202,53 @@ class Runner:
             return trials.history(session, job_id)
 
     def _search(self, job: JobRecord) -> None:
-        """Asks and records until the budget is spent or nothing legal is left to try."""
-        spec, problem = job.spec, problem_of(job)
-        past = self._history(job.id)
-        searcher = Searcher(
-            Space(spec.workload, self.target.gpu), seed=spec.seed, history=past, num_trials=spec.budget.trials
-        )
-        search_s, mark = job.search_s, time.monotonic()
-        incumbent = best_speedup(past)
-        for number in range(len(past), spec.budget.trials):
-            candidate = searcher.ask() if search_s < spec.budget.seconds else None
-            if candidate is None:
-                return
-            started_at = self._clock()
-            forecast = self._forecaster.begin(spec.workload, candidate)
-            measured = self._await(self._at(self._dispatcher.evaluate, problem, candidate, incumbent))
-            outcome = with_forecast(measured, forecast.result())
-            trial = Trial(
-                number=number, candidate=candidate, outcome=outcome, started_at=started_at, finished_at=self._clock()
-            )
-            now = time.monotonic()
-            with self._store.write() as session:
-                trials.record(session, job.id, trial, now - mark)
-            search_s += now - mark
-            searcher.tell(trial)
-            incumbent = best_speedup([trial], incumbent)
-            self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on
+        """Records what the pipeline gives until the budget is spent or nothing legal is left to try."""
+        past, budget_s = self._history(job.id), job.spec.budget.seconds
+        search_s, number, incumbent = job.search_s, len(past), best_speedup(past)
+        with self._pipeline(job, past) as pipeline:
             mark = time.monotonic()
+            if search_s >= budget_s:
+                pipeline.end()
+            while (arrival := pipeline.next(incumbent)) is not None:
+                trial = Trial(
+                    number=number,
+                    candidate=arrival.candidate,
+                    outcome=arrival.outcome,
+                    num_known=arrival.num_known,
+                    started_at=arrival.chosen_at,
+                    finished_at=self._clock(),
+                )
+                spent_s = time.monotonic() - mark
+                self._keeper.write(partial(trials.record, job_id=job.id, trial=trial, search_s=spent_s))
+                search_s += spent_s
+                number += 1
+                pipeline.record(trial)
+                incumbent = best_speedup([trial], incumbent)
+                if search_s >= budget_s:
+                    pipeline.end()
+                self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on
+                mark = time.monotonic()
 
-    def _at(self, submit: Callable[..., Future[T]], *arguments: object) -> Callable[[], Future[T]]:
-        """`submit` bound to this runner's worker."""
-        return partial(submit, self.target.id, *arguments, worker=self._worker)
+    def _pipeline(self, job: JobRecord, past: list[Trial]) -> Pipeline:
+        """The way of the candidates that are still to be tried."""
+        spec, builds = job.spec, self._dispatcher.builds(self.target.id, self._worker)
+        num_trials = spec.budget.trials
+        return Pipeline(
+            Searcher(Space(spec.workload, self.target.gpu), seed=spec.seed, history=past, num_trials=num_trials),
+            problem_of(job),
+            builds,
+            self._lane,
+            Ahead(num_places=builds.num_places, num_trials=num_trials, max_ahead=self._max_ahead),
+            self._forecaster,
+            num_known=len(past),
+            num_trials=num_trials,
+            stop=self._stop,
+            clock=self._clock,
+        )
+
+    @property
+    def _lane(self) -> MeasureLane:
+        return self._dispatcher.lane(self.target.id, self._worker)
 
     def _await(self, submit: Callable[[], Future[T]]) -> T:
         """The result of what `submit` sends, sent again where the worker failed, a bounded number of times.
@@ -219,19 +257,7 @@ class Runner:
             JobFailed: the worker failed each time.
             Quarantined: the card is not fit; the job goes on when it is.
         """
-        for pause_s in (*RETRY_PAUSES_S, None):
-            try:
-                return result_of(submit(), self._stop)
-            except Quarantined:
-                raise
-            except WorkerError as error:
-                if pause_s is None:
-                    raise JobFailed(
-                        f"the worker of {self.target.id} failed {1 + len(RETRY_PAUSES_S)} times: {error}"
-                    ) from error
-                _log.warning("the worker of %s failed, it is tried again: %s", self.target.id, error)
-                self._stop.wait(pause_s)
-        raise AssertionError("unreachable: the last attempt returns or raises")
+        return Patience(self.target.id, self._stop).result(submit)
 
     def _finish(self, job: JobRecord) -> None:
         """Measures the finalists against each other, keeps the winner's files and the result."""
@@ -240,13 +266,13 @@ class Runner:
         if not finalists or finalists[0].candidate.plan_kind.is_ours:
             raise JobFailed(f"there is nothing to compare with: {_library_reason(past)}")
         candidates = tuple(trial.candidate for trial in finalists)
-        times = self._await(self._at(self._dispatcher.finals, problem, candidates, self._finals.num_rounds))
+        times = self._await(lambda: self._lane.finals(problem, candidates, self._finals.num_rounds))
         if times.times_us[0] is None:
             raise JobFailed(f"the library failed in the finals: {times.reasons[0]}")
         judgement = judge(finalists, times, self._finals)
-        environment = self._dispatcher.environment(self.target.id, self._worker)
+        environment = self._lane.environment()
         content = self._pack(job, problem, judgement)
-        digest = self._store.artifacts.put(content) if content else None
+        digest = self._keeper.keep(content) if content else None
         best = Best(
             job_id=job.id,
             verdict=judgement.verdict,
@@ -258,13 +284,7 @@ class Runner:
             artifact_digest=digest,
             environment=environment,
         )
-        with self._store.write() as session:
-            if content and digest:
-                register(session, digest, len(content), self._clock())
-            bests.insert(session, best)
-            jobs.set_state(session, job.id, JobState.SUCCEEDED, self._clock())
-            for number, kind in inspections_of(judgement.rows):
-                inspections.ask(session, job.id, number, kind, None, is_urgent=False, now=self._clock())
+        self._keeper.write(partial(_keep_result, best=best, content=content, now=self._clock()))
         self._store.collect_garbage(self._disk_limit_bytes)
 
     def _pack(self, job: JobRecord, problem: Problem, judgement: Judgement) -> bytes | None:
@@ -273,8 +293,18 @@ class Runner:
         if row is None:
             return None
         extra = {"job_id": job.id, "result": judgement.to_json(), "spec": job.spec.to_json()}
-        files = self._await(self._at(self._dispatcher.artifact, problem, row.candidate, extra))
+        files = self._await(lambda: self._lane.artifact(problem, row.candidate, extra))
         return pack_zip(files.files)
+
+
+def _keep_result(session: Session, best: Best, content: bytes | None, now: float) -> None:
+    """The end of a job: its result, its state, and the inspections of its finalists."""
+    if content and best.artifact_digest:
+        register(session, best.artifact_digest, len(content), now)
+    bests.insert(session, best)
+    jobs.set_state(session, best.job_id, JobState.SUCCEEDED, now)
+    for number, kind in inspections_of(best.finals):
+        inspections.ask(session, best.job_id, number, kind, None, is_urgent=False, now=now)
 
 
 def _library_reason(past: list[Trial]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from tuner.errors import InvalidInput, NotFound
+from tuner.errors import InvalidInput, NotFound, StoreUnavailable
 from tuner.store.models import ArtifactRow
 
 
@@ -31,15 +31,18 @@ class ArtifactFolder:
         return self.root / digest[:2] / digest
 
     def put(self, content: bytes) -> str:
-        """Keeps `content`; answers its digest."""
+        """Keeps `content`; answers its digest.
+
+        Raises:
+            StoreUnavailable: the disk is full, or does not let itself be written.
+        """
         digest = hashlib.sha256(content).hexdigest()
         path = self.path(digest)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".new-", delete=False) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(file.name, path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write_whole(path, content)
+        except OSError as error:
+            raise StoreUnavailable(f"{path} cannot be written: {error.strerror}; make room, or free it") from error
         return digest
 
     def get(self, digest: str) -> bytes:
@@ -53,6 +56,20 @@ class ArtifactFolder:
             return self.path(digest).read_bytes()
         except FileNotFoundError:
             raise NotFound(f"there is no artifact {digest}; it may have been removed by tuner gc") from None
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Puts a file in its place in one step, or leaves nothing behind."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 def register(session: Session, digest: str, size_bytes: int, now: float) -> None:

@@ -5,20 +5,23 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tuner.core.problem.objective import FinalsProcedure
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.records import Best, FinalRow, JobRecord, Verdict
 from tuner.store.encoding import candidate_from_json, candidate_to_json
-from tuner.store.jobs import to_record
-from tuner.store.models import BestRow, JobRow
+from tuner.store.jobs import row_of, to_record
+from tuner.store.models import BestRow
+from tuner.store.result_keys import closest_job, key_of
 
 
 def insert(session: Session, best: Best) -> None:
-    """Keeps the result of a job; its artifact must be registered before."""
+    """Keeps the result of a job, and what it is found by; its artifact must be registered before."""
+    job = row_of(session, best.job_id)
+    session.add(key_of(job.seq, job.id, to_record(job).spec, best.environment))
     session.add(
         BestRow(
             job_id=best.job_id,
@@ -65,7 +68,13 @@ def find(session: Session, job_id: str) -> Best | None:
     return _to_best(row) if row else None
 
 
-def all_results(session: Session) -> list[tuple[JobRecord, Best]]:
-    """Every job with a result, newest first."""
-    query = select(JobRow, BestRow).join(BestRow, BestRow.job_id == JobRow.id).order_by(JobRow.seq.desc())
-    return [(to_record(job), _to_best(best)) for job, best in session.execute(query)]
+def closest(
+    session: Session, workload: Workload, target_id: str, environment: Environment | None
+) -> tuple[JobRecord, Best] | None:
+    """The job and the result that fit best, never simulated for real; None where none is like what is asked.
+
+    `environment` is what an exact fit was measured in; without it every environment is.
+    """
+    job_id = closest_job(session, workload, target_id, environment)
+    best = None if job_id is None else find(session, job_id)
+    return None if job_id is None or best is None else (to_record(row_of(session, job_id)), best)

@@ -12,28 +12,34 @@ from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from tuner.errors import StoreError
+from tuner.errors import StoreError, StoreUnavailable
+from tuner.settings import DEFAULT_LOCK_PATIENCE_S
 from tuner.store import migrate
 from tuner.store.artifacts import ArtifactFolder
 from tuner.store.directory import DirectoryLock, check_local
-from tuner.store.gc import Freed, collect
+from tuner.store.faults import told
+from tuner.store.gc import Collector, Freed
 
 
-def _prepare_sqlite(engine: Engine) -> None:
+def _prepare_sqlite(engine: Engine, lock_patience_s: float) -> None:
     """WAL, and transactions that SQLAlchemy begins: the driver's own would commit before DDL."""
+    busy_timeout = f"busy_timeout = {round(1000 * lock_patience_s)}"
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _record: Any) -> None:
         connection.isolation_level = None
         cursor = connection.cursor()
         # In WAL mode a commit outlives the process with synchronous=NORMAL; only a power cut may take the last ones.
-        for pragma in ("journal_mode = wal", "synchronous = normal", "foreign_keys = on", "busy_timeout = 10000"):
+        for pragma in ("journal_mode = wal", "synchronous = normal", "foreign_keys = on", busy_timeout):
             cursor.execute(f"pragma {pragma}")
         cursor.close()
 
     @event.listens_for(engine, "begin")
     def begin(connection: Any) -> None:
-        connection.exec_driver_sql("begin")
+        # A transaction that reads first and then writes is refused at once where another one writes: SQLite does not
+        # let it wait, since what it read may be stale. One that means to write says so when it begins, and waits.
+        is_writing = connection.get_execution_options().get("is_writing", False)
+        connection.exec_driver_sql("begin immediate" if is_writing else "begin")
 
 
 class Store:
@@ -42,20 +48,26 @@ class Store:
     Use `open`; every write goes through `write`, one at a time, so that a read inside it cannot go stale.
     """
 
-    def __init__(self, engine: Engine, directory: Path, lock: DirectoryLock) -> None:
+    def __init__(self, engine: Engine, directory: Path, lock: DirectoryLock, lock_patience_s: float) -> None:
         self.directory = directory
         #: Kernel builds, each found by its content; anything in it may be deleted.
         self.build_cache = directory / "build"
         self.artifacts = ArtifactFolder(directory / "artifacts")
         self.engine = engine
+        self._writing_engine = engine.execution_options(is_writing=True)
         self._lock = lock
+        self._lock_patience_s = lock_patience_s
         self._writer = threading.Lock()
         self._changed = threading.Condition()
         self._num_writes = 0
 
     @classmethod
-    def open(cls, directory: Path, database_url: str | None = None) -> Self:
+    def open(
+        cls, directory: Path, database_url: str | None = None, lock_patience_s: float = DEFAULT_LOCK_PATIENCE_S
+    ) -> Self:
         """Locks `directory`, opens its database (or the one at `database_url`) and migrates it.
+
+        A write waits up to `lock_patience_s` for another one of this process, and as long for one of a stranger.
 
         Raises:
             StoreError: a network mount, a second server, an unusable or newer database.
@@ -69,7 +81,7 @@ class Store:
         lock = DirectoryLock(directory)
         engine = create_engine(database_url or f"sqlite:///{(directory / 'tuner.db').resolve()}")
         if engine.dialect.name == "sqlite":
-            _prepare_sqlite(engine)
+            _prepare_sqlite(engine, lock_patience_s)
         try:
             migrate.upgrade(engine)
         except (SQLAlchemyError, StoreError) as error:
@@ -78,19 +90,33 @@ class Store:
             if isinstance(error, StoreError):
                 raise
             raise StoreError(f"the database at {engine.url} cannot be used: {error}") from error
-        return cls(engine, directory, lock)
+        return cls(engine, directory, lock, lock_patience_s)
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A session on one consistent state."""
-        with Session(self.engine) as session:
+        """A session on one consistent state.
+
+        Raises:
+            StoreUnavailable: the database cannot be read now.
+        """
+        with told(), Session(self.engine) as session:
             yield session
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """The only writing session; commits at the end, or leaves nothing behind where the block raises."""
-        with self._writer, Session(self.engine) as session, session.begin():
-            yield session
+        """The only writing session; commits at the end, or leaves nothing behind where the block raises.
+
+        Raises:
+            StoreUnavailable: the database is locked for too long, or the disk is full; nothing was changed.
+        """
+        if not self._writer.acquire(timeout=self._lock_patience_s):
+            raise StoreUnavailable(f"other writes have not ended for {self._lock_patience_s:g} s; try again later")
+        try:
+            with told(), Session(self._writing_engine) as session, session.begin():
+                session.connection()  # begins, and so waits, before the block reads anything
+                yield session
+        finally:
+            self._writer.release()
         with self._changed:
             self._num_writes += 1
             self._changed.notify_all()
@@ -108,18 +134,14 @@ class Store:
 
     def collect_garbage(self, limit_bytes: int) -> Freed:
         """Bounds what artifacts, builds and samples of ended jobs take; what a result names stays."""
-        with self.write() as session:
-            return collect(session, self.artifacts, self.build_cache, limit_bytes)
+        return Collector(self.read, self.write, self.artifacts, self.build_cache).collect(limit_bytes)
 
     def ping(self) -> None:
         """Raises:
-        StoreError: the database does not answer.
+        StoreUnavailable: the database does not answer.
         """
-        try:
-            with self.read() as session:
-                session.execute(text("select 1"))
-        except SQLAlchemyError as error:
-            raise StoreError(f"the database does not answer: {error}") from error
+        with self.read() as session:
+            session.execute(text("select 1"))
 
     def close(self) -> None:
         """Ends the connections and unlocks the directory."""

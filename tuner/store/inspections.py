@@ -65,7 +65,8 @@ def ask(
         session.add(row)
     elif row.state in (InspectionState.FAILED, InspectionState.REFUSED) or (row.finished_at and row.reason):
         row.state, row.num_attempts, row.is_urgent = str(InspectionState.PENDING), 0, is_urgent
-        row.reason, row.refusal, row.figures, row.result, row.finished_at = "", None, None, None, None
+        row.reason, row.refusal, row.figures, row.finished_at = "", None, None, None
+        row.result, row.result_bytes = None, 0
     row.asked_at = now
     row.is_urgent = row.is_urgent or is_urgent
     session.flush()
@@ -136,6 +137,7 @@ def finish(session: Session, seq: int, result: CounterReport | Trace, figures: C
     row = _row(session, seq)
     row.state, row.finished_at, row.reason = str(InspectionState.DONE), now, result.reason
     row.result = pack(result)
+    row.result_bytes = len(row.result)
     row.figures = [[figure.tag, figure.unit, figure.value] for figure in figures]
 
 

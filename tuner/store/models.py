@@ -59,12 +59,20 @@ class JobRow(Base):
     best_us: Mapped[float | None]
     library_us: Mapped[float | None]
     search_s: Mapped[float] = mapped_column(default=0.0)
+    #: Of all its trials' samples that are kept.
+    samples_bytes: Mapped[int] = mapped_column(default=0, server_default="0")
 
 
 class TrialRow(Base):
     """One candidate and its outcome; written once."""
 
     __tablename__ = "trials"
+    __table_args__ = (
+        Index("ix_trials_outcome", "job_id", "outcome", "number", "plan_kind", "failure_kind"),
+        Index("ix_trials_time", "job_id", "time_us", "number"),
+        Index("ix_trials_speedup", "job_id", "speedup", "number"),
+        Index("ix_trials_kind", "job_id", "plan_kind", "time_us", "speedup", "number"),
+    )
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -92,13 +100,20 @@ class TrialRow(Base):
     procedure: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     #: Whether its rounds ended early; null as above.
     truncated: Mapped[bool | None]
+    #: Trials that the search knew when it chose the candidate.
+    num_known: Mapped[int]
 
 
 class EventRow(Base):
     """One thing that happened to a job."""
 
     __tablename__ = "events"
-    __table_args__ = (Index("ix_events_job", "job_id", "id"), {"sqlite_autoincrement": True})
+    __table_args__ = (
+        Index("ix_events_job", "job_id", "id"),
+        Index("ix_events_best", "job_id", "id", sqlite_where=text("kind = 'best'"),
+              postgresql_where=text("kind = 'best'")),
+        {"sqlite_autoincrement": True},
+    )  # fmt: skip
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
@@ -133,6 +148,34 @@ class BestRow(Base):
     environment: Mapped[dict[str, Any]] = mapped_column(JSON)
     #: How the finals were held; null in rows of older versions.
     procedure: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+
+
+class ResultKeyRow(Base):
+    """What a result is found by; a narrow row, so that ten thousand of them are looked through in milliseconds."""
+
+    __tablename__ = "result_keys"
+    __table_args__ = (
+        Index("ix_result_keys_exact", "workload_digest", "target_id", "environment_digest", "seq"),
+        Index("ix_result_keys_form", "form_digest", "is_simulated", "target_id", "first_m", "first_n", "first_k",
+              "second_m", "second_n", "second_k"),
+    )  # fmt: skip
+
+    #: The job's: its order of arrival.
+    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    job_id: Mapped[str] = mapped_column(String(32), ForeignKey("jobs.id"), unique=True)
+    #: Of the workload without its sizes.
+    form_digest: Mapped[str] = mapped_column(String(16))
+    workload_digest: Mapped[str] = mapped_column(String(16))
+    environment_digest: Mapped[str] = mapped_column(String(16))
+    target_id: Mapped[str] = mapped_column(String(64))
+    is_simulated: Mapped[bool]
+    #: Sizes of the first two ops, as powers of two; 0 where there is none.
+    first_m: Mapped[float]
+    first_n: Mapped[float]
+    first_k: Mapped[float]
+    second_m: Mapped[float]
+    second_n: Mapped[float]
+    second_k: Mapped[float]
 
 
 class IdempotencyKeyRow(Base):
@@ -176,5 +219,6 @@ class InspectionRow(Base):
     figures: Mapped[list[list[Any]] | None] = mapped_column(JSON(none_as_null=True))
     #: JSON under zlib; not loaded with the row, since a trace is large.
     result: Mapped[bytes | None] = mapped_column(LargeBinary, deferred=True)
+    result_bytes: Mapped[int] = mapped_column(default=0, server_default="0")
     asked_at: Mapped[float]
     finished_at: Mapped[float | None]

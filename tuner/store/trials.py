@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+import math
+from typing import Any
 
-from sqlalchemy import ColumnElement, Double, cast, func, select, tuple_
+from sqlalchemy import func, literal_column, select
 from sqlalchemy.orm import Session
 
 from tuner.core.insight.forecast_quality import FORECAST
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState, Trial
-from tuner.core.trial.outcome import Failed, FailureKind, Measured
+from tuner.core.trial.outcome import Failed, Measured
 from tuner.core.trial.records import Page
 from tuner.errors import Conflict, NotFound
 from tuner.store import events
 from tuner.store.cursors import decode_cursor, encode_cursor
 from tuner.store.encoding import outcome_kind, row_to_trial, trial_to_row
 from tuner.store.jobs import row_of
-from tuner.store.models import JobRow, TrialRow
+from tuner.store.models import EventRow, JobRow, TrialRow
+from tuner.store.trial_places import SortKey, TrialFilter, find_places
 
-SortKey = Literal["number", "time", "speedup"]
+__all__ = ["SortKey", "TrialFilter", "best_so_far", "forecasts", "get", "history", "outcome_counts", "page", "record"]
 
-#: Sorts after every time, in microseconds (three million years): trials without a time come last.
-_LAST = 1e20
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialFilter:
-    """Which trials of a job, and in which order."""
-
-    #: measured, rejected or failed.
-    outcome: str | None = None
-    plan_kind: PlanKind | None = None
-    #: Kind of failure.
-    reason: FailureKind | None = None
-    #: By number, fastest first, or greatest speed-up first.
-    sort: SortKey = "number"
+#: How well the forecasts of a job are is judged by at most so many of its trials.
+MAX_FORECASTS = 1000
 
 
 def record(session: Session, job_id: str, trial: Trial, search_s: float) -> None:
@@ -50,7 +38,9 @@ def record(session: Session, job_id: str, trial: Trial, search_s: float) -> None
         raise Conflict(f"{job_id} is {job.state}: it takes no more trials")
     if trial.number != job.num_measured + job.num_rejected + job.num_failed:
         raise Conflict(f"{job_id} has no room for a trial {trial.number}")
-    session.add(trial_to_row(job_id, trial))
+    row = trial_to_row(job_id, trial)
+    session.add(row)
+    job.samples_bytes += len(row.samples or b"")
     kind = outcome_kind(trial.outcome)
     setattr(job, f"num_{kind}", getattr(job, f"num_{kind}") + 1)
     job.search_s += search_s
@@ -112,22 +102,6 @@ def history(session: Session, job_id: str) -> list[Trial]:
     return [row_to_trial(row) for row in session.scalars(query)]
 
 
-def _sort_key(sort: SortKey) -> ColumnElement[float]:
-    if sort == "time":
-        return func.coalesce(TrialRow.time_us, _LAST)
-    if sort == "speedup":
-        return func.coalesce(-TrialRow.speedup, _LAST)
-    return cast(TrialRow.number, Double)
-
-
-def _sort_value(row: TrialRow, sort: SortKey) -> float:
-    if sort == "time":
-        return _LAST if row.time_us is None else row.time_us
-    if sort == "speedup":
-        return _LAST if row.speedup is None else -row.speedup
-    return float(row.number)
-
-
 def page(session: Session, job_id: str, chosen: TrialFilter, cursor: str | None, limit: int) -> Page[Trial]:
     """One page of a job's trials.
 
@@ -137,59 +111,48 @@ def page(session: Session, job_id: str, chosen: TrialFilter, cursor: str | None,
     """
     row_of(session, job_id)
     listing = f"trials of {job_id} {chosen.outcome} {chosen.plan_kind} {chosen.reason} by {chosen.sort}"
-    key = _sort_key(chosen.sort)
-    query = select(TrialRow).where(TrialRow.job_id == job_id)
-    for column, wanted in (
-        (TrialRow.outcome, chosen.outcome),
-        (TrialRow.plan_kind, chosen.plan_kind),
-        (TrialRow.failure_kind, chosen.reason),
-    ):
-        if wanted is not None:
-            query = query.where(column == str(wanted))
-    if cursor is not None:
-        position = decode_cursor(listing, cursor, (float, int))
-        query = query.where(tuple_(key, TrialRow.number) > tuple_(*position))
-    rows = session.scalars(query.order_by(key, TrialRow.number).limit(limit + 1)).all()
-    last = rows[limit - 1] if len(rows) > limit else None
-    more = encode_cursor(listing, [_sort_value(last, chosen.sort), last.number]) if last else None
-    return Page(items=[row_to_trial(row) for row in rows[:limit]], next_cursor=more)
+    position = None if cursor is None else decode_cursor(listing, cursor, (float, int))
+    after = None if position is None else (position[0], position[1])
+    places = find_places(session, job_id, chosen, after, limit + 1)
+    more = encode_cursor(listing, list(places[limit - 1])) if len(places) > limit else None
+    numbers = [number for _, number in places[:limit]]
+    rows = session.scalars(select(TrialRow).where(TrialRow.job_id == job_id, TrialRow.number.in_(numbers)))
+    by_number = {row.number: row for row in rows}
+    return Page(items=[row_to_trial(by_number[number]) for number in numbers], next_cursor=more)
 
 
 def outcome_counts(session: Session, job_id: str) -> dict[str, int]:
     """Trials by outcome: measured, rejected, and each kind of failure that happened."""
-    row_of(session, job_id)
-    kind = func.coalesce(TrialRow.failure_kind, TrialRow.outcome)
-    query = select(kind, func.count()).where(TrialRow.job_id == job_id).group_by(kind).order_by(kind)
-    return {"measured": 0, "rejected": 0} | {name: count for name, count in session.execute(query)}  # noqa: C416
+    job = row_of(session, job_id)
+    kind = TrialRow.failure_kind
+    query = select(kind, func.count()).where(TrialRow.job_id == job_id, TrialRow.outcome == "failed")
+    failures = {str(name): count for name, count in session.execute(query.group_by(kind).order_by(kind))}
+    return {"measured": job.num_measured, "rejected": job.num_rejected} | failures
 
 
 def forecasts(session: Session, job_id: str) -> list[tuple[float, float]]:
-    """(forecast in microseconds, measured time over the library's of its rounds) of each plain fused trial that has
-    both."""
-    row_of(session, job_id)
+    """(forecast in microseconds, measured time over the library's of its rounds) of plain fused trials that have both:
+    of each, or of `MAX_FORECASTS` trials at equal distances where the job has more."""
+    job = row_of(session, job_id)
+    num_trials = job.num_measured + job.num_rejected + job.num_failed
+    numbers = range(0, num_trials, max(1, math.ceil(num_trials / MAX_FORECASTS)))
     plain = [str(kind) for kind in PlanKind if kind.is_fused and not kind.is_programmatic]
-    query = select(TrialRow.metrics, TrialRow.speedup).where(
-        TrialRow.job_id == job_id, TrialRow.plan_kind.in_(plain), TrialRow.speedup.is_not(None)
+    query = select(TrialRow.metrics, TrialRow.speedup, TrialRow.plan_kind).where(
+        TrialRow.job_id == job_id, TrialRow.number.in_(numbers)
     )
     return [
         (value, 1 / speedup)
-        for metrics, speedup in session.execute(query.order_by(TrialRow.number))
+        for metrics, speedup, plan_kind in session.execute(query.order_by(TrialRow.number))
         for tag, _, value in metrics or ()
-        if tag == FORECAST and speedup
+        if tag == FORECAST and speedup and plan_kind in plain
     ]
 
 
 def best_so_far(session: Session, job_id: str) -> list[tuple[int, float, float | None]]:
-    """(trial number, fastest of ours so far, fastest library so far), microseconds, at each measured trial of ours."""
+    """(trial number, fastest of ours so far, fastest library so far), microseconds, at each trial that was faster than
+    all of ours before it."""
     row_of(session, job_id)
-    query = select(TrialRow.number, TrialRow.plan_kind, TrialRow.time_us).where(TrialRow.job_id == job_id)
-    curve: list[tuple[int, float, float | None]] = []
-    library_us: float | None = None
-    for number, plan_kind, time_us in session.execute(query.order_by(TrialRow.number)):
-        if time_us is None:
-            continue
-        if not PlanKind(plan_kind).is_ours:
-            library_us = time_us if library_us is None else min(library_us, time_us)
-        else:
-            curve.append((number, min(time_us, curve[-1][1] if curve else time_us), library_us))
-    return curve
+    query = select(EventRow.data).where(EventRow.job_id == job_id, EventRow.kind == literal_column("'best'"))
+    return [
+        (data["number"], data["best_us"], data["library_us"]) for data in session.scalars(query.order_by(EventRow.id))
+    ]

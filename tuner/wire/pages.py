@@ -22,7 +22,7 @@ class JobsPage(View):
 
 
 class CurvePoint(View):
-    """The state of a search after one trial of ours."""
+    """The state of a search after a trial that was faster than all of ours before it."""
 
     trial_number: int
     best_us: float = Field(description="fastest of ours so far, microseconds")

@@ -190,6 +190,7 @@ class TrialView(View):
     simulated: bool
     candidate: CandidateView
     outcome: OutcomeView
+    num_known: int = Field(description="trials that the search knew when it chose the candidate: those numbered below")
     started_at: datetime
     finished_at: datetime
 
@@ -204,6 +205,7 @@ class TrialView(View):
             simulated=is_simulated(job.spec.target_id),
             candidate=CandidateView.of(trial.candidate, job.spec.workload),
             outcome=outcome_view(trial.outcome),
+            num_known=trial.num_known,
             started_at=moment(trial.started_at),
             finished_at=moment(trial.finished_at),
         )

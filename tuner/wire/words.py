@@ -60,7 +60,7 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     tiles = ", ".join(
         f"{name} in tiles of {t.m} x {t.n}, {t.k} deep" for name, t in zip(names, tiling.tiles, strict=True)
     )
-    walks = ", ".join(f"{name} {_walk(raster)}" for name, raster in zip(names, ordering.rasters, strict=True))
+    rasters = ", ".join(f"{name} {_raster(raster)}" for name, raster in zip(names, ordering.rasters, strict=True))
     ctas = "1 CTA" if ordering.ctas_per_sm == 1 else f"{ordering.ctas_per_sm} CTAs"
     left = f", {ordering.reserved_sms} SMs left free" if ordering.reserved_sms else ""
     share = "begin with" if ordering.assignment is Assignment.STEALING else "run only"
@@ -72,7 +72,7 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     words = [
         f"Tiles: {tiles}.",
         f"Engine: {_engine(tiling)}.",
-        f"Walk: {walks}.",
+        f"Raster: {rasters}.",
         f"Work: {_ASSIGNMENTS[ordering.assignment]}; {ctas} per SM{left}{sides}{sweep}{steps}.",
     ]
     signals = _SIGNALS[ordering.granularity].format(ordering.sync_width)
@@ -113,7 +113,7 @@ def _engine(tiling: Tiling) -> str:
     return f"{tiling.engine}{swapped}, {stages}, {warps}{cluster}{stores}"
 
 
-def _walk(raster: Raster) -> str:
+def _raster(raster: Raster) -> str:
     match raster.kind:
         case RasterKind.ROW:
             return "row by row"

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tuner.core.legal.legality import dynamic_smem_bytes
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
@@ -24,6 +24,9 @@ from ..source.tensor_maps import tensor_maps
 #: Least driver branch that loads cubins of a CUDA major version.
 #: Source: CUDA Toolkit release notes, minor version compatibility.
 _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
+
+#: As cuTensorMapEncodeTiled names them.
+_TENSOR_MAP_TYPES = {Dtype.FP16: "FLOAT16", Dtype.BF16: "BFLOAT16"}
 
 _CONCURRENCY = (
     "One launch at a time per workspace. A cooperative launch needs all its CTAs resident: on one GPU, run one such "
@@ -152,7 +155,7 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
         {
             "name": f"{workload.ops[m.op].name}.{m.operand}_map",
             "tensor": _tensor_of(workload.ops[m.op], m.operand),
-            "data_type": "CU_TENSOR_MAP_DATA_TYPE_" + {"fp16": "FLOAT16", "bf16": "BFLOAT16"}[workload.dtype],
+            "data_type": "CU_TENSOR_MAP_DATA_TYPE_" + _TENSOR_MAP_TYPES[workload.dtype],
             "dims": m.dims,
             "strides_bytes": m.strides_bytes,
             "box": m.box,

@@ -13,18 +13,20 @@ import re
 import tempfile
 import threading
 import time
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from concurrent.futures import wait
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any, Self
 
 from pebble import ProcessExpired, ProcessPool
 
 from tuner.core.trial.limits import Limits
-from tuner.errors import BuildError
+from tuner.errors import BuildError, WorkerError
 from tuner.versions import install_command
 
 from ..protocol.process import die_with_parent
+from .once import Once
 
 _OPTIONS = ("--std=c++17", "--ptxas-options=-v", "--ptxas-options=--warn-on-spills")
 
@@ -153,7 +155,10 @@ def _compile_timed(source: str, arch: str) -> tuple[bytes, str, float]:
 
 
 class Builder:
-    """Compiles in killable processes and keeps what came out under `cache_dir` (source, cubin, resources by key)."""
+    """Compiles in killable processes and keeps what came out under `cache_dir` (source, cubin, resources by key).
+
+    Any thread may build; what several want at a time is compiled once.
+    """
 
     def __init__(self, cache_dir: Path, *, limits: Limits | None = None, num_processes: int = 1) -> None:
         """`limits` bounds one compile. A process must first start and take the source, and `limits` bounds that wait,
@@ -161,6 +166,11 @@ class Builder:
         self._cache_dir = cache_dir
         self._limits = limits or Limits()
         self._free = threading.BoundedSemaphore(num_processes)
+        self._once = Once[str, Built]()
+        #: Done when the compilers are closed: a pool that is stopped leaves its futures open.
+        self._end = Future[None]()
+        self._num_users = 1
+        self._users_lock = threading.Lock()
         self._compiler = nvrtc_version()
         cache_dir.mkdir(parents=True, exist_ok=True)
         context = multiprocessing.get_context("spawn")
@@ -179,17 +189,25 @@ class Builder:
         Raises:
             BuildTimeout: the deadline passed, and the compiler was killed; or none took the source.
             BuildError: the compiler refused, or died.
+            WorkerError: it was closed meanwhile.
         """
         key = build_key(source, arch, self._compiler)
-        cached = self._read(key)
-        if cached is not None:
-            return cached
+        built, is_theirs = self._once.get(key, lambda: self._read(key) or self._compile(key, source, arch))
+        return replace(built, cached=True) if is_theirs else built
+
+    def _compile(self, key: str, source: str, arch: str) -> Built:
         with self._free:  # so that none waits for another's compile, and its wait is bounded
+            if self._end.done():
+                raise WorkerError("the compilers are closed")
             deadline_s = self._limits.build_deadline_s
             future = self._pool.schedule(_compile_timed, args=(source, arch), timeout=deadline_s)
-            answered, _ = wait([future], limit_s := deadline_s + self._limits.start_deadline_s)
-        if not answered:
+            limit_s = deadline_s + self._limits.start_deadline_s
+            waited_for: list[Future[Any]] = [future, self._end]
+            answered, _ = wait(waited_for, limit_s, return_when=FIRST_COMPLETED)
+        if future not in answered:
             future.cancel()  # type: ignore[no-untyped-call]
+            if self._end in answered:
+                raise WorkerError("the compilers were closed")
             raise BuildTimeout(f"no compiler answered within {limit_s:g} s")
         try:
             cubin, log, compile_s = future.result()
@@ -208,8 +226,19 @@ class Builder:
         self._write(built, source)
         return built
 
+    def share(self) -> Self:
+        """This builder for one more user, who closes it, too."""
+        with self._users_lock:
+            self._num_users += 1
+        return self
+
     def close(self) -> None:
-        """Ends the processes, a compile under way included."""
+        """Ends the processes, a compile under way included, when the last user closes it."""
+        with self._users_lock:
+            self._num_users -= 1
+            if self._num_users:
+                return
+        self._end.set_result(None)
         self._pool.stop()  # type: ignore[no-untyped-call]
         self._pool.join()
 

@@ -12,6 +12,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.evaluator import Prepared
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.errors import BuildError, IllegalSchedule, PlanError
@@ -24,7 +25,7 @@ from .tie import tie
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
+class PreparedKernel(Prepared):
     """All that the card, and an artifact, need of a candidate."""
 
     work: Work
@@ -49,7 +50,7 @@ def prepare(
     *,
     spin_limit_cycles: int = Limits.spin_limit_cycles,
     traced: bool = False,
-) -> Prepared:
+) -> PreparedKernel:
     """Proves, renders, builds, and proves again; seconds by stage go into `stage_s`. A wait may last
     `spin_limit_cycles`.
 
@@ -63,7 +64,7 @@ def prepare(
     """
     schedule = candidate.schedule
     if schedule is None:
-        return Prepared(work=Work(plan_kind=candidate.plan_kind))
+        return PreparedKernel(work=Work(plan_kind=candidate.plan_kind))
     with _timed(stage_s, Stage.VERIFY):
         plans = plans_for(workload, gpu, candidate)
     with _timed(stage_s, Stage.RENDER):
@@ -72,7 +73,7 @@ def prepare(
         built = builder.build(source, gpu.arch)
     launchable = tie(plans, built, workload, traced=traced)
     work = Work(plan_kind=candidate.plan_kind, launchable=launchable, spin_limit_cycles=spin_limit_cycles)
-    return Prepared(work=work, source=source, built=built, refusal=_refusal(built))
+    return PreparedKernel(work=work, source=source, built=built, refusal=_refusal(built), stage_s=dict(stage_s))
 
 
 def try_prepare(
@@ -82,22 +83,22 @@ def try_prepare(
     builder: Builder,
     *,
     spin_limit_cycles: int = Limits.spin_limit_cycles,
-) -> tuple[Prepared | Rejected | Failed, dict[str, float]]:
-    """What `prepare` makes, or why that may not be launched, as an outcome; and the seconds by stage."""
+) -> PreparedKernel | Rejected | Failed:
+    """What `prepare` makes, or why that may not be launched, as an outcome."""
     stage_s: dict[str, float] = {}
     try:
         prepared = prepare(workload, gpu, candidate, builder, stage_s, spin_limit_cycles=spin_limit_cycles)
     except (IllegalSchedule, PlanError, LaunchRefused) as error:
-        return Rejected(stage=Stage.VERIFY, reason=str(error), stage_s=stage_s), stage_s
+        return Rejected(stage=Stage.VERIFY, reason=str(error), stage_s=stage_s)
     except BuildTimeout as error:
         kind = FailureKind.COMPILE_TIMEOUT
-        return Failed(stage=Stage.BUILD, kind=kind, reason=str(error), stage_s=stage_s), stage_s
+        return Failed(stage=Stage.BUILD, kind=kind, reason=str(error), stage_s=stage_s)
     except BuildError as error:
         kind = FailureKind.COMPILE_ERROR
-        return Failed(stage=Stage.BUILD, kind=kind, reason=str(error), stage_s=stage_s), stage_s
+        return Failed(stage=Stage.BUILD, kind=kind, reason=str(error), stage_s=stage_s)
     if prepared.refusal:
-        return Rejected(stage=Stage.BUILD, reason=prepared.refusal, stage_s=stage_s), stage_s
-    return prepared, stage_s
+        return Rejected(stage=Stage.BUILD, reason=prepared.refusal, stage_s=stage_s)
+    return prepared
 
 
 def _refusal(built: Built) -> str:

@@ -16,11 +16,13 @@ from ..source.launchable import Launchable, LaunchRefused
 from ..source.library_epilogue import Epilogue, split_epilogue
 from ..timing.library_choice import Picked
 from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
-from .data import ProblemData
+from .data import ProblemData, bits_type
 from .launch import Kernel, PlanOnDevice, check
 
 #: Columns that a thread of `tuner_epilogue` takes at a time, where n is a multiple of it.
 EPILOGUE_WIDTH = 8
+#: The element type, as `tuner_epilogue` is told it.
+_IS_BF16 = {Dtype.FP16: False, Dtype.BF16: True}
 
 
 class Runner(Protocol):
@@ -150,7 +152,9 @@ class LibraryRunner:
         self._ops = data.workload.ops
         self._epilogue = epilogue
         #: Gate and up projection of each gated op, [m, 2n].
-        self._sums = [cupy.empty((op.m, op.weight_rows), cupy.uint16) if op.gated else None for op in self._ops]
+        self._sums = [
+            cupy.empty((op.m, op.weight_rows), bits_type(self._dtype)) if op.gated else None for op in self._ops
+        ]
         buffers = data.slot_ops(0)
         self._gemms = [
             LibraryGemm(lt, op, self._dtype, buffer.bias) for op, buffer in zip(self._ops, buffers, strict=True)
@@ -212,7 +216,7 @@ class LibraryRunner:
             cupy.uint32(op.n),
             cupy.int32(list(Activation).index(rest.activation)),
             cupy.int32(rest.gated),
-            cupy.int32(self._dtype is Dtype.BF16),
+            cupy.int32(_IS_BF16[self._dtype]),
         )
         self._epilogue((min(-(-num_vectors // 256), 4096),), (256,), args)
 

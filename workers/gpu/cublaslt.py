@@ -103,7 +103,7 @@ class LibraryGemm:
         self._w = self._layout(data_type, op.k, op.weight_rows)
         self._a = self._layout(data_type, op.k, op.m)
         self._c = self._layout(data_type, op.weight_rows, op.m)
-        self._algorithms = self._offered()
+        self._algorithms = self._found_algorithms()
 
     def _set(self, attribute: int, value: Any) -> None:
         self._lt.call(
@@ -131,7 +131,7 @@ class LibraryGemm:
         """How many the heuristic offers, the likeliest first."""
         return len(self._algorithms)
 
-    def _offered(self) -> list[_Heuristic]:
+    def _found_algorithms(self) -> list[_Heuristic]:
         preference = c_void_p()
         self._lt.call("cublasLtMatmulPreferenceCreate", byref(preference))
         limit = c_size_t(WORKSPACE_BYTES)

@@ -27,23 +27,35 @@ MAX_CHAIN = 256
 #: Seeds whose numbers are checked before timing; one more is checked after it.
 NUM_CHECK_SEEDS = 3
 
-_NAN_BITS = 0x7FFF  # a NaN in fp16 and in bf16
-_CANARY_BITS = 0xA5C3
-_CANARY_ELEMENTS = 1024
+#: The bits of a NaN.
+_NAN_BITS = {Dtype.FP16: 0x7FFF, Dtype.BF16: 0x7FFF}
+_CANARY_BYTE = 0xA5
+#: Of one canary, and what its buffer is a multiple of.
+_CANARY_BYTES, _PADDING_BYTES = 2048, 256
+
+
+def bits_type(dtype: Dtype) -> Any:
+    """Unsigned integers of an element's size, which hold its bits."""
+    return cupy.dtype(f"u{dtype.size_bytes}")
 
 
 def to_bits(values: Array, dtype: Dtype) -> Array:
-    """float32 -> fp16 or bf16 (nearest even) as uint16 of the same shape."""
-    if dtype is Dtype.FP16:
-        return values.astype(cupy.float16).view(cupy.uint16)
-    bits = values.astype(cupy.float32).view(cupy.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(cupy.uint16)
+    """float32 -> the element type (nearest even) as bits of the same shape."""
+    match dtype:
+        case Dtype.FP16:
+            return values.astype(cupy.float16).view(bits_type(dtype))
+        case Dtype.BF16:  # the upper half of a float32
+            bits = values.astype(cupy.float32).view(cupy.uint32)
+            return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(bits_type(dtype))
 
 
 def from_bits(bits: Array, dtype: Dtype, *, as_type: Any = None) -> Array:
-    """fp16 or bf16 as uint16 -> float32 (or `as_type`) of the same shape."""
-    is_fp16 = dtype is Dtype.FP16
-    values = bits.view(cupy.float16) if is_fp16 else (bits.astype(cupy.uint32) << 16).view(cupy.float32)
+    """The element type as bits -> float32 (or `as_type`) of the same shape."""
+    match dtype:
+        case Dtype.FP16:
+            values = bits.view(cupy.float16)
+        case Dtype.BF16:
+            values = (bits.astype(cupy.uint32) << 16).view(cupy.float32)
     return values.astype(as_type or cupy.float32)
 
 
@@ -52,13 +64,16 @@ class DoesNotFit(Exception):
 
 
 class GuardedOutput:
-    """An output [m, n] of 16-bit elements with canaries in front of it and behind it."""
+    """An output [m, n] with canaries in front of it and behind it."""
 
-    def __init__(self, m: int, n: int) -> None:
-        self.shape = (m, n)
-        padded = -(-m * n // 128) * 128  # the canary behind starts right after the last element
-        self._buffer = cupy.full(padded + 2 * _CANARY_ELEMENTS, _CANARY_BITS, dtype=cupy.uint16)
-        self.bits = self._buffer[_CANARY_ELEMENTS : _CANARY_ELEMENTS + m * n].reshape(m, n)
+    def __init__(self, m: int, n: int, dtype: Dtype) -> None:
+        self._nan_bits = _NAN_BITS[dtype]
+        num_bytes = m * n * dtype.size_bytes
+        padded = -(-num_bytes // _PADDING_BYTES) * _PADDING_BYTES
+        self._buffer = cupy.full(padded + 2 * _CANARY_BYTES, _CANARY_BYTE, dtype=cupy.uint8)
+        #: Where the canary behind starts: right after the last element.
+        self._end = _CANARY_BYTES + num_bytes
+        self.bits = self._buffer[_CANARY_BYTES : self._end].view(bits_type(dtype)).reshape(m, n)
 
     @property
     def address(self) -> int:
@@ -67,12 +82,11 @@ class GuardedOutput:
 
     def poison(self) -> None:
         """Every element becomes NaN."""
-        self.bits.fill(_NAN_BITS)
+        self.bits.fill(self._nan_bits)
 
     def surroundings(self, name: str) -> list[Region]:
         """What lies before and behind it."""
-        m, n = self.shape
-        front, behind = self._buffer[:_CANARY_ELEMENTS], self._buffer[_CANARY_ELEMENTS + m * n :]
+        front, behind = self._buffer[:_CANARY_BYTES], self._buffer[self._end :]
         return [region(f"what lies before {name}", front), region(f"what lies behind {name}", behind)]
 
 
@@ -100,13 +114,12 @@ class ProblemData:
         self._weights = [[self._draw((op.weight_rows, op.k), op.k**-0.5) for op in ops] for _ in range(num_slots)]
         self._inputs = [self._draw_inputs() for _ in range(num_slots)]
         self._check_inputs = [self._draw_inputs() for _ in range(NUM_CHECK_SEEDS + 1)]
-        shared = {i: GuardedOutput(op.m, op.n) for i, op in enumerate(ops) if self.workload.consumers_of(i)}
+        shared = {i: GuardedOutput(op.m, op.n, dtype) for i, op in enumerate(ops) if self.workload.consumers_of(i)}
         self.outputs: list[dict[int, GuardedOutput]] = [
-            {i: shared.get(i) or GuardedOutput(op.m, op.n) for i, op in enumerate(ops)} for _ in range(num_slots)
+            {i: shared.get(i) or GuardedOutput(op.m, op.n, dtype) for i, op in enumerate(ops)} for _ in range(num_slots)
         ]
         self.references = [self._reference(inputs) for inputs in self._check_inputs]
         self._flush = cupy.zeros(3 * l2_bytes // 4, dtype=cupy.uint32)
-        assert dtype.size_bytes == 2
 
     @property
     def needs_flush(self) -> bool:
@@ -201,7 +214,7 @@ class ProblemData:
         size = 1
         for extent in shape:
             size *= extent
-        bits = cupy.empty(size, dtype=cupy.uint16)
+        bits = cupy.empty(size, dtype=bits_type(self.workload.dtype))
         piece = 1 << 25
         for begin in range(0, size, piece):
             count = min(piece, size - begin)

@@ -7,6 +7,7 @@ order of the chain, so a sample reads from DRAM what a sample of any plan kind r
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import cupy
@@ -15,7 +16,10 @@ from tuner.core.problem.workload import Activation, Dtype, GemmOp
 from tuner.errors import WorkerError
 
 from ..source.launch_args import OpBuffers
-from .data import ProblemData
+from .data import ProblemData, bits_type
+
+#: PyTorch's names of the element types.
+_TORCH_NAMES = {Dtype.FP16: "float16", Dtype.BF16: "bfloat16"}
 
 
 def torch_runner(data: ProblemData) -> TorchChain:
@@ -40,7 +44,9 @@ class TorchChain:
         """Warms up and captures; `torch` is the module."""
         self._torch = torch
         self._data = data  # the graph reads its buffers
-        self._dtype = torch.float16 if data.workload.dtype is Dtype.FP16 else torch.bfloat16
+        self._dtype = getattr(torch, _TORCH_NAMES[data.workload.dtype])
+        #: Signed integers of an element's size, as both libraries know them.
+        self._bits_name = f"int{8 * data.workload.dtype.size_bytes}"
         operands = [
             [self._operands(op, buffer) for op, buffer in zip(data.workload.ops, data.slot_ops(slot), strict=True)]
             for slot in range(data.chain_length)
@@ -63,7 +69,8 @@ class TorchChain:
 
     def output(self, slot: int) -> Any:
         """The last op's output [m, n] of one run of the last chain, as the bits of its elements in a CuPy array."""
-        return cupy.from_dlpack(self._outputs[slot].view(self._torch.int16)).view(cupy.uint16)
+        bits = self._outputs[slot].view(getattr(self._torch, self._bits_name))
+        return cupy.from_dlpack(bits).view(bits_type(self._data.workload.dtype))
 
     def _operands(self, op: GemmOp, buffer: OpBuffers) -> dict[str, Any]:
         """The op's tensors, on the problem's own memory; None where it has none."""
@@ -77,9 +84,9 @@ class TorchChain:
         return {name: self._tensor(address, shape) if address else None for name, (address, shape) in shapes.items()}
 
     def _tensor(self, address: int, shape: tuple[int, ...]) -> Any:
-        size_bytes = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        size_bytes = math.prod(shape) * self._data.workload.dtype.size_bytes
         memory = cupy.cuda.UnownedMemory(address, size_bytes, self._data)
-        bits = cupy.ndarray(shape, cupy.int16, cupy.cuda.MemoryPointer(memory, 0))
+        bits = cupy.ndarray(shape, self._bits_name, cupy.cuda.MemoryPointer(memory, 0))
         return self._torch.from_dlpack(bits).view(self._dtype)
 
     def _run(self, operands: list[dict[str, Any]]) -> Any:

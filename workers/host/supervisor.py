@@ -15,14 +15,14 @@ from tuner.core.insight.derived_counters import with_derived
 from tuner.core.insight.tracing import no_trace, trace_from_stamps
 from tuner.core.problem.gpu import Target, gpu_from_live
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
+from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
 from tuner.core.trial.inspection import CounterReport, Trace, no_counters
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
 from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
 
 from ..builder.nvrtc import Builder, Built
-from ..builder.prepare import Prepared, prepare, try_prepare
+from ..builder.prepare import PreparedKernel, prepare, try_prepare
 from ..protocol import messages
 from ..source.render import device_text, kernel_version
 from .cards import Card
@@ -32,15 +32,18 @@ from .gpu_process import ChildLost, GpuProcesses
 class GpuSupervisor:
     """The `Evaluator` of one real card."""
 
-    def __init__(self, card: Card, build_cache: Path, limits: Limits | None = None) -> None:
-        """Starts the child, which probes the card; `limits` are the usual ones where they are not given.
+    def __init__(
+        self, card: Card, build_cache: Path, limits: Limits | None = None, builder: Builder | None = None
+    ) -> None:
+        """Starts the child, which probes the card; `limits` are the usual ones where they are not given, and
+        `builder`, which cards of one machine share, one that compiles one source at a time.
 
         Raises:
             WorkerError: the card, the driver or an installed package does not work; the message says which.
         """
         self._card = card
         self._limits = limits or Limits()
-        self._builder = Builder(build_cache, limits=self._limits)
+        self._builder = builder.share() if builder else Builder(build_cache, limits=self._limits)
         major, minor = card.compute_capability
         tools_cubin = self._builder.build(device_text("tools.cu"), f"sm_{major}{minor}").cubin
         self._processes = GpuProcesses(card.uuid, tools_cubin, self._limits)
@@ -74,33 +77,37 @@ class GpuSupervisor:
         """Card, driver, compiler and versions."""
         return self._environment
 
-    def evaluate(
-        self,
-        problem: Problem,
-        candidate: Candidate,
-        incumbent_speedup: float | None = None,
-        *,
-        energy: bool = False,
-    ) -> Outcome:
-        """Prove, build, check, time; every fault of the candidate is an outcome.
-
-        Raises:
-            Quarantined: the card is not fit to measure on now.
-            WorkerError: the child was lost before it came to the candidate.
-        """
-        prepared, stage_s = try_prepare(
+    def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
+        """Prove, render, build; every fault of the candidate is an outcome. Any thread may call it."""
+        return try_prepare(
             problem.workload,
             self._target.gpu,
             candidate,
             self._builder,
             spin_limit_cycles=self._limits.spin_limit_cycles,
         )
-        if not isinstance(prepared, Prepared):
-            return prepared
-        outcome = self.measure(problem, prepared, incumbent_speedup, energy=energy)
+
+    def measure(
+        self,
+        problem: Problem,
+        prepared: Prepared,
+        incumbent_speedup: float | None = None,
+        *,
+        energy: bool = False,
+    ) -> Outcome:
+        """Check and time what is built; every fault of the candidate is an outcome.
+
+        Raises:
+            Quarantined: the card is not fit to measure on now.
+            WorkerError: the child was lost before it came to the candidate.
+            TypeError: another kind of evaluator prepared it.
+        """
+        if not isinstance(prepared, PreparedKernel):
+            raise TypeError(f"a card measures kernels, not a {type(prepared).__name__}")
+        outcome = self._measure(problem, prepared.work, incumbent_speedup, energy=energy)
         if isinstance(outcome, Measured):
             outcome = replace(outcome, metrics=(*outcome.metrics, *_build_metrics(prepared.built)))
-        return replace(outcome, stage_s={**stage_s, **outcome.stage_s})
+        return replace(outcome, stage_s={**prepared.stage_s, **outcome.stage_s})
 
     def finals(
         self,
@@ -203,20 +210,15 @@ class GpuSupervisor:
         self._processes.close()
         self._builder.close()
 
-    def measure(
-        self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None, *, energy: bool = False
+    def _measure(
+        self, problem: Problem, work: messages.Work, incumbent_speedup: float | None, *, energy: bool
     ) -> Outcome:
-        """Checks and times what is built already.
-
-        Raises:
-            Quarantined: the card is not fit to measure on now.
-            WorkerError: the child was lost before it came to the candidate.
-        """
+        """What the child says of the candidate, or its end, where it dies of it."""
         begin = time.perf_counter()
         answer: messages.Answer | None = self._processes.ready(problem)
         stage_s = {"start": time.perf_counter() - begin}
         request = messages.EvaluateRequest(
-            problem=problem, work=prepared.work, incumbent_speedup=incumbent_speedup, energy=energy
+            problem=problem, work=work, incumbent_speedup=incumbent_speedup, energy=energy
         )
         try:
             answer = answer or self._processes.ask(request, self._limits.evaluate_deadline_s)
@@ -239,7 +241,7 @@ class GpuSupervisor:
         """
         self._processes.hello()
 
-    def _prepare(self, problem: Problem, candidate: Candidate, *, traced: bool = False) -> Prepared:
+    def _prepare(self, problem: Problem, candidate: Candidate, *, traced: bool = False) -> PreparedKernel:
         """What `prepare` makes of a candidate on this card, with this supervisor's limit of a wait.
 
         Raises:

@@ -24,7 +24,8 @@ from tuner.core.problem.objective import Procedure
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
+from tuner.core.schedule.tiling import Tiling
+from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
 from tuner.core.trial.inspection import CounterReport, Trace, no_counters
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
@@ -32,6 +33,7 @@ from tuner.core.trial.samples import Round
 from tuner.errors import IllegalSchedule, PlanError
 
 from ..builder.artifact import assemble
+from ..builder.once import Once
 from ..source.library_epilogue import split_epilogue
 from ..source.render import kernel_version, render
 from ..timing.clocks import Sample
@@ -86,6 +88,15 @@ def _elementwise_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
     return 1e6 * num_bytes / rate
 
 
+@dataclass(frozen=True, kw_only=True)
+class PreparedModel(Prepared):
+    """A candidate with its simulated time."""
+
+    candidate: Candidate
+    #: Without noise, microseconds.
+    true_us: float
+
+
 class SimulatedEvaluator:
     """An `Evaluator` without a card; `seed` fixes what the machine is like, a problem's seed its noise."""
 
@@ -100,10 +111,11 @@ class SimulatedEvaluator:
         noise: float = 0.01,
         limits: Limits | None = None,
         latency_s: float = 0.0,
+        build_s: float = 0.0,
     ) -> None:
         """`tiling_error`, `schedule_error` and `noise` are standard deviations, relative; of `limits` a kernel's
-        waits have theirs, for who fetches it; `latency_s` is slept in every trial, so that a watcher has something to
-        watch."""
+        waits have theirs, for who fetches it; `latency_s` is slept whenever a candidate is measured, so that a watcher
+        has something to watch, and `build_s` whenever a tiling is built, which happens once."""
         self._target = target
         self._seed = seed
         self._faults = faults or Faults()
@@ -112,6 +124,9 @@ class SimulatedEvaluator:
         self._noise = noise
         self._limits = limits or Limits()
         self._latency_s = latency_s
+        self._build_s = build_s
+        self._once = Once[tuple[Workload, Tiling], None]()
+        self._built: set[tuple[Workload, Tiling]] = set()
 
     @property
     def target(self) -> Target:
@@ -156,24 +171,50 @@ class SimulatedEvaluator:
     def probe(self) -> None:
         """A model is always fit."""
 
-    def evaluate(
-        self,
-        problem: Problem,
-        candidate: Candidate,
-        incumbent_speedup: float | None = None,
-        *,
-        energy: bool = False,
-    ) -> Outcome:
-        """Proves one candidate and times it on the simulator, beside the library; energy has no model here."""
+    def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
+        """Proves one candidate and simulates it; a build takes the time that it was told to. Any thread may call it."""
+        stage_s: dict[str, float] = {}
         begin_s = time.perf_counter()
-        time.sleep(self._latency_s)
         try:
             true_us = self.true_us(problem, candidate)
         except (IllegalSchedule, PlanError) as error:
             return Rejected(stage=Stage.VERIFY, reason=str(error), stage_s={"verify": time.perf_counter() - begin_s})
-        stage_s = {"simulate": time.perf_counter() - begin_s}
-        fault = self._fault(candidate, stage_s)
-        return fault or replace(self._measure(problem, candidate, true_us, incumbent_speedup), stage_s=stage_s)
+        stage_s["simulate"] = time.perf_counter() - begin_s
+        if self._build_s and candidate.schedule is not None:
+            self._build(problem.workload, candidate.schedule.tiling)
+            stage_s["build"] = time.perf_counter() - begin_s - stage_s["simulate"]
+        return PreparedModel(candidate=candidate, true_us=true_us, stage_s=stage_s)
+
+    def _build(self, workload: Workload, tiling: Tiling) -> None:
+        """Takes the time of a build, unless that tiling was built."""
+
+        def build() -> None:
+            if (workload, tiling) not in self._built:
+                time.sleep(self._build_s)
+                self._built.add((workload, tiling))
+
+        self._once.get((workload, tiling), build)
+
+    def measure(
+        self,
+        problem: Problem,
+        prepared: Prepared,
+        incumbent_speedup: float | None = None,
+        *,
+        energy: bool = False,
+    ) -> Outcome:
+        """Times a candidate on the simulator, beside the library; energy has no model here.
+
+        Raises:
+            TypeError: another kind of evaluator prepared it.
+        """
+        if not isinstance(prepared, PreparedModel):
+            raise TypeError(f"the twin measures models, not a {type(prepared).__name__}")
+        begin_s = time.perf_counter()
+        time.sleep(self._latency_s)
+        measured = self._measure(problem, prepared.candidate, prepared.true_us, incumbent_speedup)
+        stage_s = {**prepared.stage_s, "time": time.perf_counter() - begin_s}
+        return self._fault(prepared.candidate, stage_s) or replace(measured, stage_s=stage_s)
 
     def _fault(self, candidate: Candidate, stage_s: dict[str, float]) -> Failed | None:
         """The fault that this schedule has, if any."""

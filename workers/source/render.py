@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import re
 from pathlib import Path
 from string import Template
 
 from tuner import __version__
-from tuner.core.legal.mma import warp_grid
+from tuner.core.legal.mma import COPY_BYTES, warp_grid
 from tuner.core.legal.wgmma import wgmma_columns
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload
 from tuner.core.schedule.cache_hints import hints_of
@@ -32,7 +33,7 @@ DEVICE_FILES = {
         "mainloop_mma.cuh",
         "epilogue.cuh",
         "chain.cuh",
-        "gate.cuh",
+        "start_gate.cuh",
     ),
     Engine.SIMT: (
         *_BASE_FILES,
@@ -42,7 +43,7 @@ DEVICE_FILES = {
         "mainloop_simt.cuh",
         "epilogue_simt.cuh",
         "chain.cuh",
-        "gate.cuh",
+        "start_gate.cuh",
     ),
     Engine.WGMMA: (
         *_BASE_FILES,
@@ -64,7 +65,7 @@ DEVICE_FILES = {
         "startup_prefetch.cuh",
         "producers_wgmma.cuh",
         "chain_wgmma.cuh",
-        "gate.cuh",
+        "start_gate.cuh",
     ),
 }
 
@@ -77,6 +78,9 @@ START_GATE_NAME = "tuner_gate"
 #: Bytes of the workspace before its signals; `kSignalsOffset` in launch_args.cuh.
 SIGNALS_OFFSET_BYTES = 256
 
+#: The element type, as the configuration and as the instruction name it.
+_IS_BF16 = {Dtype.FP16: "false", Dtype.BF16: "true"}
+_WGMMA_KINDS = {Dtype.FP16: "f16", Dtype.BF16: "bf16"}
 _ACTIVATIONS = {
     Activation.IDENTITY: "kIdentity",
     Activation.RELU: "kRelu",
@@ -120,9 +124,9 @@ def without_comments(text: str) -> str:
     return "\n".join(line for line in code if line)
 
 
-def copy_bytes(op: GemmOp) -> int:
-    """Widest copy, bytes, for which every row of A and W is aligned: 16, 8, 4, or 2."""
-    return next(width for width in (16, 8, 4, 2) if op.k * 2 % width == 0)
+def copy_bytes(op: GemmOp, dtype: Dtype) -> int:
+    """Widest copy, bytes, for which every row of A and W is aligned: 16, 8, ... down to an element."""
+    return math.gcd(op.k * dtype.size_bytes, COPY_BYTES)
 
 
 @functools.lru_cache(maxsize=4)
@@ -136,7 +140,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
     """
     hints = hints_of(workload, tiling)
     config = Template(device_text("config_block.in")).substitute(
-        bf16="true" if workload.dtype is Dtype.BF16 else "false",
+        bf16=_IS_BF16[workload.dtype],
         num_stages=tiling.num_stages,
         num_warps=tiling.num_threads // 32,
         num_ops=len(workload.ops),
@@ -149,7 +153,11 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
         traced=str(traced).lower(),
         ops="\n".join(
             _op_config(
-                op, tile, tiling, (tiling.num_parts(index), _HINTS[hints.inputs[index]], _HINTS[hints.outputs[index]])
+                op,
+                tile,
+                tiling,
+                workload.dtype,
+                (tiling.num_parts(index), _HINTS[hints.inputs[index]], _HINTS[hints.outputs[index]]),
             )
             for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True))
         ),
@@ -159,7 +167,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
     if tiling.engine is Engine.WGMMA:
         widths = sorted(
             {
-                wgmma_columns(op, tile, swap_ab=tiling.swap_ab)
+                wgmma_columns(op, tile, workload.dtype, swap_ab=tiling.swap_ab)
                 for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True)
             }
         )
@@ -178,7 +186,7 @@ def _engine_config(workload: Workload, tiling: Tiling) -> str:
     """What one engine needs beside the common constants."""
     if tiling.engine is not Engine.WGMMA:
         return ""
-    whole = ", ".join(str(has_whole_lines(op)).lower() for op in workload.ops)
+    whole = ", ".join(str(has_whole_lines(op, workload.dtype)).lower() for op in workload.ops)
     return (
         f"constexpr int kNumInputStages = {tiling.input_stages};\n"
         f"constexpr int kWindow = {tiling.window};\n"
@@ -190,19 +198,19 @@ def _engine_config(workload: Workload, tiling: Tiling) -> str:
     )
 
 
-def _op_config(op: GemmOp, tile: Tile, tiling: Tiling, of_tiling: tuple[int | str, ...]) -> str:
-    """An op's constants; `of_tiling` are those that are not the tile's: its texts and its hints."""
+def _op_config(op: GemmOp, tile: Tile, tiling: Tiling, dtype: Dtype, of_tiling: tuple[int | str, ...]) -> str:
+    """An op's constants; `of_tiling` are those that are not the tile's: its parts and its hints."""
     grid = warp_grid(tile, tiling.num_warps, op.rows_per_column) if tiling.engine is Engine.MMA else (1, 1)
     if grid is None:
         raise IllegalSchedule(f"no grid of {tiling.num_warps} warps fits the tile {tile} of {op.name}")
     options = (str(option).lower() for option in (op.bias, op.gated, op.residual, op.row_scale))
-    fields = (tile.m, tile.n, tile.k, *grid, copy_bytes(op), _ACTIVATIONS[op.activation], *options, *of_tiling)
+    fields = (tile.m, tile.n, tile.k, *grid, copy_bytes(op, dtype), _ACTIVATIONS[op.activation], *options, *of_tiling)
     return f"    {{{', '.join(map(str, fields))}}},  // {op.name}"
 
 
 def _wgmma_instruction(columns: int, dtype: Dtype) -> str:
     """The specialisation of `Wgmma` for one width; the instruction names each accumulator."""
-    count, kind = columns // 2, "bf16" if dtype is Dtype.BF16 else "f16"
+    count, kind = columns // 2, _WGMMA_KINDS[dtype]
     names = ", ".join(f"%{i}" for i in range(count))
     operands = ", ".join(f'"+f"(d[{i}])' for i in range(count))
     return Template(device_text("wgmma.in")).substitute(

@@ -1,6 +1,6 @@
 """The tensor maps of a wgmma kernel's operands, as plain figures: what the copy engine is told about each matrix.
 
-A line is 64 elements of k, 128 bytes: the width of the shared-memory swizzle. Where a matrix's rows are whole lines,
+A line is 128 bytes of k: the width of the shared-memory swizzle. Where a matrix's rows are whole lines,
 the lines of a row are a dimension of the map. So one request brings a stage of several lines.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.core.legal.wgmma import COLUMNS, LINE_ELEMENTS, PAIR_ROWS, WARP_ROWS, is_paired, stage_slice
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.legal.wgmma import COLUMNS, LINE_BYTES, PAIR_ROWS, WARP_ROWS, is_paired, line_elements, stage_slice
+from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.schedule.tiling import Epilogue, Tiling
 
 
@@ -29,55 +29,59 @@ class TensorMap:
     box: tuple[int, ...]
 
 
-def has_whole_lines(op: GemmOp) -> bool:
+def has_whole_lines(op: GemmOp, dtype: Dtype) -> bool:
     """Whether the rows of A and W are whole lines."""
-    return op.k % LINE_ELEMENTS == 0
+    return op.k % line_elements(dtype) == 0
 
 
-def _paired_map(index: int, op: GemmOp, row_bytes: int, line_bytes: int, slice_: tuple[int, int]) -> TensorMap:
+def _paired_map(index: int, op: GemmOp, dtype: Dtype, slice_: tuple[int, int]) -> TensorMap:
     """Of a gated op's weights [2n, k], 8 rows of gate and 8 of up projection in turns; a slice is (rows, lines)."""
     rows, lines = slice_
+    line, row_bytes = line_elements(dtype), op.k * dtype.size_bytes
     return TensorMap(
         op=index,
         operand="w",
-        dims=(LINE_ELEMENTS, COLUMNS, 2, op.n // COLUMNS, op.k // LINE_ELEMENTS),
-        strides_bytes=(row_bytes, op.n * row_bytes, COLUMNS * row_bytes, line_bytes),
-        box=(LINE_ELEMENTS, COLUMNS, 2, rows // PAIR_ROWS, lines),
+        dims=(line, COLUMNS, 2, op.n // COLUMNS, op.k // line),
+        strides_bytes=(row_bytes, op.n * row_bytes, COLUMNS * row_bytes, LINE_BYTES),
+        box=(line, COLUMNS, 2, rows // PAIR_ROWS, lines),
     )
 
 
 def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
     """The maps in the order in which the launch parameter holds them: every op's inputs, every op's weights, and where
     the copy engine stores tiles, every op's output."""
-    maps = []
+    dtype = workload.dtype
+    maps, line = [], line_elements(dtype)
     for operand in ("a", "w"):
         for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True)):
             rows, tile_rows = (op.m, tile.m) if operand == "a" else (op.weight_rows, tile.n)
             sharers = tiling.cluster_n if operand == "a" else tiling.cluster_m
-            box_rows, box_lines = stage_slice(tile_rows, tile.k, sharers)
-            row_bytes = op.k * workload.dtype.size_bytes
-            by_line = has_whole_lines(op)
-            lines = op.k // LINE_ELEMENTS
-            line_bytes = LINE_ELEMENTS * workload.dtype.size_bytes
+            box_rows, box_lines = stage_slice(tile_rows, tile.k // line, sharers)
+            row_bytes = op.k * dtype.size_bytes
+            by_line = has_whole_lines(op, dtype)
             if operand == "w" and is_paired(op, tiling):
-                maps.append(_paired_map(index, op, row_bytes, line_bytes, stage_slice(2 * tile.n, tile.k, sharers)))
+                maps.append(_paired_map(index, op, dtype, stage_slice(2 * tile.n, tile.k // line, sharers)))
                 continue
             maps.append(
                 TensorMap(
                     op=index,
                     operand=operand,
-                    dims=(LINE_ELEMENTS, rows, lines) if by_line else (op.k, rows),
-                    strides_bytes=(row_bytes, line_bytes) if by_line else (row_bytes,),
-                    box=(LINE_ELEMENTS, box_rows, box_lines) if by_line else (LINE_ELEMENTS, box_rows),
+                    dims=(line, rows, op.k // line) if by_line else (op.k, rows),
+                    strides_bytes=(row_bytes, LINE_BYTES) if by_line else (row_bytes,),
+                    box=(line, box_rows, box_lines) if by_line else (line, box_rows),
                 )
             )
     if tiling.epilogue is Epilogue.TMA:
-        maps += [_output_map(index, op, workload.dtype.size_bytes) for index, op in enumerate(workload.ops)]
+        maps += [_output_map(index, op, dtype) for index, op in enumerate(workload.ops)]
     return tuple(maps)
 
 
-def _output_map(index: int, op: GemmOp, element_bytes: int) -> TensorMap:
+def _output_map(index: int, op: GemmOp, dtype: Dtype) -> TensorMap:
     """Of C [m, n]: a box is a warp's rows of a block, one line wide."""
     return TensorMap(
-        op=index, operand="c", dims=(op.n, op.m), strides_bytes=(op.n * element_bytes,), box=(LINE_ELEMENTS, WARP_ROWS)
+        op=index,
+        operand="c",
+        dims=(op.n, op.m),
+        strides_bytes=(op.n * dtype.size_bytes,),
+        box=(line_elements(dtype), WARP_ROWS),
     )

@@ -13,6 +13,7 @@ from tuner.core.trial.job import Objective
 from tuner.core.trial.limits import Limits
 from tuner.dispatch import make_evaluators
 from tuner.errors import InvalidInput, WorkerError
+from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.host.cards import Card
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
@@ -46,11 +47,15 @@ def test_any_other_word_is_refused(tmp_path: Path, gpu: str) -> None:
 class CardOrNone(SimulatedEvaluator):
     """Stands where a card's supervisor would; the card ``GPU-broken`` does not come up."""
 
-    def __init__(self, card: Card, build_cache: Path, limits: Limits) -> None:
+    def __init__(self, card: Card, build_cache: Path, limits: Limits, builder: Builder) -> None:
         if card.uuid == "GPU-broken":
             raise WorkerError("the probe failed")
         super().__init__(parse_target("simulated:h200"))
         self.limits = limits
+        self.builder = builder.share()
+
+    def close(self) -> None:
+        self.builder.close()
 
 
 def card(uuid: str) -> Card:
@@ -73,6 +78,9 @@ def test_every_card_that_works_gets_an_evaluator(
     monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", CardOrNone)
     evaluators, message = make_evaluators("auto", build_cache=tmp_path)
     assert (len(evaluators), message) == (count, why)
+    assert len({evaluator.builder for evaluator in evaluators if isinstance(evaluator, CardOrNone)}) <= 1
+    for evaluator in evaluators:
+        evaluator.close()
 
 
 def test_the_limits_reach_every_evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,6 +90,7 @@ def test_the_limits_reach_every_evaluator(tmp_path: Path, monkeypatch: pytest.Mo
     (real,), _ = make_evaluators("auto", build_cache=tmp_path, limits=limits)
     assert isinstance(real, CardOrNone)
     assert real.limits == limits
+    real.close()
     (twin,), _ = make_evaluators("simulated:h200", build_cache=tmp_path, limits=limits)
     workload = ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64)
     schedule = next(iter(Space(workload, twin.target.gpu)))

@@ -27,11 +27,16 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     """Starts a service over the test's one data directory; a second call goes on where the first one ended."""
     running: list[Service] = []
 
-    def start(*evaluators: Evaluator, finals: FinalsProcedure | None = None) -> Service:
+    def start(
+        *evaluators: Evaluator,
+        finals: FinalsProcedure | None = None,
+        num_places: int | None = None,
+        max_ahead: int | None = None,
+    ) -> Service:
         while running:
             running.pop().close()
-        dispatcher = LocalDispatcher(evaluators or [evaluator()])
-        service = Service(Store.open(tmp_path / "data"), dispatcher, finals=finals)
+        dispatcher = LocalDispatcher(evaluators or [evaluator()], num_places=num_places)
+        service = Service(Store.open(tmp_path / "data"), dispatcher, finals=finals, max_ahead=max_ahead)
         service.start()
         running.append(service)
         return service

@@ -15,16 +15,22 @@ from tests.support.builders import TARGET
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.evaluator import FinalsTimes, Problem
+from tuner.core.trial.evaluator import FinalsTimes, Prepared, Problem
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
 from tuner.core.trial.records import JobRecord
 from tuner.errors import Quarantined, WorkerError
 from tuner.service import Service
-from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
+from tuner.workers.simulated.evaluator import Faults, PreparedModel, SimulatedEvaluator
 
 
 def evaluator(**options: Any) -> SimulatedEvaluator:
     return SimulatedEvaluator(parse_target(TARGET), **options)
+
+
+def candidate_of(prepared: Prepared) -> Candidate:
+    """What the twin prepared."""
+    assert isinstance(prepared, PreparedModel)
+    return prepared.candidate
 
 
 class FailingKinds(SimulatedEvaluator):
@@ -35,10 +41,10 @@ class FailingKinds(SimulatedEvaluator):
         self.kinds = kinds
         self.in_finals = in_finals
 
-    def evaluate(self, problem: Problem, candidate: Candidate, *incumbent: float | None, **asked: bool) -> Outcome:
-        if candidate.plan_kind in self.kinds and not self.in_finals:
+    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None, **asked: bool) -> Outcome:
+        if candidate_of(prepared).plan_kind in self.kinds and not self.in_finals:
             return Failed(stage=Stage.CHECK, kind=FailureKind.WRONG_NUMBERS, reason="element (0, 0) is wrong")
-        return super().evaluate(problem, candidate, *incumbent, **asked)
+        return super().measure(problem, prepared, *incumbent, **asked)
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **asked: Any) -> FinalsTimes:
         times = super().finals(problem, candidates, **asked)
@@ -57,18 +63,18 @@ class FailingWorker(SimulatedEvaluator):
         super().__init__(parse_target(TARGET))
         self.num_failures = num_failures
 
-    def evaluate(self, problem: Problem, candidate: Candidate, *incumbent: float | None, **asked: bool) -> Outcome:
+    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None, **asked: bool) -> Outcome:
         if self.num_failures > 0:
             self.num_failures -= 1
             raise WorkerError("the card does not answer")
-        return super().evaluate(problem, candidate, *incumbent, **asked)
+        return super().measure(problem, prepared, *incumbent, **asked)
 
 
 class SickCard(SimulatedEvaluator):
     """Falls into quarantine when a given number of trials is done, until it is `fit` again."""
 
-    def __init__(self, num_trials: int) -> None:
-        super().__init__(parse_target(TARGET))
+    def __init__(self, num_trials: int, **options: Any) -> None:
+        super().__init__(parse_target(TARGET), **options)
         self.num_trials = num_trials
         self.is_fit = threading.Event()
         self.num_probes = 0
@@ -78,11 +84,11 @@ class SickCard(SimulatedEvaluator):
         if not self.is_fit.is_set():
             raise Quarantined("its SMs run at 345 of 1980 MHz under load")
 
-    def evaluate(self, problem: Problem, candidate: Candidate, *incumbent: float | None, **asked: bool) -> Outcome:
+    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None, **asked: bool) -> Outcome:
         if self.num_trials == 0 and not self.is_fit.is_set():
             raise Quarantined("the known-good kernel gave wrong numbers")
         self.num_trials -= 1
-        return super().evaluate(problem, candidate, *incumbent, **asked)
+        return super().measure(problem, prepared, *incumbent, **asked)
 
 
 class SharedCard(SimulatedEvaluator):
@@ -91,26 +97,26 @@ class SharedCard(SimulatedEvaluator):
     def __init__(self) -> None:
         super().__init__(parse_target(TARGET))
 
-    def evaluate(self, problem: Problem, candidate: Candidate, *incumbent: float | None, **asked: bool) -> Outcome:
-        outcome = super().evaluate(problem, candidate, *incumbent, **asked)
+    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None, **asked: bool) -> Outcome:
+        outcome = super().measure(problem, prepared, *incumbent, **asked)
         if not isinstance(outcome, Measured):
             return outcome
-        seen = Metric(tag="foreign_processes", unit="", value=not candidate.plan_kind.is_ours)
+        seen = Metric(tag="foreign_processes", unit="", value=not candidate_of(prepared).plan_kind.is_ours)
         return replace(outcome, metrics=(*outcome.metrics, seen))
 
 
 class Latch(SimulatedEvaluator):
-    """Evaluates nothing until it is opened."""
+    """Measures nothing until it is opened."""
 
-    def __init__(self) -> None:
-        super().__init__(parse_target(TARGET))
+    def __init__(self, **options: Any) -> None:
+        super().__init__(parse_target(TARGET), **options)
         self.is_open = threading.Event()
         self.is_reached = threading.Event()
 
-    def evaluate(self, problem: Problem, candidate: Candidate, *incumbent: float | None, **asked: bool) -> Outcome:
+    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None, **asked: bool) -> Outcome:
         self.is_reached.set()
         self.is_open.wait(20)
-        return super().evaluate(problem, candidate, *incumbent, **asked)
+        return super().measure(problem, prepared, *incumbent, **asked)
 
     def close(self) -> None:
         self.is_open.set()
@@ -122,7 +128,7 @@ def on_disk(directory: Path, query: str) -> object:
         return connection.execute(query).fetchone()[0]
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 90.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it took too long"

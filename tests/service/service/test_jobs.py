@@ -118,7 +118,7 @@ def test_where_the_library_fails_the_job_fails_with_a_sentence(serve: Serve, in_
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries without pauses."""
-    monkeypatch.setattr("tuner.service.runner.RETRY_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr("tuner.service.waiting.RETRY_PAUSES_S", (0.01, 0.01))
 
 
 @pytest.mark.usefixtures("impatient")
@@ -176,12 +176,12 @@ def test_closing_while_a_trial_runs_loses_nothing_and_the_job_goes_on_later(serv
     assert [trial.number for trial in service.trials(job.id, limit=100).items] == list(range(30))
 
 
-def test_an_interrupted_search_tries_the_same_candidates_as_an_uninterrupted_one(serve: Serve) -> None:
-    service = serve(evaluator(latency_s=0.01))
+def test_one_by_one_an_interrupted_search_tries_the_same_candidates_as_an_uninterrupted_one(serve: Serve) -> None:
+    service = serve(evaluator(latency_s=0.01), max_ahead=0)
     whole = finish(service, service.submit(spec(trials=25))[0])
     parted, _ = service.submit(spec(trials=25))
     wait_until(lambda: service.job(parted.id).num_trials >= 9)
-    service = serve()
+    service = serve(max_ahead=0)
     finish(service, parted)
     one, other = (
         [(trial.candidate, trial.outcome.__class__) for trial in service.trials(job.id, limit=100).items]

@@ -1,95 +1,27 @@
-"""Nothing lost: the server is killed, and goes on."""
+"""Nothing lost: the server is killed in the finals or during an inspection, and goes on.
+
+Kills at random moments of a search are tests/soak/kills.py.
+"""
 
 from __future__ import annotations
 
-import random
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import finish, on_disk, wait_until
-from tests.support.builders import spec
-from tests.support.repository import ROOT
-from tuner.core.trial.job import JobState, Trial
-from tuner.core.trial.records import Event, InspectionKind, InspectionState, JobRecord
-from tuner.store import Store, events, jobs, trials
+from tests.service.service.killing import (
+    check_kills_at_random_moments,
+    killed_afterwards,
+    read_back,
+    state_on_disk,
+    submit,
+)
+from tuner.core.trial.job import JobState
+from tuner.core.trial.records import InspectionKind, InspectionState
 
 
-@contextmanager
-def killed_afterwards(
-    directory: Path, trial_s: float, finals_s: float = 0.0, counters_s: float = 0.0
-) -> Iterator[None]:
-    """A server that runs inside the block; SIGKILL at its end."""
-    command = [sys.executable, "-m", "tests.service.service.victim", str(directory)]
-    command += [str(seconds) for seconds in (trial_s, finals_s, counters_s)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as server:
-        try:
-            assert server.stdout is not None
-            assert server.stdout.readline() == b"started\n"
-            yield
-        finally:
-            server.kill()
-
-
-def submit(directory: Path, num_trials: int) -> JobRecord:
-    store = Store.open(directory)
-    with store.write() as session:
-        job = jobs.insert(session, spec(64, trials=num_trials), time.time())
-    store.close()
-    return job
-
-
-def read_back(directory: Path, job_id: str) -> tuple[JobRecord, list[Trial], list[Event]]:
-    """What a dead server left; opening it takes the lock that the dead one held."""
-    store = Store.open(directory)
-    with store.read() as session:
-        found = jobs.get(session, job_id), trials.history(session, job_id), events.after(session, job_id, 0, 10_000)
-    store.close()
-    return found
-
-
-def state_on_disk(directory: Path) -> str:
-    """The only job's state."""
-    return str(on_disk(directory, "select state from jobs"))
-
-
-def wait_for_trials(directory: Path, at_least: int) -> None:
-    """Until so many trials of the only job are recorded."""
-    wait_until(lambda: int(str(on_disk(directory, "select count(*) from trials"))) >= at_least)
-
-
-def numbers(seen: list[Event]) -> list[int]:
-    return [event.data["number"] for event in seen if event.kind == "trial"]
-
-
-def test_kills_at_random_moments_lose_no_trial_count_none_twice_and_the_job_succeeds(
-    tmp_path: Path, serve: Serve
-) -> None:
-    directory, chance = tmp_path / "data", random.Random(20)
-    job = submit(directory, num_trials=150)
-    kept: list[Trial] = []
-    for attempt in range(6):
-        with killed_afterwards(directory, trial_s=0.02):
-            if attempt % 2:  # else the kill comes while it starts, where the machine is slow
-                wait_for_trials(directory, len(kept) + 1)
-            time.sleep(chance.uniform(0.05, 0.5))
-        record, history, seen = read_back(directory, job.id)
-        assert history[: len(kept)] == kept, "a recorded trial is gone, or was changed"
-        assert [trial.number for trial in history] == list(range(len(history)))
-        assert numbers(seen) == list(range(len(history))), "trials and their events disagree"
-        assert record.num_trials == len(history)
-        kept = history
-    assert 0 < len(kept) < 150, "the kills did not hit the search: shorten the pauses"
-    service = serve()
-    ended = finish(service, job)
-    assert (ended.state, ended.num_trials) == (JobState.SUCCEEDED, 150)
-    whole = service.trials(job.id, limit=500).items
-    assert list(whole[: len(kept)]) == kept
-    assert len({trial.candidate for trial in whole}) == 150, "a candidate was tried again"
+def test_kills_with_several_candidates_on_their_way_lose_no_trial_and_count_none_twice(tmp_path: Path) -> None:
+    check_kills_at_random_moments(tmp_path / "data", seed=20, num_kills=3, num_trials=60, build_s=0.1)
 
 
 def test_a_kill_in_the_finals_costs_the_finals_alone(tmp_path: Path, serve: Serve) -> None:

@@ -1,6 +1,6 @@
 """A server without HTTP, to be killed: works off whatever is open in a data directory.
 
-Arguments: the directory, seconds per trial, seconds of the finals, seconds of counting.
+Arguments: the directory, seconds per trial, seconds of the finals, of counting, and of a build; four at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SlowEvaluator(SimulatedEvaluator):
 
 
 if __name__ == "__main__":
-    twin = SlowEvaluator(parse_target("simulated:h200"), latency_s=float(sys.argv[2]))
-    Service(Store.open(Path(sys.argv[1])), LocalDispatcher([twin])).start()
+    twin = SlowEvaluator(parse_target("simulated:h200"), latency_s=float(sys.argv[2]), build_s=float(sys.argv[5]))
+    Service(Store.open(Path(sys.argv[1])), LocalDispatcher([twin], num_places=4)).start()
     print("started", flush=True)
     time.sleep(600)

@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.support.conformance.case import OTHERS, Case, Claim, cross, named
 from tests.support.conformance.schedules import (
+    ASSIGNMENTS,
     BY_SLICE,
-    DEALS,
     FEW_CTAS,
     FOUR_SHARE_K,
     TICKET,
@@ -148,13 +148,13 @@ def aborted() -> list[Case]:
     """The first wait asks for a post too many; or the last one, which stands before a task's last k-steps, so that
     one CTA alone gives up before it multiplies what it waited for."""
     first, last = {}, {}
-    for name, deal in {**DEALS, "stealing": {"partition": 4}}.items():
+    for name, assigned in {**ASSIGNMENTS, "stealing": {"partition": 4}}.items():
         tile_m = 16 if name == "stealing" else 64
         tiles = ((tile_m, 96, 64), (tile_m, 64, 64))
         for sharers in (TWO, FOUR):
             shape = f"{sharers[2]}, {name}"
-            first[shape] = wide(tiles, granularity=Granularity.TILE, cluster=sharers, **deal)
-            last[shape] = wide(tiles, cluster=sharers, **BY_SLICE, **deal)
+            first[shape] = wide(tiles, granularity=Granularity.TILE, cluster=sharers, **assigned)
+            last[shape] = wide(tiles, cluster=sharers, **BY_SLICE, **assigned)
     return [
         *cross("shared-k", "first wait", first, {"ragged": RAGGED}, claim=Claim.ABORT),
         *cross("shared-k", "last wait", last, {"ragged": RAGGED}, claim=Claim.ABORT, wait=-1),

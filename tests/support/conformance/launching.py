@@ -16,7 +16,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.tiling import Engine
 from tuner.core.trial.outcome import Measured, Outcome
 from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.builder.prepare import Prepared, prepare
+from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.protocol.messages import Work
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class OnCard:
             pytest.skip(reason)
         return candidate
 
-    def ready(self, workload: Workload, candidate: Candidate) -> Prepared:
+    def ready(self, workload: Workload, candidate: Candidate) -> PreparedKernel:
         """Proven and built, which must not be refused."""
         prepared = prepare(workload, self.gpu, candidate, self.builder, {})
         assert not prepared.refusal

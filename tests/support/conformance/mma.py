@@ -8,12 +8,12 @@ from tests.support.conformance.case import Case, cross
 from tests.support.conformance.schedules import portable
 from tests.support.conformance.workloads import apart, by_dtype
 from tests.support.covering import covering_sample
+from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.schedule.ordering import Interleave, InterleaveKind, Ordering, Raster, RasterKind, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.ordering_values import SYNCS
-from tuner.core.space.space import Space
 
 SHAPES = [
     (1, 1, 1, 1),
@@ -70,10 +70,10 @@ def orderings() -> dict[str, Schedule]:
     def axes(ordering: Ordering) -> list[str]:
         rasters = [str(raster) for raster in ordering.rasters]
         grid = f"{ordering.ctas_per_sm} {ordering.reserved_sms}"
-        sync, deal = f"{ordering.granularity}{ordering.sync_width}", f"{ordering.assignment} {ordering.partition}"
-        return [*rasters, str(ordering.interleave), sync, deal, grid]
+        sync, assigned = f"{ordering.granularity}{ordering.sync_width}", f"{ordering.assignment} {ordering.partition}"
+        return [*rasters, str(ordering.interleave), sync, assigned, grid]
 
-    legal = Space(ORDERED, CATALOGUE["h200"]).orderings(tiling)
+    legal = space_of(ORDERED, CATALOGUE["h200"]).orderings(tiling)
     rng = random.Random(0)
     drawn = [legal[legal.draw(rng)] for _ in range(3000)]
     return {str(one): Schedule(tiling=tiling, ordering=one) for one in covering_sample(drawn, axes)}

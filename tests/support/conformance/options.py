@@ -8,12 +8,12 @@ from dataclasses import replace
 from tests.support.conformance.case import Case, Claim, cross
 from tests.support.conformance.schedules import portable
 from tests.support.conformance.workloads import EVERY_OPTION, GATED, RESIDUAL, by_dtype, by_options
+from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.space.space import Space
 
 OPTIONS = (GATED, RESIDUAL, {"row_scale": True}, {"gated": True, "bias": True}, EVERY_OPTION)
 #: Rows of k elements aligned to 2, 4, 8 and 16 bytes; columns that leave half a pair, and half a fragment.
@@ -65,7 +65,7 @@ def shapes() -> list[Case]:
 
 def drawn() -> dict[str, Schedule]:
     """From the gated space."""
-    return {str(one): one for one in Space(DRAWN, CATALOGUE["h200"]).sample(random.Random(3), 12)}
+    return {str(one): one for one in space_of(DRAWN, CATALOGUE["h200"]).sample(random.Random(3), 12)}
 
 
 def found_out() -> list[Case]:

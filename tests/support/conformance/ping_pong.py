@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.conformance.case import OTHERS, Case, Claim, cross, named
-from tests.support.conformance.schedules import BY_SLICE, DEALS, TICKET, in_turns
+from tests.support.conformance.schedules import ASSIGNMENTS, BY_SLICE, TICKET, in_turns
 from tests.support.conformance.workloads import (
     EVERY_OPTION,
     GATED,
@@ -78,9 +78,9 @@ def every_number_of_rows() -> dict[str, Workload]:
 def aborted() -> list[Case]:
     """The first wait asks for a post too many; or the last one, which stands before a task's last k-steps."""
     tiles = ((64, 96, 64), (64, 64, 64))
-    deals = {**DEALS, "stealing": {"partition": 5}}
-    first = {name: in_turns(tiles, granularity=Granularity.TILE, **deal) for name, deal in deals.items()}
-    last = {name: in_turns(tiles, **BY_SLICE, **deal) for name, deal in deals.items()}
+    assignments = {**ASSIGNMENTS, "stealing": {"partition": 5}}
+    first = {name: in_turns(tiles, granularity=Granularity.TILE, **assigned) for name, assigned in assignments.items()}
+    last = {name: in_turns(tiles, **BY_SLICE, **assigned) for name, assigned in assignments.items()}
     return [
         *cross("ping-pong", "first wait", first, {"many": MANY}, claim=Claim.ABORT),
         *cross("ping-pong", "last wait", last, {"many": MANY}, claim=Claim.ABORT, wait=-1),
@@ -107,7 +107,10 @@ CASES = [
     *cross(
         "ping-pong",
         "workloads",
-        {name: in_turns(((64, 64, 64), (64, 128, 64), (64, 32, 128)), **deal) for name, deal in DEALS.items()},
+        {
+            name: in_turns(((64, 64, 64), (64, 128, 64), (64, 32, 128)), **assigned)
+            for name, assigned in ASSIGNMENTS.items()
+        },
         {"three ops": chain_of_three(300, (128, 1032, 2048, 512))},
     ),
     *cross(

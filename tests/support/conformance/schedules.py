@@ -23,7 +23,7 @@ FEW_CTAS = {"reserved_sms": 120}
 #: Waits before each slice of a task's k, for the tiles of that slice alone.
 BY_SLICE: dict[str, Any] = {"granularity": Granularity.TILE, "wait_position": WaitPosition.SLICE}
 #: How tasks are dealt, by name.
-DEALS: dict[str, dict[str, Any]] = {"static": {"assignment": Assignment.STATIC}, "ticket": {"assignment": TICKET}}
+ASSIGNMENTS: dict[str, dict[str, Any]] = {"static": {"assignment": Assignment.STATIC}, "ticket": {"assignment": TICKET}}
 
 
 def wide(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.conformance.case import OTHERS, SIGNALLING, Claim, cross, named
-from tests.support.conformance.schedules import BY_SLICE, DEALS, TICKET, dots
+from tests.support.conformance.schedules import ASSIGNMENTS, BY_SLICE, TICKET, dots
 from tests.support.conformance.workloads import (
     EVERY_OPTION,
     GATED,
@@ -93,7 +93,7 @@ CASES = [
     *cross(
         "simt",
         "first wait",
-        {name: dots((4, 32, 256), ordering=deal) for name, deal in DEALS.items()},
+        {name: dots((4, 32, 256), ordering=assigned) for name, assigned in ASSIGNMENTS.items()},
         {"4 rows": ffn_pair(m=4, d_in=1032, d_hidden=1544, d_out=520)},
         claim=Claim.ABORT,
     ),

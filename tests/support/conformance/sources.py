@@ -17,7 +17,7 @@ _OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """One source, and the first row that asks for it."""
+    """What a source is made from, and the first row that asks for it."""
 
     id: str
     workload: Workload
@@ -40,12 +40,17 @@ class Kernel:
 
 
 def kernels(cases: tuple[Case, ...]) -> list[Kernel]:
-    """Every source once, comments aside, in the table's order."""
-    found: dict[str, Kernel] = {}
+    """Every tiling of every workload that the table names, in its order. Some are the same source."""
+    found: dict[tuple[Workload, Tiling], Kernel] = {}
     for case in cases:
         workload = case.built_for or case.workload
         for candidate in (case.candidate, *case.others):
             if candidate.schedule is not None:
-                kernel = Kernel(id=case.id, workload=workload, tiling=candidate.schedule.tiling)
-                found.setdefault(without_comments(kernel.source), kernel)
+                tiling = candidate.schedule.tiling
+                found.setdefault((workload, tiling), Kernel(id=case.id, workload=workload, tiling=tiling))
     return list(found.values())
+
+
+def distinct(some: list[Kernel]) -> list[Kernel]:
+    """Each source once, comments aside."""
+    return list({without_comments(kernel.source): kernel for kernel in reversed(some)}.values())

@@ -33,9 +33,9 @@ def chosen(split: tuple[int, ...], assignment: Assignment = Assignment.TICKET, *
 
 def parts() -> list[Case]:
     shapes = {
-        f"{split}, {deal}": chosen(split, deal)
+        f"{split}, {assigned}": chosen(split, assigned)
         for split in ((1, 2), (3, 1), (2, 3), (4, 8), (8, 16))
-        for deal in QUEUES_AND_TICKETS
+        for assigned in QUEUES_AND_TICKETS
     }
     return [
         case
@@ -67,9 +67,9 @@ def own_columns() -> dict[str, Schedule]:
         (Granularity.BARRIER, 1),
     )
     return {
-        f"{granularity}{width}, {deal}": chosen((1, 4), deal, granularity=granularity, sync_width=width)
+        f"{granularity}{width}, {assigned}": chosen((1, 4), assigned, granularity=granularity, sync_width=width)
         for granularity, width in syncs
-        for deal in QUEUES_AND_TICKETS
+        for assigned in QUEUES_AND_TICKETS
     }
 
 
@@ -77,9 +77,9 @@ def strides() -> dict[str, Schedule]:
     """Of 8 and 17 k-steps: parts of equal and of unequal numbers of them, with the ragged last one in any of them."""
     syncs = ((Granularity.TILE, 1), (Granularity.CHUNK, 4), (Granularity.STRIDED, 3))
     return {
-        f"{split}, {deal}, waits by {position}, {granularity}{width}": chosen(
+        f"{split}, {assigned}, waits by {position}, {granularity}{width}": chosen(
             split,
-            deal,
+            assigned,
             split_order=SplitOrder.STRIDED,
             wait_position=position,
             granularity=granularity,
@@ -87,7 +87,7 @@ def strides() -> dict[str, Schedule]:
         )
         for split in ((1, 2), (3, 4), (4, 16))
         for position in WaitPosition
-        for deal in QUEUES_AND_TICKETS
+        for assigned in QUEUES_AND_TICKETS
         for granularity, width in syncs
     }
 
@@ -114,7 +114,7 @@ TAILED: dict[str, tuple[Workload, Tiling, int]] = {
     "wgmma, clusters": (EVEN, replace(WGMMA, tiles=(TALL, TALL), cluster_m=2), 18),
     "simt": (THREE_ROWS, Tiling(engine=Engine.SIMT, tiles=(LOW, LOW), num_stages=3, num_warps=8, split_k=(2, 2)), 9),
 }
-DEALS = (
+ASSIGNMENTS = (
     *((Assignment.STATIC, partition, tiles) for partition in (0, 3) for tiles in (SplitTiles.TAIL, SplitTiles.STREAM)),
     (Assignment.TICKET, 0, SplitTiles.TAIL),
     (Assignment.STEALING, 3, SplitTiles.TAIL),
@@ -132,16 +132,16 @@ def tailed(shape: str, assignment: Assignment, partition: int, split_tiles: Spli
 def tails() -> list[Case]:
     cases: list[Case] = []
     for shape, (workload, _, _) in TAILED.items():
-        for deal in DEALS:
-            schedule, num_sms = tailed(shape, *deal)
-            name = f"{shape}, {' '.join(map(str, deal))}"
+        for assigned in ASSIGNMENTS:
+            schedule, num_sms = tailed(shape, *assigned)
+            name = f"{shape}, {' '.join(map(str, assigned))}"
             cases += cross("split", "tails", {name: schedule}, {"tail": workload}, kinds=OURS, num_sms=num_sms)
-        for deal in ((Assignment.TICKET, 0, SplitTiles.TAIL), (Assignment.STATIC, 0, SplitTiles.STREAM)):
-            schedule, num_sms = tailed(shape, *deal)
+        for assigned in ((Assignment.TICKET, 0, SplitTiles.TAIL), (Assignment.STATIC, 0, SplitTiles.STREAM)):
+            schedule, num_sms = tailed(shape, *assigned)
             cases += cross(
                 "split",
                 "tails",
-                {f"{shape}, {deal[0]} {deal[2]}": schedule},
+                {f"{shape}, {assigned[0]} {assigned[2]}": schedule},
                 {"tail": workload},
                 claim=Claim.ARRIVALS,
                 num_launches=100,
@@ -168,8 +168,8 @@ def even_shares() -> list[Case]:
 def again() -> dict[str, Schedule]:
     """Whoever arrives last: so many launches that the order of arrivals is sure to differ."""
     return {
-        f"(4, 8), {deal}, {order}": chosen((4, 8), deal, split_order=order)
-        for deal in QUEUES_AND_TICKETS
+        f"(4, 8), {assigned}, {order}": chosen((4, 8), assigned, split_order=order)
+        for assigned in QUEUES_AND_TICKETS
         for order in SplitOrder
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.conformance.case import OTHERS, Case, Claim, cross, named
-from tests.support.conformance.schedules import DEALS, TICKET, swapped
+from tests.support.conformance.schedules import ASSIGNMENTS, TICKET, swapped
 from tests.support.conformance.workloads import (
     EVERY_OPTION,
     GATED,
@@ -104,8 +104,8 @@ CASES = [
         "swap-ab",
         "workloads",
         {
-            name: swapped(((104, 64, 64), (104, 128, 64), (152, 32, 128)), input_stages=2, **deal)
-            for name, deal in DEALS.items()
+            name: swapped(((104, 64, 64), (104, 128, 64), (152, 32, 128)), input_stages=2, **assigned)
+            for name, assigned in ASSIGNMENTS.items()
         },
         {"three ops": chain_of_three(300, (128, 1032, 2048, 512))},
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.support.conformance.case import OTHERS, Case, Claim, cross, named
-from tests.support.conformance.schedules import DEALS, TICKET, by_copies
+from tests.support.conformance.schedules import ASSIGNMENTS, TICKET, by_copies
 from tests.support.conformance.workloads import (
     BOTH,
     EVERY_OPTION,
@@ -134,8 +134,8 @@ CASES = [
         "tma",
         "first wait",
         {
-            name: by_copies(((64, 96, 64), (64, 64, 64)), granularity=Granularity.TILE, **deal)
-            for name, deal in DEALS.items()
+            name: by_copies(((64, 96, 64), (64, 64, 64)), granularity=Granularity.TILE, **assigned)
+            for name, assigned in ASSIGNMENTS.items()
         },
         {"ragged": RAGGED},
         claim=Claim.ABORT,

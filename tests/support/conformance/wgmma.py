@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.conformance.case import OTHERS, SIGNALLING, Case, Claim, cross, named
-from tests.support.conformance.schedules import BY_SLICE, DEALS, TICKET, wide
+from tests.support.conformance.schedules import ASSIGNMENTS, BY_SLICE, TICKET, wide
 from tests.support.conformance.workloads import (
     EVERY_OPTION,
     GATED,
@@ -119,10 +119,12 @@ LAUNCHED = named(SHAPES, "16 rows", "64 rows, split", "128 rows", "32 rows, tick
 
 def aborted() -> list[Case]:
     """The first wait asks for a post too many; or the last one, which stands before a task's last k-steps."""
-    deals = {**DEALS, "stealing": {"partition": 5}}
-    tiles = {name: tuple((16 if name == "stealing" else 64, n, 64) for n in (96, 64)) for name in deals}
-    first = {name: wide(tiles[name], granularity=Granularity.TILE, **deal) for name, deal in deals.items()}
-    last = {name: wide(tiles[name], **BY_SLICE, **deal) for name, deal in deals.items()}
+    assignments = {**ASSIGNMENTS, "stealing": {"partition": 5}}
+    tiles = {name: tuple((16 if name == "stealing" else 64, n, 64) for n in (96, 64)) for name in assignments}
+    first = {
+        name: wide(tiles[name], granularity=Granularity.TILE, **assigned) for name, assigned in assignments.items()
+    }
+    last = {name: wide(tiles[name], **BY_SLICE, **assigned) for name, assigned in assignments.items()}
     return [
         *cross("wgmma", "first wait", first, {"ragged": RAGGED}, claim=Claim.ABORT),
         *cross("wgmma", "last wait", last, {"ragged": RAGGED}, claim=Claim.ABORT, wait=-1),

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.support.covering import covering_sample
 from tests.support.on_card import schedule
+from tests.support.spaces import space_of
 from tuner.core.legal.legality import kind_problem
 from tuner.core.legal.ordering_rules import position_problem
 from tuner.core.plan.tile_graph import tile_graph
@@ -29,7 +30,6 @@ from tuner.core.schedule.ordering import (
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.ordering_values import SYNCS
-from tuner.core.space.space import Space
 
 #: Drawn, of which a covering sample is taken.
 NUM_DRAWN = 4000
@@ -81,17 +81,17 @@ def _axes(candidate: Candidate) -> list[Hashable]:
     assert candidate.schedule is not None
     ordering = candidate.schedule.ordering
     sync = f"{ordering.granularity}{ordering.sync_width} {ordering.wait_position}"
-    deal = f"{ordering.assignment} {ordering.partition}"
+    assigned = f"{ordering.assignment} {ordering.partition}"
     grid = f"{ordering.ctas_per_sm} {ordering.reserved_sms}"
     parts = f"{ordering.split_tiles} {ordering.split_order} {ordering.part_major}"
-    return [candidate.plan_kind, *ordering.rasters, ordering.interleave, sync, parts, deal, grid]
+    return [candidate.plan_kind, *ordering.rasters, ordering.interleave, sync, parts, assigned, grid]
 
 
 def candidates(case: str, gpu: Gpu) -> list[Candidate]:
     """A pairwise covering sample of the legal orderings and of the ways to launch them on the GPU. A draw mostly splits
     the tail alone, where it may: half of these split all tiles in its place."""
     workload, tiling = CASES[case]
-    space = Space(workload, gpu)
+    space = space_of(workload, gpu)
     legal, may_split_all = space.orderings(tiling), SplitTiles.ALL in space.split_tiles(tiling)
     rng = random.Random(0)
     kinds = [kind for kind in PlanKind if kind.is_ours and kind_problem(workload, gpu, kind) is None]

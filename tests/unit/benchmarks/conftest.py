@@ -11,9 +11,9 @@ from benchmarks.common.workbench import Workbench
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+def bench() -> Iterator[Workbench]:
     twin = twin_of("simulated:h200")
     assert twin is not None
-    bench = Workbench(twin, tmp_path_factory.mktemp("cache"))
+    bench = Workbench(twin)
     yield bench
     bench.close()

@@ -13,6 +13,7 @@ from benchmarks.common.report import machine_of
 from benchmarks.common.workbench import Workbench
 from benchmarks.orders.cases import CASES, NUM_ORDERINGS, Case, orderings_of, row_major, tilings_of
 from benchmarks.orders.measure import NAMED, Results, Rounds, count_rows, measure_case, measure_cases, name_of
+from tests.support.spaces import space_of
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE
@@ -41,7 +42,7 @@ def test_the_plain_pair_is_compared_at_all_its_rows_and_every_name_is_one_case()
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_tiling_of_a_case_has_legal_orderings_of_which_no_two_are_the_same_plan(case: Case) -> None:
-    space = Space(case.workload, H200)
+    space = space_of(case.workload, H200)
     tilings = tilings_of(case, space)
     assert len(tilings) >= 2
     assert {tiling.engine for tiling in tilings} == {case.engine}
@@ -114,7 +115,7 @@ def test_a_case_that_fails_is_reported_and_the_others_go_on(
 
 def test_single_changes_come_before_draws() -> None:
     case = next(case for case in CASES if case.m == 2048 and case.pair == "llama3-8b")
-    space = Space(case.workload, H200)
+    space = space_of(case.workload, H200)
     base, *others = (schedule.ordering for schedule in orderings_of(space, space.guesses[0]))
     changed = [sum(getattr(one, axis) != getattr(base, axis) for axis in AXES) for one in others]
     assert changed[:15] == [1] * 15

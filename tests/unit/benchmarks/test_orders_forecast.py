@@ -11,12 +11,12 @@ import pytest
 from benchmarks.orders.cases import CASES, orderings_of
 from benchmarks.orders.measure import name_of
 from tests.support.repository import ROOT
+from tests.support.spaces import space_of
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.space.space import Space
 from tuner.core.trial.stats import rank_correlation, selection_regret
 
 H200 = CATALOGUE["h200"]
@@ -29,7 +29,7 @@ def forecast_and_measured(row: dict[str, Any], case: Any) -> tuple[list[float], 
     """Times of the row's orderings, microseconds."""
     tiling = Schedule.from_json(row["best"]["schedule"]).tiling
     measured_us = {one["ordering"]: one["us"] for one in row["orderings"]}
-    drawn = [one for one in orderings_of(Space(case.workload, H200), tiling) if str(one.ordering) in measured_us]
+    drawn = [one for one in orderings_of(space_of(case.workload, H200), tiling) if str(one.ordering) in measured_us]
     assert len(drawn) >= 10, "the orderings are drawn otherwise than when they were measured"
     candidates = [Candidate(plan_kind=PlanKind.FUSED, schedule=schedule) for schedule in drawn]
     forecasts_us = [forecast_us(case.workload, H200, candidate) for candidate in candidates]

@@ -55,7 +55,7 @@ def made_up() -> list[dict[str, Any]]:
         ("row+row bands1-lag1 row-sync static 1/SM", "merge"),
         ("row+row producer_first part-major row-sync static 1/SM", "merge"),
         ("row+row producer_first chunk4-sync static 1/SM", "signal"),
-        ("row+row producer_first row-sync static 4/8 1/SM", "deal"),
+        ("row+row producer_first row-sync static 4/8 1/SM", "assignment"),
         ("row+row producer_first row-sync by slice static 1/SM less 4 SMs", "signal"),
         ("row+row producer_first tile-sync ticket 1/SM", "several"),
     ],

@@ -13,15 +13,13 @@ from benchmarks.common.rows import ROWS, SUITES, choose_rows
 from benchmarks.common.workbench import Workbench
 from benchmarks.pairs.search import search_rows
 from benchmarks.pairs.winners import NUM_KEPT, Winners, best_of, distance
+from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import Regime
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.space.space import Space
 from tuner.core.trial.outcome import Outcome
 from tuner.errors import InvalidInput, WorkerError
-from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.builder.prepare import Prepared
 
 H200 = CATALOGUE["h200"]
 
@@ -40,7 +38,7 @@ def test_the_rows_are_those_that_were_agreed_on() -> None:
 def test_every_row_has_legal_schedules(suite: str) -> None:
     rows = choose_rows([suite])
     for row in (rows[0], rows[-1]):
-        assert next(iter(Space(row.workload, H200)), None) is not None
+        assert next(iter(space_of(row.workload, H200)), None) is not None
 
 
 def test_references_are_those_of_the_measured_rates() -> None:
@@ -116,20 +114,3 @@ def test_gated_rows_learn_nothing_from_plain_ones() -> None:
 
 def test_what_never_worked_is_no_winner() -> None:
     assert best_of([]) == []
-
-
-def test_schedules_that_share_a_tiling_are_compiled_once_though_they_are_begun_at_once(
-    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row = choose_rows(names=["decode-plain/llama3-8b/m16"])[0]
-    space = Space(row.workload, H200)
-    tiling = next(tiling for tiling in space.tilings if not tiling.split_k)
-    orderings = space.orderings(tiling)
-    builder = Builder(tmp_path / "cache", num_processes=2)
-    monkeypatch.setattr(bench, "_builder", builder)
-    schedules = [type(next(iter(space)))(tiling=tiling, ordering=orderings[i]) for i in (0, 1, len(orderings) - 1)]
-    begun = [bench.begin(row.problem, Candidate(plan_kind=PlanKind.FUSED, schedule=one)) for one in schedules]
-    ready = [one.result(60) for one in begun]
-    built = [one.built for one in ready if isinstance(one, Prepared)]
-    assert [one.cached for one in built if one].count(False) == 1
-    assert len(built) == 3

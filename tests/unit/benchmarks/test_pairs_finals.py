@@ -15,11 +15,11 @@ from benchmarks.pairs.finals import Results, finalists_of, judge_row, main, meas
 from benchmarks.pairs.search import search_rows
 from benchmarks.pairs.summary import summarise
 from benchmarks.pairs.winners import Winner, Winners
+from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import FinalsTimes
 from tuner.errors import TunerError
 
@@ -130,7 +130,7 @@ def winner(kind: PlanKind, schedule: Schedule, time_us: float) -> Winner:
 
 def test_a_kind_that_launches_in_another_way_also_tries_the_best_that_it_varies() -> None:
     row = SEARCHED[0]
-    one, other, third = (schedule for schedule, _ in zip(Space(row.workload, H200), range(3), strict=False))
+    one, other, third = (schedule for schedule, _ in zip(space_of(row.workload, H200), range(3), strict=False))
     for own_us, order in ((9.0, [other, one]), (11.0, [one, other])):
         found = [
             winner(PlanKind.FUSED, one, 10.0),
@@ -150,7 +150,7 @@ def test_a_kind_that_launches_in_another_way_also_tries_the_best_that_it_varies(
 
 def test_the_verdicts_figure_is_that_of_the_fresh_process_and_energy_is_reported_by_kind() -> None:
     row = SEARCHED[0]
-    schedule = next(iter(Space(row.workload, H200)))
+    schedule = next(iter(space_of(row.workload, H200)))
     finalists = [
         Candidate(plan_kind=PlanKind.LIBRARY),
         Candidate(plan_kind=PlanKind.FUSED, schedule=schedule),

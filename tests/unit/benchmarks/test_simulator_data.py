@@ -72,8 +72,8 @@ def test_a_run_that_was_cut_goes_on_where_it_stopped(bench: Workbench, tmp_path:
     taken_us, stored_us = traced["ops"]["1"][-2:]
     assert 0 <= taken_us < stored_us
 
-    cut = [line for line in path.read_text().splitlines() if json.loads(line)["kind"] != "again"][:-3]
-    path.write_text("\n".join(cut) + "\n")
+    lines = [line for line in path.read_text().splitlines() if json.loads(line)["kind"] != "again"][:-3]
+    path.write_text("\n".join(lines) + "\n")
     assert collect(bench, path, [TINY], 100.0)
     found = Counter((line["kind"], line.get("digest")) for line in lines_of(path) if line["kind"] != "meta")
     assert set(found) == {(line["kind"], line["digest"]) for line in whole if line["kind"] != "meta"}

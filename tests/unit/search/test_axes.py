@@ -7,10 +7,10 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from tests.support.cases import ordering, wgmma
+from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule.ordering import Assignment, Schedule
-from tuner.core.space.space import Space
 from tuner.search.axes import distributions, from_params, ordering_features, tiling_features, to_params
 
 WORKLOADS = [
@@ -23,7 +23,7 @@ WORKLOADS = [
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.describe())
 def test_a_legal_schedule_survives_as_the_parameters_of_an_optuna_trial(workload: Workload) -> None:
     axes = distributions(len(workload.ops))
-    for schedule in Space(workload, CATALOGUE["h200"]).sample(random.Random(0), 100):
+    for schedule in space_of(workload, CATALOGUE["h200"]).sample(random.Random(0), 100):
         trial = create_trial(
             params=to_params(schedule), distributions=axes, value=1.0, state=TrialState.COMPLETE
         )  # refuses what is out of range
@@ -32,7 +32,7 @@ def test_a_legal_schedule_survives_as_the_parameters_of_an_optuna_trial(workload
 
 def test_different_schedules_have_different_features() -> None:
     workload, gpu = WORKLOADS[0], CATALOGUE["h200"]
-    sample = set(Space(workload, gpu).sample(random.Random(0), 500))
+    sample = set(space_of(workload, gpu).sample(random.Random(0), 500))
     rows = {tuple(tiling_features(one.tiling, workload, gpu) + ordering_features(one.ordering)) for one in sample}
     assert len(rows) == len(sample)
     assert np.isfinite(np.array(list(rows))).all()
@@ -42,7 +42,7 @@ def test_what_is_offered_around_a_schedule_alone_survives_too_and_has_features_o
     """Cache hints, and what is prefetched at the start."""
     workload, gpu = WORKLOADS[0], CATALOGUE["h200"]
     best = Schedule(tiling=wgmma((128, 128, 64), num_warps=8), ordering=ordering(assignment=Assignment.STATIC))
-    near = Space(workload, gpu).neighbours(best)
+    near = space_of(workload, gpu).neighbours(best)
     assert {2, 4, 8} < {one.tiling.startup_prefetch for one in near}
     assert [from_params(to_params(one)) for one in near] == near
     rows = {tuple(tiling_features(one.tiling, workload, gpu) + ordering_features(one.ordering)) for one in near}

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import pytest
 
+from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import ffn_pair
@@ -20,6 +21,7 @@ from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Sta
 from tuner.search import Searcher
 from tuner.search.pool import canonical
 from tuner.search.searcher import REPEAT_EVERY, REPEATS, VARIATIONS
+from tuner.search.seeds import NUM_SEEDS, policy_guesses
 
 GPU = CATALOGUE["a40"]
 H200 = CATALOGUE["h200"]
@@ -37,7 +39,7 @@ class FewTilings(Space):
 
 
 def space(m: int = 128, gpu: Gpu = GPU) -> Space:
-    return Space(ffn_pair(m=m, d_in=256, d_hidden=512, d_out=256), gpu)
+    return space_of(ffn_pair(m=m, d_in=256, d_hidden=512, d_out=256), gpu)
 
 
 def time_of(candidate: Candidate) -> Outcome:
@@ -61,7 +63,9 @@ def hang(candidate: Candidate) -> Outcome:
 def search(searcher: Searcher, judge: Judge, first: int = 0) -> Iterator[Trial]:
     number = first
     while (candidate := searcher.ask()) is not None:
-        trial = Trial(number=number, candidate=candidate, outcome=judge(candidate), started_at=0, finished_at=0)
+        trial = Trial(
+            number=number, num_known=number, candidate=candidate, outcome=judge(candidate), started_at=0, finished_at=0
+        )
         searcher.tell(trial)
         number += 1
         yield trial
@@ -152,11 +156,24 @@ def whole() -> list[Trial]:
     return take(Searcher(space(gpu=H200), seed=7), time_of, 60)
 
 
-@pytest.mark.parametrize("cut", [1, 2, 9, 13, 40])
-def test_a_search_goes_on_after_a_restart_as_if_nothing_had_happened(cut: int, whole: list[Trial]) -> None:
-    searcher = Searcher(space(gpu=H200), seed=7, history=whole[:cut])
-    rest = [trial for trial, _ in zip(search(searcher, time_of, cut), range(60 - cut), strict=False)]
-    assert whole[:cut] + rest == whole
+@pytest.mark.parametrize("stop", [1, 2, 9, 13, 34, 40])
+def test_a_search_goes_on_after_a_restart_as_if_nothing_had_happened(stop: int, whole: list[Trial]) -> None:
+    searcher = Searcher(space(gpu=H200), seed=7, history=whole[:stop])
+    rest = [trial for trial, _ in zip(search(searcher, time_of, stop), range(60 - stop), strict=False)]
+    assert whole[:stop] + rest == whole
+
+
+def test_the_best_first_guess_is_tried_in_the_order_of_each_policy_and_these_are_few(whole: list[Trial]) -> None:
+    here = space(gpu=H200)
+    fused = [trial for trial in whole if trial.candidate.plan_kind is PlanKind.FUSED]
+    best = best_of(fused[:NUM_SEEDS], PlanKind.FUSED).schedule
+    assert best is not None
+    orders = policy_guesses(here, best)
+    assert 1 <= len(orders) == len(set(orders)) <= 3
+    tried = [trial.candidate.schedule for trial in fused]
+    assert [tried.count(order) for order in orders] == [1] * len(orders)
+    new = [order for order in orders if order not in tried[:NUM_SEEDS]]
+    assert new == tried[NUM_SEEDS : NUM_SEEDS + len(new)]
 
 
 def test_another_seed_is_another_search() -> None:
@@ -228,7 +245,14 @@ def test_candidates_on_their_way_are_not_given_again_whatever_order_they_are_rep
             given.append(candidate)
         candidate = on_their_way.pop(draw.randrange(len(on_their_way)))
         searcher.tell(
-            Trial(number=number, candidate=candidate, outcome=time_of(candidate), started_at=0, finished_at=0)
+            Trial(
+                number=number,
+                num_known=number,
+                candidate=candidate,
+                outcome=time_of(candidate),
+                started_at=0,
+                finished_at=0,
+            )
         )
         number += 1
     assert len(set(given)) == len(given)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.candidate import Candidate
@@ -15,7 +16,7 @@ from tuner.search.seeds import NUM_DRAWN, NUM_GUESSES, NUM_SEEDS, SLICE_TILES, _
 
 
 def space(m: int, gpu: str = "h200") -> Space:
-    return Space(ffn_pair(m=m, d_in=1024, d_hidden=4096, d_out=1024), CATALOGUE[gpu])
+    return space_of(ffn_pair(m=m, d_in=1024, d_hidden=4096, d_out=1024), CATALOGUE[gpu])
 
 
 @pytest.mark.parametrize("m", [1, 16, 256])
@@ -59,7 +60,7 @@ def test_a_guess_is_there_before_the_others_are_forecast(monkeypatch: pytest.Mon
 
 
 def test_independent_ops_try_their_last_wave_in_even_shares() -> None:
-    here = Space(independent_pair((1024, 1024, 4096), (512, 1024, 2048)), CATALOGUE["h200"])
+    here = space_of(independent_pair((1024, 1024, 4096), (512, 1024, 2048)), CATALOGUE["h200"])
     seeds = list(seed_schedules(here, random.Random(1)))
     shared = [seed for seed in seeds if seed.ordering.split_tiles is SplitTiles.STREAM]
     (first,) = [seed for seed in shared if seeds.index(seed) == len(here.guesses[:NUM_GUESSES])]
@@ -71,7 +72,7 @@ def test_independent_ops_try_their_last_wave_in_even_shares() -> None:
 
 def test_where_a_column_of_tiles_outgrows_the_l2_a_guess_walks_in_groups() -> None:
     def rasters(m: int) -> set[RasterKind]:
-        here = Space(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), CATALOGUE["h200"])
+        here = space_of(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), CATALOGUE["h200"])
         best = [_plain(here, tiling)[0] for tiling in here.guesses[:2]]
         return {raster.kind for seed in best for raster in seed.ordering.rasters}
 

@@ -2,24 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.builders import spec
-from tuner.core.problem.objective import FinalsProcedure
-from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.evaluator import Environment
-from tuner.core.trial.records import Best, Verdict
+from tests.support.builders import BEST, spec
 from tuner.store import Store, bests, jobs
-
-BEST = Best(
-    job_id="",
-    verdict=Verdict.TIE,
-    winner=PlanKind.LIBRARY,
-    tie_band=0.02,
-    procedure=FinalsProcedure(num_rounds=7, min_tie_band=0.02),
-    finals=(),
-    reference_us=1.0,
-    artifact_digest=None,
-    environment=Environment(gpu_name="simulated", simulated=True),
-)
 
 
 def test_a_result_keeps_how_its_finals_were_held_and_an_older_one_says_that_it_does_not_know(store: Store) -> None:

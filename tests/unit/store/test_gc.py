@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.builders import measured, spec, trial
+from tests.support.queries import plans_of, whole_tables
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import Best, Verdict
 from tuner.errors import InvalidInput, NotFound
-from tuner.store import Store, bests, jobs, trials
+from tuner.store import Store, bests, gc, jobs, trials
 from tuner.store.artifacts import register
 
 
@@ -93,3 +94,39 @@ def test_the_same_content_is_kept_once_and_nothing_half_written_remains(store: S
 def test_what_is_no_digest_is_refused(store: Store, digest: str) -> None:
     with pytest.raises(InvalidInput, match="64 lower-case hex digits"):
         store.artifacts.get(digest)
+
+
+def test_samples_go_in_slices_between_which_others_write(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc, "_SLICE", 10)
+    job_id = ended_job_of(store, 95)
+    before = store.num_writes
+    with plans_of(store.engine) as steps:
+        freed = store.collect_garbage(0)
+    assert store.num_writes - before >= 10, "one session held the writer for too much"
+    assert [step for step in whole_tables(steps) if step.startswith("SCAN trials")] == []
+    assert (freed.num_jobs, freed.freed_bytes, freed.kept_bytes) == (1, 95 * (4 + 2 * 24), 0)
+    with store.read() as session:
+        assert [one.outcome for one in trials.history(session, job_id)] == [measured(5.0, rounds=())] * 95
+    assert store.collect_garbage(0).num_jobs == 0
+
+
+def test_a_collection_that_is_cut_off_goes_on_where_it_was(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc, "_SLICE", 10)
+    ended_job_of(store, 30)
+    monkeypatch.setattr(gc.time, "sleep", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        store.collect_garbage(0)
+    monkeypatch.undo()
+    freed = store.collect_garbage(0)
+    assert (freed.num_jobs, freed.freed_bytes, freed.kept_bytes) == (1, 20 * (4 + 2 * 24), 0)
+
+
+def ended_job_of(store: Store, num_trials: int) -> str:
+    """A job of measured trials with samples that was cancelled."""
+    with store.write() as session:
+        job = jobs.insert(session, spec(), 1.0)
+        jobs.set_state(session, job.id, JobState.SEARCHING, 2.0)
+        for number in range(num_trials):
+            trials.record(session, job.id, trial(number, measured(5.0)), 1.0)
+        jobs.set_state(session, job.id, JobState.CANCELLED, 3.0)
+    return job.id

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,9 @@ from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
 import tuner
-from tests.support.builders import spec
+from tests.support.builders import BEST, spec
 from tuner.errors import StoreError
-from tuner.store import Store, jobs, migrate
+from tuner.store import Store, bests, jobs, migrate
 from tuner.store.models import Base
 
 
@@ -79,3 +80,18 @@ def test_the_migrations_are_found_inside_a_wheel_and_beside_a_checkout(
 def test_sqlite_is_in_wal_mode(store: Store) -> None:
     with store.engine.connect() as connection:
         assert connection.execute(text("pragma journal_mode")).scalar() == "wal"
+
+
+def test_results_of_an_older_database_are_found_as_new_ones_are(store: Store) -> None:
+    with store.write() as session:
+        for m, target_id in ((16, "h200"), (48, "simulated:h200")):
+            job = jobs.insert(session, spec(m, target_id=target_id), 1.0)
+            bests.insert(session, replace(BEST, job_id=job.id))
+    query = text("select * from result_keys order by seq")
+    with store.engine.connect() as connection:
+        before = connection.execute(query).all()
+    assert len(before) == 2
+    migrate.downgrade(store.engine, "0004")
+    migrate.upgrade(store.engine)
+    with store.engine.connect() as connection:
+        assert connection.execute(query).all() == before

@@ -12,7 +12,7 @@ from tuner.core.legal import mma as engine_mma
 from tuner.core.legal import simt as engine_simt
 from tuner.core.legal import wgmma as engine_wgmma
 from tuner.core.legal.ordering_rules import (
-    deal_problem,
+    assignment_problem,
     interleave_problem,
     position_problem,
     raster_problem,
@@ -78,11 +78,11 @@ def resident_problem(workload: Workload, tiling: Tiling) -> str | None:
     if tiling.resident_ctas == 1:
         return None
     if tiling.engine is Engine.WGMMA:
-        return "the wgmma engine runs one CTA per SM: say resident_ctas 1"
+        return "the wgmma engine runs one CTA per SM: use resident_ctas 1"
     if (cap := register_cap(tiling)) == MAX_REGISTERS_PER_THREAD:
-        return f"{tiling.resident_ctas} CTAs of {tiling.num_warps} warps have all registers anyway: say resident_ctas 1"
+        return f"{tiling.resident_ctas} CTAs of {tiling.num_warps} warps have all registers anyway: use resident_ctas 1"
     if (least := _RULES[tiling.engine].least_registers(workload, tiling)) > cap:
-        return f"a thread needs about {least} registers and would have {cap}: say resident_ctas 1, or smaller tiles"
+        return f"a thread needs about {least} registers and would have {cap}: use resident_ctas 1, or smaller tiles"
     return None
 
 
@@ -150,7 +150,7 @@ def grid_problem(num_tasks: int, resources: Resources, gpu: Gpu, ctas_per_sm: in
     if plain != (ctas_per_sm, reserved_sms):
         what = "CTAs" if cluster == 1 else f"clusters of {cluster} CTAs"
         given = f"{ctas_per_sm} CTAs per SM less {reserved_sms} SMs is a grid of {size} {what} for {num_tasks} tasks"
-        return f"{given}: say {plain[0]} per SM less {plain[1]}"
+        return f"{given}: use {plain[0]} per SM less {plain[1]}"
     return residency_problem(resources, gpu, ctas_per_sm)
 
 
@@ -172,9 +172,9 @@ def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule)
     """
     problem = kind_problem(workload, gpu, kind)
     if kind.is_side_by_side and not schedule.ordering.assignment.is_static:
-        problem = "tickets drawn do not tell how many CTAs have started: say static"
+        problem = "tickets drawn do not tell how many CTAs have started: use static"
         if schedule.ordering.assignment is Assignment.FIRST_WAVE:
-            problem = "behind a first wave tasks are drawn from the counter of the other launch: say static"
+            problem = "behind a first wave tasks are drawn from the counter of the other launch: use static"
     if problem:
         raise IllegalSchedule(f"{kind}: {problem}")
 
@@ -208,7 +208,7 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
     resources = estimated_resources(workload, schedule.tiling)
     num_ctas = grid_size(graph.num_tasks, ordering, gpu, schedule.tiling.cluster_size)
     if (resident := schedule.tiling.resident_ctas) > ordering.ctas_per_sm:
-        return f"registers are capped for {resident} CTAs per SM, and {ordering.ctas_per_sm} runs: say resident_ctas 1"
+        return f"registers are capped for {resident} CTAs per SM, and {ordering.ctas_per_sm} runs: use resident_ctas 1"
     return (
         (part_order_problem(graph, ordering.interleave) if ordering.part_major else None)
         or sync_problem(graph, ordering.interleave, ordering.granularity, ordering.sync_width)
@@ -216,7 +216,7 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
         or run_ahead_problem(graph, ordering.run_ahead)
         or startup_prefetch_problem(graph, ordering)
         or grid_problem(graph.num_tasks, resources, gpu, ordering.ctas_per_sm, ordering.reserved_sms)
-        or deal_problem(
+        or assignment_problem(
             graph,
             ordering.interleave,
             ordering.assignment,

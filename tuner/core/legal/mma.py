@@ -7,30 +7,38 @@ from functools import lru_cache
 from tuner.core.plan.tile_graph import product_tiles
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.schedule.tiling import Epilogue, Tile, Tiling, Warpgroups
 
-#: Depths of a stage: 64, 128 and 256 bytes a row, which the shared-memory swizzle is made for.
-STAGE_DEPTHS = (32, 64, 128)
+#: Bytes of k of a stage, which the shared-memory swizzle is made for.
+STAGE_ROW_BYTES = (64, 128, 256)
+#: Of one cp.async.
+COPY_BYTES = 16
 MAX_STAGES = 8
 NUM_WARPS = (4, 8)
-#: Addresses, loop counters, epilogue and what the compiler adds, by depth of a stage: 19 of 20 kernels of the whole
-#: space take no more. Near the limit of a thread the compiler does with less.
-_OTHER_REGISTERS = {32: 70, 64: 76, 128: 90}
+#: Addresses, loop counters, epilogue and what the compiler adds, by bytes of k of a stage: 19 of 20 kernels of the
+#: whole space take no more. Near the limit of a thread the compiler does with less.
+_OTHER_REGISTERS = {64: 70, 128: 76, 256: 90}
 #: The largest warp tile, 64 x 64, leaves registers for so many 16-byte copies a thread and stage; with more, ptxas
 #: spilled in most kernels of the whole space, for sm_80 and sm_90a.
 _FULL_ACCUMULATORS = 128
 _MAX_COPIES_BESIDE_FULL_ACCUMULATORS = 16
 #: With fewer beside accumulators and fragments, ptxas spilled where registers were capped.
 _LEAST_OTHER_REGISTERS = 64
-#: With so many stages of 32 beside full accumulators, ptxas spilled for sm_80 where the other op's tile was smaller;
-#: with any other number it did not.
+#: With so many of the shallowest stages beside full accumulators, ptxas spilled for sm_80 where the other op's tile was
+#: smaller; with any other number it did not.
 _RING_THAT_SPILLS = 6
-#: With stages of 32, whose main loop is the tightest, adding up the parts of a tile spilled beside more accumulators.
+#: With the shallowest stages, whose main loop is the tightest, adding up the parts of a tile spilled beside more
+#: accumulators.
 _MOST_ACCUMULATORS_TO_ADD = 96
 
 #: Warp grids tried for a tile, in the order of preference, by number of warps: (warps along m, warps along n).
 _WARP_GRIDS = {4: ((1, 4), (2, 2), (4, 1)), 8: ((1, 8), (2, 4), (4, 2), (8, 1))}
+
+
+def stage_depths(dtype: Dtype) -> tuple[int, ...]:
+    """Depths of a stage, elements of k."""
+    return tuple(map(dtype.elements, STAGE_ROW_BYTES))
 
 
 @lru_cache(maxsize=4096)
@@ -70,7 +78,7 @@ def registers(workload: Workload, tiling: Tiling) -> int:
     most = max(
         _fragment_registers(op, tile, tiling.num_warps) for op, tile in zip(workload.ops, tiling.tiles, strict=True)
     )
-    others = max(_OTHER_REGISTERS[tile.k] for tile in tiling.tiles)
+    others = max(_OTHER_REGISTERS[tile.k * workload.dtype.size_bytes] for tile in tiling.tiles)
     return min(most + others, MAX_REGISTERS_PER_THREAD)
 
 
@@ -90,33 +98,33 @@ def _fragment_registers(op: GemmOp, tile: Tile, num_warps: int) -> int:
 def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why the tiling cannot be compiled."""
     for op, tile in zip(workload.ops, tiling.tiles, strict=True):
-        if problem := _tile_problem(op, tile, tiling.num_warps):
+        if problem := _tile_problem(op, tile, tiling.num_warps, workload.dtype):
             return problem
     if not 2 <= tiling.num_stages <= MAX_STAGES:
         return f"{tiling.num_stages} stages: use 2 to {MAX_STAGES}"
     if tiling.cluster_size > 1:
-        return f"clusters of {' x '.join(map(str, tiling.cluster))} CTAs: the mma engine has none, say 1 for each"
+        return f"clusters of {' x '.join(map(str, tiling.cluster))} CTAs: the mma engine has none, use 1 for each"
     if tiling.warpgroups is not Warpgroups.COOPERATIVE:
-        return f"warpgroups {tiling.warpgroups}: all warps of the mma engine share each task, say cooperative"
+        return f"warpgroups {tiling.warpgroups}: all warps of the mma engine share each task, use cooperative"
     if tiling.swap_ab:
-        return "swap_ab: the mma engine has no operands to swap, say false"
+        return "swap_ab: the mma engine has no operands to swap, use false"
     if tiling.epilogue is not Epilogue.DIRECT:
-        return f"epilogue {tiling.epilogue}: the threads of the mma engine store what they hold, say direct"
+        return f"epilogue {tiling.epilogue}: the threads of the mma engine store what they hold, use direct"
     if tiling.input_stages or tiling.window:
-        return f"{tiling.input_stages} input stages, window {tiling.window}: the mma engine has one ring, say 0 and 0"
+        return f"{tiling.input_stages} input stages, window {tiling.window}: the mma engine has one ring, use 0 and 0"
     if tiling.startup_prefetch:
-        return f"startup prefetch of {tiling.startup_prefetch} stages: the mma engine has none, say 0"
+        return f"startup prefetch of {tiling.startup_prefetch} stages: the mma engine has none, use 0"
     return _spill_problem(workload, tiling)
 
 
-def _tile_problem(op: GemmOp, tile: Tile, num_warps: int) -> str | None:
+def _tile_problem(op: GemmOp, tile: Tile, num_warps: int, dtype: Dtype) -> str | None:
     """Why these warps cannot compute this tile of an op."""
     if num_warps not in NUM_WARPS:
         return f"{num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
     if min(tile.m, tile.n) < 16 or tile.m % 16 or tile.n % 16:
         return f"tile {tile}: m and n must be positive multiples of 16, one mma.sync fragment"
-    if tile.k not in STAGE_DEPTHS:
-        return f"tile {tile}: k must be one of {', '.join(map(str, STAGE_DEPTHS))}, which the swizzle is made for"
+    if tile.k not in (depths := stage_depths(dtype)):
+        return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle is made for"
     if warp_grid(tile, num_warps, op.rows_per_column) is None:
         widest = f"64 x {64 // op.rows_per_column}" + (", a gate and an up projection wide" if op.gated else "")
         return f"tile {tile}: no grid of {num_warps} warps gives warp tiles of 16 x 8 multiples up to {widest}"
@@ -125,20 +133,21 @@ def _tile_problem(op: GemmOp, tile: Tile, num_warps: int) -> str | None:
 
 def _spill_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why the compiler would spill registers."""
-    tiles = product_tiles(workload, tiling)
+    tiles, size = product_tiles(workload, tiling), workload.dtype.size_bytes
     num_accumulators = max(tile.m * tile.n for tile in tiles) // tiling.num_threads
-    min_depth = min(tile.k for tile in tiles)
-    num_copies = max((tile.m + tile.n) * tile.k for tile in tiles) // (8 * tiling.num_threads)
+    shallow, deeper, *_ = stage_depths(workload.dtype)
+    is_shallow = shallow in {tile.k for tile in tiles}
+    num_copies = max((tile.m + tile.n) * tile.k * size for tile in tiles) // (COPY_BYTES * tiling.num_threads)
     if num_accumulators >= _FULL_ACCUMULATORS and num_copies > _MAX_COPIES_BESIDE_FULL_ACCUMULATORS:
         most = _MAX_COPIES_BESIDE_FULL_ACCUMULATORS
         return (
             f"warp tiles of 64 x 64 and {num_copies} copies a thread and stage spill: use at most {most}, or more warps"
         )
-    if num_accumulators >= _FULL_ACCUMULATORS and min_depth < 64 and tiling.num_stages == _RING_THAT_SPILLS:
-        return f"warp tiles of 64 x 64 and {_RING_THAT_SPILLS} stages of 32 spill: use another number of stages"
-    if tiling.split_k and num_accumulators > _MOST_ACCUMULATORS_TO_ADD and min_depth < 64:
+    if num_accumulators >= _FULL_ACCUMULATORS and is_shallow and tiling.num_stages == _RING_THAT_SPILLS:
+        return f"warp tiles of 64 x 64 and {_RING_THAT_SPILLS} stages of {shallow} spill: use another number of stages"
+    if tiling.split_k and num_accumulators > _MOST_ACCUMULATORS_TO_ADD and is_shallow:
         return (
-            f"{num_accumulators} accumulators a thread and stages of 32 spill where parts are added up: "
-            f"use at most {_MOST_ACCUMULATORS_TO_ADD}, or stages of 64"
+            f"{num_accumulators} accumulators a thread and stages of {shallow} spill where parts are added up: "
+            f"use at most {_MOST_ACCUMULATORS_TO_ADD}, or stages of {deeper}"
         )
     return None

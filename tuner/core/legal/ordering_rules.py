@@ -15,10 +15,10 @@ from tuner.core.legal.wgmma import STARTUP_PREFETCHES
 from tuner.core.plan.build import held_stages
 from tuner.core.plan.exact_rasters import MAX_SIDE
 from tuner.core.plan.interleaves import joined, longest_first, merge_blocks, row_steps
-from tuner.core.plan.queues import PARTITION_EIGHTHS, deal, num_first_ctas
+from tuner.core.plan.queues import PARTITION_EIGHTHS, num_first_ctas, queue_of_tasks
 from tuner.core.plan.rasters import plain_name
 from tuner.core.plan.signals import column_groups, rows_per_signal
-from tuner.core.plan.tile_graph import Edges, TileGraph, row_edges
+from tuner.core.plan.tile_graph import Edges, Ints, TileGraph, row_edges
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import (
     WIDTHLESS,
@@ -49,9 +49,9 @@ def raster_problem(raster: Raster, shapes: frozenset[tuple[int, int]], op_name: 
     rows, cols = max(rows for rows, _ in shapes), max(cols for _, cols in shapes)
     where = f"raster {raster} of {op_name} on blocks of {rows} x {cols} tiles"
     if raster.kind is RasterKind.EXACT and max(rows, cols) > MAX_SIDE:
-        return f"{where}: exact paths are known up to {MAX_SIDE} x {MAX_SIDE}: say hilbert"
+        return f"{where}: exact paths are known up to {MAX_SIDE} x {MAX_SIDE}: use hilbert"
     plain = plain_name(raster, shapes)
-    return None if plain == raster else f"{where} is the {plain} raster: say {plain}"
+    return None if plain == raster else f"{where} is the {plain} raster: use {plain}"
 
 
 @lru_cache(maxsize=65536)
@@ -71,7 +71,7 @@ def interleave_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: 
         case InterleaveKind.PROPORTIONAL:
             return _proportional_problem(workload, tiles, is_dependent)
         case InterleaveKind.LONGEST_FIRST if longest_first(workload, tiles, ops) == ops:
-            return "the longest chains start in the ops as they stand: say producer_first"
+            return "the longest chains start in the ops as they stand: use producer_first"
     return None
 
 
@@ -85,17 +85,17 @@ def _bands_problem(workload: Workload, tile_ms: tuple[int, ...], interleave: Int
     num_rows = -(-workload.ops[0].m // tile_ms[0])
     this, first = f"{replace(interleave, chunks=1)} over {num_rows} tile rows", Interleave()
     if rows >= num_rows or len(ops) == 1:
-        return f"{this} is the same order as {first}: say {first}"
+        return f"{this} is the same order as {first}: use {first}"
     fewest_rows = -(-num_rows // MAX_BANDS)
     if rows < fewest_rows:
         return f"{this} makes over {MAX_BANDS} bands: use at least {fewest_rows} rows"
     if lag > -(-num_rows // rows):
-        return f"{this}: there are {-(-num_rows // rows)} bands, so the lag is as good as none: say {first}"
+        return f"{this}: there are {-(-num_rows // rows)} bands, so the lag is as good as none: use {first}"
     blocks = joined(row_steps(workload, tile_ms, ops, rows, lag))
     for band, behind in _plainer_bands(workload, tile_ms, interleave, blocks[0].end, range(fewest_rows, num_rows)):
         if joined(row_steps(workload, tile_ms, ops, band, behind)) == blocks:
             plain = first if band == num_rows else Interleave(kind=InterleaveKind.BANDS, rows=band, lag=behind)
-            return f"{this} is the same order as {plain}: say {plain}"
+            return f"{this} is the same order as {plain}: use {plain}"
     return None
 
 
@@ -122,34 +122,34 @@ def _chunks_problem(workload: Workload, tiles: tuple[Tile, ...], chunks: int) ->
         return None
     readers = [op for op in range(len(workload.ops)) if workload.producer_of(op) is not None]
     if not readers or any(workload.consumers_of(op) for op in readers):
-        return "column chunks are for consumers whose output no other op reads: say chunks 1"
+        return "column chunks are for consumers whose output no other op reads: use chunks 1"
     num_cols = [-(-workload.ops[op].n // tiles[op].n) for op in readers]
     widths = [-(-cols // chunks) for cols in num_cols]
     plain = next(fewer for fewer in range(1, chunks + 1) if [-(-cols // fewer) for cols in num_cols] == widths)
     if plain != chunks:
-        return f"{chunks} chunks of {max(num_cols)} tile columns are as wide as {plain}: say chunks {plain}"
+        return f"{chunks} chunks of {max(num_cols)} tile columns are as wide as {plain}: use chunks {plain}"
     return None
 
 
 def _half_rows_problem(workload: Workload, tiles: tuple[Tile, ...], is_dependent: bool) -> str | None:
     ops = tuple(range(len(workload.ops)))
     if not is_dependent:
-        return "half_rows is for a consumer and its producer; these ops are independent: say proportional"
+        return "half_rows is for a consumer and its producer; these ops are independent: use proportional"
     num_cols = {op: -(-workload.ops[op].n // tiles[op].n) for op in ops}
     steps = row_steps(workload, tuple(tile.m for tile in tiles), ops, 1, 1)
     if not any(sum(num_cols[rows.op] > 1 for rows in step) > 1 for step in steps):
-        return "no half row of one op comes between halves of another: say bands of 1 row, lag 1, or producer_first"
+        return "no half row of one op comes between halves of another: use bands of 1 row, lag 1, or producer_first"
     return None
 
 
 def _proportional_problem(workload: Workload, tiles: tuple[Tile, ...], is_dependent: bool) -> str | None:
     if is_dependent or len(workload.ops) == 1:
-        return "proportional mixes independent ops; here one reads another, or is alone: say bands"
+        return "proportional mixes independent ops; here one reads another, or is alone: use bands"
     num_rows = [-(-op.m // tile.m) for op, tile in zip(workload.ops, tiles, strict=True)]
     num_cols = [-(-op.n // tile.n) for op, tile in zip(workload.ops, tiles, strict=True)]
     if max(num_cols) == 1 and len(set(num_rows)) == 1:
         plain = "bands of 1 row" if num_rows[0] > 1 else "producer_first"
-        return f"tiles that alternate one by one are the order of {plain}: say {plain}"
+        return f"tiles that alternate one by one are the order of {plain}: use {plain}"
     return None
 
 
@@ -161,7 +161,7 @@ def sync_problem(graph: TileGraph, interleave: Interleave, granularity: Granular
     if granularity is Granularity.ROW:
         return None
     if not graph.posting_ops:
-        return "no tile waits for another one, so there are no signals: say row"
+        return "no tile waits for another one, so there are no signals: use row"
     rows, cols = (max(graph.grids[op][axis] for op in graph.posting_ops) for axis in (0, 1))
     plainer = {
         Granularity.TILE: ("row", cols == 1, "each producer tile row is one tile"),
@@ -172,7 +172,7 @@ def sync_problem(graph: TileGraph, interleave: Interleave, granularity: Granular
     }  # fmt: skip
     plain, is_plainer, why = plainer[granularity]
     if is_plainer:
-        return f"{why}, so a signal per {granularity} is a signal per {plain}: say {plain}"
+        return f"{why}, so a signal per {granularity} is a signal per {plain}: use {plain}"
     return _premature(graph, interleave, granularity, width)
 
 
@@ -191,7 +191,7 @@ def _premature(graph: TileGraph, interleave: Interleave, granularity: Granularit
                 name = graph.workload.ops[block.op].name
                 return (
                     f"{interleave} computes {name} tile row {block.row_begin} after {emitted[edge.producer]} producer "
-                    f"rows, and a signal per {granularity} would have it wait for {last}: say row, or producer_first"
+                    f"rows, and a signal per {granularity} would have it wait for {last}: use row, or producer_first"
                 )
         if block.col_end == graph.grids[block.op][1]:
             emitted[block.op] = block.row_end
@@ -203,12 +203,12 @@ def position_problem(graph: TileGraph, granularity: Granularity, width: int, pos
     if position is WaitPosition.TASK:
         return None
     if not graph.posting_ops:
-        return "no tile waits for another one: say wait position task"
+        return "no tile waits for another one: use wait position task"
     if any(_waits_within(graph, edge, granularity, width) for edge in graph.edges):
         return None
     return (
         f"each task's first k-step reads something of every signal per {granularity} that it waits for, so it waits "
-        "for all of them there: say wait position task, or a finer signal"
+        "for all of them there: use wait position task, or a finer signal"
     )
 
 
@@ -219,12 +219,12 @@ def run_ahead_problem(graph: TileGraph, percent: int) -> str | None:
     if percent == RUN_AHEADS[0]:
         return None
     if not graph.posting_ops:
-        return f"no tile waits for another one, so weights run ahead of nothing: say run-ahead {RUN_AHEADS[0]}"
+        return f"no tile waits for another one, so weights run ahead of nothing: use run-ahead {RUN_AHEADS[0]}"
     held = held_stages(graph.tiling, percent)
     plain = next(value for value in RUN_AHEADS if held_stages(graph.tiling, value) == held)
     if plain != percent:
         ring = graph.tiling.stages_ahead
-        return f"{percent} percent of {ring} stages are {ring - held}, as {plain} percent are: say run-ahead {plain}"
+        return f"{percent} percent of {ring} stages are {ring - held}, as {plain} percent are: use run-ahead {plain}"
     return None
 
 
@@ -235,7 +235,7 @@ def startup_prefetch_problem(graph: TileGraph, ordering: Ordering) -> str | None
         return None
     if ordering.assignment in (Assignment.TICKET, Assignment.STEALING):
         drawn = f"startup prefetch of {asked} stages with {ordering.assignment}"
-        return f"{drawn}: what a CTA begins with is known of queues and first waves alone, say 0, or static"
+        return f"{drawn}: what a CTA begins with is known of queues and first waves alone, use 0, or static"
     is_split = ordering.split_tiles is SplitTiles.ALL  # a tail leaves whole tiles
     steps = (-(-len(graph.steps(op)) // (graph.num_parts(op) if is_split else 1)) for op in graph.op_indices)
     longest = -(-max(steps) // tiling.cluster_k)
@@ -243,41 +243,51 @@ def startup_prefetch_problem(graph: TileGraph, ordering: Ordering) -> str | None
     plain = next(value for value in STARTUP_PREFETCHES if min(value, beyond) == min(asked, beyond))
     if plain != asked:
         task = f"the longest task of a CTA has {longest} k-steps, {beyond} beyond a ring of {tiling.num_stages}"
-        return f"startup prefetch of {asked} stages: {task}: say {plain}"
+        return f"startup prefetch of {asked} stages: {task}: use {plain}"
     return None
 
 
 def _waits_within(graph: TileGraph, edge: Edges, granularity: Granularity, width: int) -> bool:
     """Whether a reader's later k-steps are the first to read what some signal stands for."""
-    groups = np.array(column_groups(granularity, width, graph.grids[edge.producer][1]), dtype=np.int64)
-    num_parts = graph.num_parts(edge.consumer)
-    parts = [graph.steps(edge.consumer, part, num_parts) for part in range(num_parts)]
-    needs = edge.needs(np.array([(steps.start, steps.step, len(steps)) for steps in parts], dtype=np.int64))
-    for need, first_reads in enumerate(needs.first_reads):
-        if not np.isin(groups[needs.columns(need)], groups[first_reads == 0]).all():
+    num_cols, num_parts = graph.grids[edge.producer][1], graph.num_parts(edge.consumer)
+    groups = np.array(column_groups(granularity, width, num_cols), dtype=np.int64)
+    parts = (graph.steps(edge.consumer, part, num_parts) for part in range(num_parts))
+    steps = tuple((part.start, part.step, len(part)) for part in parts)
+    for first_reads in _first_reads(edge.k, edge.width, edge.depth, steps):
+        is_read_first = np.zeros(num_cols, dtype=np.bool_)
+        is_read_first[groups[first_reads == 0]] = True
+        if not is_read_first[groups[first_reads >= 0]].all():
             return True
     return False
 
 
-def deal_problem(
+@lru_cache(maxsize=256)
+def _first_reads(k: int, width: int, depth: int, steps: tuple[tuple[int, int, int], ...]) -> Ints:
+    """As `Needs` has them, of the parts of a tile with these k-steps: asked for once a signal that is offered."""
+    nobody = np.zeros(0, dtype=np.int64)
+    edge = Edges(producer=0, consumer=0, first=nobody, last=nobody, k=k, width=width, depth=depth)
+    return edge.needs(np.array(steps, dtype=np.int64)).first_reads
+
+
+def assignment_problem(
     graph: TileGraph, interleave: Interleave, assignment: Assignment, partition: int, num_ctas: int
 ) -> str | None:
-    """Why the tasks cannot be dealt so, or which plainer deal gives the same queues."""
+    """Why the tasks cannot be dealt so, or which plainer assignment gives the same queues."""
     if not 0 <= partition < PARTITION_EIGHTHS:
         return f"a partition of {partition} eighths: use 1 to {PARTITION_EIGHTHS - 1}, or 0 for none"
     is_alone = num_ctas == 1 or graph.num_tasks == num_ctas
     if assignment is Assignment.SHARES and is_alone:
-        return f"{num_ctas} CTAs for {graph.num_tasks} tasks: shares are the queues of static: say static"
+        return f"{num_ctas} CTAs for {graph.num_tasks} tasks: shares are the queues of static: use static"
     if assignment is Assignment.FIRST_WAVE and graph.num_tasks == num_ctas:
-        return f"{num_ctas} CTAs for {graph.num_tasks} tasks: nothing is drawn behind the first wave: say static"
+        return f"{num_ctas} CTAs for {graph.num_tasks} tasks: nothing is drawn behind the first wave: use static"
     if not partition:
         if assignment is Assignment.STEALING:
-            return f"a partition of 0 eighths has nobody to steal from: use 1 to {PARTITION_EIGHTHS - 1}, or say ticket"
+            return f"a partition of 0 eighths has nobody to steal from: use 1 to {PARTITION_EIGHTHS - 1}, or ticket"
         return None
     if assignment not in (Assignment.STATIC, Assignment.STEALING):
-        return f"a partition needs queues dealt by stride, or stealing, not {assignment}: say static, or no partition"
+        return f"a partition needs queues dealt by stride, or stealing, not {assignment}: use static, or no partition"
     if interleave.kind is not InterleaveKind.PRODUCER_FIRST:
-        return f"a partition runs its ops side by side, so {interleave} means nothing: say producer_first"
+        return f"a partition runs its ops side by side, so {interleave} means nothing: use producer_first"
     return _partition_problem(graph, assignment, partition, num_ctas, is_alone)
 
 
@@ -287,7 +297,7 @@ def _partition_problem(
     if len(graph.op_indices) == 1 or is_alone:
         instead = "ticket without one" if assignment is Assignment.STEALING else "0"
         return (
-            f"nothing to divide: {len(graph.op_indices)} ops, {graph.num_tasks} tasks, {num_ctas} CTAs: say {instead}"
+            f"nothing to divide: {len(graph.op_indices)} ops, {graph.num_tasks} tasks, {num_ctas} CTAs: use {instead}"
         )
     in_first = graph.num_tasks_of(graph.op_indices[0])
     num_tasks = (in_first, graph.num_tasks - in_first)
@@ -296,7 +306,7 @@ def _partition_problem(
     split += f"{num_tasks[1]}"
     plain = next(part for part in range(1, partition + 1) if num_first_ctas(num_ctas, part) == first)
     if plain != partition:
-        return f"{split}, as {plain} are: say {plain}"
+        return f"{split}, as {plain} are: use {plain}"
     if first > num_tasks[0] or num_ctas - first > num_tasks[1]:
         return f"{split}: some would have nothing to do"
     sizes = (first, num_ctas - first)
@@ -305,9 +315,9 @@ def _partition_problem(
     if all(size == 1 or count <= size for size, count in zip(sizes, num_tasks, strict=True)):
         ops = np.repeat((0, 1), num_tasks)
         plain_queues, queues = (
-            deal(ops, num_ctas, Ordering(rasters=(), assignment=assignment, partition=eighths))
+            queue_of_tasks(ops, num_ctas, Ordering(rasters=(), assignment=assignment, partition=eighths))
             for assignment, eighths in ((Assignment.SHARES, 0), (Assignment.STATIC, partition))
         )
         if np.array_equal(plain_queues, queues):
-            return f"{split}, the queues of shares: say shares without a partition"
+            return f"{split}, the queues of shares: use shares without a partition"
     return None

@@ -10,14 +10,15 @@ from tuner.core.plan.split_k import SUM_BYTES
 from tuner.core.plan.tile_graph import product_tiles
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.schedule.tiling import Epilogue, Tile, Tiling, Warpgroups
 
 TILE_MS = (1, 2, 4)
-#: Elements of a copy of 16 bytes, and of a warp's copies of them.
-CHUNK_ELEMENTS = 8
-WARP_COLUMNS = 32 * CHUNK_ELEMENTS
-STAGE_DEPTHS = (256, 512, 1024)
+#: Of one copy, and of a warp's copies, one by each lane.
+CHUNK_BYTES = 16
+WARP_BYTES = 32 * CHUNK_BYTES
+#: Bytes of k of a stage: whole turns of a warp.
+STAGE_ROW_BYTES = (WARP_BYTES, 2 * WARP_BYTES, 4 * WARP_BYTES)
 NUM_WARPS = (4, 8)
 MAX_STAGES = 16
 #: A lane stores at most one of its warp's sums.
@@ -28,18 +29,24 @@ MAX_CHUNKS = 48
 _OTHER_REGISTERS, _CHUNK_REGISTERS = 72, 4
 
 
+def stage_depths(dtype: Dtype) -> tuple[int, ...]:
+    """Depths of a stage, elements of k."""
+    return tuple(map(dtype.elements, STAGE_ROW_BYTES))
+
+
 def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
     """Why no tiling of this engine runs the workload."""
     del gpu
+    chunk = workload.dtype.elements(CHUNK_BYTES)
     for op in workload.ops:
-        if op.k % CHUNK_ELEMENTS:
-            return f"{op.name} has k {op.k}: the simt engine reads chunks of {CHUNK_ELEMENTS} elements, say mma"
+        if op.k % chunk:
+            return f"{op.name} has k {op.k}: the simt engine reads chunks of {chunk} elements, use mma"
     return None
 
 
-def _chunks(op: GemmOp, tile: Tile, num_warps: int) -> int:
+def _chunks(op: GemmOp, tile: Tile, num_warps: int, dtype: Dtype) -> int:
     """Chunks of a thread and stage: of its rows of W, and of all rows of A."""
-    return (tile.n * op.rows_per_column // num_warps + tile.m) * tile.k // WARP_COLUMNS
+    return (tile.n * op.rows_per_column // num_warps + tile.m) * tile.k * dtype.size_bytes // WARP_BYTES
 
 
 def stage_bytes(workload: Workload, tiling: Tiling) -> int:
@@ -58,14 +65,14 @@ def smem_bytes(workload: Workload, tiling: Tiling) -> int:
 def registers(workload: Workload, tiling: Tiling) -> int:
     """The least, and addresses of each chunk."""
     both = zip(workload.ops, tiling.tiles, strict=True)
-    addresses = _CHUNK_REGISTERS * max(_chunks(op, tile, tiling.num_warps) for op, tile in both)
-    return min(least_registers(workload, tiling) + addresses, MAX_REGISTERS_PER_THREAD)
+    chunks = max(_chunks(op, tile, tiling.num_warps, workload.dtype) for op, tile in both)
+    return min(least_registers(workload, tiling) + _CHUNK_REGISTERS * chunks, MAX_REGISTERS_PER_THREAD)
 
 
 def least_registers(workload: Workload, tiling: Tiling) -> int:
     """Sums, a chunk of each row of A in fp32, and the rest."""
     rows = [(tile.m, tile.n // tiling.num_warps) for tile in product_tiles(workload, tiling)]
-    return max(m * (n + CHUNK_ELEMENTS) for m, n in rows) + _OTHER_REGISTERS
+    return max(m * (n + workload.dtype.elements(CHUNK_BYTES)) for m, n in rows) + _OTHER_REGISTERS
 
 
 def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
@@ -73,35 +80,35 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     if tiling.num_warps not in NUM_WARPS:
         return f"{tiling.num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
     for op, tile in zip(workload.ops, tiling.tiles, strict=True):
-        if problem := tile_problem(op, tile, tiling.num_warps):
+        if problem := tile_problem(op, tile, tiling.num_warps, workload.dtype):
             return problem
     if not 2 <= tiling.num_stages <= MAX_STAGES:
         return f"{tiling.num_stages} stages: use 2 to {MAX_STAGES}"
     if tiling.input_stages or tiling.window:
-        return f"{tiling.input_stages} input stages, window {tiling.window}: the simt engine has one ring, say 0 and 0"
+        return f"{tiling.input_stages} input stages, window {tiling.window}: the simt engine has one ring, use 0 and 0"
     if tiling.startup_prefetch:
-        return f"startup prefetch of {tiling.startup_prefetch} stages: the simt engine has none, say 0"
+        return f"startup prefetch of {tiling.startup_prefetch} stages: the simt engine has none, use 0"
     if tiling.cluster_size > 1:
-        return f"clusters of {' x '.join(map(str, tiling.cluster))} CTAs: the simt engine has none, say 1 for each"
+        return f"clusters of {' x '.join(map(str, tiling.cluster))} CTAs: the simt engine has none, use 1 for each"
     if tiling.warpgroups is not Warpgroups.COOPERATIVE:
-        return f"warpgroups {tiling.warpgroups}: all warps of the simt engine share each task, say cooperative"
+        return f"warpgroups {tiling.warpgroups}: all warps of the simt engine share each task, use cooperative"
     if tiling.swap_ab:
-        return "swap_ab: the simt engine has no operands to swap, say false"
+        return "swap_ab: the simt engine has no operands to swap, use false"
     if tiling.epilogue is not Epilogue.DIRECT:
-        return f"epilogue {tiling.epilogue}: the threads of the simt engine store what they hold, say direct"
+        return f"epilogue {tiling.epilogue}: the threads of the simt engine store what they hold, use direct"
     return None
 
 
-def tile_problem(op: GemmOp, tile: Tile, num_warps: int) -> str | None:
+def tile_problem(op: GemmOp, tile: Tile, num_warps: int, dtype: Dtype) -> str | None:
     """Why these warps cannot compute this tile of an op."""
     if tile.m not in TILE_MS:
         return f"tile {tile}: m must be one of {', '.join(map(str, TILE_MS))}"
     if tile.n < 1 or tile.n % num_warps:
         return f"tile {tile}: n must be a multiple of the {num_warps} warps, which share its columns"
-    if tile.k not in STAGE_DEPTHS:
-        return f"tile {tile}: k must be one of {', '.join(map(str, STAGE_DEPTHS))}, whole turns of a warp"
+    if tile.k not in (depths := stage_depths(dtype)):
+        return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, whole turns of a warp"
     if (sums := tile.m * tile.n * op.rows_per_column // num_warps) > MAX_SUMS:
         return f"tile {tile}: {sums} sums a warp: use at most {MAX_SUMS}, one for each lane"
-    if (chunks := _chunks(op, tile, num_warps)) > MAX_CHUNKS:
+    if (chunks := _chunks(op, tile, num_warps, dtype)) > MAX_CHUNKS:
         return f"tile {tile}: {chunks} chunks a thread and stage: use at most {MAX_CHUNKS}, by a lower n or k"
     return None

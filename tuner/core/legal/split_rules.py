@@ -8,9 +8,9 @@ import numpy as np
 
 from tuner.core.plan.build import proportional
 from tuner.core.plan.interleaves import merge_blocks
-from tuner.core.plan.queues import Ints, deal, tail_of
+from tuner.core.plan.queues import Ints, queue_of_tasks, tail_of
 from tuner.core.plan.split_k import num_split_tiles, slots_problem
-from tuner.core.plan.split_tasks import parted, parts_of, stream_cut, streamed
+from tuner.core.plan.split_tasks import parted, parts_of, stream_split, streamed
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.schedule.ordering import Assignment, Interleave, InterleaveKind, Ordering, SplitOrder, SplitTiles
 
@@ -21,18 +21,18 @@ def split_order_problem(graph: TileGraph, order: SplitOrder) -> str | None:
         return None
     split = [op for op in graph.op_indices if graph.num_parts(op) > 1]
     if not split:
-        return "no op is split: say split order contiguous"
+        return "no op is split: use split order contiguous"
     if all(len(graph.steps(op)) == graph.num_parts(op) for op in split):
-        return "each part is one k-step, whatever their order: say split order contiguous"
+        return "each part is one k-step, whatever their order: use split order contiguous"
     return None
 
 
 def part_order_problem(graph: TileGraph, interleave: Interleave) -> str | None:
     """Why the parts of tiles are not swept."""
     if interleave != Interleave():
-        return "parts are swept with producer_first, where an op's tasks follow each other: say no part_major"
+        return "parts are swept with producer_first, where an op's tasks follow each other: drop part_major"
     if not any(graph.num_parts(op) > 1 and rows * cols > 1 for op, (rows, cols) in graph.grids.items()):
-        return "no op has several tiles in parts, so part-major is the plain order: say no part_major"
+        return "no op has several tiles in parts, so part-major is the plain order: drop part_major"
     return None
 
 
@@ -59,18 +59,18 @@ def split_tiles_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> 
     if ordering.split_tiles is SplitTiles.ALL:
         return slots_problem(workload, tiling, num_split)
     if not num_split:
-        return "no op is split, so no tail is: say split_tiles all"
+        return "no op is split, so no tail is: use split_tiles all"
     if ordering.part_major:
-        return "the parts of a tail run at once, there is nothing to sweep: say no part_major, or split_tiles all"
+        return "the parts of a tail run at once, there is nothing to sweep: drop part_major, or split_tiles all"
     if ordering.split_tiles is SplitTiles.STREAM:
         return _stream_problem(graph, ordering, num_ctas) or slots_problem(workload, tiling, num_ctas)
     if ordering.assignment is Assignment.SHARES:
-        return "shares are dealt in one piece and have no last wave: say static, or split_tiles all"
+        return "shares are dealt in one piece and have no last wave: use static, or split_tiles all"
     tails = (tail_splits(launch, ordering.interleave, ordering.partition, num_ctas) for launch in _launches(graph))
     if not any(0 < num_tail < num_all for num_tail, num_all in tails):
         name = "split_tiles all" if num_split <= num_ctas else "an empty split_k"
         where = f"the last wave on {num_ctas} CTAs, of the ops fused or of one alone, has"
-        return f"{where} none or all of the {num_split} tiles in parts: say {name}"
+        return f"{where} none or all of the {num_split} tiles in parts: use {name}"
     return slots_problem(workload, tiling, num_ctas)
 
 
@@ -82,34 +82,34 @@ def _launches(graph: TileGraph) -> tuple[TileGraph, ...]:
 def _stream_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
     """Why the tail's k-steps cannot be dealt evenly to the CTAs, or which plainer name gives the same tasks."""
     if ordering.assignment is not Assignment.STATIC:
-        return f"even shares of the k-steps lie in queues dealt by stride, not {ordering.assignment}: say static"
+        return f"even shares of the k-steps lie in queues dealt by stride, not {ordering.assignment}: use static"
     if ordering.split_order is not SplitOrder.CONTIGUOUS:
-        return "an even share is k-steps in a row: say split order contiguous, or split_tiles tail"
+        return "an even share is k-steps in a row: use split order contiguous, or split_tiles tail"
     for launch in reversed(_launches(graph)):
         same = _plainer_split(launch, ordering, num_ctas)
         if same is None:
             return None
     where = f"even shares of the last wave on {num_ctas} CTAs, of the ops fused and of each alone,"
-    return f"{where} are whole tiles or even parts: say {same}"
+    return f"{where} are whole tiles or even parts: use {same}"
 
 
 def _plainer_split(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
     """What gives one launch the tasks and queues that dealing its tail by k-steps does, if anything."""
     ops = ops_in_order(graph, ordering.interleave)
-    cut = stream_cut(graph, ops, num_ctas, ordering)
-    repeats = np.bincount(cut.tile)
-    is_cut = repeats > 1
-    if not is_cut.any():
+    pieces = stream_split(graph, ops, num_ctas, ordering)
+    repeats = np.bincount(pieces.tile)
+    has_parts = repeats > 1
+    if not has_parts.any():
         return "an empty split_k"
-    if not np.array_equal(repeats[is_cut], parts_of(graph)[ops][is_cut]):
+    if not np.array_equal(repeats[has_parts], parts_of(graph)[ops][has_parts]):
         return None
     order = ops, np.arange(ops.size, dtype=np.int64), np.zeros_like(ops)
     tasks, queue = streamed(graph, order, num_ctas, ordering)
     for name, is_split in (
         ("split_tiles tail", tail_of(ops, num_ctas, ordering.partition)),
-        ("split_tiles all", np.ones_like(is_cut)),
+        ("split_tiles all", np.ones_like(has_parts)),
     ):
         plain = parted(graph, order, is_split=is_split)
-        if np.array_equal(tasks, plain) and np.array_equal(queue, deal(plain[:, 0], num_ctas, ordering)):
+        if np.array_equal(tasks, plain) and np.array_equal(queue, queue_of_tasks(plain[:, 0], num_ctas, ordering)):
             return name
     return None

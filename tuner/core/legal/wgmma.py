@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
-
 from tuner.core.plan.split_k import SUM_BYTES, num_steps
 from tuner.core.plan.tile_graph import product_tile
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Activation, GemmOp, Workload
+from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload
 from tuner.core.schedule.tiling import Epilogue, Tile, Tiling, Warpgroups
 
 #: Not the next architecture's: the instructions are those of sm_90a alone.
 COMPUTE_CAPABILITY = (9, 0)
-#: TMA reads rows that begin and end at multiples of 16 bytes.
-ROW_ELEMENTS = 8
+#: TMA reads rows that begin and end at multiples of this.
+ROW_ALIGNMENT_BYTES = 16
 #: Rows of operand A of one instruction (PTX ISA, wgmma.mma_async); lower blocks are multiplied as if they had them.
 BLOCK_ROWS = 64
 #: Rows of a warp in a block of sums: of a lower block some warps hold none, the others whole ones.
@@ -31,9 +29,10 @@ COLUMNS = 8
 PAIR_ROWS = 2 * COLUMNS
 #: Rows of operand B of one instruction.
 MAX_PRODUCT_COLUMNS = 256
-#: Whole lines of the 128-byte swizzle.
-LINE_BYTES, LINE_ELEMENTS = 128, 64
-STAGE_DEPTHS = (64, 128, 256, 512)
+#: A line: the width of the swizzle.
+LINE_BYTES = 128
+#: Lines of k of a stage.
+STAGE_LINES = (1, 2, 4, 8)
 NUM_WARPS = (4, 8, 12)
 MOST_WARPS = NUM_WARPS[-1]
 WARPS_PER_GROUP, THREADS_PER_GROUP = 4, 128
@@ -70,25 +69,32 @@ FLAG_BYTES = 80
 #: Slots for what CTAs that share a tile's k send each other, and bytes that these take unless one vector an exchange
 #: takes more.
 SUM_SLOTS, MOST_SUM_BYTES = 2, 24_576
-
-#: Share of the tensor cores' rate that the main loop attains, by rows of operand B of a task. An instruction reads 64
-#: rows of A and as many of B from shared memory. So more rows of B give more products for a byte.
 #: What a warp stores at once by the copy engine: its 16 rows of a block, one line wide; it has two such buffers.
 CHUNK_BYTES, CHUNK_BUFFERS = WARP_ROWS * LINE_BYTES, 2
-_TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
 
 
 def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
     """Why no tiling of this engine runs the workload on the GPU."""
     if gpu.compute_capability != COMPUTE_CAPABILITY:
         major, minor = gpu.compute_capability
-        return f"{gpu.name} has compute capability {major}.{minor}: the wgmma engine is for 9.0 alone, say mma"
+        return f"{gpu.name} has compute capability {major}.{minor}: the wgmma engine is for 9.0 alone, use mma"
     if gpu.num_sms > MAX_CTAS:
-        return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_CTAS} CTAs, say mma"
+        return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_CTAS} CTAs, use mma"
+    aligned = workload.dtype.elements(ROW_ALIGNMENT_BYTES)
     for op in workload.ops:
-        if op.n % ROW_ELEMENTS or op.k % ROW_ELEMENTS:
-            return f"{op.name} has n {op.n} and k {op.k}: TMA needs multiples of {ROW_ELEMENTS}, say mma"
+        if op.n % aligned or op.k % aligned:
+            return f"{op.name} has n {op.n} and k {op.k}: TMA needs multiples of {aligned}, use mma"
     return None
+
+
+def line_elements(dtype: Dtype) -> int:
+    """Elements of a line."""
+    return dtype.elements(LINE_BYTES)
+
+
+def stage_depths(dtype: Dtype) -> tuple[int, ...]:
+    """Depths of a stage, elements of k."""
+    return tuple(lines * line_elements(dtype) for lines in STAGE_LINES)
 
 
 def stage_bytes(workload: Workload, tiling: Tiling) -> tuple[int, int]:
@@ -114,13 +120,13 @@ def shares(num_rows: int, cluster_k: int) -> list[int]:
     or its rows with swapped operands. They are multiples of 32 where each gets some and none more than 8 above its due,
     else of 8. cluster_sum.cuh cuts a tile the same way."""
     num_groups = num_rows // COLUMNS
-    cut: list[int] = []
+    sizes: list[int] = []
     for unit in (4, 1):
         bounds = [(num_groups * rank // cluster_k + unit // 2) // unit * unit for rank in range(cluster_k)]
-        cut = [end - begin for begin, end in pairwise((*bounds, num_groups))]
-        if min(cut) > 0 and max(cut) <= -(-num_groups // cluster_k) + 1:
+        sizes = [end - begin for begin, end in pairwise((*bounds, num_groups))]
+        if min(sizes) > 0 and max(sizes) <= -(-num_groups // cluster_k) + 1:
             break
-    return [COLUMNS * groups for groups in cut]
+    return [COLUMNS * groups for groups in sizes]
 
 
 def received_bytes(workload: Workload, tiling: Tiling) -> int:
@@ -181,18 +187,11 @@ def num_accumulators(op: GemmOp, tile: Tile, groups: int, *, swap_ab: bool) -> i
     return rows * columns // (groups * THREADS_PER_GROUP)
 
 
-def wgmma_columns(op: GemmOp, tile: Tile, *, swap_ab: bool) -> int:
+def wgmma_columns(op: GemmOp, tile: Tile, dtype: Dtype, *, swap_ab: bool) -> int:
     """Rows of B of one instruction: as weights, gate and up projection together where a stage is one line."""
     if swap_ab:
         return tile.m
-    return op.rows_per_column * tile.n if tile.k == LINE_ELEMENTS else tile.n
-
-
-def tensor_share(product_columns: int) -> float:
-    """Share of the tensor cores' rate that a task with so many rows of B attains, by straight lines between what was
-    measured."""
-    columns, shares = zip(*_TENSOR_SHARES, strict=True)
-    return float(np.interp(product_columns, columns, shares))
+    return op.rows_per_column * tile.n if tile.k == line_elements(dtype) else tile.n
 
 
 def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
@@ -200,14 +199,14 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     if tiling.num_warps not in NUM_WARPS:
         return f"{tiling.num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
     if tiling.warpgroups is Warpgroups.PING_PONG and tiling.num_warps != PING_PONG_WARPS:
-        return f"ping-pong of {tiling.num_warps} warps: two warpgroups take turns, say {PING_PONG_WARPS}"
+        return f"ping-pong of {tiling.num_warps} warps: two warpgroups take turns, use {PING_PONG_WARPS}"
     if problem := _cluster_problem(workload, tiling):
         return problem
     for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
         shares_k, is_busy = tiling.cluster_k > 1, _is_busy(tiling)
         most = most_accumulators(op, num_groups(tiling), swap_ab=tiling.swap_ab, shares_k=shares_k, is_busy=is_busy)
-        own = tile_problem(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab, most=most)
-        if problem := own or _slice_problem(op, tile, tiling):
+        own = tile_problem(op, tile, num_groups(tiling), workload.dtype, swap_ab=tiling.swap_ab, most=most)
+        if problem := own or _slice_problem(op, tile, tiling, workload.dtype):
             return problem + (
                 f" (of one CTA of {'x'.join(map(str, tiling.cluster))})" if tiling.cluster_size > 1 else ""
             )
@@ -219,7 +218,8 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"window {tiling.window} of {tiling.num_stages} stages: use 1 to {tiling.num_stages - 1}, 0 for no limit"
     if tiling.startup_prefetch not in STARTUP_PREFETCHES:
         return f"startup prefetch of {tiling.startup_prefetch} stages: use {', '.join(map(str, STARTUP_PREFETCHES))}"
-    return _epilogue_problem(tiling) or _reach_problem(workload, tiling) or _parts_problem(workload, tiling)
+    problem = _epilogue_problem(tiling, workload.dtype) or _reach_problem(workload, tiling)
+    return problem or _parts_problem(workload, tiling)
 
 
 def _is_busy(tiling: Tiling) -> bool:
@@ -237,7 +237,7 @@ def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"clusters of {given} CTAs: use {known} along {axes}, up to {MAX_CLUSTER_SIZE} in all"
     for tile in tiling.tiles:
         if tile.m % edges[0] or tile.n % edges[1]:
-            return f"tile {tile}: {edges[0]} x {edges[1]} CTAs cannot cut it into equal parts"
+            return f"tile {tile}: {edges[0]} x {edges[1]} CTAs cannot slice it evenly"
     return _shared_k_problem(workload, tiling) if tiling.cluster_k > 1 else None
 
 
@@ -245,11 +245,11 @@ def _shared_k_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why several CTAs cannot share a tile's k."""
     sharers = tiling.cluster_k
     if tiling.warpgroups is Warpgroups.PING_PONG:
-        return f"ping-pong where {sharers} CTAs share a tile's k: say cooperative"
+        return f"ping-pong where {sharers} CTAs share a tile's k: use cooperative"
     if tiling.epilogue is Epilogue.TMA:
-        return f"epilogue tma where {sharers} CTAs share a tile's k, and store a share each: say direct"
+        return f"epilogue tma where {sharers} CTAs share a tile's k, and store a share each: use direct"
     if tiling.split_k:
-        return f"parts of tiles where {sharers} CTAs share a tile's k: say split_k empty, or cluster_k 1"
+        return f"parts of tiles where {sharers} CTAs share a tile's k: use an empty split_k, or cluster_k 1"
     for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
         if (steps := num_steps(op, tile)) < sharers:
             return f"{sharers} CTAs share the k of {op.name}: a tile has {steps} k-steps of {tile.k}, use no more"
@@ -259,12 +259,11 @@ def _shared_k_problem(workload: Workload, tiling: Tiling) -> str | None:
     return None
 
 
-def stage_slice(rows: int, k: int, sharers: int) -> tuple[int, int]:
+def stage_slice(rows: int, lines: int, sharers: int) -> tuple[int, int]:
     """Rows, and lines of them, that each of the CTAs that share a stage of `rows` rows brings of it: some of its lines,
     or some rows of one line."""
-    lines = k // LINE_ELEMENTS
-    line_parts = min(lines, sharers)
-    return rows // (sharers // line_parts), lines // line_parts
+    line_slices = min(lines, sharers)
+    return rows // (sharers // line_slices), lines // line_slices
 
 
 def is_paired(op: GemmOp, tiling: Tiling) -> bool:
@@ -272,28 +271,30 @@ def is_paired(op: GemmOp, tiling: Tiling) -> bool:
     return tiling.swap_ab and op.gated
 
 
-def _slice_problem(op: GemmOp, tile: Tile, tiling: Tiling) -> str | None:
+def _slice_problem(op: GemmOp, tile: Tile, tiling: Tiling, dtype: Dtype) -> str | None:
     """Why the CTAs that share a stage cannot bring a slice of it each."""
+    stage_lines = tile.k // line_elements(dtype)
     weight_rows, step = (2 * tile.n, PAIR_ROWS) if is_paired(op, tiling) else (tile.n, COLUMNS)
     for what, rows, sharers, each in (
         ("inputs", tile.m, tiling.cluster_n, COLUMNS),
         ("weights", weight_rows, tiling.cluster_m, step),
     ):
-        own, lines = stage_slice(rows, tile.k, sharers)
-        if own * lines * sharers * LINE_ELEMENTS != rows * tile.k or own % each:
+        own, lines = stage_slice(rows, stage_lines, sharers)
+        if own * lines * sharers != rows * stage_lines or own % each:
             return (
-                f"tile {tile}: {sharers} CTAs share its {what}, {rows} rows of {tile.k // LINE_ELEMENTS} lines: "
+                f"tile {tile}: {sharers} CTAs share its {what}, {rows} rows of {stage_lines} lines: "
                 f"each must bring whole lines, or a multiple of {each} rows of one"
             )
     return None
 
 
-def _epilogue_problem(tiling: Tiling) -> str | None:
+def _epilogue_problem(tiling: Tiling, dtype: Dtype) -> str | None:
     """Why the copy engine would store nothing."""
     if tiling.epilogue is Epilogue.TMA and tiling.swap_ab:
-        return "epilogue tma of swapped operands: threads turn what they store, say direct"
-    if tiling.epilogue is Epilogue.TMA and (widest := max(tile.n for tile in tiling.cta_tiles)) < LINE_ELEMENTS:
-        return f"epilogue tma of {widest} columns: the copy engine stores {LINE_ELEMENTS} at once, say direct"
+        return "epilogue tma of swapped operands: threads turn what they store, use direct"
+    line = line_elements(dtype)
+    if tiling.epilogue is Epilogue.TMA and (widest := max(tile.n for tile in tiling.cta_tiles)) < line:
+        return f"epilogue tma of {widest} columns: the copy engine stores {line} at once, use direct"
     return None
 
 
@@ -315,7 +316,7 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
     most = MAX_ACCUMULATORS_TO_ADD.get(tiling.num_warps, MAX_ACCUMULATORS_BUSY)
     num_large, per_pass = 0, BLOCK_ROWS * num_groups(tiling)
     if tiling.split_k and tiling.num_warps == MOST_WARPS and tiling.epilogue is Epilogue.TMA:
-        return f"epilogue tma where {MOST_WARPS} warps add parts spills: say direct"
+        return f"epilogue tma where {MOST_WARPS} warps add parts spills: use direct"
     for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True)):
         rows = shared_rows(op, tile, swap_ab=tiling.swap_ab)
         if tiling.num_parts(index) > 1 and rows > per_pass and rows % per_pass:
@@ -344,21 +345,21 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
     return None
 
 
-def tile_problem(op: GemmOp, tile: Tile, groups: int, *, swap_ab: bool, most: int) -> str | None:
+def tile_problem(op: GemmOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: bool, most: int) -> str | None:
     """Why these warpgroups cannot compute this tile of an op; `most` is of `most_accumulators`."""
     held = shared_rows(op, tile, swap_ab=swap_ab)
     if problem := swapped_rows_problem(held, groups) if swap_ab else rows_problem(held, groups):
         return f"tile {tile}: {problem}"
-    if swap_ab and op.gated and op.k % LINE_ELEMENTS:
-        return f"{op.name} has k {op.k}: swapped operands of a gated op need a multiple of {LINE_ELEMENTS}"
+    if swap_ab and op.gated and op.k % (line := line_elements(dtype)):
+        return f"{op.name} has k {op.k}: swapped operands of a gated op need a multiple of {line}"
     if (edge := tile.m if swap_ab else tile.n) < COLUMNS or edge % COLUMNS:
         return f"tile {tile}: {'m' if swap_ab else 'n'} must be a positive multiple of {COLUMNS}"
     if (columns := tile.m if swap_ab else product_tile(op, tile).n) > MAX_PRODUCT_COLUMNS:
         of_both = ", of gate and up" if op.gated else ""
         what = f"{columns} rows of A" if swap_ab else f"{columns} rows of W{of_both}"
         return f"tile {tile}: {what}; one instruction takes up to {MAX_PRODUCT_COLUMNS}"
-    if tile.k not in STAGE_DEPTHS:
-        return f"tile {tile}: k must be one of {', '.join(map(str, STAGE_DEPTHS))}, which the swizzle is made for"
+    if tile.k not in (depths := stage_depths(dtype)):
+        return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle is made for"
     held = num_accumulators(op, tile, groups, swap_ab=swap_ab)
     is_plain = not (op.bias or op.residual) and (op.gated or op.activation in _PLAIN_ACTIVATIONS)
     if not (is_plain or swap_ab or groups == 1):

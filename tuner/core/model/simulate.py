@@ -26,7 +26,7 @@ import numpy as np
 from tuner.core.model.memory import Memory, Tile
 from tuner.core.model.rates import Rates, rates_of
 from tuner.core.model.task_costs import OpCosts, PartCosts, costs_of, num_teams, runs_ahead
-from tuner.core.plan.task_source import Dealer
+from tuner.core.plan.task_source import TaskSource
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.problem.resources import occupancy
@@ -116,7 +116,7 @@ class _Run:
         self._memory = Memory(graph, self._costs, gpu, rates)
         self._protocol = Protocol(words)
         self._board = Board(self._protocol)
-        self._dealer = Dealer(words)
+        self._source = TaskSource(words)
         # CTAs that do not fit at once would start when others leave, which is when no ticket is left.
         self._num_sms = gpu.num_clusters(graph.tiling.cluster_size)  # that compute a task each
         fitting = self._num_sms * occupancy(plan.resources, gpu)
@@ -189,7 +189,7 @@ class _Run:
             return
         task = self._held[cta]
         if is_new := task < 0:
-            task = self._dealer.take(cta)
+            task = self._source.take(cta)
             if task < 0:
                 return
             self._held[cta], self._taken_us[cta] = task, now_us

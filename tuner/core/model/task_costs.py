@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from tuner.core.legal.mma import warp_grid
-from tuner.core.legal.wgmma import multiplied, num_groups, tensor_share
+from tuner.core.legal.wgmma import multiplied, num_groups
 from tuner.core.model.rates import EngineRates, Rates
 from tuner.core.plan.split_k import SUM_BYTES
 from tuner.core.plan.tile_graph import Ints, TileGraph, product_tile, tile_graph
@@ -25,6 +25,9 @@ L2_BYTES_PER_CLOCK = 64
 HOP_CLOCKS, HOP_BYTES_PER_US = 180, 25_000
 #: fp32 products of an SM per clock (source: the same), and the share of them that dot products attain: a guess.
 FP32_LANES, FP32_SHARE = 128, 0.65
+#: Share of the tensor cores' rate that wgmma's main loop attains, by rows of operand B of a task. An instruction reads
+#: 64 rows of A and as many of B from shared memory. So more rows of B give more products for a byte.
+_TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
 #: Kinds of tasks of an op whose costs are kept: a tail that is cut by k-steps has as many as there are CTAs.
 MAX_KINDS = 1024
 #: Slices of what an even part reads, where parts are not even: such a part reads what begins among its k-steps.
@@ -93,7 +96,7 @@ class Panels:
         self._first: dict[tuple[str, int, int], int] = {}
         self._count = 0
 
-    def cut(self, tensor: str, extents: list[int], slices: list[int]) -> list[list[tuple[int, int]]]:
+    def sliced(self, tensor: str, extents: list[int], slices: list[int]) -> list[list[tuple[int, int]]]:
         """[panel of rows], [slice of columns]: its number, and its elements."""
         key = (tensor, max(extents), len(slices))
         if key not in self._first:
@@ -138,14 +141,14 @@ def _out_panels(graph: TileGraph, op_index: int, panels: Panels, finer: int) -> 
     op, tile, size = graph.workload.ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
     readers = {tuple(_widths(graph, reader, finer)): reader for reader in graph.workload.consumers_of(op_index)}
     if not readers:
-        tiles = panels.cut(op.name, _extents(op.m, tile.m), _extents(op.n, tile.n))
+        tiles = panels.sliced(op.name, _extents(op.m, tile.m), _extents(op.n, tile.n))
         return [[[(panel, elements * size, elements * size)] for panel, elements in row] for row in tiles]
     rows, num_cols = _extents(op.m, tile.m), -(-op.n // tile.n)
     written: list[list[list[tuple[int, int, int]]]] = [[[] for _ in range(num_cols)] for _ in rows]
     for slices, reader in sorted(readers.items()):
         cell_of = np.arange(op.n) // tile.n * len(slices) + _slice_of_columns(graph, reader, finer)
         shares = np.bincount(cell_of, minlength=num_cols * len(slices)).reshape(num_cols, -1).tolist()
-        for row, cells in enumerate(panels.cut(op.name, rows, list(slices))):
+        for row, cells in enumerate(panels.sliced(op.name, rows, list(slices))):
             for col, widths in enumerate(shares):
                 written[row][col] += [
                     (panel, elements * size, rows[row] * width * size)
@@ -184,12 +187,12 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
     slices, widths = _slices(graph, op_index, finer), _widths(graph, op_index, finer)
     edge = graph.edges_into(op_index)
     if edge is None:
-        reads = [[row] for row in panels.cut(op.source, rows, widths)]
+        reads = [[row] for row in panels.sliced(op.source, rows, widths)]
     else:
         source, height = graph.workload.ops[edge.producer], graph.tile_ms[edge.producer]
-        whole = panels.cut(source.name, _extents(source.m, height), widths)
+        whole = panels.sliced(source.name, _extents(source.m, height), widths)
         reads = [whole[a:b] for a, b in zip(edge.first.tolist(), edge.last.tolist(), strict=True)]
-    weights = panels.cut(f"{op.name}.weight", [extent * op.rows_per_column for extent in cols], widths)
+    weights = panels.sliced(f"{op.name}.weight", [extent * op.rows_per_column for extent in cols], widths)
 
     @lru_cache(maxsize=MAX_KINDS)
     def of(first: int, stride: int, count: int) -> PartCosts:
@@ -304,6 +307,13 @@ def _port_us(tile: Tile, element_bytes: int, gpu: Gpu, engine: EngineRates) -> f
     """Time of a stage through the SM's port to the L2."""
     num_bytes = (tile.m + tile.n) * tile.k * element_bytes
     return num_bytes / L2_BYTES_PER_CLOCK / gpu.clock_mhz / engine.port_share
+
+
+def tensor_share(product_columns: int) -> float:
+    """Share of the tensor cores' rate that a task of wgmma with so many rows of B attains, by straight lines between
+    what was measured."""
+    columns, shares = zip(*_TENSOR_SHARES, strict=True)
+    return float(np.interp(product_columns, columns, shares))
 
 
 def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:

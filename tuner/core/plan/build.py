@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.plan.interleaves import merge_blocks
-from tuner.core.plan.queues import deal, num_first_ctas, tail_of
-from tuner.core.plan.rasters import walk
+from tuner.core.plan.queues import num_first_ctas, queue_of_tasks, tail_of
+from tuner.core.plan.rasters import raster_order
 from tuner.core.plan.signals import Signals, signals_of
 from tuner.core.plan.split_tasks import parted, streamed
 from tuner.core.plan.tile_graph import TileGraph
@@ -40,7 +40,7 @@ def global_order(graph: TileGraph, ordering: Ordering) -> tuple[Ints, Ints, Ints
     for op, row_begin, row_end, col_begin, col_end in merge_blocks(
         graph.workload, graph.tiling.tiles, graph.op_indices, ordering.interleave
     ):
-        rows, cols = walk(ordering.rasters[op], row_end - row_begin, col_end - col_begin)
+        rows, cols = raster_order(ordering.rasters[op], row_end - row_begin, col_end - col_begin)
         runs.append((np.full(rows.size, op, dtype=np.int64), rows + row_begin, cols + col_begin))
     ops, rows, cols = (np.concatenate(column) for column in zip(*runs, strict=True))
     if ordering.interleave.kind is InterleaveKind.PROPORTIONAL:
@@ -105,7 +105,7 @@ def tasks_of(graph: TileGraph, order: tuple[Ints, Ints, Ints], num_ctas: int, or
         return streamed(graph, order, num_ctas, ordering)
     is_split = tail_of(order[0], num_ctas, ordering.partition) if ordering.split_tiles is SplitTiles.TAIL else None
     tasks = parted(graph, order, part_major=ordering.part_major, is_split=is_split)
-    return tasks, deal(tasks[:, 0], num_ctas, ordering)
+    return tasks, queue_of_tasks(tasks[:, 0], num_ctas, ordering)
 
 
 def plan_of(

@@ -1,4 +1,4 @@
-"""The deal: which CTA has which task of the global order in its queue, and the tail that whole waves leave."""
+"""Queues: which CTA has which task of the global order in its queue, and the tail that whole waves leave."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tail_of(ops: Ints, num_ctas: int, partition: int = 0) -> Flags:
     return is_tail
 
 
-def deal(ops: Ints | npt.NDArray[np.int32], num_ctas: int, ordering: Ordering) -> Ints:
+def queue_of_tasks(ops: Ints | npt.NDArray[np.int32], num_ctas: int, ordering: Ordering) -> Ints:
     """[num_tasks] the queue of each task of the global order."""
     index = np.arange(ops.size, dtype=np.int64)
     if ordering.assignment is Assignment.SHARES:

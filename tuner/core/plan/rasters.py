@@ -25,7 +25,7 @@ _UNLIKE_ANY_FROM = 5
 
 
 @lru_cache(maxsize=32)
-def walk(raster: Raster, num_rows: int, num_cols: int) -> tuple[Ints, Ints]:
+def raster_order(raster: Raster, num_rows: int, num_cols: int) -> tuple[Ints, Ints]:
     """Tile rows and tile columns of a grid in the raster's order, each [num_rows * num_cols], read-only.
 
     Raises:
@@ -124,7 +124,7 @@ def standard_traffic(num_rows: int, num_cols: int, cache_panels: int) -> dict[Ra
     panels = {}
     for raster in offered:
         if plain_name(raster, shape) == raster:
-            rows, cols = walk(raster, num_rows, num_cols)
+            rows, cols = raster_order(raster, num_rows, num_cols)
             panels[raster] = traffic(list(zip(rows.tolist(), cols.tolist(), strict=True)), cache_panels)
     return dict(sorted(panels.items(), key=lambda item: item[1]))
 
@@ -155,9 +155,9 @@ def _name_on(raster: Raster, num_rows: int, num_cols: int) -> Raster:
     is_large = min(num_rows, num_cols) >= _UNLIKE_ANY_FROM
     if kind not in (RasterKind.MORTON, RasterKind.HILBERT, RasterKind.EXACT) or is_large:
         return raster
-    mine = walk(raster, num_rows, num_cols)
+    mine = raster_order(raster, num_rows, num_cols)
     for name in _alike(*mine):
-        if _rank(name) < _rank(raster) and _same(mine, walk(name, num_rows, num_cols)):
+        if _rank(name) < _rank(raster) and _same(mine, raster_order(name, num_rows, num_cols)):
             return _name_on(name, num_rows, num_cols)
     return raster
 

@@ -66,7 +66,7 @@ def split_problem(workload: Workload, tiling: Tiling) -> str | None:
     if strange := [parts for parts in split if parts not in NUM_PARTS]:
         return f"{strange[0]} parts: use one of {', '.join(map(str, NUM_PARTS))}"
     if set(split) == {1}:
-        return "no op is split: say so by an empty split_k"
+        return "no op is split: use an empty split_k"
     for op, tile, parts in zip(workload.ops, tiling.tiles, split, strict=True):
         if parts > num_steps(op, tile):
             return f"{parts} parts of {op.name}: a tile has {num_steps(op, tile)} k-steps of {tile.k}, use no more"

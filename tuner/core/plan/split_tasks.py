@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan.queues import deal, sides_of, tail_of
+from tuner.core.plan.queues import queue_of_tasks, sides_of, tail_of
 from tuner.core.plan.tile_graph import TileGraph, product_tile
 from tuner.core.plan.words import TASK_FIELDS, Words
 from tuner.core.schedule.ordering import Ordering
@@ -79,23 +79,23 @@ class Pieces(NamedTuple):
     cta: Ints
 
 
-def stream_cut(graph: TileGraph, ops: Ints, num_ctas: int, ordering: Ordering) -> Pieces:
+def stream_split(graph: TileGraph, ops: Ints, num_ctas: int, ordering: Ordering) -> Pieces:
     """The tiles of a global order, given the op of each, of which those of the tail are cut by k-steps; in that order.
 
     What is whole is dealt in turns. Of the tail that are the tiles whose op has no parts; those of the others are laid
     in a row, and cut.
     """
-    queue, steps, work = deal(ops, num_ctas, ordering), graph.all_steps[ops], _work(graph)[ops]
+    queue, steps, work = queue_of_tasks(ops, num_ctas, ordering), graph.all_steps[ops], _work(graph)[ops]
     most = parts_of(graph)[ops]
-    is_cut = tail_of(ops, num_ctas, ordering.partition) & (most > 1)
-    whole = np.flatnonzero(~is_cut)
+    is_split = tail_of(ops, num_ctas, ordering.partition) & (most > 1)
+    whole = np.flatnonzero(~is_split)
     busy = np.bincount(queue[whole], weights=(steps * work)[whole], minlength=num_ctas).astype(np.float64)
     pieces = [Pieces(whole, np.zeros_like(whole), steps[whole], queue[whole])]
     for tiles, ctas in sides_of(ops, num_ctas, ordering.partition):
-        mine = tiles[is_cut[tiles]]
+        mine = tiles[is_split[tiles]]
         if mine.size:
-            cut = evenly_cut(steps[mine], work[mine], most[mine], busy[ctas.start : ctas.stop])
-            pieces.append(cut._replace(tile=mine[cut.tile], cta=ctas.start + cut.cta))
+            split = evenly_split(steps[mine], work[mine], most[mine], busy[ctas.start : ctas.stop])
+            pieces.append(split._replace(tile=mine[split.tile], cta=ctas.start + split.cta))
     columns = [np.concatenate(column) for column in zip(*pieces, strict=True)]
     in_order = np.lexsort((columns[1], columns[0]))
     return Pieces(*(column[in_order] for column in columns))
@@ -103,7 +103,7 @@ def stream_cut(graph: TileGraph, ops: Ints, num_ctas: int, ordering: Ordering) -
 
 def streamed(graph: TileGraph, order: tuple[Ints, Ints, Ints], num_ctas: int, ordering: Ordering) -> tuple[Words, Ints]:
     """[num_tasks, 11] the tasks of a global order whose tail is dealt by k-steps, and the queue of each."""
-    tile, first, num_steps, cta = stream_cut(graph, order[0], num_ctas, ordering)
+    tile, first, num_steps, cta = stream_split(graph, order[0], num_ctas, ordering)
     tasks, repeats = whole_tasks(*order)[tile], np.bincount(tile)
     is_part = repeats[tile] > 1
     part = np.arange(tile.size) - (np.cumsum(repeats) - repeats)[tile]
@@ -112,7 +112,7 @@ def streamed(graph: TileGraph, order: tuple[Ints, Ints, Ints], num_ctas: int, or
     return tasks, cta
 
 
-def evenly_cut(steps: Ints, work: Ints, most: Ints, busy: npt.NDArray[np.float64]) -> Pieces:
+def evenly_split(steps: Ints, work: Ints, most: Ints, busy: npt.NDArray[np.float64]) -> Pieces:
     """The k-steps of some tiles in a row, dealt to the CTAs in stretches such that all have the same work.
 
     Args:
@@ -131,18 +131,18 @@ def evenly_cut(steps: Ints, work: Ints, most: Ints, busy: npt.NDArray[np.float64
     enough = (level > least) & (level - least[0] >= (steps * work / most).max())  # no tile in more parts at best
     for count in range(int(np.count_nonzero(enough)), 1, -1):
         ctas = np.sort(by_busy[:count])
-        tile, inside = _cuts(steps, work, fewest, np.cumsum(level[count - 1] - busy[ctas])[:-1])
+        tile, inside = _places_in_tiles(steps, work, fewest, np.cumsum(level[count - 1] - busy[ctas])[:-1])
         parts = 1 + np.bincount(tile[(inside > 0) & (inside < steps[tile])], minlength=steps.size)
-        cuts = begin[tile] + inside
-        if (parts <= most).all() and (np.concatenate((cuts, end[-1:])) > np.concatenate(([0], cuts))).all():
-            pieces = _between(begin, end, cuts)
+        bounds = begin[tile] + inside
+        if (parts <= most).all() and (np.concatenate((bounds, end[-1:])) > np.concatenate(([0], bounds))).all():
+            pieces = _between(begin, end, bounds)
             if (pieces.num_steps >= np.where(parts > 1, fewest, 1)[pieces.tile]).all():
                 return pieces._replace(cta=ctas[pieces.cta])
     ctas = np.sort(by_busy[: steps.size])
     return _between(begin, end, end[:0])._replace(cta=ctas[np.arange(steps.size) * ctas.size // steps.size])
 
 
-def _cuts(steps: Ints, work: Ints, fewest: Ints, places: npt.NDArray[np.float64]) -> tuple[Ints, Ints]:
+def _places_in_tiles(steps: Ints, work: Ints, fewest: Ints, places: npt.NDArray[np.float64]) -> tuple[Ints, Ints]:
     """In which tile work is to be cut, and behind how many of its k-steps: whole ones, and no slivers."""
     end = np.cumsum(steps * work)
     tile = np.minimum(np.searchsorted(end, places, side="right"), steps.size - 1)
@@ -153,13 +153,13 @@ def _cuts(steps: Ints, work: Ints, fewest: Ints, places: npt.NDArray[np.float64]
     return tile, np.where(is_sliver, near_end * whole, inside)
 
 
-def _between(begin: Ints, end: Ints, cuts: Ints) -> Pieces:
+def _between(begin: Ints, end: Ints, bounds: Ints) -> Pieces:
     """The pieces between tiles' ends and cuts, in k-steps; `cta` is the number of the stretch."""
-    begins = np.sort(np.concatenate((begin, cuts)))
+    begins = np.sort(np.concatenate((begin, bounds)))
     begins = begins[np.concatenate(([True], begins[1:] != begins[:-1]))]
     tile = np.searchsorted(end, begins, side="right")
     num_steps = np.concatenate((begins[1:], end[-1:])) - begins
-    return Pieces(tile, begins - begin[tile], num_steps, np.searchsorted(cuts, begins, side="right"))
+    return Pieces(tile, begins - begin[tile], num_steps, np.searchsorted(bounds, begins, side="right"))
 
 
 def _work(graph: TileGraph) -> Ints:

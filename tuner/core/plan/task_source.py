@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuner.core.plan.words import FIRST_WAVE, STATIC, STEALING, Plan
 
 
-class Dealer:
+class TaskSource:
     """What is left of a plan's tasks in one launch."""
 
     def __init__(self, plan: Plan) -> None:

@@ -22,15 +22,15 @@ def make_paired_plans(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[P
     """The plans of the first and of the second op of a pair, each on a grid and in queues of its own."""
     ordering = replace(ordering, interleave=Interleave(), partition=0)
     graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
-    dealt: list[tuple[Words, Ints]] = []
+    launches: list[tuple[Words, Ints]] = []
     sizes: list[int] = []
     for op in graph.op_indices:
         alone = replace(graph, op_indices=(op,))
         num_ctas = grid_size(alone.num_tasks, ordering, gpu, graph.tiling.cluster_size)
         tasks, queue = tasks_of(alone, global_order(alone, ordering), num_ctas, ordering)
-        dealt.append((tasks, sum(sizes) + queue))
+        launches.append((tasks, sum(sizes) + queue))
         sizes.append(num_ctas)
-    tasks, queue = (np.concatenate(column) for column in zip(*dealt, strict=True))
+    tasks, queue = (np.concatenate(column) for column in zip(*launches, strict=True))
     both = plan_of(
         graph,
         tasks,

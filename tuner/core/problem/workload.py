@@ -26,7 +26,15 @@ class Dtype(StrEnum):
     @property
     def size_bytes(self) -> int:
         """Bytes per element."""
-        return 2
+        return _SIZES_BYTES[self]
+
+    def elements(self, num_bytes: int) -> int:
+        """How many elements so many bytes hold."""
+        return num_bytes // self.size_bytes
+
+
+#: Whatever else depends on the size of an element asks `Dtype`, so that a new type is a row here.
+_SIZES_BYTES = {Dtype.FP16: 2, Dtype.BF16: 2}
 
 
 class Activation(StrEnum):

@@ -95,7 +95,7 @@ def _first_user(plan: Plan, wait: int) -> int:
     return int(np.flatnonzero((plan.tasks[:, 3] <= wait) & (wait < plan.tasks[:, 4]))[0])
 
 
-def deal_position(plan: Plan) -> Ints:
+def queue_position(plan: Plan) -> Ints:
     """[num_tasks] position of each task in the order that is tried first: tickets, or rank by rank over the queues."""
     if plan.assignment != STATIC:
         return np.arange(plan.num_tasks, dtype=np.int64)
@@ -137,7 +137,7 @@ def check_liveness(plan: Plan, graph: TileGraph, protocol: Protocol | None = Non
     Raises:
         LivenessError: a wait is never over; the witness is the cycle of waits.
     """
-    late = _late_tasks(plan, deal_position(plan))
+    late = _late_tasks(plan, queue_position(plan))
     if not late.size:
         return
     protocol = protocol or Protocol(plan)

@@ -56,13 +56,13 @@ def hint_problem(workload: Workload, tiling: Tiling) -> str | None:
     engine, weights, intermediate = tiling.engine, tiling.weight_hint, tiling.intermediate_hint
     own_weights, own_inputs = _OWN[engine]
     if weights is own_weights:
-        return f"weights are {weights} for {engine} anyway: say weight_hint default"
+        return f"weights are {weights} for {engine} anyway: use weight_hint default"
     if intermediate not in _OF_INTERMEDIATES:
         return f"intermediate_hint {intermediate}: use {', '.join(map(str, _OF_INTERMEDIATES))}"
     if intermediate is CacheHint.DEFAULT:
         return None
     if not any(workload.consumers_of(op) for op in range(len(workload.ops))):
-        return "no op reads another one's output: say intermediate_hint default"
+        return "no op reads another one's output: use intermediate_hint default"
     if intermediate is CacheHint.NORMAL and own_inputs is CacheHint.NORMAL:
-        return f"intermediates are {intermediate} for {engine} anyway: say intermediate_hint default"
+        return f"intermediates are {intermediate} for {engine} anyway: use intermediate_hint default"
     return None

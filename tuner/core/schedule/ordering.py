@@ -192,11 +192,11 @@ class Ordering:
         sync = f"{self.granularity}{self.sync_width if self.sync_width > 1 else ''}-sync"
         sync += " by slice" if self.wait_position is WaitPosition.SLICE else ""
         sync += f" ahead{self.run_ahead}" if self.run_ahead != 100 else ""
-        deal = f"{self.assignment} {self.partition}/8" if self.partition else str(self.assignment)
+        assigned = f"{self.assignment} {self.partition}/8" if self.partition else str(self.assignment)
         parts = " strided-parts" if self.split_order is SplitOrder.STRIDED else ""
         parts += " part-major" if self.part_major else ""
         parts += f" split-{self.split_tiles}" if self.split_tiles is not SplitTiles.ALL else ""
-        return f"{rasters} {self.interleave}{parts} {sync} {deal} {grid}"
+        return f"{rasters} {self.interleave}{parts} {sync} {assigned} {grid}"
 
 
 #: Fields that are in the JSON form only where they differ from these.

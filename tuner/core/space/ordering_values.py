@@ -34,7 +34,7 @@ SYNCS = (
     (Granularity.BARRIER, 1),
 )
 #: (assignment, eighths of a partition).
-DEALS = (
+ASSIGNMENTS = (
     *((assignment, 0) for assignment in Assignment if assignment is not Assignment.STEALING),
     *product((Assignment.STATIC, Assignment.STEALING), (2, 4, 6)),
 )

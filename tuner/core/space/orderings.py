@@ -27,7 +27,7 @@ EVEN_SHARES, SPLIT_TAILS = 0.3, 0.85
 #: (granularity, sync width, wait position, split order).
 Sync = tuple[Granularity, int, WaitPosition, SplitOrder]
 #: (assignment, eighths of a partition, CTAs per SM, reserved SMs).
-Deal = tuple[Assignment, int, int, int]
+GridAssignment = tuple[Assignment, int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +49,14 @@ class Choices:
     syncs: tuple[Sync, ...]
     #: Percent; the plainest first.
     run_aheads: tuple[int, ...]
-    deals: tuple[Deal, ...]
+    assignments: tuple[GridAssignment, ...]
     #: Whether parts are swept.
     sweeps: tuple[bool, ...]
     split_tiles: SplitTiles
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        others = (self.syncs, self.deals, self.sweeps)
+        others = (self.syncs, self.assignments, self.sweeps)
         return (len(self.run_aheads), *map(len, self.merge.rasters), *map(len, others))
 
     def ordering(self, index: int) -> Ordering:
@@ -64,9 +64,9 @@ class Choices:
         for size in reversed(self.sizes):
             index, digit = divmod(index, size)
             digits.append(digit)
-        run_ahead, *rasters, sync, deal, sweep = reversed(digits)
+        run_ahead, *rasters, sync, assigned, sweep = reversed(digits)
         granularity, sync_width, wait_position, split_order = self.syncs[sync]
-        assignment, partition, ctas_per_sm, reserved_sms = self.deals[deal]
+        assignment, partition, ctas_per_sm, reserved_sms = self.assignments[assigned]
         return Ordering(
             rasters=tuple(values[digit] for values, digit in zip(self.merge.rasters, rasters, strict=True)),
             interleave=self.merge.interleave,

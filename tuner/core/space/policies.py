@@ -16,21 +16,25 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
+import numpy.typing as npt
 
 from tuner.core.legal.legality import estimated_resources, register_cap, tiling_problem
-from tuner.core.plan.build import Ints, make_plan, plan_of, proportional
-from tuner.core.plan.split_tasks import whole_tasks
-from tuner.core.plan.task_source import Dealer
+from tuner.core.plan.build import Ints, grid_capacity, make_plan, plan_of, proportional
+from tuner.core.plan.queues import tail_of
+from tuner.core.plan.split_tasks import parted
+from tuner.core.plan.task_source import TaskSource
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.words import Plan, Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.symbolic_run import Board, Protocol
 from tuner.core.proof.verify import VerifiedPlan, verify
-from tuner.core.schedule.ordering import Granularity
+from tuner.core.schedule.ordering import Granularity, Schedule, SplitTiles
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule, InvalidInput
+
+Costs = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,9 @@ class Choice:
     num_warps: int = 4
     #: CTAs that share an SM, for which the variants were measured; with 2, registers are capped where they must be.
     ctas_per_sm: int = 1
+    #: A schedule whose kernel, grid and parts of tiles every plan takes over, and nothing else of its order. Where
+    #: it is there, the three before it say nothing.
+    base: Schedule | None = None
 
     def __post_init__(self) -> None:
         if len(self.variants) != len(self.workload.ops) or not all(self.variants):
@@ -64,20 +71,24 @@ class Choice:
 
     @property
     def num_ctas(self) -> int:
-        """CTAs that run at a time."""
+        """CTAs, or clusters, that run at a time."""
+        if self.base is not None:
+            return grid_capacity(self.base.ordering, self.gpu, self.base.tiling.cluster_size)
         return self.ctas_per_sm * self.gpu.num_sms
 
     def tiling(self, picked: Sequence[OpVariant]) -> Tiling:
         """The kernel of one variant for each op."""
         tiles = tuple(variant.tile for variant in picked)
+        if self.base is not None:
+            return replace(self.base.tiling, tiles=tiles)
         plain = Tiling(tiles=tiles, num_stages=self.num_stages, num_warps=self.num_warps)
         capped = replace(plain, resident_ctas=self.ctas_per_sm)
         return plain if register_cap(capped) == register_cap(plain) else capped
 
     def num_tasks(self, op_index: int, variant: OpVariant) -> int:
-        """Tiles of the op when cut so."""
+        """Tiles of the op when cut so, or parts of them."""
         op, tile = self.workload.ops[op_index], variant.tile
-        return -(-op.m // tile.m) * -(-op.n // tile.n)
+        return -(-op.m // tile.m) * -(-op.n // tile.n) * (self.base.tiling.num_parts(op_index) if self.base else 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +104,8 @@ class Planned:
 
 
 Policy = Callable[[Choice], Planned]
+#: [tasks] the queue of each, given what each takes and the number of queues.
+Deal = Callable[[Costs, int], Ints]
 
 
 def fastest(choice: Choice, op: int) -> OpVariant:
@@ -107,9 +120,10 @@ def frugal(choice: Choice, op: int) -> OpVariant:
     return min(choice.variants[op], key=lambda v: choice.num_tasks(op, v) * v.task_us)
 
 
-def wavefront(choice: Choice) -> Planned:
+def wavefront(choice: Choice, *, is_drawn: bool = False) -> Planned:
     """Breadth-first waves over the ops; in a wave the fastest variants while there are CTAs left for their tasks, then
-    the frugal ones. A wave's ops run mixed, each task in the queue that is free first."""
+    the frugal ones. A wave's ops run mixed, each task in the queue that is free first. `is_drawn` leaves it to the
+    launch which CTA that is: it draws the task by ticket."""
     picked: list[OpVariant] = []
     waves = _waves(choice.workload)
     num_used = dict.fromkeys(waves, 0)
@@ -123,9 +137,7 @@ def wavefront(choice: Choice) -> Planned:
     order = np.concatenate(
         [_mixed(graph, [op for op, w in enumerate(waves) if w == wave]) for wave in sorted(num_used)]
     )
-    num_ctas = min(graph.num_tasks, choice.num_ctas)
-    costs = [picked[op].task_us for op in order[:, 0].tolist()]
-    return _planned(choice, picked, graph, order, Granularity.ROW, _earliest_free(costs, num_ctas))
+    return _planned(choice, picked, graph, order, Granularity.ROW, None if is_drawn else _earliest_free)
 
 
 def append(choice: Choice) -> Planned:
@@ -133,8 +145,7 @@ def append(choice: Choice) -> Planned:
     picked = [fastest(choice, op) for op in range(len(choice.workload.ops))]
     graph = _graph(choice, picked)
     order = np.concatenate([_mixed(graph, [op]) for op in graph.op_indices])
-    queue = np.arange(graph.num_tasks) % min(graph.num_tasks, choice.num_ctas)
-    return _planned(choice, picked, graph, order, Granularity.BARRIER, queue)
+    return _planned(choice, picked, graph, order, Granularity.BARRIER, _in_turns)
 
 
 def longest_first(choice: Choice) -> Planned:
@@ -184,7 +195,7 @@ POLICIES: Mapping[str, Policy] = {
 def estimate_us(verified: VerifiedPlan, task_us: Mapping[int, float]) -> float:
     """Makespan by list scheduling, if each task of an op takes what was measured for it, microseconds."""
     plan, protocol = verified.plan, Protocol(verified.plan)
-    board, dealer, ops = Board(protocol), Dealer(plan), plan.tasks[:, 0].tolist()
+    board, source, costs = Board(protocol), TaskSource(plan), _costs(task_us, plan.tasks).tolist()
     held, running, makespan_us = [-1] * plan.num_ctas, [False] * plan.num_ctas, 0.0
     events = [(0.0, cta) for cta in range(plan.num_ctas)]
     while events:
@@ -194,12 +205,12 @@ def estimate_us(verified: VerifiedPlan, task_us: Mapping[int, float]) -> float:
                 heapq.heappush(events, (makespan_us, waiter))
             running[cta], held[cta] = False, -1
         if held[cta] < 0:
-            held[cta] = dealer.take(cta)
+            held[cta] = source.take(cta)
             if held[cta] < 0:
                 continue
         if not board.parks(cta, held[cta]):
             running[cta] = True
-            heapq.heappush(events, (makespan_us + task_us[ops[held[cta]]], cta))
+            heapq.heappush(events, (makespan_us + costs[held[cta]], cta))
     return makespan_us
 
 
@@ -226,11 +237,16 @@ def _mixed(graph: TileGraph, ops: list[int]) -> Ints:
     return np.asarray(tasks[proportional([len(run) for run in runs])])
 
 
-def _earliest_free(costs: list[float], num_ctas: int) -> Ints:
-    """[tasks] the queue that is free first, task by task."""
+def _in_turns(costs: Costs, num_ctas: int) -> Ints:
+    """Queue after queue."""
+    return np.arange(costs.size, dtype=np.int64) % num_ctas
+
+
+def _earliest_free(costs: Costs, num_ctas: int) -> Ints:
+    """The queue that is free first, task by task."""
     free = [(0.0, cta) for cta in range(num_ctas)]
-    queue = np.empty(len(costs), dtype=np.int64)
-    for task, cost in enumerate(costs):
+    queue = np.empty(costs.size, dtype=np.int64)
+    for task, cost in enumerate(costs.tolist()):
         busy_us, cta = free[0]
         heapq.heapreplace(free, (busy_us + cost, cta))
         queue[task] = cta
@@ -238,11 +254,28 @@ def _earliest_free(costs: list[float], num_ctas: int) -> Ints:
 
 
 def _planned(
-    choice: Choice, picked: list[OpVariant], graph: TileGraph, order: Ints, granularity: Granularity, queue: Ints | None
+    choice: Choice,
+    picked: list[OpVariant],
+    graph: TileGraph,
+    order: Ints,
+    granularity: Granularity,
+    deal: Deal | None,
 ) -> Planned:
+    """The tasks of a global order of tiles in queues by `deal`, or drawn. Where the base splits the tiles of the tail
+    alone, so does the plan."""
     num_ctas = min(graph.num_tasks, choice.num_ctas)
-    plan = plan_of(graph, whole_tasks(*order.T), granularity, 1, num_ctas, queue)
+    has_tail = choice.base is not None and choice.base.ordering.split_tiles is not SplitTiles.ALL
+    is_split = tail_of(order[:, 0], num_ctas) if has_tail else None
+    tasks = parted(graph, (order[:, 0], order[:, 1], order[:, 2]), is_split=is_split)
+    costs = _costs({op: picked[op].task_us for op in graph.op_indices}, tasks)
+    plan = plan_of(graph, tasks, granularity, 1, num_ctas, deal(costs, num_ctas) if deal else None)
     return _verified(choice, picked, graph, plan)
+
+
+def _costs(task_us: Mapping[int, float], tasks: Words) -> Costs:
+    """[tasks] what each takes: a part has its share of its tile's time."""
+    whole = np.array([task_us[op] for op in tasks[:, 0].tolist()])
+    return whole / np.maximum(1, tasks[:, 7])
 
 
 def _verified(choice: Choice, picked: list[OpVariant], graph: TileGraph, plan: Plan) -> Planned:

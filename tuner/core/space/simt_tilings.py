@@ -16,9 +16,9 @@ from tuner.core.legal.simt import (
     MAX_STAGES,
     MAX_SUMS,
     NUM_WARPS,
-    STAGE_DEPTHS,
     TILE_MS,
     smem_bytes,
+    stage_depths,
     tile_problem,
     workload_problem,
 )
@@ -33,7 +33,7 @@ MIN_STEPS_PER_PART = 2
 #: Bytes of weights of a stage: less costs turns of the ring, more leaves too few stages.
 STAGE_BYTES = (8_192, 61_440)
 #: Cuts of an op that are offered, the best filled first.
-NUM_CUTS = 5
+NUM_SHAPES = 5
 #: Per task: words, barriers, sums among lanes, epilogue; arrival of a part.
 TASK_US = 0.5
 PART_US = 1.0
@@ -42,8 +42,8 @@ NUM_GUESSES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cut:
-    """One op cut into tasks."""
+class TileShape:
+    """A tile of an op, and in how many parts: what makes its tasks."""
 
     tile: Tile
     #: Parts of a tile.
@@ -52,7 +52,7 @@ class Cut:
     busy_us: float
 
 
-class SimtOffers:
+class SimtTilings:
     """The offered tilings; none where the workload has more rows, or the engine does not run it."""
 
     def __init__(self, workload: Workload, gpu: Gpu) -> None:
@@ -68,9 +68,9 @@ class SimtOffers:
     def tilings(self) -> Iterator[Tiling]:
         """All of them, without repetition; the best filled first, for 8 warps and then for 4."""
         for num_warps in reversed(NUM_WARPS) if self.is_there else ():
-            cuts_of_ops = [self._cuts(op, num_warps) for op in self._workload.ops]
-            for cuts in sorted(product(*cuts_of_ops), key=_busy_us):
-                yield from self._with_rings(cuts, num_warps)
+            shapes_of_ops = [self._shapes(op, num_warps) for op in self._workload.ops]
+            for shapes in sorted(product(*shapes_of_ops), key=_busy_us):
+                yield from self._with_rings(shapes, num_warps)
 
     def guesses(self) -> list[Tiling]:
         """Where to begin: the fastest cuts for each number of warps."""
@@ -83,10 +83,10 @@ class SimtOffers:
         """Tilings that differ in the cut of one op, in warps, or in stages; the ring gets shorter where it must."""
         whole = tiling.split_k or (1,) * len(tiling.tiles)
         for index, op in enumerate(self._workload.ops):
-            cuts = {(cut.tile, cut.parts) for cut in self._cuts(op, tiling.num_warps)}
-            cuts |= {(replace(tiling.tiles[index], k=k), whole[index]) for k in STAGE_DEPTHS}
-            cuts |= {(tiling.tiles[index], parts) for parts in PARTS}
-            for changed, parts in sorted(cuts, key=str):
+            shapes = {(shape.tile, shape.parts) for shape in self._shapes(op, tiling.num_warps)}
+            shapes |= {(replace(tiling.tiles[index], k=k), whole[index]) for k in stage_depths(self._workload.dtype)}
+            shapes |= {(tiling.tiles[index], parts) for parts in PARTS}
+            for changed, parts in sorted(shapes, key=str):
                 split = (*whole[:index], parts, *whole[index + 1 :])
                 tiles = (*tiling.tiles[:index], changed, *tiling.tiles[index + 1 :])
                 yield from self._fitted(replace(tiling, tiles=tiles, split_k=split if max(split) > 1 else ()))
@@ -98,47 +98,48 @@ class SimtOffers:
         """One tile row: each weight is read once."""
         return next(m for m in TILE_MS if m >= self._rows)
 
-    def _cuts(self, op: GemmOp, num_warps: int) -> list[Cut]:
+    def _shapes(self, op: GemmOp, num_warps: int) -> list[TileShape]:
         """The best filled of each op; of equal ones that with the deepest stage of a good size."""
+        dtype, depths = self._workload.dtype, stage_depths(self._workload.dtype)
         widest = min(MAX_SUMS * num_warps // (self.tile_m * op.rows_per_column), -(-op.n // num_warps) * num_warps)
         tiles = [
             Tile(m=self.tile_m, n=n, k=k)
             for n in range(num_warps, widest + 1, num_warps)
-            for k in STAGE_DEPTHS
-            if STAGE_BYTES[0] <= n * op.rows_per_column * k * 2 <= STAGE_BYTES[1]
+            for k in depths
+            if STAGE_BYTES[0] <= n * op.rows_per_column * k * dtype.size_bytes <= STAGE_BYTES[1]
         ]
-        legal = [tile for tile in tiles if tile_problem(op, tile, num_warps) is None]
+        legal = [tile for tile in tiles if tile_problem(op, tile, num_warps, dtype) is None]
         if not legal:
-            smallest = Tile(m=self.tile_m, n=num_warps, k=STAGE_DEPTHS[0])
-            legal = [smallest] if tile_problem(op, smallest, num_warps) is None else []
-        cuts = [self._cut(op, tile, parts) for tile in legal for parts in self._parts(op, tile)]
-        cuts.sort(key=lambda cut: (round(cut.busy_us, 2), cut.parts, -cut.tile.k))
-        return cuts[:NUM_CUTS]
+            smallest = Tile(m=self.tile_m, n=num_warps, k=depths[0])
+            legal = [smallest] if tile_problem(op, smallest, num_warps, dtype) is None else []
+        shapes = [self._shape(op, tile, parts) for tile in legal for parts in self._parts(op, tile)]
+        shapes.sort(key=lambda shape: (round(shape.busy_us, 2), shape.parts, -shape.tile.k))
+        return shapes[:NUM_SHAPES]
 
-    def _cut(self, op: GemmOp, tile: Tile, parts: int) -> Cut:
+    def _shape(self, op: GemmOp, tile: Tile, parts: int) -> TileShape:
         num_sms, steps = self._gpu.num_sms, ceil(num_steps(op, tile) / parts)
         num_waves = ceil(num_tiles(op, tile) * parts / num_sms)
         task_bytes = tile.n * op.rows_per_column * steps * tile.k * self._workload.dtype.size_bytes
         task_us = 1e6 * task_bytes * num_sms / self._gpu.dram_bytes_per_s + TASK_US + PART_US * (parts > 1)
-        return Cut(tile=tile, parts=parts, busy_us=num_waves * task_us)
+        return TileShape(tile=tile, parts=parts, busy_us=num_waves * task_us)
 
     def _parts(self, op: GemmOp, tile: Tile) -> tuple[int, ...]:
         """Numbers of parts of a tile: with more than one, two CTAs on each SM still run all tasks at once."""
         most = min(num_steps(op, tile) // MIN_STEPS_PER_PART, 2 * self._gpu.num_sms // num_tiles(op, tile))
         return tuple(parts for parts in PARTS if parts == 1 or parts <= most)
 
-    def _with_rings(self, cuts: tuple[Cut, ...], num_warps: int) -> Iterator[Tiling]:
+    def _with_rings(self, shapes: tuple[TileShape, ...], num_warps: int) -> Iterator[Tiling]:
         """Rings as deep as one CTA on an SM allows, and as two do."""
-        parts = tuple(cut.parts for cut in cuts)
+        parts = tuple(shape.parts for shape in shapes)
         bare = Tiling(
             engine=Engine.SIMT,
-            tiles=tuple(cut.tile for cut in cuts),
+            tiles=tuple(shape.tile for shape in shapes),
             num_stages=2,
             num_warps=num_warps,
             split_k=parts if max(parts) > 1 else (),
         )
-        both = zip(self._workload.ops, cuts, strict=True)
-        num_tasks = sum(num_tiles(op, cut.tile) * cut.parts for op, cut in both)
+        both = zip(self._workload.ops, shapes, strict=True)
+        num_tasks = sum(num_tiles(op, shape.tile) * shape.parts for op, shape in both)
         resident = 1 if register_cap(replace(bare, resident_ctas=2)) == MAX_REGISTERS_PER_THREAD else 2
         for ctas, capped in ((1, 1), (2, resident)) if num_tasks > self._gpu.num_sms else ((1, 1),):
             tiling = replace(bare, num_stages=self._deepest(bare, ctas), resident_ctas=capped)
@@ -160,5 +161,5 @@ class SimtOffers:
             yield replace(tiling, num_stages=num_stages)
 
 
-def _busy_us(cuts: tuple[Cut, ...]) -> float:
-    return round(sum(cut.busy_us for cut in cuts), 3)
+def _busy_us(shapes: tuple[TileShape, ...]) -> float:
+    return round(sum(shape.busy_us for shape in shapes), 3)

@@ -20,10 +20,10 @@ from tuner.core.legal.legality import (
     grid_problem,
     tiling_problem,
 )
-from tuner.core.legal.mma import STAGE_DEPTHS
+from tuner.core.legal.mma import stage_depths
 from tuner.core.legal.ordering_rules import (
     RUN_AHEADS,
-    deal_problem,
+    assignment_problem,
     interleave_problem,
     position_problem,
     raster_problem,
@@ -48,10 +48,10 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
-from tuner.core.space.ordering_values import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
-from tuner.core.space.orderings import Choices, Deal, Merge, Orderings
-from tuner.core.space.simt_tilings import SimtOffers
-from tuner.core.space.wgmma_tilings import WgmmaOffers
+from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
+from tuner.core.space.orderings import Choices, GridAssignment, Merge, Orderings
+from tuner.core.space.simt_tilings import SimtTilings
+from tuner.core.space.wgmma_tilings import WgmmaTilings
 from tuner.errors import IllegalSchedule
 
 __all__ = ["Space", "check_schedule", "dynamic_smem_bytes", "estimated_resources"]
@@ -90,11 +90,11 @@ class Space:
             raise IllegalSchedule(problem)
         self.workload = workload
         self.gpu = gpu
-        self._wgmma = WgmmaOffers(workload, gpu)
-        self._simt = SimtOffers(workload, gpu)
+        self._wgmma = WgmmaTilings(workload, gpu)
+        self._simt = SimtTilings(workload, gpu)
         self._merges: dict[object, tuple[Merge, ...]] = {}
-        self._deals: dict[object, tuple[Deal, ...]] = {}
-        self._tails: dict[object, tuple[Deal, ...]] = {}
+        self._assignments: dict[object, tuple[GridAssignment, ...]] = {}
+        self._tails: dict[object, tuple[GridAssignment, ...]] = {}
         self._slices: dict[object, frozenset[tuple[Granularity, int]]] = {}
 
     @cached_property
@@ -112,7 +112,7 @@ class Space:
     @cached_property
     def tile_ks(self) -> tuple[int, ...]:
         """Offered stage depths, shared by the ops."""
-        return _useful(STAGE_DEPTHS, max(op.k for op in self.workload.ops))
+        return _useful(stage_depths(self.workload.dtype), max(op.k for op in self.workload.ops))
 
     @cached_property
     def tilings(self) -> tuple[Tiling, ...]:
@@ -162,17 +162,19 @@ class Space:
             and grid_problem(graph.num_tasks, resources, self.gpu, ctas, reserved) is None
         )
         sizes = tuple(map(graph.num_tasks_of, graph.op_indices))
-        if (key := (sizes, grids, tiling.cluster_size)) not in self._deals:
-            self._deals[key] = tuple(self._legal_deals(graph, grids))
-        whole = self._deals[key]
-        plain = tuple(deal for deal in whole if not deal[1])
+        if (key := (sizes, grids, tiling.cluster_size)) not in self._assignments:
+            self._assignments[key] = tuple(self._legal_assignments(graph, grids))
+        whole = self._assignments[key]
+        plain = tuple(one for one in whole if not one[1])
         run_aheads = tuple(value for value in self.run_aheads if run_ahead_problem(graph, value) is None)
         slices = {order: self._sliced_syncs(graph, order) for order in SplitOrder}
         choices = []
         for merge, split_tiles in product(self._merges_of(graph), self.split_tiles(tiling)):
             is_tail, is_stream = split_tiles is not SplitTiles.ALL, split_tiles is SplitTiles.STREAM
             is_plain = is_tail or part_order_problem(graph, merge.interleave) is not None
-            deals = whole if merge.interleave == Interleave() else plain
+            assignments = whole if merge.interleave == Interleave() else plain
+            if is_tail:
+                assignments = self._tail_assignments(graph, merge.interleave, split_tiles, assignments)
             choices.append(
                 Choices(
                     merge=merge,
@@ -186,12 +188,12 @@ class Space:
                         ),
                     ),
                     run_aheads=run_aheads,
-                    deals=self._tail_deals(graph, merge.interleave, split_tiles, deals) if is_tail else deals,
+                    assignments=assignments,
                     sweeps=(False,) if is_plain else (False, True),
                     split_tiles=split_tiles,
                 )
             )
-        return Orderings(tuple(choice for choice in choices if choice.deals))
+        return Orderings(tuple(choice for choice in choices if choice.assignments))
 
     def split_tiles(self, tiling: Tiling) -> tuple[SplitTiles, ...]:
         """Which tiles are offered to be split, the more promising first. It is the tail's, where those of an op with
@@ -206,22 +208,22 @@ class Space:
         tails = (SplitTiles.TAIL, SplitTiles.STREAM)
         return (*tails, SplitTiles.ALL) if fits else tails
 
-    def _tail_deals(
-        self, graph: TileGraph, interleave: Interleave, split_tiles: SplitTiles, deals: tuple[Deal, ...]
-    ) -> tuple[Deal, ...]:
-        """The deals that have a tail to split so."""
+    def _tail_assignments(
+        self, graph: TileGraph, interleave: Interleave, split_tiles: SplitTiles, assignments: tuple[GridAssignment, ...]
+    ) -> tuple[GridAssignment, ...]:
+        """The assignments that have a tail to split so."""
         tiling = graph.tiling
         shapes = tuple((tile.m, tile.n, tile.k * (split_tiles is SplitTiles.STREAM)) for tile in tiling.tiles)
-        key = (shapes, tiling.split_k, interleave, split_tiles, deals)
+        key = (shapes, tiling.split_k, interleave, split_tiles, assignments)
         if key not in self._tails:
-            self._tails[key] = tuple(self._legal_tail_deals(graph, interleave, split_tiles, deals))
+            self._tails[key] = tuple(self._legal_tail_assignments(graph, interleave, split_tiles, assignments))
         return self._tails[key]
 
-    def _legal_tail_deals(
-        self, graph: TileGraph, interleave: Interleave, split_tiles: SplitTiles, deals: tuple[Deal, ...]
-    ) -> Iterator[Deal]:
-        for deal in deals:
-            assignment, partition, ctas, reserved = deal
+    def _legal_tail_assignments(
+        self, graph: TileGraph, interleave: Interleave, split_tiles: SplitTiles, assignments: tuple[GridAssignment, ...]
+    ) -> Iterator[GridAssignment]:
+        for one in assignments:
+            assignment, partition, ctas, reserved = one
             if partition and split_tiles is SplitTiles.STREAM:
                 continue  # by name, and around the best schedules
             ordering = Ordering(
@@ -233,18 +235,18 @@ class Space:
             )
             num_ctas = min(graph.num_tasks, ctas * self.gpu.num_clusters(graph.tiling.cluster_size, reserved))
             if split_tiles_problem(graph, ordering, num_ctas) is None:
-                yield deal
+                yield one
 
     def grids(self, graph: TileGraph) -> tuple[tuple[int, int], ...]:
         """(CTAs per SM, reserved SMs): the usual ones, and those that give every task of an op a CTA of its own."""
         spare = (self.gpu.num_sms - graph.tiling.cluster_size * graph.num_tasks_of(op) for op in graph.op_indices)
         return tuple(dict.fromkeys((*GRIDS, *((1, sms) for sms in spare if 0 < sms <= self.gpu.num_sms // SPARE_SMS))))
 
-    def _legal_deals(self, graph: TileGraph, grids: tuple[tuple[int, int], ...]) -> Iterator[Deal]:
+    def _legal_assignments(self, graph: TileGraph, grids: tuple[tuple[int, int], ...]) -> Iterator[GridAssignment]:
         """Deals for producer first, the one interleave that may be partitioned."""
-        for (assignment, partition), (ctas, reserved) in product(DEALS, grids):
+        for (assignment, partition), (ctas, reserved) in product(ASSIGNMENTS, grids):
             num_ctas = min(graph.num_tasks, ctas * self.gpu.num_clusters(graph.tiling.cluster_size, reserved))
-            if deal_problem(graph, Interleave(), assignment, partition, num_ctas) is None:
+            if assignment_problem(graph, Interleave(), assignment, partition, num_ctas) is None:
                 yield assignment, partition, ctas, reserved
 
     def _merges_of(self, graph: TileGraph) -> tuple[Merge, ...]:
@@ -343,8 +345,8 @@ class Space:
         if tiling.engine is Engine.WGMMA:
             yield from (replace(tiling, startup_prefetch=stages) for stages in STARTUP_PREFETCHES)
         if tiling.engine is not Engine.MMA:
-            offers = self._wgmma if tiling.engine is Engine.WGMMA else self._simt
-            yield from offers.near(tiling)
+            of_engine = self._wgmma if tiling.engine is Engine.WGMMA else self._simt
+            yield from of_engine.near(tiling)
             return
         for m in self.tile_ms:
             yield replace(tiling, tiles=tuple(replace(tile, m=m) for tile in tiling.tiles))
@@ -376,7 +378,7 @@ class Space:
         yield replace(ordering, part_major=not ordering.part_major)
         yield from (replace(ordering, split_order=order) for order in SplitOrder)
         yield from (replace(ordering, split_tiles=split_tiles) for split_tiles in SplitTiles)
-        yield from (replace(ordering, assignment=assignment, partition=eighths) for assignment, eighths in DEALS)
+        yield from (replace(ordering, assignment=assignment, partition=eighths) for assignment, eighths in ASSIGNMENTS)
         ctas, reserved = zip(*self.grids(tile_graph(self.workload, schedule.tiling)), strict=True)
         yield from (replace(ordering, ctas_per_sm=value) for value in sorted(set(ctas)))
         yield from (replace(ordering, reserved_sms=value) for value in sorted(set(reserved)))

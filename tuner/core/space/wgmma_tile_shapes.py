@@ -17,18 +17,17 @@ from tuner.core.legal.wgmma import (
     MAX_PRODUCT_COLUMNS,
     MAX_SHARED_ROWS,
     PING_PONG_WARPS,
-    STAGE_DEPTHS,
     WARPS_PER_GROUP,
     most_accumulators,
     multiplied,
     num_accumulators,
-    tensor_share,
+    stage_depths,
     tile_problem,
 )
-from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, exchange_us
+from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, exchange_us, tensor_share
 from tuner.core.plan.split_k import SUM_BYTES, num_steps, num_tiles, waves
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind
+from tuner.core.problem.workload import Dtype, GemmOp, Workload, WorkloadKind
 from tuner.core.schedule.tiling import Tile, Warpgroups
 
 #: Rows up to which the weights' bytes are what takes time: one low tile row, tasks cut for their bytes alone.
@@ -39,9 +38,9 @@ PARTS = (1, 2, 3, 4, 6, 8)
 MIN_STEPS_PER_PART = 4
 #: Bytes of a stage of weights: less costs barriers, more leaves too few stages.
 STAGE_BYTES = (12_288, 33_792)
-#: Share of the best cut's rate that another one must have; fewer than `MIN_CUTS` are not offered ...
+#: Share of the best shape's rate that another one must have; fewer than `MIN_SHAPES` are not offered ...
 MIN_RATE = 0.85
-MIN_CUTS = 6
+MIN_SHAPES = 6
 #: ... nor more than this for all ops together, so that a job's tilings are a few thousand; fewer where CTAs share k.
 MAX_COMBINATIONS = 196
 MAX_SHARING_COMBINATIONS = 36
@@ -59,7 +58,7 @@ TAIL_SHARE = 3
 
 
 #: What a height says of a tiling beside the rows of its tiles.
-SHAPE = ("num_warps", "cluster_m", "cluster_k", "warpgroups", "swap_ab")
+HEIGHT_FIELDS = ("num_warps", "cluster_m", "cluster_k", "warpgroups", "swap_ab")
 
 
 @dataclass(frozen=True)
@@ -93,9 +92,9 @@ class Height:
         return replace(self, num_warps=PING_PONG_WARPS, warpgroups=Warpgroups.PING_PONG)
 
     @property
-    def shape(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """The same as fields of a tiling, but for the rows."""
-        return {name: getattr(self, name) for name in SHAPE}
+        return {name: getattr(self, name) for name in HEIGHT_FIELDS}
 
     def of_cta(self, tile: Tile) -> Tile:
         """What one CTA computes of the tile."""
@@ -103,8 +102,8 @@ class Height:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cut:
-    """One op cut into tasks."""
+class TileShape:
+    """A tile of an op, and in how many parts: what makes its tasks."""
 
     tile: Tile
     #: Parts of a tile.
@@ -121,75 +120,84 @@ class Cut:
     num_sums: int
 
 
-class WgmmaCuts:
-    """The cuts of a workload's ops on a GPU."""
+class WgmmaTileShapes:
+    """The tile shapes of a workload's ops on a GPU."""
 
     def __init__(self, workload: Workload, gpu: Gpu) -> None:
         self._workload = workload
         self._gpu = gpu
         self._rows = max(op.m for op in workload.ops)
 
-    def combined(self, height: Height) -> list[tuple[Cut, ...]]:
+    def combined(self, height: Height) -> list[tuple[TileShape, ...]]:
         """A cut of each op: the fastest first."""
         is_independent = self._workload.kind is WorkloadKind.INDEPENDENT
         return self._side_by_side(height) if is_independent else self._one_by_one(height)
 
-    def in_two_waves(self, height: Height) -> tuple[Cut, ...]:
+    def in_two_waves(self, height: Height) -> tuple[TileShape, ...]:
         """A wide cut of each op in two tasks per SM; nothing where some op has none that is fast."""
         lanes = self._gpu.num_clusters(height.cluster_size)
-        chosen: list[Cut] = []
+        chosen: list[TileShape] = []
         for op in self._workload.ops:
-            cuts = [c for c in self.all_cuts(op, height) if lanes < num_tiles(op, c.tile) * c.parts <= 2 * lanes]
-            wide = [cut for cut in cuts if cut.tile.n * op.rows_per_column >= FEW_COLUMNS]
-            fast = [cut for cut in wide if cut.rate >= MIN_RATE * cuts[0].rate]
+            shapes = [c for c in self.all_shapes(op, height) if lanes < num_tiles(op, c.tile) * c.parts <= 2 * lanes]
+            wide = [shape for shape in shapes if shape.tile.n * op.rows_per_column >= FEW_COLUMNS]
+            fast = [shape for shape in wide if shape.rate >= MIN_RATE * shapes[0].rate]
             if not fast:
                 return ()
             is_read = bool(self._workload.consumers_of(len(chosen)))
-            chosen.append(max(fast, key=lambda cut: _by_depth(op, cut, is_read=is_read)))
+            chosen.append(max(fast, key=lambda shape: self._by_depth(op, shape, is_read=is_read)))
         return tuple(chosen)
 
-    def _one_by_one(self, height: Height) -> list[tuple[Cut, ...]]:
+    def _by_depth(self, op: GemmOp, shape: TileShape, *, is_read: bool) -> tuple[float, ...]:
+        """Greatest where stages are deep, after what matters more: whole tiles of what is read, wide ones of the
+        rest."""
+        first = shape.parts == 1 if is_read else shape.tile.n >= FEW_ROWS
+        return first, round(shape.rate, 1), weight_stage_bytes(op, shape.tile, self._workload.dtype), shape.rate
+
+    def _one_by_one(self, height: Height) -> list[tuple[TileShape, ...]]:
         """Of ops that follow each other: each as if it had all SMs."""
         most = max(2, int(_most_combinations(height) ** (1 / len(self._workload.ops)) + 1e-9))
-        combined = product(*(self._best_cuts(op, height, most) for op in self._workload.ops))
+        combined = product(*(self._best_shapes(op, height, most) for op in self._workload.ops))
         return sorted(filter(_leave_registers, combined), key=by_rate)
 
-    def _side_by_side(self, height: Height) -> list[tuple[Cut, ...]]:
+    def _side_by_side(self, height: Height) -> list[tuple[TileShape, ...]]:
         """Of ops that share the SMs: the tasks of all of them are to fill whole waves."""
         lanes = self._gpu.num_clusters(height.cluster_size)
         timed = [
-            (_makespan_us(cuts, lanes), cuts)
-            for cuts in product(*(self.all_cuts(op, height) for op in self._workload.ops))
-            if not any(cut.has_tail for cut in cuts) and _leave_registers(cuts)
+            (_makespan_us(shapes, lanes), shapes)
+            for shapes in product(*(self.all_shapes(op, height) for op in self._workload.ops))
+            if not any(shape.has_tail for shape in shapes) and _leave_registers(shapes)
         ]
         timed.sort(key=lambda one: one[0])
-        return [cuts for time_us, cuts in timed if time_us <= timed[0][0] / MIN_RATE][: _most_combinations(height)]
+        return [shapes for time_us, shapes in timed if time_us <= timed[0][0] / MIN_RATE][: _most_combinations(height)]
 
-    def _best_cuts(self, op: GemmOp, height: Height, most: int) -> list[Cut]:
+    def _best_shapes(self, op: GemmOp, height: Height, most: int) -> list[TileShape]:
         """At most so many that fill the SMs, the best first; where few do, the best ones. Some have split tails."""
-        every = self.all_cuts(op, height)
-        cuts = [cut for cut in every if not cut.has_tail]
-        tails = [cut for cut in every if cut.has_tail][: most // TAIL_SHARE]
-        filled = [cut for cut in cuts if cut.rate >= MIN_RATE * cuts[0].rate]
-        best = (filled if len(filled) >= MIN_CUTS else cuts[:MIN_CUTS])[: most - len(tails)]
-        return [cut for cut in every if cut in best or cut in tails]
+        every = self.all_shapes(op, height)
+        shapes = [shape for shape in every if not shape.has_tail]
+        tails = [shape for shape in every if shape.has_tail][: most // TAIL_SHARE]
+        filled = [shape for shape in shapes if shape.rate >= MIN_RATE * shapes[0].rate]
+        best = (filled if len(filled) >= MIN_SHAPES else shapes[:MIN_SHAPES])[: most - len(tails)]
+        return [shape for shape in every if shape in best or shape in tails]
 
-    def all_cuts(self, op: GemmOp, height: Height) -> list[Cut]:
+    def all_shapes(self, op: GemmOp, height: Height) -> list[TileShape]:
         """The fastest first."""
+        dtype = self._workload.dtype
         most = (MAX_SHARED_ROWS if height.swap_ab else MAX_PRODUCT_COLUMNS) // op.rows_per_column
         widest = min(most, -(-op.n // COLUMNS) * COLUMNS)
         tiles = [
             tile
             for n in range(min(NARROWEST, widest), widest + 1, COLUMNS)
-            for tile in tiles_of(op, height.m, n)
-            if _can_multiply(op, tile, height) and _can_share(op, tile, height)
+            for tile in tiles_of(op, height.m, n, dtype)
+            if _can_multiply(op, tile, height, dtype) and _can_share(op, tile, height)
         ]
-        cuts = [self._cut(op, tile, parts, height) for tile in tiles for parts in self.parts(op, tile, height)]
-        return sorted(
-            cuts, key=lambda cut: (-round(cut.rate, 3), abs(weight_stage_bytes(op, cut.tile) - GOOD_STAGE_BYTES))
-        )
+        shapes = [self._shape(op, tile, parts, height) for tile in tiles for parts in self.parts(op, tile, height)]
 
-    def _cut(self, op: GemmOp, tile: Tile, parts: int, height: Height) -> Cut:
+        def off_good(shape: TileShape) -> int:
+            return abs(weight_stage_bytes(op, shape.tile, dtype) - GOOD_STAGE_BYTES)
+
+        return sorted(shapes, key=lambda shape: (-round(shape.rate, 3), off_good(shape)))
+
+    def _shape(self, op: GemmOp, tile: Tile, parts: int, height: Height) -> TileShape:
         """How long the busiest SM takes for its tasks, by bytes and by products, against the roofline of the op."""
         gpu, num_rows, all_steps = self._gpu, ceil(op.m / tile.m), num_steps(op, tile)
         num_lanes = gpu.num_clusters(height.cluster_size)
@@ -211,7 +219,7 @@ class WgmmaCuts:
             slot_us = slot_bytes / L2_BYTES_PER_CLOCK / gpu.clock_mhz
             is_read = bool(self._workload.consumers_of(self._workload.ops.index(op)))
             sum_us = (READ_PART_US if is_read else PART_US) + (1 + parts) * slot_us
-        return Cut(
+        return TileShape(
             tile=tile,
             parts=parts,
             has_tail=parts > 1 and num_whole > 0,
@@ -241,12 +249,12 @@ def _most_combinations(height: Height) -> int:
     return MAX_COMBINATIONS if height.cluster_k == 1 else MAX_SHARING_COMBINATIONS
 
 
-def _can_multiply(op: GemmOp, tile: Tile, height: Height) -> bool:
+def _can_multiply(op: GemmOp, tile: Tile, height: Height, dtype: Dtype) -> bool:
     """Whether the warpgroups can compute the tile."""
     is_busy = height.warpgroups is Warpgroups.PING_PONG
     swap_ab, shares_k = height.swap_ab, height.cluster_k > 1
     most = most_accumulators(op, height.groups, swap_ab=swap_ab, shares_k=shares_k, is_busy=is_busy)
-    return tile_problem(op, height.of_cta(tile), height.groups, swap_ab=swap_ab, most=most) is None
+    return tile_problem(op, height.of_cta(tile), height.groups, dtype, swap_ab=swap_ab, most=most) is None
 
 
 def _can_share(op: GemmOp, tile: Tile, height: Height) -> bool:
@@ -255,42 +263,37 @@ def _can_share(op: GemmOp, tile: Tile, height: Height) -> bool:
     return sharers == 1 or (num_steps(op, tile) >= MIN_STEPS_PER_PART * sharers and size >= COLUMNS * sharers)
 
 
-def _leave_registers(cuts: tuple[Cut, ...]) -> bool:
+def _leave_registers(shapes: tuple[TileShape, ...]) -> bool:
     """Whether parts can be added up, of whichever op, beside the sums of all."""
-    return max(cut.parts for cut in cuts) == 1 or max(cut.num_sums for cut in cuts) <= MAX_ACCUMULATORS_BUSY
+    return max(shape.parts for shape in shapes) == 1 or max(shape.num_sums for shape in shapes) <= MAX_ACCUMULATORS_BUSY
 
 
-def by_rate(cuts: tuple[Cut, ...]) -> float:
+def by_rate(shapes: tuple[TileShape, ...]) -> float:
     """Least where all ops are fast: to sort combined cuts."""
-    return -round(min(cut.rate for cut in cuts) + sum(cut.rate for cut in cuts), 3)
+    return -round(min(shape.rate for shape in shapes) + sum(shape.rate for shape in shapes), 3)
 
 
-def _by_depth(op: GemmOp, cut: Cut, *, is_read: bool) -> tuple[float, ...]:
-    """Greatest where stages are deep, after what matters more: whole tiles of what is read, wide ones of the rest."""
-    first = cut.parts == 1 if is_read else cut.tile.n >= FEW_ROWS
-    return first, round(cut.rate, 1), weight_stage_bytes(op, cut.tile), cut.rate
-
-
-def _makespan_us(cuts: tuple[Cut, ...], lanes: int) -> float:
+def _makespan_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
     """At least, of all ops' tasks on so many SMs or clusters."""
-    num_waves = ceil(sum(cut.num_tasks for cut in cuts) / lanes)
-    all_us = sum(cut.num_tasks * cut.task_us for cut in cuts)
-    times_us = [cut.task_us for cut in cuts]
+    num_waves = ceil(sum(shape.num_tasks for shape in shapes) / lanes)
+    all_us = sum(shape.num_tasks * shape.task_us for shape in shapes)
+    times_us = [shape.task_us for shape in shapes]
     return max(all_us / lanes, max(times_us), num_waves * min(times_us))
 
 
-def weight_stage_bytes(op: GemmOp, tile: Tile) -> int:
+def weight_stage_bytes(op: GemmOp, tile: Tile, dtype: Dtype) -> int:
     """A stage of weights."""
-    return tile.n * op.rows_per_column * tile.k * 2
+    return tile.n * op.rows_per_column * tile.k * dtype.size_bytes
 
 
-def tiles_of(op: GemmOp, tile_m: int, tile_n: int) -> list[Tile]:
+def tiles_of(op: GemmOp, tile_m: int, tile_n: int, dtype: Dtype) -> list[Tile]:
     """Depths that make stages of weights of a good size; where rows are too few for that, the deepest useful one.
 
     High tiles have stages of inputs that are as large as the weights', so they take the shallowest.
     """
-    useful = [Tile(m=tile_m, n=tile_n, k=k) for k in STAGE_DEPTHS if k == STAGE_DEPTHS[0] or 2 * k <= op.k]
+    depths = stage_depths(dtype)
+    useful = [Tile(m=tile_m, n=tile_n, k=k) for k in depths if k == depths[0] or 2 * k <= op.k]
     if tile_m > FEW_ROWS:
         return useful[:1]
-    fitting = [tile for tile in useful if weight_stage_bytes(op, tile) <= STAGE_BYTES[1]]
-    return [tile for tile in fitting if weight_stage_bytes(op, tile) >= STAGE_BYTES[0]] or fitting[-1:]
+    fitting = [tile for tile in useful if weight_stage_bytes(op, tile, dtype) <= STAGE_BYTES[1]]
+    return [tile for tile in fitting if weight_stage_bytes(op, tile, dtype) >= STAGE_BYTES[0]] or fitting[-1:]

@@ -29,9 +29,9 @@ from tuner.core.schedule.tiling import Engine, Epilogue, Tiling, Warpgroups
 from tuner.core.space.wgmma_tile_shapes import (
     FEW_ROWS,
     NARROWEST,
-    Cut,
     Height,
-    WgmmaCuts,
+    TileShape,
+    WgmmaTileShapes,
     by_rate,
     tiles_of,
 )
@@ -75,16 +75,16 @@ HIGH_TILES = (
 )
 
 
-class WgmmaOffers:
+class WgmmaTilings:
     """The offered tilings; none where the engine does not run the workload on the GPU."""
 
     def __init__(self, workload: Workload, gpu: Gpu) -> None:
         self._workload = workload
         self._gpu = gpu
         self._rows = max(op.m for op in workload.ops)
-        self._cuts = WgmmaCuts(workload, gpu)
+        self._shapes = WgmmaTileShapes(workload, gpu)
         #: By tile height, a cut of each op: the fastest first.
-        self._combined = {height: self._cuts.combined(height) for height in self.heights} if self.is_there else {}
+        self._combined = {height: self._shapes.combined(height) for height in self.heights} if self.is_there else {}
 
     @property
     def is_there(self) -> bool:
@@ -128,11 +128,11 @@ class WgmmaOffers:
         apart = list(self._in_two_waves())
         yield from apart
         for height, combined in self._combined.items():
-            for cuts in combined:
-                yield from (tiling for tiling in self._with_rings(cuts, height) if tiling not in apart)
+            for shapes in combined:
+                yield from (tiling for tiling in self._with_rings(shapes, height) if tiling not in apart)
         for height, combined in self._combined.items():
-            for cuts in combined[:NUM_COPIED] if height.m > FEW_ROWS else ():
-                stored = self._with_rings(cuts, height, Epilogue.TMA)
+            for shapes in combined[:NUM_COPIED] if height.m > FEW_ROWS else ():
+                stored = self._with_rings(shapes, height, Epilogue.TMA)
                 yield from islice((one for one in stored if tiling_problem(self._workload, self._gpu, one) is None), 1)
 
     def guesses(self) -> list[Tiling]:
@@ -156,8 +156,8 @@ class WgmmaOffers:
         """With many rows, of each height the widest tiles without parts: they read their operands least often, which
         may count for more than full waves where power is the limit."""
         for height in heights if self._rows > MAX_ROWS_OF_TILES_OF_64 else ():
-            whole = [cuts for cuts in self._combined[height] if all(cut.parts == 1 for cut in cuts)]
-            widest = max(whole, key=lambda cuts: sum(map(_reuse, cuts)), default=())
+            whole = [shapes for shapes in self._combined[height] if all(shape.parts == 1 for shape in shapes)]
+            widest = max(whole, key=lambda shapes: sum(map(_reuse, shapes)), default=())
             yield from islice(self._with_rings(widest, height), 1)
 
     def _in_turn(self, heights: list[Height], *, tails: bool) -> list[Tiling]:
@@ -167,11 +167,11 @@ class WgmmaOffers:
     def _of_height(self, height: Height, *, tails: bool) -> Iterator[Tiling]:
         """One tiling for each combination of widths and parts, in which the tail of some op is split or of none."""
         found: set[object] = set()
-        for cuts in self._combined[height]:
-            if any(cut.has_tail for cut in cuts) is not tails:
+        for shapes in self._combined[height]:
+            if any(shape.has_tail for shape in shapes) is not tails:
                 continue
-            widths = tuple((cut.tile.n, cut.parts) for cut in cuts)
-            if widths not in found and (first := next(self._with_rings(cuts, height), None)):
+            widths = tuple((shape.tile.n, shape.parts) for shape in shapes)
+            if widths not in found and (first := next(self._with_rings(shapes, height), None)):
                 found.add(widths)
                 yield first
 
@@ -180,7 +180,7 @@ class WgmmaOffers:
         op begins; wide tiles in deep stages, and a window."""
         if self._rows <= FEW_ROWS and self.is_there:
             for height in self._heights_alone[:2]:
-                windowed = (one for one in self._with_rings(self._cuts.in_two_waves(height), height) if one.window)
+                windowed = (one for one in self._with_rings(self._shapes.in_two_waves(height), height) if one.window)
                 yield from islice(windowed, 1)
 
     def near(self, tiling: Tiling) -> Iterator[Tiling]:
@@ -191,7 +191,7 @@ class WgmmaOffers:
         in_turns = (one.in_turns for one in alone if one.groups == 1 and one.swap_ab == tiling.swap_ab)
         for height in dict.fromkeys((*alone, *in_turns, *_sharing(alone, MORE_SHARERS))):
             tiles = tuple(replace(tile, m=height.m) for tile in tiling.tiles)
-            other = replace(tiling, tiles=tiles, cluster_n=1, **height.shape)
+            other = replace(tiling, tiles=tiles, cluster_n=1, **height.fields)
             if height.cluster_k > 1:
                 other = replace(other, split_k=(), epilogue=Epilogue.DIRECT)
             yield from self._fitted(other)
@@ -202,40 +202,40 @@ class WgmmaOffers:
             who = (tiling.num_warps, tiling.cluster_m, tiling.warpgroups, tiling.swap_ab, tiling.cluster_k)
             own = Height(tile.m, *who)
             offered = self._combined.get(own, [])
-            cuts = {(combined[index].tile, combined[index].parts) for combined in offered}
-            cuts |= {(deep, whole[index]) for deep in tiles_of(op, tile.m, tile.n)}
-            cuts |= {(tile, parts) for parts in self._cuts.parts(op, tile, own)}
-            cuts |= {(cut.tile, 1) for cut in self._of_other_heights(own, index)}
-            for cut, parts in sorted(cuts, key=str):
+            shapes = {(combined[index].tile, combined[index].parts) for combined in offered}
+            shapes |= {(deep, whole[index]) for deep in tiles_of(op, tile.m, tile.n, self._workload.dtype)}
+            shapes |= {(tile, parts) for parts in self._shapes.parts(op, tile, own)}
+            shapes |= {(shape.tile, 1) for shape in self._of_other_heights(own, index)}
+            for shape, parts in sorted(shapes, key=str):
                 split = (*whole[:index], parts, *whole[index + 1 :])
-                tiles = (*tiling.tiles[:index], cut, *tiling.tiles[index + 1 :])
+                tiles = (*tiling.tiles[:index], shape, *tiling.tiles[index + 1 :])
                 yield from self._fitted(replace(tiling, tiles=tiles, split_k=split if max(split) > 1 else ()))
         for num_stages in range(2, MAX_STAGES + 1):
             yield replace(tiling, num_stages=num_stages, window=min(tiling.window, num_stages - 1))
         yield from (replace(tiling, input_stages=stages) for stages in range(2, MAX_INPUT_STAGES + 1))
         yield from (replace(tiling, window=window) for window in range(tiling.num_stages))
 
-    def _of_other_heights(self, own: Height, index: int) -> Iterator[Cut]:
+    def _of_other_heights(self, own: Height, index: int) -> Iterator[TileShape]:
         """Of an op, by the same warps and CTAs: of each other height the fastest whole tile and the widest."""
         for height in self._combined:
-            if height.shape == own.shape and height.m != own.m:
-                whole = [cuts[index] for cuts in self._combined[height] if cuts[index].parts == 1]
+            if height.fields == own.fields and height.m != own.m:
+                whole = [shapes[index] for shapes in self._combined[height] if shapes[index].parts == 1]
                 yield from {max(whole, key=_rate), max(whole, key=_reuse)} if whole else ()
 
     def _with_rings(
-        self, cuts: tuple[Cut, ...], height: Height, epilogue: Epilogue = Epilogue.DIRECT
+        self, shapes: tuple[TileShape, ...], height: Height, epilogue: Epilogue = Epilogue.DIRECT
     ) -> Iterator[Tiling]:
         """Rings as deep as fits and about two thirds of it, without and with a window."""
-        if not cuts:
+        if not shapes:
             return
-        parts = tuple(cut.parts for cut in cuts)
+        parts = tuple(shape.parts for shape in shapes)
         bare = Tiling(
             engine=Engine.WGMMA,
-            tiles=tuple(cut.tile for cut in cuts),
+            tiles=tuple(shape.tile for shape in shapes),
             num_stages=2,
             split_k=parts if max(parts) > 1 else (),
             epilogue=epilogue,
-            **height.shape,
+            **height.fields,
         )
         for rings in dict.fromkeys(self._rings(bare)):
             tiling = replace(bare, num_stages=rings[0], input_stages=rings[1], window=rings[2])
@@ -270,14 +270,14 @@ class WgmmaOffers:
             yield replace(tiling, num_stages=num_stages, input_stages=input_stages, window=window)
 
 
-def _rate(cut: Cut) -> float:
+def _rate(shape: TileShape) -> float:
     """Its roofline over its time."""
-    return cut.rate
+    return shape.rate
 
 
-def _reuse(cut: Cut) -> float:
+def _reuse(shape: TileShape) -> float:
     """Products for each element that a tile reads."""
-    return cut.tile.m * cut.tile.n / (cut.tile.m + cut.tile.n)
+    return shape.tile.m * shape.tile.n / (shape.tile.m + shape.tile.n)
 
 
 def _sharing(heights: Iterable[Height], sharers: tuple[int, ...]) -> tuple[Height, ...]:

@@ -10,7 +10,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.job import Objective
-from tuner.core.trial.outcome import Outcome
+from tuner.core.trial.outcome import Failed, Outcome, Rejected
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +21,19 @@ class Problem:
     objective: Objective
     #: Of the input data.
     seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A candidate that is ready for the card: proven, rendered, built. What else it holds is its evaluator's own, and
+    may travel to another process or machine (it is pickled there)."""
+
+    #: Seconds spent by stage so far: verify, render, build.
+    stage_s: dict[str, float] = field(default_factory=dict)
+
+
+#: What preparing a candidate comes to: it is ready, or has an outcome already.
+Preparation = Prepared | Rejected | Failed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +96,10 @@ class Quarantine:
 
 
 class Evaluator(Protocol):
-    """Blocking and single-threaded: a dispatcher runs it in a thread of its own, one call at a time.
+    """What a candidate goes through, in two steps: `prepare` needs cores, `measure` needs the card.
+
+    All calls block. `prepare` may be called by several threads at a time, also beside another call. All others come one
+    at a time, from one thread.
 
     No candidate's fault raises: it is an `Outcome`. `WorkerError` means that the evaluator itself is unusable, and
     `Quarantined` that its card is not fit now: `probe` tells when it is again.
@@ -106,15 +122,20 @@ class Evaluator(Protocol):
         """
         ...
 
-    def evaluate(
+    def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
+        """Proves, renders and builds one candidate, without the card. What several candidates share is built once,
+        though they come at the same time."""
+        ...
+
+    def measure(
         self,
         problem: Problem,
-        candidate: Candidate,
+        prepared: Prepared,
         incumbent_speedup: float | None = None,
         *,
         energy: bool = False,
     ) -> Outcome:
-        """Proves, builds, checks and times one candidate, interleaved with the library.
+        """Checks and times what this evaluator, or one of the same target, has prepared, interleaved with the library.
 
         Where `incumbent_speedup` (the best so far against the library) is given, a candidate that is certainly far
         worse is truncated. `energy` measures the energy of a run too, if the evaluator can; it takes over a second.
@@ -158,3 +179,18 @@ class Evaluator(Protocol):
     def close(self) -> None:
         """Ends its processes."""
         ...
+
+
+def evaluate(
+    evaluator: Evaluator,
+    problem: Problem,
+    candidate: Candidate,
+    incumbent_speedup: float | None = None,
+    *,
+    energy: bool = False,
+) -> Outcome:
+    """Both steps of one candidate, one after the other."""
+    prepared = evaluator.prepare(problem, candidate)
+    if not isinstance(prepared, Prepared):
+        return prepared
+    return evaluator.measure(problem, prepared, incumbent_speedup, energy=energy)

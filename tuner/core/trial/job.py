@@ -131,6 +131,8 @@ class Trial:
     number: int
     candidate: Candidate
     outcome: Outcome
-    #: Seconds since the epoch.
+    #: How many trials the search knew when it chose the candidate: those numbered below. Others were on their way.
+    num_known: int
+    #: When it was chosen, and when its outcome was there; seconds since the epoch.
     started_at: float
     finished_at: float

@@ -9,8 +9,9 @@
 // into the tile beside.
 //
 // Who waits for whom: a warp waits for nobody but the copy engine, which waits for nobody. Each chunk is a group of
-// lane 0's bulk stores, one that is left out an empty one, so that all but the last group are through with the buffer of
-// the chunk before the last. Chunks are left out at the end of a row of tiles or at its bottom only, in all later blocks too.
+// lane 0's bulk stores; a chunk that is left out is an empty group. So all but the last group are through with the
+// buffer of the chunk before the last. Chunks are left out at the end of a row of tiles or at its bottom only, in all
+// later blocks too.
 //
 // Memory order, of the buffers. stmatrix belongs to the generic proxy, the copy engine to the async proxy: every lane's
 // fence.proxy.async after its stmatrix, then __syncwarp, orders what all have written before the read that lane 0 asks for.

@@ -124,8 +124,8 @@ __device__ __forceinline__ void prefetch_pairs(const TensorMap* map, int pair, i
                : "memory");
 }
 
-// Four 8 x 8 matrices of 16-bit elements to shared memory: lane l has the address of row l % 8 of matrix l / 8, and holds
-// columns 2 (l % 4) and the next of row l / 4 of each.
+// Four 8 x 8 matrices of 16-bit elements to shared memory. Lane l has the address of row l % 8 of matrix l / 8. It
+// holds columns 2 (l % 4) and the next of row l / 4 of each.
 __device__ __forceinline__ void stmatrix_x4(u32 shared, const u32 (&words)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(words[0]),
                "r"(words[1]), "r"(words[2]), "r"(words[3])

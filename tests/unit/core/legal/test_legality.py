@@ -96,44 +96,44 @@ def test_a_tiling_that_cannot_be_built_is_refused(tiles: Tiling, sentence: str) 
     [
         (both(RasterKind.ROW, 2), "raster row of up: width 2 must be 1"),
         (both(RasterKind.PANEL, 1), "raster panel of up: width 1 must be at least 2"),
-        (both(RasterKind.GROUPED, 8), "grouped8 of up on blocks of 8 x 8 tiles is the column raster: say column"),
-        (both(RasterKind.PANEL, 4), "panel4 of down on blocks of 8 x 4 tiles is the row raster: say row"),
+        (both(RasterKind.GROUPED, 8), "grouped8 of up on blocks of 8 x 8 tiles is the column raster: use column"),
+        (both(RasterKind.PANEL, 4), "panel4 of down on blocks of 8 x 4 tiles is the row raster: use row"),
         (replace(bands(1), rasters=both(RasterKind.COLUMN).rasters), "blocks of 1 x 8 tiles is the row raster"),
         (bands(0), "bands of 0 rows, lag 0, 1 chunks: use at least 1, 0 and 1"),
-        (bands(8), "bands8 over 8 tile rows is the same order as producer_first: say producer_first"),
+        (bands(8), "bands8 over 8 tile rows is the same order as producer_first: use producer_first"),
         (bands(1, InterleaveKind.PRODUCER_FIRST), "producer_first has no bands: rows and lag must be 0 and chunks 1"),
         (ordering(ctas_per_sm=3), "3 CTAs per SM: use 1 to 2"),
         (ordering(reserved_sms=-1), "-1 reserved SMs of 132: use 0 to 131"),
         (ordering(reserved_sms=132), "132 reserved SMs of 132"),
-        (ordering(ctas_per_sm=2), "2 CTAs per SM less 0 SMs is a grid of 96 CTAs for 96 tasks: say 1 per SM less 0"),
-        (ordering(reserved_sms=4), "1 CTAs per SM less 4 SMs is a grid of 96 CTAs for 96 tasks: say 1 per SM less 0"),
+        (ordering(ctas_per_sm=2), "2 CTAs per SM less 0 SMs is a grid of 96 CTAs for 96 tasks: use 1 per SM less 0"),
+        (ordering(reserved_sms=4), "1 CTAs per SM less 4 SMs is a grid of 96 CTAs for 96 tasks: use 1 per SM less 0"),
         (ordering(3), "3 rasters for 2 ops"),
         (both(RasterKind.SNAKE, 0), "raster snake of up: width 0 must be at least 1"),
-        (both(RasterKind.SNAKE, 8), "snake8 of up on blocks of 8 x 8 tiles is the row raster: say row"),
+        (both(RasterKind.SNAKE, 8), "snake8 of up on blocks of 8 x 8 tiles is the row raster: use row"),
         (both(RasterKind.HILBERT, 2), "raster hilbert of up: width 2 must be 1"),
-        (both(RasterKind.EXACT, 3), "exact paths are known up to 4 x 4: say hilbert"),
-        (merge(rows=1, lag=8), "bands1-lag8 over 8 tile rows is the same order as producer_first: say producer_first"),
+        (both(RasterKind.EXACT, 3), "exact paths are known up to 4 x 4: use hilbert"),
+        (merge(rows=1, lag=8), "bands1-lag8 over 8 tile rows is the same order as producer_first: use producer_first"),
         (merge(rows=1, lag=9), "there are 8 bands, so the lag is as good as none"),
-        (merge(rows=1, chunks=3), "3 chunks of 4 tile columns are as wide as 2: say chunks 2"),
+        (merge(rows=1, chunks=3), "3 chunks of 4 tile columns are as wide as 2: use chunks 2"),
         (merge(InterleaveKind.PROPORTIONAL), "proportional mixes independent ops; here one reads another"),
-        (merge(InterleaveKind.LONGEST_FIRST), "the longest chains start in the ops as they stand: say producer_first"),
+        (merge(InterleaveKind.LONGEST_FIRST), "the longest chains start in the ops as they stand: use producer_first"),
         (merge(InterleaveKind.HALF_ROWS, rows=1), "half_rows has no bands"),
         (ordering(sync_width=2), "sync width 2 of row must be 1"),
         (sync(Granularity.CHUNK, 1), "sync width 1 of chunk must be at least 2"),
-        (sync(Granularity.CHUNK, 8), "row of 8 tiles is one chunk, so a signal per chunk is a signal per row: say row"),
-        (sync(Granularity.STRIDED, 8), "stride 8 parts all 8 tiles, so a signal per strided is .* per tile: say tile"),
-        (sync(Granularity.BATCH, 8), "all 8 tile rows are one batch, so .* signal per barrier: say barrier"),
+        (sync(Granularity.CHUNK, 8), "row of 8 tiles is one chunk, so a signal per chunk is a signal per row: use row"),
+        (sync(Granularity.STRIDED, 8), "stride 8 parts all 8 tiles, so a signal per strided is .* per tile: use tile"),
+        (sync(Granularity.BATCH, 8), "all 8 tile rows are one batch, so .* signal per barrier: use barrier"),
         (sync(Granularity.BATCH, 2, bands=1), "bands1 computes down tile row 0 after 1 producer rows, .* wait for 2"),
-        (sync(Granularity.BATCH, 4, bands=6), "tile row 0 after 6 producer rows, .* wait for 8: say row"),
+        (sync(Granularity.BATCH, 4, bands=6), "tile row 0 after 6 producer rows, .* wait for 8: use row"),
         (sync(Granularity.BARRIER, 1, bands=4), "bands4 computes down tile row 0 after 4 .* wait for 8"),
         (ordering(partition=8, assignment=Assignment.STATIC), "a partition of 8 eighths: use 1 to 7"),
-        (ordering(partition=4), "a partition needs queues dealt by stride, or stealing, not ticket: say static"),
-        (stealing(0), "a partition of 0 eighths has nobody to steal from: use 1 to 7, or say ticket"),
+        (ordering(partition=4), "a partition needs queues dealt by stride, or stealing, not ticket: use static"),
+        (stealing(0), "a partition of 0 eighths has nobody to steal from: use 1 to 7, or ticket"),
         (stealing(8), "a partition of 8 eighths: use 1 to 7"),
-        (stealing(4), "nothing to divide: 2 ops, 96 tasks, 96 CTAs: say ticket without one"),
-        (stealing(4, bands=1), "a partition runs its ops side by side, so bands1 means nothing: say producer_first"),
-        (ordering(partition=4, assignment=Assignment.STATIC), "nothing to divide: 2 ops, 96 tasks, 96 CTAs: say 0"),
-        (ordering(assignment=Assignment.SHARES), "96 CTAs for 96 tasks: shares are the queues of static: say static"),
+        (stealing(4), "nothing to divide: 2 ops, 96 tasks, 96 CTAs: use ticket without one"),
+        (stealing(4, bands=1), "a partition runs its ops side by side, so bands1 means nothing: use producer_first"),
+        (ordering(partition=4, assignment=Assignment.STATIC), "nothing to divide: 2 ops, 96 tasks, 96 CTAs: use 0"),
+        (ordering(assignment=Assignment.SHARES), "96 CTAs for 96 tasks: shares are the queues of static: use static"),
     ],
 )
 def test_an_ordering_that_is_none_or_has_a_plainer_name_is_refused(order: Ordering, sentence: str) -> None:
@@ -142,13 +142,13 @@ def test_an_ordering_that_is_none_or_has_a_plainer_name_is_refused(order: Orderi
 
 def test_two_ctas_on_half_the_sms_are_one_cta_on_all() -> None:
     small = tiling((16, 32), (16, 32))
-    refused("2 CTAs per SM less 66 SMs is a grid of 132 CTAs for 768 tasks: say 1 per SM less 0",
+    refused("2 CTAs per SM less 66 SMs is a grid of 132 CTAs for 768 tasks: use 1 per SM less 0",
             tiles=small, order=ordering(ctas_per_sm=2, reserved_sms=66))  # fmt: skip
     check_schedule(PAIR, H200, Schedule(tiling=small, ordering=ordering(ctas_per_sm=2, reserved_sms=4)))
 
 
 def test_bands_that_complete_the_same_consumer_rows_have_one_name() -> None:
-    refused("bands2 over 8 tile rows is the same order as bands1: say bands1",
+    refused("bands2 over 8 tile rows is the same order as bands1: use bands1",
             tiles=tiling((64, 64), (256, 64), num_warps=8), order=bands(2))  # fmt: skip
 
 
@@ -231,13 +231,13 @@ def test_a_partition_has_one_name_and_idles_nobody() -> None:
     narrow = ffn_pair(m=64, d_in=64, d_hidden=128, d_out=512)
     for kind in (of, stealing):
         check_schedule(PAIR, gpu, Schedule(tiling=TILES, ordering=kind(1)))
-        refused("3 eighths of 6 CTAs are 2 for 64 tasks, 4 for 32, as 2 are: say 2", order=kind(3), gpu=gpu)
+        refused("3 eighths of 6 CTAs are 2 for 64 tasks, 4 for 32, as 2 are: use 2", order=kind(3), gpu=gpu)
         refused("4 eighths of 6 CTAs are 3 for 2 tasks, 3 for 8: some would have nothing", order=kind(4), gpu=gpu,
                 workload=narrow)  # fmt: skip
-    refused("so bands1 means nothing: say producer_first", order=replace(of(4), interleave=bands(1).interleave),
+    refused("so bands1 means nothing: use producer_first", order=replace(of(4), interleave=bands(1).interleave),
             gpu=gpu)  # fmt: skip
     equal, two = ffn_pair(m=64, d_in=64, d_hidden=256, d_out=256), replace(H200, num_sms=2)
-    refused("the queues of shares: say shares", order=of(1), gpu=two, workload=equal)
+    refused("the queues of shares: use shares", order=of(1), gpu=two, workload=equal)
     check_schedule(equal, two, Schedule(tiling=TILES, ordering=stealing(1)))
 
 
@@ -245,7 +245,7 @@ def test_mixes_of_independent_ops_are_refused_where_they_are_plainer_orders() ->
     pair = independent_pair((512, 256, 64), (64, 256, 512))
     for kind in (InterleaveKind.PROPORTIONAL, InterleaveKind.LONGEST_FIRST):
         check_schedule(pair, H200, Schedule(tiling=TILES, ordering=merge(kind)))
-    refused("these ops are independent: say proportional", order=merge(InterleaveKind.HALF_ROWS), workload=pair)
+    refused("these ops are independent: use proportional", order=merge(InterleaveKind.HALF_ROWS), workload=pair)
     columns = independent_pair((128, 64, 64), (128, 64, 64))
     refused("alternate one by one are the order of bands of 1 row", order=merge(InterleaveKind.PROPORTIONAL),
             workload=columns)  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 from tests.support.cases import chain_of_three, small_gpu, tiling
 from tests.support.covering import covering_sample
 from tests.support.interpret import interpret, plain_product, random_tensors
+from tests.support.spaces import space_of
 from tuner.core.legal.legality import estimated_resources
 from tuner.core.legal.ordering_rules import RUN_AHEADS
 from tuner.core.model.simulate import simulate
@@ -32,8 +33,7 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.space.ordering_values import DEALS, INTERLEAVES, RASTERS, SYNCS
-from tuner.core.space.space import Space
+from tuner.core.space.ordering_values import ASSIGNMENTS, INTERLEAVES, RASTERS, SYNCS
 
 #: 20 x 18 and 20 x 12 tiles, so that no offered value is another's second name, on 17 SMs.
 PAIR = ffn_pair(m=320, d_in=32, d_hidden=18 * 32, d_out=12 * 32)
@@ -69,7 +69,7 @@ def axes(ordering: Ordering) -> tuple[Hashable, ...]:
 
 
 def covering(workload: Workload) -> list[Ordering]:
-    legal = Space(workload, GPU).orderings(tiles_of(workload))
+    legal = space_of(workload, GPU).orderings(tiles_of(workload))
     rng = random.Random(0)
     return covering_sample([legal[legal.draw(rng)] for _ in range(6000)], axes)
 
@@ -95,7 +95,7 @@ def test_every_offered_value_is_legal_somewhere() -> None:
     assert {
         *RASTERS,
         *SYNCS,
-        *DEALS,
+        *ASSIGNMENTS,
         *WaitPosition,
         *product(SplitOrder, (False, True)),
         *RUN_AHEADS[:2],
@@ -109,7 +109,7 @@ def test_unequal_tile_heights_are_proven_under_every_signal_and_merge() -> None:
         tiles = tiling(*((height, 64) for height in heights), num_warps=8)
         graph = tile_graph(workload, tiles)
         resources = estimated_resources(workload, tiles)
-        for ordering in list(Space(workload, GPU).orderings(tiles))[::97]:
+        for ordering in list(space_of(workload, GPU).orderings(tiles))[::97]:
             verify(make_plan(graph, ordering, GPU), graph, resources, GPU)
 
 

@@ -34,8 +34,8 @@ def test_it_runs_on_every_gpu_of_ours_where_rows_are_whole_chunks() -> None:
         (simt((1, 128, 1024)), "68 chunks a thread and stage: use at most 48"),
         (simt((1, 32, 256), num_warps=2), "2 warps: use 4 or 8"),
         (simt((1, 32, 256), num_stages=17), "17 stages: use 2 to 16"),
-        (simt((1, 32, 256), input_stages=2), "the simt engine has one ring, say 0 and 0"),
-        (simt((1, 32, 256), epilogue=Epilogue.TMA), "the threads of the simt engine store what they hold, say direct"),
+        (simt((1, 32, 256), input_stages=2), "the simt engine has one ring, use 0 and 0"),
+        (simt((1, 32, 256), epilogue=Epilogue.TMA), "the threads of the simt engine store what they hold, use direct"),
         (simt((1, 32, 256), cluster_n=2), "clusters of 1 x 2 CTAs: the simt engine has none"),
     ],
 )

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests.support.cases import H200, ordering, simt, tiling, wgmma
+from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_schedule
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.schedule.ordering import Assignment, Ordering, Schedule, SplitTiles
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule
 
 #: 16 and 24 k-steps of 64.
@@ -73,7 +73,7 @@ def test_what_brings_as_many_stages_as_fewer_would_is_a_second_name() -> None:
     assert legal(parts) == [0, 2, 4]
     assert legal(replace(parts, num_stages=11)) == [0, 2]
     assert legal(replace(parts, num_stages=12)) == [0]
-    sentence = "8 stages: the longest task of a CTA has 12 k-steps, 4 beyond a ring of 8: say 4"
+    sentence = "8 stages: the longest task of a CTA has 12 k-steps, 4 beyond a ring of 8: use 4"
     with pytest.raises(IllegalSchedule, match=sentence):
         check(replace(parts, startup_prefetch=8))
 
@@ -97,9 +97,9 @@ def test_other_numbers_are_refused(stages: int) -> None:
 
 
 def test_other_engines_have_no_such_prefetch() -> None:
-    with pytest.raises(IllegalSchedule, match="startup prefetch of 4 stages: the mma engine has none, say 0"):
+    with pytest.raises(IllegalSchedule, match="startup prefetch of 4 stages: the mma engine has none, use 0"):
         check(replace(tiling((64, 64), (64, 64)), startup_prefetch=4))
-    with pytest.raises(IllegalSchedule, match="startup prefetch of 2 stages: the simt engine has none, say 0"):
+    with pytest.raises(IllegalSchedule, match="startup prefetch of 2 stages: the simt engine has none, use 0"):
         check(simt((1, 32, 256), startup_prefetch=2), workload=ffn_pair(m=1, d_in=1024, d_hidden=1536, d_out=1024))
 
 
@@ -113,7 +113,7 @@ def test_it_is_in_the_json_form_and_the_line_where_it_is_asked_for() -> None:
 
 
 def test_it_is_offered_around_a_schedule_alone() -> None:
-    space = Space(PAIR, H200)
+    space = space_of(PAIR, H200)
     assert {one.startup_prefetch for one in space.tilings} == {0}
     around = Schedule(tiling=ring(4, 0), ordering=STATIC)
     near = [one for one in space.neighbours(around) if one.tiling.startup_prefetch]

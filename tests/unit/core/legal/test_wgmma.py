@@ -69,7 +69,7 @@ def test_what_the_engine_can_compile_is_legal(tiles: Tiling) -> None:
         (wgmma((256, 64, 64), num_warps=12), "m of 12 warps must be a multiple of 16 from 144 to 192$"),
         (
             wgmma((16, 64, 64), warpgroups=Warpgroups.PING_PONG),
-            "ping-pong of 4 warps: two warpgroups take turns, say 8",
+            "ping-pong of 4 warps: two warpgroups take turns, use 8",
         ),
         (wgmma((128, 136, 64), num_warps=8, warpgroups=Warpgroups.PING_PONG), "136 sums a thread: use at most 128"),
         (wgmma((16, 0, 64)), "n must be a positive multiple of 8"),
@@ -106,7 +106,7 @@ def test_what_the_engine_can_compile_is_legal(tiles: Tiling) -> None:
         (wgmma((16, 16, 64), num_stages=2), "read as 64 rows, 6144 bytes into the weights' ring, which has 4096"),
         (
             wgmma((16, 56, 64), epilogue=Epilogue.TMA),
-            "tma of 56 columns: the copy engine stores 64 at once, say direct",
+            "tma of 56 columns: the copy engine stores 64 at once, use direct",
         ),
         (wgmma((16, 64, 64), cluster_n=2, epilogue=Epilogue.TMA), "epilogue tma of 32 columns"),
         (wgmma((16, 256, 128), num_stages=4), "the stages take 274944 bytes; a CTA on H200 has 232448"),
@@ -190,7 +190,7 @@ def test_three_warpgroups_that_add_parts_store_for_themselves() -> None:
     parts = wgmma((192, 64, 64), (192, 64, 64), num_warps=12, split_k=(1, 2))
     check(parts)
     check(replace(parts, split_k=(), epilogue=Epilogue.TMA))
-    with pytest.raises(IllegalSchedule, match="epilogue tma where 12 warps add parts spills: say direct"):
+    with pytest.raises(IllegalSchedule, match="epilogue tma where 12 warps add parts spills: use direct"):
         check(replace(parts, epilogue=Epilogue.TMA))
 
 
@@ -235,9 +235,9 @@ def test_the_engine_is_for_hopper_and_for_rows_of_whole_16_bytes() -> None:
     odd_k = ffn_pair(m=16, d_in=60, d_hidden=64, d_out=64)
     assert engine_problem(LLAMA, H200, Engine.WGMMA) is None
     assert engine_problem(odd_n, H200, Engine.MMA) is engine_problem(odd_k, H200, Engine.MMA) is None
-    with pytest.raises(IllegalSchedule, match="down has n 68 and k 64: TMA needs multiples of 8, say mma"):
+    with pytest.raises(IllegalSchedule, match="down has n 68 and k 64: TMA needs multiples of 8, use mma"):
         check(LEGAL[0], odd_n)
-    with pytest.raises(IllegalSchedule, match="up has n 64 and k 60: TMA needs multiples of 8, say mma"):
+    with pytest.raises(IllegalSchedule, match="up has n 64 and k 60: TMA needs multiples of 8, use mma"):
         check(LEGAL[0], odd_k)
     for other in ("a100", "rtx4090", "b200"):
         with pytest.raises(IllegalSchedule, match=r"the wgmma engine is for 9\.0 alone"):
@@ -248,7 +248,7 @@ def test_the_engine_is_for_hopper_and_for_rows_of_whole_16_bytes() -> None:
 
 def test_rings_of_its_own_mean_nothing_to_the_other_engine() -> None:
     mma = replace(wgmma((16, 64, 64)), engine=Engine.MMA)
-    with pytest.raises(IllegalSchedule, match="3 input stages, window 0: the mma engine has one ring, say 0 and 0"):
+    with pytest.raises(IllegalSchedule, match="3 input stages, window 0: the mma engine has one ring, use 0 and 0"):
         check(mma)
     with pytest.raises(IllegalSchedule, match="0 input stages, window 1"):
         check(replace(mma, input_stages=0, window=1))
@@ -256,6 +256,6 @@ def test_rings_of_its_own_mean_nothing_to_the_other_engine() -> None:
     with pytest.raises(IllegalSchedule, match="epilogue tma: the threads of the mma engine store what they hold"):
         check(replace(mma, input_stages=0, epilogue=Epilogue.TMA))
     with pytest.raises(
-        IllegalSchedule, match="ping_pong: all warps of the mma engine share each task, say cooperative"
+        IllegalSchedule, match="ping_pong: all warps of the mma engine share each task, use cooperative"
     ):
         check(replace(mma, input_stages=0, warpgroups=Warpgroups.PING_PONG))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.support.cases import SMALL, ordered_graphs, ordering, tiling
+from tests.support.spaces import space_of
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.plan.build import make_plan
@@ -22,7 +23,6 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKind, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tile
-from tuner.core.space.space import Space
 
 H200 = CATALOGUE["h200"]
 
@@ -83,7 +83,7 @@ def test_no_order_beats_the_roofline(case: tuple[TileGraph, Ordering, Gpu]) -> N
 )
 def test_no_schedule_of_a_real_space_beats_the_roofline(m: int, gpu: Gpu) -> None:
     workload = ffn_pair(m=m, d_in=1024, d_hidden=2048, d_out=1024)
-    for schedule in Space(workload, gpu).sample(random.Random(m), 15):
+    for schedule in space_of(workload, gpu).sample(random.Random(m), 15):
         for kind in (PlanKind.FUSED, PlanKind.TWO_LAUNCHES):
             plans = plans_for(workload, gpu, Candidate(plan_kind=kind, schedule=schedule))
             assert sum(simulate(plan).makespan_us for plan in plans) > reference_us(workload, gpu)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.cases import chain_of_three, ordered_graphs, ordering, rasters, small_gpu, tiling
 from tuner.core.plan.build import global_order, make_plan, parted
 from tuner.core.plan.interleaves import merge_blocks
-from tuner.core.plan.rasters import hilbert, walk
+from tuner.core.plan.rasters import hilbert, raster_order
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.plan.words import STATIC
@@ -59,7 +59,7 @@ def spelled_out(raster: Raster, num_rows: int, num_cols: int) -> list[tuple[int,
 
 @given(rasters, st.integers(1, 7), st.integers(1, 7))
 def test_a_raster_walks_as_its_definition_says(raster: Raster, num_rows: int, num_cols: int) -> None:
-    rows, cols = walk(raster, num_rows, num_cols)
+    rows, cols = raster_order(raster, num_rows, num_cols)
     assert list(zip(rows.tolist(), cols.tolist(), strict=True)) == spelled_out(raster, num_rows, num_cols)
 
 
@@ -132,13 +132,13 @@ def test_static_queues_are_the_global_order_dealt_round_robin(case: tuple[TileGr
     if (order.assignment, order.partition) == (Assignment.STATIC, 0) and order.split_tiles is not SplitTiles.STREAM:
         for cta in range(plan.num_ctas):
             queue = plan.tasks[plan.queues[cta] : plan.queues[cta + 1]][:, WHO]
-            assert queue.tolist() == dealt(graph, order, gpu)[cta :: plan.num_ctas]
+            assert queue.tolist() == in_global_order(graph, order, gpu)[cta :: plan.num_ctas]
     if order.assignment is Assignment.TICKET:
-        assert plan.tasks[:, WHO].tolist() == dealt(graph, order, gpu)
+        assert plan.tasks[:, WHO].tolist() == in_global_order(graph, order, gpu)
         assert plan.queues.size == 0
 
 
-def dealt(graph: TileGraph, order: Ordering, gpu: Gpu) -> list[list[int]]:
+def in_global_order(graph: TileGraph, order: Ordering, gpu: Gpu) -> list[list[int]]:
     """The tasks of one list, in their order: with a split tail the tiles of whole waves of CTAs are whole."""
     tiles = list(zip(*(column.tolist() for column in global_order(graph, order)), strict=True))
     num_ctas = order.ctas_per_sm * gpu.num_sms

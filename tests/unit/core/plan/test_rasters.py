@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.cases import rasters
-from tuner.core.plan.rasters import hilbert, plain_name, walk
+from tuner.core.plan.rasters import hilbert, plain_name, raster_order
 from tuner.core.schedule.ordering import Raster, RasterKind
 from tuner.errors import InvalidInput
 
@@ -23,7 +23,7 @@ def test_a_hilbert_curve_visits_each_tile_of_any_rectangle_once_in_adjacent_step
 
 
 def test_morton_is_the_z_of_zs() -> None:
-    rows, cols = walk(Raster(kind=RasterKind.MORTON), 4, 4)
+    rows, cols = raster_order(Raster(kind=RasterKind.MORTON), 4, 4)
     z = [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert list(zip(rows.tolist(), cols.tolist(), strict=True)) == [(2 * a + c, 2 * b + d) for a, b in z for c, d in z]
 
@@ -44,7 +44,7 @@ def names(num_rows: int, num_cols: int) -> list[Raster]:
 def test_the_plain_name_is_the_first_of_those_with_the_same_walk(num_rows: int, num_cols: int) -> None:
     first: dict[bytes, Raster] = {}
     for raster in names(num_rows, num_cols):
-        key = np.stack(walk(raster, num_rows, num_cols)).tobytes()
+        key = np.stack(raster_order(raster, num_rows, num_cols)).tobytes()
         plain = first.setdefault(key, raster)
         assert plain_name(raster, frozenset({(num_rows, num_cols)})) == plain
 
@@ -53,10 +53,10 @@ def test_the_plain_name_is_the_first_of_those_with_the_same_walk(num_rows: int, 
 def test_over_several_shapes_rasters_share_a_name_exactly_if_they_walk_all_alike(
     a: Raster, b: Raster, shapes: frozenset[tuple[int, int]]
 ) -> None:
-    alike = all(np.array_equal(walk(a, *shape), walk(b, *shape)) for shape in shapes)
+    alike = all(np.array_equal(raster_order(a, *shape), raster_order(b, *shape)) for shape in shapes)
     assert (plain_name(a, shapes) == plain_name(b, shapes)) == alike
 
 
 def test_an_exact_path_of_a_large_grid_is_refused_with_the_limit_and_the_alternative() -> None:
     with pytest.raises(InvalidInput, match=r"1000 x 1000 tiles are out of reach, the limit is 4 x 4; take .*hilbert"):
-        walk(Raster(kind=RasterKind.EXACT, width=4), 1000, 1000)
+        raster_order(Raster(kind=RasterKind.EXACT, width=4), 1000, 1000)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support import mutants
 from tests.support.cases import H200, SMALL, ordering, small_gpu, tiling, wgmma
+from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_schedule, tiling_problem
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
@@ -32,7 +33,7 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
-from tuner.core.space.space import SPLITS, Space
+from tuner.core.space.space import SPLITS
 from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError, WordError
 
 #: One tile row: up has 4 tiles, down 2 tiles of 2 parts, each of which reads half of up's.
@@ -150,12 +151,12 @@ def test_a_split_order_that_is_none_is_refused() -> None:
             )
         return str(caught.value)
 
-    assert "no op is split: say split order contiguous" in problem((), BY_SLICE)
-    assert "each part is one k-step, whatever their order: say split order contiguous" in problem((1, 8), BY_SLICE)
+    assert "no op is split: use split order contiguous" in problem((), BY_SLICE)
+    assert "each part is one k-step, whatever their order: use split order contiguous" in problem((1, 8), BY_SLICE)
     alternate = replace(BY_SLICE, granularity=Granularity.STRIDED, sync_width=2)
-    assert "say wait position task" in problem((1, 4), alternate)
+    assert "use wait position task" in problem((1, 4), alternate)
     contiguous = replace(BY_SLICE, granularity=Granularity.CHUNK, sync_width=2, split_order=SplitOrder.CONTIGUOUS)
-    assert "say wait position task" in problem((1, 4), contiguous)
+    assert "use wait position task" in problem((1, 4), contiguous)
     workload = ffn_pair(m=64, d_in=64, d_hidden=512, d_out=128)
     legal = replace(contiguous, split_order=SplitOrder.STRIDED)
     check_schedule(workload, H200, Schedule(tiling=tiling((64, 64), (64, 64), k=64, split=(1, 4)), ordering=legal))
@@ -211,12 +212,12 @@ TWO_WAVES = ffn_pair(m=16, d_in=64, d_hidden=448, d_out=352)
 @pytest.mark.parametrize(
     ("split", "num_sms", "changes", "sentence"),
     [
-        ((), 4, {}, "no op is split, so no tail is: say split_tiles all"),
+        ((), 4, {}, "no op is split, so no tail is: use split_tiles all"),
         ((1, 3), 4, {"assignment": Assignment.SHARES}, "shares are dealt in one piece and have no last wave"),
         ((1, 3), 4, {"part_major": True}, "the parts of a tail run at once, there is nothing to sweep"),
-        ((2, 3), 25, {}, "none or all of the 25 tiles in parts: say split_tiles all"),
-        ((1, 3), 13, {}, "none or all of the 11 tiles in parts: say split_tiles all"),
-        ((2, 1), 7, {}, "none or all of the 14 tiles in parts: say an empty split_k"),
+        ((2, 3), 25, {}, "none or all of the 25 tiles in parts: use split_tiles all"),
+        ((1, 3), 13, {}, "none or all of the 11 tiles in parts: use split_tiles all"),
+        ((2, 1), 7, {}, "none or all of the 14 tiles in parts: use an empty split_k"),
         ((1, 3), 11, {}, None),  # 3 of the 25 tiles, fused
         ((2, 1), 4, {}, None),  # launched alone, the last 2 of 14
         ((1, 3), 4, {"assignment": Assignment.STEALING, "partition": 3}, None),
@@ -296,7 +297,7 @@ def test_a_post_of_a_split_tile_is_that_of_its_last_part() -> None:
         ((2,), "1 splits for 2 ops"),
         ((1, 5), "5 parts: use one of 1, 2, 3"),
         ((1, 0), "0 parts: use one of 1, 2, 3"),
-        ((1, 1), "no op is split: say so by an empty split_k"),
+        ((1, 1), "no op is split: use an empty split_k"),
         ((4, 1), "4 parts of up: a tile has 2 k-steps of 32, use no more"),
     ],
 )
@@ -321,7 +322,7 @@ def test_the_sums_of_all_parts_have_to_fit_the_workspace() -> None:
 
 
 def test_splits_are_offered_where_an_op_has_fewer_tiles_than_there_are_sms() -> None:
-    space = Space(LLAMA, H200)
+    space = space_of(LLAMA, H200)
     wide, narrow = Tile(m=16, n=128, k=64), Tile(m=16, n=32, k=64)
     assert space.parts(1, wide) == (1, 3, 4)  # 32 tiles
     assert space.parts(0, wide) == space.parts(1, narrow) == (1,)  # 112 and 128 tiles

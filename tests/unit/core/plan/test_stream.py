@@ -17,7 +17,7 @@ from tests.support.interpret import interpret, plain_product, random_tensors
 from tuner.core.legal.legality import check_schedule, tiling_problem
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.split_tasks import MIN_STREAM_STEPS, evenly_cut
+from tuner.core.plan.split_tasks import MIN_STREAM_STEPS, evenly_split
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.plan.words import MAX_PART_STEPS, Plan
@@ -103,16 +103,16 @@ def test_a_cut_keeps_to_the_parts_that_a_tile_may_have_and_leaves_no_slivers(
     case: tuple[np.ndarray[Any, Any], ...],
 ) -> None:
     steps, _, most, _ = case
-    cut = evenly_cut(*case)
+    pieces = evenly_split(*case)
     taken: dict[int, list[int]] = {}
-    for tile, first, count, _ in zip(*(column.tolist() for column in cut), strict=True):
+    for tile, first, count, _ in zip(*(column.tolist() for column in pieces), strict=True):
         taken.setdefault(tile, []).extend(range(first, first + count))
     assert taken == {tile: list(range(count)) for tile, count in enumerate(steps.tolist())}  # each once, in order
-    parts = np.bincount(cut.tile)
+    parts = np.bincount(pieces.tile)
     assert (parts <= most).all()
-    assert (np.diff(cut.cta) >= 0).all()  # a CTA's stretch is in one piece
+    assert (np.diff(pieces.cta) >= 0).all()  # a CTA's stretch is in one piece
     fewest = np.minimum(MIN_STREAM_STEPS, steps // most)
-    assert (cut.num_steps >= fewest[cut.tile])[parts[cut.tile] > 1].all()
+    assert (pieces.num_steps >= fewest[pieces.tile])[parts[pieces.tile] > 1].all()
 
 
 @settings(max_examples=300, deadline=None)
@@ -124,18 +124,18 @@ def test_shares_are_even_but_for_a_step_where_nothing_is_rounded(
     assume(num_tiles <= num_ctas)
     busy = np.array(data.draw(st.lists(st.integers(0, 8), min_size=num_ctas, max_size=num_ctas)), dtype=np.float64)
     steps, work = np.full(num_tiles, 64), np.full(num_tiles, 1)
-    cut = evenly_cut(steps, work, np.full(num_tiles, 64), busy)
-    total = np.bincount(cut.cta, weights=cut.num_steps, minlength=num_ctas) + busy
-    had_some = np.isin(np.arange(num_ctas), cut.cta)
-    near_an_end = MIN_STREAM_STEPS if (np.bincount(cut.tile) > 1).any() else 0
+    pieces = evenly_split(steps, work, np.full(num_tiles, 64), busy)
+    total = np.bincount(pieces.cta, weights=pieces.num_steps, minlength=num_ctas) + busy
+    had_some = np.isin(np.arange(num_ctas), pieces.cta)
+    near_an_end = MIN_STREAM_STEPS if (np.bincount(pieces.tile) > 1).any() else 0
     assert total[had_some].max() - total[had_some].min() <= 1 + 2 * near_an_end
     assert not (~had_some).any() or busy[~had_some].min() >= total[had_some].min() - 1 - 2 * near_an_end
 
 
 def test_steps_are_weighted_by_their_products() -> None:
     """A tile of twice the work a k-step is two of three shares."""
-    cut = evenly_cut(np.array([12, 12]), np.array([2, 1]), np.array([2, 2]), np.zeros(3))
-    assert [column.tolist() for column in cut] == [[0, 0, 1], [0, 6, 0], [6, 6, 12], [0, 1, 2]]
+    pieces = evenly_split(np.array([12, 12]), np.array([2, 1]), np.array([2, 2]), np.zeros(3))
+    assert [column.tolist() for column in pieces] == [[0, 0, 1], [0, 6, 0], [6, 6, 12], [0, 1, 2]]
 
 
 @settings(max_examples=60, deadline=None)
@@ -224,12 +224,12 @@ MANY = ffn_pair(m=16, d_in=384, d_hidden=448, d_out=352)
 @pytest.mark.parametrize(
     ("split", "num_sms", "changes", "sentence"),
     [
-        ((), 4, {}, "no op is split, so no tail is: say split_tiles all"),
-        ((1, 3), 4, {"assignment": Assignment.TICKET}, "lie in queues dealt by stride, not ticket: say static"),
-        ((1, 3), 4, {"assignment": Assignment.SHARES}, "lie in queues dealt by stride, not shares: say static"),
+        ((), 4, {}, "no op is split, so no tail is: use split_tiles all"),
+        ((1, 3), 4, {"assignment": Assignment.TICKET}, "lie in queues dealt by stride, not ticket: use static"),
+        ((1, 3), 4, {"assignment": Assignment.SHARES}, "lie in queues dealt by stride, not shares: use static"),
         ((1, 3), 4, {"part_major": True}, "the parts of a tail run at once, there is nothing to sweep"),
         ((1, 3), 4, {"split_order": SplitOrder.STRIDED}, "an even share is k-steps in a row"),
-        ((2, 1), 7, {}, "are whole tiles or even parts: say an empty split_k"),
+        ((2, 1), 7, {}, "are whole tiles or even parts: use an empty split_k"),
         ((3, 3), 11, {}, None),
         ((1, 3), 4, {}, None),
         ((2, 3), 12, {"partition": 3}, None),
@@ -251,7 +251,7 @@ def test_a_plainer_name_gives_the_same_tasks() -> None:
     """Two of ten tiles are left on four CTAs: halves of them are the even parts of a tail."""
     ten = independent_pair((16, 160, 128), (16, 160, 128))
     tiles = tiling((16, 32), (16, 32), split=(2, 2))
-    with pytest.raises(IllegalSchedule, match="are whole tiles or even parts: say split_tiles tail"):
+    with pytest.raises(IllegalSchedule, match="are whole tiles or even parts: use split_tiles tail"):
         check_schedule(ten, small_gpu(4), Schedule(tiling=tiles, ordering=STREAM))
     graph = tile_graph(ten, tiles)
     plain = make_plan(graph, replace(STREAM, split_tiles=SplitTiles.TAIL), small_gpu(4))

@@ -1,4 +1,4 @@
-"""Tickets behind a first wave that is dealt: the words, the deal, residency, and when a wave means nothing."""
+"""Tickets behind a first wave that is dealt: the words, the assigned, residency, and when a wave means nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.cases import SMALL, ordering, small_gpu, tiling
 from tests.support.interpret import interpret, plain_product, random_tensors
 from tests.support.proof import ROOMY
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.task_source import Dealer
+from tuner.core.plan.task_source import TaskSource
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.problem.workload import ffn_pair, independent_pair
@@ -47,8 +47,8 @@ def test_a_wave_that_has_not_one_task_for_each_cta_is_no_plan(num_first_tasks: i
 
 def test_each_cta_begins_with_the_task_of_its_number_and_draws_the_rest_in_order() -> None:
     plan = plan_of()
-    dealer = Dealer(plan)
-    assert [dealer.take(cta) for cta in (2, 0, 0, 2, 1, 0, 1, 2, 0)] == [2, 0, 3, 4, 1, 5, 6, 7, -1]
+    source = TaskSource(plan)
+    assert [source.take(cta) for cta in (2, 0, 0, 2, 1, 0, 1, 2, 0)] == [2, 0, 3, 4, 1, 5, 6, 7, -1]
     assert [plan.first_task(cta) for cta in range(4)] == [0, 1, 2, None]
     assert [plan_of(assignment=Assignment.TICKET).first_task(cta) for cta in range(3)] == [None] * 3
 

@@ -1,6 +1,6 @@
 """`verify` is exact: on small plans it accepts what no interleaving breaks, and refuses the rest for a true reason.
 
-`python -m benchmarks.cpu.proof` does the same with 100,000 plans; its counts are in benchmarks/results/cpu/proof.json.
+`python -m tests.soak.interleavings` does the same with 100,000 plans; its counts are in benchmarks/results/soak.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from tests.support.mutants import move
 from tests.support.proof import ROOMY
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.task_source import Dealer
+from tuner.core.plan.task_source import TaskSource
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import STEALING, TICKET, Plan
 from tuner.core.problem.workload import ffn_pair, independent_pair
@@ -53,12 +53,12 @@ def test_one_op_or_one_cta_has_nobody_to_steal_from() -> None:
 
 
 def test_a_cta_takes_its_sides_tasks_in_order_and_then_the_other_sides() -> None:
-    dealer = Dealer(plan_of())
-    assert [dealer.take(cta) for cta in (0, 3, 1, 2)] == [0, 4, 1, 5]
-    assert [dealer.take(0) for _ in range(5)] == [2, 3, 6, 7, -1]
-    assert dealer.take(3) == -1
-    dealer = Dealer(plan_of())
-    assert [dealer.take(2) for _ in range(9)] == [4, 5, 6, 7, 0, 1, 2, 3, -1]
+    source = TaskSource(plan_of())
+    assert [source.take(cta) for cta in (0, 3, 1, 2)] == [0, 4, 1, 5]
+    assert [source.take(0) for _ in range(5)] == [2, 3, 6, 7, -1]
+    assert source.take(3) == -1
+    source = TaskSource(plan_of())
+    assert [source.take(2) for _ in range(9)] == [4, 5, 6, 7, 0, 1, 2, 3, -1]
 
 
 def test_whoever_is_done_steals_until_nothing_is_left() -> None:

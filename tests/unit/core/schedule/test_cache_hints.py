@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from tests.support.cases import H200, ordering, tiling, wgmma
+from tests.support.spaces import space_of
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.cache_hints import hint_problem, hints_of
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Tiling
-from tuner.core.space.space import Space
 
 PAIR = ffn_pair(m=512, d_in=256, d_hidden=512, d_out=256)
 APART = independent_pair((64, 512, 512), (64, 128, 512))
@@ -34,9 +34,9 @@ def test_each_legal_pair_of_hints_says_something_else(chosen: Tiling) -> None:
 @pytest.mark.parametrize(
     ("chosen", "sentence"),
     [
-        (replace(MMA, weight_hint=CacheHint.NORMAL), "normal for mma anyway: say weight_hint default"),
-        (replace(WGMMA, weight_hint=CacheHint.EVICT_FIRST), "evict_first for wgmma anyway: say weight_hint default"),
-        (replace(MMA, intermediate_hint=CacheHint.NORMAL), "normal for mma anyway: say intermediate_hint default"),
+        (replace(MMA, weight_hint=CacheHint.NORMAL), "normal for mma anyway: use weight_hint default"),
+        (replace(WGMMA, weight_hint=CacheHint.EVICT_FIRST), "evict_first for wgmma anyway: use weight_hint default"),
+        (replace(MMA, intermediate_hint=CacheHint.NORMAL), "normal for mma anyway: use intermediate_hint default"),
         (replace(MMA, intermediate_hint=CacheHint.EVICT_FIRST), "use default, normal, evict_last"),
     ],
 )
@@ -46,7 +46,7 @@ def test_a_hint_that_is_given_anyway_or_is_none_is_refused(chosen: Tiling, sente
 
 def test_ops_that_share_nothing_have_no_intermediate() -> None:
     problem = hint_problem(APART, replace(MMA, intermediate_hint=CacheHint.EVICT_LAST))
-    assert problem == "no op reads another one's output: say intermediate_hint default"
+    assert problem == "no op reads another one's output: use intermediate_hint default"
 
 
 def test_a_hint_for_intermediates_is_for_those_who_store_and_who_read_them() -> None:
@@ -68,7 +68,7 @@ def test_hints_are_in_the_json_form_where_they_are_given() -> None:
 
 
 def test_the_space_offers_other_hints_around_a_schedule_alone() -> None:
-    space = Space(PAIR, H200)
+    space = space_of(PAIR, H200)
     assert {one.weight_hint for one in space.tilings} == {CacheHint.DEFAULT}
     near = {one.tiling for one in space.neighbours(Schedule(tiling=MMA, ordering=ordering()))}
     assert {one.weight_hint for one in near} == set(CacheHint) - {CacheHint.NORMAL}

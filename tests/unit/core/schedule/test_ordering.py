@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.cases import H200, orderings
+from tests.support.spaces import space_of
 from tuner.core.legal.mma import warp_grid
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import Granularity, Interleave, InterleaveKind, Ordering, Raster, RasterKind, Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
-from tuner.core.space.space import Space
 
 PAIR = ffn_pair(m=512, d_in=4096, d_hidden=4096, d_out=4096)
 edges = st.integers(1, 20).map(lambda i: 16 * i)
 
 
 def test_a_schedule_survives_json_with_its_digest() -> None:
-    space = Space(PAIR, H200)
+    space = space_of(PAIR, H200)
     digests = set()
     for schedule in space.sample(random.Random(0), 200):
         back = Schedule.from_json(json.loads(json.dumps(schedule.to_json())))

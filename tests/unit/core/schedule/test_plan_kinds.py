@@ -75,7 +75,7 @@ from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.space.space import Space
-from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.job import Objective, Trial
 from tuner.search import Searcher
 from tuner.service.finals import choose_finalists, judge
@@ -88,8 +88,9 @@ twin = SimulatedEvaluator(target, faults=Faults(hang=0, crash=0, wrong_numbers=0
 searcher, trials = Searcher(Space(workload, target.gpu), seed=0, num_trials=30), []
 for number in range(30):
     candidate = searcher.ask()
-    outcome = twin.evaluate(problem, candidate)
-    trials.append(Trial(number=number, candidate=candidate, outcome=outcome, started_at=0.0, finished_at=0.0))
+    outcome = evaluate(twin, problem, candidate)
+    one = {"number": number, "num_known": number, "started_at": 0.0, "finished_at": 0.0}
+    trials.append(Trial(candidate=candidate, outcome=outcome, **one))
     searcher.tell(trials[-1])
 finalists = choose_finalists(trials)
 times = twin.finals(problem, tuple(trial.candidate for trial in finalists), num_rounds=10)

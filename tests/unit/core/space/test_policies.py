@@ -75,7 +75,7 @@ def test_variants_that_share_an_sm_are_capped_and_leave_room_for_fast_ones() -> 
     assert wavefront(alone).tiling.resident_ctas == 1
     assert replace(shared, num_warps=4).tiling((small, small)).resident_ctas == 1  # of 4 warps two fit anyway
     wide = OpVariant(tile=Tile(m=128, n=256, k=32), task_us=1.0)
-    with pytest.raises(IllegalSchedule, match="say resident_ctas 1, or smaller tiles"):
+    with pytest.raises(IllegalSchedule, match="use resident_ctas 1, or smaller tiles"):
         wavefront(replace(shared, variants=((wide,), (small,))))
 
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from tests.support.cases import H200
+from tests.support.spaces import space_of
 from tuner.core.legal.legality import register_cap
 from tuner.core.plan.split_k import num_tiles
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.schedule.tiling import Engine
-from tuner.core.space.simt_tilings import SimtOffers
-from tuner.core.space.space import Space
+from tuner.core.space.simt_tilings import SimtTilings
 
 AMPERE = CATALOGUE["a100"]
 LLAMA = ffn_pair(m=1, d_in=4096, d_hidden=14336, d_out=4096)
@@ -22,8 +22,8 @@ SMALL = ffn_pair(m=2, d_in=64, d_hidden=96, d_out=8)
 @pytest.mark.parametrize("gpu", [H200, AMPERE], ids=lambda gpu: gpu.id)
 @pytest.mark.parametrize("workload", [LLAMA, GATED, SMALL], ids=lambda workload: workload.describe())
 def test_tilings_are_few_and_each_has_orderings(workload: Workload, gpu: Gpu) -> None:
-    tilings = list(SimtOffers(workload, gpu).tilings())
-    space = Space(workload, gpu)
+    tilings = list(SimtTilings(workload, gpu).tilings())
+    space = space_of(workload, gpu)
     assert 2 <= len(tilings) == len(set(tilings)) <= 100
     assert set(tilings) == {tiling for tiling in space.tilings if tiling.engine is Engine.SIMT}
     for tiling in tilings:
@@ -32,8 +32,8 @@ def test_tilings_are_few_and_each_has_orderings(workload: Workload, gpu: Gpu) ->
         assert next(iter(space.orderings(tiling))).ctas_per_sm >= tiling.resident_ctas
 
 
-def test_the_best_cut_fills_one_wave_and_some_rings_leave_room_for_a_second_cta() -> None:
-    tilings = list(SimtOffers(LLAMA, H200).tilings())
+def test_the_best_tile_shape_fills_one_wave_and_some_rings_leave_room_for_a_second_cta() -> None:
+    tilings = list(SimtTilings(LLAMA, H200).tilings())
     up, down = LLAMA.ops
     assert num_tiles(up, tilings[0].tiles[0]) == 128
     assert num_tiles(down, tilings[0].tiles[1]) == 128
@@ -46,13 +46,13 @@ def test_more_rows_or_ragged_ones_have_none() -> None:
     eight = replace(LLAMA, ops=tuple(replace(op, m=8) for op in LLAMA.ops))
     ragged = ffn_pair(m=1, d_in=4100, d_hidden=14336, d_out=4096)
     for workload in (eight, ragged):
-        assert list(SimtOffers(workload, H200).tilings()) == SimtOffers(workload, H200).guesses() == []
+        assert list(SimtTilings(workload, H200).tilings()) == SimtTilings(workload, H200).guesses() == []
 
 
-def test_neighbours_change_one_cut_the_warps_or_the_ring() -> None:
-    offers = SimtOffers(LLAMA, H200)
-    first = offers.guesses()[0]
-    near = list(offers.near(first))
+def test_neighbours_change_one_tile_shape_the_warps_or_the_ring() -> None:
+    of_engine = SimtTilings(LLAMA, H200)
+    first = of_engine.guesses()[0]
+    near = list(of_engine.near(first))
     assert {tiling.num_warps for tiling in near} == {4, 8}
     assert {tiling.num_stages for tiling in near} >= set(range(2, 17))
     for tiling in near:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.cases import H200, chain_of_three, small_gpu, wgmma
 from tests.support.cases import ordering as plain
+from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
@@ -28,7 +29,7 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
-from tuner.core.space.ordering_values import DEALS, GRIDS, INTERLEAVES, RASTERS, SYNCS
+from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule
 
@@ -36,11 +37,11 @@ LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
 AMPERE = CATALOGUE["a100"]
 #: Small enough to enumerate: a few tiles on 3 SMs.
 SMALL_PAIR = ffn_pair(m=30, d_in=32, d_hidden=60, d_out=40)
-TINY = Space(SMALL_PAIR, small_gpu(7))
+TINY = space_of(SMALL_PAIR, small_gpu(7))
 
 
 def test_the_llama_pair_holds_ten_thousand_schedules_over_forty_tilings() -> None:
-    space = Space(LLAMA, H200)
+    space = space_of(LLAMA, H200)
     assert len(space.tilings) >= 40
     assert len(set(space.tilings)) == len(space.tilings)
     assert space.num_schedules >= 10_000
@@ -55,7 +56,7 @@ def test_what_the_space_holds_is_legal_different_and_counted() -> None:
 
 def offered_ordering(num_ops: int, rng: random.Random) -> Ordering:
     """A combination of offered values, legal or not."""
-    (granularity, sync_width), (assignment, partition) = rng.choice(SYNCS), rng.choice(DEALS)
+    (granularity, sync_width), (assignment, partition) = rng.choice(SYNCS), rng.choice(ASSIGNMENTS)
     ctas_per_sm, reserved_sms = rng.choice(GRIDS)
     return Ordering(
         rasters=tuple(rng.choice(RASTERS) for _ in range(num_ops)),
@@ -83,7 +84,7 @@ def offered_ordering(num_ops: int, rng: random.Random) -> Ordering:
 )
 def test_every_legal_ordering_is_another_plan_and_no_plan_is_lost(workload: Workload) -> None:
     gpu = small_gpu(9)
-    space = Space(workload, gpu)
+    space = space_of(workload, gpu)
     tiling: Tiling = space.tilings[0]
     graph = tile_graph(workload, tiling)
     legal: dict[bytes, list[Ordering]] = defaultdict(list)
@@ -122,7 +123,7 @@ def test_orderings_are_a_sequence() -> None:
 
 
 def test_a_sample_gives_every_tiling_its_turn_and_repeats_nothing() -> None:
-    space = Space(LLAMA, AMPERE)
+    space = space_of(LLAMA, AMPERE)
     num_tilings = len(space.tilings)
     sample = space.sample(random.Random(1), 2 * num_tilings)
     assert len(set(sample)) == len(sample) == 2 * num_tilings
@@ -133,7 +134,7 @@ def test_a_sample_gives_every_tiling_its_turn_and_repeats_nothing() -> None:
 
 @pytest.mark.parametrize("m", [16, 512])
 def test_a_sample_gives_each_engine_its_half(m: int) -> None:
-    space = Space(replace_m(m), H200)
+    space = space_of(replace_m(m), H200)
     engines = (Engine.MMA, Engine.WGMMA)
     by_engine = {engine: {t for t in space.tilings if t.engine is engine} for engine in engines}
     count = 2 * min(map(len, by_engine.values()))
@@ -146,7 +147,7 @@ def test_a_sample_gives_each_engine_its_half(m: int) -> None:
 
 
 def test_grids_that_give_each_task_of_an_op_a_cta_are_offered() -> None:
-    space = Space(LLAMA, H200)
+    space = space_of(LLAMA, H200)
     tiling = wgmma((16, 240, 64), (16, 32, 256))
     parted = replace(tiling, split_k=(2, 1))  # 2 x 60 tasks and 128 of 132 SMs
     assert {ordering.reserved_sms for ordering in space.orderings(parted)} == {0, 4, 12}
@@ -156,7 +157,7 @@ def test_grids_that_give_each_task_of_an_op_a_cta_are_offered() -> None:
 
 
 def test_neighbours_of_a_wgmma_schedule_are_of_its_engine_and_change_one_thing() -> None:
-    space = Space(LLAMA, H200)
+    space = space_of(LLAMA, H200)
     first = wgmma((16, 112, 128), (16, 64, 128), num_stages=6, input_stages=4, split_k=(1, 2))
     near = space.neighbours(Schedule(tiling=first, ordering=plain()))
     tilings = [other.tiling for other in near if other.tiling != first]
@@ -170,11 +171,11 @@ def test_neighbours_of_a_wgmma_schedule_are_of_its_engine_and_change_one_thing()
     [wider] = [tiling for tiling in tilings if tiling.tiles[0] == Tile(m=16, n=224, k=64)]
     assert (wider.num_parts(0), wider.num_stages) == (2, 6)
     for tiling in tilings:
-        cuts = [(tiling.tiles[op], tiling.num_parts(op)) != (first.tiles[op], first.num_parts(op)) for op in (0, 1)]
+        shapes = [(tiling.tiles[op], tiling.num_parts(op)) != (first.tiles[op], first.num_parts(op)) for op in (0, 1)]
         hints = [tiling.weight_hint != first.weight_hint, tiling.intermediate_hint != first.intermediate_hint]
         single = ("input_stages", "window", "warpgroups", "swap_ab", "epilogue", "startup_prefetch")
         numbers = [getattr(tiling, name) != getattr(first, name) for name in single]
-        changes = [*cuts, *hints, *numbers]
+        changes = [*shapes, *hints, *numbers]
         if tiling.cluster_k > 1:  # CTAs that share k have no parts
             assert not any(numbers[:3])
             assert tiling.split_k == ()
@@ -183,7 +184,7 @@ def test_neighbours_of_a_wgmma_schedule_are_of_its_engine_and_change_one_thing()
 
 
 def test_a_sample_larger_than_the_space_is_the_space() -> None:
-    space = Space(ffn_pair(m=1, d_in=1, d_hidden=1, d_out=1), H200)
+    space = space_of(ffn_pair(m=1, d_in=1, d_hidden=1, d_out=1), H200)
     assert set(space.sample(random.Random(0), 10**6)) == set(space)
 
 
@@ -206,7 +207,7 @@ def differences(a: Schedule, b: Schedule) -> set[str]:
 
 
 def test_strided_parts_are_offered_where_they_wait_by_slice() -> None:
-    space = Space(LLAMA, H200)
+    space = space_of(LLAMA, H200)
     split = next(chosen for chosen in space.tilings if chosen.engine is Engine.WGMMA and chosen.num_parts(1) == 4)
     whole = next(chosen for chosen in space.tilings if not chosen.split_k)
 
@@ -234,11 +235,11 @@ def test_neighbours_are_the_legal_schedules_that_differ_in_one_axis() -> None:
 
 
 def test_offered_tiles_fit_the_matrices() -> None:
-    assert Space(LLAMA, H200).tile_ms == (16,)
-    assert Space(replace_m(100), H200).tile_ms == (16, 32, 64, 128)
-    assert Space(replace_m(4096), H200).tile_ms == (64, 128, 256)
-    assert Space(replace_m(100_000), H200).tile_ms == (256,)
-    narrow = Space(ffn_pair(m=16, d_in=40, d_hidden=33, d_out=1), H200)
+    assert space_of(LLAMA, H200).tile_ms == (16,)
+    assert space_of(replace_m(100), H200).tile_ms == (16, 32, 64, 128)
+    assert space_of(replace_m(4096), H200).tile_ms == (64, 128, 256)
+    assert space_of(replace_m(100_000), H200).tile_ms == (256,)
+    narrow = space_of(ffn_pair(m=16, d_in=40, d_hidden=33, d_out=1), H200)
     assert (narrow.tile_ns(0), narrow.tile_ns(1), narrow.tile_ks) == ((32, 64), (32,), (32, 64))
 
 
@@ -249,7 +250,7 @@ def replace_m(m: int) -> Workload:
 @pytest.mark.parametrize("gpu", CATALOGUE.values(), ids=lambda gpu: gpu.id)
 def test_every_gpu_of_the_catalogue_has_a_space_of_provable_plans(gpu: Gpu) -> None:
     for workload in (LLAMA, replace_m(512), chain_of_three(100, (64, 64, 96, 64))):
-        for schedule in Space(workload, gpu).sample(random.Random(0), 5):
+        for schedule in space_of(workload, gpu).sample(random.Random(0), 5):
             (plan,) = plans_for(workload, gpu, Candidate(plan_kind=PlanKind.FUSED, schedule=schedule))
             num_tiles = sum(rows * cols for rows, cols in plan.graph.grids.values())
             is_whole = schedule.ordering.split_tiles is SplitTiles.ALL
@@ -258,7 +259,7 @@ def test_every_gpu_of_the_catalogue_has_a_space_of_provable_plans(gpu: Gpu) -> N
 
 
 def test_a_tail_is_offered_to_be_split_where_tiles_fill_more_than_a_wave() -> None:
-    space = Space(replace_m(512), H200)
+    space = space_of(replace_m(512), H200)
     tails = [tiling for tiling in space.tilings if space.split_tiles(tiling)[0] is SplitTiles.TAIL]
     assert len(tails) > 100
     for tiling in tails[::40]:
@@ -277,7 +278,7 @@ def test_a_tail_is_offered_to_be_split_where_tiles_fill_more_than_a_wave() -> No
 
 
 def test_iteration_is_lazy() -> None:
-    space = Space(replace_m(1024), H200)
+    space = space_of(replace_m(1024), H200)
     assert len(list(islice(space, 100))) == 100
 
 

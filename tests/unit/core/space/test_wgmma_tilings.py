@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tests.support.cases import H200, chain_of_three
+from tests.support.spaces import space_of
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.plan.split_k import num_tiles
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.space.space import Space
 from tuner.core.space.wgmma_tile_shapes import MAX_COMBINATIONS
-from tuner.core.space.wgmma_tilings import WgmmaOffers
+from tuner.core.space.wgmma_tilings import WgmmaTilings
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
 LLAMA_70B = ffn_pair(m=16, d_in=8192, d_hidden=28672, d_out=8192)
@@ -37,13 +37,13 @@ def widths(workload: Workload, op: int) -> set[tuple[int, int, int]]:
     """(n, k, parts) of the op's offered cuts."""
     return {
         (tiling.tiles[op].n, tiling.tiles[op].k, tiling.num_parts(op))
-        for tiling in WgmmaOffers(workload, H200).tilings()
+        for tiling in WgmmaTilings(workload, H200).tilings()
     }
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=Workload.describe)
 def test_what_is_offered_is_legal_different_and_a_few_thousand_at_most(workload: Workload) -> None:
-    tilings = list(WgmmaOffers(workload, H200).tilings())
+    tilings = list(WgmmaTilings(workload, H200).tilings())
     assert 1 <= len(tilings) == len(set(tilings)) <= 3 * 12 * MAX_COMBINATIONS
     for tiling in tilings:
         assert tiling.engine is Engine.WGMMA
@@ -52,7 +52,7 @@ def test_what_is_offered_is_legal_different_and_a_few_thousand_at_most(workload:
 
 
 @pytest.mark.parametrize(
-    ("workload", "op", "cuts"),
+    ("workload", "op", "shapes"),
     [
         (LLAMA, 0, {(112, 128, 1), (224, 64, 2)}),
         (LLAMA, 1, {(32, 256, 1), (128, 128, 4), (64, 128, 2)}),
@@ -64,21 +64,21 @@ def test_what_is_offered_is_legal_different_and_a_few_thousand_at_most(workload:
     ],
 )
 def test_few_rows_are_cut_so_that_nearly_every_sm_has_one_task(
-    workload: Workload, op: int, cuts: set[tuple[int, int, int]]
+    workload: Workload, op: int, shapes: set[tuple[int, int, int]]
 ) -> None:
-    assert cuts <= widths(workload, op)
+    assert shapes <= widths(workload, op)
 
 
-def test_cuts_that_leave_a_quarter_of_the_sms_idle_are_not_offered_where_others_are() -> None:
+def test_tile_shapes_that_leave_a_quarter_of_the_sms_idle_are_not_offered_where_others_are() -> None:
     for workload in (LLAMA, LLAMA_70B, GPT3_SLICE):
-        for tiling in WgmmaOffers(workload, H200).tilings():
+        for tiling in WgmmaTilings(workload, H200).tilings():
             for index, (op, tile) in enumerate(zip(workload.ops, tiling.tiles, strict=True)):
                 tasks, lanes = num_tiles(op, tile) * tiling.num_parts(index), H200.num_clusters(tiling.cluster_size)
                 assert tasks / (-(-tasks // lanes) * lanes) > 0.75
 
 
 def first_guess(m: int) -> Tiling:
-    return WgmmaOffers(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200).guesses()[0]
+    return WgmmaTilings(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200).guesses()[0]
 
 
 def test_the_first_guess_has_whole_waves() -> None:
@@ -91,7 +91,7 @@ def test_the_first_guess_has_whole_waves() -> None:
 
 def test_of_many_rows_a_guess_has_the_widest_tiles_there_are() -> None:
     def widths_of_guesses(m: int) -> list[list[int]]:
-        guesses = WgmmaOffers(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200).guesses()
+        guesses = WgmmaTilings(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200).guesses()
         return [[tile.n for tile in one.tiles] for one in guesses if one.tiles[0].m == 128 and not one.split_k]
 
     assert [256, 256] in widths_of_guesses(4096)
@@ -101,7 +101,7 @@ def test_of_many_rows_a_guess_has_the_widest_tiles_there_are() -> None:
 
 def test_one_warpgroup_with_swapped_operands_shares_k_where_rows_are_few() -> None:
     for m, height in ((1, 16), (16, 16), (40, 40)):
-        offered = WgmmaOffers(ffn_pair(m=m, d_in=8192, d_hidden=3584, d_out=8192), H200).tilings()
+        offered = WgmmaTilings(ffn_pair(m=m, d_in=8192, d_hidden=3584, d_out=8192), H200).tilings()
         shared = [one for one in offered if one.swap_ab and one.cluster_k > 1]
         assert {one.num_warps for one in shared} == {4}
         assert {tile.m for one in shared for tile in one.tiles} == {height}
@@ -109,7 +109,7 @@ def test_one_warpgroup_with_swapped_operands_shares_k_where_rows_are_few() -> No
 
 @pytest.mark.parametrize("m", [65, 96, 100, 130, 192, 200, 300, 1000])
 def test_tiles_are_as_high_as_the_rows_need(m: int) -> None:
-    heights = WgmmaOffers(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200).heights
+    heights = WgmmaTilings(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200).heights
     assert len(heights) > 1
     for height in heights:
         num_tile_rows = -(-m // height.m)
@@ -119,7 +119,7 @@ def test_tiles_are_as_high_as_the_rows_need(m: int) -> None:
 
 def test_tasks_of_independent_ops_fill_a_wave_together() -> None:
     pair = independent_pair((1024, 1024, 4096), (1024, 1152, 4096))
-    first = WgmmaOffers(pair, H200).guesses()[0]
+    first = WgmmaTilings(pair, H200).guesses()[0]
     num_tasks = sum(-(-op.m // t.m) * -(-op.n // t.n) for op, t in zip(pair.ops, first.tiles, strict=True))
     assert not first.split_k
     assert 0.9 * H200.num_sms < num_tasks <= H200.num_sms
@@ -127,11 +127,11 @@ def test_tasks_of_independent_ops_fill_a_wave_together() -> None:
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=Workload.describe)
 def test_guesses_are_offered_and_their_rings_take_all_the_memory(workload: Workload) -> None:
-    offers = WgmmaOffers(workload, H200)
-    guesses = offers.guesses()
-    assert set(guesses) <= set(offers.tilings())
-    cuts = {(tuple((t.m, t.n) for t in one.tiles), one.split_k, one.swap_ab, one.cluster_k) for one in guesses}
-    assert len(cuts) == len(guesses) > 0
+    of_engine = WgmmaTilings(workload, H200)
+    guesses = of_engine.guesses()
+    assert set(guesses) <= set(of_engine.tilings())
+    shapes = {(tuple((t.m, t.n) for t in one.tiles), one.split_k, one.swap_ab, one.cluster_k) for one in guesses}
+    assert len(shapes) == len(guesses) > 0
     for tiling in guesses:
         deeper = replace(tiling, num_stages=tiling.num_stages + 1)
         if max(op.m for op in workload.ops) > 64:  # both rings are as deep
@@ -141,23 +141,23 @@ def test_guesses_are_offered_and_their_rings_take_all_the_memory(workload: Workl
 
 def test_two_warpgroups_take_turns_where_rows_are_many_and_nearby_where_they_are_few() -> None:
     for m, heights in ((16, set[int]()), (200, {64, 128}), (512, {128})):
-        offers = WgmmaOffers(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200)
-        turns = [one for one in offers.tilings() if one.warpgroups is Warpgroups.PING_PONG]
+        of_engine = WgmmaTilings(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200)
+        turns = [one for one in of_engine.tilings() if one.warpgroups is Warpgroups.PING_PONG]
         assert {(one.tiles[0].m, one.num_warps) for one in turns} == {(height, 8) for height in heights}
-    first = WgmmaOffers(LLAMA, H200).guesses()[0]
+    first = WgmmaTilings(LLAMA, H200).guesses()[0]
     turned = replace(first, num_warps=8, warpgroups=Warpgroups.PING_PONG)
-    assert turned in set(WgmmaOffers(LLAMA, H200).near(first))
-    assert first in set(WgmmaOffers(LLAMA, H200).near(turned))
+    assert turned in set(WgmmaTilings(LLAMA, H200).near(first))
+    assert first in set(WgmmaTilings(LLAMA, H200).near(turned))
 
 
 def test_two_ctas_of_256_rows_and_tiles_of_unequal_heights_are_found_where_rows_are_many() -> None:
     workload = ffn_pair(m=4096, d_in=4096, d_hidden=14336, d_out=4096)
-    offers = WgmmaOffers(workload, H200)
-    clusters = [one for one in offers.tilings() if one.cluster_m == 2]
+    of_engine = WgmmaTilings(workload, H200)
+    clusters = [one for one in of_engine.tilings() if one.cluster_m == 2]
     assert {max(tile.m for tile in one.cta_tiles) for one in clusters} == {128, 256}
-    high = [one for one in offers.tilings() if one.tiles[0].m == 256 and one.cluster_size == 1 and not one.swap_ab]
+    high = [one for one in of_engine.tilings() if one.tiles[0].m == 256 and one.cluster_size == 1 and not one.swap_ab]
     alike = high[0]
-    near = [one for one in offers.near(alike) if one.tiles[0] == alike.tiles[0] and one.tiles[1].m == 128]
+    near = [one for one in of_engine.near(alike) if one.tiles[0] == alike.tiles[0] and one.tiles[1].m == 128]
     assert Tile(m=128, n=256, k=64) in {one.tiles[1] for one in near}
     assert all(tiling_problem(workload, H200, one) is None for one in near)
     assert all(one.num_stages == one.input_stages for one in near)
@@ -165,14 +165,14 @@ def test_two_ctas_of_256_rows_and_tiles_of_unequal_heights_are_found_where_rows_
 
 def test_the_copy_engine_stores_high_tiles_and_others_nearby() -> None:
     for m, heights in ((16, set[int]()), (64, set[int]()), (200, {112, 128, 224, 256}), (512, {128, 176, 256, 512})):
-        offers = WgmmaOffers(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200)
-        stored = [one for one in offers.tilings() if one.epilogue is Epilogue.TMA]
+        of_engine = WgmmaTilings(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200)
+        stored = [one for one in of_engine.tilings() if one.epilogue is Epilogue.TMA]
         assert {one.tiles[0].m for one in stored} == heights
         assert all(max(tile.n for tile in one.cta_tiles) >= 64 for one in stored)
     for workload in (LLAMA, WORKLOADS[8]):
-        offers = WgmmaOffers(workload, H200)
-        first = offers.guesses()[0]
-        [stored_first] = {one for one in offers.near(first) if one.epilogue is Epilogue.TMA}
+        of_engine = WgmmaTilings(workload, H200)
+        first = of_engine.guesses()[0]
+        [stored_first] = {one for one in of_engine.near(first) if one.epilogue is Epilogue.TMA}
         stages = {"num_stages": first.num_stages, "input_stages": first.input_stages}
         assert replace(stored_first, epilogue=Epilogue.DIRECT, **stages) == first
         assert tiling_problem(workload, H200, stored_first) is None
@@ -181,21 +181,21 @@ def test_the_copy_engine_stores_high_tiles_and_others_nearby() -> None:
 def test_two_ctas_share_k_where_it_may_pay_and_four_nearby() -> None:
     shard = ffn_pair(m=256, d_in=8192, d_hidden=3584, d_out=8192, gated=True)
     for workload in (LLAMA, shard):
-        offers = WgmmaOffers(workload, H200)
-        sharing = [one for one in offers.tilings() if one.cluster_k > 1]
+        of_engine = WgmmaTilings(workload, H200)
+        sharing = [one for one in of_engine.tilings() if one.cluster_k > 1]
         assert {(one.cluster_k, one.cluster_m, one.split_k) for one in sharing} == {(2, 1, ())}
-        assert 0 < len(sharing) < len(list(offers.tilings())) / 2
-        near = set(offers.near(sharing[0]))
+        assert 0 < len(sharing) < len(list(of_engine.tilings())) / 2
+        near = set(of_engine.near(sharing[0]))
         assert {1, 2, 4} <= {one.cluster_k for one in near if tiling_problem(workload, H200, one) is None}
-        alone = next(one for one in offers.tilings() if one.cluster_k == 1 and not one.split_k)
-        assert {1, 2, 4} <= {one.cluster_k for one in offers.near(alone) if one.tiles == alone.tiles}
-        guessed = [one for one in offers.guesses() if one.cluster_k == 2]
+        alone = next(one for one in of_engine.tilings() if one.cluster_k == 1 and not one.split_k)
+        assert {1, 2, 4} <= {one.cluster_k for one in of_engine.near(alone) if one.tiles == alone.tiles}
+        guessed = [one for one in of_engine.guesses() if one.cluster_k == 2]
         assert len(guessed) == 2
         assert all(-(-workload.ops[0].m // tile.m) == 1 for tile in guessed[0].tiles)
     assert {one.num_warps for one in sharing if one.swap_ab} == {8}
     assert {one.tiles[0].m for one in sharing if one.swap_ab} == {256}
     many = ffn_pair(m=1024, d_in=4096, d_hidden=14336, d_out=4096)
-    assert all(one.cluster_k == 1 for one in WgmmaOffers(many, H200).guesses())
+    assert all(one.cluster_k == 1 for one in WgmmaTilings(many, H200).guesses())
 
 
 @pytest.mark.parametrize(
@@ -203,6 +203,6 @@ def test_two_ctas_share_k_where_it_may_pay_and_four_nearby() -> None:
     [(LLAMA, CATALOGUE["a100"]), (LLAMA, CATALOGUE["b200"]), (ffn_pair(m=16, d_in=60, d_hidden=64, d_out=64), H200)],
 )
 def test_where_the_engine_does_not_run_nothing_of_it_is_offered(workload: Workload, gpu: Gpu) -> None:
-    offers = WgmmaOffers(workload, gpu)
-    assert list(offers.tilings()) == offers.guesses() == []
-    assert {tiling.engine for tiling in Space(workload, gpu).tilings} == {Engine.MMA}
+    of_engine = WgmmaTilings(workload, gpu)
+    assert list(of_engine.tilings()) == of_engine.guesses() == []
+    assert {tiling.engine for tiling in space_of(workload, gpu).tilings} == {Engine.MMA}

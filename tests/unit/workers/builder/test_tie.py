@@ -18,13 +18,20 @@ from tuner.workers.builder.tie import tie
 from tuner.workers.source.launchable import LaunchRefused
 from tuner.workers.source.render import render
 
-TOLD = Resources(registers_per_thread=97, static_smem_bytes=512, spill_bytes=0, stack_bytes=0, warnings=())
+REPORTED = Resources(registers_per_thread=97, static_smem_bytes=512, spill_bytes=0, stack_bytes=0, warnings=())
 
 
 def built(workload: Workload = PAIR, tiling: Tiling = TILING, arch: str = "sm_90a", **fields: Any) -> Built:
     """As the compiler would answer; nothing is compiled."""
     key = build_key(render(workload, tiling, traced=fields.pop("traced", False)), arch, "13.0")
-    facts = {"key": key, "compiler": "13.0", "cubin": b"\x7fELF", "resources": TOLD, "compile_s": 1.0, "cached": False}
+    facts = {
+        "key": key,
+        "compiler": "13.0",
+        "cubin": b"\x7fELF",
+        "resources": REPORTED,
+        "compile_s": 1.0,
+        "cached": False,
+    }
     return Built(**{**facts, **fields})
 
 
@@ -67,4 +74,4 @@ def test_what_the_compiler_told_is_proven_again() -> None:
     proven = plans(kind=PlanKind.FUSED, assignment=Assignment.STATIC)
     assert tie(proven, built(), PAIR).plans[0].plan.num_ctas == 12
     with pytest.raises(ResourceError, match="allow 0 per SM"):
-        tie(proven, built(resources=replace(TOLD, static_smem_bytes=300_000)), PAIR)
+        tie(proven, built(resources=replace(REPORTED, static_smem_bytes=300_000)), PAIR)

@@ -4,11 +4,11 @@ import random
 
 import pytest
 
+from tests.support.spaces import space_of
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import InvalidInput
@@ -33,7 +33,7 @@ def values(twin: SimulatedEvaluator, candidate: Candidate) -> dict[str, float]:
 @pytest.mark.parametrize("kind", [PlanKind.FUSED, PlanKind.TWO_LAUNCHES])
 def test_no_candidate_reads_less_than_it_must_nor_hits_more_than_all(twin: SimulatedEvaluator, kind: PlanKind) -> None:
     floor = PROBLEM.workload.compulsory_bytes
-    for schedule in Space(PROBLEM.workload, TARGET.gpu).sample(random.Random(1), 10):
+    for schedule in space_of(PROBLEM.workload, TARGET.gpu).sample(random.Random(1), 10):
         counted = values(twin, Candidate(plan_kind=kind, schedule=schedule))
         moved = counted["dram__bytes_read.sum"] + counted["dram__bytes_write.sum"]
         assert moved >= 0.99 * floor
@@ -56,6 +56,6 @@ def test_metrics_by_name_are_counted_in_the_order_asked_and_unknown_ones_refused
 
 def test_a_candidate_with_a_fault_has_no_counters_but_a_reason() -> None:
     twin = SimulatedEvaluator(TARGET, faults=Faults(hang=1, crash=0, wrong_numbers=0))
-    [schedule] = Space(PROBLEM.workload, TARGET.gpu).sample(random.Random(1), 1)
+    [schedule] = space_of(PROBLEM.workload, TARGET.gpu).sample(random.Random(1), 1)
     report = twin.count(PROBLEM, Candidate(plan_kind=PlanKind.FUSED, schedule=schedule), None)
     assert (report.counters, report.reason) == ((), "simulated: a wait never ended")

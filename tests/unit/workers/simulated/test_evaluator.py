@@ -1,22 +1,24 @@
 from __future__ import annotations
 
 import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 from tests.support.builders import schedule, workload
+from tests.support.spaces import space_of
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE, parse_target
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.space.space import Space
-from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.evaluator import Prepared, Problem, evaluate
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Rejected
 from tuner.workers.simulated.evaluator import LIBRARY_LAUNCH_US, Faults, SimulatedEvaluator, library_us
@@ -44,7 +46,7 @@ def problem(asked: Workload | None = None, seed: int = 0) -> Problem:
 
 
 def candidates(asked: Workload, count: int) -> list[Candidate]:
-    drawn = Space(asked, TARGET.gpu).sample(random.Random(0), count)
+    drawn = space_of(asked, TARGET.gpu).sample(random.Random(0), count)
     return [Candidate(plan_kind=PlanKind.FUSED, schedule=schedule) for schedule in drawn]
 
 
@@ -54,7 +56,7 @@ def test_no_time_is_under_the_bound(asked: Workload) -> None:
     fused = candidates(asked, 8)
     tried = [*fused, *(replace(c, plan_kind=PlanKind.TWO_LAUNCHES) for c in plain(fused))]
     for candidate in [*tried, Candidate(plan_kind=PlanKind.LIBRARY)]:
-        outcome = twin.evaluate(problem(asked), candidate)
+        outcome = evaluate(twin, problem(asked), candidate)
         assert isinstance(outcome, Measured)
         assert min(*outcome.samples_us, outcome.library_us) >= reference_us(asked, TARGET.gpu)
 
@@ -67,7 +69,7 @@ def test_the_same_seeds_give_the_same_outcome_and_others_another() -> None:
     candidate = candidates(workload(), 1)[0]
 
     def time_us(seed: int, problem_seed: int) -> float:
-        outcome = SimulatedEvaluator(TARGET, seed=seed, faults=HEALTHY).evaluate(problem(seed=problem_seed), candidate)
+        outcome = evaluate(SimulatedEvaluator(TARGET, seed=seed, faults=HEALTHY), problem(seed=problem_seed), candidate)
         assert isinstance(outcome, Measured)
         return outcome.time_us
 
@@ -78,7 +80,7 @@ def test_the_same_seeds_give_the_same_outcome_and_others_another() -> None:
 def test_order_alone_changes_the_time() -> None:
     asked = ffn_pair(m=512, d_in=4096, d_hidden=14336, d_out=4096)
     twin = SimulatedEvaluator(TARGET, tiling_error=0, schedule_error=0)
-    space = Space(asked, TARGET.gpu)
+    space = space_of(asked, TARGET.gpu)
     tiling = next(t for t in space.tilings if t.tiles[0].m == 64 and t.tiles[0].n == 128 and t.num_stages == 4)
     orderings = space.orderings(tiling)
     times = {
@@ -106,7 +108,7 @@ def test_it_differs_from_the_forecast_by_tiling_and_by_schedule_and_never_to_the
 def test_faults_occur_at_their_rate_each_with_its_reason_and_always_for_the_same_schedules() -> None:
     twin = SimulatedEvaluator(TARGET, seed=1, faults=Faults(hang=0.1, crash=0.1, wrong_numbers=0.1))
     fused = candidates(workload(), 300)
-    outcomes = [twin.evaluate(problem(), candidate) for candidate in fused]
+    outcomes = [evaluate(twin, problem(), candidate) for candidate in fused]
     kinds = [outcome.kind for outcome in outcomes if isinstance(outcome, Failed)]
     for kind in (FailureKind.HANG, FailureKind.CRASH, FailureKind.WRONG_NUMBERS):
         assert 15 <= kinds.count(kind) <= 50
@@ -116,13 +118,13 @@ def test_faults_occur_at_their_rate_each_with_its_reason_and_always_for_the_same
 
 def test_an_illegal_schedule_is_rejected_with_the_sentence_of_the_statement_of_legality() -> None:
     illegal = replace(schedule(), tiling=replace(schedule().tiling, num_warps=3))
-    outcome = SimulatedEvaluator(TARGET).evaluate(problem(), Candidate(plan_kind=PlanKind.FUSED, schedule=illegal))
+    outcome = evaluate(SimulatedEvaluator(TARGET), problem(), Candidate(plan_kind=PlanKind.FUSED, schedule=illegal))
     assert isinstance(outcome, Rejected)
     assert "3 warps: use 4 or 8" in outcome.reason
 
 
 def test_the_library_is_its_own_baseline() -> None:
-    outcome = SimulatedEvaluator(TARGET).evaluate(problem(), Candidate(plan_kind=PlanKind.LIBRARY))
+    outcome = evaluate(SimulatedEvaluator(TARGET), problem(), Candidate(plan_kind=PlanKind.LIBRARY))
     assert isinstance(outcome, Measured)
     assert (outcome.speedup, outcome.library_us) == (1.0, outcome.time_us)
 
@@ -154,8 +156,28 @@ def test_its_artifact_says_that_it_is_simulated_and_has_no_cubin() -> None:
 
 
 def test_latency_is_slept_in_every_trial() -> None:
-    outcome = SimulatedEvaluator(TARGET, latency_s=0.05).evaluate(problem(), Candidate(plan_kind=PlanKind.LIBRARY))
-    assert outcome.stage_s["simulate"] >= 0.05
+    outcome = evaluate(SimulatedEvaluator(TARGET, latency_s=0.05), problem(), Candidate(plan_kind=PlanKind.LIBRARY))
+    assert outcome.stage_s["time"] >= 0.05
+
+
+def test_a_build_takes_its_time_once_a_tiling_though_several_want_it_at_a_time() -> None:
+    space = space_of(problem().workload, TARGET.gpu)
+    tilings = space.tilings[:2]
+    ours = [Schedule(tiling=tiling, ordering=space.orderings(tiling)[i]) for tiling in tilings for i in (0, 1, 2)]
+    twin = SimulatedEvaluator(TARGET, build_s=0.2)
+    begin_s = time.perf_counter()
+    with ThreadPoolExecutor(6) as threads:
+        ready = list(threads.map(lambda schedule: twin.prepare(problem(), fused(schedule)), ours))
+    assert sum(one.stage_s["build"] > 0.1 for one in ready) == 6, "they waited for each other"
+    assert 0.2 <= time.perf_counter() - begin_s < 0.8
+    again = twin.prepare(problem(), fused(ours[0]))
+    assert again.stage_s["build"] < 0.1
+    assert "build" not in twin.prepare(problem(), Candidate(plan_kind=PlanKind.LIBRARY)).stage_s
+
+
+def test_what_another_evaluator_prepared_is_refused() -> None:
+    with pytest.raises(TypeError, match="the twin measures models, not a Prepared"):
+        SimulatedEvaluator(TARGET).measure(problem(), Prepared())
 
 
 @pytest.mark.parametrize("kind", [PlanKind.FUSED, PlanKind.TWO_LAUNCHES])
@@ -209,7 +231,7 @@ def test_the_library_pays_a_launch_more_for_what_its_epilogue_cannot_do() -> Non
 def test_every_kind_has_its_forecast_programmatic_launches_save_a_gap_and_two_streams_the_tail() -> None:
     asked = ffn_pair(m=512, d_in=1024, d_hidden=4096, d_out=1024)
     plain = Ordering(rasters=(Raster(), Raster()), assignment=Assignment.STATIC)
-    chosen = Schedule(tiling=Space(asked, TARGET.gpu).guesses[0], ordering=plain)
+    chosen = Schedule(tiling=space_of(asked, TARGET.gpu).guesses[0], ordering=plain)
     us = {
         kind: forecast_us(asked, TARGET.gpu, Candidate(plan_kind=kind, schedule=chosen))
         for kind in PlanKind
@@ -220,7 +242,7 @@ def test_every_kind_has_its_forecast_programmatic_launches_save_a_gap_and_two_st
     assert us[PlanKind.TWO_LAUNCHES] - 10 < us[PlanKind.TWO_STREAMS] < us[PlanKind.TWO_LAUNCHES] - 0.5
     twin = SimulatedEvaluator(TARGET, faults=HEALTHY)
     for kind in us:
-        outcome = twin.evaluate(problem(asked), Candidate(plan_kind=kind, schedule=chosen))
+        outcome = evaluate(twin, problem(asked), Candidate(plan_kind=kind, schedule=chosen))
         assert isinstance(outcome, Measured)
     plain, pdl = (
         twin.slowdown(Candidate(plan_kind=kind, schedule=chosen)) for kind in (PlanKind.FUSED, PlanKind.FUSED_PDL)
@@ -230,15 +252,15 @@ def test_every_kind_has_its_forecast_programmatic_launches_save_a_gap_and_two_st
 
 def test_what_is_far_worse_than_the_incumbent_is_truncated_and_all_else_is_not() -> None:
     twin, candidate = SimulatedEvaluator(TARGET, faults=HEALTHY), candidates(workload(), 1)[0]
-    alone = twin.evaluate(problem(), candidate)
+    alone = evaluate(twin, problem(), candidate)
     assert isinstance(alone, Measured)
-    beaten = twin.evaluate(problem(), candidate, 2 * alone.speedup)
-    matched = twin.evaluate(problem(), candidate, alone.speedup)
+    beaten = evaluate(twin, problem(), candidate, 2 * alone.speedup)
+    matched = evaluate(twin, problem(), candidate, alone.speedup)
     assert isinstance(beaten, Measured)
     assert replace(matched, stage_s={}) == replace(alone, stage_s={})
     assert (alone.truncated, beaten.truncated, len(beaten.rounds)) == (False, True, 5)
     assert beaten.time_us == pytest.approx(alone.time_us, rel=0.05)
-    library = twin.evaluate(problem(), Candidate(plan_kind=PlanKind.LIBRARY), 100.0)
+    library = evaluate(twin, problem(), Candidate(plan_kind=PlanKind.LIBRARY), 100.0)
     assert isinstance(library, Measured)
     assert not library.truncated
 
@@ -246,7 +268,7 @@ def test_what_is_far_worse_than_the_incumbent_is_truncated_and_all_else_is_not()
 def test_a_figure_names_its_procedure() -> None:
     objective = Objective(l2=CacheState.WARM, regime=Regime.SUSTAINED)
     asked = replace(problem(), objective=objective)
-    outcome = SimulatedEvaluator(TARGET).evaluate(asked, Candidate(plan_kind=PlanKind.LIBRARY))
+    outcome = evaluate(SimulatedEvaluator(TARGET), asked, Candidate(plan_kind=PlanKind.LIBRARY))
     assert isinstance(outcome, Measured)
     assert outcome.procedure == Procedure(
         l2=CacheState.WARM, regime=Regime.SUSTAINED, launch=LaunchStyle.PLAIN, chain_length=1

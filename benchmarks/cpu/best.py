@@ -1,0 +1,173 @@
+"""How long `GET /best` takes among ten thousand results: a real server, asked over HTTP.
+
+python -m benchmarks.cpu.best [--jobs 10000] [--asks 400] [--out benchmarks/results/cpu/best.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+
+from benchmarks.common.report import NO_GPU, check_row, write_report
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.space.space import Space
+from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.job import Budget, JobSpec, JobState, Objective
+from tuner.core.trial.records import Best, FinalRow, Verdict
+from tuner.store import Store, bests, jobs
+
+TARGET = "simulated:h200"
+#: What the answer may take, seconds, of one client in a hundred requests.
+BAR_S = 0.020
+SIZES = (256, 512, 768, 1024, 2048, 2880, 4096, 5120, 8192, 14336)
+
+
+def fill(directory: Path, num_jobs: int) -> list[tuple[int, int, int, int]]:
+    """Jobs with results of many shapes; the sizes of each, m, d_in, d_hidden and d_out."""
+    chance = random.Random(1)
+    workload = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
+    space = Space(workload, CATALOGUE["h200"])
+    schedule = next(iter(space))
+    rows = tuple(
+        FinalRow(candidate=Candidate(plan_kind=kind, schedule=schedule if kind.is_ours else None), trial_number=number,
+                 time_us=60.0, spread=0.01, speedup=1.1, speedup_ci95=(1.0, 1.2), num_rounds=40)
+        for number, kind in enumerate(PlanKind)
+    )  # fmt: skip
+    best = Best(
+        job_id="",
+        verdict=Verdict.TIE,
+        winner=PlanKind.FUSED,
+        tie_band=0.01,
+        procedure=None,
+        finals=rows,
+        reference_us=40.0,
+        artifact_digest=None,
+        environment=Environment(gpu_name="simulated NVIDIA H200", simulated=True),
+    )
+    shapes = [
+        (chance.randrange(1, 4097), chance.choice(SIZES), chance.choice(SIZES), chance.choice(SIZES))
+        for _ in range(num_jobs)
+    ]
+    store, budget = Store.open(directory), Budget(trials=60, seconds=60)
+    with store.write() as session:
+        for m, d_in, d_hidden, d_out in shapes:
+            asked = ffn_pair(m=m, d_in=d_in, d_hidden=d_hidden, d_out=d_out)
+            spec = JobSpec(workload=asked, target_id=TARGET, objective=Objective(), budget=budget)
+            job = jobs.insert(session, spec, 1.0)
+            for state in (JobState.SEARCHING, JobState.FINALS, JobState.SUCCEEDED):
+                jobs.set_state(session, job.id, state, 2.0)
+            bests.insert(session, replace(best, job_id=job.id))
+    store.close()
+    return shapes
+
+
+@contextmanager
+def serving(directory: Path) -> Iterator[tuple[str, int]]:
+    """Address and process id of `tuner serve` over that folder."""
+    command = [sys.executable, "-m", "tuner.cli", "serve", "--port", "0", "--data", str(directory), "--gpu", TARGET]
+    quiet = {**os.environ, "TUNER_LOG_LEVEL": "warning"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=quiet) as server:
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().strip(), server.pid
+        finally:
+            server.terminate()
+
+
+def ask_paths(url: str, paths: list[str]) -> list[float]:
+    """Seconds of each question, asked one after the other over one connection."""
+    taken = []
+    with httpx.Client(base_url=url, timeout=60) as http:
+        http.get("/livez")
+        for path in paths:
+            begin_s = time.perf_counter()
+            http.get(path).raise_for_status()
+            taken.append(time.perf_counter() - begin_s)
+    return taken
+
+
+def ask(url: str, queries: list[dict[str, Any]]) -> list[float]:
+    """Seconds of each `GET /best`."""
+    return ask_paths(url, [f"/best?{urlencode(query)}" for query in queries])
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds that a process has had a core."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The smallest value that `share` of all do not exceed."""
+    return sorted(values)[max(0, math.ceil(len(values) * share) - 1)]
+
+
+def queries_of(shapes: list[tuple[int, int, int, int]], num_asks: int, match: str) -> list[dict[str, Any]]:
+    """Shapes that were tuned; beside them, for another match than the exact one."""
+    chance = random.Random(2)
+    beside = 0 if match == "own shape" else 5000
+    chosen = [chance.choice(shapes) for _ in range(num_asks)]
+    return [
+        {"m": m + beside, "d_in": d_in, "d_hidden": d_hidden, "d_out": d_out, "match": "nearest"}
+        for m, d_in, d_hidden, d_out in chosen
+    ]
+
+
+def measure(num_jobs: int, num_asks: int) -> list[dict[str, Any]]:
+    """A row for each kind of question, asked by one client and by four at once."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        shapes = fill(Path(folder) / "data", num_jobs)
+        with serving(Path(folder) / "data") as (url, pid), ThreadPoolExecutor(4) as clients:
+            for what in ("own shape", "nearest shape"):
+                queries = queries_of(shapes, num_asks, what)
+                ask(url, queries[:20])
+                for num_clients in (1, 4):
+                    parts = [queries[start::num_clients] for start in range(num_clients)]
+                    before_s = cpu_s(pid)
+                    taken = [s for part in clients.map(lambda part: ask(url, part), parts) for s in part]
+                    raw = {
+                        "jobs": num_jobs,
+                        "asks": num_asks,
+                        "median_s": round(percentile(taken, 0.5), 6),
+                        "server_cpu_s": round((cpu_s(pid) - before_s) / num_asks, 6),
+                        "load_average": os.getloadavg()[0],
+                    }
+                    check = f"p99 of GET /best, {what}, {num_clients} at once, seconds"
+                    found.append(check_row(check, percentile(taken, 0.99), BAR_S, **raw))
+    return found
+
+
+def main() -> None:
+    """Measures and writes the results file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--asks", type=int, default=400)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/best.json"))
+    arguments = parser.parse_args()
+    rows = measure(arguments.jobs, arguments.asks)
+    write_report(arguments.out, rows, NO_GPU)
+    for row in rows:
+        print(row)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""One word, one idea: no term of the glossary has two meanings, and words that gave way to a term do not come back."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+#: What says that a second meaning follows.
+SECOND_MEANING = re.compile(r"[;,] also\b|; or\b|; in \w+,|; of [^;|]*,")
+#: Folders whose identifiers are read; tests have names that are sentences, which are not.
+CODE = ("benchmarks", "examples", "tests", "tuner", "workers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A word that is kept for one idea: which identifiers may have it as one of their words."""
+
+    #: Its forms.
+    forms: frozenset[str]
+    #: Identifiers of that idea.
+    allowed: re.Pattern[str]
+    #: Files whose identifiers may have it, whatever they are.
+    files: re.Pattern[str]
+
+
+def kept(forms: str, allowed: str = r"(?!)", files: str = r"(?!)") -> Kept:
+    return Kept(forms=frozenset(forms.split()), allowed=re.compile(allowed), files=re.compile(files))
+
+
+#: The rows of the glossary's table of such words.
+KEPT = {
+    "cut": kept("cut cuts"),
+    "deal": kept("deal deals dealt dealer"),
+    "gate": kept("gate gates", r"gate(_error)?|with_gate|\w*start_gates?(_name)?"),
+    "hint": kept("hint hints", r"cachehint", r"^(?!tuner/(search/(?!axes)|api/)|benchmarks/pairs/)"),
+    "look": kept("look looks looked", r"look_ahead"),
+    "offer": kept("offer offers"),
+    "part": kept("part parts", r"(?!(verify|make|generated|line|row|partition)_parts?\b|kLineParts|kRowParts)\w*"),
+    "round": kept("round rounds", r"round", r"^(?!workers/kernels/|tuner/core/(legal|plan|proof)/)"),
+    "told": kept("told untold foretold"),
+    "twin": kept("twin twins", r"twin|twin_of|check_twin|twin_seed"),
+    "walk": kept("walk walks walked", r"walk_revisions", r"^tests/house/"),
+}
+
+
+def words_of(identifier: str) -> set[str]:
+    """``kLineParts`` and ``line_parts`` are of the words line and parts."""
+    return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", identifier)}
+
+
+def identifiers(path: str, text: str) -> set[str]:
+    """Those of a Python or CUDA file outside comments and strings; the names of tests are sentences."""
+    if path.endswith(".py"):
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        names = {token.string for token in tokens if token.type == tokenize.NAME}
+    else:
+        names = set(re.findall(r"[A-Za-z_]\w*", re.sub(r"//.*|\"[^\"\n]*\"", "", text)))
+    return {name for name in names if not name.startswith("test_")}
+
+
+def strangers(path: str, text: str) -> list[str]:
+    """Identifiers that use a kept word for another idea."""
+    return [
+        f"{path}: {name} ({word})"
+        for name in sorted(identifiers(path, text))
+        for word, rule in KEPT.items()
+        if rule.forms & words_of(name)
+        and not rule.allowed.fullmatch(name.lower() if word != "part" else name)
+        and not rule.files.search(path)
+    ]
+
+
+def rows(root: Path, heading: str) -> list[list[str]]:
+    """Cells of the rows of the glossary's table under a heading, without its head."""
+    _, *sections = re.split(r"^#+ ", (root / "docs/glossary.md").read_text(), flags=re.MULTILINE)
+    (section,) = [one for one in sections if one.startswith(f"{heading}\n")]
+    _, _, *lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_no_term_of_the_glossary_has_two_meanings(root: Path) -> None:
+    terms = rows(root, "Glossary")
+    assert len(terms) > 60
+    assert [term for term, meaning in terms if SECOND_MEANING.search(meaning)] == []
+
+
+@pytest.mark.parametrize(
+    "meaning",
+    [
+        "one interleaved sample of every candidate; of sums that CTAs send each other, what travels at once",
+        "operand rows or columns that a tile reads whole; also a raster's strip of tile columns",
+        "a launch of a pair, also a share of a tile",
+    ],
+)
+def test_a_second_meaning_is_seen(meaning: str) -> None:
+    assert SECOND_MEANING.search(meaning)
+
+
+def test_the_glossary_lists_the_words_that_are_kept_for_one_idea(root: Path) -> None:
+    listed = rows(root, "Words kept for one idea")
+    assert [word.strip("`") for word, *_ in listed] == sorted(KEPT)
+    assert all(len(cells) == 3 and all(cells) for cells in listed)
+
+
+def test_no_identifier_uses_a_kept_word_for_another_idea(repository_files: list[Path], root: Path) -> None:
+    paths = [path for path in repository_files if path.suffix in (".py", ".cuh", ".cu") and not path.is_symlink()]
+    named = [(str(path.relative_to(root)), path) for path in paths]
+    found = [one for name, path in named if name.startswith(CODE) for one in strangers(name, path.read_text())]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("tuner/core/proof/verify.py", "def verify_parts(): ..."),
+        ("tuner/core/plan/two_streams.py", "make_parts(graph)"),
+        ("workers/kernels/wgmma/cluster.cuh", "constexpr int kLineParts = 2;"),
+        ("workers/gpu/launch.py", "GATE_NAME = 'x'"),
+        ("workers/gpu/launch.py", "self.launch_gate(kernel)"),
+        ("tuner/search/searcher.py", "TWINS = ()"),
+        ("tuner/search/searcher.py", "self._hints = deque(priors)"),
+        ("tuner/core/legal/wgmma.py", "def sum_rounds(): ..."),
+        ("workers/kernels/wgmma/cluster_sum.cuh", "template <int kRound> void add();"),
+        ("tuner/service/inspector.py", "check_look(trial)"),
+        ("tuner/search/sampler.py", "class _Told: ..."),
+        ("tuner/core/plan/queues.py", "def deal(): ..."),
+        ("tuner/core/space/wgmma_tilings.py", "class WgmmaOffers: ..."),
+        ("tuner/core/space/wgmma_tilings.py", "cut = 1"),
+        ("tuner/core/plan/rasters.py", "rows, cols = walk(raster)"),
+    ],
+)
+def test_an_old_word_is_seen(path: str, text: str) -> None:
+    assert len(strangers(path, text)) == 1
+
+
+def test_no_page_has_a_word_that_has_no_idea_of_its_own_any_more(root: Path) -> None:
+    old = re.compile(r"\b(dealt?|dealer|deals|(?<!un)told)\b", flags=re.IGNORECASE)
+    pages = [root / "README.md", *(page for page in (root / "docs").rglob("*.md") if page.parent.name != "adr")]
+    lines = ((page, line) for page in pages for line in page.read_text().splitlines() if not line.startswith("| `"))
+    assert [f"{page.name}: {line}" for page, line in lines if old.search(line)] == []
+
+
+def test_the_idea_itself_may_have_its_word() -> None:
+    assert strangers("workers/gpu/reference.py", "gate, up = halves  # no launch_gate\nx = 'kLineParts'") == []
+    assert strangers("tuner/core/plan/tile_graph.py", "num_parts = self.with_parts(is_part=True)") == []
+    assert strangers("workers/timing/rounds.py", "num_rounds = round(3.5)") == []
+    assert strangers("workers/kernels/ptx/ptx.cuh", "CacheHint kHint;  // deal, look") == []

@@ -1,0 +1,96 @@
+"""A server that is killed, and what it leaves."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.service.service.helpers import on_disk, wait_until
+from tests.support.builders import spec
+from tests.support.repository import ROOT
+from tests.support.serving import running_service
+from tuner.core.trial.job import JobState, Trial
+from tuner.core.trial.records import Event, JobRecord
+from tuner.store import Store, events, jobs, trials
+
+
+@contextmanager
+def killed_afterwards(
+    directory: Path, trial_s: float, finals_s: float = 0.0, counters_s: float = 0.0, build_s: float = 0.0
+) -> Iterator[None]:
+    """A server that runs inside the block; SIGKILL at its end."""
+    command = [sys.executable, "-m", "tests.service.service.victim", str(directory)]
+    command += [str(seconds) for seconds in (trial_s, finals_s, counters_s, build_s)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"started\n"
+            yield
+        finally:
+            server.kill()
+
+
+def submit(directory: Path, num_trials: int) -> JobRecord:
+    store = Store.open(directory)
+    with store.write() as session:
+        job = jobs.insert(session, spec(64, trials=num_trials), time.time())
+    store.close()
+    return job
+
+
+def read_back(directory: Path, job_id: str) -> tuple[JobRecord, list[Trial], list[Event]]:
+    """What a dead server left; opening it takes the lock that the dead one held."""
+    store = Store.open(directory)
+    with store.read() as session:
+        found = jobs.get(session, job_id), trials.history(session, job_id), events.after(session, job_id, 0, 10_000)
+    store.close()
+    return found
+
+
+def state_on_disk(directory: Path) -> str:
+    """The only job's state."""
+    return str(on_disk(directory, "select state from jobs"))
+
+
+def wait_for_trials(directory: Path, at_least: int) -> None:
+    """Until so many trials of the only job are recorded."""
+    wait_until(lambda: int(str(on_disk(directory, "select count(*) from trials"))) >= at_least)
+
+
+def numbers(seen: list[Event]) -> list[int]:
+    return [event.data["number"] for event in seen if event.kind == "trial"]
+
+
+def check_kills_at_random_moments(
+    directory: Path, seed: int, num_kills: int, num_trials: int = 150, build_s: float = 0.0
+) -> None:
+    """They lose no trial and count none twice, and the job succeeds."""
+    job, chance = submit(directory, num_trials=num_trials), random.Random(seed)
+    kept: list[Trial] = []
+    for attempt in range(num_kills):
+        with killed_afterwards(directory, trial_s=0.02, build_s=build_s):
+            if attempt % 2:  # else the kill comes while it starts, where the machine is slow
+                wait_for_trials(directory, len(kept) + 1)
+            time.sleep(chance.uniform(0.05, 0.5))
+        record, history, seen = read_back(directory, job.id)
+        assert history[: len(kept)] == kept, "a recorded trial is gone, or was changed"
+        assert [trial.number for trial in history] == list(range(len(history)))
+        assert numbers(seen) == list(range(len(history))), "trials and their events disagree"
+        assert record.num_trials == len(history)
+        kept = history
+    assert 0 < len(kept) < num_trials, "the kills did not hit the search: shorten the pauses"
+    with running_service(directory) as service:
+        wait_until(lambda: service.job(job.id).state.is_final, timeout_s=120)
+        ended = service.job(job.id)
+        whole = service.trials(job.id, limit=500).items
+    assert (ended.state, ended.num_trials) == (JobState.SUCCEEDED, num_trials)
+    assert list(whole[: len(kept)]) == kept
+    assert len({trial.candidate for trial in whole}) == num_trials, "a candidate was tried again"
+    assert all(trial.num_known <= trial.number for trial in whole)
+    if build_s:
+        assert any(trial.num_known < trial.number - 1 for trial in kept), "several were on their way when it was killed"

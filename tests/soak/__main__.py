@@ -1,0 +1,38 @@
+"""Every soak program, one after the other; hours on two cores. A run that was cut goes on.
+
+python -m tests.soak [NAME ...] [--seed 1] [--seconds 3600]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from tests.soak.program import run
+from tests.soak.programs import PROGRAMS
+
+
+def main() -> None:
+    """Runs those that are named, or all; the exit code tells whether anything is wrong, or was not done in time."""
+    names = [program.name for program in PROGRAMS]
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)}")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no step after so many")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(names):
+        parser.error(f"no program is called {', '.join(sorted(unknown))}: choose from {', '.join(names)}")
+    end = time.monotonic() + arguments.seconds
+    problems: list[str] = []
+    for program in PROGRAMS:
+        if not arguments.names or program.name in arguments.names:
+            wrong = run(program, seed=arguments.seed, seconds=end - time.monotonic())
+            problems += (
+                [f"{program.name}: not done yet"] if wrong is None else [f"{program.name}: {one}" for one in wrong]
+            )
+    if problems:
+        raise SystemExit("\n".join(problems))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Every kernel of the tests on a card compiles without one, with nothing spilled and nothing warned about; and those of
+the wgmma engine's cases with the stamps of a trace.
+
+python -m tests.soak.kernels [--seed 1]
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import cache
+
+from tests.compile.test_wgmma import CASES as TRACED
+from tests.compile.test_wgmma import most_registers
+from tests.soak.program import Program, Row, Step, main
+from tests.support.conformance.sources import distinct, kernels
+from tests.support.conformance.table import CASES
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Tiling
+from tuner.errors import BuildError
+from tuner.workers.builder.nvrtc import compile_source, parse_log
+from tuner.workers.source.render import render
+
+STEP = 12
+#: As many as there are, or a few more: a run takes each once.
+SIZE = 100 * STEP
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """One kernel to compile."""
+
+    id: str
+    workload: Workload
+    tiling: Tiling
+    traced: bool = False
+
+    def problem(self) -> str:
+        """What is not as it should be; empty where all is. Stamps take registers, so that they may spill."""
+        try:
+            resources = parse_log(compile_source(render(self.workload, self.tiling, traced=self.traced), "sm_90a")[1])
+        except BuildError as error:
+            return str(error).splitlines()[0]
+        if self.traced:
+            is_too_much = resources.registers_per_thread > most_registers(self.tiling)
+            return f"takes {resources.registers_per_thread} registers" if is_too_much else ""
+        is_clean = resources.spill_bytes == 0 and not resources.warnings
+        return "" if is_clean else f"spills {resources.spill_bytes} bytes {resources.warnings}"
+
+
+@cache
+def builds() -> list[Build]:
+    """All, in an order of which a part is a fair sample."""
+    found = [Build(id=kernel.id, workload=kernel.workload, tiling=kernel.tiling) for kernel in distinct(kernels(CASES))]
+    found += [
+        Build(id=f"{workload.describe()}, {tiling}, traced", workload=workload, tiling=tiling, traced=True)
+        for workload, tiling in TRACED
+    ]
+    random.Random(0).shuffle(found)
+    return found
+
+
+def work(step: Step) -> list[Row]:
+    """A row for each that is not as it should be, and one for how many there were."""
+    some = builds()[step.first : step.first + step.count]
+    bad = [{"kernel": build.id, "why": why} for build in some if (why := build.problem())]
+    return [*bad, {"kernel": "all", "compiled": len(some)}]
+
+
+def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
+    """None is as it should not be."""
+    bad = [row for row in rows if row["kernel"] != "all"]
+    compiled = sum(row["compiled"] for row in rows if row["kernel"] == "all")
+    told = [{"kernel": "all", "compiled": compiled, "bad": len(bad)}, *bad]
+    return told, [f"{row['kernel']}: {row['why']}" for row in bad]
+
+
+PROGRAM = Program(name="kernels", unit="kernels", size=SIZE, step=STEP, work=work, judge=judge)
+
+if __name__ == "__main__":
+    main(PROGRAM)

@@ -1,0 +1,135 @@
+"""What every soak program is: work of many units, seeded, in steps that are kept, so that a run that was cut goes on.
+
+A step's rows depend on the seed and on the step alone. They are kept in build/soak as they come, for one commit and one
+seed; the whole run's rows are written to benchmarks/results/soak, with date and commit, when the last step is done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.report import NO_GPU, commit, write_report
+from tests.support.repository import ROOT
+
+Row = dict[str, Any]
+
+RESULTS = ROOT / "benchmarks" / "results" / "soak"
+KEPT = ROOT / "build" / "soak"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Some units of a run."""
+
+    #: Of this step's random numbers; no two steps and no two seeds share one.
+    seed: int
+    #: Its units are first, first + 1, ...
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """One soak program."""
+
+    name: str
+    #: What is counted, in the plural.
+    unit: str
+    #: Units of a whole run.
+    size: int
+    #: Units of a step.
+    step: int
+    #: One step's rows.
+    work: Callable[[Step], list[Row]]
+    #: All steps' rows -> rows of the results file, and what is wrong, a sentence each.
+    judge: Callable[[list[Row]], tuple[list[Row], list[str]]]
+
+
+def steps(program: Program, seed: int, size: int) -> list[Step]:
+    """As many whole steps as so many units take."""
+    count = -(-size // program.step)
+    return [Step(seed=seed * 1_000_003 + i, first=i * program.step, count=program.step) for i in range(count)]
+
+
+class Kept:
+    """Rows of the steps that are done, in a file with a line for each."""
+
+    def __init__(self, path: Path) -> None:
+        """Goes on with what the file holds."""
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.rows: dict[int, list[Row]] = {}
+        whole = ""
+        for line in path.read_text().splitlines(keepends=True) if path.exists() else []:
+            if not line.endswith("\n"):  # cut while it was written
+                continue
+            kept = json.loads(line)
+            self.rows[kept["step"]] = kept["rows"]
+            whole += line
+        path.write_text(whole)
+
+    def keep(self, index: int, rows: list[Row]) -> None:
+        """Adds a step's rows; they are on the disk when it returns."""
+        self.rows[index] = rows
+        with self._path.open("a") as file:
+            file.write(json.dumps({"step": index, "rows": rows}) + "\n")
+
+
+def run(
+    program: Program,
+    *,
+    seed: int = 1,
+    size: int | None = None,
+    seconds: float = float("inf"),
+    kept: Path = KEPT,
+    results: Path = RESULTS,
+) -> list[str] | None:
+    """Does the steps that are not done yet; what is wrong, or None where the time was over before the last step."""
+    todo = steps(program, seed, size or program.size)
+    done = Kept(kept / f"{program.name}-{seed}-{commit()[:12]}.jsonl")
+    begin = time.monotonic()
+    for index, step in enumerate(todo):
+        if index in done.rows:
+            continue
+        if time.monotonic() - begin >= seconds:
+            print(f"{program.name}: {index} of {len(todo)} steps are done; the same command goes on", flush=True)
+            return None
+        done.keep(index, program.work(step))
+        print(f"{program.name}: {(index + 1) * program.step} {program.unit}", flush=True)
+    rows, wrong = program.judge([row for index in range(len(todo)) for row in done.rows[index]])
+    setting = {"seed": seed, "unit": program.unit, "size": len(todo) * program.step}
+    write_report(results / f"{program.name}.json", rows, {**NO_GPU, **setting})
+    return wrong
+
+
+def total(rows: Iterable[Row], key: str) -> list[Row]:
+    """Rows of the same `key` as one, their numbers added up."""
+    sums: dict[str, Row] = {}
+    for row in rows:
+        into = sums.setdefault(row[key], {key: row[key]})
+        for name, value in row.items():
+            if name != key:
+                into[name] = into.get(name, 0) + value
+    return list(sums.values())
+
+
+def main(program: Program) -> None:
+    """The command line of one program."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m tests.soak.{program.name}", description=sys.modules["__main__"].__doc__
+    )
+    parser.add_argument("--size", type=int, default=program.size, help=f"{program.unit} of the whole run")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no step after so many")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    wrong = run(program, seed=arguments.seed, size=arguments.size, seconds=arguments.seconds, results=arguments.results)
+    if wrong:
+        raise SystemExit("\n".join(wrong))

@@ -1,0 +1,15 @@
+"""The soak programs, the quickest first."""
+
+from __future__ import annotations
+
+from tests.soak import interleavings, kernels, kills, loads, searches, tilings
+from tests.soak.program import Program
+
+PROGRAMS: tuple[Program, ...] = (
+    loads.PROGRAM,
+    interleavings.PROGRAM,
+    searches.PROGRAM,
+    kills.PROGRAM,
+    kernels.PROGRAM,
+    tilings.PROGRAM,
+)

@@ -1,0 +1,101 @@
+"""Every soak program at a hundredth of its size or more, so that none rots; and what is kept of a run that is cut."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.soak import kernels
+from tests.soak.program import KEPT, Program, Row, Step, run, total
+from tests.soak.programs import PROGRAMS
+
+#: The share that is run, where it is more: four of five searches is the least that says anything.
+SHARES = {"searches": 0.05}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_a_hundredth_of_a_soak_program_finds_nothing_wrong(program: Program, tmp_path: Path) -> None:
+    size = int(program.size * SHARES.get(program.name, 0.01))
+    assert run(program, size=size, kept=tmp_path, results=tmp_path) == []
+    kept = json.loads((tmp_path / f"{program.name}.json").read_text())
+    assert kept["rows"]
+    assert kept["meta"]["size"] >= size
+    assert (kept["meta"]["seed"], kept["meta"]["unit"]) == (1, program.unit)
+
+
+def test_a_whole_run_of_kernels_takes_each_once() -> None:
+    assert 0.9 * kernels.SIZE < len(kernels.builds()) <= kernels.SIZE
+
+
+def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
+    wrong = [f"unit {row['unit']} is wrong" for row in rows if row["unit"] == 13]
+    return total(rows, "sum"), wrong
+
+
+class Units:
+    """Notes what it is asked for, and may be cut."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.num_left = 1000
+
+    def __call__(self, step: Step) -> list[Row]:
+        if self.num_left == 0:
+            raise KeyboardInterrupt
+        self.num_left -= 1
+        self.steps.append(step)
+        return [{"sum": "all", "unit": step.first + i} for i in range(step.count)]
+
+    @property
+    def program(self) -> Program:
+        return Program(name="units", unit="units", size=10, step=2, work=self, judge=judge)
+
+
+def test_a_run_that_was_cut_goes_on_where_it_was_and_comes_to_the_same(tmp_path: Path) -> None:
+    units = Units()
+    units.num_left = 3
+    with pytest.raises(KeyboardInterrupt):
+        run(units.program, kept=tmp_path, results=tmp_path)
+    assert not (tmp_path / "units.json").exists()
+    units.num_left = 1000
+    assert run(units.program, kept=tmp_path, results=tmp_path) == []
+    assert [step.first for step in units.steps] == [0, 2, 4, 6, 8]
+    assert json.loads((tmp_path / "units.json").read_text())["rows"] == [{"sum": "all", "unit": sum(range(10))}]
+
+
+def test_a_line_that_was_cut_is_done_again(tmp_path: Path) -> None:
+    units = Units()
+    run(units.program, kept=tmp_path, results=tmp_path)
+    (kept,) = tmp_path.glob("*.jsonl")
+    kept.write_text(kept.read_text()[:-10])
+    run(units.program, kept=tmp_path, results=tmp_path)
+    assert [step.first for step in units.steps] == [0, 2, 4, 6, 8, 8]
+
+
+def test_another_seed_is_another_run_with_numbers_of_its_own(tmp_path: Path) -> None:
+    units = Units()
+    for seed in (1, 2):
+        run(units.program, seed=seed, kept=tmp_path, results=tmp_path)
+    assert len(units.steps) == 10
+    assert len({step.seed for step in units.steps}) == 10
+
+
+def test_time_that_is_over_leaves_the_rest_for_the_next_run(tmp_path: Path) -> None:
+    units = Units()
+    assert run(units.program, seconds=0, kept=tmp_path, results=tmp_path) is None
+    assert units.steps == []
+
+
+def test_what_is_wrong_is_said_and_the_figures_are_written(tmp_path: Path) -> None:
+    program = replace(Units().program, size=14)
+    assert run(program, kept=tmp_path, results=tmp_path) == ["unit 13 is wrong"]
+    assert (tmp_path / "units.json").exists()
+
+
+def test_what_is_kept_lies_where_git_does_not_look(pytestconfig: pytest.Config) -> None:
+    assert KEPT.relative_to(pytestconfig.rootpath).parts[0] == "build"

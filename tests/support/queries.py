@@ -1,0 +1,35 @@
+"""What a block asks of the database, and how SQLite goes about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Engine, event
+
+
+@contextmanager
+def plans_of(engine: Engine) -> Iterator[list[str]]:
+    """The steps of the query plan of each SELECT of the block, each with its statement, once the block has ended."""
+    asked: list[tuple[str, Any]] = []
+    steps: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if statement.startswith("SELECT"):
+            asked.append((statement, parameters))
+
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield steps
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+    with engine.connect() as connection:
+        for statement, parameters in asked:
+            rows = connection.exec_driver_sql(f"explain query plan {statement}", parameters)
+            steps.extend(f"{row[-1]}: {statement}" for row in rows)
+
+
+def whole_tables(steps: list[str]) -> list[str]:
+    """Those steps that look at every row of a table or an index."""
+    return [step for step in steps if step.startswith("SCAN") and "CONSTANT ROW" not in step]

@@ -1,0 +1,221 @@
+"""No literal knows how large an element is: with elements of half the size, and twice as many of them along k, every
+figure in bytes stays as it is, and so does what is legal."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cases import H200
+from tests.support.repository import ROOT
+from tuner.core.legal import mma, simt, wgmma
+from tuner.core.legal.legality import (
+    dynamic_smem_bytes,
+    estimated_registers,
+    estimated_resources,
+    resident_problem,
+    tiling_problem,
+)
+from tuner.core.model.bounds import io_bytes
+from tuner.core.model.rates import rates_of
+from tuner.core.model.task_costs import costs_of
+from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.problem.workload import Dtype, Workload, WorkloadKind, ffn_pair, independent_pair
+from tuner.core.schedule.tiling import Engine, Epilogue, Tiling
+from tuner.core.space.simt_tilings import STAGE_BYTES as SIMT_STAGE_BYTES
+from tuner.core.space.space import Space
+from tuner.core.space.wgmma_tile_shapes import STAGE_BYTES, weight_stage_bytes
+from tuner.workers.simulated.evaluator import library_us
+from tuner.workers.source.render import copy_bytes
+from tuner.workers.source.tensor_maps import tensor_maps
+
+
+class Byte(str):
+    """An element type of one byte that no table knows: only its size may be asked for."""
+
+    size_bytes = 1
+    elements = Dtype.elements
+
+
+BYTE: Any = Byte("byte")
+
+#: The last op's k, and so the one before's n, is what is doubled, too: rows of 16 bytes are whole either way.
+WORKLOADS = [
+    ffn_pair(m=16, d_in=1024, d_hidden=2816, d_out=1024, bias=True),
+    ffn_pair(m=2, d_in=1024, d_hidden=2048, d_out=512),
+    ffn_pair(m=300, d_in=512, d_hidden=1408, d_out=512, gated=True, residual=True),
+    independent_pair((64, 512, 1000), (128, 256, 520)),
+]
+
+
+def halved(workload: Workload) -> Workload:
+    """Elements of one byte, twice as many along k; an intermediate has twice as many columns, then. Each op reads an
+    input of its own, so that nothing else changes."""
+    ops = tuple(replace(op, k=2 * op.k, source=f"x{i}") for i, op in enumerate(workload.ops))
+    return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=BYTE)
+
+
+def apart(workload: Workload) -> Workload:
+    """The same ops, each on an input of its own."""
+    ops = tuple(replace(op, source=f"x{i}") for i, op in enumerate(workload.ops))
+    return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=workload.dtype)
+
+
+def deeper(tiling: Tiling) -> Tiling:
+    """The same stages, bytes for bytes."""
+    return replace(tiling, tiles=tuple(replace(tile, k=2 * tile.k) for tile in tiling.tiles))
+
+
+@lru_cache
+def every_tiling(workload: Workload) -> tuple[Tiling, ...]:
+    return Space(workload, H200).tilings
+
+
+def some_tilings(workload: Workload) -> list[Tiling]:
+    every = every_tiling(workload)
+    by_engine = [[tiling for tiling in every if tiling.engine is engine] for engine in Engine]
+    return [tiling for of_engine in by_engine for tiling in islice(of_engine, 0, None, max(1, len(of_engine) // 40))]
+
+
+CASES = [pytest.param(apart(workload), id=workload.describe()) for workload in WORKLOADS]
+
+
+@pytest.mark.parametrize("workload", CASES)
+def test_shared_memory_registers_and_legality_hang_on_bytes(workload: Workload) -> None:
+    other, tilings = halved(workload), some_tilings(workload)
+    assert len(tilings) > 50
+    for tiling in tilings:
+        twin = deeper(tiling)
+        assert tiling_problem(other, H200, twin) is None
+        assert dynamic_smem_bytes(other, twin) == dynamic_smem_bytes(workload, tiling)
+        if tiling.engine is not Engine.SIMT:  # which widens a chunk of its rows to fp32: of twice as many elements
+            assert estimated_registers(other, twin) == estimated_registers(workload, tiling)
+            assert estimated_resources(other, twin) == estimated_resources(workload, tiling)
+
+
+@pytest.mark.parametrize("workload", CASES)
+def test_what_is_refused_is_refused_at_other_sizes_too(workload: Workload) -> None:
+    other = halved(workload)
+    for tiling in some_tilings(workload):
+        for odd in (replace(tiling, tiles=tuple(replace(tile, k=3 * tile.k // 2) for tile in tiling.tiles)), tiling):
+            changed = replace(odd, epilogue=Epilogue.TMA, num_stages=6, split_k=(2,) * len(odd.tiles))
+            refusals = tiling_problem(workload, H200, changed), tiling_problem(other, H200, deeper(changed))
+            # The copy engine stores lines of the output, whose columns are no k: twice as many elements.
+            if "copy engine stores" not in str(refusals):
+                assert (refusals[0] is None) == (refusals[1] is None), refusals
+
+
+@pytest.mark.parametrize("workload", CASES)
+def test_what_the_model_reads_and_what_a_copy_brings_are_bytes(workload: Workload) -> None:
+    other, rates = halved(workload), rates_of(H200)
+    for tiling in some_tilings(workload)[::5]:
+        twin = deeper(tiling)
+        costs, halves = (
+            costs_of(tile_graph(of, shape), H200, rates) for of, shape in ((workload, tiling), (other, twin))
+        )
+        for op, cost in costs.items():
+            whole, half = cost.whole, halves[op].whole
+            # The bias is of columns, not of k.
+            bias = [extent * workload.ops[op].weight_rows // workload.ops[op].n for extent in cost.cols]
+            assert half.a_bytes == whole.a_bytes
+            expected = zip(whole.w_bytes, bias, strict=True)
+            assert half.w_bytes == [w - b * workload.ops[op].bias for w, b in expected]
+            assert (half.stage_bytes, half.ahead_bytes) == (whole.stage_bytes, whole.ahead_bytes)
+            assert (half.turn_us, half.dram_stretch) == (whole.turn_us, whole.dram_stretch)
+            assert (halves[op].element_bytes, cost.element_bytes) == (1, 2)
+            assert 2 * halves[op].once_bytes == cost.once_bytes
+            assert [[2 * b for _, b, _ in cell] for row in halves[op].out_panels for cell in row] == [
+                [b for _, b, _ in cell] for row in cost.out_panels for cell in row
+            ]
+    for op, half in zip(workload.ops, other.ops, strict=True):
+        assert copy_bytes(half, BYTE) == copy_bytes(op, workload.dtype)
+
+
+def test_an_odd_row_is_copied_element_by_element() -> None:
+    op = ffn_pair(m=16, d_in=33, d_hidden=32, d_out=32).ops[0]
+    assert (copy_bytes(op, Dtype.FP16), copy_bytes(op, BYTE)) == (2, 1)
+
+
+@pytest.mark.parametrize("workload", CASES)
+def test_tensor_maps_are_the_same_bytes(workload: Workload) -> None:
+    other = halved(workload)
+    for tiling in some_tilings(workload):
+        if tiling.engine is not Engine.WGMMA or tiling.epilogue is Epilogue.TMA:
+            continue
+        for one, half in zip(tensor_maps(workload, tiling), tensor_maps(other, deeper(tiling)), strict=True):
+            assert half.strides_bytes == one.strides_bytes
+            assert (half.dims[0], half.box[0]) == (2 * one.dims[0], 2 * one.box[0])
+            assert (half.dims[1:], half.box[1:]) == (one.dims[1:], one.box[1:])
+
+
+def test_the_copy_engine_stores_a_line_of_outputs_whatever_their_size() -> None:
+    workload = apart(ffn_pair(m=512, d_in=2048, d_hidden=4096, d_out=2048))
+    stored = [one for one in Space(workload, H200).tilings if one.epilogue is Epilogue.TMA]
+    assert stored
+    for of, tiling in ((workload, stored[0]), (replace(workload, dtype=BYTE), deeper(stored[0]))):
+        for made in tensor_maps(of, tiling)[-len(of.ops) :]:
+            op = of.ops[made.op]
+            assert made.strides_bytes == (op.n * of.dtype.size_bytes,)
+            assert made.box[0] * of.dtype.size_bytes == wgmma.LINE_BYTES
+
+
+@pytest.mark.parametrize("workload", CASES)
+def test_the_tilings_on_offer_have_stages_of_good_bytes(workload: Workload) -> None:
+    """Not the same ones: products take other shares of the time."""
+    other = halved(workload)
+    offered = every_tiling(other)
+    assert {tiling.engine for tiling in offered} == {tiling.engine for tiling in every_tiling(workload)}
+    depths = {Engine.MMA: mma.STAGE_ROW_BYTES, Engine.SIMT: simt.STAGE_ROW_BYTES}
+    depths[Engine.WGMMA] = tuple(lines * wgmma.LINE_BYTES for lines in wgmma.STAGE_LINES)
+    for tiling in offered:
+        assert tiling_problem(other, H200, tiling) is None
+        assert resident_problem(other, tiling) is None
+        for op, tile in zip(other.ops, tiling.tiles, strict=True):
+            assert tile.k * BYTE.size_bytes in depths[tiling.engine]
+            if tiling.engine is Engine.WGMMA:
+                assert weight_stage_bytes(op, tile, BYTE) <= max(STAGE_BYTES[1], tile.n * op.rows_per_column * 128)
+            if tiling.engine is Engine.SIMT:
+                assert SIMT_STAGE_BYTES[0] <= tile.n * op.rows_per_column * tile.k <= SIMT_STAGE_BYTES[1]
+
+
+def test_bounds_and_the_librarys_time_scale_with_the_element() -> None:
+    workload = ffn_pair(m=16, d_in=1024, d_hidden=4096, d_out=1024)
+    byte = replace(workload, dtype=BYTE)
+    assert 2 * byte.compulsory_bytes == workload.compulsory_bytes
+    assert 2 * byte.weight_bytes == workload.weight_bytes
+    assert 2 * io_bytes(byte, 2**19) == pytest.approx(io_bytes(workload, 2**20))
+    assert library_us(byte, H200) < library_us(workload, H200)
+
+
+def tables_by_dtype() -> list[tuple[str, set[str]]]:
+    """Every dict that is written with element types as its keys: where it stands, and which it has."""
+    found = []
+    for path in sorted(path for folder in ("tuner", "workers") for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Dict):
+                keys = {key.attr for key in node.keys if isinstance(key, ast.Attribute) and _is_dtype(key)}
+                if keys:
+                    found.append((f"{Path(path).relative_to(ROOT)}:{node.lineno}", keys))
+    return found
+
+
+def _is_dtype(key: ast.Attribute) -> bool:
+    return isinstance(key.value, ast.Name) and key.value.id == "Dtype"
+
+
+def test_every_table_of_element_types_has_all_of_them() -> None:
+    assert len(tables_by_dtype()) >= 8
+    assert [where for where, keys in tables_by_dtype() if keys != {dtype.name for dtype in Dtype}] == []
+
+
+def test_no_branch_takes_a_new_element_type_for_an_old_one() -> None:
+    """A table or a `match` fails for what it does not know; `is` and `else` would not."""
+    pattern = ("is Dtype.", "== Dtype.", "is not Dtype.", "!= Dtype.")
+    files = sorted(path for folder in ("tuner", "workers") for path in (ROOT / folder).rglob("*.py"))
+    assert [str(path.relative_to(ROOT)) for path in files if any(p in path.read_text() for p in pattern)] == []

@@ -1,0 +1,255 @@
+"""The candidates of one search: chosen by the searcher, made ready by the build pool, measured by the lane.
+
+All three go on at the same time. An outcome that is there before others that were chosen earlier does not wait for
+them; only the library's trial is overtaken by none, since it is what the others are compared with.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Self
+
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.evaluator import Preparation, Prepared, Problem
+from tuner.core.trial.job import Trial
+from tuner.core.trial.outcome import Outcome
+from tuner.dispatch import BuildPool, MeasureLane
+from tuner.errors import WorkerError
+from tuner.search import Searcher
+from tuner.service.ahead import Ahead
+from tuner.service.forecasts import Forecaster, with_forecast
+from tuner.service.waiting import Patience, Stopped, wait_for_one
+
+#: Candidates that are handed to the lane: one that is measured, and one behind it, so that the card does not wait for
+#: this thread.
+IN_LANE = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrival:
+    """A candidate that has its outcome."""
+
+    candidate: Candidate
+    outcome: Outcome
+    #: Trials that the searcher knew when it chose the candidate.
+    num_known: int
+    #: When it was chosen, seconds since the epoch.
+    chosen_at: float
+
+
+@dataclass(kw_only=True)
+class _Traveller:
+    """A candidate on its way."""
+
+    candidate: Candidate
+    num_known: int
+    chosen_at: float
+    forecast: Future[float | None]
+    preparing: Future[Preparation]
+    prepared: Prepared | None = None
+    measuring: Future[Outcome] | None = None
+    outcome: Outcome | None = None
+    #: When it was handed to the lane, and when it came out, by the monotonic clock; 0 before.
+    sent_at: float = 0.0
+    done_at: float = 0.0
+
+    @property
+    def pending(self) -> Future[Any] | None:
+        """What it waits for; None while it waits for its turn, and at its end."""
+        if self.outcome is not None:
+            return None
+        return self.preparing if self.prepared is None else self.measuring
+
+
+class Pipeline:
+    """One search. Its methods are called by one thread; the searcher works in a thread of its own meanwhile."""
+
+    def __init__(
+        self,
+        searcher: Searcher,
+        problem: Problem,
+        builds: BuildPool,
+        lane: MeasureLane,
+        ahead: Ahead,
+        forecaster: Forecaster,
+        *,
+        num_known: int,
+        num_trials: int,
+        stop: threading.Event,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`searcher` knows `num_known` trials already; with those there are to be `num_trials`."""
+        self._searcher = searcher
+        self._problem = problem
+        self._builds = builds
+        self._lane = lane
+        self._ahead = ahead
+        self._forecaster = forecaster
+        self._stop = stop
+        self._clock = clock
+        self._patience = Patience(lane.target.id, stop)
+        self._num_known = num_known
+        self._num_left = num_trials - num_known
+        self._is_exhausted = False
+        self._untold: list[Trial] = []
+        #: In the order in which they were chosen.
+        self._travellers: list[_Traveller] = []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"search {lane.target.id}")
+        self._choosing: Future[tuple[Candidate | None, int, float]] | None = None
+        #: When the lane gave its last outcome.
+        self._lane_free_at = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Drops what is on its way."""
+        for one in self._travellers:
+            one.preparing.cancel()
+            if one.measuring is not None:
+                one.measuring.cancel()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def next(self, incumbent_speedup: float | None) -> Arrival | None:
+        """The next outcome; None where nothing is on its way, and nothing is left to choose.
+
+        Raises:
+            JobFailed: the worker fails again and again.
+            Quarantined: the card is not fit; the search goes on when it is.
+            Stopped: the service is closing.
+        """
+        while True:
+            self._take_choice()
+            for one in self._travellers:
+                self._look_at(one)
+            if self._stop.is_set():  # closing may have made an end of what was looked at
+                raise Stopped
+            if (arrival := self._arrived()) is not None:
+                return arrival
+            self._feed(incumbent_speedup)
+            self._choose()
+            pending = [future for one in self._travellers if (future := one.pending) is not None]
+            if self._choosing is not None:
+                pending.append(self._choosing)
+            if not pending:
+                return None
+            wait_for_one(pending, self._stop)
+
+    def record(self, trial: Trial) -> None:
+        """Has the searcher know a trial from its next choice on."""
+        self._untold.append(trial)
+        self._is_exhausted = False
+
+    def end(self) -> None:
+        """Chooses nothing more, and drops what has not reached the card."""
+        self._num_left, self._choosing = 0, None
+        for one in self._travellers:
+            one.preparing.cancel()
+        self._travellers = [one for one in self._travellers if one.measuring and not one.measuring.cancel()]
+
+    def _choose(self) -> None:
+        """Has the searcher choose one more, where one is wanted."""
+        num_preparing = sum(one.pending is one.preparing for one in self._travellers)
+        if (
+            self._choosing is None
+            and self._num_left > 0
+            and not self._is_exhausted
+            and len(self._travellers) < self._ahead.depth
+            and num_preparing <= self._builds.num_places
+            and not (self._travellers and self._searcher.waits_for_all)
+        ):
+            untold, self._untold = self._untold, []
+            self._choosing = self._thread.submit(self._tell_and_ask, untold)
+
+    def _tell_and_ask(self, untold: list[Trial]) -> tuple[Candidate | None, int, float]:
+        for trial in untold:
+            self._searcher.tell(trial)
+        self._num_known += len(untold)
+        return self._searcher.ask(), self._num_known, self._clock()
+
+    def _take_choice(self) -> None:
+        """Sends what was chosen to the build pool."""
+        if self._choosing is None or not self._choosing.done():
+            return
+        candidate, num_known, chosen_at = self._choosing.result()
+        self._choosing = None
+        if candidate is None:
+            self._is_exhausted = True  # until another trial says what to vary
+            return
+        self._num_left -= 1
+        preparing = self._builds.prepare(self._problem, candidate)
+        self._travellers.append(
+            _Traveller(
+                candidate=candidate,
+                num_known=num_known,
+                chosen_at=chosen_at,
+                forecast=self._forecaster.begin(self._problem.workload, candidate),
+                preparing=preparing,
+            )
+        )
+
+    def _look_at(self, one: _Traveller) -> None:
+        """Notes how far a candidate has come."""
+        if one.pending is None or not one.pending.done():
+            return
+        try:
+            if one.measuring is not None:
+                one.outcome = one.measuring.result()
+                self._note_measured(one)
+            else:
+                self._note_prepared(one, one.preparing.result())
+        except WorkerError as error:
+            self._patience.failed(error)
+            if one.measuring is not None:
+                one.measuring = None
+            else:
+                one.preparing = self._builds.prepare(self._problem, one.candidate)
+
+    def _note_prepared(self, one: _Traveller, preparation: Preparation) -> None:
+        self._ahead.saw_made(sum(preparation.stage_s.values()))
+        if isinstance(preparation, Prepared):
+            one.prepared = preparation
+        else:
+            one.outcome = preparation
+
+    def _note_measured(self, one: _Traveller) -> None:
+        self._patience.worked()
+        at_card_s = one.done_at - max(one.sent_at, self._lane_free_at)
+        if one.candidate.plan_kind.is_ours and at_card_s > 0:  # in the library's trial the card's process starts
+            self._ahead.saw_measured(at_card_s)
+        self._lane_free_at = max(self._lane_free_at, one.done_at)
+
+    def _arrived(self) -> Arrival | None:
+        """The first of those chosen whose outcome is there, taken off the way."""
+        for one in self._travellers:
+            if one.outcome is not None:
+                self._travellers.remove(one)
+                outcome = with_forecast(one.outcome, one.forecast.result())
+                return Arrival(
+                    candidate=one.candidate, outcome=outcome, num_known=one.num_known, chosen_at=one.chosen_at
+                )
+            if not one.candidate.plan_kind.is_ours:
+                return None
+        return None
+
+    def _feed(self, incumbent_speedup: float | None) -> None:
+        """Hands to the lane what is ready, the first that was chosen first."""
+        num_in_lane = sum(one.measuring is not None for one in self._travellers)
+        for one in self._travellers:
+            if num_in_lane < IN_LANE and one.prepared and not one.measuring:
+                self._send(one, one.prepared, incumbent_speedup)
+                num_in_lane += 1
+            if not one.candidate.plan_kind.is_ours:
+                return
+
+    def _send(self, one: _Traveller, prepared: Prepared, incumbent_speedup: float | None) -> None:
+        def note_end(_: Future[Outcome]) -> None:
+            one.done_at = time.monotonic()
+
+        one.sent_at = time.monotonic()
+        one.measuring = self._lane.measure(self._problem, prepared, incumbent_speedup)
+        one.measuring.add_done_callback(note_end)

@@ -1,0 +1,47 @@
+"""What the database's and the disk's own errors mean, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as NoConnectionLeft
+
+from tuner.errors import StoreUnavailable
+
+#: SQLite's primary result codes -> what they mean. A full quota, or a limit of a file's size, is an I/O error.
+_MEANINGS = {
+    5: "the database is locked by another program",
+    6: "the database is locked by another program",
+    8: "the database is read-only",
+    10: "the disk refuses to be read or written; it may be full",
+    11: "the database is damaged",
+    13: "the disk is full",
+    14: "the database cannot be opened",
+    26: "the database is damaged",
+}
+
+
+def meaning_of(error: DBAPIError) -> str:
+    """A clause that says what is wrong, with the database's own words."""
+    code = getattr(error.orig, "sqlite_errorcode", None)
+    meaning = None if code is None else _MEANINGS.get(code & 0xFF)
+    return f"{meaning} ({error.orig})" if meaning else f"the database does not answer ({error.orig})"
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Turns the errors of a block that come from outside into sentences.
+
+    Raises:
+        StoreUnavailable: the database cannot be used now.
+    """
+    try:
+        yield
+    except (IntegrityError, ProgrammingError):  # a fault of this program's
+        raise
+    except DBAPIError as error:
+        raise StoreUnavailable(f"{meaning_of(error)}; nothing was changed, try again later") from error
+    except NoConnectionLeft as error:
+        raise StoreUnavailable(f"too many requests use the database at once ({error}); try again later") from error
