@@ -28,7 +28,7 @@ from tuner.core.trial.job import Budget, JobSpec, Objective, Trial
 from tuner.core.trial.outcome import Outcome
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
-from tuner.service.facade import MAX_PAGE
+from tuner.service.paging import MAX_PAGE
 from tuner.store import Store
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 

@@ -34,6 +34,8 @@ from tuner.core.trial.outcome import Failed, Measured, Rejected
 from tuner.core.trial.stats import compare, decide, median, paired_ratios
 from tuner.errors import TunerError
 from tuner.search.pool import canonical
+from tuner.workers.host.supervisor import GpuSupervisor
+from tuner.workers.protocol.messages import Work
 
 #: Rounds in each of the two processes; under sustained load every sample costs its load.
 NUM_ROUNDS = {Regime.BURST: 10, Regime.SUSTAINED: 3}
@@ -135,12 +137,10 @@ def measure_row(
         tuple(finalists),
         num_rounds=num_rounds or NUM_ROUNDS[row.regime],
         energy=row.regime is Regime.SUSTAINED,
-        torch=torch,
     )
     figures = judge_row(row, finalists, times)
     if torch:
-        figures["torch_us"] = None if times.torch_us is None else round(median(times.torch_us), 3)
-        figures["torch_reason"] = times.torch_reason
+        figures |= _torch_figures(bench, row, num_rounds or NUM_ROUNDS[row.regime])
     figures["reasons"] += refused
     by_schedule = {str(winner.candidate.schedule): winner.rel_error for winner in winners}
     figures["rel_error"] = max((by_schedule.get(text, 0.0) for text in figures["schedules"].values()), default=0.0)
@@ -148,6 +148,17 @@ def measure_row(
         figures |= _library_figures(bench, row)
     place = {"suite": row.suite, "pair": row.pair, "m": row.m, "regime": row.regime}
     return {**place, **figures, "wall_s": watch.seconds}
+
+
+def _torch_figures(bench: Workbench, row: Row, num_rounds: int) -> dict[str, Any]:
+    """PyTorch's own calls as a cross-check of the library, in rounds with it; null with the reason where there are
+    none."""
+    if not isinstance(bench.evaluator, GpuSupervisor):
+        return {"torch_us": None, "torch_reason": "a simulated GPU has no PyTorch"}
+    library = Work(plan_kind=PlanKind.LIBRARY)
+    answer = bench.evaluator.time_together(row.problem, (library,), num_rounds, torch=True)
+    torch_us = None if answer.torch_us is None else round(median(answer.torch_us), 3)
+    return {"torch_us": torch_us, "torch_reason": answer.torch_reason}
 
 
 def _library_figures(bench: Workbench, row: Row) -> dict[str, float]:
@@ -211,7 +222,7 @@ def measure_rows(
 ) -> None:
     """The finals of each row that has winners, written as they come; one that fails is reported, and the others go on.
 
-    After `limit_s` no row is begun. With `torch` PyTorch's own calls are timed in the rounds of the warm process too.
+    After `limit_s` no row is begun. With `torch` PyTorch's own calls are timed too.
     """
     total = Watch()
     begun: dict[str, Begun] = {
@@ -244,7 +255,7 @@ def main() -> None:
     parser.add_argument("--suite", action="append", default=[], choices=list(SUITES))
     parser.add_argument("--row", action="append", default=[], help="a row, a pair or m16")
     parser.add_argument("--rounds", type=int, help="in each of the two processes; default: 10, sustained 3")
-    parser.add_argument("--torch", action="store_true", help="time PyTorch's own calls in the warm rounds too")
+    parser.add_argument("--torch", action="store_true", help="time PyTorch's own calls too")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after that")
     parser.add_argument("--missing", action="store_true", help="only rows that this commit and kernel lack")
     parser.add_argument("--gpu", default="auto")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tests.soak import interleavings, kernels, kills, loads, searches, tilings
+from tests.soak import interleavings, kernels, kills, loads, proof, searches, tilings
 from tests.soak.program import Program
 
 PROGRAMS: tuple[Program, ...] = (
     loads.PROGRAM,
     interleavings.PROGRAM,
+    proof.PROGRAM,
     searches.PROGRAM,
     kills.PROGRAM,
     kernels.PROGRAM,

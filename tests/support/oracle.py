@@ -35,6 +35,8 @@ class Table(NamedTuple):
     strided: bool
     #: Slots in which parts meet.
     num_slots: int
+    #: Tasks that are dealt, one to each CTA, before the rest is drawn; else 0.
+    num_dealt: int
 
 
 def read(words: list[int]) -> Table:
@@ -53,12 +55,22 @@ def read(words: list[int]) -> Table:
     if assignment == 0:
         bounds = words[queue_at : queue_at + num_ctas + 1]
         queues = [list(range(bounds[i], bounds[i + 1])) for i in range(num_ctas)]
-    elif assignment in (1, 3):  # whose first wave is dealt is proven as if all were drawn
+    elif assignment in (1, 3):
         queues = [list(range(num_tasks))]
     else:
         queues = [list(range(words[10])), list(range(words[10], num_tasks))]
     num_first, strided = (words[11] if assignment == 2 else 0), words[13] == 1
-    return Table(tasks, queues, num_ctas, assignment == 0, num_first, assignment != 1, strided, words[14])
+    return Table(
+        tasks,
+        queues,
+        num_ctas,
+        assignment == 0,
+        num_first,
+        assignment != 1,
+        strided,
+        words[14],
+        num_ctas * (assignment == 3),
+    )
 
 
 def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> set[str]:
@@ -84,6 +96,8 @@ def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> s
     if table.num_first:
         sides = [cta < table.num_first for cta in range(table.num_ctas)]
         return found | ({"liveness"} if can_deadlock(table, sides) else set()) | _explore_ahead(table, producers)
+    if table.num_dealt:
+        return found | ({"liveness"} if wave_can_deadlock(table) else set()) | _explore_ahead(table, producers)
     for num_resident in [table.num_ctas] if table.is_static else range(1, table.num_ctas + 1):
         found |= _explore(table, producers, num_resident)
     return found | _explore_ahead(table, producers)
@@ -254,7 +268,13 @@ def _explore_ahead(table: Table, producers: list[list[set[int]]]) -> set[str]:
     return found
 
 
-def can_deadlock(table: Table, sides: list[bool], *, keeps_order: bool = True) -> bool:
+def wave_can_deadlock(table: Table) -> bool:
+    """Whether CTAs that begin with a task each, and then draw as far ahead as they like, can all get stuck."""
+    wave, rest = list(range(table.num_dealt)), list(range(table.num_dealt, len(table.tasks)))
+    return can_deadlock(table._replace(queues=[wave, rest]), [False] * table.num_dealt, is_dealt=True)
+
+
+def can_deadlock(table: Table, sides: list[bool], *, keeps_order: bool = True, is_dealt: bool = False) -> bool:
     """Whether these resident CTAs, which begin with the first list or not, can all get stuck, by some choice of who
     draws what and when. A CTA may draw as far ahead as it likes. Where it begins with the first list it draws from that
     while there is any; else from either. If it `keeps_order`, it draws no task of the first list behind one of the
@@ -264,7 +284,9 @@ def can_deadlock(table: Table, sides: list[bool], *, keeps_order: bool = True) -
     draw no less than before. So a state is what is drawn, and what each CTA holds.
     """
     first, second = table.queues
-    start = (0, 0, ((),) * len(sides))
+    # Where the first list is dealt each CTA begins with a task of it, and all of them are drawn.
+    hands = _completed(table, {*first}, tuple((task,) for task in first)) if is_dealt else ((),) * len(sides)
+    start = (len(first) * is_dealt, 0, hands)
     seen, todo = {start}, [start]
     while todo:
         drawn_first, drawn_second, hands = todo.pop()

@@ -46,6 +46,8 @@ class Pool:
         self._kind = kind
         self._seed = seed
         self._tilings: dict[Tiling, list[float]] = {}
+        #: What was drawn ahead, by period.
+        self._ahead: dict[int, list[Schedule]] = {}
         whole = list(islice(space, NUM_DRAWN + 1))
         self._whole = whole if len(whole) <= NUM_DRAWN else None
 
@@ -53,6 +55,16 @@ class Pool:
         """Schedules from all over the space, others in each period."""
         if self._whole is not None:
             return self._plain(self._whole)
+        return self._ahead.pop(period, None) or self._draw(period)
+
+    def draw_ahead(self, period: int) -> bool:
+        """Draws what a period will take, unless that was done; whether there was anything to do."""
+        if self._whole is not None or period in self._ahead:
+            return False
+        self._ahead = {period: self._draw(period)}
+        return True
+
+    def _draw(self, period: int) -> list[Schedule]:
         return self._plain(self._space.sample(random.Random(f"{self._seed}/{self._kind}/{period}"), NUM_DRAWN))
 
     def near(self, best: Iterable[Schedule]) -> list[Schedule]:

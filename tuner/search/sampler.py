@@ -92,6 +92,10 @@ class PoolSampler(BaseSampler):
         with _BLAS.limit(limits=1, user_api="blas"):
             return self._next()
 
+    def think_ahead(self) -> bool:
+        """Draws what the next redraw takes; whether that was still to be done."""
+        return self._pool.draw_ahead(self._period // REDRAWN_EVERY + 1 if self._drawn else 0)
+
     def withdraw(self, schedule: Schedule) -> None:
         """Has it not offered (again): it is on its way, or was tried."""
         self._withdrawn.add(schedule)

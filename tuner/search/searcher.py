@@ -74,6 +74,10 @@ class _KindSearch:
         self.given.add(schedule)
         self._sampler.withdraw(schedule)
 
+    def think_ahead(self) -> bool:
+        """As `Searcher.think_ahead`."""
+        return self._sampler.think_ahead()
+
     def tell(self, schedule: Schedule, value: float | None) -> None:
         """Adds a recorded trial, whoever chose it."""
         self.tried[schedule] = value
@@ -142,6 +146,18 @@ class Searcher:
             self._give(candidate)
             self._on_their_way.add(candidate)
         return candidate
+
+    def think_ahead(self) -> bool:
+        """Does a piece of the work that a later choice needs, while nobody waits for one; whether there was any.
+
+        What is chosen stays the same. A small budget may never come to that choice, so nothing is done for it."""
+        num_left = self._first_of_last - self._num_given
+        if self._first_of_last <= 2 * NUM_SEEDS or num_left < NUM_SEEDS:
+            return False
+        if len(self._known_seeds) < NUM_SEEDS and (schedule := next(self._more_seeds, None)) is not None:
+            self._known_seeds.append(schedule)
+            return True
+        return self._kinds[PlanKind.FUSED].think_ahead()
 
     @property
     def waits_for_all(self) -> bool:

@@ -30,12 +30,10 @@ from tuner.errors import Conflict, InvalidInput, NotFound, StoreUnavailable, Wor
 from tuner.service.claims import Claims
 from tuner.service.inspector import check_inspection
 from tuner.service.matching import check_match
+from tuner.service.paging import check_limit
 from tuner.service.runner import Runner
 from tuner.settings import DEFAULT_DISK_LIMIT_BYTES
 from tuner.store import Freed, Store, bests, events, inspections, jobs, keys, trials
-
-#: Rows of the largest page.
-MAX_PAGE = 500
 
 _NO_RESULT_YET = {
     JobState.QUEUED: "it waits for its turn",
@@ -163,7 +161,7 @@ class Service:
         Raises:
             InvalidInput: a cursor of another listing, or a limit out of range.
         """
-        _check_limit(limit)
+        check_limit(limit)
         with self._store.read() as session:
             page = jobs.page(session, cursor, limit, state)
         return Page(items=[self._job_with_wait(job) for job in page.items], next_cursor=page.next_cursor)
@@ -185,7 +183,7 @@ class Service:
             NotFound: no such job.
             InvalidInput: a cursor of another listing, or a limit out of range.
         """
-        _check_limit(limit)
+        check_limit(limit)
         chosen = trials.TrialFilter(outcome=outcome, plan_kind=plan_kind, reason=reason, sort=sort)
         with self._store.read() as session:
             return trials.page(session, job_id, chosen, cursor, limit)
@@ -238,7 +236,7 @@ class Service:
             NotFound: no such job.
             InvalidInput: a limit out of range.
         """
-        _check_limit(limit)
+        check_limit(limit)
         with self._store.read() as session:
             jobs.row_of(session, job_id)
             return events.after(session, job_id, after_id, limit)
@@ -399,8 +397,3 @@ class Service:
             reasons_by_id = "; ".join(f"{id} is in quarantine: {reason}" for id, reason in reasons.items())
             raise WorkerError(f"nothing can be measured on now: {reasons_by_id}")
         return reasons
-
-
-def _check_limit(limit: int) -> None:
-    if not 1 <= limit <= MAX_PAGE:
-        raise InvalidInput("limit", f"must be 1 to {MAX_PAGE}, got {limit}", "ask for less and follow next_cursor")

@@ -119,6 +119,9 @@ class Inspector:
             self._keeper.write(lambda session: inspections.put_back(session, inspection.seq))
             raise
         except Exception as error:
+            if self._stop.is_set():  # closing pulled the worker from under it
+                self._keeper.write(lambda session: inspections.put_back(session, inspection.seq))
+                raise Stopped from error
             self._end(inspection, error)
         else:
             figures, now = figures_of(result), self._clock()

@@ -100,6 +100,9 @@ class Pipeline:
         self._travellers: list[_Traveller] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"search {lane.target.id}")
         self._choosing: Future[tuple[Candidate | None, int, float]] | None = None
+        #: Work ahead of a later choice, while none is wanted; None where there is none left.
+        self._thinking: Future[bool] | None = None
+        self._has_thought = False
         #: When the lane gave its last outcome.
         self._lane_free_at = 0.0
 
@@ -137,6 +140,8 @@ class Pipeline:
                 pending.append(self._choosing)
             if not pending:
                 return None
+            if self._thinking is not None:
+                pending.append(self._thinking)
             wait_for_one(pending, self._stop)
 
     def record(self, trial: Trial) -> None:
@@ -146,7 +151,7 @@ class Pipeline:
 
     def end(self) -> None:
         """Chooses nothing more, and drops what has not reached the card."""
-        self._num_left, self._choosing = 0, None
+        self._num_left, self._choosing, self._thinking = 0, None, None
         for one in self._travellers:
             one.preparing.cancel()
         self._travellers = [one for one in self._travellers if one.measuring and not one.measuring.cancel()]
@@ -164,6 +169,18 @@ class Pipeline:
         ):
             unobserved, self._unobserved = self._unobserved, []
             self._choosing = self._thread.submit(self._tell_and_ask, unobserved)
+            self._thinking = None
+        elif self._choosing is None and self._num_left > 0:
+            self._think_ahead()
+
+    def _think_ahead(self) -> None:
+        """Has the searcher work ahead, as long as there is something to do before the next choice."""
+        if self._has_thought:
+            return
+        if self._thinking is not None and self._thinking.done():
+            self._has_thought, self._thinking = not self._thinking.result(), None
+        if self._thinking is None and not self._has_thought:
+            self._thinking = self._thread.submit(self._searcher.think_ahead)
 
     def _tell_and_ask(self, unobserved: list[Trial]) -> tuple[Candidate | None, int, float]:
         for trial in unobserved:
@@ -176,7 +193,7 @@ class Pipeline:
         if self._choosing is None or not self._choosing.done():
             return
         candidate, num_known, chosen_at = self._choosing.result()
-        self._choosing = None
+        self._choosing, self._has_thought = None, False
         if candidate is None:
             self._is_exhausted = True  # until another trial says what to vary
             return
@@ -193,7 +210,7 @@ class Pipeline:
         )
 
     def _note_progress(self, one: _Traveller) -> None:
-        """Notes how far a candidate has come."""
+        """Notes how far a candidate has come, if it has."""
         if one.pending is None or not one.pending.done():
             return
         try:

@@ -116,7 +116,6 @@ class GpuSupervisor:
         *,
         num_rounds: int,
         energy: bool = True,
-        torch: bool = False,
     ) -> FinalsTimes:
         """The same rounds in the warm child, and again in a fresh one.
 
@@ -128,7 +127,7 @@ class GpuSupervisor:
         works = tuple(self._prepare(problem, candidate).work for candidate in candidates)
         faults = [""] * len(works)
         try:
-            answer = self._finals_twice(problem, works, num_rounds, energy=energy, torch=torch)
+            answer = self._finals_twice(problem, works, num_rounds, energy=energy)
         except ChildLost:
             faults = [self._fault_alone(problem, work) for work in works]
             if not any(faults):
@@ -258,10 +257,10 @@ class GpuSupervisor:
         )
 
     def _finals_twice(
-        self, problem: Problem, works: tuple[messages.Work, ...], num_rounds: int, *, energy: bool, torch: bool = False
+        self, problem: Problem, works: tuple[messages.Work, ...], num_rounds: int, *, energy: bool
     ) -> FinalsTimes:
-        """Warm, with the energy and PyTorch, then fresh; the rounds of both, one after the other."""
-        warm = self.time_together(problem, works, num_rounds, energy=energy, torch=torch)
+        """Warm, with the energy, then fresh; the rounds of both, one after the other."""
+        warm = self.time_together(problem, works, num_rounds, energy=energy)
         self._processes.replace(problem)
         fresh = self.time_together(problem, works, num_rounds)
         times = tuple(
@@ -274,8 +273,6 @@ class GpuSupervisor:
             process_of_round=(0,) * num_kept[0] + (1,) * num_kept[1],
             num_dropped=warm.num_dropped + fresh.num_dropped,
             energy_mj=warm.energy_mj,
-            torch_us=warm.torch_us,
-            torch_reason=warm.torch_reason,
         )
 
     def _fault_alone(self, problem: Problem, work: messages.Work) -> str:

@@ -267,7 +267,6 @@ class SimulatedEvaluator:
         *,
         num_rounds: int,
         energy: bool = True,
-        torch: bool = False,
     ) -> FinalsTimes:
         """Interleaved rounds; the second half stands for a fresh process. Energy has no model here."""
         floor_us = reference_us(problem.workload, self._target.gpu)
@@ -282,8 +281,7 @@ class SimulatedEvaluator:
             rounds = [max(true_us * math.exp(drift + draw.gauss(0, self._noise)), floor_us) for drift in drifts]
             times.append(None if fault else tuple(rounds))
             reasons.append(fault.reason if fault else "")
-        finals = FinalsTimes(times_us=tuple(times), reasons=tuple(reasons), process_of_round=process_of_round)
-        return replace(finals, torch_reason="a simulated GPU has no PyTorch") if torch else finals
+        return FinalsTimes(times_us=tuple(times), reasons=tuple(reasons), process_of_round=process_of_round)
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """Source, plans and manifest; nothing is compiled, so there is no cubin."""

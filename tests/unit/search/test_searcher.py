@@ -267,3 +267,17 @@ def test_priors_are_tried_behind_the_library_and_once() -> None:
     trials = take(Searcher(here, seed=0, priors=priors), time_of, 40)
     assert [trial.candidate for trial in trials[1:5]] == [*priors[:3], priors[4]]
     assert len({trial.candidate for trial in trials}) == 40
+
+
+def test_thinking_ahead_changes_no_choice_and_ends() -> None:
+    plain, ahead = (Searcher(space(), seed=5, num_trials=60) for _ in range(2))
+    chosen = [trial.candidate for trial in take(plain, time_of, 45)]
+    num_pieces = 0
+    for number, trial in enumerate(search(ahead, time_of)):
+        assert trial.candidate == chosen[number]
+        while ahead.think_ahead():
+            num_pieces += 1
+        if number == len(chosen) - 1:
+            break
+    assert 3 <= num_pieces < 60
+    assert not Searcher(space(), seed=5, num_trials=12).think_ahead(), "a small budget may never come to it"

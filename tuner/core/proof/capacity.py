@@ -6,7 +6,7 @@ What a word may be by itself is said in `tuner.core.plan.words`; here it is held
 from __future__ import annotations
 
 from tuner.core.legal.wgmma import MAX_CTAS
-from tuner.core.plan.split_k import slots_problem
+from tuner.core.plan.split_k import num_tiles, slots_problem
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.words import MAX_CLUSTER_SIZE, Plan
 from tuner.core.problem.gpu import Gpu
@@ -52,6 +52,9 @@ def _check_indices(plan: Plan, graph: TileGraph, resources: Resources) -> None:
     if plan.held_stages > (ahead := tiling.stages_ahead):
         right = f"it must be 0 to {ahead}, the stages of weights that its ring takes before a task's inputs"
         raise ResourceError("more stages are held back than there are", f"held_stages is {plan.held_stages}; {right}")
+    if plan.num_signals > (tiles := sum(map(num_tiles, graph.workload.ops, tiling.tiles))):
+        right = f"it must be at most {tiles}, the tiles of the workload: each posts to one signal"
+        raise ResourceError("more signals than tiles", f"num_signals is {plan.num_signals}; {right}")
     if tiling.engine is Engine.WGMMA and plan.num_ctas > MAX_CTAS:
         right = f"it must be at most {MAX_CTAS}: the wgmma kernel's parameter has the first task of so many"
         raise ResourceError("the grid is too large", f"num_ctas is {plan.num_ctas}; {right}")

@@ -3,8 +3,9 @@
 Tickets. The order of the tickets must be a linear extension of the waits: each is satisfied by posts of lower tickets
 alone. Then the lowest unfinished ticket never waits on an unfinished one, however few CTAs are resident.
 
-A first wave. The same, and every CTA must be resident: CTA c begins with task c, as if it had drawn it, and nobody else
-does.
+A first wave. CTA c begins with task c, and nobody else does: so every CTA must be resident. The tasks of the wave must
+be over by posts of the wave alone, in whatever order: a CTA may draw all the tickets ahead of time, and holds them
+behind its own task of the wave. What is behind the wave must be a linear extension, as for tickets.
 
 Stealing. The same holds of the table's order: list 0, then list 1. Besides, every CTA must be resident. One CTA that
 draws from list 0 as long as there is any is enough to have it all drawn. No CTA holds a task of list 0 behind one of
@@ -140,8 +141,10 @@ def check_liveness(plan: Plan, graph: TileGraph, protocol: Protocol | None = Non
     if not late.size:
         return
     protocol = protocol or Protocol(plan)
-    # Where tasks are drawn the check above was the definition; one CTA that runs the table shows the cycle.
-    progress = protocol.run(num_ctas=plan.num_ctas if plan.assignment == STATIC else 1)
+    if plan.assignment == FIRST_WAVE and (late < plan.num_ctas).all():
+        progress = protocol.run_wave()
+    else:  # where tasks are drawn the check above was the definition; one CTA that runs the table shows the cycle
+        progress = protocol.run(num_ctas=plan.num_ctas if plan.assignment == STATIC else 1)
     if progress.blocked:
         raise LivenessError("the plan deadlocks", _cycle(plan, graph, progress))
 
@@ -159,7 +162,7 @@ def _cycle(plan: Plan, graph: TileGraph, progress: Progress) -> str:
         pending = np.flatnonzero(plan.tasks[:, 5] == signal)
         poster = next(int(p) for p in pending if not progress.started[p])
         queue = _queue_of(plan, poster)
-        head = head_of[queue]
+        head = head_of.get(queue, task)  # of a wave: the CTA that waits for a ticket may be the one that drew it
         step = f"{task_name(plan, graph, task)} waits for signal {signal} ({progress.posts[signal]} of {needed} posts)"
         step += f", which {task_name(plan, graph, poster)} would post"
         if poster != head:
@@ -172,6 +175,8 @@ def _cycle(plan: Plan, graph: TileGraph, progress: Progress) -> str:
 
 
 def _queue_of(plan: Plan, task: int) -> int:
+    if plan.assignment == FIRST_WAVE:
+        return task if task < plan.num_ctas else -1
     return int(np.searchsorted(plan.queues, task, side="right")) - 1 if plan.assignment == STATIC else 0
 
 

@@ -73,6 +73,10 @@ class Protocol:
         queues = self.plan.queues.tolist() if self.plan.assignment == STATIC else [0, self.plan.num_tasks]
         return self._run(queues, num_ctas, frozen)
 
+    def run_wave(self) -> Progress:
+        """A maximal run of a first wave alone, each of its tasks on the CTA that it is dealt to."""
+        return self._run(list(range(self.plan.num_ctas + 1)), self.plan.num_ctas, -1)
+
     def run_apart(self, *, frozen: int) -> Progress:
         """A maximal run of tasks that each have a CTA of their own; the task `frozen` never completes."""
         return self._run([0, self.plan.num_tasks], self.plan.num_tasks, frozen)

@@ -50,10 +50,6 @@ class FinalsTimes:
     num_dropped: int = 0
     #: [num_candidates] millijoules of one run under continuous load; None, or empty, where it was not measured.
     energy_mj: tuple[float | None, ...] = ()
-    #: [num_rounds of the warm process] PyTorch's own calls, microseconds; None where they were not asked for, or
-    #: with the reason why there are none.
-    torch_us: tuple[float, ...] | None = None
-    torch_reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,12 +145,9 @@ class Evaluator(Protocol):
         *,
         num_rounds: int,
         energy: bool = True,
-        torch: bool = False,
     ) -> FinalsTimes:
         """Times all candidates in `num_rounds` interleaved rounds in a warm process, and in as many in a fresh one, and
         measures the `energy` of a run, if the evaluator can.
-
-        With `torch` PyTorch's own calls are timed in the warm process's rounds too: a cross-check of the library.
         """
         ...
 

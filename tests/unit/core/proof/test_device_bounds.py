@@ -94,6 +94,14 @@ def test_ticket_ctas_and_slots_that_overflow_where_the_device_counts_are_refused
     refused(replace(plan, **{word: value}), SPLIT, f"{word} is {value}")  # type: ignore[arg-type]
 
 
+def test_signals_that_no_tile_could_post_to_are_refused() -> None:
+    """A signal takes memory on the card, and in the proof."""
+    plan = make_plan(PAIR, ordering(), small_gpu(2))
+    verdict(replace(plan, num_signals=8), PAIR)
+    for num_signals in (9, 2**24):
+        refused(replace(plan, num_signals=num_signals), PAIR, f"num_signals is {num_signals}; it must be at most 8")
+
+
 def test_slots_beyond_what_a_workspace_holds_are_refused() -> None:
     """Two parts of a tile of 16 x 32 sums take 4 KiB: 2^24 slots would be 64 GiB."""
     plan = make_plan(SPLIT, ordering(), small_gpu(2))

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.support import oracle
 from tests.support.cases import SMALL, ordering, small_gpu, tiling
 from tests.support.interpret import interpret, plain_product, random_tensors
 from tests.support.proof import ROOMY
@@ -72,6 +73,35 @@ def test_its_order_is_a_linear_extension_as_that_of_tickets() -> None:
     plan = plan_of()
     late = replace(plan, tasks=plan.tasks[::-1].copy())
     with pytest.raises(LivenessError, match="a later ticket than"):
+        verify(late, PAIR, SMALL, small_gpu(3))
+
+
+def by_tile(plan: Plan, *tiles: tuple[int, int, int]) -> Plan:
+    """The plan with its tasks in this order."""
+    at = [int(np.flatnonzero((plan.tasks[:, :3] == tile).all(axis=1))[0]) for tile in tiles]
+    return replace(plan, tasks=plan.tasks[at].copy())
+
+
+UP, DOWN = [(0, row, col) for row in (0, 1) for col in (0, 1)], [(1, row, col) for row in (0, 1) for col in (0, 1)]
+
+
+def test_tasks_of_the_wave_may_wait_for_each_other_in_any_order() -> None:
+    """Each has its CTA from the start, so the order of their numbers means nothing."""
+    four = plan_of(num_ctas=4)
+    early = by_tile(four, DOWN[0], UP[1], UP[0], UP[2], UP[3], DOWN[1], DOWN[2], DOWN[3])
+    assert oracle.faults(early.words.tolist(), PAIR) == set()
+    verify(early, PAIR, SMALL, small_gpu(4))
+    drawn = replace(early, assignment=TICKET, num_first_tasks=0)
+    with pytest.raises(LivenessError, match="a later ticket than"):
+        verify(drawn, PAIR, SMALL, small_gpu(4))
+
+
+def test_a_task_of_the_wave_that_waits_for_a_ticket_is_a_deadlock() -> None:
+    """Its own CTA may draw that ticket ahead of time, and holds it behind the task that waits for it."""
+    late = by_tile(plan_of(num_ctas=3), DOWN[0], UP[1], UP[2], UP[0], UP[3], DOWN[1], DOWN[2], DOWN[3])
+    assert oracle.faults(late.words.tolist(), PAIR) == {"liveness"}
+    witness = r"task 0 \(down tile 0,0\) waits .* which task 3 \(up tile 0,0\) would post, a later ticket than task 0"
+    with pytest.raises(LivenessError, match=witness):
         verify(late, PAIR, SMALL, small_gpu(3))
 
 

@@ -1,0 +1,64 @@
+"""Where the prover and the second oracle agree, and the kinds of plans on which they may not."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tests.support.second_oracle.cases import REASONS, Case, random_case
+from tests.support.second_oracle.judge import Verdict
+
+#: What must never be.
+DISAGREEMENTS = ("false_accept", "false_refusal", "wrong_reason")
+#: Refusals that docs/proof.md names: of plans that some engine, or every engine, would run.
+NAMED = ("order_of_a_queue", "place_of_a_wait", "engine_in_order")
+COLUMNS = ("plans", "accepted", *REASONS.values(), *DISAGREEMENTS, *NAMED)
+
+
+class Judged(NamedTuple):
+    """A plan, and what both say of it."""
+
+    case: Case
+    verdict: Verdict
+    #: The prover's: one of REASONS, or None where it accepts.
+    refusal: str | None
+
+    @property
+    def kinds(self) -> list[str]:
+        """Disagreements, and named refusals."""
+        verdict, refusal = self.verdict, self.refusal
+        if refusal is None:
+            return ["false_accept"] if verdict.faults else []
+        if not verdict.faults:
+            return ["false_refusal"]
+        if refusal in ("words", "coverage", "capacity") and not {refusal, "pair"} & verdict.rules:
+            return ["wrong_reason"]
+        if verdict.rules == {"steps"} and not verdict.promised | verdict.ahead | verdict.in_order:
+            return ["place_of_a_wait"]
+        if verdict.rules:
+            return []
+        if not verdict.ahead:
+            return ["order_of_a_queue"]
+        return [] if verdict.in_order else ["engine_in_order"]
+
+
+def judged_cases(seed: int, count: int) -> Iterator[Judged]:
+    """So many plans."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        case = random_case(rng)
+        error = case.refusal()
+        yield Judged(case, case.verdict(), REASONS[type(error)] if error else None)
+
+
+def counts(judged: Iterator[Judged]) -> list[dict[str, str | int]]:
+    """A row per mutation: plans by the prover's verdict, disagreements, and named refusals."""
+    by_mutation: dict[str, Counter[str]] = {}
+    for one in judged:
+        by_mutation.setdefault(one.case.mutation, Counter()).update(["plans", one.refusal or "accepted", *one.kinds])
+    return [
+        {"mutation": mutation, **{column: counter[column] for column in COLUMNS}}
+        for mutation, counter in sorted(by_mutation.items())
+    ]

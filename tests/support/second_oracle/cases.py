@@ -1,0 +1,186 @@
+"""Small plans of every engine to judge, and the prover's verdict on them.
+
+This alone of the second oracle knows the project's types: it makes plans, and asks `verify`.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from tests.support.cases import H200, chain_of_three, fork, simt, tiling, wgmma
+from tests.support.second_oracle.judge import Verdict, judge, judge_pair
+from tests.support.second_oracle.mutators import MUTATORS
+from tests.support.second_oracle.table import Kernel, Op
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.two_streams import make_paired_plans
+from tuner.core.plan.words import Plan
+from tuner.core.problem.resources import Resources
+from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
+from tuner.core.proof.verify import verify, verify_paired_launches
+from tuner.core.schedule.ordering import (
+    Assignment,
+    Granularity,
+    Interleave,
+    InterleaveKind,
+    Ordering,
+    Raster,
+    RasterKind,
+    SplitOrder,
+    SplitTiles,
+    WaitPosition,
+)
+from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError, WordError
+
+REASONS = {
+    WordError: "words",
+    CoverageError: "coverage",
+    ResourceError: "capacity",
+    SafetyError: "safety",
+    LivenessError: "liveness",
+}
+#: At most nine tasks each, fewer where a cluster has two CTAs: every state is visited.
+GRAPHS: tuple[tuple[Workload, Tiling], ...] = (
+    (ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32))),
+    (ffn_pair(m=16, d_in=32, d_hidden=96, d_out=64), tiling((16, 32), (16, 32), num_stages=3)),
+    (ffn_pair(m=48, d_in=32, d_hidden=32, d_out=32), tiling((16, 32), (32, 32))),
+    (ffn_pair(m=32, d_in=32, d_hidden=64, d_out=32), tiling((32, 32), (16, 32))),
+    (ffn_pair(m=16, d_in=32, d_hidden=160, d_out=32), tiling((16, 48), (16, 32))),
+    (chain_of_three(16, (32, 64, 64, 32)), tiling((16, 32), (16, 32), (16, 32))),
+    (fork(16, (32, 64, 32, 32)), tiling((16, 32), (16, 32), (16, 32))),
+    (independent_pair((32, 32, 32), (16, 64, 32)), tiling((16, 32), (16, 32))),
+    (ffn_pair(m=16, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32), split=(1, 2))),
+    (ffn_pair(m=16, d_in=32, d_hidden=96, d_out=32), tiling((16, 48), (16, 32), split=(1, 3))),
+    (ffn_pair(m=16, d_in=64, d_hidden=64, d_out=32), tiling((16, 32), (16, 32), split=(2, 2))),
+    (ffn_pair(m=16, d_in=32, d_hidden=144, d_out=32), tiling((16, 48), (16, 32), split=(1, 2))),
+    (ffn_pair(m=2, d_in=64, d_hidden=64, d_out=64), simt((1, 32, 32))),
+    (ffn_pair(m=16, d_in=64, d_hidden=128, d_out=128), wgmma((16, 64, 64))),
+    (ffn_pair(m=16, d_in=64, d_hidden=256, d_out=64), wgmma((16, 64, 64), num_stages=6, split_k=(1, 2))),
+    (ffn_pair(m=16, d_in=64, d_hidden=256, d_out=128), wgmma((16, 128, 64), cluster_n=2)),
+    (ffn_pair(m=64, d_in=64, d_hidden=64, d_out=64), wgmma((32, 64, 64), cluster_m=2)),
+    (ffn_pair(m=16, d_in=128, d_hidden=128, d_out=64), wgmma((16, 64, 64), cluster_k=2)),
+)
+PAIRED = tuple(case for case in GRAPHS if len(case[0].ops) == 2 and case[1].cluster_size == 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """The words of one launch, or of two that share their signals."""
+
+    graph: TileGraph
+    #: CTAs, or clusters, that the card holds at once.
+    resident: int
+    raws: tuple[bytes, ...]
+    #: What was done to the words, or "none".
+    mutation: str = "none"
+
+    @property
+    def kernel(self) -> Kernel:
+        """As the oracle has it."""
+        workload, chosen = self.graph.workload, self.graph.tiling
+        ops = []
+        for index, (op, tile) in enumerate(zip(workload.ops, chosen.tiles, strict=True)):
+            source = next((i for i, other in enumerate(workload.ops) if other.name == op.source), -1)
+            source = source if source in self.graph.op_indices else -1
+            ops.append(Op(op.m, op.n, op.k, tile.m, tile.n, tile.k, source, (chosen.split_k or (1,) * 9)[index]))
+        return Kernel(
+            ops=tuple(ops),
+            launched=self.graph.op_indices,
+            is_wgmma=chosen.engine is Engine.WGMMA,
+            stages_ahead=chosen.num_stages - (chosen.engine is not Engine.WGMMA),
+            cluster=(chosen.cluster_m, chosen.cluster_n, chosen.cluster_k),
+            resident=self.resident,
+        )
+
+    def verdict(self) -> Verdict:
+        """The oracle's."""
+        if len(self.raws) == 2:
+            return judge_pair(self.raws[0], self.raws[1], self.kernel)
+        return judge(self.raws[0], self.kernel)
+
+    def refusal(self) -> PlanError | None:
+        """The prover's."""
+        size = self.graph.tiling.cluster_size
+        gpu = replace(H200, num_sms=self.resident * size)
+        resources = Resources(
+            num_threads=128, smem_bytes=150_000, registers_per_thread=64, cluster_size=size
+        )  # of which one fits an SM
+        plans = [
+            cast(Plan, SimpleNamespace(words=np.frombuffer(raw, dtype=np.int32))) for raw in self.raws
+        ]  # what is judged are the words
+        try:
+            if len(plans) == 2:
+                verify_paired_launches(plans[0], plans[1], self.graph, resources, gpu)
+            else:
+                verify(plans[0], self.graph, resources, gpu)
+        except PlanError as error:
+            return error
+        return None
+
+
+def random_case(rng: random.Random) -> Case:
+    """A plan, nine times in ten with up to three changes to its words."""
+    is_paired = rng.random() < 0.12
+    workload, chosen = rng.choice(PAIRED if is_paired else GRAPHS)
+    alone = not is_paired and rng.random() < 0.08
+    graph = tile_graph(workload, chosen, (rng.randrange(len(workload.ops)),) if alone else None)
+    resident, order = rng.randint(1, 3), random_ordering(graph, rng, is_paired=is_paired)
+    gpu = replace(H200, num_sms=resident * chosen.cluster_size)
+    plans = make_paired_plans(graph, order, gpu) if is_paired else (make_plan(graph, order, gpu),)
+    case = Case(graph=graph, resident=resident, raws=tuple(plan.words.tobytes() for plan in plans))
+    return case if rng.random() < 0.1 else mutated(case, rng)
+
+
+def mutated(case: Case, rng: random.Random) -> Case:
+    """The case with other words, or on a smaller card."""
+    if rng.random() < 0.03:
+        return replace(case, resident=max(1, case.resident - 1), mutation="a smaller card")
+    raws, which = [*case.raws], rng.randrange(len(case.raws))
+    words = list(struct.unpack(f"={len(raws[which]) // 4}i", raws[which]))
+    mutation = rng.choice(tuple(MUTATORS))
+    changed = MUTATORS[mutation](words, rng)
+    for _ in range(rng.choice((0, 0, 0, 1, 2))):
+        again = rng.choice(("a word of a task", "a word of a wait", "tasks swapped", "waits of a task changed"))
+        if is_sound(changed):
+            changed = MUTATORS[again](changed, rng)
+    raws[which] = struct.pack(f"={len(changed)}i", *changed)
+    return replace(case, raws=tuple(raws), mutation="none" if tuple(raws) == case.raws else mutation)
+
+
+def is_sound(words: list[int]) -> bool:
+    """Whether the sections are where the header says, so that a mutator finds them."""
+    num_queue_words = words[4] + 1 if words[5] == 0 else 0
+    ends = 16 + num_queue_words <= words[7] and words[7] + 8 * words[2] == words[8]
+    return words[2] > 0 and words[9] >= 0 and ends and words[8] + 8 * words[9] == len(words)
+
+
+def random_ordering(graph: TileGraph, rng: random.Random, *, is_paired: bool = False) -> Ordering:
+    """Values of every axis; those that legality would refuse too, where a plan can be made of them."""
+    is_dependent = bool(graph.edges)
+    merges = [Interleave(), Interleave(kind=InterleaveKind.LONGEST_FIRST)]
+    if is_dependent:
+        merges += [Interleave(kind=InterleaveKind.BANDS, rows=rows) for rows in (1, 2)]
+    granularity = rng.choice(tuple(Granularity))
+    assignment: Any = rng.choice((Assignment.STATIC, Assignment.SHARES) if is_paired else tuple(Assignment))
+    split_tiles, split_order = rng.choice(tuple(SplitTiles)), rng.choice(tuple(SplitOrder))
+    if split_tiles is SplitTiles.STREAM:
+        assignment, split_order = Assignment.STATIC, SplitOrder.CONTIGUOUS
+    return Ordering(
+        rasters=tuple(Raster(kind=rng.choice((RasterKind.ROW, RasterKind.COLUMN))) for _ in graph.workload.ops),
+        interleave=rng.choice(merges),
+        granularity=granularity,
+        sync_width=1 if granularity in (Granularity.ROW, Granularity.TILE, Granularity.BARRIER) else 2,
+        assignment=assignment,
+        partition=rng.choice((0, 0, 4)) if assignment in (Assignment.STATIC, Assignment.STEALING) else 0,
+        wait_position=rng.choice(tuple(WaitPosition)),
+        run_ahead=rng.choice((0, 50, 100)),
+        split_order=split_order,
+        split_tiles=split_tiles,
+    )

@@ -1,0 +1,170 @@
+"""What the device does with a plan: who reads, waits, stores and posts, CTA by CTA of a cluster, in 32-bit arithmetic.
+
+A *unit* is one CTA's share of a task. Units are numbered, and a set of units is an integer of as many bits.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from functools import cache
+from typing import NamedTuple
+
+from tests.support.second_oracle.table import Kernel, Table, steps_of
+
+WORD = 1 << 32
+
+
+def signed(value: int) -> int:
+    """A word of 32 bits, as the device compares it."""
+    return (value + WORD // 2) % WORD - WORD // 2
+
+
+def is_over(seen: int, base: int, threshold: int, size: int) -> bool:
+    """A wait's test: `(int)(seen - (base + threshold * kClusterSize)) >= 0`."""
+    return signed(seen - (base + threshold * size)) >= 0
+
+
+class Unit(NamedTuple):
+    """One CTA's share of a task."""
+
+    #: [its own k-steps] the units that write what it reads there.
+    reads: tuple[int, ...]
+    #: Its waits: number of the record, and the own k-step before which it stands, in the order of the plan.
+    waits: tuple[tuple[int, int], ...]
+    #: The units that share its tile's k with it, itself included: none stores before all have loaded.
+    peers: int
+
+
+class Device:
+    """One launch of a plan that is well formed and covers its tiles."""
+
+    def __init__(self, table: Table, kernel: Kernel) -> None:
+        """The first one on its workspace."""
+        self.table, self.kernel, self.size = table, kernel, kernel.size
+        self.num_units = len(table.tasks) * self.size
+        self.all = (1 << self.num_units) - 1
+        self._writers: dict[tuple[int, int, int, int], int] = {}
+        for number, task in enumerate(table.tasks):
+            for rank in range(self.size):
+                key = (*task.tile, self._place(rank))
+                self._writers[key] = self._writers.get(key, 0) | self.unit(number, rank)
+        self._regions = [(key, *self._region(*key)) for key in self._writers]
+        self.units = [self._unit(number, rank) for number in range(len(table.tasks)) for rank in range(self.size)]
+        tiles = {task.tile: task.post for task in table.tasks}
+        #: Signals that get posts, and after them one that stands for all others; each gets so many of CTAs in a launch.
+        self.signals = [*sorted({post for post in tiles.values() if post >= 0}), -1]
+        self.totals = [self.size * sum(post == one for post in tiles.values()) for one in self.signals[:-1]] + [0]
+        self._begin(0)
+
+    def _begin(self, launch: int) -> None:
+        self.launch = launch
+        #: [waits] what its test says: all that the number of the launch changes.
+        self.tests = [self._table_of(number) for number in range(len(self.table.waits))]
+        self.posts = cache(self._posts)
+        self.loaded = cache(self._loaded)
+
+    def at(self, launch: int) -> Device:
+        """The launch of this number, from 0 on: signals and slots start where the earlier ones left them."""
+        other = copy(self)
+        other._begin(launch % WORD)
+        return other
+
+    def unit(self, task: int, rank: int) -> int:
+        """As a set."""
+        return 1 << task * self.size + rank
+
+    def _place(self, rank: int) -> int:
+        """Which of the CTAs' tiles of a cluster's tile: CTAs that differ along k alone have the same."""
+        return rank % (self.kernel.cluster[0] * self.kernel.cluster[1])
+
+    def _region(self, number: int, row: int, col: int, place: int) -> tuple[range, range]:
+        """Rows and columns that a CTA's tile has."""
+        op, (along_m, along_n, _) = self.kernel.ops[number], self.kernel.cluster
+        height, width = op.tile_m // along_m, op.tile_n // along_n
+        top = (row * along_m + place // along_n) * height
+        left = (col * along_n + place % along_n) * width
+        return range(min(top, op.m), min(top + height, op.m)), range(min(left, op.n), min(left + width, op.n))
+
+    def _unit(self, number: int, rank: int) -> Unit:
+        task = self.table.tasks[number]
+        op, along_k = self.kernel.ops[task.op], self.kernel.cluster[2]
+        rank_k = rank // (self.kernel.cluster[0] * self.kernel.cluster[1])
+        steps = steps_of(task, self.kernel, strided=self.table.strided)[rank_k::along_k]
+        rows, _ = self._region(*task.tile, self._place(rank))
+        reads = []
+        for step in steps:
+            columns = range(step * op.tile_k, min((step + 1) * op.tile_k, op.k))
+            reads.append(
+                sum(
+                    self._writers[key]
+                    for key, their_rows, their_columns in self._regions
+                    if key[0] == op.source and _overlap(rows, their_rows) and _overlap(columns, their_columns)
+                )
+            )
+        waits = []
+        for index in range(task.wait_begin, task.wait_end):
+            step = self.table.waits[index].step
+            waits.append((index, -((rank_k - step) // along_k) if along_k > 1 else step))
+        same = (other for other in range(self.size) if self._place(other) == self._place(rank))
+        return Unit(tuple(reads), tuple(waits), sum(self.unit(number, other) for other in same))
+
+    def _table_of(self, number: int) -> dict[int, list[bool]]:
+        """Place in `signals` -> [posts so far in this launch] whether the wait's test holds."""
+        wait, base = self.table.waits[number], self.launch * self.table.waits[number].per_launch * self.size
+        places = [place for place, signal in enumerate(self.signals[:-1]) if wait.begin <= signal < wait.end]
+        if len(places) < wait.end - wait.begin:
+            places.append(len(self.signals) - 1)
+        return {
+            place: [
+                is_over((self.launch * self.totals[place] + posts) % WORD, base % WORD, wait.threshold, self.size)
+                for posts in range(self.totals[place] + 1)
+            ]
+            for place in places
+        }
+
+    def wraps(self) -> bool:
+        """Whether a wait that some task has is over, and later is not any more."""
+        used = {index for unit in self.units for index, _ in unit.waits}
+        return any(holds != sorted(holds) for index in used for holds in self.tests[index].values())
+
+    def _posts(self, stored: int) -> tuple[int, ...]:
+        """[places in `signals`] CTAs' posts once these units are stored. Of a tile in parts the last one of each rank
+        posts, as its counter shows: it began this launch at `launch * parts`, and is at the next multiple of them."""
+        posts = [0] * len(self.signals)
+        arrived: dict[tuple[int, int], int] = {}
+        for number, task in enumerate(self.table.tasks):
+            for rank in range(self.size):
+                if not stored & self.unit(number, rank):
+                    continue
+                if task.num_parts:
+                    counter = (task.slot, rank)
+                    before = arrived.setdefault(counter, self.launch * task.num_parts % WORD)
+                    arrived[counter] = (before + 1) % WORD
+                    if arrived[counter] != (self.launch + 1) * task.num_parts % WORD:
+                        continue
+                if task.post >= 0:
+                    posts[self.signals.index(task.post)] += 1
+        return tuple(posts)
+
+    def holds(self, wait: int, posts: tuple[int, ...]) -> bool:
+        """Whether a wait's test holds for all of its signals."""
+        return all(holds[posts[place]] for place, holds in self.tests[wait].items())
+
+    def _loaded(self, unit: int, posts: tuple[int, ...]) -> tuple[int, bool]:
+        """Own k-steps whose inputs a unit may have requested, and whether all of its waits are over. It walks its waits
+        in the order of the plan, each no earlier than the one before."""
+        reads, waits, _ = self.units[unit]
+        stands_at = 0
+        for wait, step in waits:
+            stands_at = max(stands_at, step)
+            if not self.holds(wait, posts):
+                return min(stands_at, len(reads)), False
+        return len(reads), True
+
+    def reads_too_early(self, unit: int, num_steps: int, stored: int) -> bool:
+        """Whether one of its first steps reads what is not stored yet."""
+        return any(needed & ~stored for needed in self.units[unit].reads[:num_steps])
+
+
+def _overlap(one: range, other: range) -> bool:
+    return max(one.start, other.start) < min(one.stop, other.stop)

@@ -1,0 +1,211 @@
+"""Every interleaving of a small plan's CTAs, state by state.
+
+A state is what has been drawn, which tasks each CTA has taken and not finished, and how many of them each CTA of a
+cluster has stored. What a CTA has loaded is no part of it: it may have loaded all that its waits allow, or less, and so
+each state is looked at with all that may have been loaded in it.
+
+How far ahead a CTA takes tasks and loads is the engine's business. Two ways are walked: *in order*, as mma and simt do,
+a task's loads begin when the one before is stored, and a ticket is drawn when the waits of the task in hand are over;
+*ahead*, as wgmma does, loads go on into the next tasks, and tickets are drawn at any time. And a third one, which
+docs/proof.md promises: *anyhow*, every task has a CTA of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tests.support.second_oracle.device import Device
+from tests.support.second_oracle.table import FIRST_WAVE, STATIC, STEALING, TICKET
+
+#: A read before its write, and a launch that never ends.
+RACE, HANG = "race", "hang"
+
+
+class Cta(NamedTuple):
+    """A CTA, or a cluster."""
+
+    #: Taken, in order, not stored by all of its CTAs.
+    tasks: tuple[int, ...]
+    #: [CTAs of the cluster] how many of these each has stored.
+    stored: tuple[int, ...]
+    #: The list that it draws from, and whether it has turned to it from the other one; -1 where it draws no more.
+    draws_from: int
+    has_turned: bool
+
+
+class State(NamedTuple):
+    #: [lists] tasks drawn of each.
+    drawn: tuple[int, ...]
+    ctas: tuple[Cta, ...]
+
+
+class Walk:
+    """All that some resident CTAs can do with a plan."""
+
+    def __init__(
+        self, device: Device, num_ctas: int, *, ahead: bool, most_taken: int = 2, late_hold: bool = True
+    ) -> None:
+        """`most_taken` tasks are in a CTA's hands at a time where they are drawn. `late_hold`: a wait behind a task's
+        last step holds its store up, and not only the loads of the tasks that follow."""
+        self.device, self.ahead, self.most_taken, self.late_hold = device, ahead, most_taken, late_hold
+        table = device.table
+        tasks = tuple(range(len(table.tasks)))
+        none = (0,) * device.size
+        if table.assignment == STATIC:
+            self.lists: list[tuple[int, ...]] = []
+            bounds = zip(table.queues, table.queues[1:], strict=False)
+            ctas = [Cta(tasks[begin:end], none, -1, False) for begin, end in bounds]
+        elif table.assignment == STEALING:
+            self.lists = [tasks[: table.first_tasks], tasks[table.first_tasks :]]
+            most = num_ctas if table.num_signals else 2  # where nobody waits, more of them do nothing else
+            begin_with = [0] * min(table.first_ctas, most) + [1] * min(num_ctas - table.first_ctas, most)
+            ctas = [Cta((), none, begins, False) for begins in begin_with]
+        elif table.assignment == FIRST_WAVE:
+            self.lists = [tasks[table.num_ctas :]]
+            ctas = [Cta((cta,), none, 0, False) for cta in range(num_ctas)]
+        else:
+            self.lists = [tasks]
+            ctas = [Cta((), none, 0, False)] * num_ctas
+        self.start = State((0,) * len(self.lists), tuple(ctas))
+
+    def faults(self) -> set[str]:
+        """Of RACE and HANG what can happen; the walk ends with the first of each that it meets."""
+        found: set[str] = set()
+        seen, todo = {self.start}, [self.start]
+        while todo:
+            state = todo.pop()
+            after = list(self._after(state, found))
+            if not after and any(cta.tasks for cta in state.ctas):
+                found.add(HANG)
+            if not after and any(len(tasks) > drawn for tasks, drawn in zip(self.lists, state.drawn, strict=True)):
+                found.add(HANG)
+            if len(found) == 2:
+                break
+            for new in after:
+                if new not in seen:
+                    seen.add(new)
+                    todo.append(new)
+        return found
+
+    def _stored(self, state: State) -> int:
+        """The units that are stored."""
+        size, left = self.device.size, 0
+        for cta in state.ctas:
+            for rank, done in enumerate(cta.stored):
+                for task in cta.tasks[done:]:
+                    left |= 1 << task * size + rank
+        for tasks, drawn in zip(self.lists, state.drawn, strict=True):
+            for task in tasks[drawn:]:
+                left |= ((1 << size) - 1) << task * size
+        return self.device.all & ~left
+
+    def _after(self, state: State, found: set[str]) -> Iterator[State]:
+        stored = self._stored(state)
+        posts = self.device.posts(stored)
+        for number, cta in enumerate(state.ctas):
+            ready = self._ready(cta, stored, posts, found)
+            for rank, done in enumerate(cta.stored):
+                if done == len(cta.tasks):
+                    continue
+                first = cta.tasks[done] * self.device.size
+                peers = self.device.units[first + rank].peers >> first
+                if all(ready[other] > done for other in range(self.device.size) if peers >> other & 1):
+                    yield self._with(state, number, self._finished(cta, rank))
+            yield from self._draws(state, number, ready)
+
+    def _ready(self, cta: Cta, stored: int, posts: tuple[int, ...], found: set[str]) -> list[int]:
+        """[CTAs of the cluster] the tasks that each may have loaded whole, of those in hand; notes what it may have
+        read too early meanwhile."""
+        ready = []
+        for rank, done in enumerate(cta.stored):
+            position = done
+            while position < len(cta.tasks):
+                unit = cta.tasks[position] * self.device.size + rank
+                num_steps, is_past = self.device.loaded(unit, posts)
+                if self.device.reads_too_early(unit, num_steps, stored):
+                    found.add(RACE)
+                is_loaded = num_steps == len(self.device.units[unit].reads)
+                if not is_loaded or not is_past:
+                    position += is_loaded and not self.late_hold
+                    break
+                position += 1
+                if not self.ahead:
+                    break
+            ready.append(position)
+        return ready
+
+    def _finished(self, cta: Cta, rank: int) -> Cta:
+        """The CTA of that rank has stored its next task."""
+        stored = [done + (other == rank) for other, done in enumerate(cta.stored)]
+        gone = min(stored)
+        return cta._replace(tasks=cta.tasks[gone:], stored=tuple(done - gone for done in stored))
+
+    def _draws(self, state: State, number: int, ready: list[int]) -> Iterator[State]:
+        cta = state.ctas[number]
+        if cta.draws_from < 0 or len(cta.tasks) >= self.most_taken:
+            return
+        if not self.ahead and cta.tasks and ready[0] == 0:
+            return  # its task's waits are not over
+        own, drawn = self.lists[cta.draws_from], state.drawn[cta.draws_from]
+        if drawn < len(own):
+            taken = cta._replace(tasks=(*cta.tasks, own[drawn]))
+            counts = (*state.drawn[: cta.draws_from], drawn + 1, *state.drawn[cta.draws_from + 1 :])
+            yield self._with(State(counts, state.ctas), number, taken)
+        elif len(self.lists) == 2 and not cta.has_turned:
+            if cta.tasks and (cta.draws_from == 1 or not self.ahead):
+                return  # it finishes all that it holds before it turns
+            yield self._with(state, number, cta._replace(draws_from=1 - cta.draws_from, has_turned=True))
+
+    def _with(self, state: State, number: int, cta: Cta) -> State:
+        ctas = [*state.ctas[:number], cta, *state.ctas[number + 1 :]]
+        if self.device.table.assignment in (TICKET, FIRST_WAVE):  # they are alike
+            ctas.sort()
+        return State(state.drawn, tuple(ctas))
+
+
+def anyhow(device: Device) -> set[str]:
+    """What can go wrong where every task has a CTA of its own."""
+    found: set[str] = set()
+    seen, todo = {0}, [0]
+    while todo:
+        stored = todo.pop()
+        posts = device.posts(stored)
+        loaded = [device.loaded(unit, posts) for unit in range(device.num_units)]
+        whole = sum(1 << unit for unit, (_, is_past) in enumerate(loaded) if is_past)
+        for unit in range(device.num_units):
+            if stored >> unit & 1:
+                continue
+            if device.reads_too_early(unit, loaded[unit][0], stored):
+                found.add(RACE)
+            if not device.units[unit].peers & ~whole and (after := stored | 1 << unit) not in seen:
+                seen.add(after)
+                todo.append(after)
+    return found
+
+
+def gated_hangs(device: Device, first_ctas: int, num_slots: int) -> bool:
+    """Whether two launches side by side can come to a stand where `num_slots` CTAs are resident at a time and no CTA of
+    the second starts before all of the first have. A state is how far each CTA is, -1 before it starts."""
+    queues = list(zip(device.table.queues, device.table.queues[1:], strict=False))
+    start = (-1,) * len(queues)
+    seen, todo = {start}, [start]
+    while todo:
+        state = todo.pop()
+        stored = sum(
+            1 << task for (begin, _), done in zip(queues, state, strict=True) for task in range(begin, begin + done)
+        )
+        posts = device.posts(stored)
+        resident = sum(0 <= done < end - begin for (begin, end), done in zip(queues, state, strict=True))
+        after = []
+        for cta, ((begin, end), done) in enumerate(zip(queues, state, strict=True)):
+            may_start = resident < num_slots and (cta < first_ctas or -1 not in state[:first_ctas])
+            goes_on = may_start if done < 0 else done < end - begin and device.loaded(begin + done, posts)[1]
+            if goes_on:
+                after.append((*state[:cta], done + 1, *state[cta + 1 :]))
+        if not after and any(done < end - begin for (begin, end), done in zip(queues, state, strict=True)):
+            return True
+        new = [one for one in after if one not in seen]
+        seen.update(new)
+        todo += new
+    return False

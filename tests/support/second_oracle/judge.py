@@ -1,0 +1,145 @@
+"""The second oracle's verdict on the words of a plan: what the documents forbid, and what breaks on the device."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.support.second_oracle.device import Device
+from tests.support.second_oracle.explore import HANG, RACE, Walk, anyhow, gated_hangs
+from tests.support.second_oracle.table import (
+    STATIC,
+    TICKET,
+    Kernel,
+    Malformed,
+    Table,
+    capacity_fault,
+    coverage_fault,
+    read,
+    steps_of,
+)
+
+#: Numbers of launches on one workspace: the first two, and those in which a counter that gets so many posts in each is
+#: about to reach 2^31, or to begin again at 2^32.
+LAUNCHES = (0, 1, *(edge // posts for edge in (2**31 - 1, 2**32 - 1) for posts in (1, 2, 3, 4, 5, 6, 8)))
+
+
+class Verdict(NamedTuple):
+    """What is wrong with a plan."""
+
+    #: Of words, coverage, capacity, steps: rules that the documents state of the table, broken.
+    rules: frozenset[str] = frozenset()
+    #: Of RACE, HANG: what some interleaving breaks where every task may have a CTA of its own, as docs/proof.md has it.
+    promised: frozenset[str] = frozenset()
+    #: The same of an engine that runs ahead, and of one that works in order.
+    ahead: frozenset[str] = frozenset()
+    in_order: frozenset[str] = frozenset()
+
+    @property
+    def faults(self) -> frozenset[str]:
+        """All of it."""
+        return self.rules | self.promised | self.ahead | self.in_order
+
+
+def judge(raw: bytes, kernel: Kernel, *, launches: tuple[int, ...] = LAUNCHES) -> Verdict:
+    """The verdict on these words, over launches of these numbers on one workspace."""
+    try:
+        table = read(raw)
+    except Malformed:
+        return Verdict(rules=frozenset({"words"}))
+    if coverage_fault(table, kernel):
+        return Verdict(rules=frozenset({"coverage"}))
+    rules = {"capacity"} if capacity_fault(table, kernel) else set()
+    return _explored(table, kernel, launches, rules)
+
+
+def judge_pair(first: bytes, second: bytes, kernel: Kernel, *, launches: tuple[int, ...] = LAUNCHES) -> Verdict:
+    """The verdict on two launches side by side, an op each, which share signals and slots. The second begins when every
+    CTA of the first has started; none need be resident at once."""
+    try:
+        tables = read(first), read(second)
+    except Malformed:
+        return Verdict(rules=frozenset({"words"}))
+    one, other = tables
+    shared = [(table.num_signals, table.strided, table.num_slots) for table in tables]
+    is_pair = len(kernel.launched) == 2 and shared[0] == shared[1]
+    is_pair &= all(table.assignment == STATIC for table in tables)
+    is_pair &= not any(one.waits_of(task) for task in one.tasks) and all(task.post < 0 for task in other.tasks)
+    if not is_pair:
+        return Verdict(rules=frozenset({"pair"}))
+    for table, op in zip(tables, kernel.launched, strict=True):
+        if coverage_fault(table, kernel._replace(launched=(op,))):
+            return Verdict(rules=frozenset({"coverage"}))
+    later = [
+        task._replace(wait_begin=task.wait_begin + len(one.waits), wait_end=task.wait_end + len(one.waits))
+        for task in other.tasks
+    ]
+    both = one._replace(
+        num_ctas=one.num_ctas + other.num_ctas,
+        queues=[*one.queues[:-1], *(len(one.tasks) + bound for bound in other.queues)],
+        tasks=[*one.tasks, *later],
+        waits=[*one.waits, *other.waits],
+    )
+    if coverage_fault(both, kernel):
+        return Verdict(rules=frozenset({"coverage"}))
+    everywhere = kernel._replace(resident=both.num_ctas)
+    rules = {"capacity"} if any(capacity_fault(table, everywhere) for table in tables) else set()
+    return _explored(both, kernel, launches, rules, first_ctas=one.num_ctas)
+
+
+def _explored(
+    table: Table, kernel: Kernel, launches: tuple[int, ...], rules: set[str], *, first_ctas: int = 0
+) -> Verdict:
+    if rules:  # such a launch does not begin
+        return Verdict(frozenset(rules))
+    rules |= {"steps"} if _stand_wrong(table, kernel) else set()
+    promised: set[str] = set()
+    ahead: set[str] = set()
+    in_order: set[str] = set()
+    for device in _devices(table, kernel, launches):
+        if device.wraps():
+            promised.add(HANG)
+        promised |= anyhow(device)
+        if first_ctas and any(gated_hangs(device, first_ctas, slots) for slots in range(1, table.num_ctas)):
+            promised.add(HANG)
+        for late_hold in (True, False) if "steps" in rules else (True,):
+            ahead |= _walked(device, is_ahead=True, late_hold=late_hold)
+            in_order |= _walked(device, is_ahead=False, late_hold=late_hold)
+    return Verdict(frozenset(rules), frozenset(promised), frozenset(ahead), frozenset(in_order))
+
+
+def _stand_wrong(table: Table, kernel: Kernel) -> bool:
+    """Whether a task's waits are not in the order of their k-steps, or one stands at a step that the task lacks."""
+    for task in table.tasks:
+        stands = [wait.step for wait in table.waits_of(task)]
+        if stands != sorted(stands) or stands[-1:] >= [len(steps_of(task, kernel, strided=table.strided))]:
+            return True
+    return False
+
+
+def _devices(table: Table, kernel: Kernel, launches: tuple[int, ...]) -> list[Device]:
+    """The launches, without those in which every wait's test says the same as in one before."""
+    devices: list[Device] = []
+    first = Device(table, kernel)
+    for launch in launches:
+        device = first.at(launch)
+        if all(device.tests != other.tests for other in devices):
+            devices.append(device)
+    return devices
+
+
+def _walked(device: Device, *, is_ahead: bool, late_hold: bool) -> set[str]:
+    """Tickets promise nothing of how many CTAs are resident, all others that all are."""
+    table = device.table
+    if table.assignment != TICKET:
+        resident = [table.num_ctas]
+    else:
+        most = 3 if device.num_units <= 6 else 2
+        resident = list(range(1, min(table.num_ctas, len(table.tasks), most) + 1))
+    found: set[str] = set()
+    for num_ctas in resident:
+        taken = 3 if is_ahead and device.num_units <= 6 else 2
+        found |= Walk(device, num_ctas, ahead=is_ahead, most_taken=taken, late_hold=late_hold).faults()
+    return found
+
+
+__all__ = ["HANG", "RACE", "Verdict", "judge", "judge_pair"]

@@ -1,0 +1,214 @@
+"""The words of a plan as the documents describe them, read by code of its own.
+
+What a word may be is said in the head of `tuner/core/plan/words.py` and in docs/proof.md; nothing of the prover, nor of
+the first oracle, is imported here.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+STATIC, TICKET, STEALING, FIRST_WAVE = range(4)
+#: Most of anything that a plan counts, and most k-steps.
+COUNT, STEPS = 1 << 24, 1 << 26
+#: First tasks that the parameter of a wgmma kernel has room for, and bytes that all slots may take.
+WGMMA_CTAS, SLOT_BYTES = 160, 512 << 20
+
+
+class Op(NamedTuple):
+    """One op of a kernel: its sizes, its tile, and which op it reads, or -1."""
+
+    m: int
+    n: int
+    k: int
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    source: int
+    most_parts: int
+
+
+class Kernel(NamedTuple):
+    """All that the words are held against."""
+
+    ops: tuple[Op, ...]
+    #: Of these the launch runs some.
+    launched: tuple[int, ...]
+    is_wgmma: bool
+    #: Stages of weights that its ring takes ahead of a task's inputs.
+    stages_ahead: int
+    #: CTAs of a cluster along m, n, k.
+    cluster: tuple[int, int, int]
+    #: CTAs, or clusters, that the card holds at once.
+    resident: int
+
+    @property
+    def size(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+
+class Wait(NamedTuple):
+    begin: int
+    end: int
+    threshold: int
+    per_launch: int
+    step: int
+
+
+class Task(NamedTuple):
+    op: int
+    part: int
+    num_parts: int
+    row: int
+    col: int
+    wait_begin: int
+    wait_end: int
+    post: int
+    first_step: int
+    num_steps: int
+    slot: int
+
+    @property
+    def tile(self) -> tuple[int, int, int]:
+        return self.op, self.row, self.col
+
+
+class Table(NamedTuple):
+    """A plan, read."""
+
+    num_signals: int
+    num_ctas: int
+    assignment: int
+    first_tasks: int
+    first_ctas: int
+    held: int
+    strided: bool
+    num_slots: int
+    queues: list[int]
+    tasks: list[Task]
+    waits: list[Wait]
+
+    def waits_of(self, task: Task) -> list[Wait]:
+        return self.waits[task.wait_begin : task.wait_end]
+
+
+class Malformed(Exception):
+    """The words are no plan; the message says which one is wrong."""
+
+
+def _want(holds: bool, what: str) -> None:
+    if not holds:
+        raise Malformed(what)
+
+
+def read(raw: bytes) -> Table:
+    """The plan that the words are, or Malformed."""
+    _want(len(raw) % 4 == 0 and len(raw) >= 64, "size")
+    words = struct.unpack(f"={len(raw) // 4}i", raw)
+    magic, version, num_tasks, num_signals, num_ctas, assignment, queue_at, task_at, wait_at, num_waits = words[:10]
+    first_tasks, first_ctas, held, strided, num_slots, last = words[10:16]
+    _want(magic == struct.unpack("=i", b"TUNR")[0] and version == 5 and last == 0, "magic, version, word 15")
+    for name, value in (("tasks", num_tasks), ("signals", num_signals), ("waits", num_waits), ("slots", num_slots)):
+        _want(0 <= value <= COUNT, name)
+    _want(1 <= num_ctas <= COUNT and 0 <= assignment <= 3 and strided in (0, 1) and 0 <= held <= STEPS, "header")
+    _want_lists(assignment, num_tasks, num_ctas, first_tasks, first_ctas)
+    num_queue_words = num_ctas + 1 if assignment == STATIC else 0
+    after_queues = 16 + num_queue_words
+    _want(queue_at == (16 if num_queue_words else 0), "queue_offset")
+    _want(task_at == (after_queues + 7) // 8 * 8 and wait_at == task_at + 8 * num_tasks, "task_offset, wait_offset")
+    _want(len(words) == wait_at + 8 * num_waits, "the size of the table")
+    _want(not any(words[after_queues:task_at]), "filler")
+    queues = list(words[16:after_queues])
+    if num_queue_words:
+        _want(queues[0] == 0 and queues[-1] == num_tasks and queues == sorted(queues), "queues")
+    waits = [_wait(words[at : at + 8], num_signals) for at in range(wait_at, len(words), 8)]
+    tasks = [_task(words[at : at + 8], num_signals, num_waits) for at in range(task_at, wait_at, 8)]
+    return Table(
+        num_signals, num_ctas, assignment, first_tasks, first_ctas, held, bool(strided), num_slots, queues, tasks, waits
+    )
+
+
+def _want_lists(assignment: int, num_tasks: int, num_ctas: int, first_tasks: int, first_ctas: int) -> None:
+    if assignment == STEALING:
+        _want(0 <= first_tasks <= num_tasks and 1 <= first_ctas < num_ctas, "the two lists")
+    elif assignment == FIRST_WAVE:
+        _want(first_tasks == num_ctas <= num_tasks and first_ctas == 0, "the first wave")
+    else:
+        _want(first_tasks == first_ctas == 0, "there is one list")
+
+
+def _wait(words: tuple[int, ...], num_signals: int) -> Wait:
+    begin, end, threshold, per_launch, step, *zeros = words
+    _want(0 <= begin < end <= num_signals, "a wait's signals")
+    _want(0 <= threshold <= COUNT and 0 <= per_launch <= COUNT and 0 <= step < STEPS and not any(zeros), "a wait")
+    return Wait(begin, end, threshold, per_launch, step)
+
+
+def _task(words: tuple[int, ...], num_signals: int, num_waits: int) -> Task:
+    who, row, col, wait_begin, wait_end, post, steps, slot = words
+    who, steps = who % 2**32, steps % 2**32
+    _want(who % 2**16 < 2**15 and 0 <= row < COUNT and 0 <= col < COUNT and 0 <= slot < COUNT, "a task")
+    _want(0 <= wait_begin <= wait_end <= num_waits and -1 <= post < num_signals, "a task's waits, or its post")
+    return Task(
+        op=who % 2**16, part=who >> 16 & 255, num_parts=who >> 24, row=row, col=col, wait_begin=wait_begin,
+        wait_end=wait_end, post=post, first_step=steps % 2**16, num_steps=steps >> 16, slot=slot,
+    )  # fmt: skip
+
+
+def steps_of(task: Task, kernel: Kernel, *, strided: bool) -> list[int]:
+    """The k-steps of its tile that a task takes, all ranks of a cluster together."""
+    if not task.num_parts:
+        op = kernel.ops[task.op]
+        return list(range((op.k + op.tile_k - 1) // op.tile_k))
+    return [task.first_step + i * (task.num_parts if strided else 1) for i in range(task.num_steps)]
+
+
+def capacity_fault(table: Table, kernel: Kernel) -> str:
+    """What is larger than what the device has for it; empty where nothing is."""
+    if table.held > kernel.stages_ahead:
+        return "more stages are held back than the ring has"
+    if kernel.is_wgmma and table.num_ctas > WGMMA_CTAS:
+        return "a CTA's first task lies behind those of the parameter"
+    tiles = [-(-op.m // op.tile_m) * -(-op.n // op.tile_n) for op in kernel.ops]
+    if table.num_signals > sum(tiles):
+        return "more signals than tiles that could post to them"
+    sums = [4 * op.tile_m * op.tile_n * op.most_parts for op in kernel.ops if op.most_parts > 1]
+    if table.num_slots * max(sums, default=0) > SLOT_BYTES:
+        return "the slots take more than a workspace has"
+    needs_all = table.assignment != TICKET and table.num_signals > 0
+    return "not every CTA is resident" if needs_all and table.num_ctas > kernel.resident else ""
+
+
+def coverage_fault(table: Table, kernel: Kernel) -> str:
+    """What is not computed exactly once, or does not meet in a slot of its own; empty where all is well."""
+    by_tile: dict[tuple[int, int, int], list[Task]] = {}
+    for task in table.tasks:
+        by_tile.setdefault(task.tile, []).append(task)
+    wanted = set()
+    for number in kernel.launched:
+        op = kernel.ops[number]
+        for row in range(-(-op.m // op.tile_m)):
+            wanted |= {(number, row, col) for col in range(-(-op.n // op.tile_n))}
+    if set(by_tile) != wanted:
+        return "tiles that are not there, or are nobody's"
+    slots: list[int] = []
+    for (number, _, _), tasks in by_tile.items():
+        if len(tasks) == 1 and (tasks[0].part, tasks[0].num_parts) == (0, 0):
+            continue
+        if not 2 <= len(tasks) <= kernel.ops[number].most_parts:
+            return "a tile is computed twice, or in too many parts"
+        if sorted(task.part for task in tasks) != list(range(len(tasks))):
+            return "a part is missing or doubled"
+        if any(task.num_parts != len(tasks) or not task.num_steps for task in tasks):
+            return "parts disagree on their number, or one is empty"
+        taken = [step for task in tasks for step in steps_of(task, kernel, strided=table.strided)]
+        whole = steps_of(tasks[0]._replace(num_parts=0), kernel, strided=False)
+        if sorted(taken) != whole:
+            return "the parts of a tile are not the tile"
+        if len({(task.post, task.slot) for task in tasks}) != 1:
+            return "parts disagree on where they meet, or what they post"
+        slots.append(tasks[0].slot)
+    is_own = len(slots) == len(set(slots)) and all(slot < table.num_slots for slot in slots)
+    return "" if is_own else "two tiles meet in one slot, or in one that is not there"

@@ -1,0 +1,145 @@
+"""The second oracle: it shares nothing with the prover and the first one, agrees with both, and finds what is planted.
+
+`python -m tests.soak.proof` has it judge 100,000 plans; its counts are in benchmarks/results/soak/proof.json.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import tests.support.second_oracle as second_oracle
+from tests.support.proof import judged_plans
+from tests.support.second_oracle.agreement import COLUMNS, DISAGREEMENTS, counts, judged_cases
+from tests.support.second_oracle.cases import GRAPHS, Case
+from tests.support.second_oracle.device import is_over
+from tests.support.second_oracle.judge import LAUNCHES, judge
+from tests.support.second_oracle.mutators import EXTREMES, MUTATORS, any_word
+from tuner.core.plan import words as plan_words
+from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.words import Plan
+from tuner.core.proof import verify as prover
+
+FOLDER = Path(second_oracle.__file__).parent
+
+
+def imports_of(path: Path) -> set[str]:
+    """Modules that a file imports."""
+    tree = ast.parse(path.read_text())
+    found = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    return found | {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+
+
+@pytest.mark.parametrize("name", ["table", "device", "explore", "judge", "mutators"])
+def test_the_oracle_knows_nothing_of_the_project_but_itself(name: str) -> None:
+    ours = {one for one in imports_of(FOLDER / f"{name}.py") if one.split(".")[0] in ("tuner", "tests", "benchmarks")}
+    assert {one for one in ours if not one.startswith(second_oracle.__name__)} == set()
+
+
+def test_nothing_of_it_imports_the_first_oracle() -> None:
+    assert {"tests.support.oracle", "tests.support.proof"} & set().union(*map(imports_of, FOLDER.glob("*.py"))) == set()
+
+
+def test_the_prover_and_the_oracle_agree_on_plans_of_which_any_word_was_changed() -> None:
+    rows = counts(judged_cases(seed=3, count=400))
+    total = {name: sum(int(row[name]) for row in rows) for name in COLUMNS}
+    assert [total[name] for name in DISAGREEMENTS] == [0, 0, 0]
+    assert min(total[name] for name in ("accepted", "words", "coverage", "capacity", "safety", "liveness")) > 2
+    assert {row["mutation"] for row in rows} >= {"none", *MUTATORS}
+
+
+def test_both_oracles_agree_on_plans_of_the_first_ones_mutations() -> None:
+    both: Counter[tuple[bool, bool]] = Counter()
+    for judged, plan, graph, resident in judged_plans(seed=23, count=150):
+        case = Case(graph=graph, resident=resident, raws=(plan.words.tobytes(),))
+        both[bool(judged.faults), bool(case.verdict().faults)] += 1
+    assert both[True, False] == both[False, True] == 0
+    assert min(both[True, True], both[False, False]) > 20
+
+
+@pytest.mark.parametrize(
+    "check", ["check_safety", "check_liveness", "check_epochs", "check_capacity", "check_coverage"]
+)
+def test_a_prover_without_one_of_its_checks_is_found_out(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prover, check, lambda *_, **__: None)
+    kinds: Counter[str] = Counter()
+    for judged in _judged_until_found(seed=11):
+        kinds.update(judged)
+    assert kinds["false_accept"] > 0
+
+
+def test_a_prover_that_bounds_no_word_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was: a threshold of -2^31 in front of a correct wait was accepted."""
+    monkeypatch.setattr(plan_words, "_check_ranges", lambda *_, **__: None)
+    assert any("false_accept" in kinds for kinds in _judged_until_found(seed=5))
+
+
+def _judged_until_found(seed: int) -> list[list[str]]:
+    """What was found of some plans, until one of them was accepted falsely; a crash of the crippled prover is none."""
+    found = []
+    judged = judged_cases(seed, 4000)
+    while True:
+        try:
+            found.append(next(judged).kinds)
+        except StopIteration:
+            return found
+        except Exception:
+            judged = judged_cases(seed := seed + 1, 4000)
+        if found and "false_accept" in found[-1]:
+            return found
+
+
+@pytest.mark.parametrize(
+    ("seen", "base", "threshold", "size", "over"),
+    [
+        (0, 0, 0, 1, True),
+        (1, 0, 2, 1, False),
+        (2, 0, 2, 1, True),
+        (2**31 - 1, 2**31 - 2, 2, 1, False),
+        (2**31, 2**31 - 2, 2, 1, True),
+        (2**32 - 1, 2**32 - 2, 2, 1, False),
+        (0, 2**32 - 2, 2, 1, True),
+        (5, 0, -(2**31), 1, False),
+        (5, 0, -(2**30), 2, False),
+        (5, 0, -(2**30), 1, True),
+        (0, 0, 2**30, 4, True),
+    ],
+)
+def test_a_wait_is_over_as_the_devices_words_say(seen: int, base: int, threshold: int, size: int, over: bool) -> None:
+    """The last one wraps: 2^30 posts of a cluster of four are none."""
+    assert is_over(seen, base, threshold, size) is over
+
+
+def test_counters_about_to_reach_2_31_and_to_begin_again_are_among_the_launches() -> None:
+    for total in (1, 2, 3, 4, 6):
+        starts = [launch * total % 2**32 for launch in LAUNCHES]
+        assert any(start <= 2**31 - 1 < start + total for start in starts)
+        assert any(start < 2**32 <= start + total for start in starts)
+
+
+def test_every_word_has_its_turn_and_extreme_values_have() -> None:
+    words = list(range(1000, 1040))
+    rng, changed = random.Random(0), Counter[int]()
+    values = set()
+    for _ in range(4000):
+        new = any_word(words, rng)
+        different = [at for at in range(40) if new[at] != words[at]]
+        changed.update(different)
+        values |= {new[at] for at in different}
+    assert set(changed) == set(range(40))
+    assert set(EXTREMES) <= values
+
+
+def test_a_word_that_is_no_plans_is_told() -> None:
+    kernel = Case(graph=tile_graph(*GRAPHS[0]), resident=1, raws=()).kernel
+    assert judge(b"", kernel).rules == judge(b"\0" * 64, kernel).rules == judge(b"TUNR" * 16, kernel).rules == {"words"}
+
+
+def test_what_is_judged_is_what_the_prover_reads() -> None:
+    for judged in judged_cases(seed=8, count=30):
+        if judged.refusal is None:
+            assert [Plan.from_words(raw).table for raw in judged.case.raws] == list(judged.case.raws)

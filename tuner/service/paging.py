@@ -1,0 +1,18 @@
+"""How much one page of a listing may hold."""
+
+from __future__ import annotations
+
+from tuner.errors import InvalidInput
+
+#: Rows of the largest page.
+MAX_PAGE = 500
+
+
+def check_limit(limit: int) -> None:
+    """Refuses a page that is empty or too long.
+
+    Raises:
+        InvalidInput: it is.
+    """
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidInput("limit", f"must be 1 to {MAX_PAGE}, got {limit}", "ask for less and follow next_cursor")
