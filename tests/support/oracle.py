@@ -36,7 +36,7 @@ class Table(NamedTuple):
     #: Slots in which parts meet.
     num_slots: int
     #: Tasks that are dealt, one to each CTA, before the rest is drawn; else 0.
-    num_dealt: int
+    wave_size: int
 
 
 def read(words: list[int]) -> Table:
@@ -96,7 +96,7 @@ def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> s
     if table.num_first:
         sides = [cta < table.num_first for cta in range(table.num_ctas)]
         return found | ({"liveness"} if can_deadlock(table, sides) else set()) | _explore_ahead(table, producers)
-    if table.num_dealt:
+    if table.wave_size:
         return found | ({"liveness"} if wave_can_deadlock(table) else set()) | _explore_ahead(table, producers)
     for num_resident in [table.num_ctas] if table.is_static else range(1, table.num_ctas + 1):
         found |= _explore(table, producers, num_resident)
@@ -270,11 +270,11 @@ def _explore_ahead(table: Table, producers: list[list[set[int]]]) -> set[str]:
 
 def wave_can_deadlock(table: Table) -> bool:
     """Whether CTAs that begin with a task each, and then draw as far ahead as they like, can all get stuck."""
-    wave, rest = list(range(table.num_dealt)), list(range(table.num_dealt, len(table.tasks)))
-    return can_deadlock(table._replace(queues=[wave, rest]), [False] * table.num_dealt, is_dealt=True)
+    wave, rest = list(range(table.wave_size)), list(range(table.wave_size, len(table.tasks)))
+    return can_deadlock(table._replace(queues=[wave, rest]), [False] * table.wave_size, is_wave=True)
 
 
-def can_deadlock(table: Table, sides: list[bool], *, keeps_order: bool = True, is_dealt: bool = False) -> bool:
+def can_deadlock(table: Table, sides: list[bool], *, keeps_order: bool = True, is_wave: bool = False) -> bool:
     """Whether these resident CTAs, which begin with the first list or not, can all get stuck, by some choice of who
     draws what and when. A CTA may draw as far ahead as it likes. Where it begins with the first list it draws from that
     while there is any; else from either. If it `keeps_order`, it draws no task of the first list behind one of the
@@ -285,8 +285,8 @@ def can_deadlock(table: Table, sides: list[bool], *, keeps_order: bool = True, i
     """
     first, second = table.queues
     # Where the first list is dealt each CTA begins with a task of it, and all of them are drawn.
-    hands = _completed(table, {*first}, tuple((task,) for task in first)) if is_dealt else ((),) * len(sides)
-    start = (len(first) * is_dealt, 0, hands)
+    hands = _completed(table, {*first}, tuple((task,) for task in first)) if is_wave else ((),) * len(sides)
+    start = (len(first) * is_wave, 0, hands)
     seen, todo = {start}, [start]
     while todo:
         drawn_first, drawn_second, hands = todo.pop()
