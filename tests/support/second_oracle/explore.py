@@ -40,7 +40,7 @@ class State(NamedTuple):
     ctas: tuple[Cta, ...]
 
 
-class Walk:
+class Exploration:
     """All that some resident CTAs can do with a plan."""
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tests.support.second_oracle.device import Device
-from tests.support.second_oracle.explore import HANG, RACE, Walk, anyhow, gated_hangs
+from tests.support.second_oracle.explore import HANG, RACE, Exploration, anyhow, gated_hangs
 from tests.support.second_oracle.table import (
     STATIC,
     TICKET,
@@ -102,8 +102,8 @@ def _explored(
         if first_ctas and any(gated_hangs(device, first_ctas, slots) for slots in range(1, table.num_ctas)):
             promised.add(HANG)
         for late_hold in (True, False) if "steps" in rules else (True,):
-            ahead |= _walked(device, is_ahead=True, late_hold=late_hold)
-            in_order |= _walked(device, is_ahead=False, late_hold=late_hold)
+            ahead |= _run(device, is_ahead=True, late_hold=late_hold)
+            in_order |= _run(device, is_ahead=False, late_hold=late_hold)
     return Verdict(frozenset(rules), frozenset(promised), frozenset(ahead), frozenset(in_order))
 
 
@@ -127,7 +127,7 @@ def _devices(table: Table, kernel: Kernel, launches: tuple[int, ...]) -> list[De
     return devices
 
 
-def _walked(device: Device, *, is_ahead: bool, late_hold: bool) -> set[str]:
+def _run(device: Device, *, is_ahead: bool, late_hold: bool) -> set[str]:
     """Tickets promise nothing of how many CTAs are resident, all others that all are."""
     table = device.table
     if table.assignment != TICKET:
@@ -138,7 +138,7 @@ def _walked(device: Device, *, is_ahead: bool, late_hold: bool) -> set[str]:
     found: set[str] = set()
     for num_ctas in resident:
         taken = 3 if is_ahead and device.num_units <= 6 else 2
-        found |= Walk(device, num_ctas, ahead=is_ahead, most_taken=taken, late_hold=late_hold).faults()
+        found |= Exploration(device, num_ctas, ahead=is_ahead, most_taken=taken, late_hold=late_hold).faults()
     return found
 
 

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import ast
 import random
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -29,9 +29,7 @@ FOLDER = Path(second_oracle.__file__).parent
 
 def imports_of(path: Path) -> set[str]:
     """Modules that a file imports."""
-    tree = ast.parse(path.read_text())
-    found = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    return found | {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    return set(re.findall(r"^ *(?:from|import) ([\w.]+)", path.read_text(), flags=re.MULTILINE))
 
 
 @pytest.mark.parametrize("name", ["table", "device", "explore", "judge", "mutators"])
