@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -49,6 +50,14 @@ SERIES = (
     ("first_us", "#54aeff", "first job, 60 trials"),
     ("best_us", "#1f6feb", "long search"),
 )
+#: What the suites are called on the front page.
+SUITE_WORDS = {
+    "decode-plain": "1 to 64 rows, ReLU",
+    "decode-swiglu": "1 to 64 rows, SwiGLU",
+    "middle": "96 to 256 rows",
+    "prefill-plain": "512 to 4096 rows, ReLU, sustained load",
+    "prefill-swiglu": "512 to 4096 rows, SwiGLU, sustained load",
+}
 _STYLE = "text{font:12px sans-serif;fill:#24292f}.light{fill:#57606a}"
 _WIDTH, _LEFT, _RIGHT, _TOP, _BAR, _GAP = 860.0, 230.0, 70.0, 44.0, 13.0, 16.0
 
@@ -162,15 +171,31 @@ def _legend() -> str:
     return "\n".join(parts)
 
 
+def means(pairs: dict[str, Any]) -> list[str]:
+    """Markdown: of each suite, the geometric means of what the verdict names over the library and over PyTorch."""
+    found = ["| rows | measured | over the library | over PyTorch |", "| --- | --- | --- | --- |"]
+    for suite, words in SUITE_WORDS.items():
+        kinds = [(row, row["kind_us"][row["winner"]]) for row in pairs["rows"] if row["suite"] == suite]
+        over_torch = [row["torch_us"] / time_us for row, time_us in kinds if row.get("torch_us")]
+        over_library = [row["kind_us"]["library"] / time_us for row, time_us in kinds]
+        if kinds:
+            figures = (f"{geometric_mean(ratios):.2f}" if ratios else "" for ratios in (over_library, over_torch))
+            found.append(f"| {words} | {len(kinds)} | {' | '.join(figures)} |")
+    return found
+
+
 def drawn(pairs: dict[str, Any], jobs: dict[str, Any]) -> tuple[str, str]:
     """The part of the page that is drawn, and the picture."""
+    seconds = sorted(row["job_s"] for row in jobs["rows"] if "suite" in row)
+    took = f"A first job took {seconds[0]:.0f} to {seconds[-1]:.0f} s." if seconds else ""
     lines = [
-        f"Finals: {machine_line(pairs['meta'])}",
-        f"First jobs: commit {jobs['meta']['commit'][:12]}, {jobs['meta']['date']}.",
-        "",
         "![Microseconds a pair](docs/front-page.svg)",
         "",
+        *means(pairs),
+        "",
         *table(lines_of(SHOWN, pairs, jobs)),
+        "",
+        f"Finals: {machine_line(pairs['meta'])} First jobs: commit {jobs['meta']['commit'][:12]}. {took}".rstrip(),
         "",
     ]
     return "\n".join(lines), draw(lines_of(PICTURED, pairs, jobs))

@@ -10,7 +10,20 @@ import pytest
 
 from benchmarks.common.rows import ROWS
 from benchmarks.pairs import front
-from benchmarks.pairs.front import BEGIN, END, PICTURED, SERIES, SHOWN, draw, drawn, lines_of, table, title_of
+from benchmarks.pairs.front import (
+    BEGIN,
+    END,
+    PICTURED,
+    SERIES,
+    SHOWN,
+    SUITE_WORDS,
+    draw,
+    drawn,
+    lines_of,
+    means,
+    table,
+    title_of,
+)
 from tests.support.repository import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -30,7 +43,11 @@ def made_up() -> tuple[dict[str, Any], dict[str, Any]]:
         }
         for i, row in enumerate(ROWS)
     ]
-    firsts = [{**row, "kind_us": {"library": 101.0, "fused": 87.5}} for row in rows if front.name_of(row) in PICTURED]
+    firsts = [
+        {**row, "job_s": 30.0, "kind_us": {"library": 101.0, "fused": 87.5}}
+        for row in rows
+        if front.name_of(row) in PICTURED
+    ]
     return {"meta": {**META, "complete": True}, "rows": rows}, {"meta": META, "rows": firsts}
 
 
@@ -47,6 +64,18 @@ def test_the_table_has_pytorch_the_library_and_the_first_job_beside_what_a_long_
     assert len({line.count("|") for line in lines}) == 1
     assert lines[2] == "| 4096 → 14336 → 4096, ReLU | 1 |  | 100.0 |  | 90.0 | 85.0 | 95.0 | fused pdl |"
     assert "| 87.5 | 90.0 | 85.0 | 95.0 | fused pdl |" in lines[3]
+
+
+def test_the_means_are_of_what_the_verdict_names_over_the_library_and_over_pytorch() -> None:
+    pairs, _ = made_up()
+    for row in pairs["rows"]:
+        row |= {"torch_us": 170.0, "kind_us": {"library": 102.0, "fused_pdl": 85.0}}
+    lines = means(pairs)
+    assert len(lines) == 2 + len(SUITE_WORDS)
+    assert all(line.endswith("| 1.20 | 2.00 |") for line in lines[2:])
+    for row in pairs["rows"]:
+        row["torch_us"] = None
+    assert all(line.endswith("| 1.20 |  |") for line in means(pairs)[2:])
 
 
 def test_a_bar_is_as_long_as_its_time_and_every_series_has_one() -> None:
