@@ -150,8 +150,13 @@ def mutated(case: Case, rng: random.Random) -> Case:
         again = rng.choice(("a word of a task", "a word of a wait", "tasks swapped", "waits of a task changed"))
         if is_sound(changed):
             changed = MUTATORS[again](changed, rng)
-    raws[which] = struct.pack(f"={len(changed)}i", *changed)
+    raws[which] = struct.pack(f"={len(changed)}i", *map(wrapped, changed))
     return replace(case, raws=tuple(raws), mutation="none" if tuple(raws) == case.raws else mutation)
+
+
+def wrapped(word: int) -> int:
+    """As 32 bits hold it: a change on top of a change may leave their range."""
+    return (word + 2**31) % 2**32 - 2**31
 
 
 def is_sound(words: list[int]) -> bool:
