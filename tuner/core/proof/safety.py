@@ -61,10 +61,11 @@ def check_safety(plan: Plan, graph: TileGraph) -> None:
 
 
 def check_steps(plan: Plan, graph: TileGraph) -> None:
-    """The waits of each task stand before k-steps that it has, in the order of these: so the device finds them.
+    """The waits of each task stand before k-steps that it has, in the order of these. Behind the last one a wait
+    protects no read, and engines differ in what it holds up: this task, the next one, or nothing.
 
     Raises:
-        SafetyError: names the task and the wait that would be passed over.
+        SafetyError: names the task, and how its waits stand.
     """
     if not len(plan.waits):
         return
@@ -75,15 +76,15 @@ def check_steps(plan: Plan, graph: TileGraph) -> None:
     waiting = np.flatnonzero(end > begin)
     last = step[end[waiting] - 1]
     num_steps = graph.steps_of(plan.tasks)[:, 2]
-    beyond = waiting[(step[begin[waiting]] < 0) | (last >= num_steps[waiting])]
+    beyond = waiting[last >= num_steps[waiting]]
     for wrong, problem in (
         (unordered, "are not in the order of their k-steps"),
-        (beyond, "stand at a k-step it lacks"),
+        (beyond, "stand at a k-step that it lacks"),
     ):
         if wrong.size:
             task = int(wrong[0])
             who = f"{task_name(plan, graph, task)}, of {num_steps[task]} k-steps"
-            raise SafetyError("a wait is passed over", f"{who}: its waits {_waits_text(plan, task)} {problem}")
+            raise SafetyError("a wait is out of its place", f"{who}: its waits {_waits_text(plan, task)} {problem}")
 
 
 def _waits_text(plan: Plan, task: int) -> str:
