@@ -149,8 +149,8 @@ WAIT_RANGES = (
 
 
 def _readonly(array: Words) -> Words:
-    """The same in memory of its own that nobody can make writable: a view of bytes."""
-    return np.frombuffer(array.tobytes(), dtype=np.int32).reshape(array.shape)
+    """The same in memory of its own that nobody can make writable: a view of bytes, column by column, as it is read."""
+    return np.frombuffer(array.T.tobytes(), dtype=np.int32).reshape(array.T.shape).T
 
 
 def _packed(tasks: Words) -> Words:
@@ -338,13 +338,15 @@ def _wrong(word: str, value: int, right: str) -> WordError:
 
 def _check_ranges(rows: Words, ranges: Sequence[WordRange], where: str = "") -> None:
     """Every word of every row lies in its column's range; `where` stands before the number of a row."""
-    low, high = (np.array([getattr(word, end) for word in ranges], dtype=np.int64) for end in ("low", "high"))
-    outside = np.argwhere((rows < low) | (rows > high))
-    if outside.size:
-        row, column = outside[0].tolist()
-        name, least, most = ranges[column]
+    if not len(rows):
+        return
+    lowest, highest = rows.min(axis=0).tolist(), rows.max(axis=0).tolist()
+    for column, (name, low, high) in enumerate(ranges):
+        if low <= lowest[column] and highest[column] <= high:
+            continue
+        row = int(np.flatnonzero((rows[:, column] < low) | (rows[:, column] > high))[0])
         what = f"{name}{where} {row}" if where else name
-        right = f"be {least} to {most}" if least < most else f"be {least}"
+        right = f"be {low} to {high}" if low < high else f"be {low}"
         raise _wrong(what, int(rows[row, column]), right)
 
 
