@@ -1,11 +1,11 @@
 // Which task comes next: the CTA's own queue, or what it draws from a list (draws.cuh). Also tells the launch's epoch.
 //
 // Tasks are drawn one ahead, under the last steps of the present tile. (If they were drawn earlier, a CTA of these
-// engines would hoard: at the start it would hold two tickets before its neighbour has one.) That keeps liveness. A CTA
-// draws only after its wait is over, and works its tickets off in the order drawn. Every wait of a ticket is posted by
-// lower tickets. So the lowest unfinished ticket is held by a CTA that has nothing lower left to do and waits for
-// nothing unfinished. With stealing a CTA learns that its list is exhausted when it has stored and posted its tile, and
-// turns to the other one with nothing in its hands.
+// engines would hoard: at the start it would hold two tickets before its neighbour has one.) mma draws when all waits of
+// its task are over; simt may draw before the last of them is. Liveness needs neither. A CTA works its tickets off in
+// the order drawn, and every wait of a ticket is posted by lower tickets. So the lowest unfinished ticket is held by a
+// CTA that has nothing lower left to do and waits for nothing unfinished. With stealing a CTA learns that its list is
+// exhausted when it has stored and posted its tile, and turns to the other one with nothing in its hands.
 //
 // Static queues add exactly num_ctas to the first counter of draws in each launch. So do plans with a first wave: a CTA
 // begins with the task of its own number, and draws the others from the second counter.

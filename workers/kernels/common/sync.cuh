@@ -16,12 +16,19 @@
 // tile is posted once the sums of all of them have met, hence after all of the task's waits.
 //
 // Epochs. Signals are never reset: in launch number e (from 0) a signal starts at e * posts_per_launch, so a wait is
-// over when signal - e * posts_per_launch >= threshold, in wrapping 32-bit arithmetic.
+// over when signal - e * posts_per_launch >= threshold, in wrapping 32-bit arithmetic. A plan counts no more than 2^24
+// of anything. So neither a threshold nor the posts of a launch reach 2^31, the CTAs of a cluster counted.
 //
 // Abort. A wait that outlasts the limit raises the flag (the first one leaves a record) and returns false; so does a
 // wait that sees the flag. Its CTA leaves the task loop. On the way out every CTA executes fence.sc and reads the flag;
 // one that sees it fills all outputs with NaN. A CTA that did not see it has its stores ordered before the raiser's own
 // fence.sc, hence before the raiser's NaNs: after an abort the whole output is NaN, never partly right.
+//
+// Limits. A wait for a signal has the limit, and the start gate has. No other wait has one: barriers of the CTA and of
+// the cluster, mbarriers, groups of copies, the wait for the launch before. They are for what other roles of the CTA or
+// of its cluster do, and these go on when a wait has expired. In mma and simt all threads leave the task loop together.
+// In wgmma every role goes on to the end of its tasks, with NaN for what it lacks. So these waits end, unless a copy never
+// arrives or the kernel is wrong. Then the host ends the process at its deadline.
 #pragma once
 #include "launch_args.cuh"
 

@@ -12,7 +12,7 @@ struct FirstTask {
   bool waits;
   unsigned short first_step, num_steps;
 };
-constexpr int kMaxCtas = 160;
+constexpr int kMaxCtas = 160;  // or clusters: the host refuses a larger grid, whatever its assignment
 
 // What every engine takes, the CTAs' first tasks (of queues and dealt waves), and the tensor maps of each op's inputs [m,
 // k] and weights [n, k].
