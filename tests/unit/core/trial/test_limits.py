@@ -26,7 +26,10 @@ def test_finals_without_rounds_or_with_an_impossible_tie_band_are_refused(given:
 
 
 #: A number given to what bounds a wait, a process or the finals, as a default or as a constant.
-STATED = re.compile(r"\b\w*(deadline|spin_limit|tie_band|final_rounds|finals_rounds)\w*\b(: [^=\n]+)? = [\d.]", re.I)
+STATED = re.compile(
+    r"\b(?!default_request|_answer)\w*(deadline|spin_limit|tie_band|final_rounds|finals_rounds)\w*\b(: [^=\n]+)? = [\d.]",
+    re.I,
+)
 
 
 def test_no_other_module_states_a_limit_or_how_finals_are_held() -> None:
