@@ -26,8 +26,10 @@ def test_finals_without_rounds_or_with_an_impossible_tie_band_are_refused(given:
 
 
 #: A number given to what bounds a wait, a process or the finals, as a default or as a constant.
+#: How long a request or an answer may take on its way is HTTP's.
 STATED = re.compile(
-    r"\b(?!default_request|_answer)\w*(deadline|spin_limit|tie_band|final_rounds|finals_rounds)\w*\b(: [^=\n]+)? = [\d.]",
+    r"\b(?!default_request|_answer)\w*(deadline|spin_limit|tie_band|final_rounds|finals_rounds)\w*\b"
+    r"(: [^=\n]+)? = [\d.]",
     re.I,
 )
 
