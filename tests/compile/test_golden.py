@@ -22,15 +22,20 @@ def test_the_generated_source_is_the_one_that_was_reviewed(name: str) -> None:
     assert generated_source(render(workload, tiling)) == written.read_text(), "run `make golden`, and read the diff"
 
 
+#: How much longer a compile may take here than alone: the other process of the tests may have the same core, as two
+#: threads of it. The bars themselves are held by `benchmarks/cpu/compile_space.py`, over the whole space.
+SHARED_CORE = 2.0
+
+
 def test_a_kernel_of_any_engine_compiles_soon_and_cleanly() -> None:
-    """In seconds of one core, so that whoever else runs here does not count."""
+    """In seconds of the processor, so that waiting for it does not count."""
     seconds = []
     for workload, tiling in CASES.values():
         row = compile_one(workload, tiling, "sm_90a")
         assert (row["spill_bytes"], row["warnings"]) == (0, [])
         seconds.append(row["compile_s"])
-    assert max(seconds) <= LIMIT_S
-    assert statistics.median(seconds) <= MEDIAN_LIMIT_S
+    assert max(seconds) <= SHARED_CORE * LIMIT_S
+    assert statistics.median(seconds) <= SHARED_CORE * MEDIAN_LIMIT_S
 
 
 def test_every_engine_is_among_them_and_each_is_legal() -> None:
