@@ -166,7 +166,10 @@ def test_examples_of_the_counters_are_accepted(api: Api, fused: int) -> None:
 def test_a_trace_is_what_the_description_says_in_either_form(api: Api, format: str) -> None:
     best = api.get(f"/jobs/{api.job_id}/best")
     number = next(row["trial_number"] for row in best["finals"] if row["candidate"]["plan_kind"] == "fused")
-    found = api.get(f"/jobs/{api.job_id}/trials/{number}/trace", params={"format": format})
+    path = f"/jobs/{api.job_id}/trials/{number}/trace"
+    api.http.post(path)
+    when_there(api, path)
+    found = api.get(path, params={"format": format})
     description = api.get("/openapi.json")
     route = description["paths"]["/jobs/{job_id}/trials/{number}/trace"]["get"]
     schema = route["responses"]["200"]["content"]["application/json"]["schema"]
