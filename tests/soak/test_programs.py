@@ -17,7 +17,7 @@ SHARES = {"searches": 0.05}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3000)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_a_hundredth_of_a_soak_program_finds_nothing_wrong(program: Program, tmp_path: Path) -> None:
     size = int(program.size * SHARES.get(program.name, 0.01))
