@@ -201,7 +201,7 @@ def test_the_host_counts_exchanges_and_their_bytes_as_the_device_does(
     assert tuple(count for count, _ in counted) == exchanges
     asserts = [f"static_assert(SharedLayout::kFlags + {FLAG_BYTES} == {smem_bytes(workload, chosen)});"]
     for op, (count, num_bytes) in enumerate(counted):
-        asserts += [f"static_assert(SumLayout<{op}>::kRounds == {count});"]
+        asserts += [f"static_assert(SumLayout<{op}>::kExchanges == {count});"]
         asserts += [f"static_assert((kClusterK - 1) * SumLayout<{op}>::kSourceBytes == {num_bytes});"]
     asserts += [f"static_assert(SumRing::kDataBytes == {received_bytes(workload, chosen)});"]
     resources = parse_log(compile_source("\n".join([render(workload, chosen), *asserts]), "sm_90a")[1])
