@@ -18,13 +18,17 @@ from tuner.dispatch import LocalDispatcher
 from tuner.dispatch.factory import make_evaluators
 from tuner.errors import TunerError
 from tuner.service import Service
-from tuner.settings import Settings
-from tuner.store import Store
+from tuner.settings import Settings, is_loopback
+from tuner.store import Store, tokens
 
 log = logging.getLogger(__name__)
 
 #: After that, requests and streams still open are cut, seconds.
 _GRACE_S = 5
+
+
+class OpenToAll(TunerError):
+    """Other machines would reach the service, and nobody would need a token."""
 
 
 class ListenError(TunerError):
@@ -37,9 +41,11 @@ def open_service(settings: Settings) -> tuple[Service, str]:
     Raises:
         StoreError: the data folder or its database cannot be used.
         InvalidInput: `settings.gpu` is no choice.
+        OpenToAll: it would listen beyond loopback without tokens.
     """
     store = Store.open(settings.data, settings.database_url, settings.lock_patience_s)
     try:
+        _check_reach(settings, store)
         evaluators, why = make_evaluators(
             settings.gpu,
             build_cache=store.build_cache,
@@ -78,13 +84,38 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         log.info(why)
         try:
             service.start()
-            app = create_app(service, settings.host_names, settings.request_deadline_s)
-            http = protocol_with(settings.request_deadline_s)
-            config = uvicorn.Config(app, http=http, log_config=None, lifespan="off", timeout_graceful_shutdown=_GRACE_S)
+            app = create_app(
+                service, settings.host_names, settings.request_deadline_s, requests_per_s=settings.requests_per_s
+            )
+            config = uvicorn.Config(
+                app,
+                http=protocol_with(settings.request_deadline_s),
+                log_config=None,
+                lifespan="off",
+                timeout_graceful_shutdown=_GRACE_S,
+                limit_concurrency=settings.max_connections,
+                proxy_headers=bool(settings.trusted_proxies),
+                forwarded_allow_ips=settings.trusted_proxies,
+            )
             announce(_address(listener))
             uvicorn.Server(config).run(sockets=[listener])
         finally:
             service.close()
+
+
+def _check_reach(settings: Settings, store: Store) -> None:
+    """Raises:
+    OpenToAll: other machines reach the address, and there are no tokens.
+    """
+    with store.read() as session:
+        needs_token = tokens.has_any(session)
+    if needs_token:
+        log.info("A token is needed: tuner token lists and makes them.")
+    elif not is_loopback(settings.host) and not settings.insecure:
+        raise OpenToAll(
+            f"host {settings.host} is reachable from other machines, and there are no tokens; make one with "
+            f"tuner token create --data {settings.data}, listen on 127.0.0.1, or accept that with --insecure"
+        )
 
 
 def _leave(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner import __version__
+from tuner.command_line import data_option, settings_of
 from tuner.errors import TunerError
+from tuner.token_cli import audit, token
 from tuner.versions import VERSION_MESSAGE, install_command
 
 if TYPE_CHECKING:
     from tuner.core.problem.gpu import Gpu
     from tuner.core.problem.workload import Workload
     from tuner.core.schedule.ordering import Schedule
-    from tuner.settings import Settings
-
-data_option = click.option(
-    "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder of database, artifacts and build cache."
-)
 
 
 class _Commands(click.Group):
@@ -47,13 +44,13 @@ def main() -> None:
 @data_option
 @click.option("--gpu", help="auto, simulated:<gpu> or none.  [default: auto]")
 @click.option(
-    "--insecure", is_flag=True, default=None, help="Allow an address beyond loopback: there are no tokens yet."
+    "--insecure", is_flag=True, default=None, help="Allow an address beyond loopback though there are no tokens."
 )
 def serve(**options: Any) -> None:
     """Serves the API and the dashboard; prints the address on stdout, logs on stderr."""
     from tuner import app
 
-    app.serve(_settings(options), announce=click.echo)
+    app.serve(settings_of(options), announce=click.echo)
 
 
 @main.command()
@@ -63,7 +60,7 @@ def migrate(data: Path | None) -> None:
     from tuner.store import Store
     from tuner.store.migrate import revision_of
 
-    settings = _settings({"data": data})
+    settings = settings_of({"data": data})
     store = Store.open(settings.data, settings.database_url)
     try:
         click.echo(f"{settings.data} is up to date: its tables are of revision {revision_of(store.engine)}", err=True)
@@ -81,7 +78,7 @@ def gc(data: Path | None, limit_bytes: int | None) -> None:
     """
     from tuner.store import Store
 
-    settings = _settings({"data": data, "disk_limit_bytes": limit_bytes})
+    settings = settings_of({"data": data, "disk_limit_bytes": limit_bytes})
     store = Store.open(settings.data, settings.database_url)
     try:
         freed = store.collect_garbage(settings.disk_limit_bytes)
@@ -174,7 +171,7 @@ def _from_job(job_id: str, data: Path | None) -> tuple[tuple[Workload, Gpu, Sche
     from tuner.core.problem.gpu import CATALOGUE
     from tuner.store import Store, bests, jobs, trials
 
-    settings = _settings({"data": data})
+    settings = settings_of({"data": data})
     store = Store.open(settings.data, settings.database_url)
     try:
         with store.read() as session:
@@ -190,17 +187,8 @@ def _from_job(job_id: str, data: Path | None) -> tuple[tuple[Workload, Gpu, Sche
     return (spec.workload, gpu, row.candidate.schedule), sentences
 
 
-def _settings(options: dict[str, Any]) -> Settings:
-    """Options given, else the environment, else the defaults."""
-    from pydantic import ValidationError
-
-    from tuner.settings import Settings
-
-    try:
-        return Settings(**{name: value for name, value in options.items() if value is not None})
-    except ValidationError as error:
-        found = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'settings'}: {one['msg']}" for one in error.errors())
-        raise click.UsageError(found) from error
+for command in (token, audit):
+    main.add_command(command)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ TunerError
 ├── InvalidInput        a request's field is wrong (HTTP 422)
 ├── NotFound            what was named does not exist (HTTP 404)
 ├── Conflict            the state of a thing forbids the request (HTTP 409)
+├── Forbidden           the asker may not do that (HTTP 403)
 ├── IllegalSchedule     the statement of legality (`tuner.core.space.space`) refuses a schedule
 ├── PlanError           `tuner.core.proof.verify` refuses a plan, with a witness
 │   ├── WordError       a word of the table is out of its range
@@ -50,6 +51,10 @@ class NotFound(TunerError):
 
 class Conflict(TunerError):
     """The present state of a thing forbids what was asked."""
+
+
+class Forbidden(TunerError):
+    """Whoever asks may not do that; the message says who may."""
 
 
 class IllegalSchedule(TunerError):

@@ -18,6 +18,10 @@ from tuner.errors import InvalidInput
 DEFAULT_DISK_LIMIT_BYTES = 8 * 2**30
 #: A write waits so long for another one's end, seconds.
 DEFAULT_LOCK_PATIENCE_S = 5.0
+#: A token may send so many requests a second, in the mean over ten seconds.
+DEFAULT_REQUESTS_PER_S = 300.0
+#: So many connections are kept at a time; each event stream holds one.
+DEFAULT_MAX_CONNECTIONS = 1000
 #: Head and body of a request must each arrive in so many seconds.
 DEFAULT_REQUEST_DEADLINE_S = 30.0
 
@@ -27,17 +31,34 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="TUNER_", frozen=True, extra="forbid")
 
-    host: str = Field(default="127.0.0.1", description="address to listen on; beyond loopback only with `insecure`")
+    host: str = Field(default="127.0.0.1", description="address to listen on; beyond loopback only with tokens")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one and prints it")
     data: Path = Field(default=Path("tuner-data"), description="folder of database, artifacts and build cache")
     gpu: str = Field(
         default="auto",
         description="`auto`: this machine's GPUs, else a simulated H200; `simulated:<gpu>`; `none`: measure nothing",
     )
-    insecure: bool = Field(default=False, description="allow an address beyond loopback: there are no tokens yet")
+    insecure: bool = Field(
+        default=False, description="allow an address beyond loopback though there are no tokens: everybody may do all"
+    )
     allowed_hosts: str = Field(
         default="",
         description="names by which browsers and programs may reach the server, commas between them; `*` for any",
+    )
+    trusted_proxies: str = Field(
+        default="",
+        description="addresses or networks of proxies whose X-Forwarded-For and -Proto are believed, commas between "
+        "them; `*` for any",
+    )
+    requests_per_s: float = Field(
+        default=DEFAULT_REQUESTS_PER_S,
+        ge=0,
+        description="requests a second that a token may send, in the mean over ten seconds; 0 for any",
+    )
+    max_connections: int = Field(
+        default=DEFAULT_MAX_CONNECTIONS,
+        ge=1,
+        description="connections that are kept at a time; further requests are a 503",
     )
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL of the database; by default SQLite in the data folder"
@@ -114,15 +135,6 @@ class Settings(BaseSettings):
     log_level: str = Field(
         default="info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error"
     )
-
-    @model_validator(mode="after")
-    def _check_host(self) -> Self:
-        if not self.insecure and not is_loopback(self.host):
-            raise ValueError(
-                f"host {self.host} is reachable from other machines and there are no tokens yet; "
-                "listen on 127.0.0.1, or accept that with --insecure"
-            )
-        return self
 
     @model_validator(mode="after")
     def _check_measuring(self) -> Self:

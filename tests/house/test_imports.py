@@ -22,12 +22,14 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/dispatch": set(),
     "tuner/service": set(),
     "tuner/wire": {"pydantic"},
-    "tuner/api": {"fastapi", "starlette", "sse_starlette", "jinja2", "pydantic", "anyio"},
+    "tuner/api": {"fastapi", "starlette", "sse_starlette", "jinja2", "pydantic", "anyio", "itsdangerous", "limits"},
     "tuner/api/connection.py": {"h11", "uvicorn"},  # the server's own protocol, with a deadline
     "tuner/client": {"httpx", "click", "rich"},
     "tuner/settings.py": {"pydantic", "pydantic_settings"},
     "tuner/app.py": {"fastapi", "starlette", "uvicorn"},
     "tuner/cli.py": {"click", "pydantic"},
+    "tuner/command_line.py": {"click", "pydantic"},
+    "tuner/token_cli.py": {"click"},
     "tuner/demo.py": {"click", "rich"},
     "workers": {"numpy", "pebble"},
     "workers/builder/nvrtc.py": {"cuda", "pebble"},  # NVRTC needs no GPU

@@ -53,10 +53,11 @@ def running_service(
 
 
 @contextmanager
-def listening(service: Service) -> Iterator[str]:
-    """The address of a server around `service`, in a thread of this process."""
+def listening(service: Service, **options: Any) -> Iterator[str]:
+    """The address of a server around `service`, in a thread of this process; `options` as `create_app` takes them."""
     with listen("127.0.0.1", 0) as listener:
-        config = uvicorn.Config(create_app(service), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+        app = create_app(service, **options)
+        config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

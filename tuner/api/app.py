@@ -7,6 +7,8 @@ from collections.abc import Collection
 from fastapi import FastAPI
 
 from tuner import __version__
+from tuner.api.access import AccessGuard, Rates
+from tuner.api.access_routes import access_routes, describe_access
 from tuner.api.errors import add_error_handlers
 from tuner.api.events import event_routes
 from tuner.api.guard import BodyGuard
@@ -17,9 +19,10 @@ from tuner.api.jobs import job_routes
 from tuner.api.origin import OriginGuard
 from tuner.api.pages import add_pages
 from tuner.api.results import result_routes
+from tuner.api.security_headers import SecurityHeaders
 from tuner.api.wire_version import WireVersion
 from tuner.service import Service
-from tuner.settings import DEFAULT_REQUEST_DEADLINE_S
+from tuner.settings import DEFAULT_REQUEST_DEADLINE_S, DEFAULT_REQUESTS_PER_S
 from tuner.versions import WIRE_HEADER, WIRE_VERSION
 
 _DESCRIPTION = f"""
@@ -34,20 +37,28 @@ This is version {WIRE_VERSION} of the wire format, which the header `{WIRE_HEADE
 
 
 def create_app(
-    service: Service, allowed_hosts: Collection[str] = (), request_deadline_s: float = DEFAULT_REQUEST_DEADLINE_S
+    service: Service,
+    allowed_hosts: Collection[str] = (),
+    request_deadline_s: float = DEFAULT_REQUEST_DEADLINE_S,
+    requests_per_s: float = DEFAULT_REQUESTS_PER_S,
 ) -> FastAPI:
     """The ASGI application around `service`, which the caller starts and closes.
 
     It answers to `localhost`, to addresses in digits, and to the names in `allowed_hosts`. A body must
-    arrive in `request_deadline_s`.
+    arrive in `request_deadline_s`. A token may send `requests_per_s`.
     """
     app = FastAPI(title="tuner", version=__version__, description=_DESCRIPTION, redoc_url=None, docs_url=None)
+    rates = Rates(requests_per_s)
     for routes in (job_routes, inspection_routes, event_routes, result_routes, health_routes):
         app.include_router(routes(service))
+    app.include_router(access_routes(service, rates))
     add_pages(app, service)
+    describe_access(app)
     add_error_handlers(app)
     app.add_middleware(BodyGuard, deadline_s=request_deadline_s)
     app.add_middleware(HeadAsGet)
+    app.add_middleware(AccessGuard, service=service, rates=rates)
     app.add_middleware(OriginGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(WireVersion)
+    app.add_middleware(SecurityHeaders)
     return app

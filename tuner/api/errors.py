@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from tuner.api.rendering import render_error, wants_page
-from tuner.errors import Conflict, InvalidInput, NotFound, StoreError, TunerError, WorkerError
+from tuner.errors import Conflict, Forbidden, InvalidInput, NotFound, StoreError, TunerError, WorkerError
 from tuner.wire.problems import MEDIA_TYPE, Problem, of_invalid_input, of_validation, problem
 
 log = logging.getLogger(__name__)
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 #: HTTP status of each exception; a subclass inherits its parent's, and the root is a fault of ours.
 STATUS: dict[type[TunerError], int] = {
     InvalidInput: 422,
+    Forbidden: 403,
     NotFound: 404,
     Conflict: 409,
     StoreError: 503,
@@ -42,7 +43,8 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"description": description, "content": {MEDIA_TYPE: {"schema": _problem_schema()}}}
     for status, description in {
         400: "The body is no JSON, or the request asks for another version of the wire format",
-        403: "The request names another host than this server, or a page of another site sent it",
+        401: "A token is needed, and there is none, or it is unknown, expired or revoked",
+        403: "The token may not do that, or the request names another host, or a page of another site sent it",
         404: "What was named does not exist",
         405: "The path does not know the method; `Allow` lists those that it knows",
         408: "The body did not arrive in time",
@@ -50,6 +52,7 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
         413: "The body is too large",
         415: "The content type of the body is not `application/json`",
         422: "A field is wrong: which, why, and what would be right",
+        429: "The token, or the address, asks too often; `Retry-After` says when to ask again",
         503: "The database or the worker cannot be used",
     }.items()
 }
@@ -66,6 +69,11 @@ _REMEDIES = {
 def problem_response(document: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """The document as a response."""
     return Response(json.dumps(document.model_dump()), document.status, headers, MEDIA_TYPE)
+
+
+def store_problem(error: StoreError) -> Response:
+    """What a middleware answers where the database does not."""
+    return problem_response(problem(STATUS[StoreError], str(error)))
 
 
 def add_error_handlers(app: FastAPI) -> None:

@@ -7,12 +7,17 @@ import contextlib
 from collections.abc import Iterable
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner.api.errors import problem_response
 from tuner.wire.problems import problem
 
 MAX_BODY_BYTES = 2**20
+
+#: Paths that pages send forms to.
+FORM_PATHS = ("/login", "/logout")
+_FORM = "application/x-www-form-urlencoded"
 
 #: How long what still arrives of a refused body is thrown away, so that the sender can read why.
 _LINGER_S = 1.0
@@ -40,8 +45,9 @@ class BodyGuard:
         if body is None:
             detail = f"the body is larger than {MAX_BODY_BYTES} bytes; a request needs a few hundred"
             return await _refuse(413, detail, scope, receive, send)
-        if body and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            detail = f"the content type is {headers.get('content-type', 'absent')!a}; send `application/json`"
+        media_type = _FORM if scope["path"] in FORM_PATHS else "application/json"
+        if body and headers.get("content-type", "").partition(";")[0].strip().lower() != media_type:
+            detail = f"the content type is {headers.get('content-type', 'absent')!a}; send `{media_type}`"
             return await _refuse(415, detail, scope, receive, send)
         return await self._app(scope, _replay([{"type": "http.request", "body": body}], receive), send)
 
@@ -72,8 +78,11 @@ def _replay(messages: Iterable[Message], receive: Receive) -> Receive:
 
 
 async def _refuse(status: int, detail: str, scope: Scope, receive: Receive, send: Send) -> None:
-    """Sends the problem, then lingers: a socket closed on unread bytes is reset, and the answer lost with it."""
-    response = problem_response(problem(status, detail), {"connection": "close"})
+    await refuse(problem_response(problem(status, detail), {"connection": "close"}), scope, receive, send)
+
+
+async def refuse(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
+    """Sends the answer, then lingers: a socket closed on unread bytes is reset, and the answer lost with it."""
 
     async def send_but_keep_open(message: Message) -> None:
         await send({**message, "more_body": True} if message["type"] == "http.response.body" else message)

@@ -8,8 +8,10 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Body, Query, Response
 from pydantic import BaseModel
 
+from tuner.api.access import Asker
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.api.jobs import JobId, TrialNumber
+from tuner.core.access.caller import Caller
 from tuner.core.insight.trace_events import trace_events
 from tuner.core.trial.inspection import Trace
 from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
@@ -41,8 +43,10 @@ def inspection_routes(service: Service) -> APIRouter:
         headers = {"Location": view.href} if asked else {}
         return Response(view.model_dump_json(), status, headers, media_type="application/json")
 
-    def ask(job_id: str, number: int, kind: InspectionKind, metrics: tuple[str, ...] | None = None) -> Response:
-        inspection, is_pending = service.ask_inspection(job_id, number, kind, metrics)
+    def ask(
+        caller: Caller, job_id: str, number: int, kind: InspectionKind, metrics: tuple[str, ...] | None = None
+    ) -> Response:
+        inspection, is_pending = service.ask_inspection(job_id, number, kind, metrics, caller)
         return answer(inspection if is_pending else service.inspection(job_id, number, kind), asked=True)
 
     @router.post(
@@ -54,10 +58,11 @@ def inspection_routes(service: Service) -> APIRouter:
     def ask_counters(
         job_id: JobId,
         number: TrialNumber,
+        caller: Asker,
         body: Annotated[CountersRequest | None, Body(openapi_examples=COUNTERS_EXAMPLES)] = None,
     ) -> Response:
         """Asks for the hardware counters of a measured trial: the base set, or metrics by name."""
-        return ask(job_id, number, InspectionKind.COUNTERS, body.names if body else None)
+        return ask(caller, job_id, number, InspectionKind.COUNTERS, body.names if body else None)
 
     @router.get(
         "/jobs/{job_id}/trials/{number}/counters",
@@ -74,9 +79,9 @@ def inspection_routes(service: Service) -> APIRouter:
         response_model=TraceView,
         responses=_responses(TraceView, asked=True),
     )
-    def ask_trace(job_id: JobId, number: TrialNumber) -> Response:
+    def ask_trace(job_id: JobId, number: TrialNumber, caller: Asker) -> Response:
         """Asks for a trace of a measured trial of ours, taken from inside the kernel."""
-        return ask(job_id, number, InspectionKind.TRACE)
+        return ask(caller, job_id, number, InspectionKind.TRACE)
 
     @router.get(
         "/jobs/{job_id}/trials/{number}/trace",

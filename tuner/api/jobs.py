@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Body, Header, Path, Query, Response
 
+from tuner.api.access import Asker
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState, Trial
@@ -49,11 +50,14 @@ def job_routes(service: Service) -> APIRouter:
     def submit_job(
         body: Annotated[TuneRequest, Body(openapi_examples=EXAMPLES)],
         response: Response,
+        caller: Asker,
         idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
     ) -> JobView:
         """Asks for a tuned kernel pair. The same open problem posted again answers with the job that exists."""
         spec = body.to_spec(default_target_id(service))
-        job, created = service.submit(spec, idempotency_key=idempotency_key, body_digest=body.digest, reuse=body.reuse)
+        job, created = service.submit(
+            spec, idempotency_key=idempotency_key, body_digest=body.digest, reuse=body.reuse, caller=caller
+        )
         response.status_code = 202 if created else 200
         response.headers["location"] = f"/jobs/{job.id}"
         return JobView.of(job)
@@ -70,9 +74,9 @@ def job_routes(service: Service) -> APIRouter:
         return JobDetail.with_forecast(service.job(job_id), service.forecast_quality(job_id))
 
     @router.post("/jobs/{job_id}:cancel")
-    def cancel_job(job_id: JobId) -> JobView:
-        """Ends a job; its trials remain."""
-        return JobView.of(service.cancel(job_id))
+    def cancel_job(job_id: JobId, caller: Asker) -> JobView:
+        """Ends a job; its trials remain. Where others share its run, it goes on for them."""
+        return JobView.of(service.cancel(job_id, caller))
 
     @router.get("/jobs/{job_id}/trials")
     def list_trials(

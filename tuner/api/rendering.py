@@ -11,13 +11,18 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from tuner.api.session import CALLER, session_of
 from tuner.core.units import figure
 from tuner.wire.problems import Problem
 
 STATIC_PATH = Path(__file__).parent / "static"
 
 #: Nothing but this server's own files runs or loads.
-_HEADERS = {"Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'", "Vary": "Accept"}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {"Content-Security-Policy": _POLICY, "Vary": "Accept, Cookie", "Cache-Control": "no-store"}
 
 
 def microseconds(value: float | None) -> str:
@@ -59,15 +64,25 @@ def render(request: Request, template: str, page: BaseModel, **context: object) 
         return str(request.url.include_query_params(cursor=cursor))
 
     html = _templates.get_template(template).render(
-        page=page, json_href=_json_href(request), following=following, **context
+        page=page,
+        json_href=_json_href(request),
+        following=following,
+        session=session_of(request),
+        owner=request.scope[CALLER].owner,
+        **context,
     )
     return HTMLResponse(html, headers=_HEADERS)
 
 
 def render_error(document: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """A problem as a page."""
-    html = _templates.get_template("error.html").render(problem=document)
+    html = _templates.get_template("error.html").render(problem=document, session=None)
     return HTMLResponse(html, document.status, {**_HEADERS, **(headers or {})})
+
+
+def render_form(template: str, status: int = 200, **context: object) -> Response:
+    """A page for whoever has no session yet."""
+    return HTMLResponse(_templates.get_template(template).render(session=None, **context), status, _HEADERS)
 
 
 def _json_href(request: Request) -> str:

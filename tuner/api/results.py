@@ -44,7 +44,7 @@ def result_routes(service: Service) -> APIRouter:
     )
     def get_artifact(digest: Digest, if_none_match: Annotated[str | None, Header()] = None) -> Response:
         """A kernel as a zip: source, cubin, plan, and a manifest that is the launch recipe."""
-        headers = {"ETag": f'"{digest}"', "Cache-Control": "public, max-age=31536000, immutable"}
+        headers = {"ETag": f'"{digest}"', "Cache-Control": "private, max-age=31536000, immutable"}
         content = service.artifact(digest)
         seen = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
         if headers["ETag"] in seen or "*" in seen:

@@ -11,11 +11,13 @@ from rich.console import Console
 
 from tuner import __version__
 from tuner.client import render
+from tuner.client.credentials import token_for
 from tuner.client.errors import ClientError, WeakerMatch
 from tuner.client.exits import ExitCode
 from tuner.client.fetch import fetch
 from tuner.client.http import DEFAULT_URL, Client
 from tuner.client.inspect import counters, trace
+from tuner.client.login import login, logout
 from tuner.client.options import pair_body, pair_options, take_pair
 from tuner.client.output import as_json, print_json, print_table
 from tuner.client.samples import samples
@@ -55,7 +57,7 @@ class _Commands(click.Group):
 @click.pass_context
 def main(ctx: click.Context, url: str) -> None:
     """Asks a tuner service for fast kernel pairs."""
-    ctx.obj = ctx.with_resource(Client(url))
+    ctx.obj = ctx.with_resource(Client(url, token=token_for(url)))
 
 
 @main.command()
@@ -137,8 +139,11 @@ def trials(client: Client, /, job_id: str, as_json: bool, **filters: Any) -> Non
 @click.argument("job_id")
 @click.pass_obj
 def cancel(client: Client, job_id: str) -> None:
-    """Ends a job; its trials remain."""
-    click.echo(client.cancel(job_id)["state"])
+    """Ends a job; its trials remain. Where others share its run, it goes on for them."""
+    job = client.cancel(job_id)
+    click.echo(job["state"])
+    if job["state"] != "cancelled":
+        click.echo(f"tuner-client: {job_id} is yours no longer, and goes on for {', '.join(job['owners'])}", err=True)
 
 
 @main.command()
@@ -159,7 +164,7 @@ def best(client: Client, /, job_id: str | None, match: str, as_json: bool, **opt
         raise WeakerMatch(f"the match is {found['match']}: {'; '.join(found['differences'])}")
 
 
-for command in (fetch, samples, counters, trace):
+for command in (login, logout, fetch, samples, counters, trace):
     main.add_command(command)
 
 

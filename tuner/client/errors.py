@@ -60,6 +60,12 @@ class Incompatible(ClientError):
     exit_code = ExitCode.INCOMPATIBLE
 
 
+class NoToken(ClientError):
+    """The service asks for a token, and there is none, or it is not taken."""
+
+    exit_code = ExitCode.NO_TOKEN
+
+
 class NothingSeen(ClientError):
     """The counters or the trace of a trial could not be taken."""
 

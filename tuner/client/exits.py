@@ -29,3 +29,4 @@ class ExitCode(IntEnum):
     TIMEOUT = 9, "the job, or the inspection, had not ended in the time given"
     NOTHING_SEEN = 10, "the counters or the trace could not be taken; the message says why"
     INCOMPATIBLE = 11, "the service, or an artifact, is of a version that this client does not know"
+    NO_TOKEN = 12, "the service asks for a token, and there is none, or it is unknown, expired or revoked"

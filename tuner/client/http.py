@@ -18,6 +18,7 @@ from tuner.client.errors import (
     JobFailed,
     NoResult,
     NothingSeen,
+    NoToken,
     Refused,
     TimedOut,
     Unreachable,
@@ -38,7 +39,7 @@ _FIRST_POLL_S = 0.1
 _ANSWER_DEADLINE_S = 120.0
 _MAX_ANSWER_BYTES = 512 * 2**20
 #: Every object that the API answers has one of these fields.
-_OWN_FIELDS = frozenset({"id", "items", "job_id", "match", "traceEvents", "status"})
+_OWN_FIELDS = frozenset({"id", "items", "job_id", "match", "traceEvents", "status", "token_id"})
 #: How long a stream looks for a server that went away: long enough for a restart.
 _PATIENCE_S = 60.0
 
@@ -48,11 +49,17 @@ class Client:
 
     Args:
         url: of the service.
+        token: what the service asks for, where it does.
         transport: for tests: anything that answers instead of the network.
     """
 
-    def __init__(self, url: str = DEFAULT_URL, *, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(
+        self, url: str = DEFAULT_URL, *, token: str | None = None, transport: httpx.BaseTransport | None = None
+    ) -> None:
         self.url = url.rstrip("/")
+        if token and not (token.isascii() and token.isprintable()):
+            raise NoToken("the token holds what no token holds; give it as it was shown, in one line")
+        headers = {WIRE_HEADER: str(WIRE_VERSION)} | ({"Authorization": f"Bearer {token}"} if token else {})
         #: Whether every answer named its version, as those of this service do.
         self.is_known = True
         try:
@@ -60,7 +67,7 @@ class Client:
                 base_url=self.url,
                 timeout=_TIMEOUT,
                 transport=transport,
-                headers={WIRE_HEADER: str(WIRE_VERSION)},
+                headers=headers,
                 event_hooks={"response": [self._check_version]},
             )
         except (httpx.InvalidURL, ValueError) as error:
@@ -84,8 +91,16 @@ class Client:
         return self._json("GET", _job_path(job_id))
 
     def cancel(self, job_id: str) -> Json:
-        """Ends a job."""
+        """Ends a job, or what one's own part of it is, where others share its run: see `owners` of the answer."""
         return self._json("POST", f"{_job_path(job_id)}:cancel")
+
+    def whoami(self) -> Json:
+        """Who the token belongs to, and what it is good for.
+
+        Raises:
+            NoToken: the service asks for one, and this is none of its.
+        """
+        return self._json("GET", "/whoami")
 
     def jobs(self, **filters: Any) -> Iterator[Json]:
         """All jobs, the newest first."""
@@ -309,6 +324,8 @@ def _error_of(response: httpx.Response) -> ClientError:
         detail = str(response.json()["detail"])
     except (ValueError, KeyError, TypeError):
         detail = f"{response.url} answered {response.status_code} {response.reason_phrase}"
+    if response.status_code == httpx.codes.UNAUTHORIZED:
+        return NoToken(f"{detail} (tuner-client login, or TUNER_TOKEN)")
     if response.status_code == httpx.codes.NOT_FOUND:
         return NoResult(detail)
     return Unreachable(detail) if response.is_server_error else Refused(detail)

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from tuner.core.access.caller import LOCAL, Caller
 from tuner.core.insight.forecast_quality import ForecastQuality, judge_forecasts
-from tuner.core.problem.gpu import Target, parse_target
+from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -27,13 +28,15 @@ from tuner.core.trial.records import (
 )
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, StoreUnavailable, WorkerError
+from tuner.service.access import Access
 from tuner.service.claims import Claims
+from tuner.service.desk import Desk
 from tuner.service.inspector import check_inspection
 from tuner.service.matching import check_match
 from tuner.service.paging import check_limit
 from tuner.service.runner import Runner
 from tuner.settings import DEFAULT_DISK_LIMIT_BYTES
-from tuner.store import Freed, Store, bests, events, inspections, jobs, keys, trials
+from tuner.store import Freed, Store, audit, bests, events, inspections, jobs, trials
 
 _NO_RESULT_YET = {
     JobState.QUEUED: "it waits for its turn",
@@ -63,6 +66,9 @@ class Service:
         self._dispatcher = dispatcher
         self._clock = clock
         self._disk_limit_bytes = disk_limit_bytes
+        self._desk = Desk(store, dispatcher, clock)
+        #: The tokens, and the audit log.
+        self.access = Access(store, clock)
         claims = Claims()
         self._runners = [
             Runner(
@@ -95,56 +101,23 @@ class Service:
         self._store.close()
 
     def submit(
-        self, spec: JobSpec, *, idempotency_key: str | None = None, body_digest: str = "", reuse: bool = False
+        self,
+        spec: JobSpec,
+        *,
+        idempotency_key: str | None = None,
+        body_digest: str = "",
+        reuse: bool = False,
+        caller: Caller = LOCAL,
     ) -> tuple[JobRecord, bool]:
         """The job for `spec`, and whether it is new.
 
-        A key seen before answers its job; the same problem, while open, answers the job that works on it; with
-        `reuse` a finished problem answers the newest job that solved it.
+        A key that `caller` used before answers its job; the same problem, while open, answers the job that works on
+        it, which the caller then shares; with `reuse` a finished problem answers the newest job that solved it.
 
         Raises:
             InvalidInput: no worker serves the target, or the key came with another body.
         """
-        with self._store.write() as session:
-            known = keys.job_of(session, idempotency_key, body_digest) if idempotency_key else None
-            if known is not None:
-                return self._job_with_wait(jobs.get(session, known)), False
-            job = jobs.find_open(session, spec.problem_digest)
-            if job is None and reuse:
-                job = jobs.find_succeeded(session, spec.problem_digest)
-            is_new = job is None
-            if job is None:
-                self._check_served(spec.target_id)
-                job = jobs.insert(session, spec, self._clock())
-            if idempotency_key:
-                keys.remember(session, idempotency_key, body_digest, job.id, self._clock())
-        return self._job_with_wait(job), is_new
-
-    def _check_served(self, target_id: str) -> None:
-        served = [target.id for target in self._dispatcher.targets]
-        if target_id in served:
-            return
-        parse_target(target_id)
-        remedy = f"use one of {', '.join(served)}" if served else "start one with --gpu"
-        raise InvalidInput("target", f"no worker of this server measures on {target_id}", remedy)
-
-    def _unserved(self, target_id: str) -> str:
-        """Why nobody will ever go on with an open job of that target here; empty where somebody may."""
-        if any(target.id == target_id for target in self._dispatcher.targets):
-            return ""
-        return f"it waits, since no worker of this server measures on {target_id}; start the server where one can"
-
-    def _waiting(self, target_id: str) -> str:
-        """Why nothing goes on with an open job of that target; empty where something does."""
-        quarantine = self._dispatcher.quarantine(target_id)
-        if quarantine is None:
-            return self._unserved(target_id)
-        return f"it waits, since {target_id} is in quarantine and probed again from time to time: {quarantine.reason}"
-
-    def _job_with_wait(self, job: JobRecord) -> JobRecord:
-        """The job with a reason if it is open and nothing goes on with it."""
-        waiting = "" if job.state.is_final else self._waiting(job.spec.target_id)
-        return replace(job, reason=waiting) if waiting else job
+        return self._desk.submit(spec, caller, idempotency_key, body_digest, reuse)
 
     def job(self, job_id: str) -> JobRecord:
         """A job as it stands; an open one whose target nobody serves has that for its reason.
@@ -153,7 +126,7 @@ class Service:
             NotFound: no such job.
         """
         with self._store.read() as session:
-            return self._job_with_wait(jobs.get(session, job_id))
+            return self._desk.with_wait(jobs.get(session, job_id))
 
     def jobs(self, *, cursor: str | None = None, limit: int = 50, state: JobState | None = None) -> Page[JobRecord]:
         """Jobs, newest first.
@@ -164,7 +137,7 @@ class Service:
         check_limit(limit)
         with self._store.read() as session:
             page = jobs.page(session, cursor, limit, state)
-        return Page(items=[self._job_with_wait(job) for job in page.items], next_cursor=page.next_cursor)
+        return Page(items=[self._desk.with_wait(job) for job in page.items], next_cursor=page.next_cursor)
 
     def trials(
         self,
@@ -252,18 +225,15 @@ class Service:
             if left <= 0 or self._store.wait_for_write(seen, left) == seen:
                 return False
 
-    def cancel(self, job_id: str) -> JobRecord:
-        """Ends a job; one already cancelled stays so.
+    def cancel(self, job_id: str, caller: Caller = LOCAL) -> JobRecord:
+        """Ends a job; one already cancelled stays so. Where others share its run, it goes on without `caller`.
 
         Raises:
             NotFound: no such job.
+            Forbidden: it is somebody else's.
             Conflict: it has succeeded or failed.
         """
-        with self._store.write() as session:
-            job = jobs.get(session, job_id)
-            if job.state is JobState.CANCELLED:
-                return job
-            return jobs.set_state(session, job_id, JobState.CANCELLED, self._clock())
+        return self._desk.cancel(job_id, caller)
 
     def best(self, job_id: str) -> Best:
         """Raises:
@@ -272,13 +242,18 @@ class Service:
         with self._store.read() as session:
             job, best = jobs.get(session, job_id), bests.find(session, job_id)
         if best is None:
-            waiting = "" if job.state.is_final else self._waiting(job.spec.target_id)
+            waiting = "" if job.state.is_final else self._desk.waiting(job.spec.target_id)
             why = waiting or _NO_RESULT_YET.get(job.state, f"it failed: {job.reason}")
             raise NotFound(f"{job_id} has no result: {why}")
         return best
 
     def ask_inspection(
-        self, job_id: str, number: int, kind: InspectionKind, metrics: tuple[str, ...] | None = None
+        self,
+        job_id: str,
+        number: int,
+        kind: InspectionKind,
+        metrics: tuple[str, ...] | None = None,
+        caller: Caller = LOCAL,
     ) -> tuple[Inspection, bool]:
         """An inspection of a measured trial, and whether anything is left to do for it.
 
@@ -292,8 +267,9 @@ class Service:
         with self._store.write() as session:
             job, trial = jobs.get(session, job_id), trials.get(session, job_id, number)
             check_inspection(trial, kind)
-            if waiting := self._unserved(job.spec.target_id):
+            if waiting := self._desk.unserved(job.spec.target_id):
                 raise Conflict(f"{kind} of {job_id} cannot be taken: {waiting}")
+            audit.append(session, caller, f"{kind}.ask", f"{job_id}/{number}", self._clock())
             return inspections.ask(session, job_id, number, kind, metrics, is_urgent=True, now=self._clock())
 
     def inspection(self, job_id: str, number: int, kind: InspectionKind) -> Inspection:
@@ -318,7 +294,7 @@ class Service:
 
     def _inspection_with_wait(self, inspection: Inspection, job: JobRecord) -> Inspection:
         """The inspection with a reason if it is pending and nobody takes it."""
-        waiting = self._waiting(job.spec.target_id) if inspection.state is InspectionState.PENDING else ""
+        waiting = self._desk.waiting(job.spec.target_id) if inspection.state is InspectionState.PENDING else ""
         return replace(inspection, reason=waiting) if waiting else inspection
 
     def inspections(self, job_id: str, numbers: Collection[int]) -> list[Inspection]:

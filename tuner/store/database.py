@@ -18,7 +18,7 @@ from tuner.settings import DEFAULT_LOCK_PATIENCE_S
 from tuner.store import migrate
 from tuner.store.artifacts import ArtifactFolder
 from tuner.store.checking import check_file
-from tuner.store.directory import DirectoryLock, check_local
+from tuner.store.directory import DirectoryInUse, DirectoryLock, check_local
 from tuner.store.faults import as_store_errors
 from tuner.store.gc import Collector, Freed
 
@@ -44,13 +44,21 @@ def _prepare_sqlite(engine: Engine, lock_patience_s: float) -> None:
         connection.exec_driver_sql("begin immediate" if is_writing else "begin")
 
 
+def _engine_of(directory: Path, database_url: str | None, lock_patience_s: float) -> Engine:
+    """The engine of a directory's database, or of the one at `database_url`."""
+    engine = create_engine(database_url or f"sqlite:///{(directory / 'tuner.db').resolve()}")
+    if engine.dialect.name == "sqlite":
+        _prepare_sqlite(engine, lock_patience_s)
+    return engine
+
+
 class Store:
     """The tables and artifact files of one data directory; thread-safe.
 
     Use `open`; every write goes through `write`, one at a time, so that a read inside it cannot go stale.
     """
 
-    def __init__(self, engine: Engine, directory: Path, lock: DirectoryLock, lock_patience_s: float) -> None:
+    def __init__(self, engine: Engine, directory: Path, lock: DirectoryLock | None, lock_patience_s: float) -> None:
         self.directory = directory
         #: Kernel builds, each found by its content; anything in it may be deleted.
         self.build_cache = directory / "build"
@@ -81,9 +89,7 @@ class Store:
         if database_url is None:
             check_local(directory)
         lock = DirectoryLock(directory)
-        engine = create_engine(database_url or f"sqlite:///{(directory / 'tuner.db').resolve()}")
-        if engine.dialect.name == "sqlite":
-            _prepare_sqlite(engine, lock_patience_s)
+        engine = _engine_of(directory, database_url, lock_patience_s)
         try:
             if database_url is None:
                 check_file(engine, directory)
@@ -95,6 +101,28 @@ class Store:
                 raise
             raise StoreError(f"the database at {engine.url} cannot be used: {error}") from error
         return cls(engine, directory, lock, lock_patience_s)
+
+    @classmethod
+    def open_beside(
+        cls, directory: Path, database_url: str | None = None, lock_patience_s: float = DEFAULT_LOCK_PATIENCE_S
+    ) -> Self:
+        """As `open`; where a server has the directory, the same database beside it, for small reads and writes.
+
+        Raises:
+            StoreError: as `open`, or the server is of another version.
+        """
+        try:
+            return cls.open(directory, database_url, lock_patience_s)
+        except DirectoryInUse:
+            engine = _engine_of(directory, database_url, lock_patience_s)
+        try:
+            migrate.check_current(engine)
+        except (SQLAlchemyError, sqlite3.Error, StoreError) as error:
+            engine.dispose()
+            if isinstance(error, StoreError):
+                raise
+            raise StoreError(f"the database at {engine.url} cannot be used: {error}") from error
+        return cls(engine, directory, None, lock_patience_s)
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -150,4 +178,5 @@ class Store:
     def close(self) -> None:
         """Ends the connections and unlocks the directory."""
         self.engine.dispose()
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()

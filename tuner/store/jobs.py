@@ -13,7 +13,7 @@ from tuner.core.trial.records import JobRecord, Page
 from tuner.errors import NotFound
 from tuner.store import events
 from tuner.store.cursors import decode_cursor, encode_cursor
-from tuner.store.models import JobRow
+from tuner.store.models import JobOwnerRow, JobRow
 
 _OPEN_STATES = tuple(str(state) for state in JobState if not state.is_final)
 
@@ -34,6 +34,7 @@ def to_record(row: JobRow) -> JobRecord:
         best_us=row.best_us,
         library_us=row.library_us,
         search_s=row.search_s,
+        owners=tuple(one.owner for one in row.owners),
     )
 
 
@@ -47,8 +48,8 @@ def row_of(session: Session, job_id: str) -> JobRow:
     return row
 
 
-def insert(session: Session, spec: JobSpec, now: float) -> JobRecord:
-    """A new job, queued."""
+def insert(session: Session, spec: JobSpec, now: float, owner: str = "") -> JobRecord:
+    """A new job, queued; its `owner` is who asks for it, where that is known."""
     row = JobRow(
         id=f"job-{secrets.token_hex(6)}",
         spec=spec.to_json(),
@@ -60,6 +61,32 @@ def insert(session: Session, spec: JobSpec, now: float) -> JobRecord:
     session.add(row)
     session.flush()
     events.append(session, row.id, "state", now, {"state": row.state, "reason": ""})
+    if owner:
+        row.owners.append(JobOwnerRow(owner=owner, since=now))
+    return to_record(row)
+
+
+def attach(session: Session, job_id: str, owner: str, now: float) -> JobRecord:
+    """Makes `owner` one of those who share a job's run.
+
+    Raises:
+        NotFound: no such job.
+    """
+    row = row_of(session, job_id)
+    if owner and all(one.owner != owner for one in row.owners):
+        row.owners.append(JobOwnerRow(owner=owner, since=now))
+        session.flush()
+    return to_record(row)
+
+
+def detach(session: Session, job_id: str, owner: str) -> JobRecord:
+    """Takes `owner` from those who share a job's run, which goes on.
+
+    Raises:
+        NotFound: no such job.
+    """
+    row = row_of(session, job_id)
+    row.owners = [one for one in row.owners if one.owner != owner]
     return to_record(row)
 
 

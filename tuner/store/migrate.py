@@ -53,6 +53,18 @@ def _check_known(engine: Engine, scripts: ScriptDirectory) -> None:
         )
 
 
+def check_current(engine: Engine) -> None:
+    """Raises:
+    StoreError: the tables are not of this version's revision.
+    """
+    found, own = revision_of(engine), ScriptDirectory.from_config(_config(engine)).get_current_head()
+    if found != own:
+        raise StoreError(
+            f"the server that uses {engine.url} is of another version: its tables are of revision {found}, and "
+            f"{DISTRIBUTION} {__version__} knows {own}; use the server's own version, or stop it first"
+        )
+
+
 def revision_of(engine: Engine) -> str | None:
     """What the database says of its tables, the number of the last migration; None where it is empty."""
     with engine.connect() as connection:

@@ -17,7 +17,7 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from tuner.core.trial.job import JobState
 
@@ -62,6 +62,10 @@ class JobRow(Base):
     search_s: Mapped[float] = mapped_column(default=0.0)
     #: Of all its trials' samples that are kept.
     samples_bytes: Mapped[int] = mapped_column(default=0, server_default="0")
+    #: Who asked for it, the first one first.
+    owners: Mapped[list[JobOwnerRow]] = relationship(
+        lazy="selectin", order_by="JobOwnerRow.since, JobOwnerRow.owner", cascade="all, delete-orphan"
+    )
 
 
 class TrialRow(Base):
@@ -190,6 +194,51 @@ class IdempotencyKeyRow(Base):
     body_digest: Mapped[str] = mapped_column(String(64))
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     created_at: Mapped[float]
+
+
+class JobOwnerRow(Base):
+    """Who asked for a job; several may share its run."""
+
+    __tablename__ = "job_owners"
+    __table_args__ = (Index("ix_job_owners_owner", "owner", "job_seq"),)
+
+    #: The job's order of arrival.
+    job_seq: Mapped[int] = mapped_column(ForeignKey("jobs.seq"), primary_key=True)
+    owner: Mapped[str] = mapped_column(String(64), primary_key=True)
+    since: Mapped[float]
+
+
+class TokenRow(Base):
+    """A bearer token, without its secret."""
+
+    __tablename__ = "tokens"
+
+    #: Order of making.
+    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    id: Mapped[str] = mapped_column(String(32), unique=True)
+    #: SHA-256 of the secret, hex.
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    owner: Mapped[str] = mapped_column(String(64))
+    role: Mapped[str] = mapped_column(String(16))
+    note: Mapped[str] = mapped_column(String(255))
+    created_at: Mapped[float]
+    expires_at: Mapped[float | None]
+    revoked_at: Mapped[float | None]
+
+
+class AuditRow(Base):
+    """Who changed what, and when; written with the change, and never again."""
+
+    __tablename__ = "audit"
+    __table_args__ = ({"sqlite_autoincrement": True},)
+
+    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    at: Mapped[float]
+    owner: Mapped[str] = mapped_column(String(64))
+    token_id: Mapped[str] = mapped_column(String(32))
+    address: Mapped[str] = mapped_column(String(64))
+    action: Mapped[str] = mapped_column(String(32))
+    subject: Mapped[str] = mapped_column(String(64))
 
 
 class InspectionRow(Base):

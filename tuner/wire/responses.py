@@ -53,6 +53,7 @@ _COPIED = (
     "best_us",
     "library_us",
     "search_s",
+    "owners",
 )
 
 
@@ -83,6 +84,9 @@ class JobView(View):
         description="the library's time so far, microseconds; of a job that succeeded, in its finals"
     )
     search_s: float = Field(description="seconds of search spent, over restarts")
+    owners: tuple[str, ...] = Field(
+        description="who asked for it and shares its run; empty where the service knew no tokens"
+    )
     links: dict[str, str] = Field(description="paths of what belongs to the job")
 
     @classmethod

@@ -64,7 +64,8 @@ def test_every_field_of_a_request_has_its_row(api: Api) -> None:
 def test_every_refusal_of_the_guards_is_in_the_description_of_each_route(api: Api) -> None:
     for path, methods in api.get("/openapi.json")["paths"].items():
         for method, route in methods.items():
-            guards = {"400", "403", "405"} | ({"408", "413", "415"} if method == "post" else set())
+            guards = {"400", "403", "405"} | (set() if route["security"] == [] else {"401", "429"})
+            guards |= {"408", "413", "415"} if method == "post" else set()
             assert guards - route["responses"].keys() == set(), (method, path)
 
 
@@ -80,6 +81,6 @@ def test_allow_names_every_method_of_the_path_and_no_other(api: Api) -> None:
             assert set(response.headers["allow"].split(", ")) == known, path
 
 
-@pytest.mark.parametrize("status", sorted({*STATUS.values(), 400, 403, 405, 408, 413, 415} - {500}))
+@pytest.mark.parametrize("status", sorted({*STATUS.values(), 400, 401, 403, 405, 429, 408, 413, 415} - {500}))
 def test_every_error_status_has_its_row(status: int) -> None:
     assert re.search(rf"^\| {status} \|", PAGE, re.MULTILINE)

@@ -23,7 +23,8 @@ def path(request: pytest.FixtureRequest, api: Api) -> str:
 def test_a_page_loads_nothing_from_elsewhere(api: Api, path: str) -> None:
     response = api.http.get(path, headers=HTML)
     assert response.headers["content-type"].startswith("text/html")
-    assert "default-src 'self'" in response.headers["content-security-policy"]
+    policy = response.headers["content-security-policy"]
+    assert ("default-src 'none'" in policy, "script-src 'self'" in policy, "unsafe" in policy) == (True, True, False)
     linked = re.findall(r'(?:src|href|action)="([^"]*)"', response.text)
     assert linked
     assert all(link.startswith(("/", "?", "#", str(api.http.base_url).rstrip("/"))) for link in linked)

@@ -112,6 +112,8 @@ class JobRecord:
     library_us: float | None
     #: Seconds of search already spent, over restarts.
     search_s: float
+    #: Who asked for it and shares its run, the first one first; empty where the service knew no tokens.
+    owners: tuple[str, ...] = ()
 
     @property
     def num_trials(self) -> int:

@@ -1,0 +1,170 @@
+"""Who sends a request, and whether he may: tokens, sessions and rates, before anything is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+from urllib.parse import quote
+
+from anyio import to_thread
+from fastapi import Depends
+from limits import RateLimitItemPerSecond
+from limits.storage import MemoryStorage
+from limits.strategies import SlidingWindowCounterRateLimiter
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tuner.api.errors import problem_response, store_problem
+from tuner.api.guard import FORM_PATHS, refuse
+from tuner.api.rendering import render_error, wants_page
+from tuner.api.session import CALLER, CSRF_HEADER, SESSION, read_session
+from tuner.core.access.caller import LOCAL, Caller, Role, Token
+from tuner.errors import StoreError
+from tuner.service import Service
+from tuner.wire.problems import problem
+
+#: Paths that ask for no token: probes, the login, what its page loads, and what routes there are.
+_OPEN = ("/livez", "/readyz", "/login", "/favicon.ico", "/openapi.json")
+_OPEN_FOLDER = "/static/"
+#: Paths that need another role than their method says.
+_ROLES = {"/audit": Role.ADMIN, "/metrics": Role.WORKER, "/targets": Role.WORKER, "/whoami": Role.WORKER,
+          "/logout": Role.WORKER}  # fmt: skip
+_READING = ("GET", "HEAD", "OPTIONS")
+
+#: Rates are counted over so many seconds, so that a burst passes.
+_WINDOW_S = 10
+#: Wrong tokens that an address may send in that time; each costs a query.
+_MAX_WRONG = 20
+
+
+def role_for(method: str, path: str) -> Role | None:
+    """What a request needs; None where it needs no token."""
+    if path in _OPEN or path.startswith(_OPEN_FOLDER):
+        return None
+    return _ROLES.get(path) or (Role.READ if method in _READING else Role.SUBMIT)
+
+
+def caller_of(request: Request) -> Caller:
+    """Who sends the request, for a route that asks."""
+    caller: Caller = request.scope[CALLER]
+    return caller
+
+
+Asker = Annotated[Caller, Depends(caller_of)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Refusal(Exception):
+    """Why a request is not let in."""
+
+    status: int
+    detail: str
+
+
+class Rates:
+    """How often anybody asks; in memory, of this process."""
+
+    def __init__(self, per_s: float) -> None:
+        """`per_s` is how many requests a token, or an address without one, may send in the mean; 0 for any."""
+        self._limiter = SlidingWindowCounterRateLimiter(MemoryStorage())
+        self._asked = RateLimitItemPerSecond(max(1, round(per_s * _WINDOW_S)), _WINDOW_S) if per_s > 0 else None
+        self._wrong = RateLimitItemPerSecond(_MAX_WRONG, _WINDOW_S)
+
+    def take(self, who: str) -> bool:
+        """Counts a request; whether it may be answered."""
+        return self._asked is None or self._limiter.hit(self._asked, "asked", who)
+
+    def may_guess(self, address: str) -> bool:
+        """Whether an address has not sent too many wrong tokens."""
+        return self._limiter.test(self._wrong, "wrong", address)
+
+    def guessed(self, address: str) -> None:
+        """Counts a wrong token."""
+        self._limiter.hit(self._wrong, "wrong", address)
+
+
+class AccessGuard:
+    """ASGI middleware: 401 without a token, 403 where its role does not do, 429 where it asks too often."""
+
+    def __init__(self, app: ASGIApp, service: Service, rates: Rates) -> None:
+        self._app = app
+        self._access = service.access
+        self._rates = rates
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuses, or calls the application with the caller in the scope."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        try:
+            scope[CALLER] = await self._caller(scope)
+        except _Refusal as refusal:
+            return await _answer(refusal, scope, receive, send)
+        except StoreError as error:
+            return await store_problem(error)(scope, receive, send)
+        return await self._app(scope, receive, send)
+
+    async def _caller(self, scope: Scope) -> Caller:
+        connection = HTTPConnection(scope)
+        address = connection.client.host if connection.client else ""
+        needed = role_for(scope["method"], scope["path"])
+        if needed is None:
+            return replace(LOCAL, role=Role.READ, address=address)
+        if not (self._access.is_known_to_be_on or await to_thread.run_sync(lambda: self._access.is_on)):
+            return replace(LOCAL, address=address)
+        token = await self._token(connection, address)
+        if not self._rates.take(token.id):
+            raise _Refusal(status=429, detail=f"{token.id} asks too often; wait {_WINDOW_S} s, and ask less often")
+        if not token.role.allows(needed):
+            detail = f"{token.id} has the role {token.role}, and this needs {needed}; ask an admin for such a token"
+            raise _Refusal(status=403, detail=detail)
+        return Caller(owner=token.owner, role=token.role, token_id=token.id, address=address)
+
+    async def _token(self, connection: HTTPConnection, address: str) -> Token:
+        """The token of the header, else that of the session."""
+        scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
+        if scheme:
+            secret = secret.strip()
+            is_bearer = scheme.lower() == "bearer"
+            if is_bearer and (token := self._access.remembered(secret)) is not None:
+                return token
+            if not self._rates.may_guess(address):
+                raise _Refusal(status=429, detail=f"too many wrong tokens; wait {_WINDOW_S} s")
+            token = await to_thread.run_sync(self._access.by_secret, secret) if is_bearer else None
+            if token is None:
+                self._rates.guessed(address)
+                raise _Refusal(status=401, detail="the token is unknown, expired or revoked; ask an admin for another")
+            return token
+        if not connection.cookies:
+            raise _Refusal(status=401, detail="a token is needed: send `Authorization: Bearer …`, or log in at /login")
+        session = await to_thread.run_sync(read_session, connection, self._access.session_key)
+        token = await to_thread.run_sync(self._access.by_id, session.token_id) if session else None
+        if session is None or token is None:
+            raise _Refusal(status=401, detail="the session has ended; log in at /login")
+        # A form carries the proof in a field, which its route checks.
+        is_safe = connection.scope["method"] in _READING or connection.scope["path"] in FORM_PATHS
+        if not is_safe and not session.is_ours(connection.headers.get(CSRF_HEADER)):
+            detail = f"a session's request that changes something needs the header {CSRF_HEADER} of its page"
+            raise _Refusal(status=403, detail=detail)
+        connection.scope[SESSION] = session
+        return token
+
+
+async def _answer(refusal: _Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+    """The refusal as a problem; people are led to the login."""
+    headers: dict[str, str] = {}
+    if refusal.status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="tuner"'
+    if refusal.status == 429:
+        headers["Retry-After"] = str(_WINDOW_S)
+    document = problem(refusal.status, refusal.detail)
+    request = Request(scope)
+    if scope["method"] not in _READING:
+        return await refuse(problem_response(document, {**headers, "connection": "close"}), scope, receive, send)
+    response: Response = problem_response(document, headers)
+    if wants_page(request) and "text/html" in request.headers.get("accept", ""):
+        query = f"?{request.url.query}" if request.url.query else ""
+        response = render_error(document, headers)
+        if refusal.status == 401:
+            response = RedirectResponse(f"/login?next={quote(scope['path'] + query, safe='')}", 303)
+    return await response(scope, receive, send)

@@ -1,0 +1,94 @@
+"""Who asks, and what he may: roles, tokens, and the entries of the audit log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """What a token is good for."""
+
+    #: Looks at everything, and changes nothing.
+    READ = "read"
+    #: Submits jobs and asks for inspections, and ends its own jobs; reads too.
+    SUBMIT = "submit"
+    #: A machine's program: health, metrics and targets, and no job.
+    WORKER = "worker"
+    #: Everything: the jobs of others, the audit log.
+    ADMIN = "admin"
+
+    def allows(self, needed: Role) -> bool:
+        """Whether a token of this role may do what needs `needed`."""
+        return needed in _ALLOWED[self]
+
+
+_ALLOWED: dict[Role, frozenset[Role]] = {
+    Role.READ: frozenset({Role.READ, Role.WORKER}),
+    Role.SUBMIT: frozenset({Role.READ, Role.WORKER, Role.SUBMIT}),
+    Role.WORKER: frozenset({Role.WORKER}),
+    Role.ADMIN: frozenset(Role),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Token:
+    """A token as it is remembered: never the secret itself."""
+
+    #: ``tok-`` and 12 hex digits; no secret.
+    id: str
+    #: Whose it is; one owner may have several.
+    owner: str
+    role: Role
+    #: What it is for, in the owner's words; may be empty.
+    note: str
+    #: Seconds since the epoch.
+    created_at: float
+    #: From when on it is refused; None for never.
+    expires_at: float | None
+    #: Since when it is refused, because somebody revoked it; None where nobody did.
+    revoked_at: float | None
+
+    def is_valid(self, now: float) -> bool:
+        """Whether it is taken at `now`, seconds since the epoch."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """Who sent a request."""
+
+    #: The token's owner; empty where the service knows no tokens.
+    owner: str
+    role: Role
+    #: The token's id; empty where there is none.
+    token_id: str
+    #: Where the request came from; empty for the command line.
+    address: str = ""
+
+    def owns(self, owners: tuple[str, ...]) -> bool:
+        """Whether he may change what belongs to `owners`."""
+        return self.role is Role.ADMIN or self.owner in owners
+
+
+#: Whoever reaches a service that knows no tokens, and whoever works on its database.
+LOCAL = Caller(owner="", role=Role.ADMIN, token_id="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditEntry:
+    """Who changed what, and when; written with the change."""
+
+    #: Grows by one for each entry.
+    seq: int
+    #: Seconds since the epoch.
+    at: float
+    #: The token's owner and id; empty where the service knew no tokens.
+    owner: str
+    token_id: str
+    #: Where the request came from; empty for the command line.
+    address: str
+    #: A noun and a verb, e.g. ``job.cancel``.
+    action: str
+    #: Id of what was changed.
+    subject: str

@@ -1,0 +1,122 @@
+"""Who a secret belongs to: looked up in the database, and remembered for a moment, so that a request costs no query."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tuner.core.access.caller import AuditEntry, Caller, Token
+from tuner.core.trial.records import Page
+from tuner.service.paging import check_limit
+from tuner.store import Store, audit, tokens
+
+#: A token that is revoked, also by another process, is refused after so many seconds at the latest.
+REMEMBERED_S = 1.0
+#: Tokens that are remembered at most.
+_MAX_REMEMBERED = 10_000
+
+
+class Access:
+    """The tokens of one store; thread-safe."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+        self._lock = threading.Lock()
+        #: By secret's digest or token's id: the token, and when it was looked up, by the monotonic clock.
+        self._seen: dict[str, tuple[Token, float]] = {}
+        self._is_on = False
+        self._asked_at = float("-inf")
+        self._session_key: bytes | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether a token is needed: from the first one on that was ever made."""
+        if not self._is_on and time.monotonic() - self._asked_at > REMEMBERED_S:
+            with self._store.read() as session:
+                self._is_on = tokens.has_any(session)
+            self._asked_at = time.monotonic()
+        return self._is_on
+
+    @property
+    def is_known_to_be_on(self) -> bool:
+        """Whether `is_on` is true and asks no database to say so."""
+        return self._is_on
+
+    def remembered(self, secret: str) -> Token | None:
+        """What `by_secret` answers, where it needs no database to say so; else None."""
+        with self._lock:
+            token, at = self._seen.get(tokens.digest_of(secret), (None, float("-inf")))
+        is_fresh = token is not None and time.monotonic() - at <= REMEMBERED_S
+        return token if token is not None and is_fresh and token.is_valid(self._clock()) else None
+
+    def by_secret(self, secret: str) -> Token | None:
+        """The valid token of a secret; None for any other string."""
+        return self._valid(tokens.digest_of(secret), lambda: self._find(secret))
+
+    def by_id(self, token_id: str) -> Token | None:
+        """A valid token by its id, as a session names it."""
+        return self._valid(token_id, lambda: self._get(token_id))
+
+    def _find(self, secret: str) -> Token | None:
+        with self._store.read() as session:
+            return tokens.find(session, secret)
+
+    def _get(self, token_id: str) -> Token | None:
+        with self._store.read() as session:
+            return tokens.get(session, token_id)
+
+    def _valid(self, key: str, ask_store: Callable[[], Token | None]) -> Token | None:
+        now = time.monotonic()
+        with self._lock:
+            token, at = self._seen.get(key, (None, float("-inf")))
+        if token is None or now - at > REMEMBERED_S:
+            token = ask_store()
+            with self._lock:
+                self._seen.pop(key, None)
+                if token is not None:
+                    while len(self._seen) >= _MAX_REMEMBERED:
+                        self._seen.pop(next(iter(self._seen)))
+                    self._seen[key] = token, now
+        return token if token is not None and token.is_valid(self._clock()) else None
+
+    def note(self, caller: Caller, action: str, subject: str) -> None:
+        """Writes an entry of the audit log for what changed no row."""
+        with self._store.write() as session:
+            audit.append(session, caller, action, subject, self._clock())
+
+    def entries(self, *, cursor: str | None = None, limit: int = 100) -> Page[AuditEntry]:
+        """The audit log, the newest entry first.
+
+        Raises:
+            InvalidInput: a cursor of another listing, or a limit out of range.
+        """
+        check_limit(limit)
+        with self._store.read() as session:
+            return audit.page(session, cursor, limit)
+
+    @property
+    def session_key(self) -> bytes:
+        """What sessions of the dashboard are signed with: random, kept in the data folder, for its owner's eyes."""
+        with self._lock:
+            if self._session_key is None:
+                self._session_key = _kept_key(self._store.directory / "session.key")
+            return self._session_key
+
+
+def _kept_key(path: Path) -> bytes:
+    """The key at `path`, which is made where there is none."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        if key := path.read_bytes():
+            return key
+        descriptor = os.open(path, os.O_WRONLY)  # the disk was full when it was made
+    key = secrets.token_hex(32).encode()
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(key)
+    return key
