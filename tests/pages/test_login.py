@@ -1,0 +1,30 @@
+"""The login in a real browser: its policy lets the form, the style and the stream through, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+from click.testing import CliRunner
+from playwright.sync_api import Page, expect
+
+from tests.support.serving import Server, body
+from tuner.cli import main
+
+
+def test_a_token_opens_the_dashboard_and_a_job_is_followed_until_the_logout(page: Page, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    made = CliRunner().invoke(main, ["token", "create", "--owner", "alice", "--role", "submit", "--data", str(data)])
+    headers = {"Authorization": f"Bearer {made.stdout.strip()}"}
+    with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="0.03") as server:
+        job = httpx.post(f"{server.url}/jobs", json=body(), headers=headers).json()
+        page.goto(f"{server.url}{job['links']['page']}")
+        expect(page).to_have_title("Log in · tuner")
+        page.get_by_label("Token").fill(made.stdout.strip())
+        page.get_by_role("button", name="Log in").click()
+        expect(page.locator(".state").first).to_have_text("succeeded", timeout=60_000)
+        expect(page.locator("header.top")).to_contain_text("alice")
+        page.get_by_role("button", name="Log out").click()
+        expect(page).to_have_title("Log in · tuner")
+        page.goto(f"{server.url}/")
+        expect(page).to_have_title("Log in · tuner")
