@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import Any
 
 import uvicorn
 
+from tuner import logs
 from tuner.api.app import create_app
 from tuner.api.connection import protocol_with
 from tuner.dispatch import LocalDispatcher
 from tuner.dispatch.factory import make_evaluators
 from tuner.errors import TunerError
 from tuner.service import Service
+from tuner.service.metrics import Observer
 from tuner.settings import Settings, is_loopback
 from tuner.store import Store, tokens
+from tuner.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +39,9 @@ class ListenError(TunerError):
     """The address cannot be listened on; the message says why."""
 
 
-def open_service(settings: Settings) -> tuple[Service, str]:
-    """The service over `settings.data`, not started, and a sentence on what it measures with.
+def open_service(settings: Settings, observers: Sequence[Observer] = ()) -> tuple[Service, str]:
+    """The service over `settings.data`, not started, and a sentence on what it measures with; `observers` are told of
+    every recorded trial.
 
     Raises:
         StoreError: the data folder or its database cannot be used.
@@ -63,6 +68,7 @@ def open_service(settings: Settings) -> tuple[Service, str]:
         disk_limit_bytes=settings.disk_limit_bytes,
         finals=settings.finals,
         max_ahead=settings.max_ahead,
+        observers=observers,
     )
     return service, why
 
@@ -74,33 +80,42 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         ListenError: host and port cannot be bound.
         TunerError: as `open_service`.
     """
-    logging.basicConfig(
-        stream=sys.stderr, level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logs.configure(settings.log_level, settings.log_format)
+    ending = _Ending()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)
+        signal.signal(number, ending.on_signal)
     with listen(settings.host, settings.port) as listener:
-        service, why = open_service(settings)
+        telemetry = Telemetry() if settings.opentelemetry else None
+        service, why = open_service(settings, [telemetry] if telemetry else [])
         log.info(why)
         try:
             service.start()
-            app = create_app(
+            app: Any = create_app(
                 service, settings.host_names, settings.request_deadline_s, requests_per_s=settings.requests_per_s
             )
-            config = uvicorn.Config(
-                app,
-                http=protocol_with(settings.request_deadline_s),
-                log_config=None,
-                lifespan="off",
-                timeout_graceful_shutdown=_GRACE_S,
-                limit_concurrency=settings.max_connections,
-                proxy_headers=bool(settings.trusted_proxies),
-                forwarded_allow_ips=settings.trusted_proxies,
-            )
+            server = _Server(_config(telemetry.around(app) if telemetry else app, settings))
+            ending.take_over(server, service)
             announce(_address(listener))
-            uvicorn.Server(config).run(sockets=[listener])
+            server.run(sockets=[listener])
+            service.drain(settings.drain_deadline_s)
         finally:
             service.close()
+            if telemetry is not None:
+                telemetry.close()
+
+
+def _config(app: Any, settings: Settings) -> uvicorn.Config:
+    """How the application is served."""
+    return uvicorn.Config(
+        app,
+        http=protocol_with(settings.request_deadline_s),
+        log_config=None,
+        lifespan="off",
+        timeout_graceful_shutdown=_GRACE_S,
+        limit_concurrency=settings.max_connections,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies,
+    )
 
 
 def _check_reach(settings: Settings, store: Store) -> None:
@@ -118,10 +133,37 @@ def _check_reach(settings: Settings, store: Store) -> None:
         )
 
 
-def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
-    """Unwinds, so that what was opened is closed. The server has handlers of its own while it runs, and sends the
-    signal again, to this one, when it has drained."""
-    raise SystemExit(0)
+class _Server(uvicorn.Server):
+    """The server, which leaves signals to `_Ending`."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Takes none."""
+        yield
+
+
+class _Ending:
+    """What signals do: the first one has all end in order, a second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self._is_asked = False
+        self._server: uvicorn.Server | None = None
+        self._service: Service | None = None
+
+    def take_over(self, server: uvicorn.Server, service: Service) -> None:
+        """Names what is to end; until then the first signal unwinds, so that what was opened is closed."""
+        self._server, self._service = server, service
+
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Begins the end. What is recorded is safe at any moment, so the second signal asks nobody."""
+        if self._is_asked:
+            os.write(2, b"asked twice: the service ends at once\n")
+            os._exit(128 + number)
+        self._is_asked = True
+        if self._server is None or self._service is None:
+            raise SystemExit(0)
+        self._server.should_exit = True
+        self._service.begin_drain()
 
 
 def listen(host: str, port: int) -> socket.socket:

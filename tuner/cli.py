@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner import __version__
-from tuner.command_line import data_option, settings_of
+from tuner.cli_options import data_option, settings_of
+from tuner.doctor import doctor
 from tuner.errors import TunerError
 from tuner.token_cli import audit, token
 from tuner.versions import VERSION_MESSAGE, install_command
@@ -187,7 +188,7 @@ def _from_job(job_id: str, data: Path | None) -> tuple[tuple[Workload, Gpu, Sche
     return (spec.workload, gpu, row.candidate.schedule), sentences
 
 
-for command in (token, audit):
+for command in (token, audit, doctor):
     main.add_command(command)
 
 

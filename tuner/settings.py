@@ -80,6 +80,11 @@ class Settings(BaseSettings):
         le=3600,
         description="seconds in which head and body of a request must each arrive; then the connection is closed",
     )
+    drain_deadline_s: float = Field(
+        default=25.0,
+        ge=0,
+        description="seconds that the trial or the finals at a card have to end after SIGTERM; then they are dropped",
+    )
     simulated_latency_s: float = Field(
         default=0.0,
         ge=0,
@@ -131,6 +136,13 @@ class Settings(BaseSettings):
     )
     count_deadline_s: float = Field(
         default=Limits.count_deadline_s, description="seconds for all passes of the profiler; then it is killed"
+    )
+    log_format: str = Field(
+        default="text", pattern="^(text|json)$", description="`text` or `json`: one object a line, with its ids"
+    )
+    opentelemetry: bool = Field(
+        default=False,
+        description="whether requests and trials are sent as spans, as the OTEL_ variables say",
     )
     log_level: str = Field(
         default="info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error"

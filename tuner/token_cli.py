@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tuner.command_line import data_option, settings_of
+from tuner.cli_options import data_option, settings_of
 from tuner.core.access.caller import LOCAL, Role
 
 if TYPE_CHECKING:

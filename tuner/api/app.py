@@ -18,6 +18,7 @@ from tuner.api.inspections import inspection_routes
 from tuner.api.jobs import job_routes
 from tuner.api.origin import OriginGuard
 from tuner.api.pages import add_pages
+from tuner.api.request_id import RequestId
 from tuner.api.results import result_routes
 from tuner.api.security_headers import SecurityHeaders
 from tuner.api.wire_version import WireVersion
@@ -61,4 +62,5 @@ def create_app(
     app.add_middleware(OriginGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(WireVersion)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(RequestId)
     return app

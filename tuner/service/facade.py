@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from tuner.core.access.caller import LOCAL, Caller
@@ -33,6 +33,7 @@ from tuner.service.claims import Claims
 from tuner.service.desk import Desk
 from tuner.service.inspector import check_inspection
 from tuner.service.matching import check_match
+from tuner.service.metrics import Metrics, Observer
 from tuner.service.paging import check_limit
 from tuner.service.runner import Runner
 from tuner.settings import DEFAULT_DISK_LIMIT_BYTES
@@ -58,10 +59,12 @@ class Service:
         disk_limit_bytes: int = DEFAULT_DISK_LIMIT_BYTES,
         finals: FinalsProcedure | None = None,
         max_ahead: int | None = None,
+        observers: Sequence[Observer] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`disk_limit_bytes` is what artifacts, builds and samples may fill; `finals` is how finals are held (as usual,
-        where it is not given); `max_ahead` is how many candidates of a job may be on their way besides one, at most."""
+        where it is not given); `max_ahead` is how many candidates of a job may be on their way besides one, at
+        most; `observers` are told of every recorded trial."""
         self._store = store
         self._dispatcher = dispatcher
         self._clock = clock
@@ -69,6 +72,8 @@ class Service:
         self._desk = Desk(store, dispatcher, clock)
         #: The tokens, and the audit log.
         self.access = Access(store, clock)
+        #: For Prometheus.
+        self.metrics = Metrics(store, dispatcher, clock)
         claims = Claims()
         self._runners = [
             Runner(
@@ -81,6 +86,8 @@ class Service:
                 finals or FinalsProcedure(),
                 max_ahead,
                 clock,
+                metrics=self.metrics,
+                observers=observers,
             )
             for target in dispatcher.targets
             for worker in range(dispatcher.num_workers(target.id))
@@ -90,6 +97,18 @@ class Service:
         """Starts one runner per worker."""
         for runner in self._runners:
             runner.start()
+
+    def begin_drain(self) -> None:
+        """Has the runners end when what is at their cards is recorded. Waits for nothing, and may be called again."""
+        for runner in self._runners:
+            runner.drain()
+
+    def drain(self, timeout_s: float) -> None:
+        """Returns when what was at the cards is recorded, or after `timeout_s`; open jobs go on at the next start."""
+        self.begin_drain()
+        deadline = time.monotonic() + timeout_s
+        for runner in self._runners:
+            runner.wait(max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
         """Ends the runners, then closes the dispatcher and the store."""

@@ -16,8 +16,9 @@ from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured, Metric
 from tuner.core.trial.records import FinalRow, Inspection, InspectionKind, JobRecord
-from tuner.dispatch import Dispatcher
+from tuner.dispatch import MeasureLane
 from tuner.errors import InvalidInput, Quarantined, TunerError, WorkerError
+from tuner.logs import about
 from tuner.service.claims import Claims
 from tuner.service.keeper import Keeper
 from tuner.service.waiting import Stopped, result_of
@@ -74,18 +75,16 @@ class Inspector:
     def __init__(
         self,
         store: Store,
-        dispatcher: Dispatcher,
+        lane: MeasureLane,
         target: Target,
-        worker: int,
         claims: Claims,
         keeper: Keeper,
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
-        self._dispatcher = dispatcher
+        self._lane = lane
         self._target = target
-        self._worker = worker
         self._claims = claims
         self._keeper = keeper
         self._stop = stop
@@ -114,7 +113,8 @@ class Inspector:
             return
         job, trial = self._keeper.write(lambda session: _begin(session, inspection))
         try:
-            result = self._inspect(inspection, problem_of(job), trial)
+            with about(job_id=job.id, trial_number=str(trial.number)):
+                result = self._inspect(inspection, problem_of(job), trial)
         except (Stopped, Quarantined):
             self._keeper.write(lambda session: inspections.put_back(session, inspection.seq))
             raise
@@ -129,7 +129,7 @@ class Inspector:
 
     def _inspect(self, inspection: Inspection, problem: Problem, trial: Trial) -> CounterReport | Trace:
         """The result; figures that take a time in take the trial's own, measured without a profiler."""
-        lane = self._dispatcher.lane(self._target.id, self._worker)
+        lane = self._lane
         if inspection.kind is InspectionKind.TRACE:
             return result_of(lane.trace(problem, trial.candidate), self._stop)
         report = result_of(lane.count(problem, trial.candidate, inspection.metrics), self._stop)

@@ -18,7 +18,7 @@ from tuner.core.trial.evaluator import Preparation, Prepared, Problem
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Outcome
 from tuner.dispatch import BuildPool, MeasureLane
-from tuner.errors import WorkerError
+from tuner.errors import Quarantined, WorkerError
 from tuner.search import Searcher
 from tuner.service.ahead import Ahead
 from tuner.service.forecasts import Forecaster, with_forecast
@@ -80,9 +80,11 @@ class Pipeline:
         num_known: int,
         num_trials: int,
         stop: threading.Event,
+        drain: threading.Event | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`searcher` knows `num_known` trials already; with those there are to be `num_trials`."""
+        """`searcher` knows `num_known` trials already; with those there are to be `num_trials`. Once `drain` is set,
+        it ends by itself when what is at the card has its outcome."""
         self._searcher = searcher
         self._problem = problem
         self._builds = builds
@@ -90,6 +92,7 @@ class Pipeline:
         self._ahead = ahead
         self._forecaster = forecaster
         self._stop = stop
+        self._drain = drain or threading.Event()
         self._clock = clock
         self._patience = Patience(lane.target.id, stop)
         self._num_known = num_known
@@ -122,17 +125,20 @@ class Pipeline:
 
         Raises:
             JobFailed: the worker fails again and again.
-            Quarantined: the card is not fit; the search goes on when it is.
+            Quarantined: the card is not fit, and all outcomes that are there were given; the search goes on when it is.
             Stopped: the service is closing.
         """
         while True:
+            if self._drain.is_set():
+                self.end()
             self._take_choice()
-            for one in self._travellers:
-                self._note_progress(one)
+            unfit = self._note_all()
             if self._stop.is_set():  # closing may have made an end of what was looked at
                 raise Stopped
             if (arrival := self._arrived()) is not None:
                 return arrival
+            if unfit is not None:
+                raise unfit
             self._feed(incumbent_speedup)
             self._choose()
             pending = [future for one in self._travellers if (future := one.pending) is not None]
@@ -208,6 +214,17 @@ class Pipeline:
                 preparing=preparing,
             )
         )
+
+    def _note_all(self) -> Quarantined | None:
+        """Notes how far all have come; what the card was found unfit by, if it was. An outcome that was there before
+        is a trial all the same."""
+        unfit = None
+        for one in self._travellers:
+            try:
+                self._note_progress(one)
+            except Quarantined as error:
+                unfit = error
+        return unfit
 
     def _note_progress(self, one: _Traveller) -> None:
         """Notes how far a candidate has come, if it has."""

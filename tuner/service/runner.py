@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
@@ -19,8 +19,9 @@ from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.records import Best, JobRecord, PolicyTime
-from tuner.dispatch import Dispatcher, MeasureLane
+from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Quarantined, StoreUnavailable, WorkerError
+from tuner.logs import about
 from tuner.search import Searcher
 from tuner.service.ahead import Ahead
 from tuner.service.claims import Claims
@@ -28,9 +29,11 @@ from tuner.service.finals import Judgement, best_speedup, choose_finalists, judg
 from tuner.service.forecasts import Forecaster
 from tuner.service.inspector import Inspector, inspections_of, problem_of
 from tuner.service.keeper import Keeper
+from tuner.service.metrics import Metrics, Observer
 from tuner.service.packing import pack_zip
 from tuner.service.pipeline import Pipeline
 from tuner.service.waiting import JobFailed, Patience, Stopped, result_of
+from tuner.service.watched_lane import WatchedLane
 from tuner.store import Session, Store, bests, inspections, jobs, trials
 from tuner.store.artifacts import register
 
@@ -55,9 +58,12 @@ class Runner:
         finals: FinalsProcedure,
         max_ahead: int | None = None,
         clock: Callable[[], float] = time.time,
+        *,
+        metrics: Metrics,
+        observers: Sequence[Observer] = (),
     ) -> None:
         """`claims` is shared by the runners of a service; `finals` says how those of a job are held; `max_ahead` is how
-        many candidates may be on their way besides one, at most."""
+        many candidates may be on their way besides one, at most. `metrics` and `observers` are told what happens."""
         self.target = target
         self._worker = worker
         self._claims = claims
@@ -66,14 +72,20 @@ class Runner:
         self._disk_limit_bytes = disk_limit_bytes
         self._finals = finals
         self._max_ahead = max_ahead
+        self._metrics = metrics
+        self._observers = (metrics, *observers)
+        self._lane = WatchedLane(dispatcher.lane(target.id, worker), metrics.busy_clock(target.id, worker))
         self._clock = clock
         self._num_probes = 0
         self._num_failures = 0
         #: What ended the thread, where it was no request to stop; empty otherwise.
         self.fault = ""
         self._stop = threading.Event()
+        #: Set where it is to end when what is at the card has its outcome.
+        self._drain = threading.Event()
+        self._is_working = False
         self._keeper = Keeper(store, self._stop)
-        self._inspector = Inspector(store, dispatcher, target, worker, claims, self._keeper, self._stop, clock)
+        self._inspector = Inspector(store, self._lane, target, claims, self._keeper, self._stop, clock)
         self._forecaster = Forecaster(target.gpu)
         self._thread = threading.Thread(target=self._run, name=f"runner {target.id} {worker}", daemon=True)
 
@@ -84,6 +96,18 @@ class Runner:
     def stop(self) -> None:
         """Has the thread end soon; a trial in flight is dropped, unrecorded."""
         self._stop.set()
+
+    def drain(self) -> None:
+        """Has the thread end when the trial at the card is recorded, or the finals are; the job goes on at the next
+        start."""
+        self._drain.set()
+        if not self._is_working:
+            self._stop.set()
+
+    def wait(self, timeout_s: float) -> None:
+        """Waits for the thread's end, at most so long."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
 
     def join(self) -> None:
         """Waits for the thread's end."""
@@ -102,10 +126,12 @@ class Runner:
 
     def _run(self) -> None:
         try:
-            while not self._stop.is_set():
+            while not self._stop.is_set() and not self._drain.is_set():
                 self._turn()
         except Exception as error:
-            if self._stop.is_set():  # closing pulls the workers from under it: all goes on at the next start
+            if self._stop.is_set() or isinstance(
+                error, Stopped
+            ):  # closing pulls the workers from under it: all goes on at the next start
                 return
             self.fault = f"{type(error).__name__}: {error}"
             _log.critical("the runner of %s has ended; restart the server", self.target.id, exc_info=error)
@@ -119,6 +145,7 @@ class Runner:
             is_busy = self._work_on_next() or self._inspector.take_one()
         except Quarantined as error:  # what was begun stays open, and goes on from its recorded trials
             _log.warning("%s is in quarantine: %s", self.target.id, error)
+            self._metrics.saw_quarantine(self.target.id, self._worker)
             return
         except StoreUnavailable as error:  # so it does here
             self._num_failures += 1
@@ -153,11 +180,15 @@ class Runner:
             if job is None:
                 return False
             try:
-                self._work(job)
+                self._is_working = True
+                with about(job_id=job.id):
+                    self._work(job)
             except Exception as error:
-                if self._stop.is_set() or isinstance(error, Quarantined | StoreUnavailable):
+                if self._stop.is_set() or isinstance(error, Stopped | Quarantined | StoreUnavailable):
                     raise
                 self._end(job.id, error)
+            finally:
+                self._is_working = False
             return True
 
     def _next_job(self, taken: Collection[str]) -> JobRecord | None:
@@ -186,6 +217,7 @@ class Runner:
 
     def _step(self, job_id: str, state: JobState, reason: str = "") -> JobRecord:
         now = self._clock()
+        _log.info("%s is %s%s", job_id, state, f": {reason}" if reason else "")
         return self._keeper.write(lambda session: jobs.set_state(session, job_id, state, now, reason))
 
     def _work(self, job: JobRecord) -> None:
@@ -221,13 +253,24 @@ class Runner:
                 spent_s = time.monotonic() - mark
                 self._keeper.write(partial(trials.record, job_id=job.id, trial=trial, search_s=spent_s))
                 search_s += spent_s
+                self._tell(job.id, trial)
                 number += 1
                 pipeline.record(trial)
                 incumbent = best_speedup([trial], incumbent)
                 if search_s >= budget_s:
                     pipeline.end()
-                self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on
+                if not self._drain.is_set():
+                    self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on
                 mark = time.monotonic()
+        if self._drain.is_set():
+            raise Stopped
+
+    def _tell(self, job_id: str, trial: Trial) -> None:
+        """Tells whoever counts of a recorded trial."""
+        with about(trial_number=str(trial.number)):
+            _log.debug("trial %d is %s", trial.number, type(trial.outcome).__name__.lower())
+        for observer in self._observers:
+            observer.saw_trial(job_id, self.target.id, self._worker, trial)
 
     def _pipeline(self, job: JobRecord, past: list[Trial]) -> Pipeline:
         """The way of the candidates that are still to be tried."""
@@ -243,12 +286,9 @@ class Runner:
             num_known=len(past),
             num_trials=num_trials,
             stop=self._stop,
+            drain=self._drain,
             clock=self._clock,
         )
-
-    @property
-    def _lane(self) -> MeasureLane:
-        return self._dispatcher.lane(self.target.id, self._worker)
 
     def _await(self, submit: Callable[[], Future[T]]) -> T:
         """The result of what `submit` sends, sent again where the worker failed, a bounded number of times.

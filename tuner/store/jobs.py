@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from tuner.core.trial.job import JobSpec, JobState, check_transition
@@ -118,6 +118,18 @@ def next_open(session: Session, target_id: str, besides: Collection[str] = ()) -
     )
     row = session.scalar(query.order_by(JobRow.state == str(JobState.QUEUED), JobRow.seq).limit(1))
     return to_record(row) if row else None
+
+
+def counts_by_state(session: Session) -> dict[tuple[str, str], int]:
+    """Jobs by target and state."""
+    query = select(JobRow.target_id, JobRow.state, func.count()).group_by(JobRow.target_id, JobRow.state)
+    return {(target_id, state): count for target_id, state, count in session.execute(query)}
+
+
+def oldest_queued(session: Session) -> dict[str, float]:
+    """When the oldest queued job of each target was asked for."""
+    query = select(JobRow.target_id, func.min(JobRow.created_at)).where(JobRow.state == str(JobState.QUEUED))
+    return {row[0]: row[1] for row in session.execute(query.group_by(JobRow.target_id))}
 
 
 def page(session: Session, cursor: str | None, limit: int, state: JobState | None) -> Page[JobRecord]:

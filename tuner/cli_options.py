@@ -1,4 +1,4 @@
-"""What the groups of commands of `tuner` share: the option of the data folder, and how options become settings."""
+"""What the commands of `tuner` share: options, and the settings that come of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ data_option = click.option(
 
 
 def settings_of(options: dict[str, Any]) -> Settings:
-    """Options given, else the environment, else the defaults."""
+    """Options given, else the environment, else the defaults.
+
+    Raises:
+        click.UsageError: names each that is wrong.
+    """
     from pydantic import ValidationError
 
     from tuner.settings import Settings

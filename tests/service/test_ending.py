@@ -1,0 +1,111 @@
+"""The end of a server: in order at the first signal, at once at the second; and clocks that jump."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import signal
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.service.service.helpers import Latch, evaluator, finish, on_disk, wait_until
+from tests.support.builders import spec
+from tests.support.serving import Server, body
+from tuner.core.trial.job import JobState
+from tuner.core.trial.records import InspectionKind
+from tuner.dispatch import LocalDispatcher
+from tuner.service import Service
+from tuner.store import Store
+
+
+def begin(server: Server) -> str:
+    """A job whose second trial is at the card."""
+    job_id = str(httpx.post(f"{server.url}/jobs", json=body(budget={"trials": 40})).json()["id"])
+    wait_until(lambda: httpx.get(f"{server.url}/jobs/{job_id}").json()["num_trials"] == 1)
+    time.sleep(0.1)
+    return job_id
+
+
+def test_the_trial_at_the_card_is_recorded_before_the_end_and_the_job_waits(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="1.0") as server:
+        begin(server)
+        assert server.stop() == 0
+        assert "Traceback" not in server.log.read_text()
+    assert on_disk(data, "select count(*) from trials") == 2
+    assert on_disk(data, "select state from jobs") == "searching"
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="4.0") as server:
+        httpx.post(f"{server.url}/jobs", json=body())
+        wait_until(lambda: on_disk(data, "select state from jobs") == "searching")
+        time.sleep(0.5)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        began = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(timeout=20) == 128 + signal.SIGTERM
+        assert time.monotonic() - began < 1
+        assert "ends at once" in server.log.read_text()
+
+
+def test_what_does_not_end_in_time_is_dropped(tmp_path: Path) -> None:
+    latch = Latch()
+    service = Service(Store.open(tmp_path / "data"), LocalDispatcher([latch]))
+    service.start()
+    job, _ = service.submit(spec(trials=5))
+    assert latch.is_reached.wait(20)
+    began = time.monotonic()
+    service.drain(0.3)
+    assert 0.3 <= time.monotonic() - began < 5
+    service.close()
+    assert on_disk(tmp_path / "data", "select count(*) from trials") == 0
+    assert on_disk(tmp_path / "data", "select state from jobs") == str(JobState.SEARCHING)
+    assert job.state is JobState.QUEUED
+
+
+def test_an_idle_service_drains_at_once(tmp_path: Path) -> None:
+    service = Service(Store.open(tmp_path / "data"), LocalDispatcher([evaluator()]))
+    service.start()
+    began = time.monotonic()
+    service.drain(30)
+    assert time.monotonic() - began < 2
+    service.close()
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
+def test_a_clock_that_jumps_costs_no_trial_and_no_budget(tmp_path: Path, step_s: float) -> None:
+    calls = itertools.count()
+    service = Service(
+        Store.open(tmp_path / "data"), LocalDispatcher([evaluator()]), clock=lambda: 1.8e9 + step_s * next(calls)
+    )
+    service.start()
+    try:
+        job = finish(service, service.submit(spec(trials=12, seconds=60))[0])
+        assert (job.state, job.num_trials) == (JobState.SUCCEEDED, 12)
+        assert 0 <= job.search_s < 60
+        assert b"tuner_queue_age_seconds" in service.metrics.text()
+    finally:
+        service.close()
+
+
+def test_closing_at_any_moment_of_an_inspection_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    service = Service(Store.open(tmp_path / "data"), LocalDispatcher([evaluator()]))
+    service.start()
+    job = finish(service, service.submit(spec(trials=12))[0])
+    service.close()
+    for moment in range(12):
+        service = Service(Store.open(tmp_path / "data"), LocalDispatcher([evaluator()]))
+        for trial in service.trials(job.id, outcome="measured").items:
+            if trial.candidate.plan_kind.is_ours:
+                service.ask_inspection(job.id, trial.number, InspectionKind.TRACE)
+        service.start()
+        time.sleep(0.004 * moment)
+        service.close()
+    assert [record.getMessage() for record in caplog.records] == []

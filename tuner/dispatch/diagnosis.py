@@ -1,0 +1,108 @@
+"""Whether this machine can build and measure: what is there, and what to do where something is not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from tuner.errors import TunerError
+from tuner.versions import install_command
+
+#: Where the driver says who may read hardware counters.
+_DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
+_PROBE_SOURCE = 'extern "C" __global__ void probe(int* out) { *out = 1; }'
+_PROBE_ARCH = "sm_90"
+
+
+class Finding(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    #: Something is less than it could be; a simulated GPU does without.
+    WARN = "warn"
+    #: The service cannot work so.
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    finding: Finding
+    #: What was found, in words.
+    found: str
+    #: What to do; empty where all is well.
+    remedy: str = ""
+
+
+def diagnose_workers() -> list[Check]:
+    """Driver, CuPy, NVRTC and the permission for counters, none of which a simulated GPU needs."""
+    return [_checked("driver", _driver), _checked("CuPy", _cupy), _checked("NVRTC", _nvrtc), _checked("CUPTI", _cupti)]
+
+
+def _checked(name: str, examine: Callable[[], Check]) -> Check:
+    """What a check finds; one that breaks is a finding too."""
+    try:
+        return examine()
+    except Exception as error:
+        return Check(name=name, finding=Finding.WARN, found=f"{type(error).__name__}: {error}",
+                     remedy="mend this first; until then only a simulated GPU works")  # fmt: skip
+
+
+def _driver() -> Check:
+    from tuner.workers.host.cards import usable_gpus
+
+    try:
+        cards = usable_gpus()
+    except TunerError as error:
+        return Check(name="driver", finding=Finding.WARN, found=str(error),
+                     remedy="install the NVIDIA driver, 525 or newer, or serve with --gpu simulated:h200")  # fmt: skip
+    names = ", ".join(f"{card.name} ({card.uuid})" for card in cards)
+    return Check(name="driver", finding=Finding.OK, found=f"{cards[0].driver}: {names}")
+
+
+def _cupy() -> Check:
+    for name in ("cupy-cuda13x", "cupy-cuda12x"):
+        try:
+            return Check(name="CuPy", finding=Finding.OK, found=f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    remedy = f"{install_command('worker-cuda13')} (driver 580 or newer), else worker-cuda12"
+    return Check(name="CuPy", finding=Finding.WARN, found="it is not installed", remedy=remedy)
+
+
+def _nvrtc() -> Check:
+    try:
+        from tuner.workers.builder.nvrtc import compile_source, nvrtc_version
+
+        compile_source(_PROBE_SOURCE, _PROBE_ARCH)
+        return Check(name="NVRTC", finding=Finding.OK, found=f"{nvrtc_version()} compiles for {_PROBE_ARCH}")
+    except (ImportError, OSError, RuntimeError, TunerError) as error:
+        return Check(name="NVRTC", finding=Finding.WARN, found=f"it does not compile: {error}",
+                     remedy=install_command("worker-cuda13"))  # fmt: skip
+
+
+def _cupti() -> Check:
+    if not _DRIVER_PARAMETERS.exists():
+        return Check(name="CUPTI", finding=Finding.WARN, found="no NVIDIA driver is loaded",
+                     remedy="load it, or serve with --gpu simulated:h200, whose counters are a model's")  # fmt: skip
+    return judge_counters(_DRIVER_PARAMETERS.read_text(), is_admin=os.geteuid() == 0)
+
+
+def judge_counters(parameters: str, *, is_admin: bool) -> Check:
+    """Whether hardware counters may be read, by the text of the driver's parameters."""
+    is_for_admins = "RmProfilingAdminOnly: 1" in parameters
+    if is_for_admins and not is_admin:
+        return Check(
+            name="CUPTI",
+            finding=Finding.WARN,
+            found="the driver lets administrators alone read hardware counters",
+            remedy="set the module's option NVreg_RestrictProfilingToAdminUsers=0 and load it again, or do without "
+            "counters: times need none",
+        )
+    return Check(name="CUPTI", finding=Finding.OK, found="hardware counters may be read")

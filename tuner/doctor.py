@@ -1,0 +1,63 @@
+"""`tuner doctor`: whether the service can work here, and what to do where it cannot."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tuner.cli_options import data_option, settings_of
+from tuner.errors import TunerError
+
+if TYPE_CHECKING:
+    from tuner.dispatch.diagnosis import Check
+    from tuner.settings import Settings
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one check a line.")
+@data_option
+def doctor(as_json: bool, data: Path | None) -> None:
+    """Looks at driver, CuPy, NVRTC, CUPTI and database, and says what to do about each.
+
+    Exit code 1 means that the service cannot work so. A warning means that it measures on no card of this machine, or
+    without counters.
+    """
+    from tuner.dispatch.diagnosis import Finding, diagnose_workers
+
+    checks = [*diagnose_workers(), _database(settings_of({"data": data}))]
+    for check in checks:
+        if as_json:
+            click.echo(json.dumps(asdict(check)))
+            continue
+        click.echo(f"{check.finding:<4}  {check.name:<8}  {check.found}")
+        if check.remedy:
+            click.echo(f"{'':<16}-> {check.remedy}")
+    if any(check.finding is Finding.FAIL for check in checks):
+        raise click.exceptions.Exit(1)
+
+
+def _database(settings: Settings) -> Check:
+    """Whether the database answers and takes writes; one that is not there yet is not made."""
+    from tuner.dispatch.diagnosis import Check, Finding
+    from tuner.store import Store
+    from tuner.store.migrate import revision_of
+
+    if settings.database_url is None and not (settings.data / "tuner.db").exists():
+        return Check(name="database", finding=Finding.OK, found=f"none yet; tuner serve makes one in {settings.data}")
+    try:
+        store = Store.open_beside(settings.data, settings.database_url, settings.lock_patience_s)
+    except TunerError as error:
+        return Check(name="database", finding=Finding.FAIL, found=str(error), remedy="see what the message says")
+    try:
+        with store.write():
+            found = f"answers and takes writes; its tables are of revision {revision_of(store.engine)}"
+        return Check(name="database", finding=Finding.OK, found=found)
+    except TunerError as error:
+        remedy = "end the program that locks it, or make room on the disk"
+        return Check(name="database", finding=Finding.FAIL, found=str(error), remedy=remedy)
+    finally:
+        store.close()

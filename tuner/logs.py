@@ -1,0 +1,58 @@
+"""Log lines: as text or as JSON, each with the request, the job and the trial that it is about, where there is one."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+#: Of the request, the job and the trial that the current thread or task works on; empty where it does not.
+_CONTEXT: dict[str, ContextVar[str]] = {
+    name: ContextVar(name, default="") for name in ("request_id", "job_id", "trial_number")
+}
+
+
+@contextmanager
+def about(**ids: str) -> Iterator[None]:
+    """Has the lines of a block name `request_id`, `job_id` or `trial_number`."""
+    marks = [(_CONTEXT[name], _CONTEXT[name].set(value)) for name, value in ids.items()]
+    try:
+        yield
+    finally:
+        for variable, mark in reversed(marks):
+            variable.reset(mark)
+
+
+def _add_ids(record: logging.LogRecord) -> bool:
+    """A filter that lets all through, and adds what the line is about."""
+    found = {name: value for name, variable in _CONTEXT.items() if (value := variable.get())}
+    record.__dict__.update(found)
+    record.about = "".join(f" [{name}={value}]" for name, value in found.items())
+    return True
+
+
+def configure(level: str, form: str) -> None:
+    """Sends log lines to stderr: as `text`, or as `json`, one object a line."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(_add_ids)
+    handler.setFormatter(_json_formatter() if form == "json" else _text_formatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+def _text_formatter() -> logging.Formatter:
+    return logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s%(about)s")
+
+
+def _json_formatter() -> logging.Formatter:
+    from pythonjsonlogger.core import RESERVED_ATTRS
+    from pythonjsonlogger.json import JsonFormatter
+
+    return JsonFormatter(
+        "%(levelname)s %(name)s %(message)s",
+        timestamp=True,
+        rename_fields={"levelname": "level", "name": "logger"},
+        # The server's own decoration, and what the text has instead of fields.
+        reserved_attrs=[*RESERVED_ATTRS, "about", "color_message", "taskName"],
+    )

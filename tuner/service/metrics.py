@@ -1,0 +1,165 @@
+"""Figures of the running service for Prometheus. No label has a shape: their number stays that of the cards."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tuner.core.trial.job import JobState, Trial
+from tuner.core.trial.outcome import Failed, Measured, Rejected
+from tuner.dispatch import Dispatcher
+from tuner.errors import StoreError
+from tuner.store import Store, jobs
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for each counter, of no use to anybody
+
+#: What `Metrics.text` is, for the header of an answer.
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+#: Seconds; from a proof to a build that reaches its deadline.
+_BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+
+
+class Observer(Protocol):
+    """What is told of every recorded trial, in the runner's thread; it must neither wait nor raise."""
+
+    def saw_trial(self, job_id: str, target_id: str, worker: int, trial: Trial) -> None:
+        """A trial was recorded."""
+        ...
+
+
+class Metrics:
+    """Counters since this process began, and what the database holds when it is asked. An `Observer`; thread-safe."""
+
+    def __init__(self, store: Store, dispatcher: Dispatcher, clock: Callable[[], float] = time.time) -> None:
+        self._registry = CollectorRegistry()
+        card = ("target", "worker")
+        self._trials = Counter(
+            "tuner_trials", "Recorded trials by outcome", (*card, "outcome"), registry=self._registry
+        )
+        self._failures = Counter(
+            "tuner_failures",
+            "Failed trials by kind; after hang, crash and the faults of memory a process was ended or replaced",
+            (*card, "kind"),
+            registry=self._registry,
+        )
+        self._stages = Histogram(
+            "tuner_stage_seconds", "Time that a trial spent in a stage", ("target", "stage"), buckets=_BUCKETS_S,
+            registry=self._registry,
+        )  # fmt: skip
+        self._busy = Counter(
+            "tuner_card_busy_seconds", "Time in which a card had something to do; its rate is the share of time", card,
+            registry=self._registry,
+        )  # fmt: skip
+        self._quarantines = Counter(
+            "tuner_quarantines", "How often a card was found unfit", card, registry=self._registry
+        )
+        for target in dispatcher.targets:
+            for worker in range(dispatcher.num_workers(target.id)):
+                self._busy.labels(target.id, str(worker))
+                self._quarantines.labels(target.id, str(worker))
+        self._registry.register(_Stock(store, dispatcher, clock))
+
+    def text(self) -> bytes:
+        """All figures, as Prometheus reads them."""
+        return generate_latest(self._registry)
+
+    def saw_trial(self, job_id: str, target_id: str, worker: int, trial: Trial) -> None:
+        """Counts a recorded trial."""
+        match trial.outcome:
+            case Measured():
+                kind = "measured"
+            case Rejected():
+                kind = "rejected"
+            case Failed():
+                kind = "failed"
+                self._failures.labels(target_id, str(worker), str(trial.outcome.kind)).inc()
+        self._trials.labels(target_id, str(worker), kind).inc()
+        for stage, seconds in trial.outcome.stage_s.items():
+            self._stages.labels(target_id, stage).observe(seconds)
+
+    def saw_quarantine(self, target_id: str, worker: int) -> None:
+        """Counts that a card was found unfit."""
+        self._quarantines.labels(target_id, str(worker)).inc()
+
+    def busy_clock(self, target_id: str, worker: int) -> BusyClock:
+        """What adds up the time in which a card has something to do."""
+        counter = self._busy.labels(target_id, str(worker))
+        return BusyClock(counter.inc)
+
+
+class BusyClock:
+    """Adds up how long a line of calls was busy, by the monotonic clock; calls in line run one at a time."""
+
+    def __init__(self, add: Callable[[float], Any]) -> None:
+        self._add = add
+        self._lock = threading.Lock()
+        self._free_at = 0.0
+
+    def watch(self, future: Future[Any]) -> None:
+        """Counts the time until `future` is done, less that which was counted for the call before it."""
+        sent_at = time.monotonic()
+
+        def note_end(done: Future[Any]) -> None:
+            if done.cancelled():
+                return
+            with self._lock:
+                now = time.monotonic()
+                busy_s, self._free_at = now - max(sent_at, self._free_at), now
+            self._add(max(0.0, busy_s))
+
+        future.add_done_callback(note_end)
+
+
+class _Stock(Collector):
+    """What is there now, asked of database and dispatcher with each scrape."""
+
+    def __init__(self, store: Store, dispatcher: Dispatcher, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._dispatcher = dispatcher
+        self._clock = clock
+
+    def describe(self) -> list[Metric]:
+        """Nothing, so that nobody asks the database before the first scrape."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """The present figures; without a database, all but its own."""
+        is_up = GaugeMetricFamily("tuner_database_up", "Whether the database answers")
+        try:
+            with self._store.read() as session:
+                counts, oldest = jobs.counts_by_state(session), jobs.oldest_queued(session)
+            is_up.add_metric([], 1)
+            yield from self._jobs(counts, oldest)
+        except StoreError:
+            is_up.add_metric([], 0)
+        yield is_up
+        sick = GaugeMetricFamily("tuner_card_quarantined", "Whether a card is unfit now", labels=("target", "worker"))
+        for target in self._dispatcher.targets:
+            for worker in range(self._dispatcher.num_workers(target.id)):
+                sick.add_metric([target.id, str(worker)], self._dispatcher.quarantine(target.id, worker) is not None)
+        yield sick
+
+    def _jobs(self, counts: dict[tuple[str, str], int], oldest: dict[str, float]) -> Iterator[Metric]:
+        states = GaugeMetricFamily("tuner_jobs", "Jobs by state", labels=("target", "state"))
+        age = GaugeMetricFamily("tuner_queue_age_seconds", "How long the oldest queued job waits", labels=("target",))
+        targets = {target.id for target in self._dispatcher.targets} | {target for target, _ in counts}
+        for target in sorted(targets):
+            for state in JobState:
+                states.add_metric([target, str(state)], counts.get((target, str(state)), 0))
+            age.add_metric([target], max(0.0, self._clock() - oldest[target]) if target in oldest else 0.0)
+        yield states
+        yield age

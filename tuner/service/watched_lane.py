@@ -1,0 +1,66 @@
+"""A measure lane whose card is known to be busy or idle."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from tuner.core.problem.gpu import Target
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Prepared, Problem, Quarantine
+from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.outcome import Outcome
+from tuner.dispatch import MeasureLane
+from tuner.service.metrics import BusyClock
+
+T = TypeVar("T")
+
+
+class WatchedLane:
+    """A `MeasureLane` that is another one, with a clock on the calls that need the card."""
+
+    def __init__(self, lane: MeasureLane, busy: BusyClock) -> None:
+        self._lane = lane
+        self._busy = busy
+
+    @property
+    def target(self) -> Target:
+        """What it measures on."""
+        return self._lane.target
+
+    @property
+    def quarantine(self) -> Quarantine | None:
+        """Why nothing is measured now."""
+        return self._lane.quarantine
+
+    def environment(self) -> Environment:
+        """Where its figures come from."""
+        return self._lane.environment()
+
+    def _watched(self, future: Future[T]) -> Future[T]:
+        self._busy.watch(future)
+        return future
+
+    def probe(self) -> Future[None]:
+        """Queues a look at the card."""
+        return self._watched(self._lane.probe())
+
+    def measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None) -> Future[Outcome]:
+        """Queues one candidate."""
+        return self._watched(self._lane.measure(problem, prepared, incumbent_speedup))
+
+    def finals(self, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int) -> Future[FinalsTimes]:
+        """Queues the finals."""
+        return self._watched(self._lane.finals(problem, candidates, num_rounds))
+
+    def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> Future[CounterReport]:
+        """Queues the counting of a candidate."""
+        return self._watched(self._lane.count(problem, candidate, metrics))
+
+    def trace(self, problem: Problem, candidate: Candidate) -> Future[Trace]:
+        """Queues the tracing of a candidate."""
+        return self._watched(self._lane.trace(problem, candidate))
+
+    def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> Future[ArtifactFiles]:
+        """Queues the making of a candidate's files, which takes no card."""
+        return self._lane.artifact(problem, candidate, extra)
