@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from tuner.api.errors import BASE_RESPONSES, PROBLEM_RESPONSES
 from tuner.service import Service
 from tuner.service.metrics import CONTENT_TYPE
-from tuner.wire.responses import Health, Readiness
+from tuner.wire.health import Health, Readiness
 
 _FIGURES: dict[int | str, dict[str, Any]] = {
     200: {"description": "Figures for Prometheus", "content": {"text/plain": {"schema": {"type": "string"}}}},

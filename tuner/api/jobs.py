@@ -21,6 +21,8 @@ from tuner.wire.samples import SamplesView
 TrialNumber = Annotated[int, Path(ge=0, le=2**31 - 1, description="a trial's number within its job")]
 JobId = Annotated[str, Path(max_length=100, description="a job's id, e.g. `job-0123456789ab`")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before")]
+Word = Annotated[str | None, Query(max_length=100, description="only jobs that have it")]
+Size = Annotated[int | None, Query(ge=1, lt=2**31, description="only jobs whose first product has this size")]
 Limit = Annotated[int, Query(ge=1, le=500, description="most items of the page")]
 OutcomeFilter = Annotated[Literal["measured", "rejected", "failed"] | None, Query(description="only these outcomes")]
 KindFilter = Annotated[PlanKind | None, Query(description="only this plan kind")]
@@ -56,27 +58,68 @@ def job_routes(service: Service) -> APIRouter:
         """Asks for a tuned kernel pair. The same open problem posted again answers with the job that exists."""
         spec = body.to_spec(default_target_id(service))
         job, created = service.submit(
-            spec, idempotency_key=idempotency_key, body_digest=body.digest, reuse=body.reuse, caller=caller
+            spec,
+            idempotency_key=idempotency_key,
+            body_digest=body.digest,
+            reuse=body.reuse,
+            caller=caller,
+            terms=body.terms,
         )
         response.status_code = 202 if created else 200
         response.headers["location"] = f"/jobs/{job.id}"
         return JobView.of(job)
 
     @router.get("/jobs")
-    def list_jobs(cursor: Cursor = None, limit: Limit = 50, state: JobState | None = None) -> PageView[JobView]:
-        """All jobs, the newest first."""
-        page = service.jobs(cursor=cursor, limit=limit, state=state)
+    def list_jobs(
+        cursor: Cursor = None,
+        limit: Limit = 50,
+        state: JobState | None = None,
+        owner: Word = None,
+        project: Word = None,
+        label: Word = None,
+        target: Word = None,
+        m: Size = None,
+        n: Size = None,
+        k: Size = None,
+    ) -> PageView[JobView]:
+        """All jobs, the newest first; by state, owner, project, label, target, and the sizes of the first product."""
+        page = service.jobs(
+            cursor=cursor, limit=limit, state=state, owner=owner, project=project, label=label, target_id=target,
+            m=m, n=n, k=k,
+        )  # fmt: skip
         return PageView(items=[JobView.of(job) for job in page.items], next_cursor=page.next_cursor)
 
     @router.get("/jobs/{job_id}")
     def get_job(job_id: JobId) -> JobDetail:
         """A job as it stands, with how well its trials were forecast."""
-        return JobDetail.with_forecast(service.job(job_id), service.forecast_quality(job_id))
+        return JobDetail.with_forecast(
+            service.job(job_id), service.forecast_quality(job_id), service.desk.place(job_id)
+        )
 
     @router.post("/jobs/{job_id}:cancel")
     def cancel_job(job_id: JobId, caller: Asker) -> JobView:
         """Ends a job; its trials remain. Where others share its run, it goes on for them."""
         return JobView.of(service.cancel(job_id, caller))
+
+    @router.post("/jobs/{job_id}:pause")
+    def pause_job(job_id: JobId, caller: Asker) -> JobView:
+        """Has an open job wait; what is at the card is recorded first."""
+        return JobView.of(service.desk.pause(job_id, caller, True))
+
+    @router.post("/jobs/{job_id}:resume")
+    def resume_job(job_id: JobId, caller: Asker) -> JobView:
+        """Has a paused job go on."""
+        return JobView.of(service.desk.pause(job_id, caller, False))
+
+    @router.post(
+        "/jobs/{job_id}:retry", status_code=202, responses={200: {"model": JobView, "description": "The job existed"}}
+    )
+    def retry_job(job_id: JobId, response: Response, caller: Asker) -> JobView:
+        """Submits the problem of a job that failed or was cancelled again, on the same terms."""
+        job, created = service.desk.retry(job_id, caller)
+        response.status_code = 202 if created else 200
+        response.headers["location"] = f"/jobs/{job.id}"
+        return JobView.of(job)
 
     @router.get("/jobs/{job_id}/trials")
     def list_trials(

@@ -25,6 +25,11 @@ class Held(Generic[K, T]):
         self._lock = threading.Lock()
         self._taken: set[K] = set()
 
+    def besides(self, key: K) -> frozenset[K]:
+        """What others hold than whoever holds `key`."""
+        with self._lock:
+            return frozenset(self._taken - {key})
+
     @contextmanager
     def take(self, choose: Callable[[Collection[K]], T | None]) -> Iterator[T | None]:
         """Holds what `choose` finds besides the keys that are taken, for the length of the block."""

@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 
-from tuner.core.access.caller import Caller
+from tuner.core.access.caller import Caller, Role
 from tuner.core.problem.gpu import parse_target
-from tuner.core.trial.job import JobSpec, JobState, check_transition
+from tuner.core.trial.job import JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.records import JobRecord
 from tuner.dispatch import Dispatcher
-from tuner.errors import Forbidden, InvalidInput
-from tuner.store import Store, audit, jobs, keys
+from tuner.errors import Conflict, Forbidden, InvalidInput
+from tuner.store import Store, audit, jobs, keys, queue
 
 
 class Desk:
@@ -24,13 +24,23 @@ class Desk:
         self._clock = clock
 
     def submit(
-        self, spec: JobSpec, caller: Caller, idempotency_key: str | None, body_digest: str, reuse: bool
+        self,
+        spec: JobSpec,
+        caller: Caller,
+        terms: JobTerms,
+        *,
+        idempotency_key: str | None = None,
+        body_digest: str = "",
+        reuse: bool = False,
     ) -> tuple[JobRecord, bool]:
         """The job for `spec`, and whether it is new; `caller` becomes one of its owners.
 
         Raises:
             InvalidInput: no worker serves the target, or the key came with another body.
+            Forbidden: a priority above 0, and `caller` is no admin.
         """
+        if terms.priority > 0 and caller.role is not Role.ADMIN:
+            raise Forbidden(f"only an admin may ask for a priority above 0, and {terms.priority} was asked for")
         now, key = self._clock(), _key_of(caller, idempotency_key)
         with self._store.write() as session:
             known = keys.job_of(session, key, body_digest) if key else None
@@ -45,7 +55,7 @@ class Desk:
             is_new = job is None
             if job is None:
                 self._check_served(spec.target_id)
-                job = jobs.insert(session, spec, now, caller.owner)
+                job = jobs.insert(session, spec, now, caller.owner, terms)
                 audit.append(session, caller, "job.submit", job.id, now)
             if key:
                 keys.remember(session, key, body_digest, job.id, now)
@@ -72,6 +82,48 @@ class Desk:
             audit.append(session, caller, "job.cancel", job_id, now)
             return jobs.set_state(session, job_id, JobState.CANCELLED, now)
 
+    def pause(self, job_id: str, caller: Caller, is_paused: bool) -> JobRecord:
+        """Has an open job wait, or go on. Of a search under way, what is at the card is recorded first.
+
+        Raises:
+            NotFound: no such job.
+            Forbidden: it is somebody else's, or others share its run.
+            Conflict: it has ended.
+        """
+        verb, now = "pause" if is_paused else "resume", self._clock()
+        with self._store.write() as session:
+            job = jobs.get(session, job_id)
+            check_owner(caller, job, verb)
+            if caller.role is not Role.ADMIN and len(job.owners) > 1:
+                raise Forbidden(f"others share the run of {job_id}; only an admin may {verb} it")
+            audit.append(session, caller, f"job.{verb}", job_id, now)
+            return self.with_wait(jobs.set_paused(session, job_id, is_paused, now))
+
+    def retry(self, job_id: str, caller: Caller) -> tuple[JobRecord, bool]:
+        """Submits the same problem again, on the same terms, and whether that made a job.
+
+        Raises:
+            NotFound: no such job.
+            Conflict: it has not failed, nor was it cancelled.
+        """
+        with self._store.read() as session:
+            job = jobs.get(session, job_id)
+        if job.state not in (JobState.FAILED, JobState.CANCELLED):
+            raise Conflict(f"{job_id} is {job.state}; only a job that failed or was cancelled is tried again")
+        deadline_s = None if job.deadline_at is None else job.deadline_at - job.created_at
+        priority = job.priority if caller.role is Role.ADMIN else min(job.priority, 0)
+        terms = JobTerms(priority=priority, project=job.project, labels=job.labels, deadline_s=deadline_s)
+        return self.submit(job.spec, caller, terms)
+
+    def place(self, job_id: str) -> tuple[int | None, float | None]:
+        """How many jobs come before an open one, and its seconds to the end; None where nobody can know.
+
+        Raises:
+            NotFound: no such job.
+        """
+        with self._store.read() as session:
+            return queue.place(session, job_id)
+
     def _check_served(self, target_id: str) -> None:
         served = [target.id for target in self._dispatcher.targets]
         if target_id in served:
@@ -95,7 +147,7 @@ class Desk:
 
     def with_wait(self, job: JobRecord) -> JobRecord:
         """The job with a reason if it is open and nothing goes on with it."""
-        waiting = "" if job.state.is_final else self.waiting(job.spec.target_id)
+        waiting = "" if job.state.is_final else "it is paused" if job.is_paused else self.waiting(job.spec.target_id)
         return replace(job, reason=waiting) if waiting else job
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tuner.core.access.caller import LOCAL, Caller
 from tuner.core.insight.forecast_quality import ForecastQuality, judge_forecasts
@@ -13,7 +14,7 @@ from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment, Quarantine
-from tuner.core.trial.job import JobSpec, JobState, Trial
+from tuner.core.trial.job import JobSpec, JobState, JobTerms, Trial
 from tuner.core.trial.outcome import FailureKind, Measured
 from tuner.core.trial.records import (
     Best,
@@ -69,7 +70,8 @@ class Service:
         self._dispatcher = dispatcher
         self._clock = clock
         self._disk_limit_bytes = disk_limit_bytes
-        self._desk = Desk(store, dispatcher, clock)
+        #: Where jobs are asked for, paused and ended.
+        self.desk = Desk(store, dispatcher, clock)
         #: The tokens, and the audit log.
         self.access = Access(store, clock)
         #: For Prometheus.
@@ -127,6 +129,7 @@ class Service:
         body_digest: str = "",
         reuse: bool = False,
         caller: Caller = LOCAL,
+        terms: JobTerms | None = None,
     ) -> tuple[JobRecord, bool]:
         """The job for `spec`, and whether it is new.
 
@@ -136,7 +139,9 @@ class Service:
         Raises:
             InvalidInput: no worker serves the target, or the key came with another body.
         """
-        return self._desk.submit(spec, caller, idempotency_key, body_digest, reuse)
+        return self.desk.submit(
+            spec, caller, terms or JobTerms(), idempotency_key=idempotency_key, body_digest=body_digest, reuse=reuse
+        )
 
     def job(self, job_id: str) -> JobRecord:
         """A job as it stands; an open one whose target nobody serves has that for its reason.
@@ -145,18 +150,18 @@ class Service:
             NotFound: no such job.
         """
         with self._store.read() as session:
-            return self._desk.with_wait(jobs.get(session, job_id))
+            return self.desk.with_wait(jobs.get(session, job_id))
 
-    def jobs(self, *, cursor: str | None = None, limit: int = 50, state: JobState | None = None) -> Page[JobRecord]:
-        """Jobs, newest first.
+    def jobs(self, *, cursor: str | None = None, limit: int = 50, **chosen: Any) -> Page[JobRecord]:
+        """Jobs, newest first; `chosen` is as `tuner.store.jobs.JobFilter` has it.
 
         Raises:
             InvalidInput: a cursor of another listing, or a limit out of range.
         """
         check_limit(limit)
         with self._store.read() as session:
-            page = jobs.page(session, cursor, limit, state)
-        return Page(items=[self._desk.with_wait(job) for job in page.items], next_cursor=page.next_cursor)
+            page = jobs.page(session, cursor, limit, jobs.JobFilter(**chosen))
+        return Page(items=[self.desk.with_wait(job) for job in page.items], next_cursor=page.next_cursor)
 
     def trials(
         self,
@@ -252,7 +257,7 @@ class Service:
             Forbidden: it is somebody else's.
             Conflict: it has succeeded or failed.
         """
-        return self._desk.cancel(job_id, caller)
+        return self.desk.cancel(job_id, caller)
 
     def best(self, job_id: str) -> Best:
         """Raises:
@@ -261,7 +266,7 @@ class Service:
         with self._store.read() as session:
             job, best = jobs.get(session, job_id), bests.find(session, job_id)
         if best is None:
-            waiting = "" if job.state.is_final else self._desk.waiting(job.spec.target_id)
+            waiting = "" if job.state.is_final else self.desk.waiting(job.spec.target_id)
             why = waiting or _NO_RESULT_YET.get(job.state, f"it failed: {job.reason}")
             raise NotFound(f"{job_id} has no result: {why}")
         return best
@@ -286,7 +291,7 @@ class Service:
         with self._store.write() as session:
             job, trial = jobs.get(session, job_id), trials.get(session, job_id, number)
             check_inspection(trial, kind)
-            if waiting := self._desk.unserved(job.spec.target_id):
+            if waiting := self.desk.unserved(job.spec.target_id):
                 raise Conflict(f"{kind} of {job_id} cannot be taken: {waiting}")
             audit.append(session, caller, f"{kind}.ask", f"{job_id}/{number}", self._clock())
             return inspections.ask(session, job_id, number, kind, metrics, is_urgent=True, now=self._clock())
@@ -313,7 +318,7 @@ class Service:
 
     def _inspection_with_wait(self, inspection: Inspection, job: JobRecord) -> Inspection:
         """The inspection with a reason if it is pending and nobody takes it."""
-        waiting = self._desk.waiting(job.spec.target_id) if inspection.state is InspectionState.PENDING else ""
+        waiting = self.desk.waiting(job.spec.target_id) if inspection.state is InspectionState.PENDING else ""
         return replace(inspection, reason=waiting) if waiting else inspection
 
     def inspections(self, job_id: str, numbers: Collection[int]) -> list[Inspection]:

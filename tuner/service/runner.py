@@ -32,9 +32,10 @@ from tuner.service.keeper import Keeper
 from tuner.service.metrics import Metrics, Observer
 from tuner.service.packing import pack_zip
 from tuner.service.pipeline import Pipeline
-from tuner.service.waiting import JobFailed, Patience, Stopped, result_of
+from tuner.service.turns import Turn
+from tuner.service.waiting import GaveWay, JobFailed, Patience, Stopped, result_of
 from tuner.service.watched_lane import WatchedLane
-from tuner.store import Session, Store, bests, inspections, jobs, trials
+from tuner.store import Session, Store, bests, inspections, jobs, queue, trials
 from tuner.store.artifacts import register
 
 T = TypeVar("T")
@@ -183,6 +184,8 @@ class Runner:
                 self._is_working = True
                 with about(job_id=job.id):
                     self._work(job)
+            except GaveWay:
+                _log.info("%s gives way", job.id)
             except Exception as error:
                 if self._stop.is_set() or isinstance(error, Stopped | Quarantined | StoreUnavailable):
                     raise
@@ -193,7 +196,7 @@ class Runner:
 
     def _next_job(self, taken: Collection[str]) -> JobRecord | None:
         with self._store.read() as session:
-            return jobs.next_open(session, self.target.id, besides=taken)
+            return queue.next_open(session, self.target.id, self._clock(), besides=taken)
 
     def _end(self, job_id: str, error: Exception) -> None:
         """Ends a job that `error` stopped; the other jobs go on."""
@@ -223,6 +226,8 @@ class Runner:
     def _work(self, job: JobRecord) -> None:
         """Takes an open job from whatever state it is in to its end."""
         if job.state is JobState.QUEUED:
+            if job.deadline_at is not None and job.deadline_at <= self._clock():
+                raise JobFailed("its deadline passed while it waited")
             job = self._step(job.id, JobState.SEARCHING)
         if job.state is JobState.SEARCHING:
             self._search(job)
@@ -236,6 +241,9 @@ class Runner:
     def _search(self, job: JobRecord) -> None:
         """Records what the pipeline gives until the budget is spent or nothing legal is left to try."""
         past, budget_s = self._history(job.id), job.spec.budget.seconds
+        if job.deadline_at is not None:
+            budget_s = min(budget_s, job.search_s + max(0.0, job.deadline_at - self._clock()))
+        turn, gives_way = Turn(self._store, self._claims, job, self._clock), False
         search_s, number, incumbent = job.search_s, len(past), best_speedup(past)
         with self._pipeline(job, past) as pipeline:
             mark = time.monotonic()
@@ -257,13 +265,16 @@ class Runner:
                 number += 1
                 pipeline.record(trial)
                 incumbent = best_speedup([trial], incumbent)
-                if search_s >= budget_s:
+                gives_way = gives_way or turn.is_over()
+                if search_s >= budget_s or gives_way:
                     pipeline.end()
                 if not self._drain.is_set():
                     self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on
                 mark = time.monotonic()
         if self._drain.is_set():
             raise Stopped
+        if gives_way and search_s < budget_s and number < job.spec.budget.trials:
+            raise GaveWay
 
     def _tell(self, job_id: str, trial: Trial) -> None:
         """Tells whoever counts of a recorded trial."""

@@ -22,6 +22,10 @@ class Stopped(Exception):
     """The service is closing: leave everything as it is."""
 
 
+class GaveWay(Exception):
+    """The job is left open: it was paused, or it is another job's turn."""
+
+
 class JobFailed(TunerError):
     """The job ends without a result; the message is its reason."""
 

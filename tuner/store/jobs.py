@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Collection
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from tuner.core.trial.job import JobSpec, JobState, check_transition
+from tuner.core.trial.job import JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.records import JobRecord, Page
-from tuner.errors import NotFound
+from tuner.errors import Conflict, NotFound
 from tuner.store import events
 from tuner.store.cursors import decode_cursor, encode_cursor
-from tuner.store.models import JobOwnerRow, JobRow
+from tuner.store.models import JobLabelRow, JobOwnerRow, JobRow
 
-_OPEN_STATES = tuple(str(state) for state in JobState if not state.is_final)
+#: States in which a job still has work to do, as the database spells them.
+OPEN_STATES = tuple(str(state) for state in JobState if not state.is_final)
 
 
 def to_record(row: JobRow) -> JobRecord:
@@ -35,6 +38,11 @@ def to_record(row: JobRow) -> JobRecord:
         library_us=row.library_us,
         search_s=row.search_s,
         owners=tuple(one.owner for one in row.owners),
+        priority=row.priority,
+        project=row.project,
+        labels=tuple(one.label for one in row.labels),
+        deadline_at=row.deadline_at,
+        is_paused=row.is_paused,
     )
 
 
@@ -48,8 +56,9 @@ def row_of(session: Session, job_id: str) -> JobRow:
     return row
 
 
-def insert(session: Session, spec: JobSpec, now: float, owner: str = "") -> JobRecord:
+def insert(session: Session, spec: JobSpec, now: float, owner: str = "", terms: JobTerms | None = None) -> JobRecord:
     """A new job, queued; its `owner` is who asks for it, where that is known."""
+    terms = terms or JobTerms()
     row = JobRow(
         id=f"job-{secrets.token_hex(6)}",
         spec=spec.to_json(),
@@ -57,6 +66,10 @@ def insert(session: Session, spec: JobSpec, now: float, owner: str = "") -> JobR
         target_id=spec.target_id,
         state=str(JobState.QUEUED),
         created_at=now,
+        priority=terms.priority,
+        project=terms.project,
+        deadline_at=None if terms.deadline_s is None else now + terms.deadline_s,
+        labels=[JobLabelRow(label=label) for label in sorted(set(terms.labels))],
     )
     session.add(row)
     session.flush()
@@ -99,7 +112,7 @@ def get(session: Session, job_id: str) -> JobRecord:
 
 def find_open(session: Session, problem_digest: str) -> JobRecord | None:
     """The job that works, or will work, on that problem."""
-    query = select(JobRow).where(JobRow.problem_digest == problem_digest, JobRow.state.in_(_OPEN_STATES))
+    query = select(JobRow).where(JobRow.problem_digest == problem_digest, JobRow.state.in_(OPEN_STATES))
     row = session.scalar(query)
     return to_record(row) if row else None
 
@@ -108,15 +121,6 @@ def find_succeeded(session: Session, problem_digest: str) -> JobRecord | None:
     """The newest job that solved that problem."""
     query = select(JobRow).where(JobRow.problem_digest == problem_digest, JobRow.state == str(JobState.SUCCEEDED))
     row = session.scalar(query.order_by(JobRow.seq.desc()).limit(1))
-    return to_record(row) if row else None
-
-
-def next_open(session: Session, target_id: str, besides: Collection[str] = ()) -> JobRecord | None:
-    """The job that a runner of a target should take: one that was begun, else the oldest queued; none of `besides`."""
-    query = select(JobRow).where(
-        JobRow.target_id == target_id, JobRow.state.in_(_OPEN_STATES), JobRow.id.not_in(besides)
-    )
-    row = session.scalar(query.order_by(JobRow.state == str(JobState.QUEUED), JobRow.seq).limit(1))
     return to_record(row) if row else None
 
 
@@ -132,17 +136,65 @@ def oldest_queued(session: Session) -> dict[str, float]:
     return {row[0]: row[1] for row in session.execute(query.group_by(JobRow.target_id))}
 
 
-def page(session: Session, cursor: str | None, limit: int, state: JobState | None) -> Page[JobRecord]:
+@dataclass(frozen=True, kw_only=True)
+class JobFilter:
+    """Which jobs a listing has; what is None does not matter."""
+
+    state: JobState | None = None
+    owner: str | None = None
+    project: str | None = None
+    label: str | None = None
+    target_id: str | None = None
+    #: Sizes of the first op, which are those of an ffn pair's first product.
+    m: int | None = None
+    n: int | None = None
+    k: int | None = None
+
+    @property
+    def listing(self) -> str:
+        """A name for its cursors."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return f"jobs {json.dumps(given, sort_keys=True)}"
+
+    def conditions(self) -> Iterator[ColumnElement[bool]]:
+        """The same as SQL."""
+        columns = {"state": JobRow.state, "project": JobRow.project, "target_id": JobRow.target_id}
+        for name, column in columns.items():
+            if (value := getattr(self, name)) is not None:
+                yield column == str(value)
+        if self.owner is not None:
+            yield JobRow.owners.any(JobOwnerRow.owner == self.owner)
+        if self.label is not None:
+            yield JobRow.labels.any(JobLabelRow.label == self.label)
+        for size in "mnk":
+            if (value := getattr(self, size)) is not None:
+                yield JobRow.spec["workload"]["ops"][0][size].as_integer() == value
+
+
+def page(session: Session, cursor: str | None, limit: int, chosen: JobFilter) -> Page[JobRecord]:
     """Jobs, newest first."""
-    listing = f"jobs {state or 'any'}"
-    query = select(JobRow).order_by(JobRow.seq.desc()).limit(limit + 1)
-    if state is not None:
-        query = query.where(JobRow.state == str(state))
+    query = select(JobRow).where(*chosen.conditions()).order_by(JobRow.seq.desc()).limit(limit + 1)
     if cursor is not None:
-        query = query.where(JobRow.seq < decode_cursor(listing, cursor, (int,))[0])
+        query = query.where(JobRow.seq < decode_cursor(chosen.listing, cursor, (int,))[0])
     rows = session.scalars(query).all()
-    more = encode_cursor(listing, [rows[limit - 1].seq]) if len(rows) > limit else None
+    more = encode_cursor(chosen.listing, [rows[limit - 1].seq]) if len(rows) > limit else None
     return Page(items=[to_record(row) for row in rows[:limit]], next_cursor=more)
+
+
+def set_paused(session: Session, job_id: str, is_paused: bool, now: float) -> JobRecord:
+    """Has an open job wait, or go on, and tells it.
+
+    Raises:
+        NotFound: no such job.
+        Conflict: it has ended.
+    """
+    row = row_of(session, job_id)
+    if row.state not in OPEN_STATES:
+        raise Conflict(f"a job that is {row.state} can neither wait nor go on; :retry submits it again")
+    if row.is_paused != is_paused:
+        row.is_paused = is_paused
+        events.append(session, job_id, "state", now, {"state": row.state, "reason": "paused" if is_paused else ""})
+    return to_record(row)
 
 
 def set_state(session: Session, job_id: str, state: JobState, now: float, reason: str = "") -> JobRecord:

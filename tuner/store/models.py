@@ -40,6 +40,7 @@ class JobRow(Base):
               postgresql_where=_IS_OPEN),
         Index("ix_jobs_problem", "problem_digest", "state"),
         Index("ix_jobs_target", "target_id", "state"),
+        Index("ix_jobs_project", "project", "seq"),
     )  # fmt: skip
 
     #: Order of arrival.
@@ -62,6 +63,15 @@ class JobRow(Base):
     search_s: Mapped[float] = mapped_column(default=0.0)
     #: Of all its trials' samples that are kept.
     samples_bytes: Mapped[int] = mapped_column(default=0, server_default="0")
+    #: The higher goes first.
+    priority: Mapped[int] = mapped_column(default=0, server_default="0")
+    project: Mapped[str] = mapped_column(String(64), default="", server_default="")
+    #: When its search must end; null for whenever.
+    deadline_at: Mapped[float | None]
+    is_paused: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
+    labels: Mapped[list[JobLabelRow]] = relationship(
+        lazy="selectin", order_by="JobLabelRow.label", cascade="all, delete-orphan"
+    )
     #: Who asked for it, the first one first.
     owners: Mapped[list[JobOwnerRow]] = relationship(
         lazy="selectin", order_by="JobOwnerRow.since, JobOwnerRow.owner", cascade="all, delete-orphan"
@@ -206,6 +216,16 @@ class JobOwnerRow(Base):
     job_seq: Mapped[int] = mapped_column(ForeignKey("jobs.seq"), primary_key=True)
     owner: Mapped[str] = mapped_column(String(64), primary_key=True)
     since: Mapped[float]
+
+
+class JobLabelRow(Base):
+    """A word by which a job is found again."""
+
+    __tablename__ = "job_labels"
+    __table_args__ = (Index("ix_job_labels_label", "label", "job_seq"),)
+
+    job_seq: Mapped[int] = mapped_column(ForeignKey("jobs.seq"), primary_key=True)
+    label: Mapped[str] = mapped_column(String(64), primary_key=True)
 
 
 class TokenRow(Base):

@@ -29,8 +29,18 @@ class JobDetail(JobView):
     """A job as it stands, and what its trials say of the forecasts."""
 
     forecast: ForecastView
+    queue_position: int | None = Field(
+        description="jobs that come before it, by priority and age; 0 for one under way, null for one that is over or "
+        "paused"
+    )
+    eta_s: float | None = Field(
+        description="seconds to the end of its search, by budgets and the pace of earlier jobs; null where unknown"
+    )
 
     @classmethod
-    def with_forecast(cls, job: JobRecord, quality: ForecastQuality) -> Self:
-        """Copies both."""
-        return cls(**dict(JobView.of(job)), forecast=ForecastView.model_validate(quality))
+    def with_forecast(
+        cls, job: JobRecord, quality: ForecastQuality, place: tuple[int | None, float | None] = (None, None)
+    ) -> Self:
+        """Copies all three; `place` is position in the queue and ETA."""
+        forecast = ForecastView.model_validate(quality)
+        return cls(**dict(JobView.of(job)), forecast=forecast, queue_position=place[0], eta_s=place[1])

@@ -17,7 +17,7 @@ from tuner.core.problem.workload import (
     ffn_pair,
     independent_pair,
 )
-from tuner.core.trial.job import Budget, CacheState, JobSpec, Objective, Regime, default_regime
+from tuner.core.trial.job import MAX_PRIORITY, Budget, CacheState, JobSpec, JobTerms, Objective, Regime, default_regime
 from tuner.core.trial.records import MatchKind
 from tuner.errors import InvalidInput
 
@@ -34,6 +34,7 @@ CacheName = Annotated[CacheState, Field(strict=False, description="what the L2 h
 RegimeName = Annotated[
     Regime, Field(strict=False, description="the card's power state; by default sustained from 256 rows on")
 ]
+Label = Annotated[str, Field(min_length=1, max_length=64)]
 TargetId = Annotated[
     str, Field(min_length=1, max_length=100, description="a target's id, e.g. `h200` or `simulated:h200`")
 ]
@@ -174,6 +175,10 @@ EXAMPLES: dict[str, Any] = {
             "budget": {"trials": 60, "seconds": 600},
             "seed": 0,
             "reuse": True,
+            "priority": -1,
+            "project": "llama",
+            "labels": ["nightly"],
+            "deadline_s": 3600,
         },
     },
     "gated": {
@@ -204,6 +209,21 @@ class TuneRequest(Strict):
     budget: BudgetRequest = BudgetRequest()
     seed: int = Field(default=0, ge=0, le=MAX_SEED, description="of the sampler, the inputs and the simulated noise")
     reuse: bool = Field(default=False, description="answer with a finished job of the same problem, if there is one")
+    priority: int = Field(
+        default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="the higher goes first; above 0 only for admins"
+    )
+    project: str = Field(default="", max_length=64, description="what it belongs to, in your own words")
+    labels: list[Label] = Field(default=[], max_length=16, description="words by which it is found again")
+    deadline_s: float | None = Field(
+        default=None, gt=0, le=MAX_SECONDS, description="seconds until its search must end; finals not counted"
+    )
+
+    @property
+    def terms(self) -> JobTerms:
+        """How the job is to be treated."""
+        return JobTerms(
+            priority=self.priority, project=self.project, labels=tuple(self.labels), deadline_s=self.deadline_s
+        )
 
     def to_spec(self, default_target_id: str | None) -> JobSpec:
         """The job that is asked for.

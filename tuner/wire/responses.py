@@ -9,7 +9,6 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import Field
 
-from tuner import __version__
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
@@ -18,7 +17,6 @@ from tuner.core.trial.evaluator import Environment, Quarantine
 from tuner.core.trial.job import CacheState, JobState, Regime, Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.trial.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict
-from tuner.versions import WIRE_VERSION
 from tuner.wire.requests import Pair, pair_of
 from tuner.wire.samples import FinalsProcedureView, PolicyTimeView, ProcedureView
 from tuner.wire.view import View, is_simulated, moment
@@ -54,6 +52,10 @@ _COPIED = (
     "library_us",
     "search_s",
     "owners",
+    "priority",
+    "project",
+    "labels",
+    "is_paused",
 )
 
 
@@ -87,6 +89,11 @@ class JobView(View):
     owners: tuple[str, ...] = Field(
         description="who asked for it and shares its run; empty where the service knew no tokens"
     )
+    priority: int
+    project: str
+    labels: tuple[str, ...]
+    deadline_at: datetime | None = Field(description="when its search must end; null for whenever")
+    is_paused: bool = Field(description="whether it waits, since an owner asked for that")
     links: dict[str, str] = Field(description="paths of what belongs to the job")
 
     @classmethod
@@ -101,6 +108,7 @@ class JobView(View):
             objective=ObjectiveView.model_validate(spec.objective),
             budget=BudgetView.model_validate(spec.budget),
             seed=spec.seed,
+            deadline_at=None if job.deadline_at is None else moment(job.deadline_at),
             created_at=moment(job.created_at),
             started_at=None if job.started_at is None else moment(job.started_at),
             finished_at=None if job.finished_at is None else moment(job.finished_at),
@@ -377,17 +385,3 @@ class PageView(View, Generic[T]):
 
     items: Sequence[T]
     next_cursor: str | None = Field(description="give it as `cursor` for the next page; null on the last one")
-
-
-class Health(View):
-    """The answer of a probe, and what answers."""
-
-    status: Literal["ok"] = "ok"
-    version: str = Field(default=__version__, description="of the program")
-    wire_version: int = Field(default=WIRE_VERSION, description="of requests and answers")
-
-
-class Readiness(Health):
-    """Ready, if perhaps not on every target."""
-
-    quarantined: dict[str, str] = Field(description="target -> why nothing is measured on it now")

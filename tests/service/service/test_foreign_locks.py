@@ -125,7 +125,7 @@ def test_a_full_database_is_told_leaves_nothing_behind_and_takes_writes_when_it_
     with pytest.raises(StoreUnavailable, match=r"disk is full.*try again"):
         insert_many(store)
     with store.read() as session:
-        assert jobs.page(session, None, 10, None).items == []
+        assert jobs.page(session, None, 10, jobs.JobFilter()).items == []
     allowed = 1 << 20
     store.engine.dispose()
     with store.write() as session:

@@ -6,7 +6,7 @@ from sqlalchemy.exc import IntegrityError
 from tests.support.builders import spec
 from tuner.core.trial.job import JobState
 from tuner.errors import Conflict, InvalidInput
-from tuner.store import Store, jobs
+from tuner.store import Store, jobs, queue
 
 
 def test_one_problem_has_at_most_one_open_job(store: Store) -> None:
@@ -22,10 +22,10 @@ def test_one_problem_has_at_most_one_open_job(store: Store) -> None:
 def test_a_job_that_was_begun_comes_before_those_that_wait_and_these_by_age(store: Store) -> None:
     with store.write() as session:
         old, young = jobs.insert(session, spec(16), 1.0), jobs.insert(session, spec(32), 2.0)
-        assert jobs.next_open(session, "simulated:h200") == old
+        assert queue.next_open(session, "simulated:h200", 9.0) == old
         begun = jobs.set_state(session, young.id, JobState.SEARCHING, 3.0)
-        assert jobs.next_open(session, "simulated:h200") == begun
-        assert jobs.next_open(session, "h200") is None
+        assert queue.next_open(session, "simulated:h200", 9.0) == begun
+        assert queue.next_open(session, "h200", 9.0) is None
 
 
 def test_an_illegal_step_is_refused(store: Store) -> None:
@@ -40,10 +40,12 @@ def test_pages_list_the_newest_first_and_filter_by_state(store: Store) -> None:
         ids = [jobs.insert(session, spec(m), float(m)).id for m in (16, 32, 64)]
         jobs.set_state(session, ids[1], JobState.CANCELLED, 99.0)
     with store.read() as session:
-        first = jobs.page(session, None, 2, None)
+        first = jobs.page(session, None, 2, jobs.JobFilter())
         assert [job.id for job in first.items] == [ids[2], ids[1]]
-        last = jobs.page(session, first.next_cursor, 2, None)
+        last = jobs.page(session, first.next_cursor, 2, jobs.JobFilter())
         assert ([job.id for job in last.items], last.next_cursor) == ([ids[0]], None)
-        assert [job.id for job in jobs.page(session, None, 9, JobState.CANCELLED).items] == [ids[1]]
+        assert [job.id for job in jobs.page(session, None, 9, jobs.JobFilter(state=JobState.CANCELLED)).items] == [
+            ids[1]
+        ]
         with pytest.raises(InvalidInput, match="another listing"):
-            jobs.page(session, first.next_cursor, 2, JobState.CANCELLED)
+            jobs.page(session, first.next_cursor, 2, jobs.JobFilter(state=JobState.CANCELLED))

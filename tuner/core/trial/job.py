@@ -80,6 +80,24 @@ class JobSpec:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+#: Most and least that a job may come before others.
+MAX_PRIORITY = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobTerms:
+    """How a job is treated: no part of its problem."""
+
+    #: -10 to 10; the higher goes first. Above 0 only for admins.
+    priority: int = 0
+    #: What it belongs to, in its owner's words; may be empty.
+    project: str = ""
+    #: Words by which it is found again.
+    labels: tuple[str, ...] = ()
+    #: Seconds from its submission until its search must end; None for as long as it takes.
+    deadline_s: float | None = None
+
+
 class JobState(StrEnum):
     """Where a job stands."""
 

@@ -114,6 +114,15 @@ class JobRecord:
     search_s: float
     #: Who asked for it and shares its run, the first one first; empty where the service knew no tokens.
     owners: tuple[str, ...] = ()
+    #: -10 to 10; the higher goes first.
+    priority: int = 0
+    #: What it belongs to, and words by which it is found again.
+    project: str = ""
+    labels: tuple[str, ...] = ()
+    #: When its search must end, seconds since the epoch; None where it may take as long as it does.
+    deadline_at: float | None = None
+    #: Whether an owner has it wait.
+    is_paused: bool = False
 
     @property
     def num_trials(self) -> int:

@@ -1,0 +1,161 @@
+"""Whose turn it is: priorities, fair shares, deadlines, pauses; and that no trial is lost where a job gives way."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.service.service.conftest import Serve
+from tests.service.service.helpers import evaluator, finish, wait_until
+from tests.support.builders import spec
+from tuner.core.access.caller import Caller, Role
+from tuner.core.trial.job import JobState, JobTerms
+from tuner.core.trial.records import JobRecord
+from tuner.errors import Conflict, Forbidden
+from tuner.service import Service
+from tuner.store import Store, jobs, queue
+
+ALICE = Caller(owner="alice", role=Role.SUBMIT, token_id="tok-a")
+BOB = Caller(owner="bob", role=Role.SUBMIT, token_id="tok-b")
+TARGET = "simulated:h200"
+
+
+def is_whole(service: Service, job: JobRecord, num_trials: int) -> bool:
+    """Whether every trial of its budget was tried once."""
+    trials = service.trials(job.id, limit=500).items
+    return [one.number for one in trials] == list(range(num_trials)) and len({one.candidate for one in trials}) == len(
+        trials
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.open(tmp_path / "data")
+
+
+def test_the_owner_who_used_the_gpu_least_is_next_and_priority_goes_before_that(store: Store) -> None:
+    with store.write() as session:
+        first = jobs.insert(session, spec(16), 1.0, "alice")
+        second = jobs.insert(session, spec(32), 2.0, "alice")
+        third = jobs.insert(session, spec(48), 3.0, "bob")
+        assert queue.next_open(session, TARGET, 4.0) == first
+        jobs.set_state(session, first.id, JobState.SEARCHING, 4.0)
+        jobs.row_of(session, first.id).search_s = 5.0
+        assert queue.next_open(session, TARGET, 9.0) == third, "alice has had five seconds"
+        assert queue.next_open(session, TARGET, 9.0, besides=[third.id]) == jobs.get(session, first.id)
+        jobs.set_state(session, first.id, JobState.CANCELLED, 9.0)
+        jobs.row_of(session, third.id).search_s = 1.0
+        long_after = 9.0 + queue.SHARE_WINDOW_S + 1
+        assert queue.next_open(session, TARGET, 10.0) == jobs.get(session, third.id)
+        assert queue.next_open(session, TARGET, long_after) == second, "what was long ago does not count"
+        urgent = jobs.insert(session, spec(64), 5.0, "alice", JobTerms(priority=3))
+        assert queue.next_open(session, TARGET, 10.0) == urgent
+        jobs.set_paused(session, urgent.id, True, 10.0)
+        assert queue.next_open(session, TARGET, long_after) == second
+    store.close()
+
+
+def test_a_queued_job_whose_deadline_passed_is_next_so_that_it_ends(store: Store) -> None:
+    with store.write() as session:
+        jobs.insert(session, spec(16), 1.0)
+        late = jobs.insert(session, spec(32), 2.0, "", JobTerms(deadline_s=5.0, priority=-5))
+        assert queue.next_open(session, TARGET, 6.9) != late
+        assert queue.next_open(session, TARGET, 7.0) == late
+    store.close()
+
+
+def test_a_place_in_the_queue_counts_who_is_before_and_the_pace_of_earlier_jobs(store: Store) -> None:
+    with store.write() as session:
+        done = jobs.insert(session, spec(16), 1.0)
+        jobs.set_state(session, done.id, JobState.SEARCHING, 1.0)
+        first, second = jobs.insert(session, spec(32, trials=10), 2.0), jobs.insert(session, spec(48, trials=10), 3.0)
+        assert queue.place(session, second.id) == (2, None)
+        row = jobs.row_of(session, done.id)
+        row.search_s, row.num_measured = 20.0, 10
+        jobs.set_state(session, done.id, JobState.FINALS, 4.0)
+        jobs.set_state(session, done.id, JobState.SUCCEEDED, 4.0)
+        assert queue.place(session, second.id) == (1, pytest.approx(40.0))
+        jobs.set_state(session, first.id, JobState.SEARCHING, 5.0)
+        assert queue.place(session, first.id) == (0, pytest.approx(20.0))
+        assert queue.place(session, done.id) == (None, None)
+    store.close()
+
+
+def test_a_job_of_higher_priority_takes_the_card_and_the_other_one_goes_on_where_it_was(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.service.turns._CHECK_S", 0.0)
+    service = serve(evaluator(latency_s=0.02))
+    slow, _ = service.submit(spec(16, trials=60))
+    wait_until(lambda: service.job(slow.id).num_trials >= 2)
+    urgent, _ = service.submit(spec(32, trials=6), terms=JobTerms(priority=1))
+    ended = finish(service, urgent)
+    before = service.job(slow.id)
+    assert (ended.state, before.state) == (JobState.SUCCEEDED, JobState.SEARCHING)
+    assert before.num_trials < 60
+    assert finish(service, slow).state is JobState.SUCCEEDED
+    assert is_whole(service, slow, 60)
+
+
+def test_two_owners_share_one_card(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.service.turns._CHECK_S", 0.0)
+    monkeypatch.setattr("tuner.service.turns.TURN_S", 0.5)
+    service = serve(evaluator(latency_s=0.1))
+    alice, _ = service.submit(spec(16, trials=24), caller=ALICE)
+    wait_until(lambda: service.job(alice.id).num_trials >= 2)
+    bob, _ = service.submit(spec(32, trials=24), caller=BOB)
+    wait_until(lambda: service.job(bob.id).num_trials >= 5)
+    assert service.job(alice.id).num_trials < 24, "the first one did not keep the card"
+    monkeypatch.setattr("tuner.service.turns.TURN_S", 60.0)
+    assert [finish(service, job).state for job in (alice, bob)] == [JobState.SUCCEEDED] * 2
+    assert is_whole(service, alice, 24)
+    assert is_whole(service, bob, 24)
+
+
+def test_a_paused_job_waits_with_its_trials_and_goes_on_when_it_is_resumed(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.service.turns._CHECK_S", 0.0)
+    service = serve(evaluator(latency_s=0.02))
+    job, _ = service.submit(spec(trials=40), caller=ALICE)
+    wait_until(lambda: service.job(job.id).num_trials >= 3)
+    with pytest.raises(Forbidden):
+        service.desk.pause(job.id, BOB, True)
+    assert service.desk.pause(job.id, ALICE, True).is_paused
+    other = finish(service, service.submit(spec(32, trials=3))[0])
+    assert other.state is JobState.SUCCEEDED
+    paused = service.job(job.id)
+    assert (paused.state, paused.reason) == (JobState.SEARCHING, "it is paused")
+    time.sleep(0.2)
+    assert service.job(job.id).num_trials == paused.num_trials
+    service.desk.pause(job.id, ALICE, False)
+    assert finish(service, job).state is JobState.SUCCEEDED
+    assert is_whole(service, job, 40)
+    with pytest.raises(Conflict):
+        service.desk.pause(job.id, ALICE, True)
+
+
+def test_at_its_deadline_a_search_ends_with_what_it_has_and_a_waiting_job_fails(serve: Serve) -> None:
+    service = serve(evaluator(latency_s=0.05))
+    job, _ = service.submit(spec(16, trials=2000), terms=JobTerms(deadline_s=1.5))
+    waiting, _ = service.submit(spec(32, trials=3), terms=JobTerms(deadline_s=0.2))
+    ended, late = finish(service, job), finish(service, waiting)
+    assert (ended.state, 3 < ended.num_trials < 100) == (JobState.SUCCEEDED, True)
+    assert (late.state, late.reason) == (JobState.FAILED, "its deadline passed while it waited")
+
+
+def test_what_failed_or_was_cancelled_is_tried_again_on_its_terms(serve: Serve) -> None:
+    service = serve(evaluator(latency_s=0.05))
+    terms = JobTerms(project="llama", labels=("nightly",), priority=2)
+    job, _ = service.submit(spec(trials=200), terms=terms)
+    with pytest.raises(Conflict):
+        service.desk.retry(job.id, ALICE)
+    service.cancel(job.id)
+    again, is_new = service.desk.retry(job.id, ALICE)
+    assert (is_new, again.id != job.id, again.project, again.labels) == (True, True, "llama", ("nightly",))
+    assert (again.owners, again.priority) == (("alice",), 0)
+    with pytest.raises(Forbidden, match="above 0"):
+        service.submit(spec(64), caller=ALICE, terms=JobTerms(priority=1))
+    service.cancel(again.id)

@@ -1,0 +1,98 @@
+"""Whose turn it is: priority goes first, then the owner who used the GPU least, then who came first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
+
+from tuner.core.trial.job import JobState
+from tuner.core.trial.records import JobRecord
+from tuner.store.jobs import OPEN_STATES, row_of, to_record
+from tuner.store.models import JobOwnerRow, JobRow
+
+#: What owners used longer ago than that does not count, seconds.
+SHARE_WINDOW_S = 3600.0
+#: Finished jobs from whose pace that of the waiting ones is told.
+_NUM_PACE_JOBS = 20
+#: Jobs that are added up at most for an ETA.
+_MAX_AHEAD = 1000
+
+_OWNER: ColumnElement[str] = func.coalesce(JobOwnerRow.owner, "")
+
+
+def next_open(session: Session, target_id: str, now: float, besides: Collection[str] = ()) -> JobRecord | None:
+    """The job that a runner of a target should take, none of `besides`.
+
+    A queued job whose deadline has passed comes first, so that it ends. Then the highest priority counts; of its jobs'
+    owners the one who had the GPU for the shortest time in the last hour; of that one's jobs one that was begun, else
+    the oldest.
+    """
+    waits = (
+        JobRow.target_id == target_id,
+        JobRow.state.in_(OPEN_STATES),
+        JobRow.id.not_in(besides),
+        JobRow.is_paused.is_(False),
+    )
+    is_overdue = (JobRow.state == str(JobState.QUEUED), JobRow.deadline_at <= now)
+    overdue = session.scalar(select(JobRow).where(*waits, *is_overdue).order_by(JobRow.seq).limit(1))
+    if overdue is not None:
+        return to_record(overdue)
+    top = session.scalar(select(func.max(JobRow.priority)).where(*waits))
+    if top is None:
+        return None
+    jobs = (
+        select(JobRow).outerjoin(JobOwnerRow, JobOwnerRow.job_seq == JobRow.seq).where(*waits, JobRow.priority == top)
+    )
+    firsts = session.execute(jobs.with_only_columns(_OWNER, func.min(JobRow.seq)).group_by(_OWNER)).all()
+    used_s = _used_s(session, target_id, now) if len(firsts) > 1 else {}
+    owner = min(firsts, key=lambda one: (used_s.get(one[0], 0.0), one[1]))[0]
+    begun_first = (JobRow.state == str(JobState.QUEUED), JobRow.seq)
+    return to_record(session.scalars(jobs.where(owner == _OWNER).order_by(*begun_first).limit(1)).one())
+
+
+def _used_s(session: Session, target_id: str, now: float) -> dict[str, float]:
+    """Seconds of search by owner, of jobs that are open or ended in the last hour; each owner of a shared one pays."""
+    query = (
+        select(_OWNER, func.sum(JobRow.search_s))
+        .select_from(JobRow)
+        .outerjoin(JobOwnerRow, JobOwnerRow.job_seq == JobRow.seq)
+        .where(JobRow.target_id == target_id, JobRow.search_s > 0)
+        .where(JobRow.finished_at.is_(None) | (JobRow.finished_at > now - SHARE_WINDOW_S))
+        .group_by(_OWNER)
+    )
+    return {row[0]: row[1] for row in session.execute(query)}
+
+
+def place(session: Session, job_id: str) -> tuple[int | None, float | None]:
+    """How many jobs of its target come before an open job, by priority and age alone; and its seconds to the end of
+    its search, by budgets and the pace of jobs that ended. None where it is not in the queue, or nobody can know."""
+    row = row_of(session, job_id)
+    if row.state not in OPEN_STATES or row.is_paused:
+        return None, None
+    is_before = (JobRow.priority > row.priority) | ((JobRow.priority == row.priority) & (JobRow.seq < row.seq))
+    waits = (JobRow.target_id == row.target_id, JobRow.state.in_(OPEN_STATES), JobRow.is_paused.is_(False), is_before)
+    if row.state == str(JobState.QUEUED):
+        before = list(session.scalars(select(JobRow).where(*waits).limit(_MAX_AHEAD)))
+        position = session.scalar(select(func.count()).select_from(JobRow).where(*waits)) or 0
+    else:
+        before, position = [], 0
+    pace_s = _pace_s(session, row.target_id)
+    is_known = pace_s is not None and position <= _MAX_AHEAD
+    eta_s = sum(_left_s(to_record(one), pace_s) for one in (*before, row)) if pace_s and is_known else None
+    return position, eta_s
+
+
+def _pace_s(session: Session, target_id: str) -> float | None:
+    """Seconds of search for each trial of the jobs that succeeded last."""
+    query = select(JobRow).where(JobRow.target_id == target_id, JobRow.state == str(JobState.SUCCEEDED))
+    rows = [to_record(row) for row in session.scalars(query.order_by(JobRow.seq.desc()).limit(_NUM_PACE_JOBS))]
+    num_trials = sum(job.num_trials for job in rows)
+    return sum(job.search_s for job in rows) / num_trials if num_trials else None
+
+
+def _left_s(job: JobRecord, pace_s: float) -> float:
+    """Seconds that a job still has of its search: the first end of its two budgets."""
+    budget = job.spec.budget
+    return max(0.0, min(budget.seconds - job.search_s, (budget.trials - job.num_trials) * pace_s))
