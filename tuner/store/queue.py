@@ -49,7 +49,7 @@ def next_open(session: Session, target_id: str, now: float, besides: Collection[
     used_s = _used_s(session, target_id, now) if len(firsts) > 1 else {}
     owner = min(firsts, key=lambda one: (used_s.get(one[0], 0.0), one[1]))[0]
     begun_first = (JobRow.state == str(JobState.QUEUED), JobRow.seq)
-    return to_record(session.scalars(jobs.where(owner == _OWNER).order_by(*begun_first).limit(1)).one())
+    return to_record(session.scalars(jobs.where(_OWNER == owner).order_by(*begun_first).limit(1)).one())
 
 
 def _used_s(session: Session, target_id: str, now: float) -> dict[str, float]:
