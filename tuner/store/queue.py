@@ -19,7 +19,7 @@ _NUM_PACE_JOBS = 20
 #: Jobs that are added up at most for an ETA.
 _MAX_AHEAD = 1000
 
-_OWNER: ColumnElement[str] = func.coalesce(JobOwnerRow.owner, "")
+_owner_column: ColumnElement[str] = func.coalesce(JobOwnerRow.owner, "")
 
 
 def next_open(session: Session, target_id: str, now: float, besides: Collection[str] = ()) -> JobRecord | None:
@@ -45,22 +45,22 @@ def next_open(session: Session, target_id: str, now: float, besides: Collection[
     jobs = (
         select(JobRow).outerjoin(JobOwnerRow, JobOwnerRow.job_seq == JobRow.seq).where(*waits, JobRow.priority == top)
     )
-    firsts = session.execute(jobs.with_only_columns(_OWNER, func.min(JobRow.seq)).group_by(_OWNER)).all()
+    firsts = session.execute(jobs.with_only_columns(_owner_column, func.min(JobRow.seq)).group_by(_owner_column)).all()
     used_s = _used_s(session, target_id, now) if len(firsts) > 1 else {}
     owner = min(firsts, key=lambda one: (used_s.get(one[0], 0.0), one[1]))[0]
     begun_first = (JobRow.state == str(JobState.QUEUED), JobRow.seq)
-    return to_record(session.scalars(jobs.where(_OWNER == owner).order_by(*begun_first).limit(1)).one())
+    return to_record(session.scalars(jobs.where(_owner_column == owner).order_by(*begun_first).limit(1)).one())
 
 
 def _used_s(session: Session, target_id: str, now: float) -> dict[str, float]:
     """Seconds of search by owner, of jobs that are open or ended in the last hour; each owner of a shared one pays."""
     query = (
-        select(_OWNER, func.sum(JobRow.search_s))
+        select(_owner_column, func.sum(JobRow.search_s))
         .select_from(JobRow)
         .outerjoin(JobOwnerRow, JobOwnerRow.job_seq == JobRow.seq)
         .where(JobRow.target_id == target_id, JobRow.search_s > 0)
         .where(JobRow.finished_at.is_(None) | (JobRow.finished_at > now - SHARE_WINDOW_S))
-        .group_by(_OWNER)
+        .group_by(_owner_column)
     )
     return {row[0]: row[1] for row in session.execute(query)}
 
