@@ -1,4 +1,4 @@
-"""What a launch needs, promises and forbids beside its parameter: the manifest's words for who runs it without tuner."""
+"""What a launch needs, promises and forbids beside its parameter: the manifest's words for programs without tuner."""
 
 from __future__ import annotations
 

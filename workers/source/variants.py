@@ -1,6 +1,6 @@
 """Builds of one kernel beside the one that is measured, for who launches it in a program of his own.
 
-A device file holds what a variant adds between `#ifdef SWITCH` and `#endif`. These lines are in no other build's source.
+A device file holds what a variant adds between `#ifdef SWITCH` and `#endif`. No other build's source has these lines.
 So the source that is measured, its digest and `kernel_version` are the same as if there were no variants.
 """
 
