@@ -23,7 +23,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-large-job bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-gpu bench-finals results bench-compile-space clean
+.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-large-job bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-take-home bench-gpu bench-finals results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -124,6 +124,9 @@ bench-orders: $(VENV)/.dev ## time one tiling of a pair in many orders on this m
 
 bench-simulator: $(VENV)/.dev ## judge the simulator by measured schedules, and fit it (FIT=1, minutes); no GPU; writes benchmarks/results/h200/
 	@$(BIN)/python -m benchmarks.simulator.judge $(if $(FIT),--fit --trials 30)
+
+bench-take-home: $(VENV)/.dev ## measure on this machine's GPU what guard, host and loading of packs cost (3 min); writes benchmarks/results/<gpu>/
+	@$(BIN)/python -m benchmarks.runtime.take_home
 
 # Of bench-gpu and bench-finals: SUITE and ROW choose rows; after SECONDS none is begun. FORCE=1 searches again what was
 # searched; MISSING=1 measures what this commit has not measured yet.

@@ -117,13 +117,13 @@ def guard_rows(pack: Pack, chosen: Chosen) -> list[Row]:
             us = graph_us(stream, graph)
             if turn >= 3:  # the first rounds warm up
                 times[name].append(us)
-    told = pack.aborts()
+    sentences = pack.aborts()
     middle = {name: median(values) for name, values in times.items()}
     ratio = median([a / b for a, b in zip(times["guarded"], times["measured"], strict=True)])
     safe = median([a / b for a, b in zip(times["safe"], times["measured"], strict=True)])
     raw = {"median_us": {name: round(us, 3) for name, us in middle.items()}, "safe_ratio": round(safe, 4)}
-    if told:
-        return [failed_row(f"guard: {chosen.name}", told[0])]
+    if sentences:
+        return [failed_row(f"guard: {chosen.name}", sentences[0])]
     return [check_row(f"guard: {chosen.name}", ratio, GUARD_BAR, **raw)]
 
 

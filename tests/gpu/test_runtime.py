@@ -131,7 +131,9 @@ def test_two_streams_with_lanes_of_their_own_are_right(builder: Builder, gpu: Gp
             assert of.rel_error(y, 16) <= MAX_REL_ERROR[Dtype.FP16]
 
 
-def test_two_launches_at_once_on_one_workspace_are_told_and_reset(builder: Builder, gpu: Gpu, tmp_path: Path) -> None:
+def test_two_launches_at_once_on_one_workspace_are_reported_and_reset(
+    builder: Builder, gpu: Gpu, tmp_path: Path
+) -> None:
     asked = long_and_narrow()
     chosen = candidate(wgmma((16, 128, 64)), PlanKind.FUSED, Assignment.TICKET)
     with opened(builder, gpu, tmp_path, asked, chosen) as (pack, of):
@@ -141,9 +143,9 @@ def test_two_launches_at_once_on_one_workspace_are_told_and_reset(builder: Build
             for stream in streams:
                 ffn(of.x, out=y, stream=stream.ptr)
         cupy.cuda.Device().synchronize()
-        (told,) = pack.aborts()
-        print(told)
-        assert "at once on one workspace" in told or "posts seen" in told
+        (sentence,) = pack.aborts()
+        print(sentence)
+        assert "at once on one workspace" in sentence or "posts seen" in sentence
         pack.reset()
         assert pack.aborts() == []
         for _ in range(20):

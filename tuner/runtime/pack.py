@@ -125,8 +125,8 @@ class Pack:
 
     def aborts(self) -> list[str]:
         """Why launches gave up since the last reset; asks no driver."""
-        told = (one.abort() for key, one in self._prepared.items() if key[2] != native.AS_MEASURED)
-        return [sentence for sentence in told if sentence]
+        sentences = (one.abort() for key, one in self._prepared.items() if key[2] != native.AS_MEASURED)
+        return [sentence for sentence in sentences if sentence]
 
     def reset(self, stream: int = 0) -> None:
         """After an abort: makes all workspaces as new. No launch may be under way on another stream."""
