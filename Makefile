@@ -129,7 +129,7 @@ bench-simulator: $(VENV)/.dev ## judge the simulator by measured schedules, and 
 # searched; MISSING=1 measures what this commit has not measured yet.
 named = $(foreach name,$(SUITE),--suite $(name)) $(foreach name,$(ROW),--row $(name))
 
-bench-gpu: $(VENV)/.dev ## search the engines' pairs (SUITE= ROW= TRIALS= FORCE=1); writes benchmarks/winners/<gpu>.json
+bench-gpu: $(VENV)/.dev ## search the engines' pairs (SUITE= ROW= TRIALS= FORCE=1); writes tuner/winners/<gpu>.json
 	@$(BIN)/python -m benchmarks.pairs.search --gpu $(GPU) $(named) $(if $(TRIALS),--trials $(TRIALS)) \
 		$(if $(REGIME),--regime $(REGIME)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(FORCE),--force)
 

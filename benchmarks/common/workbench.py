@@ -20,6 +20,7 @@ from tuner.core.trial.outcome import Outcome
 from tuner.dispatch.factory import make_evaluators
 from tuner.errors import TunerError
 from tuner.search.seeds import first_guesses
+from tuner.winners import ShippedWinners
 from tuner.workers.builder.places import places_here
 from tuner.workers.host.supervisor import GpuSupervisor
 
@@ -62,7 +63,7 @@ class Workbench:
     @property
     def winners_file(self) -> Path:
         """Where this card's winners lie."""
-        return Path(f"benchmarks/winners/{self.evaluator.target.id.replace(':', '-')}.json")
+        return ShippedWinners().path(self.evaluator.target.id)
 
     def close(self) -> None:
         """Ends the evaluator and the threads."""

@@ -259,7 +259,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after that")
     parser.add_argument("--missing", action="store_true", help="only rows that this commit and kernel lack")
     parser.add_argument("--gpu", default="auto")
-    parser.add_argument("--winners", type=Path, help="default: benchmarks/winners/<gpu>.json")
+    parser.add_argument("--winners", type=Path, help="default: tuner/winners/<gpu>.json")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/pairs.json")
     arguments = parser.parse_args()
     watch = Watch()

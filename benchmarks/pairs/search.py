@@ -1,4 +1,4 @@
-"""Searches the rows of `benchmarks.common.rows`; the winners are data: benchmarks/winners/<gpu>.json.
+"""Searches the rows of `benchmarks.common.rows`; the winners are data: tuner/winners/<gpu>.json.
 
 python -m benchmarks.pairs.search [--suite decode-plain] [--row m16] [--trials 100] [--force] [--regime burst]
 
@@ -142,13 +142,13 @@ def search_rows(
                 while search.step():
                     if search.is_all_asked and following is None and i + 1 < len(rows):
                         following = ahead.submit(begin, rows[i + 1])
-                figures = figures_of(search.trials, problem_of(row, regime).objective.regime, watch.seconds)
+                figures = figures_of(search.trials, watch.seconds)
                 best = best_of(search.trials)
                 if not best:
                     raise TunerError(f"nothing of ours was measured: {figures['reasons']}")
                 environment = bench.evaluator.environment()
                 figures |= {"kernel_version": environment.kernel_version, "gpu": environment.gpu_name}
-                winners.put(row, best, figures)
+                winners.put(row, best, figures, problem_of(row, regime).objective)
                 print(describe(row, figures, search.trials), flush=True)
             except Exception as error:  # whatever it is, the other rows may come through
                 failures.append(f"{row.name}: {message_of(error)}")
@@ -168,7 +168,7 @@ def problem_of(row: Row, regime: Regime | None) -> Problem:
     return problem if regime is None else replace(problem, objective=replace(problem.objective, regime=regime))
 
 
-def figures_of(trials: Sequence[Trial], regime: Regime, wall_s: float) -> dict[str, Any]:
+def figures_of(trials: Sequence[Trial], wall_s: float) -> dict[str, Any]:
     """Of a search: what was tried, what became of it, and where."""
     kinds = Counter(type(trial.outcome).__name__.lower() for trial in trials)
     reasons = sorted(
@@ -187,7 +187,6 @@ def figures_of(trials: Sequence[Trial], regime: Regime, wall_s: float) -> dict[s
         "trials": len(trials),
         **{kind: kinds[kind] for kind in ("measured", "rejected", "failed")},
         "reasons": reasons[:5],
-        "regime": str(regime),
         "library_us": round(library[0], 3) if library else None,
         "search_s": wall_s,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -218,7 +217,7 @@ def main() -> None:
     parser.add_argument("--regime", type=Regime, choices=list(Regime), help="instead of the rows' own")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after that")
     parser.add_argument("--gpu", default="auto")
-    parser.add_argument("--winners", type=Path, help="default: benchmarks/winners/<gpu>.json")
+    parser.add_argument("--winners", type=Path, help="default: tuner/winners/<gpu>.json")
     arguments = parser.parse_args()
     watch = Watch()
     with open_workbench(arguments.gpu, BUILD_CACHE) as bench:

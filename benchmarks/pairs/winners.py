@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.job import Trial
+from tuner.core.trial.job import Objective, Trial
 from tuner.core.trial.outcome import Measured
 from tuner.errors import IllegalSchedule
 from tuner.workers.builder.nvrtc import write_atomically
@@ -98,13 +98,13 @@ class Winners:
         kinds = self._rows.get(row.name, {}).get("winners", {})
         return [Winner.from_json(kind, data) for kind in NUM_KEPT for data in kinds.get(kind, ())]
 
-    def put(self, row: Row, winners: Sequence[Winner], figures: dict[str, Any]) -> None:
-        """Replaces the row and writes the file; `figures` tell of the search."""
+    def put(self, row: Row, winners: Sequence[Winner], figures: dict[str, Any], objective: Objective) -> None:
+        """Replaces the row and writes the file; `figures` tell of the search, which was for `objective`."""
         by_kind: dict[str, list[dict[str, Any]]] = {}
         for winner in winners:
             by_kind.setdefault(str(winner.candidate.plan_kind), []).append(winner.to_json())
-        place = {"suite": row.suite, "pair": row.pair, "m": row.m}
-        self._rows[row.name] = {**place, **figures, "winners": by_kind}
+        asked = {"workload": row.workload.to_json(), "objective": asdict(objective)}
+        self._rows[row.name] = {**figures, **asked, "winners": by_kind}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self._path, _text(self._rows).encode())
 

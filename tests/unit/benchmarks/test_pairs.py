@@ -61,9 +61,10 @@ def test_a_search_leaves_winners_and_a_second_one_begins_with_its_neighbours(ben
     written = json.loads(path.read_text())
     assert list(written) == [first.name]
     assert written[first.name]["trials"] == 20
-    assert set(written[first.name]) >= {"suite", "pair", "m", "commit", "date", "library_us", "winners"}
+    assert set(written[first.name]) >= {"workload", "objective", "commit", "date", "library_us", "winners"}
     winners = Winners(path)
-    winners.put(first, winners.of(first), {key: written[first.name][key] for key in ("trials", "commit")})
+    figures = {key: written[first.name][key] for key in ("trials", "commit")}
+    winners.put(first, winners.of(first), figures, first.problem.objective)
     assert Winners(path).of(first) == winners.of(first)
     assert (winners.num_trials(first), winners.num_trials(second)) == (20, 0)
     kinds = Counter(winner.candidate.plan_kind for winner in winners.of(first))
