@@ -65,6 +65,9 @@ def main(ctx: click.Context, url: str) -> None:
 @click.option("--trials", type=click.IntRange(min=1), help="Budget: recorded outcomes.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Budget: seconds of search.")
 @click.option("--seed", type=click.IntRange(min=0))
+@click.option(
+    "--priors", type=click.Choice(["nearest", "none"]), help="Begin with earlier winners, or with none: a fair search."
+)
 @click.option("--reuse", is_flag=True, help="Take a finished job of the same problem, if there is one.")
 @click.option("--idempotency-key", help="Sent again with the same request, it gives the same job.")
 @click.option("--watch", "watching", is_flag=True, help="Then watch the job until it ends.")
@@ -73,7 +76,7 @@ def main(ctx: click.Context, url: str) -> None:
 def submit(client: Client, /, idempotency_key: str | None, watching: bool, as_json: bool, **options: Any) -> None:
     """Submits a job and prints its id."""
     body: dict[str, Any] = {"pair": pair_body(take_pair(options)), "reuse": options["reuse"]}
-    body |= _given({name: options[name] for name in ("target", "seed")})
+    body |= _given({name: options[name] for name in ("target", "seed", "priors")})
     body["objective"] = _given({name: options[name] for name in ("l2", "regime")})
     body["budget"] = _given({name: options[name] for name in ("trials", "seconds")})
     job = client.submit(body, idempotency_key=idempotency_key)

@@ -60,7 +60,8 @@ def status_line(job: Json, figures: Json) -> str:
 
 
 def status_lines(job: Json) -> list[str]:
-    """A job as it stands: where it is, what it found so far, and how well its trials were forecast.
+    """A job as it stands: where it is, what it found so far, how well its trials were forecast, and what its search
+    began with.
 
     Args:
         job: as `GET /jobs/{id}` answers it.
@@ -70,8 +71,22 @@ def status_lines(job: Json) -> list[str]:
         f"{job['id']}: {job['workload']} on {job['target']}",
         f"{job['state']}: {count}; {status_line(job, job)}",
         f"forecast: {forecast_line(job['forecast'])}{mark(job['simulated'])}",
+        f"priors: {job['priors']}",
+        *(prior_line(prior) for prior in job["priors_used"]),
     ]
     return [*lines, f"reason: {job['reason']}"] if job["reason"] else lines
+
+
+def prior_line(prior: Json) -> str:
+    """`  fused (job-…, ffn …: 1.12x there): trial 3, 63.2 µs, 1.10x`: where a prior comes from, and what it gave."""
+    gave = "not tried yet"
+    if prior["outcome"] == "measured":
+        gave = f"trial {prior['trial_number']}, {microseconds(prior['time_us'])}, {ratio(prior['speedup'])}"
+    elif prior["outcome"]:
+        gave = f"trial {prior['trial_number']}, {prior['outcome']}"
+    adapted = ", adapted" if prior["is_adapted"] else ""
+    found = f"{prior['source']}, {prior['workload']}: {ratio(prior['found_speedup'])} there{adapted}"
+    return f"  {words(prior['candidate']['plan_kind'])} ({found}): {gave}{mark(prior['simulated'])}"
 
 
 def forecast_line(quality: Json) -> str:

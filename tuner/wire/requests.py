@@ -17,7 +17,7 @@ from tuner.core.problem.workload import (
     ffn_pair,
     independent_pair,
 )
-from tuner.core.trial.job import Budget, CacheState, JobSpec, Objective, Regime, default_regime
+from tuner.core.trial.job import Budget, CacheState, JobSpec, Objective, PriorsChoice, Regime, default_regime
 from tuner.core.trial.records import MatchKind
 from tuner.errors import InvalidInput
 
@@ -33,6 +33,14 @@ ActivationName = Annotated[Activation, Field(strict=False, description="applied 
 CacheName = Annotated[CacheState, Field(strict=False, description="what the L2 holds when a sample starts")]
 RegimeName = Annotated[
     Regime, Field(strict=False, description="the card's power state; by default sustained from 256 rows on")
+]
+PriorsName = Annotated[
+    PriorsChoice,
+    Field(
+        strict=False,
+        description="`nearest`: the search begins with what was found for the nearest shapes on the same GPU model; "
+        "`none`: it knows of no earlier one",
+    ),
 ]
 TargetId = Annotated[
     str, Field(min_length=1, max_length=100, description="a target's id, e.g. `h200` or `simulated:h200`")
@@ -173,6 +181,7 @@ EXAMPLES: dict[str, Any] = {
             "objective": {"l2": "cold", "regime": "burst"},
             "budget": {"trials": 60, "seconds": 600},
             "seed": 0,
+            "priors": "nearest",
             "reuse": True,
         },
     },
@@ -203,6 +212,7 @@ class TuneRequest(Strict):
     objective: ObjectiveRequest = ObjectiveRequest()
     budget: BudgetRequest = BudgetRequest()
     seed: int = Field(default=0, ge=0, le=MAX_SEED, description="of the sampler, the inputs and the simulated noise")
+    priors: PriorsName = PriorsChoice.NEAREST
     reuse: bool = Field(default=False, description="answer with a finished job of the same problem, if there is one")
 
     def to_spec(self, default_target_id: str | None) -> JobSpec:
@@ -222,12 +232,17 @@ class TuneRequest(Strict):
             objective=Objective(l2=self.objective.l2, regime=regime),
             budget=Budget(trials=self.budget.trials, seconds=self.budget.seconds),
             seed=self.seed,
+            priors=self.priors,
         )
 
     @property
     def digest(self) -> str:
-        """sha256 of the canonical body, hex: two bodies that ask the same have the same."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        """sha256 of the canonical body, hex: two bodies that ask the same have the same. What came later is left out
+        while it has its default, so that a body that was sent to an older version keeps its digest."""
+        body = self.model_dump(mode="json")
+        if self.priors is PriorsChoice.NEAREST:
+            del body["priors"]
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
 

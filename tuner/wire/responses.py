@@ -15,7 +15,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment, Quarantine
-from tuner.core.trial.job import CacheState, JobState, Regime, Trial
+from tuner.core.trial.job import CacheState, JobState, PriorsChoice, Regime, Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.trial.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict
 from tuner.versions import WIRE_VERSION
@@ -69,6 +69,7 @@ class JobView(View):
     objective: ObjectiveView
     budget: BudgetView
     seed: int
+    priors: PriorsChoice = Field(description="what the search begins with")
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -97,6 +98,7 @@ class JobView(View):
             objective=ObjectiveView.model_validate(spec.objective),
             budget=BudgetView.model_validate(spec.budget),
             seed=spec.seed,
+            priors=spec.priors,
             created_at=moment(job.created_at),
             started_at=None if job.started_at is None else moment(job.started_at),
             finished_at=None if job.finished_at is None else moment(job.finished_at),
@@ -195,6 +197,7 @@ class TrialView(View):
     candidate: CandidateView
     outcome: OutcomeView
     num_known: int = Field(description="trials that the search knew when it chose the candidate: those numbered below")
+    prior: int | None = Field(description="index in the job's `priors_used` of what it tried; null where it was none")
     started_at: datetime
     finished_at: datetime
 
@@ -210,6 +213,7 @@ class TrialView(View):
             candidate=CandidateView.of(trial.candidate, job.spec.workload),
             outcome=outcome_view(trial.outcome),
             num_known=trial.num_known,
+            prior=trial.prior,
             started_at=moment(trial.started_at),
             finished_at=moment(trial.finished_at),
         )
@@ -220,7 +224,7 @@ class EventView(View):
 
     id: int
     job_id: str
-    kind: str = Field(description="`state`, `trial` or `best`")
+    kind: str = Field(description="`state`, `priors`, `trial` or `best`")
     at: datetime
     data: dict[str, Any]
 

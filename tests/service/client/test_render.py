@@ -87,6 +87,26 @@ def test_a_truncated_trial_and_a_remark_are_reported() -> None:
     assert "a schedule (too noisy)" in file.getvalue()
 
 
+def test_a_prior_says_where_it_comes_from_and_what_it_gave() -> None:
+    prior = {
+        "candidate": {"plan_kind": "two_launches"},
+        "source": "job-0123456789ab",
+        "workload": "ffn fp16 M=16",
+        "found_speedup": 1.118,
+        "is_adapted": True,
+        "simulated": False,
+        "trial_number": 3,
+        "outcome": "measured",
+        "time_us": 63.21,
+        "speedup": 1.1,
+    }
+    found = "  two launches (job-0123456789ab, ffn fp16 M=16: 1.12x there, adapted)"
+    assert render.prior_line(prior) == f"{found}: trial 3, 63.2 µs, 1.10x"
+    assert render.prior_line({**prior, "outcome": "failed"}) == f"{found}: trial 3, failed"
+    untried = {**prior, "outcome": None, "trial_number": None, "is_adapted": False, "simulated": True}
+    assert render.prior_line(untried) == found.replace(", adapted", "") + ": not tried yet (simulated)"
+
+
 def test_the_quality_of_forecasts_is_reported_in_one_line() -> None:
     known = {"num_trials": 41, "rank_correlation": 0.8612, "regret": 0.0123, "reason": ""}
     assert render.forecast_line(known) == (

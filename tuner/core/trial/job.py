@@ -45,6 +45,15 @@ class Budget:
             raise InvalidInput("budget.seconds", f"must be above 0, got {self.seconds}", "600 is a good start")
 
 
+class PriorsChoice(StrEnum):
+    """What a search begins with."""
+
+    #: What was found for the nearest shapes on the same GPU model.
+    NEAREST = "nearest"
+    #: Nothing: a fair search, which knows of no earlier one.
+    NONE = "none"
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobSpec:
     """All that a client asks for."""
@@ -56,10 +65,16 @@ class JobSpec:
     budget: Budget
     #: Of the sampler, the inputs, and the simulated twin's noise.
     seed: int = 0
+    #: What the search begins with.
+    priors: PriorsChoice = PriorsChoice.NEAREST
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of plain JSON values; `from_json` is its inverse."""
-        return asdict(self)
+        """A dict of plain JSON values; `from_json` is its inverse. What came later is left out while it has its
+        default, so that digests outlive new options."""
+        data = asdict(self)
+        if self.priors is PriorsChoice.NEAREST:
+            del data["priors"]
+        return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
@@ -70,6 +85,7 @@ class JobSpec:
             objective=Objective(l2=CacheState(data["objective"]["l2"]), regime=Regime(data["objective"]["regime"])),
             budget=Budget(**data["budget"]),
             seed=data["seed"],
+            priors=PriorsChoice(data.get("priors", PriorsChoice.NEAREST)),
         )
 
     @property
@@ -136,3 +152,5 @@ class Trial:
     #: When it was chosen, and when its outcome was there; seconds since the epoch.
     started_at: float
     finished_at: float
+    #: Index of the job's prior that it tried; None where it was none.
+    prior: int | None = None

@@ -125,7 +125,7 @@ class Event:
 
     id: int
     job_id: str
-    #: ``state``, ``trial`` or ``best``.
+    #: ``state``, ``priors``, ``trial`` or ``best``.
     kind: str
     at: float
     data: dict[str, Any]

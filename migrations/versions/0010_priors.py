@@ -1,0 +1,25 @@
+"""The priors of a job, and which of its trials tried them"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0010"
+down_revision = "0009"
+branch_labels = None
+depends_on = None
+
+_IS_PRIOR = sa.text("prior is not null")
+
+
+def upgrade() -> None:
+    op.add_column("jobs", sa.Column("priors", sa.JSON(none_as_null=True), nullable=True))
+    op.add_column("trials", sa.Column("prior", sa.Integer(), nullable=True))
+    op.create_index(
+        "ix_trials_prior", "trials", ["job_id", "prior"], sqlite_where=_IS_PRIOR, postgresql_where=_IS_PRIOR
+    )
+
+
+def downgrade() -> None:
+    op.drop_index("ix_trials_prior", "trials")
+    op.drop_column("trials", "prior")
+    op.drop_column("jobs", "priors")
