@@ -2,7 +2,7 @@
 
 python -m benchmarks.cpu.patience [--trials 400] [--seeds 2] [--seconds 480] [--out FILE]
 
-Each search has `--trials`, no priors, and one candidate after another. A shorter search tries the same candidates first,
+Each search has `--trials`, no priors, and one candidate after another. A shorter one tries the same candidates first,
 so what a budget or a patience would have found is read off the longer one. A search that ends early spends its last
 trials on repeats of the best. These are not replayed: the kinds that they serve differ by their launches alone. What is
 compared is the simulated time without noise of the candidate that measured best, which is what a job would pick.
