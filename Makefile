@@ -23,7 +23,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-large-job bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-gpu bench-torch results bench-compile-space clean
+.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-patience bench-large-job bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-gpu bench-torch results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -103,6 +103,9 @@ bench-service: $(VENV)/.dev ## time the service's own share of a trial; writes b
 
 bench-best: $(VENV)/.dev ## time GET /best among 10,000 results; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.best
+
+bench-patience: $(VENV)/.dev ## replay long searches on the simulated GPU with smaller budgets (20 min of CPU); writes benchmarks/results/cpu/
+	@$(BIN)/python -m benchmarks.cpu.patience --seconds 3600
 
 bench-large-job: $(VENV)/.dev ## time a job of 100,000 trials, and collecting its samples; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.large_job

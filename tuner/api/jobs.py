@@ -13,8 +13,9 @@ from tuner.core.trial.outcome import FailureKind, Metric
 from tuner.core.trial.records import JobRecord, Page
 from tuner.service import Service
 from tuner.wire.job_detail import JobDetail
+from tuner.wire.job_view import JobView
 from tuner.wire.requests import EXAMPLES, TuneRequest
-from tuner.wire.responses import BestView, JobView, PageView, TrialView
+from tuner.wire.responses import BestView, PageView, TrialView
 from tuner.wire.samples import SamplesView
 
 TrialNumber = Annotated[int, Path(ge=0, le=2**31 - 1, description="a trial's number within its job")]

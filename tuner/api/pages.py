@@ -22,8 +22,9 @@ from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.inspections import InspectedFinalist
 from tuner.wire.job_detail import JobDetail
+from tuner.wire.job_view import JobView
 from tuner.wire.pages import CurvePoint, JobPage, JobsPage, TrialFilterView
-from tuner.wire.responses import BestView, JobView, PageView, TrialView
+from tuner.wire.responses import BestView, PageView, TrialView
 
 _JOBS_PER_PAGE = 50
 _TRIALS_PER_PAGE = 100

@@ -32,6 +32,7 @@ from tuner.service.keeper import Keeper
 from tuner.service.packing import pack_zip
 from tuner.service.pipeline import Pipeline
 from tuner.service.priors import PriorBook
+from tuner.service.progress import Progress
 from tuner.service.waiting import JobFailed, Patience, Stopped, result_of
 from tuner.store import Session, Store, bests, inspections, jobs, trials
 from tuner.store.artifacts import register
@@ -209,13 +210,13 @@ class Runner:
         """Records what the pipeline gives until the budget is spent or nothing legal is left to try."""
         past, budget_s = self._history(job.id), job.spec.budget.seconds
         search_s, number, incumbent = job.search_s, len(past), best_speedup(past)
+        progress = Progress(job.spec.budget.patience, past)
         space = Space(job.spec.workload, self.target.gpu)
         priors = self._priors.of(job, space, past, self._lane.environment().kernel_version)
         index_of = {prior.candidate: index for index, prior in enumerate(priors)}
         with self._pipeline(job, space, priors, past) as pipeline:
             mark = time.monotonic()
-            if search_s >= budget_s:
-                pipeline.end()
+            self._end_if_due(pipeline, progress, budget_s - search_s)
             while (arrival := pipeline.next(incumbent)) is not None:
                 trial = Trial(
                     number=number,
@@ -227,15 +228,31 @@ class Runner:
                     prior=index_of.get(arrival.candidate),
                 )
                 spent_s = time.monotonic() - mark
-                self._keeper.write(partial(trials.record, job_id=job.id, trial=trial, search_s=spent_s))
+                progress.saw(trial)
+                self._keeper.write(
+                    partial(
+                        trials.record,
+                        job_id=job.id,
+                        trial=trial,
+                        search_s=spent_s,
+                        card_s=arrival.card_s,
+                        since_progress=progress.num_since,
+                    )
+                )
                 search_s += spent_s
                 number += 1
                 pipeline.record(trial)
                 incumbent = best_speedup([trial], incumbent)
-                if search_s >= budget_s:
-                    pipeline.end()
+                self._end_if_due(pipeline, progress, budget_s - search_s)
                 self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on
                 mark = time.monotonic()
+
+    @staticmethod
+    def _end_if_due(pipeline: Pipeline, progress: Progress, left_s: float) -> None:
+        if left_s <= 0:
+            pipeline.end()
+        elif progress.is_over:
+            pipeline.wind_up()
 
     def _pipeline(self, job: JobRecord, space: Space, priors: Iterable[Prior], past: list[Trial]) -> Pipeline:
         """The way of the candidates that are still to be tried."""

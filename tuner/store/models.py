@@ -60,6 +60,10 @@ class JobRow(Base):
     best_us: Mapped[float | None]
     library_us: Mapped[float | None]
     search_s: Mapped[float] = mapped_column(default=0.0)
+    #: Seconds for which the card was busy with its trials; null in jobs of older versions.
+    card_s: Mapped[float | None]
+    #: Trials recorded since the last one that was progress.
+    since_progress: Mapped[int] = mapped_column(default=0, server_default="0")
     #: Of all its trials' samples that are kept.
     samples_bytes: Mapped[int] = mapped_column(default=0, server_default="0")
     #: What its search begins with; null before it has begun. Not loaded with the row, which listings read.

@@ -11,7 +11,8 @@ from tuner.core.insight.forecast_quality import ForecastQuality
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.priors import PriorUse
 from tuner.core.trial.records import JobRecord
-from tuner.wire.responses import CandidateView, JobView, outcome_view
+from tuner.wire.job_view import JobView
+from tuner.wire.responses import CandidateView, outcome_view
 from tuner.wire.view import View, is_simulated
 
 

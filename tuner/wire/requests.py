@@ -168,6 +168,12 @@ class BudgetRequest(Strict):
     seconds: float = Field(
         default=Budget.seconds, gt=0, le=MAX_SECONDS, description="wall-clock seconds, finals not counted"
     )
+    patience: int | None = Field(
+        default=Budget.patience,
+        ge=1,
+        le=MAX_TRIALS,
+        description="trials in a row that are not faster by half a per cent, after which nothing new is tried",
+    )
 
 
 LLAMA_FFN = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16"}
@@ -179,7 +185,7 @@ EXAMPLES: dict[str, Any] = {
             "pair": {**LLAMA_FFN, **dict.fromkeys(_FFN_OPTIONS, False), "activation": "silu"},
             "target": "simulated:h200",
             "objective": {"l2": "cold", "regime": "burst"},
-            "budget": {"trials": 60, "seconds": 600},
+            "budget": {"trials": 60, "seconds": 600, "patience": 30},
             "seed": 0,
             "priors": "nearest",
             "reuse": True,
@@ -230,7 +236,7 @@ class TuneRequest(Strict):
             workload=workload,
             target_id=target_id,
             objective=Objective(l2=self.objective.l2, regime=regime),
-            budget=Budget(trials=self.budget.trials, seconds=self.budget.seconds),
+            budget=Budget(**self.budget.model_dump()),
             seed=self.seed,
             priors=self.priors,
         )
@@ -242,6 +248,8 @@ class TuneRequest(Strict):
         body = self.model_dump(mode="json")
         if self.priors is PriorsChoice.NEAREST:
             del body["priors"]
+        if self.budget.patience is None:
+            del body["budget"]["patience"]
         text = json.dumps(body, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 

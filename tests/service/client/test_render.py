@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from typing import Any
 
-import pytest
 from rich.console import Console
 
 from tuner.client import Client, render
@@ -13,14 +12,12 @@ from tuner.client import Client, render
 BUDGET = {"trials": 60, "seconds": 100.0}
 
 
-@pytest.mark.parametrize(
-    ("num_trials", "search_s", "expected"),
-    [(0, 0.0, None), (20, 10.0, 20.0), (60, 30.0, 0.0), (10, 90.0, 10.0), (10, 101.0, 0.0)],
-)
-def test_the_time_left_is_by_trials_or_by_seconds_whichever_ends_first(
-    num_trials: int, search_s: float, expected: float | None
-) -> None:
-    assert render.eta_s(num_trials, search_s, BUDGET) == expected
+def test_the_pace_is_what_an_event_says_of_it() -> None:
+    figures = {"eta_s": 11.6, "card_share": 0.843, "since_progress": 7}
+    assert render.pace_line(figures, BUDGET) == "about 12 s left, card busy 84 %"
+    assert render.pace_line(figures, {**BUDGET, "patience": 30}).endswith(", 7/30 without progress")
+    assert render.pace_line({"eta_s": None, "card_share": None}, {**BUDGET, "patience": None}) == ""
+    assert render.pace_line({}, BUDGET) == "", "an older service does not say"
 
 
 def shown(client: Client, job_id: str, **console: Any) -> tuple[str, str]:

@@ -65,7 +65,13 @@ def test_all_that_is_asked_for_reaches_the_job() -> None:
 
 def test_the_digest_is_of_what_is_asked_and_not_of_how_it_is_written() -> None:
     short = {"pair": EXAMPLES["smallest"]["value"]["pair"]}
-    long = {"seed": 0, "budget": {"seconds": 600, "trials": 60}, **short, "reuse": False, "priors": "nearest"}
+    long = {
+        "seed": 0,
+        "budget": {"seconds": 600, "trials": 60, "patience": None},
+        **short,
+        "reuse": False,
+        "priors": "nearest",
+    }
     assert TuneRequest.model_validate(short).digest == TuneRequest.model_validate(long).digest
     for change in ({"seed": 1}, {"reuse": True}, {"priors": "none"}, {"target": "h200"}, {"budget": {"trials": 61}}):
         assert TuneRequest.model_validate({**short, **change}).digest != TuneRequest.model_validate(short).digest

@@ -37,12 +37,21 @@ class Budget:
     trials: int = 60
     #: Wall-clock seconds of the search, finals not counted, > 0.
     seconds: float = 600.0
+    #: Trials without progress after which nothing new is tried, >= 1; None for no such end.
+    patience: int | None = None
 
     def __post_init__(self) -> None:
         if self.trials < 1:
             raise InvalidInput("budget.trials", f"must be at least 1, got {self.trials}", "60 is a good start")
         if not self.seconds > 0:
             raise InvalidInput("budget.seconds", f"must be above 0, got {self.seconds}", "600 is a good start")
+        if self.patience is not None and self.patience < 1:
+            raise InvalidInput("budget.patience", f"must be at least 1, got {self.patience}", "30 is a good start")
+
+    def left_s(self, num_trials: int, search_s: float) -> float:
+        """Seconds of search left after so many trials, at least one, and seconds."""
+        left_s, num_left = self.seconds - search_s, self.trials - num_trials
+        return max(0.0, min(left_s, num_left * search_s / num_trials))
 
 
 class PriorsChoice(StrEnum):
@@ -74,6 +83,8 @@ class JobSpec:
         data = asdict(self)
         if self.priors is PriorsChoice.NEAREST:
             del data["priors"]
+        if self.budget.patience is None:
+            del data["budget"]["patience"]
         return data
 
     @classmethod

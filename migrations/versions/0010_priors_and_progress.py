@@ -1,4 +1,4 @@
-"""The priors of a job, and which of its trials tried them"""
+"""The priors of a job, and which of its trials tried them; how long its search is without progress, and had the card"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -13,6 +13,8 @@ _IS_PRIOR = sa.text("prior is not null")
 
 def upgrade() -> None:
     op.add_column("jobs", sa.Column("priors", sa.JSON(none_as_null=True), nullable=True))
+    op.add_column("jobs", sa.Column("card_s", sa.Double(), nullable=True))
+    op.add_column("jobs", sa.Column("since_progress", sa.Integer(), nullable=False, server_default="0"))
     op.add_column("trials", sa.Column("prior", sa.Integer(), nullable=True))
     op.create_index(
         "ix_trials_prior", "trials", ["job_id", "prior"], sqlite_where=_IS_PRIOR, postgresql_where=_IS_PRIOR
@@ -22,4 +24,5 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_index("ix_trials_prior", "trials")
     op.drop_column("trials", "prior")
-    op.drop_column("jobs", "priors")
+    for name in ("since_progress", "card_s", "priors"):
+        op.drop_column("jobs", name)
