@@ -2,9 +2,9 @@
 
 python -m benchmarks.runtime.take_home [--gpu auto] [--quick] [--out benchmarks/results/<gpu>/take_home.json]
 
-Takes about three minutes on an H200. It takes the programmatic winners of `benchmarks/winners/<gpu>.json` with up to 64
-rows. A winner is measured in rounds: its build as measured, guarded and safe take turns, each in a graph of many
-launches over copies of its weights that no L2 holds. A simulated GPU has neither host time nor guard, so it is refused.
+Takes about three minutes on an H200. It takes the programmatic winners of `tuner/winners/<gpu>.json` with up to 64 rows.
+A winner is measured in rounds: its build as measured, guarded and safe take turns. Each is in a graph of many launches
+over copies of its weights that no L2 holds. A simulated GPU has neither host time nor guard, so it is refused.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.report import check_row, failed_row, machine_of, results_file, write_report
-from benchmarks.common.rows import ROWS
 from benchmarks.common.setting import read_options
 from tests.support.packs_on_card import kernel_on_card, pack_of
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Workload
+from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.stats import median
 from tuner.packs.contents import Kernel
 from tuner.runtime import Pack, native
+from tuner.winners.shipped import ShippedWinners, found_in
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.host.cards import usable_gpus
 
@@ -55,18 +54,20 @@ class Chosen:
     candidate: Candidate
 
 
-def winners(path: Path, count: int) -> list[Chosen]:
-    """The best fused programmatic winner of some rows, spread over the suites."""
-    found, data = [], json.loads(path.read_text())
-    for row in ROWS:
-        kept = data.get(row.name, {}).get("winners", {}).get(str(PlanKind.FUSED_PDL), [])
-        options = [op.bias or op.residual or op.row_scale for op in row.workload.ops]
-        if kept and row.workload.ops[0].m <= MAX_ROWS and not any(options) and len(options) == 2:
-            schedule = Schedule.from_json(kept[0]["schedule"])
-            candidate = Candidate(plan_kind=PlanKind.FUSED_PDL, schedule=schedule)
-            found.append(Chosen(name=row.name, workload=row.workload, candidate=candidate))
+def winners(target_id: str, count: int) -> list[Chosen]:
+    """The best fused programmatic winner of some rows, spread over the suites; without options that need operands."""
+    found: dict[str, Chosen] = {}
+    rows = json.loads(ShippedWinners().path(target_id).read_text())
+    for name, row in rows.items():
+        for one in found_in(name, row):
+            ops = one.workload.ops
+            is_plain = one.workload.kind is WorkloadKind.FFN and not any(
+                op.bias or op.residual or op.row_scale for op in ops
+            )
+            if one.candidate.plan_kind is PlanKind.FUSED_PDL and is_plain and ops[0].m <= MAX_ROWS:
+                found.setdefault(name, Chosen(name=name, workload=one.workload, candidate=one.candidate))
     step = max(1, len(found) // count)
-    return found[::step][:count]
+    return list(found.values())[::step][:count]
 
 
 @contextmanager
@@ -277,7 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         builder = Builder(folder, num_processes=4)
         with closing(builder):
             count = NUM_QUICK_WINNERS if options.quick else NUM_WINNERS
-            asked = winners(Path("benchmarks/winners/h200.json"), count)
+            asked = winners(target.id, count)
             rows = measure(builder, target.gpu, asked, folder)
     out = Path(options.out) if options.out else results_file(target.id, "take_home")
     write_report(out, rows, machine_of(environment))

@@ -11,7 +11,6 @@ from benchmarks.runtime import take_home
 from tests.support.cases import H200
 from tests.support.native.recorder import compile_recorder
 from tests.support.packs import ladder, make
-from tests.support.repository import ROOT
 from tuner.core.legal.legality import check_schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.packs.write import write_pack
@@ -19,7 +18,7 @@ from tuner.runtime import native
 
 
 def test_its_winners_are_legal_and_of_several_suites() -> None:
-    found = take_home.winners(ROOT / "benchmarks/winners/h200.json", take_home.NUM_WINNERS)
+    found = take_home.winners("h200", take_home.NUM_WINNERS)
     assert len(found) == take_home.NUM_WINNERS
     for chosen in found:
         assert chosen.candidate.schedule is not None
