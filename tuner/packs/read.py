@@ -13,7 +13,7 @@ from tuner.errors import InvalidInput
 
 from .contents import Entry, Kernel, Rung, Shape
 from .index import VERSION
-from .write import FOR_PEOPLE, SIGNATURE, SUMS
+from .write import FOR_PEOPLE, SIGNATURE, SUMS, zipped
 
 #: No pack's files are larger, together.
 MAX_BYTES = 4 * 2**30
@@ -44,6 +44,8 @@ def read_pack(data: bytes) -> Pack:
             if sum(info.file_size for info in archive.infolist()) > MAX_BYTES:
                 raise _refused(f"unpacks to more than {MAX_BYTES} bytes")
             files = {info.filename: archive.read(info) for info in archive.infolist()}
+        if zipped(files, {}) != data:
+            raise _refused("has other bytes between its files than a pack has")
         sums = files.pop(SUMS)
         lines = (line.partition("  ") for line in sums.decode().splitlines())
         listed = {name: digest for digest, _, name in lines}

@@ -80,7 +80,7 @@ def pack_bytes(
     files = {INDEX: index_bytes(ladders, kernels, places, offsets[INDEX])} | files
     sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {path}\n" for path, data in files.items()).encode()
     signature = {SIGNATURE: sign(sums)} if sign else {}
-    return _zipped({**files, SUMS: sums, **signature}, offsets)
+    return zipped({**files, SUMS: sums, **signature}, offsets)
 
 
 def _files_of(kernel: Kernel) -> dict[str, bytes]:
@@ -140,7 +140,8 @@ def _offsets(sizes: list[tuple[str, int]]) -> dict[str, int]:
     return offsets
 
 
-def _zipped(files: Mapping[str, bytes], offsets: Mapping[str, int]) -> bytes:
+def zipped(files: Mapping[str, bytes], offsets: Mapping[str, int]) -> bytes:
+    """The one zip of these files, in their order; `offsets` says where some of them must lie."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, data in files.items():
