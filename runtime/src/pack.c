@@ -20,9 +20,10 @@ static uint64_t u64_at(const uint8_t *p) { return u32_at(p) | (uint64_t)u32_at(p
 static const char *text_at(const tuner_pack *pack, const uint8_t *p) { return (const char *)pack->strings + u32_at(p); }
 
 static pack_blob blob_at(const tuner_pack *pack, const uint8_t *p) {
-  const uint64_t num_bytes = u64_at(p + 8);
-  const pack_blob none = {NULL, 0}, blob = {pack->bytes + u64_at(p), (size_t)num_bytes};
-  return num_bytes == 0 ? none : blob;
+  const size_t num_bytes = (size_t)u64_at(p + 8);
+  pack_blob blob = {NULL, num_bytes};
+  if (num_bytes > 0) blob.data = pack->bytes + u64_at(p); /* an empty one may lie anywhere */
+  return blob;
 }
 
 pack_shape pack_get_shape(const tuner_pack *pack, uint32_t index) {
