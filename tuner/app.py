@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -14,7 +15,7 @@ import uvicorn
 
 from tuner.api.app import create_app
 from tuner.api.connection import protocol_with
-from tuner.dispatch import LocalDispatcher
+from tuner.dispatch import Dispatcher, LocalDispatcher
 from tuner.dispatch.factory import make_evaluators
 from tuner.errors import TunerError
 from tuner.service import Service
@@ -40,17 +41,10 @@ def open_service(settings: Settings) -> tuple[Service, str]:
     """
     store = Store.open(settings.data, settings.database_url, settings.lock_patience_s)
     try:
-        evaluators, why = make_evaluators(
-            settings.gpu,
-            build_cache=store.build_cache,
-            limits=settings.limits,
-            latency_s=settings.simulated_latency_s,
-            build_s=settings.simulated_build_s,
-        )
+        dispatcher, why = _dispatcher(settings, store.build_cache)
     except BaseException:
         store.close()
         raise
-    dispatcher = LocalDispatcher(evaluators)
     service = Service(
         store,
         dispatcher,
@@ -59,6 +53,23 @@ def open_service(settings: Settings) -> tuple[Service, str]:
         max_ahead=settings.max_ahead,
     )
     return service, why
+
+
+def _dispatcher(settings: Settings, build_cache: Path) -> tuple[Dispatcher, str]:
+    """What measures: this machine, or where a scheduler is named its cluster."""
+    if settings.scheduler is not None:
+        from tuner.dispatch.cluster.join import join_as_server
+
+        dispatcher = join_as_server(settings.scheduler, settings.tls, insecure=settings.insecure)
+        return dispatcher, f"Measuring on the workers of {settings.scheduler}."
+    evaluators, why = make_evaluators(
+        settings.gpu,
+        build_cache=build_cache,
+        limits=settings.limits,
+        latency_s=settings.simulated_latency_s,
+        build_s=settings.simulated_build_s,
+    )
+    return LocalDispatcher(evaluators), why
 
 
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -63,33 +64,52 @@ class Service:
         self._dispatcher = dispatcher
         self._clock = clock
         self._disk_limit_bytes = disk_limit_bytes
-        claims = Claims()
-        self._runners = [
-            Runner(
-                store,
-                dispatcher,
+        self._finals = finals or FinalsProcedure()
+        self._max_ahead = max_ahead
+        self._claims = Claims()
+        #: By target and number of the worker; more come while it runs.
+        self._runners_by_worker: dict[tuple[str, int], Runner] = {}
+        self._runners_lock = threading.Lock()
+        self._is_running = False
+        dispatcher.watch(self._join)
+
+    def _join(self, target: Target, worker: int) -> None:
+        """A worker is there: it gets a runner."""
+        with self._runners_lock:
+            runner = Runner(
+                self._store,
+                self._dispatcher,
                 target,
                 worker,
-                claims,
-                disk_limit_bytes,
-                finals or FinalsProcedure(),
-                max_ahead,
-                clock,
+                self._claims,
+                self._disk_limit_bytes,
+                self._finals,
+                self._max_ahead,
+                self._clock,
             )
-            for target in dispatcher.targets
-            for worker in range(dispatcher.num_workers(target.id))
-        ]
+            self._runners_by_worker[target.id, worker] = runner
+            if self._is_running:
+                runner.start()
+
+    @property
+    def _runners(self) -> list[Runner]:
+        with self._runners_lock:
+            return list(self._runners_by_worker.values())
 
     def start(self) -> None:
-        """Starts one runner per worker."""
-        for runner in self._runners:
-            runner.start()
+        """Starts one runner per worker; those that join later get theirs then."""
+        with self._runners_lock:
+            self._is_running = True
+            for runner in self._runners_by_worker.values():
+                runner.start()
 
     def close(self) -> None:
         """Ends the runners, then closes the dispatcher and the store."""
         for runner in self._runners:
             runner.stop()
-        self._dispatcher.close()
+        self._dispatcher.close()  # after which nobody joins
+        for runner in self._runners:
+            runner.stop()
         for runner in self._runners:
             runner.join()
         self._store.close()
