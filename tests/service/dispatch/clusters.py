@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from tuner.core.trial.evaluator import Evaluator
 from tuner.core.trial.limits import Limits
 from tuner.dispatch.cluster.calls import WorkerCalls
 from tuner.dispatch.cluster.dispatcher import ClusterDispatcher
-from tuner.dispatch.cluster.nodes import ClusterScheduler, ClusterWorker, prepare_process
+from tuner.dispatch.cluster.nodes import ClusterScheduler, ClusterWorker, prepare_process, run_worker
 
 T = TypeVar("T")
 HERE = "127.0.0.1"
@@ -37,10 +38,12 @@ class Members:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="members", daemon=True)
         self._thread.start()
+        self._stop: asyncio.Event | None = None
+        self._runs: list[Future[None]] = []
         self._workers: list[tuple[ClusterWorker, WorkerCalls]] = []
-        self.scheduler: ClusterScheduler = self._do(self._start_scheduler())
+        self.scheduler: ClusterScheduler = self.do(self._start_scheduler())
 
-    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     async def _start_scheduler(self) -> ClusterScheduler:
@@ -71,22 +74,47 @@ class Members:
                 folder=str(self.folder),
             )
 
-        worker = self._do(start())
+        worker = self.do(start())
         self._workers.append((worker, calls))
         return worker
 
+    def run_worker(self, evaluators: Sequence[Evaluator], scheduler: Coroutine[Any, Any, str]) -> None:
+        """A worker that joins again by itself, by another way to the scheduler."""
+        calls = WorkerCalls("w", evaluators, self.folder, Limits(), num_places=1)
+
+        async def run() -> None:
+            address, self._stop = await scheduler, asyncio.Event()
+            await run_worker(
+                address,
+                self.security,
+                calls.announcement,
+                calls.answer,
+                self._stop,
+                name="w",
+                host=HERE,
+                port=0,
+                announce=lambda _: None,
+            )
+            await asyncio.to_thread(calls.close)
+
+        self._runs.append(asyncio.run_coroutine_threadsafe(run(), self._loop))
+
     def leave(self, worker: ClusterWorker) -> None:
         """A worker goes."""
-        self._do(worker.close(nanny=False))
+        self.do(worker.close(nanny=False))
 
     def dispatcher(self, slack_s: float = 20.0) -> ClusterDispatcher:
         return ClusterDispatcher(self.scheduler.address, self.security, slack_s=slack_s)
 
     def close(self) -> None:
+        if self._stop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+        for run in self._runs:
+            run.result(20)
         for worker, calls in self._workers:
             calls.close()
-            self._do(worker.close(nanny=False))
-        self._do(self.scheduler.close())
+            self.do(worker.close(nanny=False))
+        self.do(self.scheduler.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -11,6 +11,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import dask
@@ -30,6 +31,8 @@ CALL = "tuner_call"
 
 #: A worker that was not heard of for so long is gone, seconds; a live one is heard every second or so.
 WORKER_TTL_S = 10.0
+#: A worker's leaving lasts no longer, seconds.
+_CLOSE_S = 10.0
 #: Between two attempts of a worker to join, seconds.
 REJOIN_PAUSE_S = 1.0
 
@@ -118,6 +121,14 @@ class ClusterWorker(Worker):
         _keep_only(self.handlers, self.stream_handlers, _OF_WORKER)
 
 
+    async def heartbeat(self) -> None:
+        """One that is answered in time; else the scheduler is lost, though the connection to it may still stand."""
+        try:
+            await asyncio.wait_for(super().heartbeat(), WORKER_TTL_S)
+        except TimeoutError:
+            await self.close(nanny=False, reason="the scheduler answers no heartbeat")
+
+
 def _ignore(**_: object) -> None:
     """In the place of what is not needed and may be sent."""
 
@@ -171,7 +182,8 @@ async def run_worker(
             finally:
                 life.cancel()
                 await asyncio.gather(life, return_exceptions=True)
-                await node.close(nanny=False, timeout=2)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(node.close(nanny=False, timeout=2), _CLOSE_S)
             if not stop.is_set():
                 log.warning("the scheduler %s is lost; this worker joins again when it answers", scheduler)
                 await asyncio.wait({stopping}, timeout=REJOIN_PAUSE_S)
