@@ -75,11 +75,11 @@ def test_services_and_policies_select_pods_that_there_are(manifests: list[dict[s
             assert spec["podSelector"]["matchLabels"] in labels
 
 
-@pytest.mark.parametrize("part", ["scheduler", "server", "worker"])
-def test_the_units_start_commands_that_tuner_understands_and_start_them_again(root: Path, part: str) -> None:
+@pytest.mark.parametrize("member", ["scheduler", "server", "worker"])
+def test_the_units_start_commands_that_tuner_understands_and_start_them_again(root: Path, member: str) -> None:
     unit = configparser.ConfigParser(strict=True, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment, method-assign]
-    unit.read_string((root / "deploy" / "systemd" / f"tuner-{part}.service").read_text())
+    unit.read_string((root / "deploy" / "systemd" / f"tuner-{member}.service").read_text())
     assert unit.sections() == ["Unit", "Service", "Install"]
     program, *command = shlex.split(unit["Service"]["ExecStart"])
     assert program.endswith("/bin/tuner")

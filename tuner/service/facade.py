@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -27,12 +26,12 @@ from tuner.core.trial.records import (
     Page,
 )
 from tuner.dispatch import Dispatcher
-from tuner.errors import Conflict, InvalidInput, NotFound, StoreUnavailable, WorkerError
-from tuner.service.claims import Claims
+from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
 from tuner.service.inspector import check_inspection
 from tuner.service.matching import check_match
 from tuner.service.paging import check_limit
 from tuner.service.runner import Runner
+from tuner.service.runners import Runners
 from tuner.settings import DEFAULT_DISK_LIMIT_BYTES
 from tuner.store import Freed, Store, bests, events, inspections, jobs, keys, trials
 
@@ -64,54 +63,30 @@ class Service:
         self._dispatcher = dispatcher
         self._clock = clock
         self._disk_limit_bytes = disk_limit_bytes
-        self._finals = finals or FinalsProcedure()
-        self._max_ahead = max_ahead
-        self._claims = Claims()
-        #: By target and number of the worker; more come while it runs.
-        self._runners_by_worker: dict[tuple[str, int], Runner] = {}
-        self._runners_lock = threading.Lock()
-        self._is_running = False
-        dispatcher.watch(self._join)
-
-    def _join(self, target: Target, worker: int) -> None:
-        """A worker is there: it gets a runner."""
-        with self._runners_lock:
-            runner = Runner(
-                self._store,
-                self._dispatcher,
+        self._runners = Runners(
+            lambda target, worker, claims: Runner(
+                store,
+                dispatcher,
                 target,
                 worker,
-                self._claims,
-                self._disk_limit_bytes,
-                self._finals,
-                self._max_ahead,
-                self._clock,
+                claims,
+                disk_limit_bytes,
+                finals or FinalsProcedure(),
+                max_ahead,
+                clock,
             )
-            self._runners_by_worker[target.id, worker] = runner
-            if self._is_running:
-                runner.start()
-
-    @property
-    def _runners(self) -> list[Runner]:
-        with self._runners_lock:
-            return list(self._runners_by_worker.values())
+        )
+        dispatcher.watch(self._runners.join_in)
 
     def start(self) -> None:
-        """Starts one runner per worker; those that join later get theirs then."""
-        with self._runners_lock:
-            self._is_running = True
-            for runner in self._runners_by_worker.values():
-                runner.start()
+        """Starts one runner per worker; those that come later get theirs then."""
+        self._runners.start()
 
     def close(self) -> None:
         """Ends the runners, then closes the dispatcher and the store."""
-        for runner in self._runners:
-            runner.stop()
-        self._dispatcher.close()  # after which nobody joins
-        for runner in self._runners:
-            runner.stop()
-        for runner in self._runners:
-            runner.join()
+        self._runners.stop()
+        self._dispatcher.close()
+        self._runners.join()
         self._store.close()
 
     def submit(
@@ -393,9 +368,7 @@ class Service:
         Raises:
             WorkerError: a runner has ended by a fault; only a restart helps.
         """
-        for runner in self._runners:
-            if runner.fault:
-                raise WorkerError(f"the runner of {runner.target.id} has ended ({runner.fault}); restart the server")
+        self._runners.check_alive()
 
     def ready(self) -> dict[str, str]:
         """Why targets are in quarantine, by id; while one is left that is not, the service is ready.
@@ -405,12 +378,7 @@ class Service:
             WorkerError: a runner has ended, or every target is in quarantine.
         """
         self._store.ping()
-        self.check_alive()
-        for runner in self._runners:
-            if runner.trouble:
-                raise StoreUnavailable(f"the work on {runner.target.id} waits: {runner.trouble}")
-            if not runner.is_alive():
-                raise WorkerError(f"the runner of {runner.target.id} is not running; restart the server")
+        self._runners.check_ready()
         ids = [target.id for target in self._dispatcher.targets]
         reasons = {id: quarantine.reason for id in ids if (quarantine := self._dispatcher.quarantine(id))}
         if ids and len(reasons) == len(ids):

@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 PROBE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 #: Between two looks whether a quarantine has ended by itself, seconds.
-_LOOK_S = 0.5
+_RECHECK_S = 0.5
 
 
 class Runner:
@@ -155,7 +155,7 @@ class Runner:
         whether the service goes on."""
         end = time.monotonic() + pause_s
         while (left := end - time.monotonic()) > 0:
-            if self._stop.wait(min(left, _LOOK_S)):
+            if self._stop.wait(min(left, _RECHECK_S)):
                 return False
             if self._dispatcher.quarantine(self.target.id, self._worker) is None:
                 break

@@ -151,7 +151,7 @@ def test_nobody_joins_without_a_certificate_of_the_authority(tmp_path: Path) -> 
     ours, theirs = (create(tmp_path / name, ["any"], 1)[0] for name in ("ours", "theirs"))
     members = Members(security_for("tls://127.0.0.1:1", ours), tmp_path)
     members.add_worker([Watched()])
-    stranger = ClusterDispatcher(members.scheduler.address, security_for("tls://127.0.0.1:1", theirs), first_look_s=1.0)
+    stranger = ClusterDispatcher(members.scheduler.address, security_for("tls://127.0.0.1:1", theirs), first_poll_s=1.0)
     assert stranger.targets == ()
     stranger.close()
     friend = members.dispatcher()
@@ -166,7 +166,7 @@ class Cable:
     def __init__(self, to: str) -> None:
         host, _, port = to.rpartition("://")[2].rpartition(":")
         self._to = host, int(port)
-        self.is_cut = False
+        self.is_severed = False
         self._writers: list[asyncio.StreamWriter] = []
 
     async def lay(self) -> str:
@@ -188,7 +188,7 @@ class Cable:
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while data := await reader.read(65536):
-                if not self.is_cut:
+                if not self.is_severed:
                     writer.write(data)
         with suppress(OSError):
             writer.close()
@@ -204,9 +204,9 @@ def test_a_worker_that_is_cut_off_is_given_up_in_time_and_joins_again(
     members.run_worker([watched], cable.lay())
     dispatcher = members.dispatcher()
     wait_for_cards(dispatcher, 1)
-    cable.is_cut = True
+    cable.is_severed = True
     wait_until(lambda: "left the cluster" in getattr(dispatcher.quarantine(TARGET_ID), "reason", ""))
-    cable.is_cut = False
+    cable.is_severed = False
     wait_for_cards(dispatcher, 1)
     dispatcher.close()
     members.do(cable.take_up())

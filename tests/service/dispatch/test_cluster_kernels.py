@@ -70,7 +70,7 @@ def prepare_call(candidate: object) -> messages.PrepareCall:
 
 
 def measure_call(prepared: object) -> messages.MeasureCall:
-    return messages.MeasureCall(slot="SIM-card-0", problem=PROBLEM, prepared=prepared, incumbent_speedup=None)  # type: ignore[arg-type]
+    return messages.MeasureCall(card="SIM-card-0", problem=PROBLEM, prepared=prepared, incumbent_speedup=None)  # type: ignore[arg-type]
 
 
 def test_a_kernel_is_built_where_there_is_no_card_and_proven_but_not_built_where_there_is(

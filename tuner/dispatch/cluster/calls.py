@@ -64,14 +64,14 @@ class WorkerCalls:
         Raises:
             WorkerError: an evaluator cannot say where its figures come from.
         """
-        slots = tuple(
-            messages.SlotInfo(uuid=uuid, target=lane.target, environment=lane.environment())
+        cards = tuple(
+            messages.CardInfo(uuid=uuid, target=lane.target, environment=lane.environment())
             for uuid, (lane, _) in self._lanes.items()
         )
         return messages.Announcement(
             joining=uuid4().hex,
             tuner_version=__version__,
-            slots=slots,
+            cards=cards,
             num_places=self._dispatcher.num_places,
             compiler=self._preparers.compiler,
             limits=self._limits,
@@ -114,7 +114,7 @@ class WorkerCalls:
         return ship(call.candidate, prepared)
 
     async def _measure(self, call: messages.MeasureCall) -> Outcome:
-        lane, builds = self._slot(call.slot)
+        lane, builds = self._card(call.card)
         prepared: Preparation = call.prepared
         if isinstance(prepared, ShippedKernel):
             with self._kept_lock:
@@ -130,8 +130,8 @@ class WorkerCalls:
         preparation = await asyncio.wrap_future(builds.prepare(problem, shipped.candidate))
         return replace(preparation, stage_s=dict(shipped.stage_s))
 
-    def _send(self, call: messages.SlotCall) -> Future[Any]:
-        lane, _ = self._slot(call.slot)
+    def _send(self, call: messages.CardCall) -> Future[Any]:
+        lane, _ = self._card(call.card)
         match call:
             case messages.FinalsCall():
                 return lane.finals(call.problem, call.candidates, call.num_rounds)
@@ -146,7 +146,7 @@ class WorkerCalls:
             case _:
                 raise TypeError(f"a {call.op} is no such call")
 
-    def _slot(self, uuid: str) -> tuple[LocalLane, LocalBuilds]:
+    def _card(self, uuid: str) -> tuple[LocalLane, LocalBuilds]:
         try:
             return self._lanes[uuid]
         except KeyError:

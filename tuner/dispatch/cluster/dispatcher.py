@@ -26,16 +26,16 @@ log = logging.getLogger(__name__)
 
 #: Between two looks at who is there, seconds; one look may last so long.
 POLL_S = 0.5
-LOOK_DEADLINE_S = 10.0
+POLL_DEADLINE_S = 10.0
 #: A dispatcher that is made waits so long for its first look.
-FIRST_LOOK_S = 5.0
+FIRST_POLL_S = 5.0
 
 
 class ClusterDispatcher:
     """A `Dispatcher` over the workers of a cluster. It has a thread with an event loop, in which all of it happens."""
 
     def __init__(
-        self, scheduler: str, security: Security, *, slack_s: float = SLACK_S, first_look_s: float = FIRST_LOOK_S
+        self, scheduler: str, security: Security, *, slack_s: float = SLACK_S, first_poll_s: float = FIRST_POLL_S
     ) -> None:
         """Does not insist that the scheduler answers: it is asked again and again. A worker may answer `slack_s` later
         than its own deadlines say."""
@@ -53,10 +53,10 @@ class ClusterDispatcher:
         self._trouble = ""
         self._loop = asyncio.new_event_loop()
         self._line = BuildLine(self._loop, lambda: list(self._members.values()))
-        self._has_looked = threading.Event()
+        self._has_polled = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
         self._thread.start()
-        self._has_looked.wait(first_look_s)
+        self._has_polled.wait(first_poll_s)
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -138,7 +138,7 @@ class ClusterDispatcher:
             try:
                 if comm is None or comm.closed():
                     comm = await connect(self._scheduler, deserialize=False, **self._connection_args)
-                found = await asyncio.wait_for(send_recv(comm, op="identity"), LOOK_DEADLINE_S)
+                found = await asyncio.wait_for(send_recv(comm, op="identity"), POLL_DEADLINE_S)
                 self._take(found["workers"])
                 self._note_trouble("")
             except asyncio.CancelledError:
@@ -150,7 +150,7 @@ class ClusterDispatcher:
                     comm.abort()
                 comm = None
                 self._note_trouble(f"{type(error).__name__}: {error}")
-            self._has_looked.set()
+            self._has_polled.set()
             await asyncio.sleep(POLL_S)
 
     def _note_trouble(self, trouble: str) -> None:
@@ -189,19 +189,19 @@ class ClusterDispatcher:
             )
             return
         self._members[address] = Member(address, text, announcement, self._connection_args, self._slack_s)
-        cards = ", ".join(f"{slot.target.id} {slot.uuid}" for slot in announcement.slots) or "no cards"
+        cards = ", ".join(f"{card.target.id} {card.uuid}" for card in announcement.cards) or "no cards"
         log.info("%s joined: %s; %d build places", address, cards, announcement.num_places)
 
     def _attach(self, member: Member) -> None:
         """Gives a member's cards their lanes, where no other member has them."""
-        for slot in member.announcement.slots:
-            lane = self._lanes.get(slot.target.id, {}).get(slot.uuid)
+        for card in member.announcement.cards:
+            lane = self._lanes.get(card.target.id, {}).get(card.uuid)
             if lane is None:
-                lane = ClusterLane(self._loop, slot)
-                lane.attach(member, slot)
+                lane = ClusterLane(self._loop, card)
+                lane.attach(member, card)
                 self._add(lane)
             elif lane.member is None:
-                lane.attach(member, slot)
+                lane.attach(member, card)
 
     def _add(self, lane: ClusterLane) -> None:
         with self._lock:

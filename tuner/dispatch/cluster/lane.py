@@ -24,7 +24,7 @@ from tuner.workers.simulated.evaluator import PreparedModel
 class _Waiting:
     """A call in the line."""
 
-    call: messages.SlotCall
+    call: messages.CardCall
     future: Future[Any]
 
 
@@ -32,18 +32,18 @@ class ClusterLane:
     """A `MeasureLane`. The card is one, whichever worker has it; calls are sent to it one at a time, so that one that
     is cancelled before its turn never leaves."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, slot: messages.SlotInfo) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, card: messages.CardInfo) -> None:
         self._loop = loop
-        self.uuid = slot.uuid
-        self._target = slot.target
-        self._environment = slot.environment
+        self.uuid = card.uuid
+        self._target = card.target
+        self._environment = card.environment
         self._line: asyncio.Queue[_Waiting] = asyncio.Queue()
         self._member: Member | None = None
         #: Read by any thread. Why the card is not fit; and since when no worker has it, with the reason.
         self._unfit: Quarantine | None = None
-        self._away: Quarantine | None = Quarantine(reason=f"no worker has {slot.uuid}", since=time.time())
+        self._away: Quarantine | None = Quarantine(reason=f"no worker has {card.uuid}", since=time.time())
         self._is_closed = False
-        self._task = loop.create_task(self._serve(), name=f"lane of {slot.uuid}")
+        self._task = loop.create_task(self._serve(), name=f"lane of {card.uuid}")
 
     @property
     def target(self) -> Target:
@@ -64,9 +64,9 @@ class ClusterLane:
         """As the worker announced it last."""
         return self._environment
 
-    def attach(self, member: Member, slot: messages.SlotInfo) -> None:
+    def attach(self, member: Member, card: messages.CardInfo) -> None:
         """A worker has the card."""
-        self._member, self._environment = member, slot.environment
+        self._member, self._environment = member, card.environment
         self._unfit = self._away = None
 
     def detach(self, why: str) -> None:
@@ -77,7 +77,7 @@ class ClusterLane:
 
     def probe(self) -> Future[None]:
         """Queues a look at the card."""
-        return self._send(messages.ProbeCall(slot=self.uuid))
+        return self._send(messages.ProbeCall(card=self.uuid))
 
     def measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None) -> Future[Outcome]:
         """Queues one candidate.
@@ -88,26 +88,26 @@ class ClusterLane:
         if not isinstance(prepared, PreparedModel | ShippedKernel):
             raise TypeError(f"a {type(prepared).__name__} does not travel")
         call = messages.MeasureCall(
-            slot=self.uuid, problem=problem, prepared=prepared, incumbent_speedup=incumbent_speedup
+            card=self.uuid, problem=problem, prepared=prepared, incumbent_speedup=incumbent_speedup
         )
         return self._send(call)
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int) -> Future[FinalsTimes]:
         """Queues the finals."""
-        call = messages.FinalsCall(slot=self.uuid, problem=problem, candidates=candidates, num_rounds=num_rounds)
+        call = messages.FinalsCall(card=self.uuid, problem=problem, candidates=candidates, num_rounds=num_rounds)
         return self._send(call)
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> Future[CounterReport]:
         """Queues the counting of a candidate."""
-        return self._send(messages.CountCall(slot=self.uuid, problem=problem, candidate=candidate, metrics=metrics))
+        return self._send(messages.CountCall(card=self.uuid, problem=problem, candidate=candidate, metrics=metrics))
 
     def trace(self, problem: Problem, candidate: Candidate) -> Future[Trace]:
         """Queues the tracing of a candidate."""
-        return self._send(messages.TraceCall(slot=self.uuid, problem=problem, candidate=candidate))
+        return self._send(messages.TraceCall(card=self.uuid, problem=problem, candidate=candidate))
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> Future[ArtifactFiles]:
         """Queues the making of a candidate's files."""
-        return self._send(messages.ArtifactCall(slot=self.uuid, problem=problem, candidate=candidate, extra=extra))
+        return self._send(messages.ArtifactCall(card=self.uuid, problem=problem, candidate=candidate, extra=extra))
 
     def close(self) -> None:
         """Ends the line; called in the loop."""
@@ -116,7 +116,7 @@ class ClusterLane:
         while not self._line.empty():
             self._line.get_nowait().future.cancel()
 
-    def _send(self, call: messages.SlotCall) -> Future[Any]:
+    def _send(self, call: messages.CardCall) -> Future[Any]:
         future = Future[Any]()
         waiting = _Waiting(call=call, future=future)
 
@@ -147,7 +147,7 @@ class ClusterLane:
             else:
                 waiting.future.set_result(answer)
 
-    async def _ask(self, call: messages.SlotCall) -> Any:
+    async def _ask(self, call: messages.CardCall) -> Any:
         """The answer of whoever has the card.
 
         Raises:

@@ -32,7 +32,7 @@ class _Message(BaseModel):
     )
 
 
-class SlotInfo(_Message):
+class CardInfo(_Message):
     """A card that a worker measures on."""
 
     #: The driver's, ``GPU-…``; a made one for a simulated card.
@@ -49,7 +49,7 @@ class Announcement(_Message):
     tuner_version: str
     #: Another one at each joining.
     joining: str
-    slots: tuple[SlotInfo, ...]
+    cards: tuple[CardInfo, ...]
     #: Builds that run at a time.
     num_places: int
     #: Version of NVRTC; empty where only simulated candidates can be prepared.
@@ -70,7 +70,7 @@ class MeasureCall(_Message):
     """Check and time what was prepared, here or elsewhere."""
 
     op: Literal["measure"] = "measure"
-    slot: str
+    card: str
     problem: Problem
     prepared: PreparedModel | ShippedKernel
     incumbent_speedup: float | None
@@ -80,7 +80,7 @@ class FinalsCall(_Message):
     """Time the finalists against each other."""
 
     op: Literal["finals"] = "finals"
-    slot: str
+    card: str
     problem: Problem
     candidates: tuple[Candidate, ...]
     num_rounds: int
@@ -90,7 +90,7 @@ class CountCall(_Message):
     """Read hardware counters."""
 
     op: Literal["count"] = "count"
-    slot: str
+    card: str
     problem: Problem
     candidate: Candidate
     metrics: tuple[str, ...] | None
@@ -100,7 +100,7 @@ class TraceCall(_Message):
     """Trace a candidate."""
 
     op: Literal["trace"] = "trace"
-    slot: str
+    card: str
     problem: Problem
     candidate: Candidate
 
@@ -109,7 +109,7 @@ class ArtifactCall(_Message):
     """Make a candidate's files."""
 
     op: Literal["artifact"] = "artifact"
-    slot: str
+    card: str
     problem: Problem
     candidate: Candidate
     extra: dict[str, Any]
@@ -119,11 +119,11 @@ class ProbeCall(_Message):
     """Look whether the card is fit."""
 
     op: Literal["probe"] = "probe"
-    slot: str
+    card: str
 
 
-SlotCall = MeasureCall | FinalsCall | CountCall | TraceCall | ArtifactCall | ProbeCall
-Call = PrepareCall | SlotCall
+CardCall = MeasureCall | FinalsCall | CountCall | TraceCall | ArtifactCall | ProbeCall
+Call = PrepareCall | CardCall
 _CALL: TypeAdapter[Call] = TypeAdapter(Annotated[Call, Field(discriminator="op")])
 
 

@@ -111,7 +111,7 @@ class ClusterWorker(Worker):
             dashboard=False,
             extensions={},
             startup_information={ANNOUNCEMENT: lambda _: text},
-            resources={slot.uuid: 1.0 for slot in announcement.slots} | {"build": announcement.num_places},
+            resources={card.uuid: 1.0 for card in announcement.cards} | {"build": announcement.num_places},
         )
 
         async def call(payload: object) -> bytes:
@@ -119,7 +119,6 @@ class ClusterWorker(Worker):
 
         self.handlers[CALL] = call
         _keep_only(self.handlers, self.stream_handlers, _OF_WORKER)
-
 
     async def heartbeat(self) -> None:
         """One that is answered in time; else the scheduler is lost, though the connection to it may still stand."""
