@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
 import sys
@@ -17,9 +18,11 @@ from tuner.api.app import create_app
 from tuner.api.connection import protocol_with
 from tuner.dispatch import Dispatcher, LocalDispatcher
 from tuner.dispatch.factory import make_evaluators
+from tuner.dispatch.late import LateDispatcher
 from tuner.errors import TunerError
 from tuner.service import Service
 from tuner.settings import Settings
+from tuner.standby import Standby
 from tuner.store import Store
 
 log = logging.getLogger(__name__)
@@ -32,27 +35,44 @@ class ListenError(TunerError):
     """The address cannot be listened on; the message says why."""
 
 
-def open_service(settings: Settings) -> tuple[Service, str]:
-    """The service over `settings.data`, not started, and a sentence on what it measures with.
+def open_service(settings: Settings, give_up: Callable[[], None]) -> tuple[Service, Standby | None, str]:
+    """The service over `settings.data`, not started; what watches over its leadership, where others may have it; and a
+    sentence on what it measures with. `give_up` ends the server.
 
     Raises:
         StoreError: the data folder or its database cannot be used.
         InvalidInput: `settings.gpu` is no choice.
     """
-    store = Store.open(settings.data, settings.database_url, settings.lock_patience_s)
+    store = Store.open(settings.data, settings.database_url, settings.lock_patience_s, shared=settings.standby)
     try:
-        dispatcher, why = _dispatcher(settings, store.build_cache)
+        if settings.standby:
+            dispatcher, why = LateDispatcher(), "Standing by."
+        else:
+            dispatcher, why = _dispatcher(settings, store.build_cache)
     except BaseException:
         store.close()
         raise
+    standby: Standby | None = None
+    if isinstance(dispatcher, LateDispatcher):
+        late = dispatcher
+
+        def lead() -> None:
+            filling, sentence = _dispatcher(settings, store.build_cache)
+            log.info(sentence)
+            late.fill(filling)
+
+        standby = Standby(store.leadership, lead, give_up)
+    elif store.leadership.may_be_lost:
+        standby = Standby(store.leadership, lambda: None, give_up)
     service = Service(
         store,
         dispatcher,
         disk_limit_bytes=settings.disk_limit_bytes,
         finals=settings.finals,
         max_ahead=settings.max_ahead,
+        leads=lambda: not settings.standby or (standby is not None and standby.leads),
     )
-    return service, why
+    return service, standby, why
 
 
 def _dispatcher(settings: Settings, build_cache: Path) -> tuple[Dispatcher, str]:
@@ -85,16 +105,20 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     with listen(settings.host, settings.port) as listener:
-        service, why = open_service(settings)
+        service, standby, why = open_service(settings, lambda: os.kill(os.getpid(), signal.SIGTERM))
         log.info(why)
         try:
             service.start()
+            if standby is not None:
+                standby.start()
             app = create_app(service, settings.host_names, settings.request_deadline_s)
             http = protocol_with(settings.request_deadline_s)
             config = uvicorn.Config(app, http=http, log_config=None, lifespan="off", timeout_graceful_shutdown=_GRACE_S)
             announce(_address(listener))
             uvicorn.Server(config).run(sockets=[listener])
         finally:
+            if standby is not None:
+                standby.stop()
             service.close()
 
 

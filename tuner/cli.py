@@ -10,6 +10,7 @@ import click
 from tuner import __version__
 from tuner.cli_options import data_option, settings_of, tls_option
 from tuner.cluster_cli import scheduler, tls, worker
+from tuner.db_cli import db
 from tuner.errors import TunerError
 from tuner.versions import VERSION_MESSAGE, install_command
 
@@ -39,7 +40,7 @@ def main() -> None:
     """Runs a tuner service. Every option can be set as TUNER_<NAME> in the environment, too."""
 
 
-for command in (scheduler, tls, worker):
+for command in (db, scheduler, tls, worker):
     main.add_command(command)
 
 
@@ -50,6 +51,8 @@ for command in (scheduler, tls, worker):
 @click.option("--gpu", help="auto, simulated:<gpu> or none.  [default: auto]")
 @click.option("--scheduler", help="tls://HOST:PORT of a cluster, whose workers measure instead of this machine.")
 @tls_option
+@click.option("--database-url", help="postgresql://USER@HOST/NAME.  [default: SQLite in the folder]")
+@click.option("--standby", is_flag=True, default=None, help="Serve beside others; run the jobs when nobody else does.")
 @click.option(
     "--insecure", is_flag=True, default=None, help="Allow an address beyond loopback: there are no tokens yet."
 )

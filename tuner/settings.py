@@ -46,6 +46,10 @@ class Settings(BaseSettings):
         default="",
         description="names by which browsers and programs may reach the server, commas between them; `*` for any",
     )
+    standby: bool = Field(
+        default=False,
+        description="share data folder and database with other servers; one runs the jobs, another one when it died",
+    )
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL of the database; by default SQLite in the data folder"
     )

@@ -33,6 +33,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/cli.py": {"click"},
     "tuner/cli_options.py": {"click", "pydantic"},
     "tuner/cluster_cli.py": {"click"},
+    "tuner/db_cli.py": {"click"},
     "tuner/demo.py": {"click", "rich"},
     "workers": {"numpy", "pebble"},
     "workers/builder/nvrtc.py": {"cuda", "pebble"},  # NVRTC needs no GPU

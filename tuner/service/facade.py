@@ -56,12 +56,15 @@ class Service:
         finals: FinalsProcedure | None = None,
         max_ahead: int | None = None,
         clock: Callable[[], float] = time.time,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`disk_limit_bytes` is what artifacts, builds and samples may fill; `finals` is how finals are held (as usual,
+        """`leads` says whether this server runs the jobs; one that does not takes jobs for the one that does.
+        `disk_limit_bytes` is what artifacts, builds and samples may fill; `finals` is how finals are held (as usual,
         where it is not given); `max_ahead` is how many candidates of a job may be on their way besides one, at most."""
         self._store = store
         self._dispatcher = dispatcher
         self._clock = clock
+        self._leads = leads
         self._disk_limit_bytes = disk_limit_bytes
         self._runners = Runners(
             lambda target, worker, claims: Runner(
@@ -120,12 +123,14 @@ class Service:
         if target_id in served:
             return
         parse_target(target_id)
+        if not self._leads():  # the server that runs the jobs has other targets than this one
+            return
         remedy = f"use one of {', '.join(served)}" if served else "start one with --gpu"
         raise InvalidInput("target", f"no worker of this server measures on {target_id}", remedy)
 
     def _unserved(self, target_id: str) -> str:
         """Why nobody will ever go on with an open job of that target here; empty where somebody may."""
-        if any(target.id == target_id for target in self._dispatcher.targets):
+        if not self._leads() or any(target.id == target_id for target in self._dispatcher.targets):
             return ""
         return f"it waits, since no worker of this server measures on {target_id}; start the server where one can"
 
