@@ -44,26 +44,20 @@ def open_service(settings: Settings, give_up: Callable[[], None]) -> tuple[Servi
         InvalidInput: `settings.gpu` is no choice.
     """
     store = Store.open(settings.data, settings.database_url, settings.lock_patience_s, shared=settings.standby)
-    try:
-        if settings.standby:
-            dispatcher, why = LateDispatcher(), "Standing by."
-        else:
-            dispatcher, why = _dispatcher(settings, store.build_cache)
-    except BaseException:
-        store.close()
-        raise
     standby: Standby | None = None
-    if isinstance(dispatcher, LateDispatcher):
-        late = dispatcher
-
-        def lead() -> None:
-            filling, sentence = _dispatcher(settings, store.build_cache)
-            log.info(sentence)
-            late.fill(filling)
-
-        standby = Standby(store.leadership, lead, give_up)
-    elif store.leadership.may_be_lost:
-        standby = Standby(store.leadership, lambda: None, give_up)
+    if settings.standby:
+        late = LateDispatcher()
+        dispatcher: Dispatcher = late
+        why = "Standing by."
+        standby = Standby(store.leadership, lambda: log.info(_fill(late, settings, store.build_cache)), give_up)
+    else:
+        try:
+            dispatcher, why = _dispatcher(settings, store.build_cache)
+        except BaseException:
+            store.close()
+            raise
+        if store.leadership.may_be_lost:
+            standby = Standby(store.leadership, lambda: None, give_up)
     service = Service(
         store,
         dispatcher,
@@ -90,6 +84,13 @@ def _dispatcher(settings: Settings, build_cache: Path) -> tuple[Dispatcher, str]
         build_s=settings.simulated_build_s,
     )
     return LocalDispatcher(evaluators), why
+
+
+def _fill(late: LateDispatcher, settings: Settings, build_cache: Path) -> str:
+    """Has a server that stood by measure; a sentence on what with."""
+    dispatcher, why = _dispatcher(settings, build_cache)
+    late.fill(dispatcher)
+    return why
 
 
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:

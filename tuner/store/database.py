@@ -195,7 +195,7 @@ class ForeignWrites:
         try:
             if self._connection is None:
                 with self._engine.connect() as connection:
-                    return connection.execute(text("select last_value from events_id_seq")).scalar()
+                    return connection.execute(text("select last_value, is_called from events_id_seq")).one()
             cursor = self._connection.cursor()
             cursor.execute("pragma data_version")
             version: object = cursor.fetchone()

@@ -74,7 +74,8 @@ class Leadership:
     def release(self) -> None:
         """Lets another server in; a second call does nothing."""
         if self._connection is not None:
-            self._connection.invalidate()  # a lock of the session would go back into the pool with it
+            if not self._connection.invalidated:
+                self._connection.detach()  # into the pool its lock would go with it
             self._connection.close()
             self._connection = None
         if self._file is not None:
