@@ -24,6 +24,7 @@ from tuner.service import Service
 from tuner.settings import Settings
 from tuner.standby import Standby
 from tuner.store import Store
+from tuner.winners import ShippedWinners
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ def open_service(settings: Settings, give_up: Callable[[], None]) -> tuple[Servi
         finals=settings.finals,
         max_ahead=settings.max_ahead,
         leads=lambda: not settings.standby or (standby is not None and standby.leads),
+        winners=ShippedWinners(),
     )
     return service, standby, why
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.soak import interleavings, kernels, kills, loads, proof, searches, tilings
+from tests.soak import cluster, interleavings, kernels, kills, loads, proof, searches, tilings
 from tests.soak.program import Program
 
 PROGRAMS: tuple[Program, ...] = (
@@ -11,6 +11,7 @@ PROGRAMS: tuple[Program, ...] = (
     proof.PROGRAM,
     searches.PROGRAM,
     kills.PROGRAM,
+    cluster.PROGRAM,
     kernels.PROGRAM,
     tilings.PROGRAM,
 )
