@@ -44,7 +44,7 @@ DEFAULT_ROWS = ("decode-plain/llama3-8b/m16", "decode-swiglu/llama65b-tp8/m64")
 SHARE, SECONDS = 0.05, 2.0
 
 
-class BuildingTwin(SimulatedEvaluator):
+class BuildingModel(SimulatedEvaluator):
     """Builds as a card's evaluator does, and measures as the twin."""
 
     def __init__(self, target: Target, builder: Builder) -> None:
@@ -70,10 +70,10 @@ class BuildingTwin(SimulatedEvaluator):
         self._builder.close()
 
 
-def run_job(row: Row, num_trials: int, folder: Path) -> tuple[Ended, float, BuildingTwin]:
+def run_job(row: Row, num_trials: int, folder: Path) -> tuple[Ended, float, BuildingModel]:
     """One job of the row, and its wall seconds from submission to verdict."""
     builder = Builder(folder / "job-cache", num_processes=places_here())
-    evaluator = BuildingTwin(parse_target("simulated:h200"), builder)
+    evaluator = BuildingModel(parse_target("simulated:h200"), builder)
     with jobs_over(evaluator, winners=ShippedWinners(folder), data=folder / "data") as jobs:
         spec = JobSpec(
             workload=row.workload,
