@@ -12,7 +12,7 @@ COPY workers workers
 COPY migrations migrations
 RUN pip install --no-cache-dir ".[${EXTRAS}]" \
     && useradd --create-home --uid 1000 tuner \
-    && install --directory --owner=tuner --group=tuner /data
+    && install --directory --owner=tuner --group=tuner /data /tls
 
 USER tuner
 WORKDIR /data

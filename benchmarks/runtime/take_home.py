@@ -2,7 +2,7 @@
 
 python -m benchmarks.runtime.take_home [--gpu auto] [--quick] [--out benchmarks/results/<gpu>/take_home.json]
 
-Takes about three minutes on an H200. It takes programmatic winners of `tuner/winners/<gpu>.json` with up to 64 rows.
+About three minutes on an H200. It takes the programmatic winners of `tuner/winners/<gpu>.json` with up to 64 rows.
 A winner is measured in rounds: its build as measured, guarded and safe take turns. Each is in a graph of many launches
 over copies of its weights that no L2 holds. A simulated GPU has neither host time nor guard, so it is refused.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.soak import interleavings, kernels, kills, loads, packs, proof, searches, tilings
+from tests.soak import cluster, interleavings, kernels, kills, loads, packs, proof, searches, tilings
 from tests.soak.program import Program
 
 PROGRAMS: tuple[Program, ...] = (
@@ -12,6 +12,7 @@ PROGRAMS: tuple[Program, ...] = (
     proof.PROGRAM,
     searches.PROGRAM,
     kills.PROGRAM,
+    cluster.PROGRAM,
     kernels.PROGRAM,
     tilings.PROGRAM,
 )

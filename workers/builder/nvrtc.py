@@ -239,7 +239,7 @@ class Builder:
             compile_s=compile_s,
             cached=False,
         )
-        self._write(built, source)
+        keep_build(self._cache_dir, built, source)
         return built
 
     def share(self) -> Self:
@@ -276,15 +276,17 @@ class Builder:
             cached=True,
         )
 
-    def _write(self, built: Built, source: str) -> None:
-        facts = {
-            "compile_s": built.compile_s,
-            "cubin_sha256": hashlib.sha256(built.cubin).hexdigest(),
-            "resources": asdict(built.resources),
-        }
-        write_atomically(self._cache_dir / f"{built.key}.cu", source.encode())
-        write_atomically(self._cache_dir / f"{built.key}.cubin", built.cubin)
-        write_atomically(self._cache_dir / f"{built.key}.json", json.dumps(facts).encode())
+
+def keep_build(cache_dir: Path, built: Built, source: str) -> None:
+    """Puts a build where a `Builder` over the same folder finds it."""
+    facts = {
+        "compile_s": built.compile_s,
+        "cubin_sha256": hashlib.sha256(built.cubin).hexdigest(),
+        "resources": asdict(built.resources),
+    }
+    write_atomically(cache_dir / f"{built.key}.cu", source.encode())
+    write_atomically(cache_dir / f"{built.key}.cubin", built.cubin)
+    write_atomically(cache_dir / f"{built.key}.json", json.dumps(facts).encode())
 
 
 def write_atomically(path: Path, data: bytes) -> None:
