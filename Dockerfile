@@ -7,6 +7,7 @@ ARG EXTRAS=server
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY tuner tuner
+COPY runtime runtime
 COPY workers workers
 COPY migrations migrations
 RUN pip install --no-cache-dir ".[${EXTRAS}]" \

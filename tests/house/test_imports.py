@@ -20,6 +20,9 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/search": {"optuna", "numpy", "threadpoolctl"},
     "tuner/store": {"sqlalchemy", "alembic"},
     "tuner/dispatch": set(),
+    "tuner/packs": set(),
+    "tuner/runtime": set(),
+    "tuner/runtime/torch_op.py": {"torch"},  # the operator of PyTorch, which nobody imports but who calls it
     "tuner/dispatch/cluster": {"distributed", "dask"},
     "tuner/dispatch/cluster/certificates.py": {"cryptography"},
     "tuner/dispatch/cluster/messages.py": {"pydantic"},

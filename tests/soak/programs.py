@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tests.soak import cluster, interleavings, kernels, kills, loads, proof, searches, tilings
+from tests.soak import cluster, interleavings, kernels, kills, loads, packs, proof, searches, tilings
 from tests.soak.program import Program
 
 PROGRAMS: tuple[Program, ...] = (
     loads.PROGRAM,
+    packs.PROGRAM,
     interleavings.PROGRAM,
     proof.PROGRAM,
     searches.PROGRAM,

@@ -50,10 +50,10 @@ def check_tables(engine: Engine) -> list[str]:
                 if damage:
                     raise StoreError(f"the database at {engine.url!r} is damaged: {damage[0]}; restore a backup")
         counted = "select count(*), coalesce(sum(num_measured + num_rejected + num_failed), 0) from jobs"
-        num_jobs, num_counted = connection.execute(text(counted)).one()
+        num_jobs, promised = connection.execute(text(counted)).one()
         num_trials = connection.execute(text("select count(*) from trials")).scalar()
-    if num_trials != num_counted:
-        raise StoreError(f"the jobs tell of {num_counted} trials, and there are {num_trials}; restore a backup")
+    if num_trials != promised:
+        raise StoreError(f"the jobs tell of {promised} trials, and there are {num_trials}; restore a backup")
     return [f"the tables are of revision {found}", f"{num_jobs} jobs, {num_trials} trials: their numbers agree"]
 
 
