@@ -20,7 +20,7 @@ from tuner.errors import IllegalSchedule
 from .tensor_maps import has_whole_lines
 
 _BASE_FILES = ("config.cuh", "ptx.cuh", "launch_args.cuh", "dependent_launch.cuh", "trace.cuh", "sync.cuh")
-_SHARED_FILES = ("activation.cuh", "fixup.cuh")
+_SHARED_FILES = ("activation.cuh", "fixup.cuh", "norm.cuh")
 
 #: The device files of each engine in the order in which one includes the other.
 DEVICE_FILES = {
@@ -61,6 +61,7 @@ DEVICE_FILES = {
         "epilogue_tma.cuh",
         "cluster_sum.cuh",
         "shared_wgmma.cuh",
+        "beside_wgmma.cuh",
         "post_wgmma.cuh",
         "startup_prefetch.cuh",
         "producers_wgmma.cuh",
@@ -163,7 +164,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
         ),
     )
     texts = [f"// ---- {name}\n{inlined(name)}" for name in DEVICE_FILES[tiling.engine]]
-    texts[0] = _with_config(texts[0], config + _engine_config(workload, tiling))
+    texts[0] = _with_config(texts[0], config + _chain_config(workload) + _engine_config(workload, tiling))
     if tiling.engine is Engine.WGMMA:
         widths = sorted(
             {
@@ -180,6 +181,18 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
         tiling=tiling,
         files="\n".join(texts),
     )
+
+
+def _chain_config(workload: Workload) -> str:
+    """What ops of a chain have beside: a norm, squares for one, a residual of an earlier op; empty where none has."""
+    ops = [
+        (bool(op.norm), workload.writes_squares(index), workload.residual_producer_of(index) is not None)
+        for index, op in enumerate(workload.ops)
+    ]
+    if not any(map(any, ops)):
+        return ""
+    rows = ", ".join(f"{{{', '.join(str(has).lower() for has in op)}}}" for op in ops)
+    return f"#define TUNER_CHAIN_OPS\nconstexpr ChainOp kChainOps[kNumOps] = {{{rows}}};\n"
 
 
 def _engine_config(workload: Workload, tiling: Tiling) -> str:

@@ -244,6 +244,7 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
     const FeedSlot slot = *feed_slot(shared.feed_memory, feed);
     __syncwarp();
     if (is_leader) release_fed(args.base, shared.feed, feed);
+    [[maybe_unused]] const FeedRing::Place own = feed;
     feed.advance();
     if (slot.index < 0) return;
     if (!knows_first) epoch = slot.epoch;
@@ -263,9 +264,15 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
         request_inputs(args, slot.task, step, pending.step - step, shared.inputs, input);
       }
       __syncwarp();
-      if (pending.step == kNoStep) break;
+      if (pending.step >= (kHasLateWaits ? kEpilogueStep : kNoStep)) break;
       step = pending.step;
       ok = wait_for_inputs(args.base, slot.task, slot.index, epoch, step, pending);
+    }
+    if constexpr (kHasLateWaits) {
+      if (is_leader) {
+        *shared.beside.next_wait(own) = pending.next;
+        mbarrier_arrive(shared.beside.loaded(own));
+      }
     }
     requested = 0;
   }
