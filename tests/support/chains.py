@@ -21,7 +21,12 @@ def block(
         GemmOp(name="o", m=m, n=width, k=heads, residual=True, is_output=True),
         GemmOp(
             name="gate_up",
-            **{"m": m, "n": hidden, "k": width, "source": "o", "norm": "o", "eps": eps},
+            m=m,
+            n=hidden,
+            k=width,
+            source="o",
+            norm="o",
+            eps=eps,
             activation=Activation.SILU,
             gated=True,
         ),
@@ -38,7 +43,11 @@ def run_of_block(m: int, *, width: int = 512, hidden: int = 384, dtype: Dtype = 
     ops = (
         GemmOp(
             name="gate_up",
-            **{"m": m, "n": hidden, "k": width, "source": "r", "norm": "r"},
+            m=m,
+            n=hidden,
+            k=width,
+            source="r",
+            norm="r",
             activation=Activation.SILU,
             gated=True,
         ),

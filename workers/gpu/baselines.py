@@ -18,6 +18,8 @@ from ..timing.library_choice import Picked
 from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from .data import ProblemData, bits_type
 from .launch import Kernel, PlanOnDevice, check
+from .library_norms import LibraryNorms
+from .squares import SquaresTables
 
 #: Columns that a thread of `tuner_epilogue` takes at a time, where n is a multiple of it.
 EPILOGUE_WIDTH = 8
@@ -38,6 +40,10 @@ class Runner(Protocol):
 
     def overwritten(self) -> str:
         """Which memory of its own it wrote that it must not, in words; empty where it did not."""
+        ...
+
+    def poison(self) -> None:
+        """NaN into all memory of its own that a run must write before it reads it, on the current stream."""
         ...
 
 
@@ -87,9 +93,12 @@ class ChainRunner:
                 kernel.check_fits(plan.plan.plan.num_ctas)
         self._kernel = kernel
         self.plans = plans
+        graph = plans[0].plan.graph
+        self.squares = SquaresTables(graph.workload, graph.tiling)
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues the launches in order."""
+        ops = self.squares.given_to(ops)
         for plan in self.plans:
             self._kernel.launch(plan, ops, stream)
 
@@ -99,7 +108,14 @@ class ChainRunner:
 
     def overwritten(self) -> str:
         """The first that any of its launches wrote."""
-        return next((found for plan in self.plans if (found := plan.overwritten())), "")
+        found = next((found for plan in self.plans if (found := plan.overwritten())), "")
+        return found or self.squares.overwritten()
+
+    def poison(self) -> None:
+        """Sums of squares, and of parts of tiles."""
+        self.squares.poison()
+        for plan in self.plans:
+            plan.poison_sums()
 
 
 class SideStream:
@@ -132,6 +148,7 @@ class StreamsRunner(ChainRunner):
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Forks, and joins again: what follows on `stream` follows both launches."""
         first, second = self.plans
+        ops = self.squares.given_to(ops)
         side = self._side.fork(stream)
         self._kernel.launch(first, ops, stream)
         if self._has_signals:
@@ -143,14 +160,16 @@ class StreamsRunner(ChainRunner):
 class LibraryRunner:
     """The vendor library's calls, with its own fused epilogue, and one elementwise kernel for what that cannot do.
 
-    One after the other; two ops that share nothing also side by side, on two streams.
+    One after the other; two ops that share nothing also side by side, on two streams. Of a chain with norms, residuals
+    are added by the products (beta = 1) or by the norms' kernels.
     """
 
-    def __init__(self, lt: CublasLt, data: ProblemData, epilogue: Any) -> None:
-        """`epilogue` is the elementwise kernel `tuner_epilogue`."""
+    def __init__(self, lt: CublasLt, data: ProblemData, epilogue: Any, norm: Any) -> None:
+        """`epilogue` and `norm` are the kernels `tuner_epilogue` and `tuner_norm`."""
         self._dtype = data.workload.dtype
         self._ops = data.workload.ops
         self._epilogue = epilogue
+        self._norms = LibraryNorms(data.workload, norm)
         #: Gate and up projection of each gated op, [m, 2n].
         self._sums = [
             cupy.empty((op.m, op.weight_rows), bits_type(self._dtype)) if op.gated else None for op in self._ops
@@ -164,16 +183,21 @@ class LibraryRunner:
         self._side = SideStream()
         #: Per op, which of the heuristic's algorithms.
         self.choices = (0,) * len(self._gemms)
-        self._beside = False
+        self._beside = self._adds_in_norms = False
 
     @property
     def can_run_beside(self) -> bool:
         """Whether these are two ops of which none reads the other's output."""
         return len(self._ops) == 2 and self._ops[1].source != self._ops[0].name
 
+    @property
+    def can_add_in_norms(self) -> bool:
+        """Whether the kernels of norms may add residuals."""
+        return self._norms.can_add
+
     def use(self, picked: Picked) -> None:
         """Runs as was picked from now on."""
-        self.choices, self._beside = picked.choices, picked.beside
+        self.choices, self._beside, self._adds_in_norms = picked.choices, picked.beside, picked.adds_in_norms
 
     @property
     def num_algorithms(self) -> tuple[int, ...]:
@@ -182,6 +206,7 @@ class LibraryRunner:
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues one product per op."""
+        self._norms.begin()
         if not self._beside:
             for index, buffer in enumerate(ops):
                 self._launch(index, buffer, stream, self._workspaces[0])
@@ -197,9 +222,14 @@ class LibraryRunner:
         """Enqueues one op; `stream` is the current one."""
         op, sums = self._ops[index], self._sums[index]
         out = buffer.c if sums is None else int(sums.data.ptr)
+        left = self._norms.sums_of(index) if self._adds_in_norms else 0
         self._gemms[index].launch(
-            buffer.a, buffer.w, out, buffer.residual, workspace.data.ptr, stream, algorithm=self.choices[index]
+            *(self._norms.input_of(index, buffer), buffer.w, left or out, 0 if left else buffer.residual),
+            *(workspace.data.ptr, stream),
+            algorithm=self.choices[index],
         )
+        if left:
+            self._norms.add(index, buffer)
         if rest := split_epilogue(op)[1]:
             self._finish(rest, op, out, buffer)
 
@@ -227,3 +257,10 @@ class LibraryRunner:
     def overwritten(self) -> str:
         """The library has no memory that it must not write but the problem's."""
         return ""
+
+    def poison(self) -> None:
+        """Gate and up projections, normed tensors."""
+        self._norms.poison()
+        for sums in self._sums:
+            if sums is not None:
+                sums.fill(0x7FFF)

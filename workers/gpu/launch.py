@@ -204,6 +204,8 @@ class Guarded:
         return bool((self._whole[:_GUARD_WORDS] == _GUARD).all() & (self._whole[-_GUARD_WORDS:] == _GUARD).all())
 
 
+#: The bits of an fp32 NaN.
+_NAN = 0x7FFFFFFF
 #: Words of one canary, and what each holds.
 _GUARD_WORDS = 256
 _GUARD = 0xA5C3A5C3
@@ -274,6 +276,10 @@ class PlanOnDevice:
             encoded = (encode(m, dtype, getattr(ops[m.op], m.operand)) for m in self._maps)
             args = extend_args(args, self._first_tasks, tuple(encoded))
         return args
+
+    def poison_sums(self) -> None:
+        """NaN where parts of tiles leave their sums; on the current stream."""
+        self._workspace.words[self._layout["slots"] // WORD_BYTES :].fill(_NAN)
 
     def overwritten(self) -> str:
         """What a launch wrote that it must not, in words; empty where it did not."""

@@ -45,8 +45,10 @@ class Operands:
     bias: Array | None
     #: [m, n]
     residual: Array | None
-    #: [m]
+    #: [m], a given one or a norm's
     row_scale: Array | None
+    #: [m, n]: what a residual that was computed may be off by
+    residual_tolerance: Array | None = None
 
 
 def activate(z: Array, activation: str) -> Array:
@@ -68,6 +70,9 @@ def reference(op: GemmOp, operands: Operands, dtype: Dtype, *, a_is_rounded: boo
     scale multiplies it. Where the vendor library needs a kernel after its GEMM, it rounds the sums z to the dtype,
     which adds u |z|: one bound serves every plan kind.
 
+    Norm. The factor of a row is a function of the rounded row, and the library rounds the row again when it has scaled
+    it. Either error is within one roundoff of what is scaled.
+
     Output. With errors e of the sums, an activation gives 1.2 e. A gated output is the product of two such,
     (f + d)(z + e) - f z = d z + f e + d e with |d| <= 1.2 e of the gate. The output's own rounding, of the element
     type, adds 2 u |y|; the fp32 arithmetic before a residual, which may cancel, 1e-6 of what it is added to.
@@ -82,6 +87,8 @@ def reference(op: GemmOp, operands: Operands, dtype: Dtype, *, a_is_rounded: boo
     if operands.row_scale is not None:
         z *= operands.row_scale[:, None]
         error *= operands.row_scale[:, None]
+    if op.norm:
+        error += 2 * roundoff * cupy.abs(z)
     held = cupy.abs(z)  # in 16 bits by the library, before it adds the bias ...
     if operands.bias is not None:
         z += operands.bias
@@ -93,6 +100,8 @@ def reference(op: GemmOp, operands: Operands, dtype: Dtype, *, a_is_rounded: boo
     if operands.residual is not None:
         tolerance += _EPILOGUE_ERROR * cupy.abs(y)
         y = y + operands.residual
+    if operands.residual_tolerance is not None:
+        tolerance = tolerance + operands.residual_tolerance
     tolerance = tolerance + 2 * roundoff * cupy.abs(y) + 2 * step
     return Reference(values=y, tolerance=tolerance.astype(cupy.float32))
 
