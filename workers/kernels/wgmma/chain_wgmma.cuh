@@ -25,7 +25,7 @@ __device__ __forceinline__ RowNorm row_norm(const LaunchArgs& args, const Task& 
 // A team's share of one task; false where another part of the tile will be the last. The task's words are read
 // from the feed where they are needed: registers are for the sums.
 template <int kOp = 0>
-__device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSlot& slot, const FeedRing::Place& feed,
+__device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSlot& slot, FeedRing::Place feed,
                                              const Shared& shared, float (&acc)[kMaxWgmmaAccumulators],
                                              StagePlaces& places, SumRing::Place& sum) {
   if constexpr (kOp < kNumOps) {

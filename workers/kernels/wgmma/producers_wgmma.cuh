@@ -216,6 +216,12 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
   }
 }
 
+// Whether the task has no wait left that stands before a k-step.
+__device__ __forceinline__ bool has_no_more(const PendingWaits& pending) {
+  if constexpr (kHasLateWaits) return pending.step >= kEpilogueStep;
+  return pending.step == kNoStep;
+}
+
 // One warp: waits for each task's producers, and streams its inputs; of a task that waits within, those of the k-steps up
 // to its next wait. A wait that expires there is told before the inputs of later steps are requested, hence before the math
 // warpgroups have all of them and look.
@@ -264,7 +270,7 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
         request_inputs(args, slot.task, step, pending.step - step, shared.inputs, input);
       }
       __syncwarp();
-      if (pending.step >= (kHasLateWaits ? kEpilogueStep : kNoStep)) break;
+      if (has_no_more(pending)) break;
       step = pending.step;
       ok = wait_for_inputs(args.base, slot.task, slot.index, epoch, step, pending);
     }
