@@ -123,6 +123,10 @@ def io_bytes(workload: Workload, cache_bytes: int) -> int:
         else:
             elements += max(weights + op.m * op.k, streamed)
         seen.add(op.source)
+        is_given = bool(op.residual_source) and workload.residual_producer_of(index) is None
+        if is_given and op.residual_source not in seen:
+            elements += op.m * op.n
+            seen.add(op.residual_source)
         elements += op.m * op.n if workload.leaves(index) else 0
     return int(elements) * size + epilogues
 

@@ -251,6 +251,11 @@ class Workload:
         """Index of the op whose output's norm scales the rows of op `op_index`, or None."""
         return self.op_index(self.ops[op_index].norm)
 
+    def producers_of(self, op_index: int) -> tuple[int, ...]:
+        """Indices of all ops whose outputs op `op_index` reads, as A or in its epilogue, ascending."""
+        tensors = self.ops[op_index].tensors
+        return tuple(i for i, op in enumerate(self.ops) if op.name in tensors)
+
     def writes_squares(self, op_index: int) -> bool:
         """Whether op `op_index` writes the sums of squares of its rows, since a norm needs them."""
         return any(op.norm == self.ops[op_index].name for op in self.ops)
