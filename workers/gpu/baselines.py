@@ -19,7 +19,7 @@ from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from .data import ProblemData, bits_type
 from .launch import Kernel, PlanOnDevice, check
 from .library_norms import LibraryNorms
-from .squares import SquaresTables
+from .squares import InputSquares, SquaresTables
 
 #: Columns that a thread of `tuner_epilogue` takes at a time, where n is a multiple of it.
 EPILOGUE_WIDTH = 8
@@ -47,8 +47,11 @@ class Runner(Protocol):
         ...
 
 
-def runner_of(work: Work, kernel: Kernel, *, traced: bool = False) -> ChainRunner:
-    """A candidate of ours, without a launch; `traced` where its kernel leaves stamps.
+def runner_of(
+    work: Work, kernel: Kernel, *, traced: bool = False, input_squares: InputSquares | None = None
+) -> ChainRunner:
+    """A candidate of ours, without a launch; `traced` where its kernel leaves stamps. `input_squares` goes in front of
+    it where an input is normed; else the squares that come with the input are there.
 
     Raises:
         LaunchRefused: the card does not hold what its plan needs, or this is not what was proven and built.
@@ -63,8 +66,8 @@ def runner_of(work: Work, kernel: Kernel, *, traced: bool = False) -> ChainRunne
     )
     if work.plan_kind.is_side_by_side:
         first = load(0)
-        return StreamsRunner(kernel, (first, load(1, first=first)))
-    return ChainRunner(kernel, tuple(load(index) for index in range(len(launchable.plans))))
+        return StreamsRunner(kernel, (first, load(1, first=first)), input_squares)
+    return ChainRunner(kernel, tuple(load(index) for index in range(len(launchable.plans))), input_squares)
 
 
 def launchable_of(work: Work) -> Launchable:
@@ -81,7 +84,9 @@ def launchable_of(work: Work) -> Launchable:
 class ChainRunner:
     """Our kernel on one stream: one launch (fused) or one per op, by the plans that it is given."""
 
-    def __init__(self, kernel: Kernel, plans: tuple[PlanOnDevice, ...]) -> None:
+    def __init__(
+        self, kernel: Kernel, plans: tuple[PlanOnDevice, ...], input_squares: InputSquares | None = None
+    ) -> None:
         """Without a launch.
 
         Raises:
@@ -95,12 +100,19 @@ class ChainRunner:
         self.plans = plans
         graph = plans[0].plan.graph
         self.squares = SquaresTables(graph.workload, graph.tiling)
+        self._input_squares = input_squares
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues the launches in order."""
-        ops = self.squares.given_to(ops)
+        ops = self._prepared(ops, stream)
         for plan in self.plans:
             self._kernel.launch(plan, ops, stream)
+
+    def _prepared(self, ops: tuple[OpBuffers, ...], stream: int) -> tuple[OpBuffers, ...]:
+        """What the launches are given, behind what makes the squares of inputs."""
+        if self._input_squares:
+            self._input_squares.enqueue(ops, stream, is_programmatic=self.plans[0].programmatic)
+        return self.squares.given_to(ops)
 
     def abort_record(self) -> str | None:
         """The first record of any of its launches."""
@@ -140,15 +152,17 @@ class SideStream:
 class StreamsRunner(ChainRunner):
     """Our kernel on two streams: the second launch runs beside the first, waiting tile by tile, behind a start gate."""
 
-    def __init__(self, kernel: Kernel, plans: tuple[PlanOnDevice, PlanOnDevice]) -> None:
-        super().__init__(kernel, plans)
+    def __init__(
+        self, kernel: Kernel, plans: tuple[PlanOnDevice, PlanOnDevice], input_squares: InputSquares | None = None
+    ) -> None:
+        super().__init__(kernel, plans, input_squares)
         self._has_signals = plans[0].plan.plan.num_signals > 0
         self._side = SideStream()
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Forks, and joins again: what follows on `stream` follows both launches."""
         first, second = self.plans
-        ops = self.squares.given_to(ops)
+        ops = self._prepared(ops, stream)
         side = self._side.fork(stream)
         self._kernel.launch(first, ops, stream)
         if self._has_signals:

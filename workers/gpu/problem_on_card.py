@@ -16,6 +16,7 @@ from .card import CardView
 from .cublaslt import CublasLt
 from .data import ProblemData
 from .integrity import Integrity, Overwritten
+from .squares import InputSquares
 from .timing import Timer
 
 
@@ -32,6 +33,7 @@ class ProblemOnCard:
         self.timer = Timer(self.data, tools, view)
         kernels = [tools.get_function(name) for name in ("tuner_epilogue", "tuner_norm")]
         self.library = LibraryRunner(lt, self.data, *kernels)
+        self.input_squares = InputSquares(problem.workload, tools.get_function("tuner_squares"))
         self.stream = cupy.cuda.Stream(non_blocking=True)
         if picked is not None:
             self.library.use(picked)

@@ -1,20 +1,26 @@
-"""Sums of squares on the card: the tables that ops of a chain write for the norms of their outputs."""
+"""Sums of squares on the card: the tables that ops of a chain write for norms, and those that come with an input."""
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from cuda.bindings import driver
 
 from tuner.core.plan.norm_slots import squares_bytes
-from tuner.core.problem.workload import Workload
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Tiling
 
 from ..source.launch_args import WORD_BYTES, OpBuffers
-from .launch import Guarded
+from .launch import FP32_NAN, Guarded, check, launch_config, programmatic_attribute
 
-#: The bits of an fp32 NaN.
-_NAN = 0x7FFFFFFF
+#: Threads of a CTA of `tuner_squares`, which takes a row.
+_SQUARES_THREADS = 512
+#: The element type, as `tuner_squares` is told it.
+_IS_BF16 = {Dtype.FP16: False, Dtype.BF16: True}
 
 
 class SquaresTables:
@@ -25,7 +31,7 @@ class SquaresTables:
         self._workload = workload
         sizes = {index: squares_bytes(workload, tiling, index) // WORD_BYTES for index in range(len(workload.ops))}
         self._tables = {
-            index: Guarded(np.full(size, _NAN, dtype=np.uint32)) for index, size in sizes.items() if size > 0
+            index: Guarded(np.full(size, FP32_NAN, dtype=np.uint32)) for index, size in sizes.items() if size > 0
         }
 
     def given_to(self, ops: tuple[OpBuffers, ...]) -> tuple[OpBuffers, ...]:
@@ -45,9 +51,42 @@ class SquaresTables:
     def poison(self) -> None:
         """Every word becomes NaN; on the current stream."""
         for table in self._tables.values():
-            table.words.fill(_NAN)
+            table.words.fill(FP32_NAN)
 
     def overwritten(self) -> str:
         """Around which table something was written, in words; empty where nothing was."""
         names = [self._workload.ops[index].name for index, table in self._tables.items() if not table.is_guarded()]
         return f"what lies around the squares of {names[0]}" if names else ""
+
+
+class InputSquares:
+    """The squares of inputs that are normed, by a small kernel in front of ours.
+
+    Who makes such an input may leave them; here nobody does, and the library's time has its norm in it, too.
+    """
+
+    def __init__(self, workload: Workload, function: Any) -> None:
+        """`function` is the CuPy function `tuner_squares`."""
+        self._workload, self._function = workload, function.ptr
+
+    def enqueue(self, ops: tuple[OpBuffers, ...], stream: int, *, is_programmatic: bool) -> None:
+        """Enqueues it once for each such input; a programmatic one may begin while the launch before it ends."""
+        for source, squares, rows, columns in dict.fromkeys(self._needed(ops)):
+            values = (
+                ctypes.c_void_p(source),
+                ctypes.c_void_p(squares),
+                ctypes.c_uint32(columns),
+                ctypes.c_int(_IS_BF16[self._workload.dtype]),
+            )
+            pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+            config = launch_config(rows, _SQUARES_THREADS, 0, stream)
+            config.attrs = [programmatic_attribute()] if is_programmatic else []
+            config.numAttrs = len(config.attrs)
+            check(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))
+
+    def _needed(self, ops: tuple[OpBuffers, ...]) -> Iterator[tuple[int, int, int, int]]:
+        for index, op in enumerate(self._workload.ops):
+            if op.norm and self._workload.norm_producer_of(index) is None:
+                if op.norm != op.source:
+                    continue  # an input that the op does not read has its squares from elsewhere
+                yield ops[index].a, ops[index].row_scale, op.m, op.k

@@ -34,6 +34,8 @@ def torch_runner(data: ProblemData, *, is_compiled: bool = False) -> TorchChain:
         raise WorkerError(f"PyTorch cannot be imported ({error}): pip install torch") from error
     if any(op.row_scale for op in data.workload.ops):
         raise WorkerError("PyTorch has no call that scales the rows of a product: compare without a row scale")
+    if any(op.norm not in ("", op.source) for op in data.workload.ops):
+        raise WorkerError("a norm of what an op does not read has no call of PyTorch: compare without it")
     return TorchChain(torch, data, is_compiled=is_compiled)
 
 
