@@ -123,7 +123,8 @@ def workloads(draw: st.DrawFn) -> Workload:
         case "chain":
             return chain_of_three(m, dims)
         case "block":
-            return decoder_block(m, dims[0], dims[1], dims[2], heads=dims[3])
+            few = [1 + size // 2 for size in dims]
+            return decoder_block(1 + m // 2, few[0], few[1], few[2], heads=few[3])
         case "siblings":
             reads_both = {"norm": "a"} if draw(st.booleans()) else adds("a")
             shape = (dims[2], dims[1]) if "norm" in reads_both else (dims[1], dims[0])
