@@ -23,7 +23,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-large-job bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-gpu bench-finals results bench-compile-space clean
+.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-large-job bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-gpu bench-finals results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -121,6 +121,9 @@ bench-noise: $(VENV)/.dev ## measure one candidate 50 times and one job 10 times
 
 bench-orders: $(VENV)/.dev ## time one tiling of a pair in many orders on this machine's GPU (4 min, SECONDS=); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.orders.measure --gpu $(GPU) $(if $(SECONDS),--seconds $(SECONDS))
+
+bench-chains: $(VENV)/.dev ## chains of a decoder layer against the library (1 min a row, ROW=, TORCH=1, MISSING=1, SECONDS=); writes benchmarks/results/<gpu>/
+	@$(BIN)/python -m benchmarks.chains.measure --gpu $(GPU) $(if $(ROW),--row $(ROW)) $(if $(TORCH),--torch) $(if $(MISSING),--missing) $(if $(SECONDS),--seconds $(SECONDS))
 
 bench-simulator: $(VENV)/.dev ## judge the simulator by measured schedules, and fit it (FIT=1, minutes); no GPU; writes benchmarks/results/h200/
 	@$(BIN)/python -m benchmarks.simulator.judge $(if $(FIT),--fit --trials 30)

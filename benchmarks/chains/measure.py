@@ -246,8 +246,8 @@ def measure_rows(bench: Workbench, rows: Sequence[ChainRow], path: Path, argumen
             failures.append(f"{row.name}: {message_of(error)}")
             print(f"{failures[-1]} FAILED", flush=True)
             continue
-        told = {name: kept[row.name][name] for name in ("winner", "verdict_speedup", "over_reference", "wall_s")}
-        print(row.name, json.dumps(kept[row.name]["kind_us"]), json.dumps(told), flush=True)
+        said = {name: kept[row.name][name] for name in ("winner", "verdict_speedup", "over_reference", "wall_s")}
+        print(row.name, json.dumps(kept[row.name]["kind_us"]), json.dumps(said), flush=True)
         ordered = [kept[name] for name in names if name in kept]
         write_report(path, ordered, machine | {"complete": len(ordered) == len(names), "chains": summary_of(ordered)})
     return failures

@@ -91,7 +91,7 @@ def block(layer: Layer, m: int) -> Workload:
     """o_proj and its residual, norm, gate and up projection, down and its residual, norm, the next layer's qkv."""
     ops = (
         GemmOp(name="o", m=m, n=layer.width, k=layer.heads, source="attention", residual=True),
-        _gate_up(layer, m, "o"),
+        _hidden_op(layer, m, "o"),
         GemmOp(
             name="down",
             m=m,
@@ -110,10 +110,10 @@ def block(layer: Layer, m: int) -> Workload:
 def run_of(layer: Layer, m: int) -> Workload:
     """Norm, gate and up projection, down."""
     down = GemmOp(name="down", m=m, n=layer.width, k=layer.hidden, source="gate_up")
-    return Workload(kind=WorkloadKind.CHAIN, ops=(_gate_up(layer, m, "r"), down), dtype=Dtype.FP16)
+    return Workload(kind=WorkloadKind.CHAIN, ops=(_hidden_op(layer, m, "r"), down), dtype=Dtype.FP16)
 
 
-def _gate_up(layer: Layer, m: int, source: str) -> GemmOp:
+def _hidden_op(layer: Layer, m: int, source: str) -> GemmOp:
     return GemmOp(
         name="gate_up",
         m=m,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from tuner.core.legal.wgmma_beside import beside_bytes
 from tuner.core.plan.split_k import SUM_BYTES, num_steps
 from tuner.core.plan.tile_graph import product_tile
 from tuner.core.problem.gpu import Gpu
@@ -66,8 +67,6 @@ FEED_SLOTS = 4
 FEED_SLOT_BYTES = 64
 BARRIER_PAIR_BYTES = 16
 FLAG_BYTES = 80
-#: Of a chain, for each of the tasks that come next: `Beside::kSlotBytes` in shared_wgmma.cuh.
-BESIDE_SLOT_BYTES = 32
 #: Slots for what CTAs that share a tile's k send each other, and bytes that these take unless one vector an exchange
 #: takes more.
 SUM_SLOTS, MOST_SUM_BYTES = 2, 24_576
@@ -114,18 +113,7 @@ def smem_bytes(workload: Workload, tiling: Tiling) -> int:
     rings = tiling.input_stages * input_bytes + tiling.num_stages * weight_bytes
     staging = tiling.num_warps * CHUNK_BUFFERS * CHUNK_BYTES if tiling.epilogue is Epilogue.TMA else 0
     fixed = FEED_SLOTS * FEED_SLOT_BYTES + num_barrier_pairs * BARRIER_PAIR_BYTES + FLAG_BYTES
-    return rings + staging + fixed + received_bytes(workload, tiling) + beside_bytes(workload, tiling)
-
-
-def beside_bytes(workload: Workload, tiling: Tiling) -> int:
-    """What a chain has beside: for each of the tasks that come next two barriers, a word and the factors of a tile's
-    rows; and with swapped operands room in which warps add up squares. `Beside` in shared_wgmma.cuh."""
-    ops = [(index, op, tile.m) for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True))]
-    normed = [rows for _, op, rows in ops if op.norm]
-    squared = [rows for index, _, rows in ops if workload.writes_squares(index)]
-    waits = bool(normed) or any(workload.residual_producer_of(index) is not None for index, _, _ in ops)
-    factors = FEED_SLOTS * (waits * BESIDE_SLOT_BYTES + SUM_BYTES * max(normed, default=0))
-    return factors + tiling.swap_ab * tiling.num_warps * SUM_BYTES * max(squared, default=0)
+    return rings + staging + fixed + received_bytes(workload, tiling) + beside_bytes(workload, tiling, FEED_SLOTS)
 
 
 def shares(num_rows: int, cluster_k: int) -> list[int]:
