@@ -20,16 +20,14 @@ from tuner.core.problem.workload import (
 from tuner.core.trial.job import Budget, CacheState, JobSpec, Objective, Regime, default_regime
 from tuner.core.trial.records import MatchKind
 from tuner.errors import InvalidInput
+from tuner.wire.chains import Chain, DecoderBlock, check_searched
+from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
 
 #: Seeds stay within what every random generator takes.
 MAX_SEED = 2**31 - 1
 MAX_TRIALS = 100_000
 MAX_SECONDS = 7 * 24 * 3600.0
 
-Size = Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]
-# JSON knows no enumerations: a strict model would refuse the string.
-DtypeName = Annotated[Dtype, Field(strict=False, description="element type of every tensor; sums are fp32")]
-ActivationName = Annotated[Activation, Field(strict=False, description="applied to the first product")]
 CacheName = Annotated[CacheState, Field(strict=False, description="what the L2 holds when a sample starts")]
 RegimeName = Annotated[
     Regime, Field(strict=False, description="the card's power state; by default sustained from 256 rows on")
@@ -42,12 +40,6 @@ TargetId = Annotated[
 #: Fields of an ffn pair beside its kind and dtype: those that must be given, and those with a default.
 _FFN_SIZES = ("m", "d_in", "d_hidden", "d_out")
 _FFN_OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")
-
-
-class Strict(BaseModel):
-    """Refuses unknown fields and values that only look right."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class FfnPair(Strict):
@@ -127,17 +119,23 @@ class IndependentPair(Strict):
 
 
 Pair = Annotated[FfnPair | IndependentPair, Field(discriminator="kind", description="the two GEMMs to tune")]
+Asked = Annotated[
+    FfnPair | IndependentPair | Chain | DecoderBlock, Field(discriminator="kind", description="the GEMMs to tune")
+]
 
 
-def workload_of(pair: FfnPair | IndependentPair) -> Workload:
-    """The domain's view of a pair.
+def workload_of(pair: FfnPair | IndependentPair | Chain | DecoderBlock) -> Workload:
+    """The domain's view of a pair, or of a chain.
 
     Raises:
-        InvalidInput: a matrix overflows a 32-bit index.
+        InvalidInput: a matrix overflows a 32-bit index, or a chain's ops do not fit together.
     """
     try:
         return pair.to_workload()
-    except InvalidInput as error:  # the domain names an op's matrix, the client knows the pair
+    except InvalidInput as error:
+        if isinstance(pair, Chain | DecoderBlock):
+            raise InvalidInput(f"pair.{error.field}", error.problem, error.remedy) from error
+        # The domain names an op's matrix, the client knows the pair.
         raise InvalidInput("pair", f"{error.field}: {error.problem}", error.remedy) from error
 
 
@@ -198,7 +196,7 @@ EXAMPLES: dict[str, Any] = {
 class TuneRequest(Strict):
     """The body of `POST /jobs`."""
 
-    pair: Pair
+    pair: Asked
     target: TargetId | None = Field(default=None, description="by default the server's own")
     objective: ObjectiveRequest = ObjectiveRequest()
     budget: BudgetRequest = BudgetRequest()
@@ -209,12 +207,13 @@ class TuneRequest(Strict):
         """The job that is asked for.
 
         Raises:
-            InvalidInput: a matrix overflows a 32-bit index, or no target is given and the server has none.
+            InvalidInput: the pair is not well formed, or is none; or no target is given and the server has none.
         """
         target_id = self.target or default_target_id
         if target_id is None:
             raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
         workload = workload_of(self.pair)
+        check_searched(workload)
         regime = self.objective.regime or default_regime(max(op.m for op in workload.ops))
         return JobSpec(
             workload=workload,

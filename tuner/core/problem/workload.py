@@ -338,8 +338,8 @@ class Workload:
             return f"{self.kind} {self.dtype} {shapes}"
         dims = " -> ".join(str(d) for d in (self.ops[0].k, *(op.n for op in self.ops)))
         extras = [str(op.activation) for op in self.ops if op.activation is not Activation.IDENTITY]
-        told = ("bias", "gated", "residual", "row_scale", "norm")
-        extras += [name for name in told if any(getattr(op, name) for op in self.ops)]
+        shown = ("bias", "gated", "residual", "row_scale", "norm")
+        extras += [name for name in shown if any(getattr(op, name) for op in self.ops)]
         return " ".join([str(self.kind), str(self.dtype), f"M={self.ops[0].m}", dims, *extras])
 
 
