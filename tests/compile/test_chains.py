@@ -1,11 +1,11 @@
-"""Chains with norms and residuals without a card: every engine compiles them cleanly, and the host lays out what it reads."""
+"""Chains with norms and residuals: every engine compiles them cleanly, and the host lays out what it reads."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.support.cases import H200, simt, wgmma
-from tests.support.chains import block, run_of_block, side_by_side
+from tests.support.chains import block
 from tests.support.compiled import compile_source
 from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
 from tuner.core.problem.workload import Dtype, Workload
@@ -24,7 +24,7 @@ def mma(*tiles: tuple[int, int, int], **fields: object) -> Tiling:
     return Tiling(tiles=whole, **{"num_stages": 3, "num_warps": 4, **fields})  # type: ignore[arg-type]
 
 
-#: Each a way in which squares leave a tile, or factors reach one.
+#: Ways in which squares leave a tile, or factors reach one; tests/soak/kernels.py compiles all that a card is to run.
 CASES = {
     "wgmma": (
         DECODE,
@@ -48,10 +48,6 @@ CASES = {
             cluster_k=2,
         ),
     ),
-    "swapped": (
-        SHARD,
-        wgmma(*((72, 48, 64), (72, 24, 64), (72, 48, 64), (72, 64, 64)), swap_ab=True, split_k=(2, 1, 2, 1)),
-    ),
     "swapped_shared_k": (
         SHARD,
         wgmma(*((64, 128, 64), (64, 56, 64), (64, 128, 64), (64, 128, 64)), num_warps=8, swap_ab=True, cluster_k=2),
@@ -64,14 +60,8 @@ CASES = {
         block(512),
         wgmma(*((128, 176, 64), (128, 88, 64), (128, 128, 64), (128, 40, 64)), num_warps=8, epilogue=Epilogue.TMA),
     ),
-    "clusters": (
-        block(512),
-        wgmma(*((256, 128, 64), (256, 112, 64)) * 2, num_stages=3, num_warps=8, cluster_m=2),
-    ),
-    "norm_of_an_input": (run_of_block(16), wgmma((16, 56, 128), (16, 64, 128))),
     "mma": (block(40), mma(*((16, 64, 64),) * 4, split_k=(1, 1, 3, 1))),
     "simt": (block(3), simt(*((4, 16, 256), (4, 8, 256)) * 2, num_warps=4)),
-    "fan_out": (side_by_side(16), wgmma(*((16, 64, 128),) * 4)),
 }
 
 

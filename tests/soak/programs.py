@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.soak import interleavings, kernels, kills, loads, proof, searches, tilings
+from tests.soak import emulated, interleavings, kernels, kills, loads, proof, searches, tilings
 from tests.soak.program import Program
 
 PROGRAMS: tuple[Program, ...] = (
@@ -13,4 +13,5 @@ PROGRAMS: tuple[Program, ...] = (
     kills.PROGRAM,
     kernels.PROGRAM,
     tilings.PROGRAM,
+    emulated.PROGRAM,
 )
