@@ -74,8 +74,8 @@ __device__ __forceinline__ float factor_of(float squares, int k, float eps) {
 
 // All lanes of one warp: the factors of kRows rows from `row0` on, a multiple of 4, to shared memory. Groups of four rows
 // lie side by side in a slot: as many lanes as there are groups take a slot each of four rows, the other lanes the next
-// slots.
-template <int kRows>
+// slots. The more loads are in flight, the fewer round trips, as long as there are registers.
+template <int kRows, int kLoadsInFlight = 4>
 __device__ __forceinline__ void load_factors(const LaunchArgs& args, int op_index, int row0, u32 factors) {
   const OpArgs& op = args.ops[op_index];
   const float eps = args.chain_of(op_index).eps;
@@ -90,7 +90,7 @@ __device__ __forceinline__ void load_factors(const LaunchArgs& args, int op_inde
     const bool is_inside = group < kGroups && row < op.m;
     const float4* next = reinterpret_cast<const float4*>(op.row_scale + (is_inside ? row : 0) + lane / kAcross * stride);
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 4
+#pragma unroll kLoadsInFlight
     for (int slot = lane / kAcross; slot < op.num_slots; slot += kDown, next += kDown * stride / kRowsOfLoad) {
       const float4 found = load_past_l1(next);
       sum.x += found.x, sum.y += found.y, sum.z += found.z, sum.w += found.w;

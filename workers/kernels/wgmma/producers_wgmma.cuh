@@ -222,6 +222,13 @@ __device__ __forceinline__ bool has_no_more(const PendingWaits& pending) {
   return pending.step == kNoStep;
 }
 
+// One thread, to the warp beside: of the task in that slot all waits before k-steps are over. It says so before it requests
+// the last inputs, since they come as slots of the ring become free.
+__device__ __forceinline__ void tell_waited(const Shared& shared, const FeedRing::Place& feed, const PendingWaits& pending) {
+  *shared.beside.next_wait(feed) = pending.next;
+  mbarrier_arrive(shared.beside.waited(feed));
+}
+
 // One warp: waits for each task's producers, and streams its inputs; of a task that waits within, those of the k-steps up
 // to its next wait. A wait that expires there is told before the inputs of later steps are requested, hence before the math
 // warpgroups have all of them and look.
@@ -267,18 +274,15 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
     for (int step = requested;;) {
       if (is_leader) {
         if (!ok) set_aborted(shared);
+        if constexpr (kHasLateWaits) {
+          if (has_no_more(pending)) tell_waited(shared, own, pending);
+        }
         request_inputs(args, slot.task, step, pending.step - step, shared.inputs, input);
       }
       __syncwarp();
       if (has_no_more(pending)) break;
       step = pending.step;
       ok = wait_for_inputs(args.base, slot.task, slot.index, epoch, step, pending);
-    }
-    if constexpr (kHasLateWaits) {
-      if (is_leader) {
-        *shared.beside.next_wait(own) = pending.next;
-        mbarrier_arrive(shared.beside.loaded(own));
-      }
     }
     requested = 0;
   }

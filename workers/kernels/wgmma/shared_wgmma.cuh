@@ -66,8 +66,8 @@ struct Beside {
   u32 data;
   unsigned char* memory;
 
-  __device__ __forceinline__ u32 loaded(const FeedRing::Place& place) const { return data + place.slot() * kSlotBytes; }
-  __device__ __forceinline__ u32 ready(const FeedRing::Place& place) const { return loaded(place) + 8; }
+  __device__ __forceinline__ u32 waited(const FeedRing::Place& place) const { return data + place.slot() * kSlotBytes; }
+  __device__ __forceinline__ u32 ready(const FeedRing::Place& place) const { return waited(place) + 8; }
   // The first wait of a task that is not known to be over, where all before k-steps are.
   __device__ __forceinline__ volatile int* next_wait(const FeedRing::Place& place) const {
     return reinterpret_cast<int*>(memory + place.slot() * kSlotBytes + 16);
