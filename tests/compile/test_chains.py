@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.support.cases import H200, simt, wgmma
-from tests.support.chains import block
+from tests.support.chains import block, run_of_block
 from tests.support.compiled import compile_source
 from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
-from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.problem.workload import Dtype, Workload, ffn_pair
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.workers.builder.artifact import _tensors
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.launch_args import parameter_layout
 from tuner.workers.source.render import render
@@ -96,8 +97,6 @@ def test_a_pair_has_nothing_of_it() -> None:
 
 
 def _pair() -> tuple[Workload, Tiling]:
-    from tuner.core.problem.workload import ffn_pair
-
     return ffn_pair(m=16, d_in=256, d_hidden=512, d_out=256, residual=True, row_scale=True), wgmma((16, 64, 64))
 
 
@@ -108,3 +107,18 @@ def test_what_an_op_has_beside_is_in_the_generated_text() -> None:
 
 def test_four_ops_fit_the_parameter_that_every_driver_takes() -> None:
     assert parameter_layout(*CASES["wgmma"], 1)["size_bytes"] == 4032
+
+
+def test_a_manifest_names_the_tables_and_who_points_at_them() -> None:
+    layout = {field["name"]: field for field in parameter_layout(*CASES["parts"], 1)["fields"]}
+    assert layout["o.squares"]["tensor"] == layout["gate_up.row_scale"]["tensor"] == "o.squares"
+    assert layout["down.residual"]["tensor"] == "o"
+    assert "tensor" not in layout["o.residual"]
+    assert float(layout["qkv.eps"]["meaning"]) == DECODE.ops[3].eps
+    assert int(layout["gate_up.num_slots"]["meaning"]) == 64
+    tensors = {tensor["name"]: tensor for tensor in _tensors(*CASES["parts"])}
+    assert tensors["o.squares"]["shape"] == [64, 16]
+    assert (tensors["o"]["role"], tensors["gate_up"]["role"]) == ("output", "intermediate")
+    assert "down.residual" not in tensors
+    run = _tensors(run_of_block(13), wgmma((16, 56, 64), (16, 64, 64)))
+    assert next(tensor["shape"] for tensor in run if tensor["role"] == "input_squares") == [16]

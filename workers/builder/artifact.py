@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tuner.core.legal.legality import dynamic_smem_bytes
+from tuner.core.plan.norm_slots import norm_slots, slot_stride
 from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
@@ -16,7 +17,7 @@ from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.versions import MANIFEST_FORMAT
 
-from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, workspace_layout
+from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
 from ..source.launchable import Launchable, LaunchRefused
 from ..source.render import KERNEL_NAME, START_GATE_NAME, render
 from ..source.tensor_maps import tensor_maps
@@ -76,7 +77,7 @@ def assemble(
         "environment": asdict(environment),
         "kernel": _kernel(plans[0].gpu.arch, launchable, environment),
         "parameter": parameter_layout(workload, schedule.tiling, spin_limit_cycles),
-        "tensors": _tensors(workload),
+        "tensors": _tensors(workload, schedule.tiling),
         "launches": [_launch(i, plans, workload, candidate) for i in range(len(plans))],
         "concurrency": _CONCURRENCY,
         "files": {
@@ -188,10 +189,11 @@ def _start_gate(first: VerifiedPlan) -> dict[str, Any] | None:
     }
 
 
-def _tensors(workload: Workload) -> list[dict[str, Any]]:
+def _tensors(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
     """Every tensor by name, with its role and shape; all row-major, contiguous, 16-byte aligned.
 
-    A gated op's weight and bias have the gate's rows first, then the up projection's.
+    A gated op's weight and bias have the gate's rows first, then the up projection's. The launches write `squares`, and
+    read `input_squares`: the sums of squares of the rows of the input in front of the dot.
     """
     tensors: list[dict[str, Any]] = []
 
@@ -205,9 +207,13 @@ def _tensors(workload: Workload) -> list[dict[str, Any]]:
         add(f"{op.name}.w", "weight", [op.weight_rows, op.k])
         if op.bias:
             add(f"{op.name}.bias", "bias", [op.weight_rows])
-        if op.residual:
-            add(f"{op.name}.residual", "residual", [op.m, op.n])
+        if op.residual and workload.residual_producer_of(i) is None:
+            add(op.residual_source or f"{op.name}.residual", "residual", [op.m, op.n])
+        if op.norm and workload.norm_producer_of(i) is None:
+            add(squares_of(op.norm), "input_squares", [slot_stride(op.m)], "fp32")
+        if workload.writes_squares(i):
+            add(squares_of(op.name), "squares", [norm_slots(workload, tiling, i), slot_stride(op.m)], "fp32")
         if op.row_scale:
             add(f"{op.name}.row_scale", "row_scale", [op.m], "fp32")
-        add(op.name, "intermediate" if workload.consumers_of(i) else "output", [op.m, op.n])
+        add(op.name, "output" if workload.leaves(i) else "intermediate", [op.m, op.n])
     return tensors

@@ -300,5 +300,11 @@ class ProblemData:
                 row_scale=None if factors is None else factors.astype(cupy.float64),
                 residual_tolerance=None if added is None else references[added].tolerance,
             )
-            references[i] = reference(op, operands, dtype, a_is_rounded=producer is not None or bool(op.norm))
+            references[i] = reference(
+                op,
+                operands,
+                dtype,
+                a_is_rounded=producer is not None or bool(op.norm),
+                is_normed=self.workload.writes_squares(i),
+            )
         return references

@@ -62,8 +62,11 @@ def activate(z: Array, activation: str) -> Array:
     return z
 
 
-def reference(op: GemmOp, operands: Operands, dtype: Dtype, *, a_is_rounded: bool) -> Reference:
-    """The op's output and its tolerance; `a_is_rounded` where A is an earlier op's output, rounded on its way.
+def reference(
+    op: GemmOp, operands: Operands, dtype: Dtype, *, a_is_rounded: bool, is_normed: bool = False
+) -> Reference:
+    """The op's output and its tolerance; `a_is_rounded` where A is an earlier op's output, rounded on its way;
+    `is_normed` where a norm reads the output, so that the library may round the sums before it adds a residual.
 
     Sums. The bound takes the roundings as independent. The error of a sum of k products is within 12 standard
     deviations: 12 sqrt(sum (a w)^2) (u_in + sqrt(k) 2^-23). u_in is the roundoff of an intermediate operand. A row
@@ -94,7 +97,7 @@ def reference(op: GemmOp, operands: Operands, dtype: Dtype, *, a_is_rounded: boo
         z += operands.bias
         held = cupy.maximum(held, cupy.abs(z))  # ... or after
     error += _EPILOGUE_ERROR * cupy.abs(z)
-    if split_epilogue(op)[1] is not None:
+    if split_epilogue(op)[1] is not None or is_normed:
         error += roundoff * held + step
     y, tolerance = _gated(z, error, op) if op.gated else (activate(z, op.activation), _STEEPEST * error)
     if operands.residual is not None:

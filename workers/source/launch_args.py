@@ -115,8 +115,10 @@ def extend_args(args: bytes, first: bytes, maps: tuple[bytes, ...]) -> bytes:
 def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int) -> dict[str, Any]:
     """The one by-value struct that the kernel takes, field by field, and the value of `spin_limit_cycles`."""
 
-    def field(name: str, offset: int, kind: str, meaning: str) -> dict[str, Any]:
-        return {"name": name, "offset": offset, "type": kind, "meaning": meaning}
+    def field(name: str, offset: int, kind: str, meaning: str, tensor: str = "") -> dict[str, Any]:
+        return {"name": name, "offset": offset, "type": kind, "meaning": meaning} | (
+            {"tensor": tensor} if tensor else {}
+        )
 
     fields = [
         field("words", 0, "pointer", "the plan on the device"),
@@ -134,8 +136,10 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
             field(f"{op.name}.w", base + 8, "pointer", f"weight [{rows}, k]"),
             field(f"{op.name}.bias", base + 16, "pointer", f"bias [{rows}], or null"),
             field(f"{op.name}.c", base + 24, "pointer", "output [m, n]"),
-            field(f"{op.name}.residual", base + 32, "pointer", "residual [m, n], or null"),
-            field(f"{op.name}.row_scale", base + 40, "pointer", _scale_meaning(workload, tiling, i)),
+            field(f"{op.name}.residual", base + 32, "pointer", "residual [m, n], or null", op.residual_source),
+            field(
+                f"{op.name}.row_scale", base + 40, "pointer", _scale_meaning(workload, tiling, i), squares_of(op.norm)
+            ),
             field(f"{op.name}.m", base + 48, "int32", str(op.m)),
             field(f"{op.name}.n", base + 52, "int32", str(op.n)),
             field(f"{op.name}.k", base + 56, "int32", str(op.k)),
@@ -148,7 +152,7 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
             table = f"fp32 table of squares [{slots}, {slot_stride(op.m)}], which it writes" if slots else "null"
             fields += [
                 field(f"{op.name}.num_slots", _HEAD_BYTES + i * _OP_BYTES + 60, "int32", read),
-                field(f"{op.name}.squares", size, "pointer", table),
+                field(f"{op.name}.squares", size, "pointer", table, squares_of(op.name) if slots else ""),
                 field(f"{op.name}.eps", size + 8, "float32", str(op.eps)),
             ]
             size += _CHAIN_OP.size
@@ -162,6 +166,11 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
             fields.append(field(name, size, f"bytes[{MAP_BYTES}]", "the encoded tensor map of that name"))
             size += MAP_BYTES
     return {"size_bytes": size, "spin_limit_cycles": spin_limit_cycles, "fields": fields}
+
+
+def squares_of(tensor: str) -> str:
+    """Name of the table of the sums of squares of a tensor's rows; empty for none."""
+    return f"{tensor}.squares" if tensor else ""
 
 
 def _scale_meaning(workload: Workload, tiling: Tiling, op_index: int) -> str:

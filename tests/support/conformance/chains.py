@@ -83,6 +83,14 @@ CASES = [
     ),
     *cross(
         "chains",
+        "zip",
+        named(SHAPES, "wgmma, parts", "mma"),
+        {"block": BLOCK},
+        kinds=(PlanKind.FUSED, *APART[-1:]),
+        claim=Claim.ARTIFACT,
+    ),
+    *cross(
+        "chains",
         "again",
         SHAPES,
         {"block": BLOCK},
