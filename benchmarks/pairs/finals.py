@@ -39,10 +39,12 @@ from tuner.workers.protocol.messages import Work
 
 #: Rounds in each of the two processes; under sustained load every sample costs its load.
 NUM_ROUNDS = {Regime.BURST: 10, Regime.SUSTAINED: 3}
+#: Kinds of ours that a pair has.
+OF_PAIRS = tuple(kind for kind in PlanKind if kind.is_ours and kind.is_for(2))
 #: Finalists of each kind: in burst those of a job, and one more launched twice; under sustained load one less.
 NUM_FINALISTS = {
-    Regime.BURST: {kind: kind.num_finalists + (kind is PlanKind.TWO_LAUNCHES) for kind in PlanKind if kind.is_ours},
-    Regime.SUSTAINED: {kind: max(1, kind.num_finalists - 1) for kind in PlanKind if kind.is_ours},
+    Regime.BURST: {kind: kind.num_finalists + (kind is PlanKind.TWO_LAUNCHES) for kind in OF_PAIRS},
+    Regime.SUSTAINED: {kind: max(1, kind.num_finalists - 1) for kind in OF_PAIRS},
 }
 
 

@@ -130,7 +130,7 @@ def test_the_sample_has_every_kind_and_every_plan_of_it_is_proven(case: str) -> 
     h200 = CATALOGUE["h200"]
     sample = candidates(case, h200)
     num_ops = len(CASES[case][0].ops)
-    kinds = {kind for kind in PlanKind if kind.is_ours and (kind is not PlanKind.TWO_STREAMS or num_ops == 2)}
+    kinds = {kind for kind in PlanKind if kind.is_ours and kind.is_for(num_ops) and not kind.is_in_runs}
     assert {candidate.plan_kind for candidate in sample} == kinds
     assert 100 < len(sample) < 400
     for candidate in sample[::10]:

@@ -37,7 +37,7 @@ from tuner.workers.source.launchable import LaunchRefused
 
 #: A weight-bound pair, a ragged one, and one with several waves of tiles.
 SHAPES = [(16, 512, 1024, 256), (37, 129, 31, 257), (640, 512, 1024, 768)]
-OURS = [kind for kind in PlanKind if kind.is_ours]
+OURS = [kind for kind in PlanKind if kind.is_ours and kind.is_for(2)]
 
 
 def chosen_for(workload: Workload, assignment: Assignment) -> Schedule:

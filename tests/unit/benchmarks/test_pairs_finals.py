@@ -58,7 +58,7 @@ def test_every_plan_kind_is_measured_and_the_row_says_what_was_found(
     assert written["meta"]["suites"]["decode-plain"]["num_rows"] == 2
     for row in written["rows"]:
         assert set(row) >= KEYS
-        assert set(row["kind_us"]) == {str(kind) for kind in PlanKind}
+        assert set(row["kind_us"]) == {str(kind) for kind in PlanKind if kind.is_for(2)}
         library_us, fused_us = row["kind_us"]["library"], row["kind_us"]["fused"]
         assert row["fused_speedup"] == pytest.approx(library_us / fused_us, rel=0.02)
         assert row["ci95"][0] <= row["fused_speedup"] <= row["ci95"][1]

@@ -101,7 +101,7 @@ def decoder_block(
     o_proj = GemmOp(
         name="o_proj", m=m, n=d, k=heads, source="attention", residual=adds, residual_source="residual" if adds else ""
     )
-    gate_up = GemmOp(
+    up = GemmOp(
         name="gate_up", m=m, n=inner, k=d, source=stream, gated=True, activation=Activation.SILU, norm=stream,
         eps=sizes.eps,
     )  # fmt: skip
@@ -110,5 +110,5 @@ def decoder_block(
         is_output=adds,
     )  # fmt: skip
     norm = GemmOp(name="qkv", m=m, n=qkv // tp, k=d, source=summed, norm=summed, eps=sizes.eps, bias=sizes.qkv_bias)
-    ops = {Run.BLOCK: (o_proj, gate_up, down, norm), Run.O_PROJ: (o_proj,), Run.MLP: (gate_up, down), Run.QKV: (norm,)}
+    ops = {Run.BLOCK: (o_proj, up, down, norm), Run.O_PROJ: (o_proj,), Run.MLP: (up, down), Run.QKV: (norm,)}
     return Workload(kind=WorkloadKind.CHAIN, ops=ops[run], dtype=dtype)

@@ -23,20 +23,29 @@ def test_every_kind_has_its_row_in_the_order_of_simplicity() -> None:
 
 def test_a_kind_that_launches_in_another_way_has_a_base_that_is_searched_and_its_turns() -> None:
     for kind in PlanKind:
-        assert (kind.base is not None) == bool(kind.row.turns) == (kind in in_turn())
-        assert kind.base is None or kind.base.is_searched
+        assert (kind.base is not None and kind.is_for(2)) == bool(kind.row.turns) == (kind in in_turn())
+        assert kind.base is None or kind.base.is_searched == kind.is_for(2)
         assert kind.is_ours or not (kind.is_fused or kind.is_side_by_side or kind.is_programmatic)
     turns = sorted(turn for kind in PlanKind for turn in kind.row.turns)
     assert turns == list(range(len(turns))) == list(range(len(in_turn())))
 
 
 def test_a_programmatic_kind_is_its_base_launched_otherwise() -> None:
-    assert [kind for kind in PlanKind if kind.is_programmatic] == [PlanKind.TWO_LAUNCHES_PDL, PlanKind.FUSED_PDL]
+    of_pairs = [kind for kind in PlanKind if kind.is_programmatic and kind.is_for(2)]
+    assert of_pairs == [PlanKind.TWO_LAUNCHES_PDL, PlanKind.FUSED_PDL]
+    assert PlanKind.N_LAUNCHES_PDL.launched_plainly is PlanKind.N_LAUNCHES
     assert PlanKind.FUSED_PDL.launched_plainly is PlanKind.FUSED
     assert PlanKind.TWO_LAUNCHES_PDL.launched_plainly is PlanKind.TWO_LAUNCHES
     assert PlanKind.TWO_STREAMS.launched_plainly is PlanKind.TWO_STREAMS
     assert PlanKind.FUSED_PDL.launch_style is LaunchStyle.PDL
     assert PlanKind.FUSED.launch_style is LaunchStyle.PLAIN
+
+
+def test_pairs_and_longer_chains_have_kinds_of_their_own() -> None:
+    named = {PlanKind.LIBRARY, PlanKind.FUSED, PlanKind.FUSED_PDL}
+    pair, chain = ({kind for kind in PlanKind if kind.is_for(num_ops)} - named for num_ops in (2, 4))
+    assert pair >= {PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL, PlanKind.TWO_STREAMS}
+    assert chain == {PlanKind.N_LAUNCHES, PlanKind.N_LAUNCHES_PDL, PlanKind.RUNS}
 
 
 def test_people_read_a_heading_and_a_sentence() -> None:
