@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chains.rows import BARS, DECODE_MS, EACH_OTHER, ROWS, ChainRow, choose_rows
-from benchmarks.chains.schedules import schedules_of
+from benchmarks.chains.schedules import cuts_of, schedules_of
 from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
 from benchmarks.common.workbench import BUILD_CACHE, Watch, Workbench, message_of, open_workbench
 from tuner.core.legal.legality import check_schedule, kind_problem
@@ -46,14 +46,14 @@ Found = dict[PlanKind, list[tuple[Measured, Candidate]]]
 
 
 def kinds_of(row: ChainRow, bench: Workbench) -> tuple[PlanKind, ...]:
-    """Our kernel in every way that takes any schedule: pairs alone run side by side, and a schedule names its cuts."""
+    """Our kernel in every way: only pairs run side by side."""
     return tuple(
         kind
         for kind in PlanKind
         if kind.is_ours
+        and kind.is_for(len(row.workload.ops))
         and not kind.is_side_by_side
-        and str(kind) != "cuts"
-        and kind_problem(row.workload, bench.gpu, kind) is None
+        and (kind.is_in_runs or kind_problem(row.workload, bench.gpu, kind) is None)
     )
 
 
@@ -95,17 +95,20 @@ class RowTrials:
 
 
 def try_schedules(bench: Workbench, row: ChainRow, most: int) -> RowTrials:
-    """Of programmatic kinds all schedules, up to `most`; of each kind that launches plainly the best of these."""
+    """Of programmatic kinds all schedules, up to `most`; of each kind that launches plainly the best of these, and of
+    both programmatic ones the best in all runs."""
     trials = RowTrials(bench, row)
     kinds = kinds_of(row, bench)
-    for kind in sorted(kinds, key=lambda kind: kind.is_fused):
-        if kind.is_programmatic:
-            trials.run(kind, schedules_of(row.workload, bench.gpu, is_fused=kind.is_fused)[:most])
+    whole = [kind for kind in kinds if kind.is_programmatic and not kind.is_in_runs]
+    for kind in sorted(whole, key=lambda kind: kind.is_fused):
+        trials.run(kind, schedules_of(row.workload, bench.gpu, is_fused=kind.is_fused)[:most])
     for kind in kinds:
-        if not kind.is_programmatic:
-            other = next(one for one in kinds if one.is_programmatic and one.is_fused == kind.is_fused)
-            best = [one.schedule for one in trials.best(other, NUM_TRIED) if one.schedule is not None]
-            trials.run(kind, best)
+        if kind.is_in_runs:
+            best = [one.schedule for other in whole for one in trials.best(other, 1)]
+            trials.run(kind, [cut for one in best if one is not None for cut in cuts_of(one)])
+        elif not kind.is_programmatic:
+            other = next(one for one in whole if one.is_fused == kind.is_fused)
+            trials.run(kind, [one.schedule for one in trials.best(other, NUM_TRIED) if one.schedule is not None])
     return trials
 
 
@@ -151,8 +154,11 @@ def judge(row: ChainRow, finalists: Sequence[Candidate], times: FinalsTimes, tri
     return {
         "chain": row.chain,
         "m": row.m,
-        "kind_us": {kind: round(median(by_kind[kind]), 3) if kind in by_kind else None for kind in trials.found}
-        | {PlanKind.LIBRARY: round(median(by_kind[PlanKind.LIBRARY]), 3)},
+        "kind_us": {
+            kind: round(median(by_kind[kind]), 3) if kind in by_kind else None
+            for kind in PlanKind
+            if not kind.is_ours or kind.is_for(len(row.workload.ops))
+        },
         "verdict": decision.verdict,
         "winner": decision.winner,
         "verdict_speedup": round(median(fresh), 4),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
 from tuner.core.problem.gpu import Gpu
@@ -118,3 +119,10 @@ def schedules_of(workload: Workload, gpu: Gpu, *, is_fused: bool) -> list[Schedu
         for ordering in orderings_of(workload, is_fused=is_fused)
         for tiling in tilings
     ]
+
+
+def cuts_of(schedule: Schedule) -> list[Schedule]:
+    """The same in every way of launching runs of neighbouring ops: two runs at least, and fewer than ops."""
+    num_ops = len(schedule.tiling.tiles)
+    starts = (one for count in range(1, num_ops - 1) for one in combinations(range(1, num_ops), count))
+    return [replace(schedule, ordering=replace(schedule.ordering, run_starts=one)) for one in starts]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.chains import run_of_block
-from tests.support.conformance.chains import APART, BLOCK, FOUR, KINDS, SHAPES
+from tests.support.conformance.chains import APART, BLOCK, FOUR, SHAPES, kinds_of
 from tests.support.conformance.launching import OnCard
 from tests.support.conformance.schedules import wide
 from tests.support.forged import with_others
@@ -85,7 +85,7 @@ def test_launches_that_do_not_wait_for_each_other_are_caught(on_card: OnCard) ->
     assert any(not bool((one == other).all()) for together in tries for one, other in zip(alone, together, strict=True))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", kinds_of(run_of_block(50)))
 def test_an_input_is_normed_by_what_stands_in_front_of_the_launch(on_card: OnCard, kind: PlanKind) -> None:
     """Whatever is in the vector that came with the input: the session's runner makes it anew."""
     workload: Workload = run_of_block(50)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.cases import H200
 from tests.support.chains import block, run_of_block, side_by_side
 from tests.support.conformance.case import Case, Claim, cross, named
 from tests.support.conformance.schedules import TICKET, by_copies, dots, in_turns, portable, swapped, wide
-from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Granularity, Schedule
@@ -44,15 +42,21 @@ DOTS = {"simt": dots(*((4, 16, 256), (4, 8, 256)) * 2)}
 
 
 def kinds_of(workload: Workload) -> tuple[PlanKind, ...]:
-    """Our kernel launched in every way that takes any schedule."""
+    """Our kernel launched in every way that takes any schedule: runs of ops are named by a schedule."""
     return tuple(
         kind
         for kind in PlanKind
-        if kind.is_ours
-        and not kind.is_side_by_side
-        and str(kind) != "cuts"
-        and kind_problem(workload, H200, kind) is None
+        if kind.is_ours and kind.is_for(len(workload.ops)) and not kind.is_side_by_side and not kind.is_in_runs
     )
+
+
+def in_runs(schedules: dict[str, Schedule], *starts: tuple[int, ...]) -> dict[str, Schedule]:
+    """The same, launched in runs that begin there."""
+    return {
+        f"{name}, from {'+'.join(map(str, one))}": replace(chosen, ordering=replace(chosen.ordering, run_starts=one))
+        for name, chosen in schedules.items()
+        for one in starts
+    }
 
 
 def unequal(schedules: dict[str, Schedule]) -> dict[str, Schedule]:
@@ -73,10 +77,17 @@ CASES = [
     *cross("chains", "tiles", unequal(named(SHAPES, "wgmma", "mma, parts")), {"block": BLOCK}, kinds=KINDS),
     *cross(
         "chains",
+        "runs",
+        in_runs(named(SHAPES, "wgmma, parts", "mma"), (2,), (1, 3)),
+        {"block": BLOCK},
+        kinds=(PlanKind.RUNS,),
+    ),
+    *cross(
+        "chains",
         "norm of an input",
         {"wgmma": wide(FOUR[:2]), "mma": portable(((16, 64, 64),) * 2)},
         {"run": run_of_block(50)},
-        kinds=KINDS,
+        kinds=kinds_of(run_of_block(50)),
     ),
     *cross(
         "chains", "fan-out", {"wgmma": wide(FOUR), "mma": SHAPES["mma"]}, {"q, k, v": side_by_side(50)}, kinds=KINDS
