@@ -20,6 +20,7 @@ from tuner.errors import TunerError
 from tuner.service import Service
 from tuner.settings import Settings
 from tuner.store import Store
+from tuner.winners import ShippedWinners
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ def open_service(settings: Settings) -> tuple[Service, str]:
         disk_limit_bytes=settings.disk_limit_bytes,
         finals=settings.finals,
         max_ahead=settings.max_ahead,
+        winners=ShippedWinners(),
     )
     return service, why
 

@@ -81,12 +81,16 @@ def closest_job(session: Session, workload: Workload, target_id: str, environmen
     return found
 
 
-def _nearest(workload: Workload, target_id: str, where: ColumnElement[bool]) -> Select[str]:
-    """The newest of the results whose sizes are nearest, by the factors between them."""
-    distance = sum(
+def distance_to(workload: Workload) -> ColumnElement[float]:
+    """How far off a result's sizes are from those of a workload, by the factors between them."""
+    return sum(
         (func.abs(column - size) for column, size in zip(_SIZES[1:], _log_sizes(workload)[1:], strict=True)),
         start=func.abs(_SIZES[0] - _log_sizes(workload)[0]),
     )
+
+
+def _nearest(workload: Workload, target_id: str, where: ColumnElement[bool]) -> Select[str]:
+    """The newest of the results whose sizes are nearest."""
     return (
         select(ResultKeyRow.job_id)
         .where(
@@ -94,6 +98,6 @@ def _nearest(workload: Workload, target_id: str, where: ColumnElement[bool]) -> 
             ResultKeyRow.is_simulated == target_id.startswith(SIMULATED_PREFIX),
             where,
         )
-        .order_by(func.round(distance * 1e6), ResultKeyRow.seq.desc())
+        .order_by(func.round(distance_to(workload) * 1e6), ResultKeyRow.seq.desc())
         .limit(1)
     )
