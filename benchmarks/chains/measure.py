@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chains.rows import BARS, DECODE_MS, EACH_OTHER, ROWS, ChainRow, choose_rows
-from benchmarks.chains.schedules import cuts_of, schedules_of
+from benchmarks.chains.schedules import in_runs_of, schedules_of
 from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
 from benchmarks.common.workbench import BUILD_CACHE, Watch, Workbench, message_of, open_workbench
 from tuner.core.legal.legality import check_schedule, kind_problem
@@ -105,7 +105,7 @@ def try_schedules(bench: Workbench, row: ChainRow, most: int) -> RowTrials:
     for kind in kinds:
         if kind.is_in_runs:
             best = [one.schedule for other in whole for one in trials.best(other, 1)]
-            trials.run(kind, [cut for one in best if one is not None for cut in cuts_of(one)])
+            trials.run(kind, [chosen for one in best if one is not None for chosen in in_runs_of(one)])
         elif not kind.is_programmatic:
             other = next(one for one in whole if one.is_fused == kind.is_fused)
             trials.run(kind, [one.schedule for one in trials.best(other, NUM_TRIED) if one.schedule is not None])

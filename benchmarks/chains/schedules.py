@@ -121,7 +121,7 @@ def schedules_of(workload: Workload, gpu: Gpu, *, is_fused: bool) -> list[Schedu
     ]
 
 
-def cuts_of(schedule: Schedule) -> list[Schedule]:
+def in_runs_of(schedule: Schedule) -> list[Schedule]:
     """The same in every way of launching runs of neighbouring ops: two runs at least, and fewer than ops."""
     num_ops = len(schedule.tiling.tiles)
     starts = (one for count in range(1, num_ops - 1) for one in combinations(range(1, num_ops), count))

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.chains.measure import main
 from benchmarks.chains.rows import BARS, ROWS, choose_rows
-from benchmarks.chains.schedules import cuts_of, schedules_of, tilings_of
+from benchmarks.chains.schedules import in_runs_of, schedules_of, tilings_of
 from tests.support.cases import H200
 from tuner.core.legal.legality import tiling_problem
 from tuner.errors import InvalidInput
@@ -39,14 +39,14 @@ def test_a_fused_launch_is_tried_in_more_orders() -> None:
     assert len(fused) > len(apart)
 
 
-def test_a_chain_of_four_has_six_cuts_and_one_of_two_none() -> None:
+def test_a_chain_of_four_is_launched_in_six_ways_of_runs_and_one_of_two_in_none() -> None:
     four, two = (
         schedules_of(choose_rows([name])[0].workload, H200, is_fused=True)[0]
         for name in ("llama3-8b/m16", "llama3-70b-tp8-run/m16")
     )
-    starts = [one.ordering.run_starts for one in cuts_of(four)]
+    starts = [one.ordering.run_starts for one in in_runs_of(four)]
     assert starts == [(1,), (2,), (3,), (1, 2), (1, 3), (2, 3)]
-    assert cuts_of(two) == []
+    assert in_runs_of(two) == []
 
 
 def test_a_row_is_written_with_every_kind_and_goes_on_where_it_was_cut(
