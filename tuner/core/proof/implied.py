@@ -35,46 +35,37 @@ class Implied:
 
     def __init__(self, plan: Plan, totals: Ints) -> None:
         self._plan, self._totals = plan, totals
-        ranges, range_of = np.unique(plan.tasks[:, 3:5], axis=0, return_inverse=True)
-        waits = ranges[:, 1] > ranges[:, 0]
-        posts = np.flatnonzero((plan.tasks[:, 5] >= 0) & waits[range_of.reshape(-1)])
-        pairs = np.column_stack((plan.tasks[posts, 5], range_of.reshape(-1)[posts]))
-        pairs = np.unique(pairs, axis=0) if len(pairs) else pairs.reshape(0, 2)
-        #: By signal, the lists of waits of the tasks that post to it.
-        self._first_of = np.concatenate(([0], np.cumsum(np.bincount(pairs[:, 0], minlength=plan.num_signals))))
-        self._lists = pairs[:, 1]
-        self._ranges: list[list[int]] = ranges.tolist()
-        self._own: dict[tuple[int, int], Flags] = {}
-        self._all: dict[tuple[int, int], Flags] = {}
+        keys, list_of = np.unique((plan.tasks[:, 3].astype(np.int64) << 32) + plan.tasks[:, 4], return_inverse=True)
+        #: [tasks] which of the lists of waits is its own.
+        self.list_of: Ints = list_of.reshape(-1)
+        self._begin, self._end = keys >> 32, keys & 0xFFFFFFFF
+        posts = np.flatnonzero((plan.tasks[:, 5] >= 0) & (self._end > self._begin)[self.list_of])
+        pairs = np.unique(self.list_of[posts] * max(1, plan.num_signals) + plan.tasks[posts, 5])
+        #: Lists whose tasks post, and the signals to which they do.
+        self._lists, self._signals = pairs // max(1, plan.num_signals), pairs % max(1, plan.num_signals)
+        self._own: dict[int, Flags] = {}
+        self._all: dict[int, Flags] = {}
 
-    def by_waits(self, begin: int, end: int, signals: Ints) -> Flags:
+    def by_waits(self, number: int, signals: Ints) -> Flags:
         """Of these signals, of which -1 stands for "posts nothing", whether all their posts have come when the waits of
-        this range are over, by these waits or by those before them."""
-        own = self._counted(begin, end)
-        covered = own[signals]
-        return covered if covered.all() else self._reached(begin, end)[signals]
+        a list are over, by these waits or by those before them."""
+        covered = self._counted(number)[signals]
+        return covered if covered.all() else self._reached(number)[signals]
 
-    def _counted(self, begin: int, end: int) -> Flags:
-        """[num_signals + 1] whether the waits of a range count all posts of the signal."""
-        if (begin, end) not in self._own:
-            self._own[begin, end] = counted_before(self._plan, begin, end, self._totals) < NEVER
-        return self._own[begin, end]
+    def _counted(self, number: int) -> Flags:
+        """[num_signals + 1] whether the waits of a list count all posts of the signal."""
+        if number not in self._own:
+            begin, end = int(self._begin[number]), int(self._end[number])
+            self._own[number] = counted_before(self._plan, begin, end, self._totals) < NEVER
+        return self._own[number]
 
-    def _reached(self, begin: int, end: int) -> Flags:
+    def _reached(self, number: int) -> Flags:
         """The same of these waits and of all that stand behind them."""
-        if (begin, end) not in self._all:
-            reached = self._counted(begin, end).copy()
-            seen, new = set[int](), np.flatnonzero(reached)
-            while new.size:
-                lists = {number for signal in new.tolist() for number in self._posters(signal)} - seen
-                seen |= lists
-                before = reached.copy()
-                for number in lists:
-                    reached |= self._counted(*self._ranges[number])
-                new = np.flatnonzero(reached & ~before)
-            self._all[begin, end] = reached
-        return self._all[begin, end]
-
-    def _posters(self, signal: int) -> list[int]:
-        numbers: list[int] = self._lists[self._first_of[signal] : self._first_of[signal + 1]].tolist()
-        return numbers
+        if number not in self._all:
+            reached, seen = self._counted(number).copy(), set[int]()
+            while new := set(np.unique(self._lists[reached[self._signals]]).tolist()) - seen:
+                seen |= new
+                for other in new:
+                    reached |= self._counted(other)
+            self._all[number] = reached
+        return self._all[number]

@@ -89,10 +89,13 @@ def check_steps(plan: Plan, graph: TileGraph) -> None:
     falls = np.concatenate(([0, 0], np.cumsum(np.diff(step) < 0)))  # [w] falls between neighbours up to wait w - 1
     unordered = np.flatnonzero((end > begin) & (falls[end] > falls[np.minimum(begin + 1, end)]))
     waiting = np.flatnonzero(end > begin)
-    last = step[end[waiting] - 1]
     num_steps = graph.steps_of(plan.tasks)[:, 2]
     reads_late = np.isin(plan.tasks[waiting, 0], [edge.consumer for edge in graph.epilogue_edges])
-    beyond = _first_beyond(plan, waiting, num_steps, reads_late) if (last >= num_steps[waiting]).any() else waiting[:0]
+    late = np.concatenate(([0], np.cumsum(step == EPILOGUE_STEP)))
+    num_late = late[end[waiting]] - late[begin[waiting]]  # the last of them, where they are in order
+    last = end[waiting] - 1 - num_late
+    is_beyond = (last >= begin[waiting]) & (step[last] >= num_steps[waiting])
+    beyond = waiting[is_beyond | ((num_late > 0) & ~reads_late)]
     for wrong, problem in (
         (unordered, "are not in the order of their k-steps"),
         (beyond, "stand at a k-step that it lacks"),
@@ -101,15 +104,6 @@ def check_steps(plan: Plan, graph: TileGraph) -> None:
             task = int(wrong[0])
             who = f"{task_name(plan, graph, task)}, of {num_steps[task]} k-steps"
             raise SafetyError("a wait is out of its place", f"{who}: its waits {_waits_text(plan, task)} {problem}")
-
-
-def _first_beyond(plan: Plan, waiting: Ints, num_steps: Ints, reads_late: npt.NDArray[np.bool_]) -> Ints:
-    """The first of these tasks with a wait behind its k-steps that is none of an epilogue which reads something."""
-    for task, may in zip(waiting.tolist(), reads_late.tolist(), strict=True):
-        steps = plan.waits[plan.tasks[task, 3] : plan.tasks[task, 4], 4]
-        if ((steps >= num_steps[task]) & ~(may & (steps == EPILOGUE_STEP))).any():
-            return np.array([task])
-    return waiting[:0]
 
 
 def _waits_text(plan: Plan, task: int) -> str:
@@ -168,16 +162,19 @@ def _uncovered_in_epilogue(
     grid = graph.grids[edge.producer]
     by_tile, first_of, signal_at = _tiles_of(plan, edge.producer, grid)
     consumers = np.flatnonzero(plan.tasks[:, 0] == edge.consumer)
-    words = plan.tasks[consumers].astype(np.int64)
-    rows, row_of = np.unique(words[:, (1, 3, 4)], axis=0, return_inverse=True)
-    is_loose = np.array([not _has_whole_rows(edge, implied, signal_at, *row) for row in rows.tolist()])
-    loose = np.flatnonzero(is_loose[row_of.reshape(-1)])
-    first_col, last_col = edge.columns(words[loose, 2])
-    keys = np.column_stack((words[loose][:, (1, 3, 4)], first_col, last_col))
-    groups, group_of = np.unique(keys, axis=0, return_inverse=True)
-    for group, (row, wait_begin, wait_end, begin, end) in enumerate(groups.tolist()):
+    rows, lists = plan.tasks[consumers, 1].astype(np.int64), implied.list_of[consumers]
+    num_lists = int(lists.max(initial=0)) + 1
+    keys, key_of = np.unique(rows * num_lists + lists, return_inverse=True)
+    is_loose = np.array(
+        [not _has_whole_rows(edge, implied, signal_at, *divmod(key, num_lists)) for key in keys.tolist()]
+    )
+    loose = np.flatnonzero(is_loose[key_of.reshape(-1)])
+    first_col, last_col = edge.columns(plan.tasks[consumers[loose], 2].astype(np.int64))
+    wanted = np.column_stack((rows[loose], lists[loose], first_col, last_col))
+    groups, group_of = np.unique(wanted, axis=0, return_inverse=True)
+    for group, (row, number, begin, end) in enumerate(groups.tolist()):
         first_row = int(edge.first[row])
-        missing = ~implied.by_waits(wait_begin, wait_end, signal_at[first_row : edge.last[row], begin:end])
+        missing = ~implied.by_waits(number, signal_at[first_row : edge.last[row], begin:end])
         if not missing.any():
             continue
         members = consumers[loose[group_of.reshape(-1) == group]].tolist()
@@ -187,12 +184,9 @@ def _uncovered_in_epilogue(
                 yield producer, members
 
 
-def _has_whole_rows(
-    edge: EpilogueEdges, implied: Implied, signal_at: Ints, row: int, wait_begin: int, wait_end: int
-) -> bool:
-    """Whether tasks of that tile row with those waits have all that the producer writes of these rows."""
-    signals = signal_at[int(edge.first[row]) : int(edge.last[row])]
-    return bool(implied.by_waits(wait_begin, wait_end, signals).all())
+def _has_whole_rows(edge: EpilogueEdges, implied: Implied, signal_at: Ints, row: int, number: int) -> bool:
+    """Whether tasks of that tile row with that list of waits have all that the producer writes of these rows."""
+    return bool(implied.by_waits(number, signal_at[int(edge.first[row]) : int(edge.last[row])]).all())
 
 
 def _covered_by_one_wait(
