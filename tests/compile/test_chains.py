@@ -10,7 +10,7 @@ from tests.support.compiled import compile_source
 from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
 from tuner.core.problem.workload import Dtype, Workload, ffn_pair
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.workers.builder.artifact import _tensors
+from tuner.workers.builder.artifact import _tensors, least_driver
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.launch_args import parameter_layout
 from tuner.workers.source.render import render
@@ -107,6 +107,13 @@ def test_what_an_op_has_beside_is_in_the_generated_text() -> None:
 
 def test_four_ops_fit_the_parameter_that_every_driver_takes() -> None:
     assert parameter_layout(*CASES["wgmma"], 1)["size_bytes"] == 4032
+
+
+def test_a_larger_parameter_needs_a_newer_driver() -> None:
+    assert least_driver("12.9", 4096) == "525.60.13"
+    assert least_driver("12.9", 4097) == "530.30.02"
+    assert least_driver("13.0", 5000) == "580.65.06"
+    assert least_driver("", 5000) == ""
 
 
 def test_a_manifest_names_the_tables_and_who_points_at_them() -> None:

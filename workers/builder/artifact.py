@@ -25,6 +25,9 @@ from ..source.tensor_maps import tensor_maps
 #: Least driver branch that loads cubins of a CUDA major version.
 #: Source: CUDA Toolkit release notes, minor version compatibility.
 _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
+#: Bytes of a kernel's parameter that each driver takes, and the first branch that takes more. Five ops with their tensor
+#: maps have more. Source: CUDA Toolkit 12.1 release notes, kernel parameters.
+_SMALL_PARAMETER_BYTES, _LARGE_PARAMETER_DRIVER = 4096, "530.30.02"
 
 #: As cuTensorMapEncodeTiled names them.
 _TENSOR_MAP_TYPES = {Dtype.FP16: "FLOAT16", Dtype.BF16: "BFLOAT16"}
@@ -64,6 +67,7 @@ def assemble(
     if cubin is not None:
         files["kernel.cubin"] = cubin
     workload = problem.workload
+    parameter = parameter_layout(workload, schedule.tiling, spin_limit_cycles)
     manifest: dict[str, Any] = {
         "format": MANIFEST_FORMAT,
         "simulated": environment.simulated,
@@ -75,8 +79,8 @@ def assemble(
         "schedule_in_words": str(schedule),
         "objective": asdict(problem.objective),
         "environment": asdict(environment),
-        "kernel": _kernel(plans[0].gpu.arch, launchable, environment),
-        "parameter": parameter_layout(workload, schedule.tiling, spin_limit_cycles),
+        "kernel": _kernel(plans[0].gpu.arch, launchable, least_driver(environment.cuda, parameter["size_bytes"])),
+        "parameter": parameter,
         "tensors": _tensors(workload, schedule.tiling),
         "launches": [_launch(i, plans, workload, candidate) for i in range(len(plans))],
         "concurrency": _CONCURRENCY,
@@ -107,7 +111,15 @@ def _check_tied(
         raise LaunchRefused("the cubin is tied to other plans than these: tie them again")
 
 
-def _kernel(arch: str, launchable: Launchable | None, environment: Environment) -> dict[str, Any]:
+def least_driver(cuda: str, parameter_bytes: int) -> str:
+    """The oldest driver that loads a cubin of this CUDA version and takes so large a parameter; empty where unknown."""
+    least = _LEAST_DRIVER.get(cuda.split(".")[0], "")
+    if not least or parameter_bytes <= _SMALL_PARAMETER_BYTES:
+        return least
+    return max(least, _LARGE_PARAMETER_DRIVER)
+
+
+def _kernel(arch: str, launchable: Launchable | None, driver: str) -> dict[str, Any]:
     return {
         "name": KERNEL_NAME,
         "source": "kernel.cu",
@@ -115,7 +127,7 @@ def _kernel(arch: str, launchable: Launchable | None, environment: Environment) 
         "build": launchable.ties.build if launchable else None,
         "arch": arch,
         "arch_suffix": arch[-1] if arch[-1].isalpha() else "",
-        "least_driver": _LEAST_DRIVER.get(environment.cuda.split(".")[0], ""),
+        "least_driver": driver,
     }
 
 
