@@ -25,7 +25,7 @@ from ..source.tensor_maps import tensor_maps
 #: Least driver branch that loads cubins of a CUDA major version.
 #: Source: CUDA Toolkit release notes, minor version compatibility.
 _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
-#: Bytes of a kernel's parameter that each driver takes, and the first branch that takes more. Five ops with their tensor
+#: Bytes of a parameter that each driver takes, and the first branch that takes more. Five ops with their tensor
 #: maps have more. Source: CUDA Toolkit 12.1 release notes, kernel parameters.
 _SMALL_PARAMETER_BYTES, _LARGE_PARAMETER_DRIVER = 4096, "530.30.02"
 
