@@ -151,5 +151,5 @@ bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours
 	@$(BIN)/python -m benchmarks.cpu.compile_space
 
 clean: ## remove what was built; .venv and the demo's data stay
-	rm -rf dist build/best build/lib build/cubins .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf dist build/best build/lib build/cubins build/emulated .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
