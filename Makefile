@@ -23,7 +23,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-patience bench-large-job bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-gpu bench-torch results bench-compile-space clean
+.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-patience bench-search bench-large-job bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-take-home bench-gpu bench-torch results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -107,8 +107,14 @@ bench-best: $(VENV)/.dev ## time GET /best among 10,000 results; writes benchmar
 bench-patience: $(VENV)/.dev ## replay long searches on the simulated GPU with smaller budgets (20 min of CPU); writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.patience --seconds 3600
 
+bench-search: $(VENV)/.dev ## time a job on two cores beside its builds alone (NVRTC, no GPU); writes benchmarks/results/cpu/
+	@$(BIN)/python -m benchmarks.cpu.search $(foreach name,$(ROW),--row $(name)) $(if $(TRIALS),--trials $(TRIALS))
+
 bench-large-job: $(VENV)/.dev ## time a job of 100,000 trials, and collecting its samples; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.large_job
+
+bench-cluster: $(VENV)/.dev ## time what a cluster adds to a trial, and what it brings; writes benchmarks/results/cpu/
+	@$(BIN)/python -m benchmarks.cpu.cluster
 
 bench-first-jobs: $(VENV)/.dev ## run the first five jobs on this machine's GPU; writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.pairs.first_jobs
@@ -130,6 +136,9 @@ bench-chains: $(VENV)/.dev ## chains of a decoder layer against the library (1 m
 
 bench-simulator: $(VENV)/.dev ## judge the simulator by measured schedules, and fit it (FIT=1, minutes); no GPU; writes benchmarks/results/h200/
 	@$(BIN)/python -m benchmarks.simulator.judge $(if $(FIT),--fit --trials 30)
+
+bench-take-home: $(VENV)/.dev ## measure on this machine's GPU what guard, host and loading of packs cost (3 min); writes benchmarks/results/<gpu>/
+	@$(BIN)/python -m benchmarks.runtime.take_home
 
 # SUITE and ROW choose rows; after SECONDS none is begun. FORCE=1 searches again what was searched.
 named = $(foreach name,$(SUITE),--suite $(name)) $(foreach name,$(ROW),--row $(name))

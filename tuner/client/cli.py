@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
+import tuner
 from tuner import __version__
 from tuner.client import render
 from tuner.client.errors import ClientError, WeakerMatch
@@ -56,6 +58,12 @@ class _Commands(click.Group):
 def main(ctx: click.Context, url: str) -> None:
     """Asks a tuner service for fast kernel pairs."""
     ctx.obj = ctx.with_resource(Client(url))
+
+
+@main.command("cmake-dir")
+def cmake_dir() -> None:
+    """Prints the folder that CMake takes as Tuner_DIR, for find_package(Tuner)."""
+    click.echo(Path(tuner.__file__).parent / "runtime" / "c" / "cmake")
 
 
 @main.command()

@@ -23,13 +23,13 @@ from tuner.core.trial.records import (
     Page,
 )
 from tuner.dispatch import Dispatcher
-from tuner.errors import Conflict, InvalidInput, NotFound, StoreUnavailable, WorkerError
-from tuner.service.claims import Claims
+from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
 from tuner.service.inspector import check_inspection
 from tuner.service.matching import check_match
 from tuner.service.paging import check_limit
 from tuner.service.reading import TrialReader
 from tuner.service.runner import Runner
+from tuner.service.runners import Runners
 from tuner.settings import DEFAULT_DISK_LIMIT_BYTES
 from tuner.store import Freed, Store, bests, inspections, jobs, keys, trials
 
@@ -55,17 +55,19 @@ class Service(TrialReader):
         max_ahead: int | None = None,
         winners: KnownWinners | None = None,
         clock: Callable[[], float] = time.time,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         """`disk_limit_bytes` is what artifacts, builds and samples may fill; `finals` is how finals are held (as usual,
         where it is not given); `max_ahead` is how many candidates of a job may be on their way besides one, at most.
-        Jobs begin with what the database has of shapes like theirs, and with `winners` that are kept elsewhere."""
+        Jobs begin with what the database has of shapes like theirs, and with `winners` that are kept elsewhere.
+        `leads` says whether this server runs the jobs; one that does not takes jobs for the one that does."""
         super().__init__(store)
         self._dispatcher = dispatcher
         self._clock = clock
+        self._leads = leads
         self._disk_limit_bytes = disk_limit_bytes
-        claims = Claims()
-        self._runners = [
-            Runner(
+        self._runners = Runners(
+            lambda target, worker, claims: Runner(
                 store,
                 dispatcher,
                 target,
@@ -77,22 +79,18 @@ class Service(TrialReader):
                 winners,
                 clock,
             )
-            for target in dispatcher.targets
-            for worker in range(dispatcher.num_workers(target.id))
-        ]
+        )
+        dispatcher.watch(self._runners.join_in)
 
     def start(self) -> None:
-        """Starts one runner per worker."""
-        for runner in self._runners:
-            runner.start()
+        """Starts one runner per worker; those that come later get theirs then."""
+        self._runners.start()
 
     def close(self) -> None:
         """Ends the runners, then closes the dispatcher and the store."""
-        for runner in self._runners:
-            runner.stop()
+        self._runners.stop()
         self._dispatcher.close()
-        for runner in self._runners:
-            runner.join()
+        self._runners.join()
         self._store.close()
 
     def submit(
@@ -126,12 +124,14 @@ class Service(TrialReader):
         if target_id in served:
             return
         parse_target(target_id)
+        if not self._leads():  # the server that runs the jobs has other targets than this one
+            return
         remedy = f"use one of {', '.join(served)}" if served else "start one with --gpu"
         raise InvalidInput("target", f"no worker of this server measures on {target_id}", remedy)
 
     def _unserved(self, target_id: str) -> str:
         """Why nobody will ever go on with an open job of that target here; empty where somebody may."""
-        if any(target.id == target_id for target in self._dispatcher.targets):
+        if not self._leads() or any(target.id == target_id for target in self._dispatcher.targets):
             return ""
         return f"it waits, since no worker of this server measures on {target_id}; start the server where one can"
 
@@ -288,9 +288,7 @@ class Service(TrialReader):
         Raises:
             WorkerError: a runner has ended by a fault; only a restart helps.
         """
-        for runner in self._runners:
-            if runner.fault:
-                raise WorkerError(f"the runner of {runner.target.id} has ended ({runner.fault}); restart the server")
+        self._runners.check_alive()
 
     def ready(self) -> dict[str, str]:
         """Why targets are in quarantine, by id; while one is left that is not, the service is ready.
@@ -300,12 +298,7 @@ class Service(TrialReader):
             WorkerError: a runner has ended, or every target is in quarantine.
         """
         self._store.ping()
-        self.check_alive()
-        for runner in self._runners:
-            if runner.trouble:
-                raise StoreUnavailable(f"the work on {runner.target.id} waits: {runner.trouble}")
-            if not runner.is_alive():
-                raise WorkerError(f"the runner of {runner.target.id} is not running; restart the server")
+        self._runners.check_ready()
         ids = [target.id for target in self._dispatcher.targets]
         reasons = {id: quarantine.reason for id in ids if (quarantine := self._dispatcher.quarantine(id))}
         if ids and len(reasons) == len(ids):

@@ -43,6 +43,9 @@ _log = logging.getLogger(__name__)
 #: Pauses before the probes of a card in quarantine, seconds; the last one again and again.
 PROBE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
+#: Between two looks whether a quarantine has ended by itself, seconds.
+_RECHECK_S = 0.5
+
 
 class Runner:
     """Works off the open jobs of one target, the oldest first, with one worker and in a thread of its own."""
@@ -142,7 +145,7 @@ class Runner:
             return True
         pause_s = PROBE_PAUSES_S[min(self._num_probes, len(PROBE_PAUSES_S) - 1)]
         self._num_probes += 1
-        if self._stop.wait(pause_s):
+        if not self._pause(pause_s) or self._dispatcher.quarantine(self.target.id, self._worker) is None:
             return False
         try:
             result_of(self._lane.probe(), self._stop)
@@ -150,6 +153,17 @@ class Runner:
             _log.info("%s stays in quarantine: %s", self.target.id, error)
             return False
         _log.warning("%s is fit again", self.target.id)
+        return True
+
+    def _pause(self, pause_s: float) -> bool:
+        """Waits before a probe, or until the quarantine has ended without one, as it does where a worker has come back;
+        whether the service goes on."""
+        end = time.monotonic() + pause_s
+        while (left := end - time.monotonic()) > 0:
+            if self._stop.wait(min(left, _RECHECK_S)):
+                return False
+            if self._dispatcher.quarantine(self.target.id, self._worker) is None:
+                break
         return True
 
     def _work_on_next(self) -> bool:

@@ -17,7 +17,17 @@ from tuner.workers.source.tensor_maps import TensorMap
 
 _HERE = Path(__file__).parent
 _KEPT = ROOT / "build" / "emulated"
-_OPTIONS = ("-std=c++17", "-O1", "-fno-strict-aliasing", "-w", "-Wno-psabi", "-fpermissive", "-shared", "-fPIC", "-mf16c")
+_OPTIONS = (
+    "-std=c++17",
+    "-O1",
+    "-fno-strict-aliasing",
+    "-w",
+    "-Wno-psabi",
+    "-fpermissive",
+    "-shared",
+    "-fPIC",
+    "-mf16c",
+)
 #: Device files that C++ stands in the place of; the start gate is a kernel of its own.
 _REPLACED = {"ptx.cuh": "ptx.h", "ptx_hopper.cuh": "ptx_hopper.h", "wgmma.cuh": "", "start_gate.cuh": ""}
 #: What one instruction does that epilogue_transposed.cuh wraps.
