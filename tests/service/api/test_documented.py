@@ -52,6 +52,8 @@ def test_every_field_of_a_request_has_its_row(api: Api) -> None:
     for prefix, name in (
         ("pair", "FfnPair"),
         ("pair", "IndependentPair"),
+        ("pair", "Chain"),
+        ("pair", "DecoderBlock"),
         ("objective", "ObjectiveRequest"),
         ("budget", "BudgetRequest"),
     ):

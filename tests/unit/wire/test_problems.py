@@ -32,7 +32,7 @@ def first_problem(**changes: Any) -> FieldProblem:
             {"pair": {**PAIR, "kind": "x"}},
             "pair.kind",
             "'x'",
-            "use one of 'ffn', 'independent', 'chain', ",
+            "use one of 'ffn', 'independent', 'chain', 'decoder-block'",
         ),
         ({"pair": {"m": 1}}, "pair.kind", "is missing", "give one of ffn, independent, chain, decoder-block"),
         ({"pair": {"kind": "ffn"}}, "pair.m", "is missing", "add it"),
