@@ -23,7 +23,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-patience bench-search bench-large-job bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-take-home bench-gpu bench-torch results bench-compile-space clean
+.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-patience bench-search bench-large-job bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-take-home bench-gpu bench-torch results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -131,6 +131,9 @@ bench-noise: $(VENV)/.dev ## measure one candidate 50 times and one job 10 times
 bench-orders: $(VENV)/.dev ## time one tiling of a pair in many orders on this machine's GPU (4 min, SECONDS=); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.orders.measure --gpu $(GPU) $(if $(SECONDS),--seconds $(SECONDS))
 
+bench-chains: $(VENV)/.dev ## chains of a decoder layer against the library (1 min a row, ROW=, TORCH=1, MISSING=1, SECONDS=); writes benchmarks/results/<gpu>/
+	@$(BIN)/python -m benchmarks.chains.measure --gpu $(GPU) $(if $(ROW),--row $(ROW)) $(if $(TORCH),--torch) $(if $(MISSING),--missing) $(if $(SECONDS),--seconds $(SECONDS))
+
 bench-simulator: $(VENV)/.dev ## judge the simulator by measured schedules, and fit it (FIT=1, minutes); no GPU; writes benchmarks/results/h200/
 	@$(BIN)/python -m benchmarks.simulator.judge $(if $(FIT),--fit --trials 30)
 
@@ -157,5 +160,5 @@ bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours
 	@$(BIN)/python -m benchmarks.cpu.compile_space
 
 clean: ## remove what was built; .venv and the demo's data stay
-	rm -rf dist build/best build/lib build/cubins .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf dist build/best build/lib build/cubins build/emulated .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

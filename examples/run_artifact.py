@@ -173,9 +173,12 @@ class Artifact:
             elif name == "plan_header":
                 buffer[offset : offset + 64] = self._headers[index]
             elif field["type"] == "int32":
-                struct.pack_into("<i", buffer, offset, sizes[op][member])
+                size = sizes[op][member] if member in sizes[op] else int(field["meaning"])
+                struct.pack_into("<i", buffer, offset, size)
+            elif field["type"] == "float32":
+                struct.pack_into("<f", buffer, offset, float(field["meaning"]))
             else:
-                tensor = {"a": sources[op], "c": op}.get(member, name)
+                tensor = field.get("tensor") or {"a": sources[op], "c": op}.get(member, name)
                 address = tensors[tensor].data.ptr if tensor in tensors else 0
                 struct.pack_into("<Q", buffer, offset, address)
         return bytes(buffer)
@@ -244,6 +247,12 @@ def random_tensors(manifest: dict[str, Any]) -> dict[str, cupy.ndarray]:
             tensors[tensor["name"]] = cupy.full(tensor["shape"], 0x7FFF, cupy.uint16)
         elif tensor["role"] == "row_scale":
             tensors[tensor["name"]] = 0.5 + 1.5 * random.random(tensor["shape"], dtype=cupy.float32)
+        elif tensor["role"] == "squares":
+            tensors[tensor["name"]] = cupy.full(tensor["shape"], cupy.nan, cupy.float32)
+        elif tensor["role"] == "input_squares":
+            rows = to_float64(tensors[tensor["name"].removesuffix(".squares")], manifest["workload"]["dtype"])
+            tensors[tensor["name"]] = cupy.zeros(tensor["shape"], cupy.float32)
+            tensors[tensor["name"]][: rows.shape[0]] = (rows**2).sum(axis=1)
         else:
             scale = tensor["shape"][-1] ** -0.5 if tensor["role"] == "weight" else 1.0
             values = random.standard_normal(tensor["shape"], dtype=cupy.float32) * cupy.float32(scale)
@@ -257,13 +266,15 @@ def expected(op: dict[str, Any], values: dict[str, cupy.ndarray]) -> cupy.ndarra
     z = values[op["source"]] @ values[f"{name}.w"].T
     if op.get("row_scale"):
         z *= values[f"{name}.row_scale"][:, None]
+    if op.get("norm"):
+        z /= cupy.sqrt((values[op["norm"]] ** 2).mean(axis=1) + op["eps"])[:, None]
     if op["bias"]:
         z += values[f"{name}.bias"]
     if op.get("gated"):
         z = activate(z[:, : op["n"]], op["activation"]) * z[:, op["n"] :]
     else:
         z = activate(z, op["activation"])
-    return z + values[f"{name}.residual"] if op.get("residual") else z
+    return z + values[op.get("residual_source") or f"{name}.residual"] if op.get("residual") else z
 
 
 def rel_error(manifest: dict[str, Any], tensors: dict[str, cupy.ndarray]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.soak import cluster, interleavings, kernels, kills, loads, packs, proof, searches, tilings
+from tests.soak import cluster, emulated, interleavings, kernels, kills, loads, packs, proof, searches, tilings
 from tests.soak.program import Program
 
 PROGRAMS: tuple[Program, ...] = (
@@ -15,4 +15,5 @@ PROGRAMS: tuple[Program, ...] = (
     cluster.PROGRAM,
     kernels.PROGRAM,
     tilings.PROGRAM,
+    emulated.PROGRAM,
 )

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tuner.core.legal.legality import dynamic_smem_bytes
+from tuner.core.plan.norm_slots import norm_slots, slot_stride
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan
@@ -17,7 +18,7 @@ from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.versions import MANIFEST_FORMAT
 
-from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, workspace_layout
+from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
 from ..source.launchable import Launchable, LaunchRefused
 from ..source.render import KERNEL_NAME, START_GATE_NAME, render
 from ..source.tensor_maps import tensor_maps
@@ -37,6 +38,9 @@ from .variants import VariantBuild
 #: Least driver branch that loads cubins of a CUDA major version.
 #: Source: CUDA Toolkit release notes, minor version compatibility.
 _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
+#: Bytes of a parameter that each driver takes, and the first branch that takes more. Five ops with their tensor
+#: maps have more. Source: CUDA Toolkit 12.1 release notes, kernel parameters.
+_SMALL_PARAMETER_BYTES, _LARGE_PARAMETER_DRIVER = 4096, "530.30.02"
 
 #: As cuTensorMapEncodeTiled names them.
 _TENSOR_MAP_TYPES = {Dtype.FP16: "FLOAT16", Dtype.BF16: "BFLOAT16"}
@@ -78,6 +82,7 @@ def assemble(
         files["kernel.cubin"] = cubin
     files |= {cubin_name(one.variant): one.launchable.cubin for one in variants if one.launchable}
     workload = problem.workload
+    parameter = parameter_layout(workload, schedule.tiling, spin_limit_cycles)
     offered = variants_of(plans, programmatic=candidate.plan_kind.is_programmatic)
     manifest: dict[str, Any] = {
         "format": MANIFEST_FORMAT,
@@ -90,14 +95,14 @@ def assemble(
         "schedule_in_words": str(schedule),
         "objective": asdict(problem.objective),
         "environment": asdict(environment),
-        "kernel": _kernel(plans[0].gpu, launchable, environment)
+        "kernel": _kernel(plans[0].gpu, launchable, environment, parameter["size_bytes"])
         | {"variants": [_variant(variant, variants) for variant in offered]},
         "rows": legal_rows(workload),
         "numbers": numbers(workload),
         "aliasing": aliasing(workload),
         "intermediates": INTERMEDIATES,
-        "parameter": parameter_layout(workload, schedule.tiling, spin_limit_cycles),
-        "tensors": _tensors(workload),
+        "parameter": parameter,
+        "tensors": _tensors(workload, schedule.tiling),
         "launches": [_launch(i, plans, workload, candidate) for i in range(len(plans))],
         "concurrency": _CONCURRENCY,
         "files": {
@@ -127,6 +132,14 @@ def _check_tied(
         raise LaunchRefused("the cubin is tied to other plans than these: tie them again")
 
 
+def least_driver(cuda: str, parameter_bytes: int) -> str:
+    """The oldest driver that loads a cubin of this CUDA version and takes so large a parameter; empty where unknown."""
+    least = _LEAST_DRIVER.get(cuda.split(".")[0], "")
+    if not least or parameter_bytes <= _SMALL_PARAMETER_BYTES:
+        return least
+    return max(least, _LARGE_PARAMETER_DRIVER)
+
+
 def cubin_name(variant: Variant) -> str:
     """The file of a variant's cubin in an artifact."""
     return "kernel.cubin" if variant is Variant.MEASURED else f"{variant}.cubin"
@@ -141,7 +154,7 @@ def _variant(variant: Variant, builds: tuple[VariantBuild, ...]) -> dict[str, An
     return {"name": str(variant), "cubin": cubin_name(variant), "build": build.launchable.ties.build, "reason": ""}
 
 
-def _kernel(gpu: Gpu, launchable: Launchable | None, environment: Environment) -> dict[str, Any]:
+def _kernel(gpu: Gpu, launchable: Launchable | None, environment: Environment, parameter_bytes: int) -> dict[str, Any]:
     arch = gpu.arch
     return {
         "name": KERNEL_NAME,
@@ -156,7 +169,7 @@ def _kernel(gpu: Gpu, launchable: Launchable | None, environment: Environment) -
             "version": environment.cuda,
             "options": [f"--gpu-architecture={arch}", *compile_options(environment.cuda or "0")],
         },
-        "least_driver": _LEAST_DRIVER.get(environment.cuda.split(".")[0], ""),
+        "least_driver": least_driver(environment.cuda, parameter_bytes),
     }
 
 
@@ -232,10 +245,11 @@ def _start_gate(first: VerifiedPlan) -> dict[str, Any] | None:
     }
 
 
-def _tensors(workload: Workload) -> list[dict[str, Any]]:
+def _tensors(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
     """Every tensor by name, with its role and shape; all row-major, contiguous, 16-byte aligned.
 
-    A gated op's weight and bias have the gate's rows first, then the up projection's.
+    A gated op's weight and bias have the gate's rows first, then the up projection's. The launches write `squares`, and
+    read `input_squares`: the sums of squares of the rows of the input in front of the dot.
     """
     tensors: list[dict[str, Any]] = []
 
@@ -250,9 +264,13 @@ def _tensors(workload: Workload) -> list[dict[str, Any]]:
         add(f"{op.name}.w", "weight", [op.weight_rows, op.k])
         if op.bias:
             add(f"{op.name}.bias", "bias", [op.weight_rows])
-        if op.residual:
-            add(f"{op.name}.residual", "residual", [op.m, op.n])
+        if op.residual and workload.residual_producer_of(i) is None:
+            add(op.residual_source or f"{op.name}.residual", "residual", [op.m, op.n])
+        if op.norm and workload.norm_producer_of(i) is None:
+            add(squares_of(op.norm), "input_squares", [slot_stride(op.m)], "fp32")
+        if workload.writes_squares(i):
+            add(squares_of(op.name), "squares", [norm_slots(workload, tiling, i), slot_stride(op.m)], "fp32")
         if op.row_scale:
             add(f"{op.name}.row_scale", "row_scale", [op.m], "fp32")
-        add(op.name, "intermediate" if workload.consumers_of(i) else "output", [op.m, op.n])
+        add(op.name, "output" if workload.leaves(i) else "intermediate", [op.m, op.n])
     return tensors

@@ -156,13 +156,13 @@ class LibraryGemm:
 
     def launch(self, a: int, w: int, c: int, residual: int, workspace: int, stream: int, *, algorithm: int = 0) -> None:
         """Enqueues the product by the heuristic's `algorithm`-th choice; addresses on the device, `workspace` of
-        WORKSPACE_BYTES.
+        WORKSPACE_BYTES. A `residual` of 0 is not added.
 
         Raises:
             WorkerError: the library refuses the algorithm after all.
         """
-        one, beta = c_float(1.0), c_float(float(self._epilogue.residual))
-        added = residual if self._epilogue.residual else c
+        adds = self._epilogue.residual and residual != 0
+        one, beta, added = c_float(1.0), c_float(float(adds)), residual if adds else c
         self._lt.call(
             "cublasLtMatmul", self._lt.handle, self._descriptor, byref(one), c_void_p(w), self._w, c_void_p(a), self._a,
             byref(beta), c_void_p(added), self._c, c_void_p(c), self._c, byref(self._algorithms[algorithm].algo),

@@ -269,7 +269,7 @@ def _runner(prepared: ProblemOnCard, work: Work, kernels: Kernels) -> Runner:
     if not work.plan_kind.is_ours:
         return prepared.library
     _check_asked(prepared, work)
-    return runner_of(work, kernels.load(work))
+    return runner_of(work, kernels.load(work), input_squares=prepared.input_squares)
 
 
 def _check_asked(prepared: ProblemOnCard, work: Work) -> None:

@@ -23,7 +23,7 @@ from .variants import Variant, with_switches
 _BASE_FILES = ("config.cuh", "ptx.cuh", "launch_args.cuh", "dependent_launch.cuh", "trace.cuh", "sync.cuh")
 #: Of variants alone.
 _GUARD_FILES = ("host_record.cuh", "launch_guard.cuh")
-_SHARED_FILES = ("activation.cuh", "fixup.cuh")
+_SHARED_FILES = ("activation.cuh", "fixup.cuh", "norm.cuh")
 
 #: The device files of each engine in the order in which one includes the other.
 DEVICE_FILES = {
@@ -64,6 +64,7 @@ DEVICE_FILES = {
         "epilogue_tma.cuh",
         "cluster_sum.cuh",
         "shared_wgmma.cuh",
+        "beside_wgmma.cuh",
         "post_wgmma.cuh",
         "startup_prefetch.cuh",
         "producers_wgmma.cuh",
@@ -171,7 +172,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     )
     names = files_of(tiling.engine, variant)
     texts = [f"// ---- {name}\n{inlined(name, variant)}" for name in names]
-    texts[0] = _with_config(texts[0], config + _engine_config(workload, tiling))
+    texts[0] = _with_config(texts[0], config + _chain_config(workload) + _engine_config(workload, tiling))
     if tiling.engine is Engine.WGMMA:
         widths = sorted(
             {
@@ -190,6 +191,18 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
         architectures=_ARCHITECTURES[tiling.engine],
         files="\n".join(texts),
     )
+
+
+def _chain_config(workload: Workload) -> str:
+    """What ops of a chain have beside: a norm, squares for one, a residual of an earlier op; empty where none has."""
+    ops = [
+        (bool(op.norm), workload.writes_squares(index), workload.residual_producer_of(index) is not None)
+        for index, op in enumerate(workload.ops)
+    ]
+    if not any(map(any, ops)):
+        return ""
+    rows = ", ".join(f"{{{', '.join(str(has).lower() for has in op)}}}" for op in ops)
+    return f"#define TUNER_CHAIN_OPS\nconstexpr ChainOp kChainOps[kNumOps] = {{{rows}}};\n"
 
 
 def _engine_config(workload: Workload, tiling: Tiling) -> str:

@@ -15,9 +15,13 @@ SLOT_ALIGNMENT = 4
 
 
 def norm_slots(workload: Workload, tiling: Tiling, op_index: int) -> int:
-    """Slots of the op's squares: one for the columns of each CTA's tile, or of each share of it where CTAs share k."""
+    """Slots of the op's squares: one for the columns of each CTA's tile, or of each share of it where CTAs share k.
+
+    With swapped operands such a share is of the tile's rows, so its columns have one slot.
+    """
     op, tile = workload.ops[op_index], tiling.tiles[op_index]
-    return -(-op.n // tile.n) * tiling.cluster_n * tiling.cluster_k
+    shares = 1 if tiling.swap_ab else tiling.cluster_k
+    return -(-op.n // tile.n) * tiling.cluster_n * shares
 
 
 def slots_read(workload: Workload, tiling: Tiling, op_index: int) -> int:

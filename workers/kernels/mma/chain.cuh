@@ -19,10 +19,13 @@ __device__ constexpr bool same_config(const OpConfig& a, const OpConfig& b) {
          a.gated == b.gated && a.residual == b.residual && a.row_scale == b.row_scale && a.num_parts == b.num_parts &&
          a.input_hint == b.input_hint && a.output_hint == b.output_hint;
 }
+__device__ constexpr bool same_chain_op(const ChainOp& a, const ChainOp& b) {
+  return a.norm == b.norm && a.squares == b.squares && a.waits == b.waits;
+}
 
 __device__ constexpr int first_like(int op) {
   for (int earlier = 0; earlier < op; ++earlier)
-    if (same_config(kOps[earlier], kOps[op])) return earlier;
+    if (same_config(kOps[earlier], kOps[op]) && same_chain_op(kChainOps[earlier], kChainOps[op])) return earlier;
   return op;
 }
 
