@@ -24,6 +24,12 @@ class WeakerMatch(ClientError):
     exit_code = ExitCode.WEAKER_MATCH
 
 
+class LibraryWins(ClientError):
+    """No kernel of ours is faster than the library."""
+
+    exit_code = ExitCode.LIBRARY_WINS
+
+
 class Unreachable(ClientError):
     """The server does not answer, or cannot serve now."""
 

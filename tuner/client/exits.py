@@ -21,7 +21,7 @@ class ExitCode(IntEnum):
     FAULT = 1, "a fault of the client itself, or an interruption"
     USAGE = 2, "the command line is wrong"
     NO_RESULT = 3, "no such job, no result yet, or none that matches"
-    WEAKER_MATCH = 4, "a result was found and written, but it is no exact match; with --strict nothing is written"
+    WEAKER_MATCH = 4, "a result was found, but it is no exact match; nothing is written without --accept-nearest"
     UNREACHABLE = 5, "the server does not answer, or cannot serve now"
     REFUSED = 6, "the server refused the request, or an artifact is not what its digest says"
     JOB_FAILED = 7, "the job failed or was cancelled"
@@ -29,3 +29,4 @@ class ExitCode(IntEnum):
     TIMEOUT = 9, "the job, or the inspection, had not ended in the time given"
     NOTHING_SEEN = 10, "the counters or the trace could not be taken; the message says why"
     INCOMPATIBLE = 11, "the service, or an artifact, is of a version that this client does not know"
+    LIBRARY_WINS = 12, "the answer is the vendor's library; nothing is written without --even-if-slower"

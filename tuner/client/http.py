@@ -212,9 +212,10 @@ class Client:
             yield from parse_events(response.iter_lines())
 
     def _check_version(self, response: httpx.Response) -> None:
-        """Refuses an answer in another version of the wire format. Services that name none speak the first one."""
+        """Refuses an answer in another version of the wire format. One that names none is taken as it is: it may be a
+        stranger's, or a proxy's."""
         self.is_known = self.is_known and WIRE_HEADER in response.headers
-        spoken = response.headers.get(WIRE_HEADER, "1")
+        spoken = response.headers.get(WIRE_HEADER, str(WIRE_VERSION))
         if spoken != str(WIRE_VERSION):
             raise Incompatible(
                 f"{self.url} speaks version {spoken} of the wire format, and this client, {DISTRIBUTION} "

@@ -60,6 +60,37 @@ def pair_options(command: F) -> F:
     return command
 
 
+def match_options(command: F) -> F:
+    """The options that say what else than the pair must fit, and how well."""
+    for option in reversed(
+        [
+            click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 held; by default cold."),
+            click.option("--regime", type=click.Choice(["burst", "sustained"]), help="By default that of the rows."),
+            click.option(
+                "--match",
+                type=click.Choice(["exact", "nearest", "any"]),
+                default="exact",
+                show_default=True,
+                help="The weakest match that may answer.",
+            ),
+            click.option(
+                "--max-distance",
+                type=click.FloatRange(min=0),
+                help="How far a weaker match's shape may be: factors between sizes, in powers of two, summed. "
+                "By default 2: M twice as large, or half.",
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def take_question(options: dict[str, Any]) -> dict[str, Any]:
+    """Removes the pair's options and those of the match from `options`; the query parameters that spell them."""
+    names = ("target", "l2", "regime", "match", "max_distance")
+    return take_pair(options) | {name: value for name in names if (value := options.pop(name)) is not None}
+
+
 def take_pair(options: dict[str, Any]) -> dict[str, Any]:
     """Removes the pair's options from `options`; the query parameters that spell it.
 

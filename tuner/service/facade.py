@@ -9,11 +9,11 @@ from dataclasses import replace
 from tuner.core.insight.forecast_quality import ForecastQuality, judge_forecasts
 from tuner.core.problem.gpu import Target, parse_target
 from tuner.core.problem.objective import FinalsProcedure
-from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment, Quarantine
 from tuner.core.trial.job import JobSpec, JobState, Trial
 from tuner.core.trial.outcome import FailureKind, Measured
+from tuner.core.trial.questions import Question
 from tuner.core.trial.records import (
     Best,
     BestMatch,
@@ -22,7 +22,6 @@ from tuner.core.trial.records import (
     InspectionKind,
     InspectionState,
     JobRecord,
-    MatchKind,
     Page,
 )
 from tuner.dispatch import Dispatcher
@@ -327,20 +326,15 @@ class Service:
             job, found = jobs.get(session, job_id), inspections.of_trials(session, job_id, numbers)
         return [self._inspection_with_wait(inspection, job) for inspection in found]
 
-    def find_best(
-        self, workload: Workload, target_id: str, match: MatchKind, environment: Environment | None = None
-    ) -> BestMatch:
-        """The stored result that fits best, and at least as well as `match`.
-
-        `environment` is the asker's, where it has one to compare; else this server's present one is compared.
+    def find_best(self, question: Question) -> BestMatch:
+        """The stored result that fits best, and at least as well as the question's `match`.
 
         Raises:
             NotFound: none fits; the message names the nearest one there is.
         """
-        here = environment or {target.id: env for target, env in self.targets()}.get(target_id)
         with self._store.read() as session:
-            found = bests.closest(session, workload, target_id, here)
-        return check_match(found, workload, target_id, here, match)
+            found = bests.closest(session, question)
+        return check_match(found, question)
 
     def collect_garbage(self, limit_bytes: int | None = None) -> Freed:
         """Bounds what artifacts, builds and samples of ended jobs take on disk; what a result names stays."""
