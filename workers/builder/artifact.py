@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tuner.core.legal.legality import dynamic_smem_bytes
+from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
@@ -20,6 +21,18 @@ from ..source.launch_args import first_tasks, needs_co_residency, parameter_layo
 from ..source.launchable import Launchable, LaunchRefused
 from ..source.render import KERNEL_NAME, START_GATE_NAME, render
 from ..source.tensor_maps import tensor_maps
+from ..source.variants import Variant, variants_of
+from .facts import (
+    INTERMEDIATES,
+    TENSOR_ALIGNMENT_BYTES,
+    aliasing,
+    launch_facts,
+    legal_rows,
+    numbers,
+    workspace_facts,
+)
+from .nvrtc import compile_options
+from .variants import VariantBuild
 
 #: Least driver branch that loads cubins of a CUDA major version.
 #: Source: CUDA Toolkit release notes, minor version compatibility.
@@ -45,9 +58,10 @@ def assemble(
     environment: Environment,
     extra: dict[str, Any],
     spin_limit_cycles: int,
+    variants: tuple[VariantBuild, ...] = (),
 ) -> ArtifactFiles:
     """Source, plans and cubin (none when simulated) with their manifest; `extra` joins the manifest, and
-    `spin_limit_cycles` is how long a wait may last.
+    `spin_limit_cycles` is how long a wait may last. `variants` are the kernel's other builds.
 
     Raises:
         ValueError: the candidate has no schedule.
@@ -62,7 +76,9 @@ def assemble(
     files |= {f"plan{i}.bin": plan.words.astype("<i4").tobytes() for i, plan in enumerate(plans)}
     if cubin is not None:
         files["kernel.cubin"] = cubin
+    files |= {cubin_name(one.variant): one.launchable.cubin for one in variants if one.launchable}
     workload = problem.workload
+    offered = variants_of(plans, programmatic=candidate.plan_kind.is_programmatic)
     manifest: dict[str, Any] = {
         "format": MANIFEST_FORMAT,
         "simulated": environment.simulated,
@@ -74,7 +90,12 @@ def assemble(
         "schedule_in_words": str(schedule),
         "objective": asdict(problem.objective),
         "environment": asdict(environment),
-        "kernel": _kernel(plans[0].gpu.arch, launchable, environment),
+        "kernel": _kernel(plans[0].gpu, launchable, environment)
+        | {"variants": [_variant(variant, variants) for variant in offered]},
+        "rows": legal_rows(workload),
+        "numbers": numbers(workload),
+        "aliasing": aliasing(workload),
+        "intermediates": INTERMEDIATES,
         "parameter": parameter_layout(workload, schedule.tiling, spin_limit_cycles),
         "tensors": _tensors(workload),
         "launches": [_launch(i, plans, workload, candidate) for i in range(len(plans))],
@@ -106,7 +127,22 @@ def _check_tied(
         raise LaunchRefused("the cubin is tied to other plans than these: tie them again")
 
 
-def _kernel(arch: str, launchable: Launchable | None, environment: Environment) -> dict[str, Any]:
+def cubin_name(variant: Variant) -> str:
+    """The file of a variant's cubin in an artifact."""
+    return "kernel.cubin" if variant is Variant.MEASURED else f"{variant}.cubin"
+
+
+def _variant(variant: Variant, builds: tuple[VariantBuild, ...]) -> dict[str, Any]:
+    """A variant of the kernel, or why there is none."""
+    build = next((build for build in builds if build.variant is variant), None)
+    if build is None or build.launchable is None:
+        reason = build.refusal if build else "nothing was compiled"
+        return {"name": str(variant), "cubin": None, "build": None, "reason": reason}
+    return {"name": str(variant), "cubin": cubin_name(variant), "build": build.launchable.ties.build, "reason": ""}
+
+
+def _kernel(gpu: Gpu, launchable: Launchable | None, environment: Environment) -> dict[str, Any]:
+    arch = gpu.arch
     return {
         "name": KERNEL_NAME,
         "source": "kernel.cu",
@@ -114,6 +150,12 @@ def _kernel(arch: str, launchable: Launchable | None, environment: Environment) 
         "build": launchable.ties.build if launchable else None,
         "arch": arch,
         "arch_suffix": arch[-1] if arch[-1].isalpha() else "",
+        "num_sms": gpu.num_sms,
+        "compiler": {
+            "name": "nvrtc",
+            "version": environment.cuda,
+            "options": [f"--gpu-architecture={arch}", *compile_options(environment.cuda or "0")],
+        },
         "least_driver": _LEAST_DRIVER.get(environment.cuda.split(".")[0], ""),
     }
 
@@ -131,6 +173,7 @@ def _launch(index: int, plans: tuple[VerifiedPlan, ...], workload: Workload, can
         "cooperative": needs_co_residency(plan) and not programmatic,
         "programmatic_dependent_launch": programmatic,
         "dynamic_smem_bytes": dynamic_smem_bytes(workload, schedule.tiling),
+        **launch_facts(plan, candidate.plan_kind),
         "tensor_maps": _tensor_maps(workload, schedule.tiling),
         "first_tasks": first_tasks(plan).hex() if schedule.tiling.engine is Engine.WGMMA else "",
         "stream": index if plan.is_paired else 0,
@@ -139,6 +182,7 @@ def _launch(index: int, plans: tuple[VerifiedPlan, ...], workload: Workload, can
             "index": 0 if plan.is_paired else index,
             "is_second": plan.is_paired and index == 1,
             **workspace_layout(plan),
+            **workspace_facts(workspace_layout(plan)),
             "per": "stream and plan; the launches of one run that name the same index share it",
             "zero": "once, when it is allocated, and again after an abort; what lies from slots on need not be",
             "counters": "epoch: they only grow, no launch resets them",
@@ -197,7 +241,8 @@ def _tensors(workload: Workload) -> list[dict[str, Any]]:
 
     def add(name: str, role: str, shape: list[int], dtype: str = str(workload.dtype)) -> None:
         if all(tensor["name"] != name for tensor in tensors):
-            tensors.append({"name": name, "role": role, "shape": shape, "dtype": dtype})
+            aligned = {"alignment_bytes": TENSOR_ALIGNMENT_BYTES}
+            tensors.append({"name": name, "role": role, "shape": shape, "dtype": dtype, **aligned})
 
     for i, op in enumerate(workload.ops):
         if workload.producer_of(i) is None:

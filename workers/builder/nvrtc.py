@@ -83,8 +83,9 @@ def nvrtc_version() -> str:
     return f"{major}.{minor}"
 
 
-def _options(compiler: str) -> tuple[str, ...]:
-    """From version 13 on NVRTC has a cache of its own, and a hit in it has no log: it is switched off."""
+def compile_options(compiler: str) -> tuple[str, ...]:
+    """What NVRTC of that version is told, beside the architecture. From version 13 on it has a cache of its own, and a
+    hit in it has no log: it is switched off."""
     return (*_OPTIONS, "--no-cache") if int(compiler.split(".")[0]) >= 13 else _OPTIONS
 
 
@@ -103,7 +104,7 @@ def compile_source(source: str, arch: str) -> tuple[bytes, str]:
     status, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
     check(status)
     try:
-        options = [option.encode() for option in (f"--gpu-architecture={arch}", *_options(nvrtc_version()))]
+        options = [option.encode() for option in (f"--gpu-architecture={arch}", *compile_options(nvrtc_version()))]
         (compiled,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         status, size = nvrtc.nvrtcGetProgramLogSize(program)
         check(status)
@@ -145,7 +146,7 @@ def parse_log(log: str) -> Resources:
 
 def build_key(source: str, arch: str, compiler: str) -> str:
     """The content address of a build."""
-    return hashlib.sha256("\0".join((source, arch, compiler, *_options(compiler))).encode()).hexdigest()
+    return hashlib.sha256("\0".join((source, arch, compiler, *compile_options(compiler))).encode()).hexdigest()
 
 
 def _compile_timed(source: str, arch: str) -> tuple[bytes, str, float]:

@@ -146,6 +146,7 @@ class GpuSupervisor:
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """Source, cubin, plans and manifest of a candidate of ours."""
         from ..builder.artifact import assemble
+        from ..builder.variants import build_variants
 
         prepared = self._prepare(problem, candidate)
         launchable = prepared.work.launchable
@@ -160,6 +161,7 @@ class GpuSupervisor:
             self._environment,
             extra,
             prepared.work.spin_limit_cycles,
+            build_variants(launchable.plans, self._builder, programmatic=candidate.plan_kind.is_programmatic),
         )
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:

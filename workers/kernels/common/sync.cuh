@@ -31,6 +31,9 @@
 // arrives or the kernel is wrong. Then the host ends the process at its deadline.
 #pragma once
 #include "launch_args.cuh"
+#ifdef TUNER_GUARDED
+#include "host_record.cuh"
+#endif
 
 __device__ __forceinline__ bool has_reached(u32 seen, u32 target) { return static_cast<int>(seen - target) >= 0; }
 
@@ -41,6 +44,9 @@ __device__ inline void raise_abort(Workspace* workspace, int task, int signal, u
     workspace->abort.seen = seen;
     workspace->abort.expected = expected;
     workspace->abort.cta = static_cast<int>(blockIdx.x);
+#ifdef TUNER_GUARDED
+    tell_host(workspace);
+#endif
   }
 }
 

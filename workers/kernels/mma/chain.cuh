@@ -8,6 +8,9 @@
 #include "scheduler.cuh"
 #include "sync.cuh"
 #include "trace.cuh"
+#ifdef TUNER_GUARDED
+#include "launch_guard.cuh"
+#endif
 
 // Ops of equal configuration share one instance of the code.
 __device__ constexpr bool same_config(const OpConfig& a, const OpConfig& b) {
@@ -63,6 +66,10 @@ extern "C" __global__ void __launch_bounds__(kNumThreads, kResidentCtas) tuner_c
   __shared__ Scheduler::Shared shared;
   const u32 ring = shared_address(ring_memory);
   begin_launch(args);
+#ifdef TUNER_GUARDED
+  __shared__ u64 start_number;  // thread 0's: a register of every thread would be held throughout
+  if (threadIdx.x == 0) start_number = count_start(args);
+#endif
   if (threadIdx.x == 0) trace_begin(args);
   Scheduler scheduler(args, shared);
   float accumulators[kMaxAccumulators];
@@ -73,5 +80,8 @@ extern "C" __global__ void __launch_bounds__(kNumThreads, kResidentCtas) tuner_c
     scheduler.advance();
   }
   if (threadIdx.x == 0) trace_end(args);
+#ifdef TUNER_GUARDED
+  if (threadIdx.x == 0) check_alone(args, start_number);
+#endif
   poison_if_aborted(args);
 }

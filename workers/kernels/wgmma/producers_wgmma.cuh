@@ -122,6 +122,9 @@ __device__ __forceinline__ void request_held_weights(const WgmmaArgs& args, cons
 // how many stages.
 __device__ __forceinline__ int request_known_weights(const WgmmaArgs& args, const Shared& shared, WeightRing::Place& place,
                                                      Window& window, u64 policy) {
+#ifdef TUNER_WAITS_FIRST
+  wait_for_prerequisites();
+#endif
   const FirstTask& known = args.first_tasks[cluster_number()];
   if (!knows_first_task(args.base) || known.op < 0) return 0;
   const int requested = kNumStages - (known.waits ? args.base.plan.held_stages : 0);
