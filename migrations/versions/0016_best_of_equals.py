@@ -1,4 +1,4 @@
-"""What a result is found by has its objective, what it gains and its machine; a result has the library's recipe"""
+"""A result is found by objective, gain and machine too, and has the library's recipe; packs"""
 
 import hashlib
 import json
@@ -19,6 +19,14 @@ _COMPARED = ("gpu_name", "driver", "cuda", "kernel_version")
 
 def upgrade() -> None:
     op.add_column("bests", sa.Column("library", sa.JSON(none_as_null=True), nullable=True))
+    op.create_table(
+        "packs",
+        sa.Column("digest", sa.String(length=64), nullable=False),
+        sa.Column("order", sa.JSON(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(["digest"], ["artifacts.digest"]),
+        sa.PrimaryKeyConstraint("digest"),
+    )
     op.drop_index("ix_result_keys_exact", "result_keys")
     op.drop_column("result_keys", "environment_digest")
     text = {"objective": 32, "gpu_name": 100, "driver": 40, "cuda": 40, "kernel_version": 40}
@@ -38,6 +46,7 @@ def downgrade() -> None:
     _update(_old_values)
     op.create_index("ix_result_keys_exact", "result_keys", _OLD_KEY)
     op.drop_column("bests", "library")
+    op.drop_table("packs")
 
 
 def _update(values) -> None:

@@ -18,7 +18,9 @@ from tuner.client.http import DEFAULT_URL, Client
 from tuner.client.inspect import counters, trace
 from tuner.client.options import match_options, pair_body, pair_options, take_pair, take_question
 from tuner.client.output import as_json, print_json, print_table
+from tuner.client.packs import pack, update
 from tuner.client.samples import samples
+from tuner.client.tune_model import tune_model
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.versions import VERSION_MESSAGE
 
@@ -151,7 +153,7 @@ def best(client: Client, /, job_id: str | None, as_json: bool, **options: Any) -
         raise WeakerMatch(f"the match is {found['match']}: {'; '.join(found['differences'])}")
 
 
-for command in (fetch, samples, counters, trace):
+for command in (fetch, samples, counters, trace, tune_model, pack, update):
     main.add_command(command)
 
 

@@ -13,15 +13,31 @@ import click
 from tuner.client.environment import Asker, detect, differences
 from tuner.client.errors import LibraryWins, NoResult, Refused, WeakerMatch
 from tuner.client.http import Client
+from tuner.client.lock import Cache
 from tuner.client.options import match_options, pair_options, take_question
 from tuner.client.output import write_or_print
+from tuner.client.packs import default_cache, fetch_locked, pinned
 
 FORMATS = ("json", "manifest", "cu", "cubin", "zip")
 
 
-@click.group()
-def fetch() -> None:
-    """Fetches what jobs found."""
+@click.group(invoke_without_command=True)
+@click.option("--lock", type=click.Path(dir_okay=False, path_type=Path), help="Brings exactly what this file locks.")
+@click.option("--cache", type=click.Path(file_okay=False, path_type=Path), help="Where packs are kept by digest.")
+@click.option("--offline", is_flag=True, help="Take packs from the cache alone.")
+@click.option("--into", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="By default here.")
+@click.option("--key", help="The public key that must have signed them; by default the lock's.")
+@click.pass_context
+def fetch(
+    ctx: click.Context, lock: Path | None, cache: Path | None, offline: bool, into: Path, key: str | None
+) -> None:
+    """Fetches what jobs found: `fetch best`, or `fetch --lock` what a lock file names."""
+    if ctx.invoked_subcommand is not None:
+        return
+    if lock is None:
+        raise click.UsageError("give --lock, or a command: best")
+    kept = Cache(cache or default_cache())
+    fetch_locked(ctx.obj, lock, kept, into, offline=offline, key=pinned(key))
 
 
 @fetch.command("best")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +39,7 @@ _FIRST_POLL_S = 0.1
 _ANSWER_DEADLINE_S = 120.0
 _MAX_ANSWER_BYTES = 512 * 2**20
 #: Every object that the API answers has one of these fields.
-_OWN_FIELDS = frozenset({"id", "items", "job_id", "match", "traceEvents", "status"})
+_OWN_FIELDS = frozenset({"id", "items", "job_id", "match", "traceEvents", "status", "digest"})
 #: How long a stream looks for a server that went away: long enough for a restart.
 _PATIENCE_S = 60.0
 
@@ -169,6 +170,26 @@ class Client:
     def artifact(self, digest: str) -> Artifact:
         """A kernel, every byte of it checked."""
         return open_artifact(self._request("GET", f"/artifacts/{digest}").content, digest)
+
+    def make_pack(self, order: Json) -> Json:
+        """A signed pack of finished jobs; `order` as `POST /packs` takes it.
+
+        Raises:
+            NoResult: a shape has no result at one of its m.
+        """
+        return self._json("POST", "/packs", json=order)
+
+    def content(self, digest: str) -> bytes:
+        """What the service keeps under a sha256, checked.
+
+        Raises:
+            NoResult: it keeps nothing of the kind.
+            Refused: it sends something else.
+        """
+        content = self._request("GET", f"/artifacts/{digest}").content
+        if (found := hashlib.sha256(content).hexdigest()) != digest:
+            raise Refused(f"what {self.url} sends is not what was asked for: its sha256 is {found}, expected {digest}")
+        return content
 
     def events(self, job_id: str, *, timeout_s: float | None = None) -> Iterator[Json]:
         """A job's events from the first on, until it ends; a broken stream is resumed where it broke.

@@ -26,9 +26,11 @@ from tuner.core.trial.records import (
 )
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, StoreUnavailable, WorkerError
+from tuner.packs.order import MadePack, PackOrder
 from tuner.service.claims import Claims
 from tuner.service.inspector import check_inspection
 from tuner.service.matching import check_match
+from tuner.service.pack_maker import make_pack
 from tuner.service.paging import check_limit
 from tuner.service.runner import Runner
 from tuner.settings import DEFAULT_DISK_LIMIT_BYTES
@@ -335,6 +337,10 @@ class Service:
         with self._store.read() as session:
             found = bests.closest(session, question)
         return check_match(found, question)
+
+    def make_pack(self, order: PackOrder) -> MadePack:
+        """A signed pack of finished jobs, which stays; raises as `tuner.service.pack_maker` says."""
+        return make_pack(self._store, order, self._clock())
 
     def collect_garbage(self, limit_bytes: int | None = None) -> Freed:
         """Bounds what artifacts, builds and samples of ended jobs take on disk; what a result names stays."""

@@ -134,6 +134,16 @@ class ArtifactRow(Base):
     created_at: Mapped[float]
 
 
+class PackRow(Base):
+    """A pack that was made; it is never deleted, since lock files name it."""
+
+    __tablename__ = "packs"
+
+    digest: Mapped[str] = mapped_column(ForeignKey("artifacts.digest"), primary_key=True)
+    order: Mapped[dict[str, Any]] = mapped_column(JSON)
+    created_at: Mapped[float]
+
+
 class BestRow(Base):
     """The result of a job."""
 
