@@ -57,14 +57,15 @@ class Lock:
         """
         try:
             body = json.loads(content)
-            total = body.pop("sum")
+            if body.pop("sum") != _sum(body):
+                raise Refused("the lock file is not as it was written; restore it, or make it anew by `pack --lock`")
             if body["format"] > LOCK_FORMAT:
                 known = f"and this client reads formats up to {LOCK_FORMAT}; install a newer client"
                 raise Incompatible(f"the lock is of format {body['format']}, {known}")
             lock = cls(key=body["key"], packs=tuple(LockedPack(**pack) for pack in body["packs"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Refused(f"the lock file is none: {error!r}; restore it, or make it anew by `pack --lock`") from error
-        if total != _sum(body) or lock.to_bytes() != content:
+        if lock.to_bytes() != content:
             raise Refused("the lock file is not as it was written; restore it, or make it anew by `pack --lock`")
         return lock
 
