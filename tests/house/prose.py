@@ -46,6 +46,12 @@ def sentences(text: str) -> list[str]:
     return found
 
 
+def comments(source: str) -> str:
+    """What the comments of a CUDA source say, a paragraph each run of lines that are nothing but comment."""
+    lines = (re.fullmatch(r"\s*//+ ?(.*)", line) for line in source.splitlines())
+    return "\n".join(line[1] if line else "" for line in lines)
+
+
 def num_words(sentence: str) -> int:
     """Words and numbers; signs such as an arrow or a dash are none."""
     return sum(any(character.isalnum() for character in word) for word in sentence.split())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.prose import num_words, sentences
+from tests.house.prose import comments, num_words, sentences
 
 #: More words than these in a sentence are two facts, or one that nobody follows.
 MOST_WORDS = 35
@@ -18,6 +18,7 @@ STATUSES = ("adopted", "rejected", "superseded")
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "adr")]
+DEVICE_FILES = sorted((ROOT / "workers/kernels").rglob("*.cuh"))
 FINDINGS = sorted(page for page in (ROOT / "docs/findings").glob("*.md") if page.name != "README.md")
 
 
@@ -35,6 +36,17 @@ def sections(page: Path) -> dict[str, str]:
 def test_no_sentence_of_a_page_is_long(page: Path) -> None:
     long = [f"{words} words: {one}" for one in sentences(page.read_text()) if (words := num_words(one)) > MOST_WORDS]
     assert long == []
+
+
+def test_no_sentence_of_a_device_file_is_long() -> None:
+    assert DEVICE_FILES
+    said = ((page, one) for page in DEVICE_FILES for one in sentences(comments(page.read_text())))
+    assert [f"{page.name}: {one}" for page, one in said if num_words(one) > MOST_WORDS] == []
+
+
+def test_comments_are_read_as_paragraphs_and_code_is_not_read() -> None:
+    source = "// One two\n// three. Four.\nint five;  // six\n  // Seven\n"
+    assert sentences(comments(source)) == ["One two three.", "Four.", "Seven"]
 
 
 def test_code_tables_headings_and_quotes_are_no_sentences_and_items_are_apart() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 
 from tests.support.cases import H200, wgmma
@@ -67,7 +69,8 @@ def make(
 ) -> Made:
     """A kernel of a workload."""
     workload = workload or ffn()
-    ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment)
+    partition = 4 if assignment is Assignment.STEALING else 0
+    ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment, partition=partition)
     candidate = Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering))
     plans = plans_for(workload, H200, candidate)
     variants = tuple(
@@ -86,6 +89,13 @@ def make(
         () if simulated else variants,
     )
     return Made(kernel=Kernel(files=made.files), plans=plans, candidate=candidate, workload=workload)
+
+
+def without_source(kernel: Kernel) -> Kernel:
+    """The same, small: nothing that runs it reads its source."""
+    manifest = json.loads(kernel.files["manifest.json"])
+    manifest["files"]["kernel.cu"] = {"sha256": hashlib.sha256(b"").hexdigest(), "size_bytes": 0}
+    return Kernel(files={**kernel.files, "kernel.cu": b"", "manifest.json": json.dumps(manifest).encode()})
 
 
 def ladder(*kernels: Kernel) -> Entry:

@@ -26,7 +26,7 @@ HEADER = struct.Struct("<8sIIQQIIIIIIII32s32x")
 DIGEST_OFFSET = 64
 #: dtype, activation, flags, d_in, d_hidden, d_out, first rung, number of rungs, its text, 0.
 SHAPE = struct.Struct("<10I")
-#: Least and most rows, choice, kernel, speed-up and its interval in millionths (0: not measured), library's text, zeros.
+#: Least and most rows, choice, kernel, speed-up and interval in millionths (0: not measured), library's text, zeros.
 RUNG = struct.Struct("<10I")
 #: A part of the file: offset, bytes, sha256.
 BLOB = struct.Struct("<QQ32s")

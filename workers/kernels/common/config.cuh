@@ -7,8 +7,8 @@ enum Activation : int { kIdentity = 0, kRelu = 1, kGelu = 2, kSilu = 3 };
 // How soon the L2 may give up a line that is read or written.
 enum CacheHint : int { kNoHint = 0, kEvictFirst = 1, kEvictLast = 2 };
 
-// One op of the chain: C[m, n] = activation(s[m] A[m, k] W[n, k]^T + bias[n]) + R[m, n]; where it is gated, W is [2n, k]
-// and the bias [2n], the gate's rows first, and C = activation(gate) * up + R.
+// One op of the chain: C[m, n] = activation(s[m] A[m, k] W[n, k]^T + bias[n]) + R[m, n].
+// Where it is gated, W is [2n, k] and the bias [2n], the gate's rows first. Then C = activation(gate) * up + R.
 struct OpConfig {
   int tile_m, tile_n, tile_k;  // a CTA's tile of C; k is the depth of one pipeline stage
   int warps_m, warps_n;        // the CTA's warps as a grid over the tile

@@ -107,7 +107,7 @@ __device__ __forceinline__ void add_together(const float4* stored, float* sums) 
 }
 
 // The same of two parts at least and kParts at most. Where the sums leave registers for many loads, tiles of the most parts
-// have them all come together, and those of two, which are the most of those that are cut where a CTA's share of k ends.
+// have them all come together. So have those of two: most tiles that are cut where a CTA's share of k ends have two.
 template <int kThreads, int kCount, int kParts, int kLoadsInFlight>
 __device__ __forceinline__ void add_stored(const float4* stored, int num_parts, float* sums) {
   if constexpr (kLoadsInFlight <= kFewLoads) {

@@ -12,8 +12,9 @@
 // when another one ends.
 //
 // What is not promised by anybody is that two streams, or two branches of a graph, make progress at once. The first
-// launch is enqueued before the start gate, and the gate's wait is bounded like that for a signal: it raises the abort flag, the
-// second launch sees that and fills all outputs with NaN (sync.cuh argues why no store of the first launch comes later).
+// launch is enqueued before the start gate, and the gate's wait is bounded like that for a signal. It raises the abort
+// flag; the second launch sees that and fills all outputs with NaN. sync.cuh argues why no store of the first launch
+// comes later.
 //
 // Memory order. None: the start gate only counts. What the second launch reads it reads behind waits of its own.
 #pragma once

@@ -66,8 +66,8 @@ __device__ __forceinline__ void copy_lines(u32 shared, const TensorMap* map, int
       : "memory");
 }
 
-// The same of a map [k / 64, n / 8, 2, 8, 64] of a gated op's weights: 8 rows of the gate and the same 8 of the up projection
-// in turns, from the `pair`-th 8 on.
+// The same of a map [k / 64, n / 8, 2, 8, 64] of a gated op's weights. Rows come in turns, from the `pair`-th 8 on: 8 rows
+// of the gate, then the same 8 of the up projection.
 __device__ __forceinline__ void copy_pairs(u32 shared, const TensorMap* map, int pair, int line, u32 barrier, u64 policy) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "

@@ -3,15 +3,15 @@
 // Layout. CTAs of a cluster that differ in their rank along k alone have the same tile, each the sums of its own
 // k-steps, and thread t of each holds the same elements. The tile's groups of 8 columns (of 8 rows with swapped
 // operands: of what is operand B) are cut into kClusterK shares, one per rank.
-// A thread sends its sums of another CTA's share to the same thread there, in vectors of four: vector v of thread t is
-// at v * kHolders + t of what came from that CTA in an exchange, so stores and loads of a warp are whole lines. Then it
-// adds what it has got to its own share, and the epilogue scales, rounds and stores that share alone. So every CTA
+// A thread sends its sums of another CTA's share to the same thread there, in vectors of four. Of what came from that
+// CTA in an exchange, vector v of thread t is at v * kHolders + t, so stores and loads of a warp are whole lines. Then
+// it adds what it has got to its own share, and the epilogue scales, rounds and stores that share alone. So every CTA
 // sends and gets (kClusterK - 1) / kClusterK of a tile's sums, and nothing travels through the L2.
 //
 // Exchanges. Room for all of that, 64 KB for a tile of 128 x 256 and two CTAs, would be taken from the rings for the
 // whole launch, and used for moments. So the vectors of a share travel in exchanges, through a ring of two slots: while
 // one exchange is added, the next is on its way. An op takes the fewest exchanges, from two on, with which its slots
-// have no more than 24 KB: by the rate in tuner/core/model/task_costs.py 12 KB are longer on their way than the word
+// have no more than 24 KB. By the rate in tuner/core/model/task_costs.py 12 KB are longer on their way than the word
 // that the other slot has been read. A share that has no vector for an exchange gets its next one early, and does not
 // add it: in every exchange each CTA sends to each.
 //
@@ -24,21 +24,21 @@
 // next but one.
 // A CTA sends exchange 0, then sends exchange r + 1 and adds exchange r in turns.
 // Phases. Bytes of an exchange may come before the receiver has armed `full`: they are owed, as in ring.cuh. They
-// cannot come a phase too early, since who sends exchange r has seen that all warps of the receiver have read exchange
-// r - 2, hence that its `full` was over; and thread 0 has waited for that before it arms exchange r. No warp arrives at
-// an `empty` a phase too early: it does so behind its own `full`, also where it holds none of the tile, and this phase
-// ended by bytes that each other CTA sent, some in every exchange, when the phase before of its own `empty` was over.
-// Nobody who waits by parity is two phases behind: every warp waits for each `full`; and for each `empty` waits every
-// warp that sends, while those that hold nothing of a task's tile meet these at the task's end. With ping-pong the
-// tasks of the two teams overlap, and they do not meet: it is refused.
+// cannot come a phase too early. Who sends exchange r has seen that all warps of the receiver have read exchange r - 2,
+// hence that its `full` was over. Thread 0 has waited for that before it arms exchange r. No warp arrives at an `empty`
+// a phase too early: it does so behind its own `full`, also where it holds none of the tile. This phase ended by bytes
+// that each other CTA sent, some in every exchange. Each sent them when the phase before of its own `empty` was over.
+// Nobody who waits by parity is two phases behind. Every warp waits for each `full`. Every warp that sends waits for
+// each `empty`, and those that hold nothing of a task's tile meet these at the task's end. With ping-pong the tasks of
+// the two teams overlap, and they do not meet: it is refused.
 // Liveness. All CTAs of a cluster walk the same tasks in the same order, and of a task the same exchanges. To send
-// exchange r a CTA waits for the others' reading of exchange r - 2, to add exchange r for their sending of it: both
-// come before the like of its own in that order, so of all that is not yet done what comes first never waits. The first
-// sums of a task wait for the others' products of this task; a ring is never held meanwhile, as all stages of the task
-// are released by then. The sharers of a ring have the same rank along k and are at most a ring apart. So of the first
-// task whose sums are not done in some CTA, each CTA comes to its products by the argument of the rings, and then to
-// the sums; no order among tasks is added that tickets or queues do not have. A CTA waits for a task's signals itself,
-// and one that gives up sends NaN as every role of it goes on: the sum carries that into all shares.
+// exchange r a CTA waits for the others' reading of exchange r - 2. To add exchange r it waits for their sending of it.
+// Both come before the like of its own in that order, so of all that is not yet done what comes first never waits. The
+// first sums of a task wait for the others' products of this task. A ring is never held meanwhile, as all stages of the
+// task are released by then. The sharers of a ring have the same rank along k and are at most a ring apart. So of the
+// first task whose sums are not done in some CTA, each CTA comes to its products by the argument of the rings, and then
+// to the sums. No order among tasks is added that tickets or queues do not have. A CTA waits for a task's signals
+// itself, and one that gives up sends NaN as every role of it goes on: the sum carries that into all shares.
 // Memory order. st.async belongs to the generic proxy, as do the loads that read what it has stored: no proxy fence is
 // needed. Its bytes are completed at `full` with a release at cluster scope, which the wait for `full` acquires. What a
 // reader has loaded it has added before it arrives at `empty`, and the next bytes are sent behind the wait for that: no

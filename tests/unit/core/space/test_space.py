@@ -77,7 +77,7 @@ def offered_ordering(num_ops: int, rng: random.Random) -> Ordering:
     slow_unless(
         lambda workload: workload.ops[0].m == 16,
         [
-            ffn_pair(m=80, d_in=32, d_hidden=96, d_out=64),
+            ffn_pair(m=48, d_in=32, d_hidden=96, d_out=64),
             ffn_pair(m=16, d_in=32, d_hidden=200, d_out=64),
             ffn_pair(m=32, d_in=32, d_hidden=96, d_out=128),
             independent_pair((64, 64, 32), (32, 96, 32)),

@@ -1,0 +1,1 @@
+"""Runs the kernels of a pack on arrays of CuPy, PyTorch, and whatever speaks DLPack or `__cuda_array_interface__`."""
