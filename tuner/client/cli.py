@@ -21,6 +21,7 @@ from tuner.client.output import as_json, print_json, print_table
 from tuner.client.packs import pack, update
 from tuner.client.samples import samples
 from tuner.client.tune_model import tune_model
+from tuner.client.verify import verify
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.versions import VERSION_MESSAGE
 
@@ -153,7 +154,7 @@ def best(client: Client, /, job_id: str | None, as_json: bool, **options: Any) -
         raise WeakerMatch(f"the match is {found['match']}: {'; '.join(found['differences'])}")
 
 
-for command in (fetch, samples, counters, trace, tune_model, pack, update):
+for command in (fetch, samples, counters, trace, tune_model, pack, update, verify):
     main.add_command(command)
 
 

@@ -30,6 +30,12 @@ class LibraryWins(ClientError):
     exit_code = ExitCode.LIBRARY_WINS
 
 
+class NotVerified(ClientError):
+    """A pack's kernels do not run here, or their numbers are wrong."""
+
+    exit_code = ExitCode.NOT_VERIFIED
+
+
 class Unreachable(ClientError):
     """The server does not answer, or cannot serve now."""
 

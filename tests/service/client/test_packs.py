@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.service.client.conftest import Run
+from tests.support.packs import ladder, make
 from tests.support.serving import Server, body
 from tuner.client import Client, ExitCode
 from tuner.client.lock import read_lock, write_lock
 from tuner.packs.read import read_pack
 from tuner.packs.signing import KEY_FILE, rotate, signer, signing_key, verify
+from tuner.packs.write import pack_bytes
 
 #: A model that a simulated H200 tunes in a second.
 CONFIG = {
@@ -224,3 +226,33 @@ def test_the_signature_names_its_key(run: Run, job_id: str, server: Server, tmp_
     output = tmp_path / "model.tunerpack"
     assert run("pack", "--job", job_id, "-o", str(output)).exit_code == 0
     assert signer(read_pack(output.read_bytes()).signature) == signing_key(server.log.with_suffix("")).public
+
+
+@pytest.fixture(scope="module")
+def forged() -> bytes:
+    """A pack whose kernel has a cubin of no machine code."""
+    return pack_bytes([ladder(make().kernel)])
+
+
+def test_a_pack_is_verified_byte_by_byte(run: Run, forged: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.tunerpack"
+    path.write_bytes(forged)
+    result = run("verify", str(path), "--bytes-only")
+    assert result.exit_code == 0, result.stderr
+    assert "is intact; not signed" in result.stderr
+    assert run("verify", str(path), "--bytes-only", "--key", "0" * 64).exit_code == ExitCode.REFUSED
+    path.write_bytes(forged.replace(b"ELF measured", b"ELF Measured"))
+    assert run("verify", str(path), "--bytes-only").exit_code == ExitCode.REFUSED
+
+
+def test_a_simulated_pack_has_nothing_to_run(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "model.tunerpack"
+    path.write_bytes(pack_bytes([ladder(make(simulated=True).kernel)]))
+    assert run("verify", str(path)).exit_code == ExitCode.SIMULATED
+
+
+def test_a_kernel_that_does_not_run_here_is_not_verified(run: Run, forged: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.tunerpack"
+    path.write_bytes(forged)
+    result = run("verify", str(path))
+    assert result.exit_code == ExitCode.NOT_VERIFIED, result.stderr
