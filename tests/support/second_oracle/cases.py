@@ -99,11 +99,11 @@ class Case:
             resident=self.resident,
         )
 
-    def verdict(self) -> Verdict:
-        """The oracle's."""
+    def verdict(self, most_taken: int | None = None) -> Verdict:
+        """The oracle's; `most_taken` as `judge` has it."""
         if len(self.raws) == 2:
             return judge_pair(self.raws[0], self.raws[1], self.kernel)
-        return judge(self.raws[0], self.kernel)
+        return judge(self.raws[0], self.kernel, most_taken=most_taken)
 
     def refusal(self) -> PlanError | None:
         """The prover's."""

@@ -40,8 +40,11 @@ class Verdict(NamedTuple):
         return self.rules | self.promised | self.ahead | self.in_order
 
 
-def judge(raw: bytes, kernel: Kernel, *, launches: tuple[int, ...] = LAUNCHES) -> Verdict:
-    """The verdict on these words, over launches of these numbers on one workspace."""
+def judge(
+    raw: bytes, kernel: Kernel, *, launches: tuple[int, ...] = LAUNCHES, most_taken: int | None = None
+) -> Verdict:
+    """The verdict on these words, over launches of these numbers on one workspace. A CTA that runs ahead has up to
+    `most_taken` tasks in hand; by default as many as a walk of every state affords."""
     try:
         table = read(raw)
     except Malformed:
@@ -49,7 +52,7 @@ def judge(raw: bytes, kernel: Kernel, *, launches: tuple[int, ...] = LAUNCHES) -
     if coverage_fault(table, kernel):
         return Verdict(rules=frozenset({"coverage"}))
     rules = {"capacity"} if capacity_fault(table, kernel) else set()
-    return _explored(table, kernel, launches, rules)
+    return _explored(table, kernel, launches, rules, most_taken=most_taken)
 
 
 def judge_pair(first: bytes, second: bytes, kernel: Kernel, *, launches: tuple[int, ...] = LAUNCHES) -> Verdict:
@@ -87,7 +90,13 @@ def judge_pair(first: bytes, second: bytes, kernel: Kernel, *, launches: tuple[i
 
 
 def _explored(
-    table: Table, kernel: Kernel, launches: tuple[int, ...], rules: set[str], *, first_ctas: int = 0
+    table: Table,
+    kernel: Kernel,
+    launches: tuple[int, ...],
+    rules: set[str],
+    *,
+    first_ctas: int = 0,
+    most_taken: int | None = None,
 ) -> Verdict:
     if rules:  # such a launch does not begin
         return Verdict(frozenset(rules))
@@ -102,8 +111,9 @@ def _explored(
         if first_ctas and any(gated_hangs(device, first_ctas, slots) for slots in range(1, table.num_ctas)):
             promised.add(HANG)
         for late_hold in (True, False) if "steps" in rules else (True,):
-            ahead |= _run(device, is_ahead=True, late_hold=late_hold)
-            in_order |= _run(device, is_ahead=False, late_hold=late_hold)
+            taken = most_taken or (3 if device.num_units <= 6 else 2)
+            ahead |= _run(device, is_ahead=True, late_hold=late_hold, most_taken=taken)
+            in_order |= _run(device, is_ahead=False, late_hold=late_hold, most_taken=2)
     return Verdict(frozenset(rules), frozenset(promised), frozenset(ahead), frozenset(in_order))
 
 
@@ -127,7 +137,7 @@ def _devices(table: Table, kernel: Kernel, launches: tuple[int, ...]) -> list[De
     return devices
 
 
-def _run(device: Device, *, is_ahead: bool, late_hold: bool) -> set[str]:
+def _run(device: Device, *, is_ahead: bool, late_hold: bool, most_taken: int) -> set[str]:
     """Tickets promise nothing of how many CTAs are resident, all others that all are."""
     table = device.table
     if table.assignment != TICKET:
@@ -137,8 +147,7 @@ def _run(device: Device, *, is_ahead: bool, late_hold: bool) -> set[str]:
         resident = list(range(1, min(table.num_ctas, len(table.tasks), most) + 1))
     found: set[str] = set()
     for num_ctas in resident:
-        taken = 3 if is_ahead and device.num_units <= 6 else 2
-        found |= Exploration(device, num_ctas, ahead=is_ahead, most_taken=taken, late_hold=late_hold).faults()
+        found |= Exploration(device, num_ctas, ahead=is_ahead, most_taken=most_taken, late_hold=late_hold).faults()
     return found
 
 

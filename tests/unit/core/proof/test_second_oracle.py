@@ -17,7 +17,7 @@ from tests.support.proof import judged_plans
 from tests.support.second_oracle.agreement import COLUMNS, DISAGREEMENTS, counts, judged_cases
 from tests.support.second_oracle.cases import GRAPHS, Case
 from tests.support.second_oracle.device import is_over
-from tests.support.second_oracle.judge import LAUNCHES, judge
+from tests.support.second_oracle.judge import HANG, LAUNCHES, judge
 from tests.support.second_oracle.mutators import EXTREMES, MUTATORS, any_word
 from tuner.core.plan import words as plan_words
 from tuner.core.plan.tile_graph import tile_graph
@@ -141,3 +141,12 @@ def test_what_is_judged_is_what_the_prover_reads() -> None:
     for judged in judged_cases(seed=8, count=30):
         if judged.refusal is None:
             assert [Plan.from_words(raw).table for raw in judged.case.raws] == list(judged.case.raws)
+
+
+def test_a_plan_that_breaks_only_three_tasks_ahead_is_no_false_refusal() -> None:
+    """A CTA that steals blocks in a task of list 0, and holds the producer of list 1 as the third in its hands."""
+    *_, one = judged_cases(1_000_025, 54)
+    assert one.refusal == "liveness"
+    assert one.case.verdict().faults == frozenset()
+    assert one.verdict.ahead == {HANG}
+    assert one.kinds == ["engine_in_order"]
