@@ -15,8 +15,8 @@ from tuner.client.http import Client
 
 Json = dict[str, Any]
 
-#: Seconds between two looks, and between two plain lines.
-_LOOK_EVERY_S = 1.0
+#: Seconds between two updates, and between two plain lines.
+_ASK_EVERY_S = 1.0
 _PLAIN_EVERY_S = 10.0
 _ENDED = ("succeeded", "failed", "cancelled")
 
@@ -38,7 +38,7 @@ def follow(
     """
     batch = Batch(jobs={job["id"]: job for job in jobs}, begun_at=clock())
     show = _show_live if console.is_terminal else _show_plain
-    show(batch, _looks(client, batch, clock), console)
+    show(batch, _updates(client, batch, clock), console)
     return [batch.jobs[job["id"]] for job in jobs]
 
 
@@ -86,8 +86,8 @@ class Batch:
         return f"{ended} of {len(self.jobs)} jobs{now}"
 
 
-def _looks(client: Client, batch: Batch, clock: Callable[[], float]) -> Iterator[float]:
-    """Brings `batch` up to date again and again until all have ended; the time of each look."""
+def _updates(client: Client, batch: Batch, clock: Callable[[], float]) -> Iterator[float]:
+    """Brings `batch` up to date again and again until all have ended; the time of each question."""
     while True:
         for job in batch.open:
             seen = batch.jobs[job["id"]] = client.job(job["id"])
@@ -96,10 +96,10 @@ def _looks(client: Client, batch: Batch, clock: Callable[[], float]) -> Iterator
         yield clock()
         if not batch.open:
             return
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_ASK_EVERY_S)
 
 
-def _show_live(batch: Batch, looks: Iterator[float], console: Console) -> None:
+def _show_live(batch: Batch, updates: Iterator[float], console: Console) -> None:
     columns = (
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f} trials"),
@@ -107,15 +107,15 @@ def _show_live(batch: Batch, looks: Iterator[float], console: Console) -> None:
     )
     with Progress(*columns, TextColumn("{task.fields[line]}"), console=console) as bar:
         task = bar.add_task("", total=batch.num_trials, eta="", line="")
-        for now in looks:
+        for now in updates:
             left = batch.eta_s(now)
             eta = "" if left is None else f"ETA {round(left) // 60}:{round(left) % 60:02}"
             bar.update(task, completed=batch.num_done, eta=eta, line=batch.line())
 
 
-def _show_plain(batch: Batch, looks: Iterator[float], console: Console) -> None:
+def _show_plain(batch: Batch, updates: Iterator[float], console: Console) -> None:
     shown_at = 0.0
-    for now in looks:
+    for now in updates:
         if now - shown_at >= _PLAIN_EVERY_S or not batch.open:
             shown_at, left = now, batch.eta_s(now)
             eta = "" if not left else f", about {left:.0f} s left"
