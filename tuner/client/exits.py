@@ -29,5 +29,5 @@ class ExitCode(IntEnum):
     TIMEOUT = 9, "the job, or the inspection, had not ended in the time given"
     NOTHING_SEEN = 10, "the counters or the trace could not be taken; the message says why"
     INCOMPATIBLE = 11, "the service, or an artifact, is of a version that this client does not know"
-    LIBRARY_WINS = 12, "the answer is the vendor's library; nothing is written without --even-if-slower"
-    NOT_VERIFIED = 13, "a pack's kernels do not run here, or their numbers are wrong"
+    LIBRARY_WINS = 13, "the answer is the vendor's library; nothing is written without --even-if-slower"
+    NOT_VERIFIED = 14, "a pack's kernels do not run here, or their numbers are wrong"

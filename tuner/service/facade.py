@@ -340,7 +340,8 @@ class Service:
 
     def make_pack(self, order: PackOrder) -> MadePack:
         """A signed pack of finished jobs, which stays; raises as `tuner.service.pack_maker` says."""
-        return make_pack(self._store, order, self._clock())
+        here = {target.id: environment for target, environment in self.targets()}.get(order.target_id)
+        return make_pack(self._store, order, self._clock(), here.kernel_version if here else None)
 
     def collect_garbage(self, limit_bytes: int | None = None) -> Freed:
         """Bounds what artifacts, builds and samples of ended jobs take on disk; what a result names stays."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import zipfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.trial.job import Objective, default_regime
-from tuner.core.trial.questions import Question
+from tuner.core.trial.questions import Machine, Question
 from tuner.core.trial.records import Best, JobRecord
+from tuner.errors import NotFound
 from tuner.packs.contents import Kernel, Shape
 from tuner.packs.ladder import Found, make_entry
 from tuner.packs.order import MadePack, PackOrder
@@ -20,8 +21,11 @@ from tuner.service.matching import check_match
 from tuner.store import Store, bests, packs
 
 
-def make_pack(store: Store, order: PackOrder, now: float) -> MadePack:
+def make_pack(store: Store, order: PackOrder, now: float, kernel_version: str | None = None) -> MadePack:
     """Makes and keeps a pack; the same order over the same results gives the same bytes.
+
+    `kernel_version` is that of the kernels that are measured now: its results go before those of older ones, whose
+    artifacts may say too little for a pack.
 
     Raises:
         NotFound: a shape has no result at one of its m; the message names it.
@@ -29,7 +33,9 @@ def make_pack(store: Store, order: PackOrder, now: float) -> MadePack:
         SigningUnavailable: there is no key, and none can be made.
     """
     key = signing_key(store.directory)
-    ladders = [[_found(store, order, shape, m) for m in sorted(set(rows))] for shape, rows in order.shapes]
+    ladders = [
+        [_found(store, order, shape, m, kernel_version) for m in sorted(set(rows))] for shape, rows in order.shapes
+    ]
     entries = [
         make_entry(shape, results, min_gain=order.min_gain)
         for (shape, _), results in zip(order.shapes, ladders, strict=True)
@@ -49,14 +55,18 @@ def workload_of(shape: Shape, m: int) -> Workload:
     return ffn_pair(m=m, **options)
 
 
-def _found(store: Store, order: PackOrder, shape: Shape, m: int) -> Found:
+def _found(store: Store, order: PackOrder, shape: Shape, m: int, kernel_version: str | None) -> Found:
     question = Question(
         workload=workload_of(shape, m),
         target_id=order.target_id,
         objective=Objective(l2=order.l2, regime=default_regime(m)),
     )
+    of_now = replace(question, machine=Machine(kernel_version=kernel_version))
     with store.read() as session:
-        fit = check_match(bests.closest(session, question), question)
+        try:
+            fit = check_match(bests.closest(session, of_now), of_now)
+        except NotFound:
+            fit = check_match(bests.closest(session, question), question)
     return _as_found(store, m, fit.job, fit.best)
 
 
