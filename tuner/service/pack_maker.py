@@ -33,13 +33,10 @@ def make_pack(store: Store, order: PackOrder, now: float, kernel_version: str | 
         SigningUnavailable: there is no key, and none can be made.
     """
     key = signing_key(store.directory)
-    ladders = [
-        [_found(store, order, shape, m, kernel_version) for m in sorted(set(rows))] for shape, rows in order.shapes
-    ]
-    entries = [
-        make_entry(shape, results, min_gain=order.min_gain)
-        for (shape, _), results in zip(order.shapes, ladders, strict=True)
-    ]
+    entries = []
+    for shape, rows in order.shapes:
+        results = [_found(store, order, shape, m, kernel_version) for m in sorted(set(rows))]
+        entries.append(make_entry(shape, results, min_gain=order.min_gain))
     about = {"target": order.target_id, "l2": str(order.l2), "min_gain": order.min_gain}
     content = pack_bytes(entries, provenance=about, sign=key.sign)
     digest = store.artifacts.put(content)
