@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import ColumnElement, Row, Select, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from tuner.core.problem.gpu import SIMULATED_PREFIX
@@ -79,13 +80,13 @@ def closest_job(session: Session, question: Question) -> str | None:
     if found is not None:
         return found
     target_id = question.target_id
-    rows = [
-        row
-        for where in (ResultKeyRow.target_id == target_id, ResultKeyRow.target_id != target_id)
-        if (row := session.execute(_nearest(question, where)).first()) is not None
-    ]
-    near = [row for row in rows if row.distance <= question.max_distance]
-    return next((row.job_id for row in [*near, *rows]), None)
+    shapes = []
+    for where in (ResultKeyRow.target_id == target_id, ResultKeyRow.target_id != target_id):
+        shape = session.execute(_nearest_shape(question, where)).first()
+        if shape is not None and shape.distance <= question.max_distance:
+            return session.scalar(_best_of(question, shape))
+        shapes += [shape] if shape is not None else []
+    return session.scalar(_best_of(question, shapes[0])) if shapes else None
 
 
 #: The best of results that fit equally well: what was shown to gain most, by the larger budget, the newest.
@@ -113,22 +114,38 @@ def _exact(question: Question) -> Select[str]:
     )
 
 
-def _nearest(question: Question, where: ColumnElement[bool]) -> Select[str, float]:
-    """The best of the results whose sizes are nearest; of those first what has the objective and suits the machine."""
+def _nearest_shape(question: Question, where: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
+    """Target, sizes and distance of the nearest shape that has a result; of several the one with the newest result."""
     sizes = _log_sizes(question.workload)
     total = sum(
         (func.abs(column - size) for column, size in zip(_SIZES[1:], sizes[1:], strict=True)),
         start=func.abs(_SIZES[0] - sizes[0]),
     )
-    distance = func.round(total, DISTANCE_DIGITS).label("distance")
-    unlike = [~(ResultKeyRow.objective == objective_key(question.objective)), *(~same for same in _known(question))]
+    # To a whole number, since SQLite rounds to digits by way of text.
+    distance = (func.round(total * 10.0**DISTANCE_DIGITS) / 10.0**DISTANCE_DIGITS).label("distance")
     return (
-        select(ResultKeyRow.job_id, distance)
+        select(ResultKeyRow.target_id, *_SIZES, distance)
         .where(
             ResultKeyRow.form_digest == form_digest(question.workload),
             ResultKeyRow.is_simulated == question.target_id.startswith(SIMULATED_PREFIX),
             where,
         )
-        .order_by(distance, *unlike, *_BEST_FIRST)
+        .order_by(distance, ResultKeyRow.seq.desc())
+        .limit(1)
+    )
+
+
+def _best_of(question: Question, shape: Row[*tuple[Any, ...]]) -> Select[str]:
+    """The best of a shape's results; of those first what has the objective and suits the machine."""
+    unlike = [~(ResultKeyRow.objective == objective_key(question.objective)), *(~same for same in _known(question))]
+    return (
+        select(ResultKeyRow.job_id)
+        .where(
+            ResultKeyRow.form_digest == form_digest(question.workload),
+            ResultKeyRow.is_simulated == question.target_id.startswith(SIMULATED_PREFIX),
+            ResultKeyRow.target_id == shape.target_id,
+            *(column == getattr(shape, column.key) for column in _SIZES),
+        )
+        .order_by(*unlike, *_BEST_FIRST)
         .limit(1)
     )

@@ -239,11 +239,16 @@ def test_among_many_the_result_is_the_one_that_looking_at_each_finds(store: Stor
     for _ in range(100):
         asked = any_workload()
         like = [
-            (one.target_id != "h200", nearness(one.workload, asked), one.here != HERE, -place)
+            (one.target_id != "h200", round(nearness(one.workload, asked), 6), -place, one)
             for place, one in enumerate(results)
             if not one.target_id.startswith("simulated:")
             and one.workload is not None
             and form_digest(one.workload) == form_digest(asked)
         ]
-        best = min(like, key=lambda rank: (rank[0], round(rank[1], 6), *rank[2:]))
-        assert ask(store, asked, MatchKind.ANY, max_distance=100.0).job.id == ids[-best[3]]
+        *_, nearest = min(like)  # of equally near shapes the newest
+        same = [
+            (one.here != HERE, -place)
+            for place, one in enumerate(results)
+            if (one.workload, one.target_id) == (nearest.workload, nearest.target_id)
+        ]
+        assert ask(store, asked, MatchKind.ANY, max_distance=100.0).job.id == ids[-min(same)[1]]
