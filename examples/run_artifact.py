@@ -124,6 +124,7 @@ class Artifact:
             PROGRAMMATIC_STREAM_SERIALIZATION: launch["programmatic_dependent_launch"],
         }
         attributes = [LaunchAttribute(id=switch, value=1) for switch, is_on in switches.items() if is_on]
+        self._check_fits(launch)
         config = LaunchConfig(
             grid=tuple(launch["grid"]),
             block=tuple(launch["block"]),
@@ -133,6 +134,17 @@ class Artifact:
             num_attributes=len(attributes),
         )
         self._check(self._cuda.cuLaunchKernelEx(ctypes.byref(config), self._function, pointers, None))
+
+    def _check_fits(self, launch: dict[str, Any]) -> None:
+        """Where all CTAs must be resident at once and the launch is not cooperative, the driver is asked before."""
+        if not launch.get("needs_all_ctas", False) or launch["cooperative"] or launch["cluster"][0] > 1:
+            return  # a cooperative launch asks by itself; clusters are told by cuOccupancyMaxActiveClusters
+        per_sm, (threads, _, _) = ctypes.c_int(), launch["block"]
+        ask = self._cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor
+        self._check(ask(ctypes.byref(per_sm), self._function, threads, ctypes.c_size_t(launch["dynamic_smem_bytes"])))
+        held = per_sm.value * cupy.cuda.Device().attributes["MultiProcessorCount"]
+        if held < launch["grid"][0]:
+            sys.exit(f"the kernel needs its {launch['grid'][0]} CTAs resident at once, and this device holds {held}")
 
     def _parameter(self, index: int, tensors: dict[str, cupy.ndarray]) -> bytes:
         """The kernel's one by-value struct, field by field as the manifest lays it out."""

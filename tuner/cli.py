@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner import __version__
+from tuner.cli_options import data_option, settings_of, tls_option
+from tuner.cluster_cli import scheduler, tls, worker
+from tuner.db_cli import db
 from tuner.errors import TunerError
 from tuner.versions import VERSION_MESSAGE, install_command
 
@@ -15,11 +18,6 @@ if TYPE_CHECKING:
     from tuner.core.problem.gpu import Gpu
     from tuner.core.problem.workload import Workload
     from tuner.core.schedule.ordering import Schedule
-    from tuner.settings import Settings
-
-data_option = click.option(
-    "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder of database, artifacts and build cache."
-)
 
 
 class _Commands(click.Group):
@@ -32,7 +30,8 @@ class _Commands(click.Group):
         except TunerError as error:
             raise click.ClickException(str(error)) from error
         except ModuleNotFoundError as error:
-            raise click.ClickException(f"{error.name} is not installed; run: {install_command('server')}") from error
+            remedy = install_command(_extra_of(error.name))
+            raise click.ClickException(f"{error.name} is not installed; run: {remedy}") from error
 
 
 @click.group(cls=_Commands)
@@ -41,11 +40,19 @@ def main() -> None:
     """Runs a tuner service. Every option can be set as TUNER_<NAME> in the environment, too."""
 
 
+for command in (db, scheduler, tls, worker):
+    main.add_command(command)
+
+
 @main.command()
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.  [default: 8000]")
 @data_option
 @click.option("--gpu", help="auto, simulated:<gpu> or none.  [default: auto]")
+@click.option("--scheduler", help="tls://HOST:PORT of a cluster, whose workers measure instead of this machine.")
+@tls_option
+@click.option("--database-url", help="postgresql://USER@HOST/NAME.  [default: SQLite in the folder]")
+@click.option("--standby", is_flag=True, default=None, help="Serve beside others; run the jobs when nobody else does.")
 @click.option(
     "--insecure", is_flag=True, default=None, help="Allow an address beyond loopback: there are no tokens yet."
 )
@@ -53,7 +60,7 @@ def serve(**options: Any) -> None:
     """Serves the API and the dashboard; prints the address on stdout, logs on stderr."""
     from tuner import app
 
-    app.serve(_settings(options), announce=click.echo)
+    app.serve(settings_of(options), announce=click.echo)
 
 
 @main.command()
@@ -63,7 +70,7 @@ def migrate(data: Path | None) -> None:
     from tuner.store import Store
     from tuner.store.migrate import revision_of
 
-    settings = _settings({"data": data})
+    settings = settings_of({"data": data})
     store = Store.open(settings.data, settings.database_url)
     try:
         click.echo(f"{settings.data} is up to date: its tables are of revision {revision_of(store.engine)}", err=True)
@@ -81,7 +88,7 @@ def gc(data: Path | None, limit_bytes: int | None) -> None:
     """
     from tuner.store import Store
 
-    settings = _settings({"data": data, "disk_limit_bytes": limit_bytes})
+    settings = settings_of({"data": data, "disk_limit_bytes": limit_bytes})
     store = Store.open(settings.data, settings.database_url)
     try:
         freed = store.collect_garbage(settings.disk_limit_bytes)
@@ -104,7 +111,7 @@ def show_key(data: Path | None) -> None:
     """Prints the public key, which clients pin; makes one where there is none."""
     from tuner.packs.signing import signing_key
 
-    folder = _settings({"data": data}).data
+    folder = settings_of({"data": data}).data
     folder.mkdir(parents=True, exist_ok=True)
     click.echo(signing_key(folder).public)
 
@@ -115,7 +122,7 @@ def rotate_key(data: Path | None) -> None:
     """Makes a new key and prints its public half. Packs that the old one signed stay signed by it."""
     from tuner.packs.signing import rotate
 
-    folder = _settings({"data": data}).data
+    folder = settings_of({"data": data}).data
     folder.mkdir(parents=True, exist_ok=True)
     click.echo(rotate(folder).public)
 
@@ -201,7 +208,7 @@ def _from_job(job_id: str, data: Path | None) -> tuple[tuple[Workload, Gpu, Sche
     from tuner.core.problem.gpu import CATALOGUE
     from tuner.store import Store, bests, jobs, trials
 
-    settings = _settings({"data": data})
+    settings = settings_of({"data": data})
     store = Store.open(settings.data, settings.database_url)
     try:
         with store.read() as session:
@@ -217,17 +224,10 @@ def _from_job(job_id: str, data: Path | None) -> tuple[tuple[Workload, Gpu, Sche
     return (spec.workload, gpu, row.candidate.schedule), sentences
 
 
-def _settings(options: dict[str, Any]) -> Settings:
-    """Options given, else the environment, else the defaults."""
-    from pydantic import ValidationError
-
-    from tuner.settings import Settings
-
-    try:
-        return Settings(**{name: value for name, value in options.items() if value is not None})
-    except ValidationError as error:
-        found = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'settings'}: {one['msg']}" for one in error.errors())
-        raise click.UsageError(found) from error
+def _extra_of(module: str | None) -> str:
+    """The extra that brings a module that is not there."""
+    is_clusters = (module or "").split(".")[0] in ("dask", "distributed", "cryptography")
+    return "server,cluster" if is_clusters else "server"
 
 
 if __name__ == "__main__":

@@ -34,10 +34,21 @@ class Settings(BaseSettings):
         default="auto",
         description="`auto`: this machine's GPUs, else a simulated H200; `simulated:<gpu>`; `none`: measure nothing",
     )
+    scheduler: str | None = Field(
+        default=None,
+        description="`tls://HOST:PORT` of a cluster's scheduler, whose workers measure; by default this machine does",
+    )
+    tls: Path | None = Field(
+        default=None, description="folder of certificates for the cluster, made by `tuner tls create`"
+    )
     insecure: bool = Field(default=False, description="allow an address beyond loopback: there are no tokens yet")
     allowed_hosts: str = Field(
         default="",
         description="names by which browsers and programs may reach the server, commas between them; `*` for any",
+    )
+    standby: bool = Field(
+        default=False,
+        description="share data folder and database with other servers; one runs the jobs, another one when it died",
     )
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL of the database; by default SQLite in the data folder"

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0016"
-down_revision = "0009"
+down_revision = "0010"
 branch_labels = None
 depends_on = None
 

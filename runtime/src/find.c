@@ -37,12 +37,18 @@ static tuner_status choose(const tuner_pack *pack, const pack_rung *rung, tuner_
 tuner_status tuner_ffn_find(const tuner_pack *pack, const tuner_shape *shape, int32_t m, tuner_choice *choice) {
   if (pack == NULL || shape == NULL || choice == NULL)
     return tuner_fail(TUNER_BAD_ARGUMENT, "pack, shape and choice must not be null");
+  memset(choice, 0, sizeof *choice);
+  choice->kernel = PACK_NONE, choice->m_lo = m, choice->m_hi = INT32_MAX, choice->text = "";
   for (uint32_t i = 0; i < pack->num_shapes; ++i) {
     const pack_shape found = pack_get_shape(pack, i);
     if (!is_same(&found.shape, shape)) continue;
     for (uint32_t r = 0; r < found.num_rungs; ++r) {
       const pack_rung rung = pack_get_rung(pack, found.first_rung + r);
       if (rung.m_lo <= m && m <= rung.m_hi) return choose(pack, &rung, choice);
+      if (m < rung.m_lo) { /* rungs go from the fewest rows on */
+        choice->m_hi = rung.m_lo - 1;
+        break;
+      }
     }
     return tuner_fail(TUNER_NONE, "the pack has no answer for %d rows of %s", (int)m, found.text);
   }

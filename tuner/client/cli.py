@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
+import tuner
 from tuner import __version__
 from tuner.client import render
 from tuner.client.errors import ClientError, WeakerMatch
@@ -53,13 +55,23 @@ def main(ctx: click.Context, url: str) -> None:
     ctx.obj = ctx.with_resource(Client(url))
 
 
+@main.command("cmake-dir")
+def cmake_dir() -> None:
+    """Prints the folder that CMake takes as Tuner_DIR, for find_package(Tuner)."""
+    click.echo(Path(tuner.__file__).parent / "runtime" / "c" / "cmake")
+
+
 @main.command()
 @pair_options
 @click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
 @click.option("--regime", type=click.Choice(["burst", "sustained"]), help="By default sustained from 256 rows on.")
 @click.option("--trials", type=click.IntRange(min=1), help="Budget: recorded outcomes.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Budget: seconds of search.")
+@click.option("--patience", type=click.IntRange(min=1), help="Budget: trials without progress.")
 @click.option("--seed", type=click.IntRange(min=0))
+@click.option(
+    "--priors", type=click.Choice(["nearest", "none"]), help="Begin with earlier winners, or with none: a fair search."
+)
 @click.option("--reuse", is_flag=True, help="Take a finished job of the same problem, if there is one.")
 @click.option("--idempotency-key", help="Sent again with the same request, it gives the same job.")
 @click.option("--watch", "watching", is_flag=True, help="Then watch the job until it ends.")
@@ -68,9 +80,9 @@ def main(ctx: click.Context, url: str) -> None:
 def submit(client: Client, /, idempotency_key: str | None, watching: bool, as_json: bool, **options: Any) -> None:
     """Submits a job and prints its id."""
     body: dict[str, Any] = {"pair": pair_body(take_pair(options)), "reuse": options["reuse"]}
-    body |= _given({name: options[name] for name in ("target", "seed")})
+    body |= _given({name: options[name] for name in ("target", "seed", "priors")})
     body["objective"] = _given({name: options[name] for name in ("l2", "regime")})
-    body["budget"] = _given({name: options[name] for name in ("trials", "seconds")})
+    body["budget"] = _given({name: options[name] for name in ("trials", "seconds", "patience")})
     job = client.submit(body, idempotency_key=idempotency_key)
     click.echo(f"{client.url}{job['links']['page']}", err=True)
     if watching:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
@@ -18,6 +18,7 @@ from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import JobState, Trial
+from tuner.core.trial.priors import KnownWinners, Prior
 from tuner.core.trial.records import Best, JobRecord, PolicyTime
 from tuner.dispatch import Dispatcher, MeasureLane
 from tuner.errors import Conflict, Quarantined, StoreUnavailable, WorkerError
@@ -30,6 +31,8 @@ from tuner.service.inspector import Inspector, inspections_of, problem_of
 from tuner.service.keeper import Keeper
 from tuner.service.packing import pack_zip
 from tuner.service.pipeline import Pipeline
+from tuner.service.priors import PriorBook
+from tuner.service.progress import Progress
 from tuner.service.waiting import JobFailed, Patience, Stopped, result_of
 from tuner.store import Session, Store, bests, inspections, jobs, trials
 from tuner.store.artifacts import register
@@ -39,6 +42,9 @@ _log = logging.getLogger(__name__)
 
 #: Pauses before the probes of a card in quarantine, seconds; the last one again and again.
 PROBE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+
+#: Between two looks whether a quarantine has ended by itself, seconds.
+_RECHECK_S = 0.5
 
 
 class Runner:
@@ -54,10 +60,11 @@ class Runner:
         disk_limit_bytes: int,
         finals: FinalsProcedure,
         max_ahead: int | None = None,
+        winners: KnownWinners | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`claims` is shared by the runners of a service; `finals` says how those of a job are held; `max_ahead` is how
-        many candidates may be on their way besides one, at most."""
+        many candidates may be on their way besides one, at most; jobs begin with `winners`, where they suit."""
         self.target = target
         self._worker = worker
         self._claims = claims
@@ -75,6 +82,7 @@ class Runner:
         self._keeper = Keeper(store, self._stop)
         self._inspector = Inspector(store, dispatcher, target, worker, claims, self._keeper, self._stop, clock)
         self._forecaster = Forecaster(target.gpu)
+        self._priors = PriorBook(store, self._keeper, winners, clock)
         self._thread = threading.Thread(target=self._run, name=f"runner {target.id} {worker}", daemon=True)
 
     def start(self) -> None:
@@ -137,7 +145,7 @@ class Runner:
             return True
         pause_s = PROBE_PAUSES_S[min(self._num_probes, len(PROBE_PAUSES_S) - 1)]
         self._num_probes += 1
-        if self._stop.wait(pause_s):
+        if not self._pause(pause_s) or self._dispatcher.quarantine(self.target.id, self._worker) is None:
             return False
         try:
             result_of(self._lane.probe(), self._stop)
@@ -145,6 +153,17 @@ class Runner:
             _log.info("%s stays in quarantine: %s", self.target.id, error)
             return False
         _log.warning("%s is fit again", self.target.id)
+        return True
+
+    def _pause(self, pause_s: float) -> bool:
+        """Waits before a probe, or until the quarantine has ended without one, as it does where a worker has come back;
+        whether the service goes on."""
+        end = time.monotonic() + pause_s
+        while (left := end - time.monotonic()) > 0:
+            if self._stop.wait(min(left, _RECHECK_S)):
+                return False
+            if self._dispatcher.quarantine(self.target.id, self._worker) is None:
+                break
         return True
 
     def _work_on_next(self) -> bool:
@@ -205,10 +224,13 @@ class Runner:
         """Records what the pipeline gives until the budget is spent or nothing legal is left to try."""
         past, budget_s = self._history(job.id), job.spec.budget.seconds
         search_s, number, incumbent = job.search_s, len(past), best_speedup(past)
-        with self._pipeline(job, past) as pipeline:
+        progress = Progress(job.spec.budget.patience, past)
+        space = Space(job.spec.workload, self.target.gpu)
+        priors = self._priors.of(job, space, past, self._lane.environment().kernel_version)
+        index_of = {prior.candidate: index for index, prior in enumerate(priors)}
+        with self._pipeline(job, space, priors, past) as pipeline:
             mark = time.monotonic()
-            if search_s >= budget_s:
-                pipeline.end()
+            self._end_if_due(pipeline, progress, budget_s - search_s)
             while (arrival := pipeline.next(incumbent)) is not None:
                 trial = Trial(
                     number=number,
@@ -217,24 +239,41 @@ class Runner:
                     num_known=arrival.num_known,
                     started_at=arrival.chosen_at,
                     finished_at=self._clock(),
+                    prior=index_of.get(arrival.candidate),
                 )
                 spent_s = time.monotonic() - mark
-                self._keeper.write(partial(trials.record, job_id=job.id, trial=trial, search_s=spent_s))
+                progress.saw(trial)
+                self._keeper.write(
+                    partial(
+                        trials.record,
+                        job_id=job.id,
+                        trial=trial,
+                        search_s=spent_s,
+                        card_s=arrival.card_s,
+                        since_progress=progress.num_since,
+                    )
+                )
                 search_s += spent_s
                 number += 1
                 pipeline.record(trial)
                 incumbent = best_speedup([trial], incumbent)
-                if search_s >= budget_s:
-                    pipeline.end()
+                self._end_if_due(pipeline, progress, budget_s - search_s)
                 self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on
                 mark = time.monotonic()
 
-    def _pipeline(self, job: JobRecord, past: list[Trial]) -> Pipeline:
+    @staticmethod
+    def _end_if_due(pipeline: Pipeline, progress: Progress, left_s: float) -> None:
+        if left_s <= 0:
+            pipeline.end()
+        elif progress.is_over:
+            pipeline.wind_up()
+
+    def _pipeline(self, job: JobRecord, space: Space, priors: Iterable[Prior], past: list[Trial]) -> Pipeline:
         """The way of the candidates that are still to be tried."""
         spec, builds = job.spec, self._dispatcher.builds(self.target.id, self._worker)
-        num_trials = spec.budget.trials
+        num_trials, first = spec.budget.trials, (prior.candidate for prior in priors)
         return Pipeline(
-            Searcher(Space(spec.workload, self.target.gpu), seed=spec.seed, history=past, num_trials=num_trials),
+            Searcher(space, seed=spec.seed, history=past, priors=first, num_trials=num_trials),
             problem_of(job),
             builds,
             self._lane,

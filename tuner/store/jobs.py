@@ -34,6 +34,8 @@ def to_record(row: JobRow) -> JobRecord:
         best_us=row.best_us,
         library_us=row.library_us,
         search_s=row.search_s,
+        card_s=row.card_s,
+        since_progress=row.since_progress,
     )
 
 
@@ -56,6 +58,7 @@ def insert(session: Session, spec: JobSpec, now: float) -> JobRecord:
         target_id=spec.target_id,
         state=str(JobState.QUEUED),
         created_at=now,
+        card_s=0.0,
     )
     session.add(row)
     session.flush()

@@ -60,8 +60,14 @@ class JobRow(Base):
     best_us: Mapped[float | None]
     library_us: Mapped[float | None]
     search_s: Mapped[float] = mapped_column(default=0.0)
+    #: Seconds for which the card was busy with its trials; null in jobs of older versions.
+    card_s: Mapped[float | None]
+    #: Trials recorded since the last one that was progress.
+    since_progress: Mapped[int] = mapped_column(default=0, server_default="0")
     #: Of all its trials' samples that are kept.
     samples_bytes: Mapped[int] = mapped_column(default=0, server_default="0")
+    #: What its search begins with; null before it has begun. Not loaded with the row, which listings read.
+    priors: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True), deferred=True)
 
 
 class TrialRow(Base):
@@ -73,7 +79,9 @@ class TrialRow(Base):
         Index("ix_trials_time", "job_id", "time_us", "number"),
         Index("ix_trials_speedup", "job_id", "speedup", "number"),
         Index("ix_trials_kind", "job_id", "plan_kind", "time_us", "speedup", "number"),
-    )
+        Index("ix_trials_prior", "job_id", "prior", sqlite_where=text("prior is not null"),
+              postgresql_where=text("prior is not null")),
+    )  # fmt: skip
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -103,6 +111,8 @@ class TrialRow(Base):
     truncated: Mapped[bool | None]
     #: Trials that the search knew when it chose the candidate.
     num_known: Mapped[int]
+    #: Index of the job's prior that it tried; null where it was none.
+    prior: Mapped[int | None]
 
 
 class EventRow(Base):

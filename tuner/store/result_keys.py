@@ -93,6 +93,15 @@ def closest_job(session: Session, question: Question) -> str | None:
 _BEST_FIRST = (ResultKeyRow.sure_speedup.desc(), ResultKeyRow.num_trials.desc(), ResultKeyRow.seq.desc())
 
 
+def distance_to(workload: Workload) -> ColumnElement[float]:
+    """How far off a result's sizes are from those of a workload, by the factors between them."""
+    sizes = _log_sizes(workload)
+    return sum(
+        (func.abs(column - size) for column, size in zip(_SIZES[1:], sizes[1:], strict=True)),
+        start=func.abs(_SIZES[0] - sizes[0]),
+    )
+
+
 def _known(question: Question) -> list[ColumnElement[bool]]:
     """A condition for each thing that the asker knows of the machine that will run the kernel."""
     simulated = question.target_id.startswith(SIMULATED_PREFIX)
@@ -116,11 +125,7 @@ def _exact(question: Question) -> Select[str]:
 
 def _nearest_shape(question: Question, where: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
     """Target, sizes and distance of the nearest shape that has a result; of several the one with the newest result."""
-    sizes = _log_sizes(question.workload)
-    total = sum(
-        (func.abs(column - size) for column, size in zip(_SIZES[1:], sizes[1:], strict=True)),
-        start=func.abs(_SIZES[0] - sizes[0]),
-    )
+    total = distance_to(question.workload)
     # To a whole number, since SQLite rounds to digits by way of text.
     distance = (func.round(total * 10.0**DISTANCE_DIGITS) / 10.0**DISTANCE_DIGITS).label("distance")
     return (

@@ -17,7 +17,7 @@ from tuner.core.problem.workload import (
     ffn_pair,
     independent_pair,
 )
-from tuner.core.trial.job import Budget, CacheState, JobSpec, Objective, Regime, default_regime
+from tuner.core.trial.job import Budget, CacheState, JobSpec, Objective, PriorsChoice, Regime, default_regime
 from tuner.core.trial.questions import DEFAULT_MAX_DISTANCE, Machine, Question
 from tuner.core.trial.records import MatchKind
 from tuner.errors import InvalidInput
@@ -34,6 +34,14 @@ ActivationName = Annotated[Activation, Field(strict=False, description="applied 
 CacheName = Annotated[CacheState, Field(strict=False, description="what the L2 holds when a sample starts")]
 RegimeName = Annotated[
     Regime, Field(strict=False, description="the card's power state; by default sustained from 256 rows on")
+]
+PriorsName = Annotated[
+    PriorsChoice,
+    Field(
+        strict=False,
+        description="`nearest`: the search begins with what was found for the nearest shapes on the same GPU model; "
+        "`none`: it knows of no earlier one",
+    ),
 ]
 TargetId = Annotated[
     str, Field(min_length=1, max_length=100, description="a target's id, e.g. `h200` or `simulated:h200`")
@@ -161,6 +169,12 @@ class BudgetRequest(Strict):
     seconds: float = Field(
         default=Budget.seconds, gt=0, le=MAX_SECONDS, description="wall-clock seconds, finals not counted"
     )
+    patience: int | None = Field(
+        default=Budget.patience,
+        ge=1,
+        le=MAX_TRIALS,
+        description="trials in a row that are not faster by half a per cent, after which nothing new is tried",
+    )
 
 
 LLAMA_FFN = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16"}
@@ -172,8 +186,9 @@ EXAMPLES: dict[str, Any] = {
             "pair": {**LLAMA_FFN, **dict.fromkeys(_FFN_OPTIONS, False), "activation": "silu"},
             "target": "simulated:h200",
             "objective": {"l2": "cold", "regime": "burst"},
-            "budget": {"trials": 60, "seconds": 600},
+            "budget": {"trials": 60, "seconds": 600, "patience": 30},
             "seed": 0,
+            "priors": "nearest",
             "reuse": True,
         },
     },
@@ -204,6 +219,7 @@ class TuneRequest(Strict):
     objective: ObjectiveRequest = ObjectiveRequest()
     budget: BudgetRequest = BudgetRequest()
     seed: int = Field(default=0, ge=0, le=MAX_SEED, description="of the sampler, the inputs and the simulated noise")
+    priors: PriorsName = PriorsChoice.NEAREST
     reuse: bool = Field(default=False, description="answer with a finished job of the same problem, if there is one")
 
     def to_spec(self, default_target_id: str | None) -> JobSpec:
@@ -220,14 +236,21 @@ class TuneRequest(Strict):
             workload=workload,
             target_id=target_id,
             objective=_objective(self.objective.l2, self.objective.regime, workload),
-            budget=Budget(trials=self.budget.trials, seconds=self.budget.seconds),
+            budget=Budget(**self.budget.model_dump()),
             seed=self.seed,
+            priors=self.priors,
         )
 
     @property
     def digest(self) -> str:
-        """sha256 of the canonical body, hex: two bodies that ask the same have the same."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        """sha256 of the canonical body, hex: two bodies that ask the same have the same. What came later is left out
+        while it has its default, so that a body that was sent to an older version keeps its digest."""
+        body = self.model_dump(mode="json")
+        if self.priors is PriorsChoice.NEAREST:
+            del body["priors"]
+        if self.budget.patience is None:
+            del body["budget"]["patience"]
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
 

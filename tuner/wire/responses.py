@@ -15,99 +15,17 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment, Quarantine
-from tuner.core.trial.job import CacheState, JobState, Regime, Trial
+from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.trial.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict
 from tuner.versions import WIRE_VERSION
+from tuner.wire.job_view import JobView
 from tuner.wire.library import LibraryRecipeView
-from tuner.wire.requests import Pair, pair_of
 from tuner.wire.samples import FinalsProcedureView, PolicyTimeView, ProcedureView
 from tuner.wire.view import View, is_simulated, moment
 from tuner.wire.words import candidate_words
 
 T = TypeVar("T")
-
-
-class ObjectiveView(View):
-    """What "fast" means for the job."""
-
-    l2: CacheState
-    regime: Regime
-
-
-class BudgetView(View):
-    """When the search stops."""
-
-    trials: int
-    seconds: float
-
-
-#: Fields of a job that the wire copies under their own names.
-_COPIED = (
-    "id",
-    "state",
-    "reason",
-    "num_trials",
-    "num_measured",
-    "num_rejected",
-    "num_failed",
-    "best_us",
-    "library_us",
-    "search_s",
-)
-
-
-class JobView(View):
-    """A job as it stands."""
-
-    id: str
-    state: JobState
-    reason: str = Field(description="why it failed, or why an open job waits; empty otherwise")
-    workload: str = Field(description="the pair in one line")
-    pair: Pair
-    target: str
-    simulated: bool = Field(description="whether its figures come from the twin and not from a card")
-    objective: ObjectiveView
-    budget: BudgetView
-    seed: int
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    num_trials: int
-    num_measured: int
-    num_rejected: int
-    num_failed: int
-    best_us: float | None = Field(
-        description="fastest of ours so far, microseconds; of a job that succeeded, in its finals"
-    )
-    library_us: float | None = Field(
-        description="the library's time so far, microseconds; of a job that succeeded, in its finals"
-    )
-    search_s: float = Field(description="seconds of search spent, over restarts")
-    links: dict[str, str] = Field(description="paths of what belongs to the job")
-
-    @classmethod
-    def of(cls, job: JobRecord) -> Self:
-        """Copies `job`."""
-        spec, path = job.spec, f"/jobs/{job.id}"
-        return cls(
-            workload=spec.workload.describe(),
-            pair=pair_of(spec.workload),
-            target=spec.target_id,
-            simulated=is_simulated(spec.target_id),
-            objective=ObjectiveView.model_validate(spec.objective),
-            budget=BudgetView.model_validate(spec.budget),
-            seed=spec.seed,
-            created_at=moment(job.created_at),
-            started_at=None if job.started_at is None else moment(job.started_at),
-            finished_at=None if job.finished_at is None else moment(job.finished_at),
-            **{name: getattr(job, name) for name in _COPIED},
-            links={
-                "self": path,
-                **{name: f"{path}/{name}" for name in ("trials", "events", "best")},
-                "page": f"/ui{path}",
-            },
-        )
 
 
 class CandidateView(View):
@@ -196,6 +114,7 @@ class TrialView(View):
     candidate: CandidateView
     outcome: OutcomeView
     num_known: int = Field(description="trials that the search knew when it chose the candidate: those numbered below")
+    prior: int | None = Field(description="index in the job's `priors_used` of what it tried; null where it was none")
     started_at: datetime
     finished_at: datetime
 
@@ -211,6 +130,7 @@ class TrialView(View):
             candidate=CandidateView.of(trial.candidate, job.spec.workload),
             outcome=outcome_view(trial.outcome),
             num_known=trial.num_known,
+            prior=trial.prior,
             started_at=moment(trial.started_at),
             finished_at=moment(trial.finished_at),
         )
@@ -221,7 +141,7 @@ class EventView(View):
 
     id: int
     job_id: str
-    kind: str = Field(description="`state`, `trial` or `best`")
+    kind: str = Field(description="`state`, `priors`, `trial` or `best`")
     at: datetime
     data: dict[str, Any]
 

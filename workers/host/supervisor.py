@@ -69,6 +69,11 @@ class GpuSupervisor:
         return self._target
 
     @property
+    def uuid(self) -> str:
+        """The card's."""
+        return self._card.uuid
+
+    @property
     def child_pid(self) -> int | None:
         """Process id of the child that holds the card now."""
         return self._processes.pid

@@ -39,7 +39,7 @@ enum { TUNER_IDENTITY = 0, TUNER_RELU = 1, TUNER_GELU = 2, TUNER_SILU = 3 };
 enum { TUNER_GATED = 1, TUNER_BIAS = 2, TUNER_RESIDUAL = 4, TUNER_ROW_SCALE = 8 };
 /* Of tuner_ffn_prepare. By default the guarded build is prepared. */
 enum {
-  TUNER_AS_MEASURED = 1, /* the build that was timed: two launches at once are not told, and no abort reaches the host */
+  TUNER_AS_MEASURED = 1, /* the build that was timed: two launches at once go unseen, and no abort reaches the host */
   TUNER_SAFE_WEIGHTS = 2 /* what runs just before in the stream may write the weights */
 };
 /* Of tuner_ffn_launch. */
@@ -99,7 +99,7 @@ tuner_status tuner_pack_check(const tuner_pack *pack, int device);
 /* Shape number `index`, and how many there are; its rows end at `m_hi`. */
 tuner_status tuner_pack_shape(const tuner_pack *pack, uint32_t index, tuner_shape *shape, uint32_t *num_shapes);
 
-/* OK, LIBRARY or NONE. */
+/* OK, LIBRARY or NONE. Also for NONE, `m_lo` and `m_hi` are rows that have the same answer. */
 tuner_status tuner_ffn_find(const tuner_pack *pack, const tuner_shape *shape, int32_t m, tuner_choice *choice);
 /* Loads the kernel into the current context, and lays plans and workspaces out in `memory`: device memory, a multiple of
  * 256, of choice.memory_bytes. Ends when all is there. `num_cached`: how many sets of addresses and rows are kept ready;

@@ -56,11 +56,12 @@ def test_every_option_of_submit_reaches_the_server(run: Run) -> None:
 
 
 def test_status_tells_where_a_job_is_and_how_well_its_trials_were_forecast(run: Run, job_id: str) -> None:
-    first, second, third = run("status", job_id).stdout.splitlines()
+    first, second, third, fourth, *_ = run("status", job_id).stdout.splitlines()
     assert first.startswith(f"{job_id}: ffn fp16 M=16")
     assert second.startswith("succeeded: 12/12 trials; best of ours ")
     assert third.startswith("forecast: too few: ")
     assert third.endswith("(simulated)")
+    assert fourth == "priors: nearest"
     assert json.loads(run("status", job_id, "--json").stdout)["forecast"]["rank_correlation"] is None
 
 

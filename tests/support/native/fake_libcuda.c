@@ -86,6 +86,20 @@ int cuDeviceGetAttribute(int *value, int attribute_id, int device) {
   *value = facts[attribute_id];
   return NOTE((uint64_t)attribute_id, (uint64_t)device);
 }
+int cuDevicePrimaryCtxRetain(void **found, int device) {
+  *found = context;
+  return NOTE((uint64_t)device);
+}
+int cuCtxSetCurrent(void *is) { return NOTE(U(is)); }
+int cuCtxSynchronize(void) { return NOTE(0); }
+int cuMemAlloc_v2(uint64_t *address, size_t num_bytes) {
+  *address = U(aligned_alloc(256, (num_bytes + 255) / 256 * 256));
+  return NOTE(*address, num_bytes);
+}
+int cuMemsetD8_v2(uint64_t to, unsigned char value, size_t num_bytes) {
+  memset((void *)(uintptr_t)to, value, num_bytes);
+  return NOTE(to, value, num_bytes);
+}
 int cuCtxGetCurrent(void **found) {
   *found = context;
   return NOTE(0);

@@ -9,13 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.native.fuzzing import SANITIZED, Fuzzer, some_pack
 from tests.support.native.recorder import STRICT, compile_driver, compile_recorder
-from tests.support.packs import ffn, ladder, make, without_source
-from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.packs.write import write_pack
 from tuner.runtime import native
-
-SANITIZED = ("-O1", "-fno-omit-frame-pointer")
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +19,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With the recorder, and a pack of kernels that differ in all that the runtime looks at."""
     made = tmp_path_factory.mktemp("programs")
     compile_recorder(made)
-    small = [make(PlanKind.TWO_STREAMS), make(PlanKind.FUSED_PDL, workload=ffn(48))]
-    full = [make(PlanKind.TWO_LAUNCHES_PDL, workload=ffn(16, full=True))]
-    entries = [ladder(*(without_source(one.kernel) for one in made_)) for made_ in (small, full)]
-    write_pack(entries, made / "some.tunerpack")
+    some_pack(made)
     return made
 
 
@@ -51,14 +44,11 @@ def test_nothing_is_allocated_after_an_ffn_is_prepared(folder: Path) -> None:
     assert int(counted[2]) == 0
 
 
-def test_a_broken_pack_is_refused_and_never_read_beyond_its_end(folder: Path) -> None:
+def test_a_broken_pack_is_refused_and_never_read_beyond_its_end(tmp_path: Path) -> None:
     """A small share of what tests/soak/packs.py runs."""
-    sanitizers = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DTUNER_FUZZING")
-    program = compile_driver(folder, "fuzz", *SANITIZED, *sanitizers)
-    printed = drive(folder, program, "fuzz", "1", "4000")
-    opened = re.fullmatch(r"4000 inputs, (\d+) opened\n", printed)
-    assert opened is not None
-    assert 400 < int(opened[1]) < 3600
+    found = Fuzzer(tmp_path).run(seed=1, count=4000)
+    assert found.fault == ""
+    assert 400 < found.opened < 3600
 
 
 @pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")

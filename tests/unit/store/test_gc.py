@@ -105,6 +105,7 @@ def test_what_is_no_digest_is_refused(store: Store, digest: str) -> None:
         store.artifacts.get(digest)
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # its way of telling a plan
 def test_samples_go_in_slices_between_which_others_write(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "_SLICE", 10)
     job_id = ended_job_of(store, 95)

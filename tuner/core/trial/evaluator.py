@@ -109,6 +109,11 @@ class Evaluator(Protocol):
         """What it measures on."""
         ...
 
+    @property
+    def uuid(self) -> str:
+        """Of its card, as the driver says it, ``GPU-…``; empty for the twin."""
+        ...
+
     def environment(self) -> Environment:
         """Where its figures come from."""
         ...

@@ -134,11 +134,28 @@ class JobRecord:
     library_us: float | None
     #: Seconds of search already spent, over restarts.
     search_s: float
+    #: Seconds of these for which the card was busy with trials; None where an older version did not count them.
+    card_s: float | None = 0.0
+    #: Trials recorded since the last one that was progress.
+    since_progress: int = 0
 
     @property
     def num_trials(self) -> int:
         """Recorded outcomes of any kind."""
         return self.num_measured + self.num_rejected + self.num_failed
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds of search left at most, while it is searched: by trials at the mean pace, or by the budget's seconds.
+        None before the first trial, and in other states. A search that runs out of patience ends sooner."""
+        if self.state is not JobState.SEARCHING or self.num_trials == 0:
+            return None
+        return self.spec.budget.left_s(self.num_trials, self.search_s)
+
+    @property
+    def card_share(self) -> float | None:
+        """Share of the search for which the card was busy; None where that is not known."""
+        return None if self.card_s is None or not self.search_s else min(1.0, self.card_s / self.search_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +164,7 @@ class Event:
 
     id: int
     job_id: str
-    #: ``state``, ``trial`` or ``best``.
+    #: ``state``, ``priors``, ``trial`` or ``best``.
     kind: str
     at: float
     data: dict[str, Any]

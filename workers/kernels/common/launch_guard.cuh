@@ -1,14 +1,13 @@
-// Two launches at once on one workspace, told by counting CTAs: in guarded builds alone.
+// Two launches at once on one workspace, found by counting CTAs: in guarded builds alone.
 //
 // A CTA that starts draws a number. Launches that follow each other draw gridDim.x numbers each, so the number tells the
 // CTA's launch, and the last number of that launch. A CTA that ends looks at the counter once more. If somebody has drawn
 // a number of a later launch, a CTA of that launch has started before this one has ended. That cannot be where launches
 // follow each other: a programmatic one counts its CTAs behind griddepcontrol.wait.
 //
-// What is told. Of two launches at once, any CTA of the first gridDim.x that start is there when a later one starts, or
-// none is. If one is, it tells. If none is, the launches were not at once. The flag is raised as by a wait that has
-// expired, and the record's task is kNotAlone. The results of both launches are then not to be trusted, though they
-// need not be NaN.
+// What is reported. Such a CTA raises the abort flag as a wait does that has expired, and the record's task is kNotAlone.
+// The results of both launches are then not to be trusted, though they need not be NaN. Where a CTA with a later launch's
+// number starts before all CTAs with earlier numbers have ended, the last one of these finds it.
 //
 // Cost. One atomic add that nobody waits for before the CTA ends, and one load then.
 #pragma once

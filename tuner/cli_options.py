@@ -1,0 +1,35 @@
+"""What the commands of `tuner` share: options, and the settings that come of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from tuner.settings import Settings
+
+data_option = click.option(
+    "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder of database, artifacts and build cache."
+)
+tls_option = click.option(
+    "--tls", type=click.Path(file_okay=False, path_type=Path), help="Folder of certificates, of `tuner tls create`."
+)
+
+
+def settings_of(options: dict[str, Any]) -> Settings:
+    """Options given, else the environment, else the defaults.
+
+    Raises:
+        click.UsageError: names each that is wrong.
+    """
+    from pydantic import ValidationError
+
+    from tuner.settings import Settings
+
+    try:
+        return Settings(**{name: value for name, value in options.items() if value is not None})
+    except ValidationError as error:
+        found = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'settings'}: {one['msg']}" for one in error.errors())
+        raise click.UsageError(found) from error
