@@ -3,6 +3,10 @@
 tuner-client fetch best --job JOB --format zip --output best.zip
 python examples/run_artifact.py best.zip
 
+A folder with the files of the zip will do as well, such as the one that `make demo` leaves:
+
+python examples/run_artifact.py build/best
+
 Everything about the launch is read from manifest.json; tuner itself is not imported.
 """
 
@@ -14,9 +18,13 @@ import json
 import struct
 import sys
 import zipfile
+from pathlib import Path
 from typing import Any
 
-import cupy
+try:
+    import cupy
+except ModuleNotFoundError:  # said once the artifact is known to be right
+    cupy = None
 
 #: The newest format of a manifest that it reads; one that names none is of the first.
 NEWEST_FORMAT = 2
@@ -50,17 +58,11 @@ class Artifact:
     """A loaded zip: the kernel on the card, and per launch its plan and workspace."""
 
     def __init__(self, path: str) -> None:
-        with zipfile.ZipFile(path) as archive:
-            files = {name: archive.read(name) for name in archive.namelist()}
+        files = read_files(Path(path))
+        if cupy is None:
+            sys.exit("CuPy is not installed; run: pip install 'cupy-cuda13x[ctk]'")
         self.manifest: dict[str, Any] = json.loads(files["manifest.json"])
-        if (found := self.manifest.get("format", 1)) > NEWEST_FORMAT:
-            sys.exit(f"the manifest is of format {found}, and this program reads formats up to {NEWEST_FORMAT}")
-        for name, facts in self.manifest["files"].items():
-            if hashlib.sha256(files[name]).hexdigest() != facts["sha256"]:
-                sys.exit(f"{name} is not the file that the manifest names: fetch the artifact again")
         kernel = self.manifest["kernel"]
-        if kernel["cubin"] is None:
-            sys.exit("this artifact has no cubin (it was simulated): there is nothing to run")
         cupy.cuda.runtime.free(0)  # makes the primary context current
         self._cuda = ctypes.CDLL("libcuda.so.1")
         self._cubin = files[kernel["cubin"]]
@@ -211,6 +213,26 @@ class Artifact:
             text = ctypes.c_char_p()
             self._cuda.cuGetErrorName(status, ctypes.byref(text))
             raise RuntimeError(f"CUDA error {status}: {text.value!r}")
+
+
+def read_files(path: Path) -> dict[str, bytes]:
+    """The files of a zip, or of a folder where they lie, each as the manifest names it."""
+    if path.is_dir():
+        files = {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
+    else:
+        with zipfile.ZipFile(path) as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+    if "manifest.json" not in files:
+        sys.exit(f"{path} has no manifest.json: give the zip of an artifact, or the folder of its files")
+    manifest: dict[str, Any] = json.loads(files["manifest.json"])
+    if (found := manifest.get("format", 1)) > NEWEST_FORMAT:
+        sys.exit(f"the manifest is of format {found}, and this program reads formats up to {NEWEST_FORMAT}")
+    for name, facts in manifest["files"].items():
+        if hashlib.sha256(files.get(name, b"")).hexdigest() != facts["sha256"]:
+            sys.exit(f"{name} is not the file that the manifest names: fetch the artifact again")
+    if manifest["kernel"]["cubin"] is None:
+        sys.exit("this artifact has no cubin (it was simulated): there is nothing to run")
+    return files
 
 
 def to_bits(values: cupy.ndarray, dtype: str) -> cupy.ndarray:

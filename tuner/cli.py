@@ -100,6 +100,33 @@ def gc(data: Path | None, limit_bytes: int | None) -> None:
         store.close()
 
 
+@main.group()
+def key() -> None:
+    """The key that signs packs: in the data folder, for its owner alone."""
+
+
+@key.command("show")
+@data_option
+def show_key(data: Path | None) -> None:
+    """Prints the public key, which clients pin; makes one where there is none."""
+    from tuner.packs.signing import signing_key
+
+    folder = settings_of({"data": data}).data
+    folder.mkdir(parents=True, exist_ok=True)
+    click.echo(signing_key(folder).public)
+
+
+@key.command("rotate")
+@data_option
+def rotate_key(data: Path | None) -> None:
+    """Makes a new key and prints its public half. Packs that the old one signed stay signed by it."""
+    from tuner.packs.signing import rotate
+
+    folder = settings_of({"data": data}).data
+    folder.mkdir(parents=True, exist_ok=True)
+    click.echo(rotate(folder).public)
+
+
 @main.command()
 @click.argument("rows", type=int)
 @click.argument("cols", type=int)

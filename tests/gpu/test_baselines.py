@@ -181,6 +181,19 @@ def test_the_library_runs_two_products_that_share_nothing_both_ways_and_keeps_th
     assert times_us[picked.beside] <= 1.05 * min(times_us)
 
 
+def test_the_librarys_recipe_names_the_algorithm_of_each_product(gpu: Gpu, builder: Builder, session: Session) -> None:
+    asked = problem(ffn_pair(m=64, d_in=512, d_hidden=1024, d_out=512, activation=Activation.SILU, bias=True))
+    library = prepare(asked.workload, gpu, Candidate(plan_kind=PlanKind.LIBRARY), builder, {})
+    recipe = session.finals(asked, (library.work,), 2).library
+    assert recipe is not None
+    assert recipe.cublaslt_version >= 120000
+    assert [call.op for call in recipe.calls] == [op.name for op in asked.workload.ops]
+    for call in recipe.calls:
+        assert {"id", "tile_id", "stages_id", "splitk_num"} <= set(call.algorithm)
+    assert (recipe.calls[0].rows, recipe.calls[0].columns, recipe.calls[0].k) == (1024, 64, 512)
+    assert "apply silu" in recipe.calls[0].afterwards
+
+
 @pytest.mark.parametrize("dtype", list(Dtype))
 @pytest.mark.parametrize("activation", [Activation.RELU, Activation.SILU])
 def test_pytorch_computes_the_same_numbers_on_the_same_buffers(

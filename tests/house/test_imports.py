@@ -31,6 +31,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/api": {"fastapi", "starlette", "sse_starlette", "jinja2", "pydantic", "anyio"},
     "tuner/api/connection.py": {"h11", "uvicorn"},  # the server's own protocol, with a deadline
     "tuner/client": {"httpx", "click", "rich"},
+    "tuner/packs/signing.py": {"cryptography"},  # imported where it is used: an extra brings it
     "tuner/settings.py": {"pydantic", "pydantic_settings"},
     "tuner/app.py": {"fastapi", "starlette", "uvicorn"},
     "tuner/cli.py": {"click"},

@@ -15,6 +15,7 @@ from tuner.api.health import health_routes
 from tuner.api.inspections import inspection_routes
 from tuner.api.jobs import job_routes
 from tuner.api.origin import OriginGuard
+from tuner.api.packs import pack_routes
 from tuner.api.pages import add_pages
 from tuner.api.results import result_routes
 from tuner.api.wire_version import WireVersion
@@ -42,7 +43,7 @@ def create_app(
     arrive in `request_deadline_s`.
     """
     app = FastAPI(title="tuner", version=__version__, description=_DESCRIPTION, redoc_url=None, docs_url=None)
-    for routes in (job_routes, inspection_routes, event_routes, result_routes, health_routes):
+    for routes in (job_routes, inspection_routes, event_routes, result_routes, pack_routes, health_routes):
         app.include_router(routes(service))
     add_pages(app, service)
     add_error_handlers(app)

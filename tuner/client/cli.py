@@ -15,22 +15,17 @@ from tuner import __version__
 from tuner.client import render
 from tuner.client.errors import ClientError, WeakerMatch
 from tuner.client.exits import ExitCode
-from tuner.client.fetch import fetch
+from tuner.client.fetch import fetch, recipe_lines
 from tuner.client.http import DEFAULT_URL, Client
 from tuner.client.inspect import counters, trace
-from tuner.client.options import pair_body, pair_options, take_pair
+from tuner.client.options import match_options, pair_body, pair_options, take_pair, take_question
 from tuner.client.output import as_json, print_json, print_table
+from tuner.client.packs import pack, update
 from tuner.client.samples import samples
+from tuner.client.tune_model import tune_model
+from tuner.client.verify import verify
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.versions import VERSION_MESSAGE
-
-match = click.option(
-    "--match",
-    type=click.Choice(["exact", "nearest", "any"]),
-    default="exact",
-    show_default=True,
-    help="The weakest match that may answer.",
-)
 
 
 class _Commands(click.Group):
@@ -156,22 +151,24 @@ def cancel(client: Client, job_id: str) -> None:
 @main.command()
 @click.argument("job_id", required=False)
 @pair_options
-@match
+@match_options
 @as_json
 @click.pass_obj
-def best(client: Client, /, job_id: str | None, match: str, as_json: bool, **options: Any) -> None:
+def best(client: Client, /, job_id: str | None, as_json: bool, **options: Any) -> None:
     """Prints the result of a job, or the best one for a pair."""
     found: Mapping[str, Any]
     if job_id is not None:
         found = {"match": "exact", "differences": [], "best": client.best(job_id)}
     else:
-        found = client.find_best(**take_pair(options), target=options["target"], match=match)
+        found = client.find_best(**take_question(options))
     print_json(found["best"]) if as_json else print_table(render.results_table(found["best"]))
+    if found["best"]["winner"] == "library":
+        click.echo("\n".join(recipe_lines(found["best"]["library"])), err=True)
     if found["match"] != "exact":
         raise WeakerMatch(f"the match is {found['match']}: {'; '.join(found['differences'])}")
 
 
-for command in (fetch, samples, counters, trace):
+for command in (fetch, samples, counters, trace, tune_model, pack, update, verify):
     main.add_command(command)
 
 

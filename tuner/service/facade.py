@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from tuner.core.problem.gpu import Target, parse_target
 from tuner.core.problem.objective import FinalsProcedure
-from tuner.core.problem.workload import Workload
 from tuner.core.trial.evaluator import Environment, Quarantine
 from tuner.core.trial.job import JobSpec, JobState
 from tuner.core.trial.priors import KnownWinners
+from tuner.core.trial.questions import Question
 from tuner.core.trial.records import (
     Best,
     BestMatch,
@@ -19,13 +19,14 @@ from tuner.core.trial.records import (
     InspectionKind,
     InspectionState,
     JobRecord,
-    MatchKind,
     Page,
 )
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
+from tuner.packs.order import MadePack, PackOrder
 from tuner.service.inspector import check_inspection
 from tuner.service.matching import check_match
+from tuner.service.pack_maker import make_pack
 from tuner.service.paging import check_limit
 from tuner.service.reading import TrialReader
 from tuner.service.runner import Runner
@@ -242,20 +243,20 @@ class Service(TrialReader):
             job, found = jobs.get(session, job_id), inspections.of_trials(session, job_id, numbers)
         return [self._inspection_with_wait(inspection, job) for inspection in found]
 
-    def find_best(
-        self, workload: Workload, target_id: str, match: MatchKind, environment: Environment | None = None
-    ) -> BestMatch:
-        """The stored result that fits best, and at least as well as `match`.
-
-        `environment` is the asker's, where it has one to compare; else this server's present one is compared.
+    def find_best(self, question: Question) -> BestMatch:
+        """The stored result that fits best, and at least as well as the question's `match`.
 
         Raises:
             NotFound: none fits; the message names the nearest one there is.
         """
-        here = environment or {target.id: env for target, env in self.targets()}.get(target_id)
         with self._store.read() as session:
-            found = bests.closest(session, workload, target_id, here)
-        return check_match(found, workload, target_id, here, match)
+            found = bests.closest(session, question)
+        return check_match(found, question)
+
+    def make_pack(self, order: PackOrder) -> MadePack:
+        """A signed pack of finished jobs, which stays; raises as `tuner.service.pack_maker` says."""
+        here = {target.id: environment for target, environment in self.targets()}.get(order.target_id)
+        return make_pack(self._store, order, self._clock(), here.kernel_version if here else None)
 
     def collect_garbage(self, limit_bytes: int | None = None) -> Freed:
         """Bounds what artifacts, builds and samples of ended jobs take on disk; what a result names stays."""

@@ -323,6 +323,7 @@ class Runner:
             artifact_digest=digest,
             environment=environment,
             policies=self._policies(job, judgement, past),
+            library=times.library,
         )
         self._keeper.write(partial(_keep_result, best=best, content=content, now=self._clock()))
         self._store.collect_garbage(self._disk_limit_bytes)

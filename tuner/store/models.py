@@ -144,6 +144,16 @@ class ArtifactRow(Base):
     created_at: Mapped[float]
 
 
+class PackRow(Base):
+    """A pack that was made; it is never deleted, since lock files name it."""
+
+    __tablename__ = "packs"
+
+    digest: Mapped[str] = mapped_column(ForeignKey("artifacts.digest"), primary_key=True)
+    order: Mapped[dict[str, Any]] = mapped_column(JSON)
+    created_at: Mapped[float]
+
+
 class BestRow(Base):
     """The result of a job."""
 
@@ -160,6 +170,8 @@ class BestRow(Base):
     #: How the finals were held, and what the policies would have reached; null in rows of older versions.
     procedure: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     policies: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
+    #: How the library was called; null where it is a model, and in rows of older versions.
+    library: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class ResultKeyRow(Base):
@@ -167,7 +179,7 @@ class ResultKeyRow(Base):
 
     __tablename__ = "result_keys"
     __table_args__ = (
-        Index("ix_result_keys_exact", "workload_digest", "target_id", "environment_digest", "seq"),
+        Index("ix_result_keys_exact", "workload_digest", "target_id", "objective", "sure_speedup", "num_trials", "seq"),
         Index("ix_result_keys_form", "form_digest", "is_simulated", "target_id", "first_m", "first_n", "first_k",
               "second_m", "second_n", "second_k"),
     )  # fmt: skip
@@ -178,9 +190,18 @@ class ResultKeyRow(Base):
     #: Of the workload without its sizes.
     form_digest: Mapped[str] = mapped_column(String(16))
     workload_digest: Mapped[str] = mapped_column(String(16))
-    environment_digest: Mapped[str] = mapped_column(String(16))
     target_id: Mapped[str] = mapped_column(String(64))
     is_simulated: Mapped[bool]
+    #: L2 and regime.
+    objective: Mapped[str] = mapped_column(String(32))
+    #: What the winner gains over the library at least, and the trials that the budget allowed: the best of equals.
+    sure_speedup: Mapped[float]
+    num_trials: Mapped[int]
+    #: Of the environment, what is compared with the machine that will run the kernel.
+    gpu_name: Mapped[str] = mapped_column(String(100))
+    driver: Mapped[str] = mapped_column(String(40))
+    cuda: Mapped[str] = mapped_column(String(40))
+    kernel_version: Mapped[str] = mapped_column(String(40))
     #: Sizes of the first two ops, as powers of two; 0 where there is none.
     first_m: Mapped[float]
     first_n: Mapped[float]

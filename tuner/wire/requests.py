@@ -18,6 +18,7 @@ from tuner.core.problem.workload import (
     independent_pair,
 )
 from tuner.core.trial.job import Budget, CacheState, JobSpec, Objective, PriorsChoice, Regime, default_regime
+from tuner.core.trial.questions import DEFAULT_MAX_DISTANCE, Machine, Question
 from tuner.core.trial.records import MatchKind
 from tuner.errors import InvalidInput
 from tuner.wire.chains import Chain, DecoderBlock, check_searched
@@ -230,11 +231,10 @@ class TuneRequest(Strict):
             raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
         workload = workload_of(self.pair)
         check_searched(workload)
-        regime = self.objective.regime or default_regime(max(op.m for op in workload.ops))
         return JobSpec(
             workload=workload,
             target_id=target_id,
-            objective=Objective(l2=self.objective.l2, regime=regime),
+            objective=_objective(self.objective.l2, self.objective.regime, workload),
             budget=Budget(**self.budget.model_dump()),
             seed=self.seed,
             priors=self.priors,
@@ -253,6 +253,14 @@ class TuneRequest(Strict):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _objective(l2: CacheState, regime: Regime | None, workload: Workload) -> Objective:
+    """The regime is that of the rows, where none is given."""
+    return Objective(l2=l2, regime=regime or default_regime(max(op.m for op in workload.ops)))
+
+
+#: Further than any two shapes are apart.
+MAX_DISTANCE = 6 * 31.0
+Fact = Annotated[str, Field(min_length=1, max_length=100)]
 MatchName = Annotated[MatchKind, Field(description="the weakest match that may answer")]
 Sizes = Annotated[
     str, Field(pattern=r"^\d{1,10},\d{1,10},\d{1,10}$", description="m,n,k of an independent pair's GEMM")
@@ -278,7 +286,41 @@ class BestQuery(BaseModel):
     second: Sizes | None = None
     dtype: Dtype = Field(default=Dtype.FP16, description="element type of every tensor")
     target: TargetId | None = Field(default=None, description="by default the server's own")
+    l2: CacheState = Field(default=CacheState.COLD, description="what the L2 holds when a sample starts")
+    regime: Regime | None = Field(default=None, description="by default sustained from 256 rows on")
     match: MatchName = MatchKind.EXACT
+    max_distance: float = Field(
+        default=DEFAULT_MAX_DISTANCE,
+        ge=0,
+        le=MAX_DISTANCE,
+        description="how far the shape of a weaker match may be: the factors between m, n and k of both products, in "
+        "powers of two, summed",
+    )
+    gpu_name: Fact | None = Field(default=None, description="the GPU that will run the kernel, e.g. `NVIDIA H200`")
+    driver: Fact | None = Field(default=None, description="its driver")
+    cuda: Fact | None = Field(default=None, description="its CUDA version")
+    kernel_version: Fact | None = Field(default=None, description="the digest of the kernel sources that is wanted")
+
+    def to_question(self, default_target_id: str | None) -> Question:
+        """What is asked for.
+
+        Raises:
+            InvalidInput: a parameter of the pair is wrong, or no target is given and the server has none.
+        """
+        target_id = self.target or default_target_id
+        if target_id is None:
+            raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
+        workload = self.to_workload()
+        return Question(
+            workload=workload,
+            target_id=target_id,
+            objective=_objective(self.l2, self.regime, workload),
+            machine=Machine(
+                gpu_name=self.gpu_name, driver=self.driver, cuda=self.cuda, kernel_version=self.kernel_version
+            ),
+            match=self.match,
+            max_distance=self.max_distance,
+        )
 
     def to_workload(self) -> Workload:
         """The pair that is asked for.

@@ -20,6 +20,7 @@ from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outc
 from tuner.core.trial.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict
 from tuner.versions import WIRE_VERSION
 from tuner.wire.job_view import JobView
+from tuner.wire.library import LibraryRecipeView
 from tuner.wire.samples import FinalsProcedureView, PolicyTimeView, ProcedureView
 from tuner.wire.view import View, is_simulated, moment
 from tuner.wire.words import candidate_words
@@ -204,6 +205,7 @@ class BestView(View):
     artifact: ArtifactLink | None
     environment: EnvironmentView
     policies: list[PolicyTimeView] = Field(description="what each policy would have reached; empty in older results")
+    library: LibraryRecipeView | None = Field(description="how the library was called; null where it is a model")
 
     @classmethod
     def of(cls, best: Best, job: JobRecord) -> Self:
@@ -219,21 +221,13 @@ class BestView(View):
             tie_band=best.tie_band,
             procedure=None if best.procedure is None else FinalsProcedureView.model_validate(best.procedure),
             finals=[FinalRowView.of(row, workload) for row in best.finals],
-            winner_row=_winner_row(best),
+            winner_row=best.winner_row or 0,
             reference_us=best.reference_us,
             artifact=None if digest is None else ArtifactLink(digest=digest, href=f"/artifacts/{digest}"),
             environment=EnvironmentView.model_validate(best.environment),
             policies=[PolicyTimeView.model_validate(one) for one in best.policies],
+            library=None if best.library is None else LibraryRecipeView.model_validate(best.library),
         )
-
-
-def _winner_row(best: Best) -> int:
-    times = {
-        index: row.time_us
-        for index, row in enumerate(best.finals)
-        if row.candidate.plan_kind is best.winner and row.time_us is not None
-    }
-    return min(times, key=times.__getitem__)
 
 
 class BestMatchView(View):
@@ -241,6 +235,7 @@ class BestMatchView(View):
 
     match: MatchKind
     differences: list[str] = Field(description="what differs, in words; empty for an exact match")
+    distance: float = Field(description="how far its shape is: factors between sizes, in powers of two, summed")
     best: BestView
     job: JobView
 
@@ -250,6 +245,7 @@ class BestMatchView(View):
         return cls(
             match=found.match,
             differences=list(found.differences),
+            distance=found.distance,
             best=BestView.of(found.best, found.job),
             job=JobView.of(found.job),
         )

@@ -9,6 +9,7 @@ import cupy
 from cuda.bindings import driver
 
 from tuner.core.problem.workload import Activation, Dtype, GemmOp
+from tuner.core.trial.library_recipe import LibraryRecipe
 
 from ..protocol.messages import Work
 from ..source.launch_args import OpBuffers, needs_co_residency
@@ -184,6 +185,7 @@ class LibraryRunner:
         self._ops = data.workload.ops
         self._epilogue = epilogue
         self._norms = LibraryNorms(data.workload, norm)
+        self._lt_version = lt.version
         #: Gate and up projection of each gated op, [m, 2n].
         self._sums = [
             cupy.empty((op.m, op.weight_rows), bits_type(self._dtype)) if op.gated else None for op in self._ops
@@ -217,6 +219,12 @@ class LibraryRunner:
     def num_algorithms(self) -> tuple[int, ...]:
         """Per op, how many the heuristic offers."""
         return tuple(gemm.num_algorithms for gemm in self._gemms)
+
+    def recipe(self) -> LibraryRecipe:
+        """How to call the library as this does."""
+        ops = zip(self._gemms, self._ops, self.choices, strict=True)
+        calls = tuple(gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops)
+        return LibraryRecipe(cublaslt_version=self._lt_version, beside=self._beside, calls=calls)
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues one product per op."""

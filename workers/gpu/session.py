@@ -161,6 +161,7 @@ class Session:
             energy_mj=tuple(energy_mj),
             torch_us=torch_us,
             torch_reason=torch_reason,
+            library=prepared.library.recipe(),
         )
 
     def count(self, problem: Problem, work: Work, metrics: tuple[str, ...] | None) -> CountAnswer:

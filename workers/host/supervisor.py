@@ -280,6 +280,7 @@ class GpuSupervisor:
             process_of_round=(0,) * num_kept[0] + (1,) * num_kept[1],
             num_dropped=warm.num_dropped + fresh.num_dropped,
             energy_mj=warm.energy_mj,
+            library=warm.library,
         )
 
     def _fault_alone(self, problem: Problem, work: messages.Work) -> str:

@@ -12,7 +12,7 @@ from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import Best, Verdict
 from tuner.errors import InvalidInput, NotFound
-from tuner.store import Store, bests, gc, jobs, trials
+from tuner.store import Store, bests, gc, jobs, packs, trials
 from tuner.store.artifacts import register
 
 
@@ -55,6 +55,15 @@ def test_the_oldest_go_first_and_what_fits_stays(store: Store) -> None:
     freed = store.collect_garbage(1500)
     assert (freed.num_files, freed.freed_bytes, freed.kept_bytes) == (1, 1000, 1000)
     assert (old.exists(), young.exists()) == (False, True)
+
+
+def test_a_pack_stays_since_lock_files_name_it(store: Store) -> None:
+    digest = store.artifacts.put(b"pack" * 100)
+    for at in (1.0, 2.0):  # made again, it is the one that is there
+        with store.write() as session:
+            packs.insert(session, digest, 400, {"shapes": []}, at)
+    assert store.collect_garbage(0).num_files == 0
+    assert store.artifacts.get(digest) == b"pack" * 100
 
 
 def test_an_artifact_that_a_result_names_stays_and_another_goes(store: Store) -> None:
