@@ -12,7 +12,8 @@ from tuner.errors import InvalidInput
 from tuner.packs.contents import Shape
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
 from tuner.packs.order import MadePack, PackOrder
-from tuner.wire.requests import ActivationName, CacheName, DtypeName, Size, Strict, TargetId
+from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
+from tuner.wire.requests import CacheName, TargetId
 from tuner.wire.view import View
 
 #: Of one pack.
