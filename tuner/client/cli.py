@@ -15,7 +15,7 @@ from tuner import __version__
 from tuner.client import render
 from tuner.client.errors import ClientError, WeakerMatch
 from tuner.client.exits import ExitCode
-from tuner.client.fetch import fetch, recipe_lines
+from tuner.client.fetch import fetch, is_the_librarys, recipe_lines
 from tuner.client.http import DEFAULT_URL, Client
 from tuner.client.inspect import counters, trace
 from tuner.client.options import match_options, pair_body, pair_options, take_pair, take_question
@@ -162,8 +162,8 @@ def best(client: Client, /, job_id: str | None, as_json: bool, **options: Any) -
     else:
         found = client.find_best(**take_question(options))
     print_json(found["best"]) if as_json else print_table(render.results_table(found["best"]))
-    if found["best"]["winner"] == "library":
-        click.echo("\n".join(recipe_lines(found["best"]["library"])), err=True)
+    if is_the_librarys(found["best"]):
+        click.echo("\n".join(recipe_lines(found["best"])), err=True)
     if found["match"] != "exact":
         raise WeakerMatch(f"the match is {found['match']}: {'; '.join(found['differences'])}")
 

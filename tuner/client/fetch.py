@@ -105,16 +105,22 @@ def check_accepted(found: dict[str, Any], *, accept_nearest: bool, even_if_slowe
         if not accept_nearest:
             raise WeakerMatch(f"{weaker}; nothing is written without --accept-nearest")
         click.echo(f"tuner-client: {weaker}", err=True)
-    if best["winner"] == "library":
+    if is_the_librarys(best):
         words = f"the verdict of {best['job_id']} is {best['verdict']!r}, and the library is the answer"
-        words = "\n".join([words, *recipe_lines(best["library"])])
+        words = "\n".join([words, *recipe_lines(best)])
         if not even_if_slower:
             raise LibraryWins(f"{words}\nnothing is written without --even-if-slower")
         click.echo(f"tuner-client: {words}", err=True)
 
 
-def recipe_lines(recipe: Mapping[str, Any] | None) -> list[str]:
+def is_the_librarys(best: Mapping[str, Any]) -> bool:
+    """Whether the library is the answer."""
+    return bool(best["winner"] == "library")
+
+
+def recipe_lines(best: Mapping[str, Any]) -> list[str]:
     """How to call the library, a line for each product."""
+    recipe = best["library"]
     if recipe is None:
         return ["its algorithm is not known: the library was simulated, or measured by an older version"]
     head = f"cuBLASLt {recipe['cublaslt_version']}" + (", the products side by side" if recipe["beside"] else "")

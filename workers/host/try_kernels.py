@@ -20,7 +20,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
@@ -83,7 +83,7 @@ def try_one(supervisor: GpuSupervisor, files: Mapping[str, bytes]) -> dict[str, 
     problem = problem_of(json.loads(files["manifest.json"]))
     try:
         work = work_of(files, supervisor.target.gpu)
-        works = (Work(plan_kind=PlanKind.LIBRARY), work)
+        works = (Work(plan_kind=LIBRARY.plan_kind), work)
         answer = supervisor.time_together(problem, works, NUM_ROUNDS)
     except (LaunchRefused, IllegalSchedule, PlanError, ChildLost) as error:
         return {"reason": str(error)}

@@ -119,6 +119,10 @@ def test_a_new_kind_is_searched_judged_told_and_offered_once_the_table_has_it() 
     assert done.returncode == 0, done.stderr
 
 
+#: A row of a pack's ladder is a kernel's or the library's: that is an answer, and no plan kind.
+NO_KIND = ("tuner/packs/", "tuner/client/packs.py")
+
+
 @pytest.mark.parametrize("kind", PlanKind)
 def test_few_files_name_a_kind(kind: PlanKind) -> None:
     """The table, and where a search or a launch is about just this kind: what a new kind may have to touch."""
@@ -129,5 +133,6 @@ def test_few_files_name_a_kind(kind: PlanKind) -> None:
         for path in sorted((ROOT / folder).rglob("*"))
         if path.suffix in {".py", ".html", ".js", ".cuh", ".cu"} and any(name in path.read_text() for name in named)
     ]
+    found = [name for name in found if not name.startswith(NO_KIND)]
     assert "tuner/core/schedule/plan_kinds.py" in found
     assert len(found) <= 5, found
