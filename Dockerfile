@@ -7,11 +7,12 @@ ARG EXTRAS=server
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY tuner tuner
+COPY runtime runtime
 COPY workers workers
 COPY migrations migrations
 RUN pip install --no-cache-dir ".[${EXTRAS}]" \
     && useradd --create-home --uid 1000 tuner \
-    && install --directory --owner=tuner --group=tuner /data
+    && install --directory --owner=tuner --group=tuner /data /tls
 
 USER tuner
 WORKDIR /data

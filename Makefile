@@ -23,7 +23,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-large-job bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-gpu bench-finals results bench-compile-space clean
+.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-patience bench-search bench-large-job bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-take-home bench-gpu bench-torch results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,8 +104,17 @@ bench-service: $(VENV)/.dev ## time the service's own share of a trial; writes b
 bench-best: $(VENV)/.dev ## time GET /best among 10,000 results; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.best
 
+bench-patience: $(VENV)/.dev ## replay long searches on the simulated GPU with smaller budgets (20 min of CPU); writes benchmarks/results/cpu/
+	@$(BIN)/python -m benchmarks.cpu.patience --seconds 3600
+
+bench-search: $(VENV)/.dev ## time a job on two cores beside its builds alone (NVRTC, no GPU); writes benchmarks/results/cpu/
+	@$(BIN)/python -m benchmarks.cpu.search $(foreach name,$(ROW),--row $(name)) $(if $(TRIALS),--trials $(TRIALS))
+
 bench-large-job: $(VENV)/.dev ## time a job of 100,000 trials, and collecting its samples; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.large_job
+
+bench-cluster: $(VENV)/.dev ## time what a cluster adds to a trial, and what it brings; writes benchmarks/results/cpu/
+	@$(BIN)/python -m benchmarks.cpu.cluster
 
 bench-first-jobs: $(VENV)/.dev ## run the first five jobs on this machine's GPU; writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.pairs.first_jobs
@@ -122,29 +131,34 @@ bench-noise: $(VENV)/.dev ## measure one candidate 50 times and one job 10 times
 bench-orders: $(VENV)/.dev ## time one tiling of a pair in many orders on this machine's GPU (4 min, SECONDS=); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.orders.measure --gpu $(GPU) $(if $(SECONDS),--seconds $(SECONDS))
 
+bench-chains: $(VENV)/.dev ## chains of a decoder layer against the library (1 min a row, ROW=, TORCH=1, MISSING=1, SECONDS=); writes benchmarks/results/<gpu>/
+	@$(BIN)/python -m benchmarks.chains.measure --gpu $(GPU) $(if $(ROW),--row $(ROW)) $(if $(TORCH),--torch) $(if $(MISSING),--missing) $(if $(SECONDS),--seconds $(SECONDS))
+
 bench-simulator: $(VENV)/.dev ## judge the simulator by measured schedules, and fit it (FIT=1, minutes); no GPU; writes benchmarks/results/h200/
 	@$(BIN)/python -m benchmarks.simulator.judge $(if $(FIT),--fit --trials 30)
 
-# Of bench-gpu and bench-finals: SUITE and ROW choose rows; after SECONDS none is begun. FORCE=1 searches again what was
-# searched; MISSING=1 measures what this commit has not measured yet.
+bench-take-home: $(VENV)/.dev ## measure on this machine's GPU what guard, host and loading of packs cost (3 min); writes benchmarks/results/<gpu>/
+	@$(BIN)/python -m benchmarks.runtime.take_home
+
+# SUITE and ROW choose rows; after SECONDS none is begun. FORCE=1 searches again what was searched.
 named = $(foreach name,$(SUITE),--suite $(name)) $(foreach name,$(ROW),--row $(name))
 
-bench-gpu: $(VENV)/.dev ## search the engines' pairs (SUITE= ROW= TRIALS= FORCE=1); writes benchmarks/winners/<gpu>.json
+bench-gpu: $(VENV)/.dev ## search the engines' pairs by jobs (SUITE= ROW= TRIALS= PRIORS=none FORCE=1); writes tuner/winners/ and benchmarks/results/<gpu>/pairs.json
 	@$(BIN)/python -m benchmarks.pairs.search --gpu $(GPU) $(named) $(if $(TRIALS),--trials $(TRIALS)) \
-		$(if $(REGIME),--regime $(REGIME)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(FORCE),--force)
+		$(if $(PRIORS),--priors $(PRIORS)) $(if $(REGIME),--regime $(REGIME)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(FORCE),--force)
+
+bench-torch: $(VENV)/.dev ## time PyTorch beside the library in the rows of bench-gpu (SUITE= ROW=); adds torch_us to pairs.json
+	@$(BIN)/python -m benchmarks.pairs.torch_check --gpu $(GPU) $(named) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 results: $(VENV)/.dev ## redraw README's table, docs/results.md and docs/orders.md from benchmarks/results/h200/
 	@$(BIN)/python -m benchmarks.pairs.front
 	@$(BIN)/python -m benchmarks.pairs.page
 	@$(BIN)/python -m benchmarks.orders.page
 
-bench-finals: $(VENV)/.dev ## measure the winners of bench-gpu against every plan kind (8 min); writes benchmarks/results/<gpu>/pairs.json
-	@$(BIN)/python -m benchmarks.pairs.finals --gpu $(GPU) $(named) $(if $(ROUNDS),--rounds $(ROUNDS)) \
-		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(TORCH),--torch) $(if $(MISSING),--missing)
-
 bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours on two cores); writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.compile_space
 
 clean: ## remove what was built; .venv and the demo's data stay
-	rm -rf dist build/best build/lib build/cubins .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf dist build/best build/lib build/cubins build/emulated .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

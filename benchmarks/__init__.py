@@ -1,1 +1,1 @@
-"""Programs that measure, a room an aim; what they find is in `results/`, and the schedules found in `winners/`."""
+"""Programs that measure, a room an aim; what they find is in `results/`, the schedules found in `tuner/winners/`."""

@@ -3,6 +3,10 @@
 tuner-client fetch best --job JOB --format zip --output best.zip
 python examples/run_artifact.py best.zip
 
+A folder with the files of the zip will do as well, such as the one that `make demo` leaves:
+
+python examples/run_artifact.py build/best
+
 Everything about the launch is read from manifest.json; tuner itself is not imported.
 """
 
@@ -14,9 +18,13 @@ import json
 import struct
 import sys
 import zipfile
+from pathlib import Path
 from typing import Any
 
-import cupy
+try:
+    import cupy
+except ModuleNotFoundError:  # said once the artifact is known to be right
+    cupy = None
 
 #: The newest format of a manifest that it reads; one that names none is of the first.
 NEWEST_FORMAT = 2
@@ -50,17 +58,11 @@ class Artifact:
     """A loaded zip: the kernel on the card, and per launch its plan and workspace."""
 
     def __init__(self, path: str) -> None:
-        with zipfile.ZipFile(path) as archive:
-            files = {name: archive.read(name) for name in archive.namelist()}
+        files = read_files(Path(path))
+        if cupy is None:
+            sys.exit("CuPy is not installed; run: pip install 'cupy-cuda13x[ctk]'")
         self.manifest: dict[str, Any] = json.loads(files["manifest.json"])
-        if (found := self.manifest.get("format", 1)) > NEWEST_FORMAT:
-            sys.exit(f"the manifest is of format {found}, and this program reads formats up to {NEWEST_FORMAT}")
-        for name, facts in self.manifest["files"].items():
-            if hashlib.sha256(files[name]).hexdigest() != facts["sha256"]:
-                sys.exit(f"{name} is not the file that the manifest names: fetch the artifact again")
         kernel = self.manifest["kernel"]
-        if kernel["cubin"] is None:
-            sys.exit("this artifact has no cubin (it was simulated): there is nothing to run")
         cupy.cuda.runtime.free(0)  # makes the primary context current
         self._cuda = ctypes.CDLL("libcuda.so.1")
         self._cubin = files[kernel["cubin"]]
@@ -122,6 +124,7 @@ class Artifact:
             PROGRAMMATIC_STREAM_SERIALIZATION: launch["programmatic_dependent_launch"],
         }
         attributes = [LaunchAttribute(id=switch, value=1) for switch, is_on in switches.items() if is_on]
+        self._check_fits(launch)
         config = LaunchConfig(
             grid=tuple(launch["grid"]),
             block=tuple(launch["block"]),
@@ -131,6 +134,17 @@ class Artifact:
             num_attributes=len(attributes),
         )
         self._check(self._cuda.cuLaunchKernelEx(ctypes.byref(config), self._function, pointers, None))
+
+    def _check_fits(self, launch: dict[str, Any]) -> None:
+        """Where all CTAs must be resident at once and the launch is not cooperative, the driver is asked before."""
+        if not launch.get("needs_all_ctas", False) or launch["cooperative"] or launch["cluster"][0] > 1:
+            return  # a cooperative launch asks by itself; clusters are told by cuOccupancyMaxActiveClusters
+        per_sm, (threads, _, _) = ctypes.c_int(), launch["block"]
+        ask = self._cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor
+        self._check(ask(ctypes.byref(per_sm), self._function, threads, ctypes.c_size_t(launch["dynamic_smem_bytes"])))
+        held = per_sm.value * cupy.cuda.Device().attributes["MultiProcessorCount"]
+        if held < launch["grid"][0]:
+            sys.exit(f"the kernel needs its {launch['grid'][0]} CTAs resident at once, and this device holds {held}")
 
     def _parameter(self, index: int, tensors: dict[str, cupy.ndarray]) -> bytes:
         """The kernel's one by-value struct, field by field as the manifest lays it out."""
@@ -161,9 +175,12 @@ class Artifact:
             elif name == "plan_header":
                 buffer[offset : offset + 64] = self._headers[index]
             elif field["type"] == "int32":
-                struct.pack_into("<i", buffer, offset, sizes[op][member])
+                size = sizes[op][member] if member in sizes[op] else int(field["meaning"])
+                struct.pack_into("<i", buffer, offset, size)
+            elif field["type"] == "float32":
+                struct.pack_into("<f", buffer, offset, float(field["meaning"]))
             else:
-                tensor = {"a": sources[op], "c": op}.get(member, name)
+                tensor = field.get("tensor") or {"a": sources[op], "c": op}.get(member, name)
                 address = tensors[tensor].data.ptr if tensor in tensors else 0
                 struct.pack_into("<Q", buffer, offset, address)
         return bytes(buffer)
@@ -196,6 +213,26 @@ class Artifact:
             text = ctypes.c_char_p()
             self._cuda.cuGetErrorName(status, ctypes.byref(text))
             raise RuntimeError(f"CUDA error {status}: {text.value!r}")
+
+
+def read_files(path: Path) -> dict[str, bytes]:
+    """The files of a zip, or of a folder where they lie, each as the manifest names it."""
+    if path.is_dir():
+        files = {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
+    else:
+        with zipfile.ZipFile(path) as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+    if "manifest.json" not in files:
+        sys.exit(f"{path} has no manifest.json: give the zip of an artifact, or the folder of its files")
+    manifest: dict[str, Any] = json.loads(files["manifest.json"])
+    if (found := manifest.get("format", 1)) > NEWEST_FORMAT:
+        sys.exit(f"the manifest is of format {found}, and this program reads formats up to {NEWEST_FORMAT}")
+    for name, facts in manifest["files"].items():
+        if hashlib.sha256(files.get(name, b"")).hexdigest() != facts["sha256"]:
+            sys.exit(f"{name} is not the file that the manifest names: fetch the artifact again")
+    if manifest["kernel"]["cubin"] is None:
+        sys.exit("this artifact has no cubin (it was simulated): there is nothing to run")
+    return files
 
 
 def to_bits(values: cupy.ndarray, dtype: str) -> cupy.ndarray:
@@ -232,6 +269,12 @@ def random_tensors(manifest: dict[str, Any]) -> dict[str, cupy.ndarray]:
             tensors[tensor["name"]] = cupy.full(tensor["shape"], 0x7FFF, cupy.uint16)
         elif tensor["role"] == "row_scale":
             tensors[tensor["name"]] = 0.5 + 1.5 * random.random(tensor["shape"], dtype=cupy.float32)
+        elif tensor["role"] == "squares":
+            tensors[tensor["name"]] = cupy.full(tensor["shape"], cupy.nan, cupy.float32)
+        elif tensor["role"] == "input_squares":
+            rows = to_float64(tensors[tensor["name"].removesuffix(".squares")], manifest["workload"]["dtype"])
+            tensors[tensor["name"]] = cupy.zeros(tensor["shape"], cupy.float32)
+            tensors[tensor["name"]][: rows.shape[0]] = (rows**2).sum(axis=1)
         else:
             scale = tensor["shape"][-1] ** -0.5 if tensor["role"] == "weight" else 1.0
             values = random.standard_normal(tensor["shape"], dtype=cupy.float32) * cupy.float32(scale)
@@ -245,13 +288,15 @@ def expected(op: dict[str, Any], values: dict[str, cupy.ndarray]) -> cupy.ndarra
     z = values[op["source"]] @ values[f"{name}.w"].T
     if op.get("row_scale"):
         z *= values[f"{name}.row_scale"][:, None]
+    if op.get("norm"):
+        z /= cupy.sqrt((values[op["norm"]] ** 2).mean(axis=1) + op["eps"])[:, None]
     if op["bias"]:
         z += values[f"{name}.bias"]
     if op.get("gated"):
         z = activate(z[:, : op["n"]], op["activation"]) * z[:, op["n"] :]
     else:
         z = activate(z, op["activation"])
-    return z + values[f"{name}.residual"] if op.get("residual") else z
+    return z + values[op.get("residual_source") or f"{name}.residual"] if op.get("residual") else z
 
 
 def rel_error(manifest: dict[str, Any], tensors: dict[str, cupy.ndarray]) -> float:

@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -16,14 +17,17 @@ import uvicorn
 from tuner import logs
 from tuner.api.app import create_app
 from tuner.api.connection import protocol_with
-from tuner.dispatch import LocalDispatcher
+from tuner.dispatch import Dispatcher, LocalDispatcher
 from tuner.dispatch.factory import make_evaluators
+from tuner.dispatch.late import LateDispatcher
 from tuner.errors import TunerError
 from tuner.service import Service
 from tuner.service.metrics import Observer
 from tuner.settings import Settings, is_loopback
+from tuner.standby import Standby
 from tuner.store import Store, tokens
 from tuner.telemetry import Telemetry
+from tuner.winners import ShippedWinners
 
 log = logging.getLogger(__name__)
 
@@ -39,29 +43,33 @@ class ListenError(TunerError):
     """The address cannot be listened on; the message says why."""
 
 
-def open_service(settings: Settings, observers: Sequence[Observer] = ()) -> tuple[Service, str]:
-    """The service over `settings.data`, not started, and a sentence on what it measures with; `observers` are told of
-    every recorded trial.
+def open_service(
+    settings: Settings, give_up: Callable[[], None], observers: Sequence[Observer] = ()
+) -> tuple[Service, Standby | None, str]:
+    """The service over `settings.data`, not started; what watches over its leadership, where others may have it; and a
+    sentence on what it measures with. `give_up` ends the server; `observers` are told of every recorded trial.
 
     Raises:
         StoreError: the data folder or its database cannot be used.
         InvalidInput: `settings.gpu` is no choice.
         OpenToAll: it would listen beyond loopback without tokens.
     """
-    store = Store.open(settings.data, settings.database_url, settings.lock_patience_s)
+    store = Store.open(settings.data, settings.database_url, settings.lock_patience_s, shared=settings.standby)
+    standby: Standby | None = None
     try:
         _check_reach(settings, store)
-        evaluators, why = make_evaluators(
-            settings.gpu,
-            build_cache=store.build_cache,
-            limits=settings.limits,
-            latency_s=settings.simulated_latency_s,
-            build_s=settings.simulated_build_s,
-        )
+        if settings.standby:
+            late = LateDispatcher()
+            dispatcher: Dispatcher = late
+            why = "Standing by."
+            standby = Standby(store.leadership, lambda: log.info(_fill(late, settings, store.build_cache)), give_up)
+        else:
+            dispatcher, why = _dispatcher(settings, store.build_cache)
+            if store.leadership.may_be_lost:
+                standby = Standby(store.leadership, lambda: None, give_up)
     except BaseException:
         store.close()
         raise
-    dispatcher = LocalDispatcher(evaluators)
     service = Service(
         store,
         dispatcher,
@@ -69,8 +77,34 @@ def open_service(settings: Settings, observers: Sequence[Observer] = ()) -> tupl
         finals=settings.finals,
         max_ahead=settings.max_ahead,
         observers=observers,
+        leads=lambda: not settings.standby or (standby is not None and standby.leads),
+        winners=ShippedWinners(),
     )
-    return service, why
+    return service, standby, why
+
+
+def _dispatcher(settings: Settings, build_cache: Path) -> tuple[Dispatcher, str]:
+    """What measures: this machine, or where a scheduler is named its cluster."""
+    if settings.scheduler is not None:
+        from tuner.dispatch.cluster.join import join_as_server
+
+        dispatcher = join_as_server(settings.scheduler, settings.tls, insecure=settings.insecure)
+        return dispatcher, f"Measuring on the workers of {settings.scheduler}."
+    evaluators, why = make_evaluators(
+        settings.gpu,
+        build_cache=build_cache,
+        limits=settings.limits,
+        latency_s=settings.simulated_latency_s,
+        build_s=settings.simulated_build_s,
+    )
+    return LocalDispatcher(evaluators), why
+
+
+def _fill(late: LateDispatcher, settings: Settings, build_cache: Path) -> str:
+    """Has a server that stood by measure; a sentence on what with."""
+    dispatcher, why = _dispatcher(settings, build_cache)
+    late.fill(dispatcher)
+    return why
 
 
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:
@@ -86,7 +120,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         signal.signal(number, ending.on_signal)
     with listen(settings.host, settings.port) as listener:
         telemetry = Telemetry() if settings.opentelemetry else None
-        service, why = open_service(settings, [telemetry] if telemetry else [])
+        service, standby, why = open_service(settings, ending.give_up, [telemetry] if telemetry else [])
         log.info(why)
         try:
             service.start()
@@ -95,10 +129,14 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
             )
             server = _Server(_config(telemetry.around(app) if telemetry else app, settings))
             ending.take_over(server, service)
+            if standby is not None:
+                standby.start()
             announce(_address(listener))
             server.run(sockets=[listener])
-            service.drain(settings.drain_deadline_s)
+            service.drain(0.0 if ending.is_hasty else settings.drain_deadline_s)
         finally:
+            if standby is not None:
+                standby.stop()
             service.close()
             if telemetry is not None:
                 telemetry.close()
@@ -147,12 +185,20 @@ class _Ending:
 
     def __init__(self) -> None:
         self._is_asked = False
+        #: Whether what is at the cards is not waited for.
+        self.is_hasty = False
         self._server: uvicorn.Server | None = None
         self._service: Service | None = None
 
     def take_over(self, server: uvicorn.Server, service: Service) -> None:
         """Names what is to end; until then the first signal unwinds, so that what was opened is closed."""
         self._server, self._service = server, service
+
+    def give_up(self) -> None:
+        """Ends the server in order, but waits for no card: another server may run the jobs now. Any thread may call."""
+        self.is_hasty = True
+        if not self._is_asked:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
         """Begins the end. What is recorded is safe at any moment, so the second signal asks nobody."""

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner import __version__
-from tuner.cli_options import data_option, settings_of
+from tuner.cli_options import data_option, database_option, settings_of, tls_option
+from tuner.cluster_cli import scheduler, tls, worker
+from tuner.db_cli import db
 from tuner.doctor import doctor
 from tuner.errors import TunerError
 from tuner.token_cli import audit, token
@@ -30,7 +32,8 @@ class _Commands(click.Group):
         except TunerError as error:
             raise click.ClickException(str(error)) from error
         except ModuleNotFoundError as error:
-            raise click.ClickException(f"{error.name} is not installed; run: {install_command('server')}") from error
+            remedy = install_command(_extra_of(error.name))
+            raise click.ClickException(f"{error.name} is not installed; run: {remedy}") from error
 
 
 @click.group(cls=_Commands)
@@ -39,11 +42,19 @@ def main() -> None:
     """Runs a tuner service. Every option can be set as TUNER_<NAME> in the environment, too."""
 
 
+for command in (audit, db, doctor, scheduler, tls, token, worker):
+    main.add_command(command)
+
+
 @main.command()
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.  [default: 8000]")
 @data_option
 @click.option("--gpu", help="auto, simulated:<gpu> or none.  [default: auto]")
+@click.option("--scheduler", help="tls://HOST:PORT of a cluster, whose workers measure instead of this machine.")
+@tls_option
+@database_option
+@click.option("--standby", is_flag=True, default=None, help="Serve beside others; run the jobs when nobody else does.")
 @click.option(
     "--insecure", is_flag=True, default=None, help="Allow an address beyond loopback though there are no tokens."
 )
@@ -89,6 +100,33 @@ def gc(data: Path | None, limit_bytes: int | None) -> None:
         )
     finally:
         store.close()
+
+
+@main.group()
+def key() -> None:
+    """The key that signs packs: in the data folder, for its owner alone."""
+
+
+@key.command("show")
+@data_option
+def show_key(data: Path | None) -> None:
+    """Prints the public key, which clients pin; makes one where there is none."""
+    from tuner.packs.signing import signing_key
+
+    folder = settings_of({"data": data}).data
+    folder.mkdir(parents=True, exist_ok=True)
+    click.echo(signing_key(folder).public)
+
+
+@key.command("rotate")
+@data_option
+def rotate_key(data: Path | None) -> None:
+    """Makes a new key and prints its public half. Packs that the old one signed stay signed by it."""
+    from tuner.packs.signing import rotate
+
+    folder = settings_of({"data": data}).data
+    folder.mkdir(parents=True, exist_ok=True)
+    click.echo(rotate(folder).public)
 
 
 @main.command()
@@ -188,8 +226,10 @@ def _from_job(job_id: str, data: Path | None) -> tuple[tuple[Workload, Gpu, Sche
     return (spec.workload, gpu, row.candidate.schedule), sentences
 
 
-for command in (token, audit, doctor):
-    main.add_command(command)
+def _extra_of(module: str | None) -> str:
+    """The extra that brings a module that is not there."""
+    is_clusters = (module or "").split(".")[0] in ("dask", "distributed", "cryptography")
+    return "server,cluster" if is_clusters else "server"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 data_option = click.option(
     "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder of database, artifacts and build cache."
 )
+tls_option = click.option(
+    "--tls", type=click.Path(file_okay=False, path_type=Path), help="Folder of certificates, of `tuner tls create`."
+)
+database_option = click.option("--database-url", help="postgresql://USER@HOST/NAME.  [default: SQLite in the folder]")
 
 
 def settings_of(options: dict[str, Any]) -> Settings:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli_options import data_option, settings_of
+from tuner.cli_options import data_option, database_option, settings_of, tls_option
 from tuner.errors import TunerError
 
 if TYPE_CHECKING:
@@ -20,15 +19,22 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one check a line.")
 @data_option
-def doctor(as_json: bool, data: Path | None) -> None:
-    """Looks at driver, CuPy, NVRTC, CUPTI and database, and says what to do about each.
+@database_option
+@click.option("--scheduler", help="tls://HOST:PORT of a cluster, which is looked at, too.")
+@tls_option
+@click.option("--insecure", is_flag=True, default=None, help="Allow tcp:// beyond loopback.")
+def doctor(as_json: bool, **options: Any) -> None:
+    """Looks at driver, CuPy, NVRTC, CUPTI, database and cluster, and says what to do about each.
 
     Exit code 1 means that the service cannot work so. A warning means that it measures on no card of this machine, or
     without counters.
     """
-    from tuner.dispatch.diagnosis import Finding, diagnose_workers
+    from tuner.dispatch.diagnosis import Finding, diagnose_scheduler, diagnose_workers
 
-    checks = [*diagnose_workers(), _database(settings_of({"data": data}))]
+    settings = settings_of(options)
+    checks = [*diagnose_workers(), _database(settings)]
+    if settings.scheduler is not None:
+        checks.append(diagnose_scheduler(settings.scheduler, settings.tls, insecure=settings.insecure))
     for check in checks:
         if as_json:
             click.echo(json.dumps(asdict(check)))
@@ -49,7 +55,7 @@ def _database(settings: Settings) -> Check:
     if settings.database_url is None and not (settings.data / "tuner.db").exists():
         return Check(name="database", finding=Finding.OK, found=f"none yet; tuner serve makes one in {settings.data}")
     try:
-        store = Store.open_beside(settings.data, settings.database_url, settings.lock_patience_s)
+        store = Store.open(settings.data, settings.database_url, settings.lock_patience_s, shared=True)
     except TunerError as error:
         return Check(name="database", finding=Finding.FAIL, found=str(error), remedy="see what the message says")
     try:

@@ -38,6 +38,13 @@ class Settings(BaseSettings):
         default="auto",
         description="`auto`: this machine's GPUs, else a simulated H200; `simulated:<gpu>`; `none`: measure nothing",
     )
+    scheduler: str | None = Field(
+        default=None,
+        description="`tls://HOST:PORT` of a cluster's scheduler, whose workers measure; by default this machine does",
+    )
+    tls: Path | None = Field(
+        default=None, description="folder of certificates for the cluster, made by `tuner tls create`"
+    )
     insecure: bool = Field(
         default=False, description="allow an address beyond loopback though there are no tokens: everybody may do all"
     )
@@ -59,6 +66,10 @@ class Settings(BaseSettings):
         default=DEFAULT_MAX_CONNECTIONS,
         ge=1,
         description="connections that are kept at a time; further requests are a 503",
+    )
+    standby: bool = Field(
+        default=False,
+        description="share data folder and database with other servers; one runs the jobs, another one when it died",
     )
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL of the database; by default SQLite in the data folder"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tuner.cli_options import data_option, settings_of
+from tuner.cli_options import data_option, database_option, settings_of
 from tuner.core.access.caller import LOCAL, Role
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ _DAY_S = 24 * 3600.0
 
 
 @contextmanager
-def _store(data: Path | None) -> Iterator[Store]:
+def _store(data: Path | None, database_url: str | None) -> Iterator[Store]:
     from tuner.store import Store
 
-    settings = settings_of({"data": data})
-    store = Store.open_beside(settings.data, settings.database_url)
+    settings = settings_of({"data": data, "database_url": database_url})
+    store = Store.open(settings.data, settings.database_url, settings.lock_patience_s, shared=True)
     try:
         yield store
     finally:
@@ -54,13 +54,14 @@ def token() -> None:
 @click.option("--note", default="", help="What it is for.")
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days until it expires.  [default: never]")
 @data_option
-def create(owner: str, role: str, note: str, days: float | None, data: Path | None) -> None:
+@database_option
+def create(owner: str, role: str, note: str, days: float | None, data: Path | None, database_url: str | None) -> None:
     """Makes a token, and prints it: on stdout, once. Only its SHA-256 is kept."""
     from tuner.store import audit, tokens
 
     now = time.time()
     expires_at = None if days is None else now + days * _DAY_S
-    with _store(data) as store, store.write() as session:
+    with _store(data, database_url) as store, store.write() as session:
         made, secret = tokens.create(session, owner, Role(role), now, note=note, expires_at=expires_at)
         audit.append(session, LOCAL, "token.create", made.id, now)
     click.echo(f"{made.id} of {owner}, role {role}; this is shown once:", err=True)
@@ -70,11 +71,12 @@ def create(owner: str, role: str, note: str, days: float | None, data: Path | No
 @token.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one document a line.")
 @data_option
-def list_tokens(as_json: bool, data: Path | None) -> None:
+@database_option
+def list_tokens(as_json: bool, data: Path | None, database_url: str | None) -> None:
     """Lists all tokens ever made, without their secrets."""
     from tuner.store import tokens
 
-    with _store(data) as store, store.read() as session:
+    with _store(data, database_url) as store, store.read() as session:
         found = tokens.every(session)
     if not as_json:
         click.echo(f"{'token':<16}  {'owner':<16}  {'role':<6}  {'made':<16}  {'expires':<16}  {'revoked':<16}  note")
@@ -87,12 +89,13 @@ def list_tokens(as_json: bool, data: Path | None) -> None:
 @token.command()
 @click.argument("token_id", metavar="TOKEN_ID")
 @data_option
-def revoke(token_id: str, data: Path | None) -> None:
+@database_option
+def revoke(token_id: str, data: Path | None, database_url: str | None) -> None:
     """Has a token refused: a running server does so within a second."""
     from tuner.store import audit, tokens
 
     now = time.time()
-    with _store(data) as store, store.write() as session:
+    with _store(data, database_url) as store, store.write() as session:
         tokens.revoke(session, token_id, now)
         audit.append(session, LOCAL, "token.revoke", token_id, now)
     click.echo(f"{token_id} is revoked", err=True)
@@ -101,10 +104,11 @@ def revoke(token_id: str, data: Path | None) -> None:
 @click.command()
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Most entries.")
 @data_option
-def audit(limit: int, data: Path | None) -> None:
+@database_option
+def audit(limit: int, data: Path | None, database_url: str | None) -> None:
     """Prints who changed what, and when: JSON, one entry a line, the newest first."""
     from tuner.store import audit
 
-    with _store(data) as store, store.read() as session:
+    with _store(data, database_url) as store, store.read() as session:
         for entry in audit.page(session, None, limit).items:
             click.echo(json.dumps(asdict(entry)))

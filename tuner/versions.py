@@ -9,7 +9,7 @@ from __future__ import annotations
 DISTRIBUTION = "fused-schedule-tuner"
 
 #: Of requests and answers. It grows when a field goes or changes its meaning, or when what was taken is refused.
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 #: The header that names it: of every answer, and of a request that wants to be refused by any other version.
 WIRE_HEADER = "Tuner-Wire-Version"
 

@@ -32,6 +32,17 @@ def write_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any]
     print(f"wrote {path}")
 
 
+def merge_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any]) -> None:
+    """As `write_report`, where several programs write into one file: rows of other checks stay, and every row of ours
+    says itself when and at which commit it was measured."""
+    ours = {row["check"] for row in rows}
+    before = json.loads(path.read_text())["rows"] if path.exists() else []
+    own = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "commit": commit()}
+    write_report(
+        path, [*(row for row in before if row.get("check") not in ours), *(row | own for row in rows)], machine
+    )
+
+
 def rows_of_this_build(path: Path, machine: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows of a results file of this machine and this commit, for a run that goes on; none where it is another's,
     or there is no file."""
@@ -77,6 +88,11 @@ def redraw(page: Path, text: str, begin: str, end: str) -> None:
 def check_row(check: str, value: float, bar: float, **raw: Any) -> dict[str, Any]:
     """A figure that must not be above its bar, and the raw figures behind it."""
     return {"check": check, "value": round(value, 6), "bar": bar, "holds": value <= bar, **raw}
+
+
+def at_least_row(check: str, value: float, bar: float, **raw: Any) -> dict[str, Any]:
+    """A figure that must not be below its bar."""
+    return {"check": check, "value": round(value, 6), "bar": bar, "holds": value >= bar, **raw}
 
 
 def failed_row(check: str, reason: str) -> dict[str, Any]:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
-from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Evaluator, Preparation, Prepared, Problem, evaluate
 from tuner.core.trial.outcome import Outcome
 from tuner.dispatch.factory import make_evaluators
 from tuner.errors import TunerError
-from tuner.search.seeds import first_guesses
 from tuner.workers.builder.places import places_here
 from tuner.workers.host.supervisor import GpuSupervisor
 
@@ -59,11 +53,6 @@ class Workbench:
             return ready
         return self.evaluator.measure(problem, ready, incumbent)
 
-    @property
-    def winners_file(self) -> Path:
-        """Where this card's winners lie."""
-        return Path(f"benchmarks/winners/{self.evaluator.target.id.replace(':', '-')}.json")
-
     def close(self) -> None:
         """Ends the evaluator and the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -91,34 +80,6 @@ def open_workbench(gpu: str, build_cache: Path) -> Iterator[Workbench]:
 def message_of(error: Exception) -> str:
     """The message; with the error's type where it is none of this program's, whose messages are sentences."""
     return str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
-
-
-class Guesses:
-    """First guesses of many workloads, forecast on all cores at once: with many rows one takes seconds."""
-
-    def __init__(self, workloads: Iterable[Workload], gpu: Gpu, seed: int, *, in_parallel: bool = True) -> None:
-        """Begins with the first."""
-        self._gpu, self._seed = gpu, seed
-        self._pool: ProcessPoolExecutor | None = None
-        self._begun: dict[Workload, Future[list[Schedule]]] = {}
-        if in_parallel:
-            num_processes = max(1, (os.cpu_count() or 1) - 2)
-            self._pool = ProcessPoolExecutor(num_processes, mp_context=multiprocessing.get_context("spawn"))
-            self._begun = {workload: self._pool.submit(_guess, workload, gpu, seed) for workload in workloads}
-
-    def of(self, workload: Workload) -> list[Schedule]:
-        """The search's first guesses."""
-        begun = self._begun.get(workload)
-        return begun.result() if begun else _guess(workload, self._gpu, self._seed)
-
-    def close(self) -> None:
-        """Ends the processes."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _guess(workload: Workload, gpu: Gpu, seed: int) -> list[Schedule]:
-    return list(first_guesses(Space(workload, gpu), seed))
 
 
 class Watch:

@@ -30,7 +30,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Environment
-from tuner.core.trial.job import Budget, JobSpec, JobState, Objective
+from tuner.core.trial.job import Budget, JobSpec, JobState, Objective, default_regime
 from tuner.core.trial.records import Best, FinalRow, Verdict
 from tuner.store import Store, bests, jobs
 
@@ -70,7 +70,8 @@ def fill(directory: Path, num_jobs: int) -> list[tuple[int, int, int, int]]:
     with store.write() as session:
         for m, d_in, d_hidden, d_out in shapes:
             asked = ffn_pair(m=m, d_in=d_in, d_hidden=d_hidden, d_out=d_out)
-            spec = JobSpec(workload=asked, target_id=TARGET, objective=Objective(), budget=budget)
+            objective = Objective(regime=default_regime(m))
+            spec = JobSpec(workload=asked, target_id=TARGET, objective=objective, budget=budget)
             job = jobs.insert(session, spec, 1.0)
             for state in (JobState.SEARCHING, JobState.FINALS, JobState.SUCCEEDED):
                 jobs.set_state(session, job.id, state, 2.0)
@@ -121,12 +122,12 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def queries_of(shapes: list[tuple[int, int, int, int]], num_asks: int, match: str) -> list[dict[str, Any]]:
-    """Shapes that were tuned; beside them, for another match than the exact one."""
+    """Shapes that were tuned; beside them, for another match than the exact one. No shape is too far away."""
     chance = random.Random(2)
     beside = 0 if match == "own shape" else 5000
     chosen = [chance.choice(shapes) for _ in range(num_asks)]
     return [
-        {"m": m + beside, "d_in": d_in, "d_hidden": d_hidden, "d_out": d_out, "match": "nearest"}
+        {"m": m + beside, "d_in": d_in, "d_hidden": d_hidden, "d_out": d_out, "match": "nearest", "max_distance": 100}
         for m, d_in, d_hidden, d_out in chosen
     ]
 

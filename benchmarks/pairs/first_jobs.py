@@ -2,8 +2,8 @@
 
 python -m benchmarks.pairs.first_jobs [--gpu auto] [--trials 60] [--row decode-plain/llama3-8b/m16 ...] [--out FILE]
 
-The service starts with an empty folder, and each job sees what the jobs before it in this run found, as every user's
-does. No schedule of `benchmarks/winners` is known to it.
+The service starts with an empty folder. The jobs know of no earlier search. With `--priors nearest` they begin with the
+winners that came with the program, and with what the jobs before them found, as a user's do.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DEFAULT_ROWS = (
 _MACHINE = ("driver", "cuda", "clocks_mhz", "kernel_version")
 
 
-def run_row(client: Client, row: Row, num_trials: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def run_row(client: Client, row: Row, num_trials: int, priors: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Submits one job and waits for its end: what it found, and what each measured schedule took."""
     up, down = row.workload.ops
     pair = {
@@ -50,7 +50,8 @@ def run_row(client: Client, row: Row, num_trials: int) -> tuple[dict[str, Any], 
     }
     objective = {"l2": "cold", "regime": row.regime}
     begin = time.monotonic()
-    job = client.submit({"pair": pair, "objective": objective, "budget": {"trials": num_trials, "seconds": 900}})
+    budget = {"trials": num_trials, "seconds": 900}
+    job = client.submit({"pair": pair, "objective": objective, "budget": budget, "priors": priors})
     for _ in client.events(job["id"], timeout_s=1200):
         pass
     job_s = time.monotonic() - begin
@@ -67,6 +68,7 @@ def run_row(client: Client, row: Row, num_trials: int) -> tuple[dict[str, Any], 
         "l2": job["objective"]["l2"],
         "regime": job["objective"]["regime"],
         "simulated": job["simulated"],
+        "priors": job["priors"],
         "state": job["state"],
         "reason": job["reason"],
         **_search_figures(trials),
@@ -145,6 +147,7 @@ def main() -> None:
     parser.add_argument("--gpu", default="auto")
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--row", action="append", help="a row's name, a pair or m16")
+    parser.add_argument("--priors", choices=["none", "nearest"], default="none")
     parser.add_argument(
         "--data", type=Path, help="the service's data; a folder that is removed afterwards if not given"
     )
@@ -161,7 +164,7 @@ def main() -> None:
             rows: list[dict[str, Any]] = []
             measured: list[dict[str, Any]] = []
             for row in choose_rows(names=arguments.row or DEFAULT_ROWS):
-                figures, schedules = run_row(client, row, arguments.trials)
+                figures, schedules = run_row(client, row, arguments.trials, arguments.priors)
                 rows.append(figures)
                 measured += schedules
                 write_report(out, rows, machine)  # after every row, so that an interrupted run leaves what it has

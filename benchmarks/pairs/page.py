@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("--docs", type=Path, default=Path("docs"))
     arguments = parser.parse_args()
     if not arguments.results.exists():
-        raise SystemExit(f"there is no {arguments.results}: run `make bench-finals` on a card")
+        raise SystemExit(f"there is no {arguments.results}: run `make bench-gpu` on a card")
     text, images = drawn(json.loads(arguments.results.read_text()))
     page = arguments.docs / "results.md"
     redraw(page, text, BEGIN, END)

@@ -27,7 +27,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.evaluator import Evaluator, Prepared, Problem
 from tuner.core.trial.inspection import CounterReport, Trace, no_counters
-from tuner.core.trial.job import Budget, JobSpec, JobState
+from tuner.core.trial.job import Budget, JobSpec, JobState, PriorsChoice
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import Best, FinalRow
 from tuner.core.trial.stats import median, paired_ratios, relative_spread
@@ -186,7 +186,14 @@ def run_job(service: Service, target_id: str, seed: int, num_trials: int) -> Win
         RuntimeError: it failed, or took too long.
     """
     budget = Budget(trials=num_trials, seconds=SEARCH_LIMIT_S)
-    spec = JobSpec(workload=WORKLOAD, target_id=target_id, objective=PROBLEM.objective, budget=budget, seed=seed)
+    spec = JobSpec(
+        workload=WORKLOAD,
+        target_id=target_id,
+        objective=PROBLEM.objective,
+        budget=budget,
+        seed=seed,
+        priors=PriorsChoice.NONE,  # or each job would begin with what the one before it found
+    )
     begin_s = time.monotonic()
     job, _ = service.submit(spec)
     while not job.state.is_final:

@@ -107,7 +107,7 @@ def rare_schedules() -> Iterator[Schedule]:
 
 def candidates(space: Space, each: int) -> Iterator[Candidate]:
     """Fused ones of every engine that the GPU runs, every other kind of ours once an engine, and `RARE`."""
-    others = [kind for kind in PlanKind if kind.is_ours and kind is not PlanKind.FUSED]
+    others = [kind for kind in PlanKind if kind.is_ours and kind.is_for(2) and kind is not PlanKind.FUSED]
     for engine in Engine:
         for i, schedule in enumerate(schedules(space, engine, each)):
             kinds = [PlanKind.FUSED, *others] if i == 0 else [PlanKind.FUSED]

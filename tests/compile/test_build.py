@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.rogues import ENDLESS
 from tuner.core.trial.limits import Limits
 from tuner.errors import BuildError, WorkerError
-from tuner.workers.builder.nvrtc import Builder, BuildTimeout, build_key, parse_log
+from tuner.workers.builder.nvrtc import Builder, BuildTimeout, SourceRefused, build_key, parse_log
 
 KERNEL = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] *= 2.0f; }'
 
@@ -43,7 +44,27 @@ def test_a_source_that_several_want_at_a_time_is_compiled_once(tmp_path: Path) -
         assert [one.cached for one in built].count(False) == 1
         assert len({one.cubin for one in built}) == 1
         errors = [threads.submit(builder.build, "nonsense", "sm_80").exception() for _ in range(3)]
-        assert {type(error) for error in errors} == {BuildError}, "an error is not remembered, and hurts no other build"
+        assert {type(error) for error in errors} == {SourceRefused}
+
+
+def test_a_source_that_the_compiler_refused_is_not_compiled_again_and_hurts_no_other_build(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled, schedule = [], builder._pool.schedule
+
+    def counted(function: Any, args: tuple[str, str], **options: Any) -> Any:
+        compiled.append(args[0])
+        return schedule(function, args=args, **options)
+
+    monkeypatch.setattr(builder._pool, "schedule", counted)
+    with ThreadPoolExecutor(3) as threads:
+        for _ in range(2):
+            errors = [threads.submit(builder.build, "nonsense", "sm_80") for _ in range(3)]
+            texts = {str(future.exception(60)) for future in errors}
+            assert len(texts) == 1
+            assert "NVRTC_ERROR_COMPILATION" in texts.pop()
+        assert not builder.build(KERNEL, "sm_80").cached
+    assert compiled == ["nonsense", KERNEL]
 
 
 def test_closing_ends_a_compile_that_others_wait_for_unless_another_user_has_the_builder(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_the_sample_has_every_kind_and_every_plan_of_it_is_proven(case: str) -> 
     h200 = CATALOGUE["h200"]
     sample = candidates(case, h200)
     num_ops = len(CASES[case][0].ops)
-    kinds = {kind for kind in PlanKind if kind.is_ours and (kind is not PlanKind.TWO_STREAMS or num_ops == 2)}
+    kinds = {kind for kind in PlanKind if kind.is_ours and kind.is_for(num_ops) and not kind.is_in_runs}
     assert {candidate.plan_kind for candidate in sample} == kinds
     assert 100 < len(sample) < 400
     for candidate in sample[::10]:
@@ -316,7 +316,7 @@ def test_every_ordering_keeps_the_protocol(case: str) -> None:
 def test_a_planted_fault_shows_and_is_what_the_proof_refuses(case: str, split_tiles: SplitTiles, fault: Fault) -> None:
     workload, tiling = CASES[case]
     rng = random.Random(0)
-    for chosen in plain_schedules(case, split_tiles).values():
+    for chosen in [*plain_schedules(case, split_tiles).values()][list(Fault).index(fault) % 3 :: 3]:
         if not fault.is_sure_to_show(chosen.ordering):
             continue
         (good,) = plans_for(workload, GPU, Candidate(plan_kind=PlanKind.FUSED, schedule=chosen))
@@ -344,7 +344,7 @@ def test_a_planted_fault_shows_and_is_what_the_proof_refuses(case: str, split_ti
 @pytest.mark.parametrize("split_tiles", SplitTiles)
 def test_a_slow_tile_alone_is_no_fault_and_its_signal_lacks_its_post_alone(split_tiles: SplitTiles) -> None:
     rng = random.Random(0)
-    for chosen in plain_schedules("parts", split_tiles).values():
+    for chosen in [*plain_schedules("parts", split_tiles).values()][::3]:
         (good,) = plans_for(CASES["parts"][0], GPU, Candidate(plan_kind=PlanKind.FUSED, schedule=chosen))
         tables = tables_for(*CASES["parts"], chosen.ordering, [good.plan])
         planted = plant(good.plan, tables, Fault.TOO_HIGH)

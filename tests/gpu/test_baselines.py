@@ -37,7 +37,7 @@ from tuner.workers.source.launchable import LaunchRefused
 
 #: A weight-bound pair, a ragged one, and one with several waves of tiles.
 SHAPES = [(16, 512, 1024, 256), (37, 129, 31, 257), (640, 512, 1024, 768)]
-OURS = [kind for kind in PlanKind if kind.is_ours]
+OURS = [kind for kind in PlanKind if kind.is_ours and kind.is_for(2)]
 
 
 def chosen_for(workload: Workload, assignment: Assignment) -> Schedule:
@@ -179,6 +179,19 @@ def test_the_library_runs_two_products_that_share_nothing_both_ways_and_keeps_th
         assert {"library_one_stream_us", "library_two_streams_us"} <= tags
     prepared.library.use(picked)
     assert times_us[picked.beside] <= 1.05 * min(times_us)
+
+
+def test_the_librarys_recipe_names_the_algorithm_of_each_product(gpu: Gpu, builder: Builder, session: Session) -> None:
+    asked = problem(ffn_pair(m=64, d_in=512, d_hidden=1024, d_out=512, activation=Activation.SILU, bias=True))
+    library = prepare(asked.workload, gpu, Candidate(plan_kind=PlanKind.LIBRARY), builder, {})
+    recipe = session.finals(asked, (library.work,), 2).library
+    assert recipe is not None
+    assert recipe.cublaslt_version >= 120000
+    assert [call.op for call in recipe.calls] == [op.name for op in asked.workload.ops]
+    for call in recipe.calls:
+        assert {"id", "tile_id", "stages_id", "splitk_num"} <= set(call.algorithm)
+    assert (recipe.calls[0].rows, recipe.calls[0].columns, recipe.calls[0].k) == (1024, 64, 512)
+    assert "apply silu" in recipe.calls[0].afterwards
 
 
 @pytest.mark.parametrize("dtype", list(Dtype))

@@ -45,20 +45,22 @@ def test_every_port_is_published_on_the_loopback_interface_only(compose: dict[st
 
 def test_data_lives_in_a_named_volume_and_only_the_gpu_service_asks_for_cards(compose: dict[str, Any]) -> None:
     services = compose["services"]
-    assert all(service["volumes"] == ["data:/data"] for service in services.values())
-    assert "data" in compose["volumes"]
-    assert [name for name, service in services.items() if "deploy" in service] == ["gpu"]
+    mounts = {mount for service in services.values() for mount in service["volumes"]}
+    assert mounts == {"data:/data", "tls:/tls"}
+    assert set(compose["volumes"]) == {"data", "tls"}
+    asking = [name for name, service in services.items() if "resources" in service.get("deploy", {})]
+    assert asking == ["gpu"]
     (device,) = services["gpu"]["deploy"]["resources"]["reservations"]["devices"]
     assert device["capabilities"] == ["gpu"]
 
 
-def test_the_containers_command_is_one_that_the_server_understands(compose: dict[str, Any]) -> None:
+def test_the_containers_commands_are_some_that_tuner_understands(compose: dict[str, Any]) -> None:
     from tuner.cli import main
 
-    serve = main.commands["serve"]
-    for service in compose["services"].values():
-        assert service["command"][0] == "serve"
-        serve.make_context("serve", service["command"][1:])
+    commands = [service["command"] for service in compose["services"].values() if "command" in service]
+    assert {command[0] for command in commands} == {"serve", "scheduler", "worker"}
+    for name, *arguments in commands:
+        main.commands[name].make_context(name, arguments)
 
 
 def test_the_image_runs_as_an_ordinary_user_and_copies_all_that_the_wheel_needs(root: Path) -> None:

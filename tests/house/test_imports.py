@@ -20,6 +20,12 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/search": {"optuna", "numpy", "threadpoolctl"},
     "tuner/store": {"sqlalchemy", "alembic"},
     "tuner/dispatch": set(),
+    "tuner/packs": set(),
+    "tuner/runtime": set(),
+    "tuner/runtime/torch_op.py": {"torch"},  # the operator of PyTorch, which nobody imports but who calls it
+    "tuner/dispatch/cluster": {"distributed", "dask"},
+    "tuner/dispatch/cluster/certificates.py": {"cryptography"},
+    "tuner/dispatch/cluster/messages.py": {"pydantic"},
     "tuner/service": set(),
     "tuner/service/metrics.py": {"prometheus_client"},
     "tuner/logs.py": {"pythonjsonlogger"},
@@ -28,10 +34,13 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/api": {"fastapi", "starlette", "sse_starlette", "jinja2", "pydantic", "anyio", "itsdangerous", "limits"},
     "tuner/api/connection.py": {"h11", "uvicorn"},  # the server's own protocol, with a deadline
     "tuner/client": {"httpx", "click", "rich"},
+    "tuner/packs/signing.py": {"cryptography"},  # imported where it is used: an extra brings it
     "tuner/settings.py": {"pydantic", "pydantic_settings"},
     "tuner/app.py": {"fastapi", "starlette", "uvicorn"},
-    "tuner/cli.py": {"click", "pydantic"},
+    "tuner/cli.py": {"click"},
     "tuner/cli_options.py": {"click", "pydantic"},
+    "tuner/cluster_cli.py": {"click"},
+    "tuner/db_cli.py": {"click"},
     "tuner/doctor.py": {"click"},
     "tuner/token_cli.py": {"click"},
     "tuner/demo.py": {"click", "rich"},

@@ -9,6 +9,7 @@ import pytest
 
 import tuner
 from tuner.core.plan.words import VERSION
+from tuner.packs.index import VERSION as PACK_VERSION
 from tuner.store.migrate import migrations_dir
 from tuner.versions import MANIFEST_FORMAT, WIRE_HEADER, WIRE_VERSION
 
@@ -27,6 +28,7 @@ def test_the_page_has_the_numbers_of_the_program(rows: dict[str, list[str]]) -> 
         "the program": f"`{tuner.__version__}`",
         "the wire format": str(WIRE_VERSION),
         "an artifact's manifest": str(MANIFEST_FORMAT),
+        "a pack's index": str(PACK_VERSION),
         "a plan's words": str(VERSION),
         "the database": revision,
         "the kernels": "a digest",

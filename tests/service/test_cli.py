@@ -14,6 +14,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.records import Best, FinalRow, Verdict
+from tuner.packs.signing import KEY_FILE
 from tuner.store import Store, bests, jobs
 
 
@@ -98,3 +99,18 @@ def test_the_fused_result_of_a_job_is_explained(tmp_path: Path) -> None:
     code, _, complaint = explained("job-000000000000", "--data", str(tmp_path))
     assert code == 1
     assert "job-000000000000" in complaint
+
+
+def test_the_signing_key_is_shown_and_made_anew(tmp_path: Path) -> None:
+    def key(command: str) -> str:
+        result = CliRunner().invoke(main, ["key", command, "--data", str(tmp_path / "data")])
+        assert result.exit_code == 0, result.stderr
+        return result.stdout.strip()
+
+    first = key("show")
+    assert key("show") == first
+    second = key("rotate")
+    assert key("show") == second != first
+    (tmp_path / "data" / KEY_FILE).chmod(0o644)
+    result = CliRunner().invoke(main, ["key", "show", "--data", str(tmp_path / "data")])
+    assert (result.exit_code, "may be read by others" in result.stderr) == (1, True)

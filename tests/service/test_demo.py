@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.repository import ROOT
 from tuner.store.directory import DirectoryLock
 
 
@@ -48,6 +49,10 @@ def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_pa
     assert not (tmp_path / "best/kernel.cubin").exists(), "left over from another artifact"
     assert "tuner_chain" in (tmp_path / "best/kernel.cu").read_text()
     DirectoryLock(tmp_path / "data").release()  # refused if a server were left
+    for name, words in (("best", "it was simulated"), ("data", "has no manifest.json")):
+        example = [sys.executable, str(ROOT / "examples" / "run_artifact.py"), name]
+        run = subprocess.run(example, cwd=tmp_path, capture_output=True, text=True)
+        assert (run.returncode, words in run.stderr) == (1, True), run.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -17,6 +17,7 @@ from tests.support.serving import Server, body
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import InspectionKind
 from tuner.dispatch import LocalDispatcher
+from tuner.dispatch.late import LateDispatcher
 from tuner.service import Service
 from tuner.store import Store
 
@@ -76,6 +77,24 @@ def test_an_idle_service_drains_at_once(tmp_path: Path) -> None:
     service.drain(30)
     assert time.monotonic() - began < 2
     service.close()
+
+
+def test_a_worker_that_comes_late_has_its_figures_and_after_the_drain_no_job(tmp_path: Path) -> None:
+    for drains_first in (False, True):
+        late = LateDispatcher()
+        service = Service(Store.open(tmp_path / f"data{drains_first}"), late, leads=lambda: False)
+        service.start()
+        if drains_first:
+            service.drain(1)
+        job, _ = service.submit(spec(trials=3))
+        late.fill(LocalDispatcher([evaluator()]))
+        if drains_first:
+            time.sleep(0.3)
+            assert service.job(job.id).state is JobState.QUEUED
+        else:
+            assert b'tuner_quarantines_total{target="simulated:h200",worker="0"} 0.0' in service.metrics.text()
+            assert finish(service, job).state is JobState.SUCCEEDED
+        service.close()
 
 
 @pytest.mark.parametrize("step_s", [-3600.0, 3600.0])

@@ -1,5 +1,5 @@
-"""Every kernel of the tests on a card compiles without one, with nothing spilled and nothing warned about; and those of
-the wgmma engine's cases with the stamps of a trace.
+"""Every kernel of the tests on a card compiles without one, with nothing spilled and nothing warned about. So do the
+cases of tests/compile/test_wgmma.py, with the stamps of a trace, too.
 
 python -m tests.soak.kernels [--seed 1]
 """
@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 from functools import cache
 
-from tests.compile.test_wgmma import CASES as TRACED
+from tests.compile.test_wgmma import CASES as WGMMA_CASES
 from tests.compile.test_wgmma import most_registers
 from tests.soak.program import Program, Row, Step, main
 from tests.support.conformance.sources import distinct, kernels
@@ -23,7 +23,7 @@ from tuner.workers.source.render import render
 
 STEP = 12
 #: As many as there are, or a few more: a run takes each once.
-SIZE = 100 * STEP
+SIZE = 110 * STEP
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +53,11 @@ def builds() -> list[Build]:
     """All, in an order of which a part is a fair sample."""
     found = [Build(id=kernel.id, workload=kernel.workload, tiling=kernel.tiling) for kernel in distinct(kernels(CASES))]
     found += [
-        Build(id=f"{workload.describe()}, {tiling}, traced", workload=workload, tiling=tiling, traced=True)
-        for workload, tiling in TRACED
+        Build(
+            id=f"{workload.describe()}, {tiling}{', traced' * traced}", workload=workload, tiling=tiling, traced=traced
+        )
+        for workload, tiling in WGMMA_CASES
+        for traced in (False, True)
     ]
     random.Random(0).shuffle(found)
     return found

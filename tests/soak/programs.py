@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from tests.soak import interleavings, kernels, kills, loads, proof, searches, tilings
+from tests.soak import cluster, emulated, interleavings, kernels, kills, loads, packs, proof, searches, tilings
 from tests.soak.program import Program
 
 PROGRAMS: tuple[Program, ...] = (
     loads.PROGRAM,
+    packs.PROGRAM,
     interleavings.PROGRAM,
     proof.PROGRAM,
     searches.PROGRAM,
     kills.PROGRAM,
+    cluster.PROGRAM,
     kernels.PROGRAM,
     tilings.PROGRAM,
+    emulated.PROGRAM,
 )

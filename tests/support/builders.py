@@ -12,6 +12,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import Budget, JobSpec, Objective, Trial
+from tuner.core.trial.library_recipe import LibraryCall, LibraryRecipe
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Rejected, Stage
 from tuner.core.trial.records import Best, PolicyTime, Verdict
 from tuner.core.trial.samples import Round
@@ -30,6 +31,24 @@ BEST = Best(
     artifact_digest=None,
     environment=Environment(gpu_name="simulated", simulated=True),
     policies=(PolicyTime(policy="append", forecast_us=1.5, measured_us=None, trial_number=None),),
+    library=LibraryRecipe(
+        cublaslt_version=130100,
+        beside=False,
+        calls=(
+            LibraryCall(
+                op="up",
+                rows=512,
+                columns=16,
+                k=256,
+                data_type="CUDA_R_16F",
+                beta=0,
+                epilogue="CUBLASLT_EPILOGUE_RELU",
+                algorithm={"id": 66, "tile_id": 20},
+                heuristic_index=3,
+                workspace_bytes=0,
+            ),
+        ),
+    ),
 )
 
 

@@ -84,14 +84,36 @@ def fork(m: int, dims: tuple[int, int, int, int]) -> Workload:
     return Workload(kind=WorkloadKind.CHAIN, ops=ops)
 
 
+def gemms(m: int, *ops: tuple[str, str, int, int, dict[str, Any]]) -> Workload:
+    """A chain of ops given as name, source, n, k and options."""
+    made = (GemmOp(name=name, source=source, m=m, n=n, k=k, **options) for name, source, n, k, options in ops)
+    return Workload(kind=WorkloadKind.CHAIN, ops=tuple(made))
+
+
+def adds(tensor: str) -> dict[str, Any]:
+    """Options of an op that adds a tensor."""
+    return {"residual": True, "residual_source": tensor}
+
+
+def decoder_block(m: int, d: int, hidden: int, qkv: int, *, heads: int = 32) -> Workload:
+    """What lies between two attentions: two norms, two residuals, a gate and a fan-out of the residual stream."""
+    return gemms(
+        m,
+        ("o", "attention", d, heads, adds("x")),
+        ("up", "o", hidden, d, {"norm": "o", "gated": True, "activation": Activation.SILU}),
+        ("down", "up", d, hidden, adds("o")),
+        ("qkv", "down", qkv, d, {"norm": "down", "bias": True}),
+    )
+
+
 sizes = st.integers(1, 90)
 
 
 @st.composite
 def workloads(draw: st.DrawFn) -> Workload:
-    """Pairs, chains of three and forks of small ragged matrices."""
+    """Pairs, chains of up to four and forks of small ragged matrices."""
     m, dims = draw(sizes), (draw(sizes), draw(sizes), draw(sizes), draw(sizes))
-    match draw(st.sampled_from(("ffn", "independent", "chain", "fork"))):
+    match draw(st.sampled_from(("ffn", "independent", "chain", "fork", "block", "siblings"))):
         case "ffn":
             options = {name: draw(st.booleans()) for name in ("bias", "gated", "residual", "row_scale")}
             activation = draw(st.sampled_from(Activation))
@@ -100,6 +122,14 @@ def workloads(draw: st.DrawFn) -> Workload:
             return independent_pair((m, dims[0], dims[1]), (draw(sizes), dims[2], dims[3]))
         case "chain":
             return chain_of_three(m, dims)
+        case "block":
+            few = [1 + size // 2 for size in dims]
+            return decoder_block(1 + m // 2, few[0], few[1], few[2], heads=few[3])
+        case "siblings":
+            reads_both = {"norm": "a"} if draw(st.booleans()) else adds("a")
+            shape = (dims[2], dims[1]) if "norm" in reads_both else (dims[1], dims[0])
+            ops = (("a", "x", dims[1], dims[0], {}), ("b", "y", *shape, reads_both), ("c", "b", dims[3], shape[0], {}))
+            return gemms(m, *ops)
         case _:
             return fork(m, dims)
 

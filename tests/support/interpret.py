@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.plan.tile_graph import Region, TileGraph
-from tuner.core.plan.words import STATIC, STEALING, Plan
-from tuner.core.problem.workload import Activation, Workload
+from tuner.core.plan.words import EPILOGUE_STEP, STATIC, STEALING, Plan
+from tuner.core.problem.workload import Activation, GemmOp, Workload
 from tuner.core.proof.liveness import task_name
 from tuner.errors import LivenessError
 
@@ -39,7 +39,7 @@ ACTIVATIONS: dict[Activation, Callable[[Matrix], Matrix]] = {
 
 
 def random_tensors(workload: Workload, seed: int) -> dict[str, Matrix]:
-    """Inputs, weights, biases, residuals and row scales of a workload, by tensor name."""
+    """Inputs, weights, biases, residuals, row scales and squares of inputs of a workload, by tensor name."""
     rng = np.random.default_rng(seed)
     tensors: dict[str, Matrix] = {}
     for index, op in enumerate(workload.ops):
@@ -48,11 +48,20 @@ def random_tensors(workload: Workload, seed: int) -> dict[str, Matrix]:
         tensors[f"{op.name}.weight"] = rng.standard_normal((op.weight_rows, op.k)) / np.sqrt(op.k)
         if op.bias:
             tensors[f"{op.name}.bias"] = rng.standard_normal(op.weight_rows)
-        if op.residual:
+        if op.residual and not op.residual_source:
             tensors[f"{op.name}.residual"] = rng.standard_normal((op.m, op.n))
+        elif op.residual and workload.residual_producer_of(index) is None and op.residual_source not in tensors:
+            tensors[op.residual_source] = rng.standard_normal((op.m, op.n))
         if op.row_scale:
             tensors[f"{op.name}.row_scale"] = rng.uniform(0.5, 2.0, op.m)
+        if op.norm and workload.norm_producer_of(index) is None:
+            tensors[f"{op.norm}.squares"] = op.k * rng.uniform(0.5, 2.0, (1, op.m))
     return tensors
+
+
+def _factors(op: GemmOp, squares: Matrix) -> Matrix:
+    """[m, 1] what the norm of an op multiplies its rows by, where `squares` [slots, m] has shares of their squares."""
+    return np.asarray(1 / np.sqrt(squares.sum(axis=0) / op.k + op.eps))[:, None]
 
 
 def plain_product(workload: Workload, tensors: Mapping[str, Matrix]) -> dict[str, Matrix]:
@@ -62,13 +71,16 @@ def plain_product(workload: Workload, tensors: Mapping[str, Matrix]) -> dict[str
         out = known[op.source] @ known[f"{op.name}.weight"].T
         if op.row_scale:
             out = out * known[f"{op.name}.row_scale"][:, None]
+        if op.norm:
+            of_input = known.get(f"{op.norm}.squares")
+            out = out * _factors(op, (known[op.norm] ** 2).sum(axis=1)[None] if of_input is None else of_input)
         out = out + known.get(f"{op.name}.bias", 0.0)
         if op.gated:
             gate, up = np.hsplit(out, 2)
             out = ACTIVATIONS[op.activation](gate) * up
         else:
             out = ACTIVATIONS[op.activation](out)
-        known[op.name] = out + known.get(f"{op.name}.residual", 0.0)
+        known[op.name] = out + known.get(op.residual_source or f"{op.name}.residual", 0.0)
     return {op.name: known[op.name] for op in workload.ops}
 
 
@@ -84,8 +96,8 @@ def interpret(
     """Outputs of the launch's ops, by name, after `num_launches` launches that keep their signals.
 
     At a time one CTA, drawn from those whose next k-step's waits are over, computes that step on what is in memory
-    then, and stores the tile after its last one. `num_resident` CTAs hold tasks at a time: fewer than the grid is for
-    tickets only.
+    then. Behind its last one it stores the tile, when the waits of its epilogue are over. `num_resident` CTAs hold
+    tasks at a time: fewer than the grid is for tickets only.
 
     Raises:
         LivenessError: CTAs hold tasks, and none can go on.
@@ -98,6 +110,8 @@ def interpret(
         for index in graph.op_indices:
             op = graph.workload.ops[index]
             memory[op.name] = np.full((op.m, op.n), np.nan)
+            if graph.workload.writes_squares(index):
+                memory[f"{op.name}.squares"] = np.full((graph.grids[index][1], op.m), np.nan)
         _launch(plan, graph, memory, signals, epoch, rng, num_resident or plan.num_ctas)
     return {graph.workload.ops[index].name: memory[graph.workload.ops[index].name] for index in graph.op_indices}
 
@@ -133,8 +147,9 @@ def _launch(
             stuck = ", ".join(task_name(plan, graph, task.index) for task in held if task is not None)
             raise LivenessError("the plan deadlocks", f"none of these can go on: {stuck}")
         assert task is not None
-        _multiply(plan, graph, memory, task)
         if task.done < len(task.steps):
+            _multiply(plan, graph, memory, task)
+        if task.done < len(task.steps) or not _is_ready(plan, task, signals, epoch):
             continue
         post = plan.tasks[task.index, 5]
         if _store(plan, graph, memory, partial, task) and post >= 0:
@@ -166,12 +181,14 @@ def _begin(plan: Plan, graph: TileGraph, queue: list[int]) -> _Held | None:
 
 
 def _is_ready(plan: Plan, task: _Held, signals: npt.NDArray[np.int64], epoch: int) -> bool:
-    """Whether what the plan says of the task's next k-step, and of those before, has come."""
+    """Whether what the plan says of the task's next k-step, and of those before, has come; behind the last one what it
+    says of the epilogue."""
+    reached = EPILOGUE_STEP if task.done == len(task.steps) else task.done
     waits = plan.waits[plan.tasks[task.index, 3] : plan.tasks[task.index, 4]].tolist()
     return all(
         bool((signals[begin:end] - epoch * per_launch >= threshold).all())
         for begin, end, threshold, per_launch, step in waits
-        if step <= task.done
+        if step <= reached
     )
 
 
@@ -201,7 +218,12 @@ def _store(
     arrived[part] = task.sums
     if len(arrived) < num_parts:
         return False
-    scale = memory[f"{op.name}.row_scale"][out.row_begin : out.row_end, None] if op.row_scale else 1.0
+    rows = slice(out.row_begin, out.row_end)
+    scale = memory[f"{op.name}.row_scale"][rows, None] if op.row_scale else 1.0
+    if op.norm and f"{op.norm}.squares" in memory:
+        scale = _factors(op, memory[f"{op.norm}.squares"][:, rows])
+    elif op.norm:
+        scale = _factors(op, (memory[op.norm][rows] ** 2).sum(axis=1)[None])
     sums = []
     for half, region in enumerate(others[: op.rows_per_column]):
         bias = memory[f"{op.name}.bias"][region.row_begin : region.row_end] if op.bias else 0.0
@@ -213,6 +235,8 @@ def _store(
     if op.residual:
         tile = tile + _block(memory, others[-1])
     _block(memory, out)[...] = tile
+    if graph.workload.writes_squares(index):
+        memory[f"{op.name}.squares"][tile_n, rows] = (tile**2).sum(axis=1)
     return True
 
 

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from tuner.core.plan.tile_graph import TileGraph
 
+#: Where a wait stands that is for the epilogue.
+EPILOGUE = 2**26
+
 
 class Task(NamedTuple):
     op: int
@@ -88,8 +91,12 @@ def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> s
     steps = [_columns_by_step(task, graph, strided=table.strided) for task in table.tasks]
     for task, mine in zip(table.tasks, steps, strict=True):
         places = [wait[4] for wait in task.waits]
-        if places != sorted(places) or not set(places) <= set(range(len(mine))):
+        known = {*range(len(mine)), *([EPILOGUE] if _reads_in_epilogue(task.op, graph) else [])}
+        if places != sorted(places) or not set(places) <= known:
             found.add("safety")  # the device looks for waits step by step, and would pass over one
+    # From here on the epilogue is one step more, which comes last.
+    placed = [_epilogue_placed(task, len(mine)) for task, mine in zip(table.tasks, steps, strict=True)]
+    table = table._replace(tasks=placed)
     if resident is not None and table.needs_all and words[3] > 0 and table.num_ctas > resident:
         found.add("residency")
     producers = _producers(table, graph, steps)
@@ -109,8 +116,19 @@ def _are_words_in_range(words: list[int], table: Table) -> bool:
     counts += [count for task in table.tasks for count in (task.row, task.col, task.slot, task.post + 1)]
     waits = [words[at : at + 8] for at in range(words[8], words[8] + 8 * words[9], 8)]
     counts += [count for wait in waits for count in wait[:4]]
-    steps = [words[12], *(wait[4] for wait in waits)]
+    steps = [words[12], *(wait[4] for wait in waits if wait[4] != EPILOGUE)]
     return all(0 <= count <= 2**24 for count in counts) and all(0 <= step < 2**26 for step in steps)
+
+
+def _reads_in_epilogue(op: int, graph: TileGraph) -> bool:
+    """Whether the op adds, or norms, what another op of the launch writes."""
+    of_launch = {graph.workload.ops[other].name for other in graph.op_indices}
+    return bool(of_launch & {graph.workload.ops[op].residual_source, graph.workload.ops[op].norm})
+
+
+def _epilogue_placed(task: Task, num_steps: int) -> Task:
+    waits = tuple((*wait[:4], num_steps if wait[4] == EPILOGUE else wait[4]) for wait in task.waits)
+    return task._replace(waits=waits)
 
 
 def _is_covered(table: Table, graph: TileGraph) -> bool:
@@ -181,7 +199,9 @@ def _columns_by_step(task: Task, graph: TileGraph, *, strided: bool) -> list[set
 
 
 def _producers(table: Table, graph: TileGraph, steps: list[list[set[int]]]) -> list[list[set[int]]]:
-    """[task] [step] the tasks that write, or help to write, an element of what it reads in that k-step."""
+    """[task] [step] the tasks that write, or help to write, an element of what it reads in that k-step; and behind
+    these steps, of what it reads in its epilogue: the residual of its own tile, and whole rows of what it norms.
+    Whichever part of a tile is the last reads that, so each part counts as one that does."""
     ops, tiles = graph.workload.ops, graph.tiling.tiles
 
     def columns_written(task: Task) -> set[int]:
@@ -191,16 +211,19 @@ def _producers(table: Table, graph: TileGraph, steps: list[list[set[int]]]) -> l
         height = tiles[task.op].m
         return set(range(task.row * height, min((task.row + 1) * height, ops[task.op].m)))
 
+    def writers(task: Task, tensor: str, columns: set[int] | None) -> set[int]:
+        return {
+            index
+            for index, other in enumerate(table.tasks)
+            if ops[other.op].name == tensor
+            and rows(other) & rows(task)
+            and (columns is None or columns_written(other) & columns & set(range(ops[other.op].n)))
+        }
+
     return [
         [
-            {
-                index
-                for index, other in enumerate(table.tasks)
-                if ops[other.op].name == ops[task.op].source
-                and rows(other) & rows(task)
-                and columns_written(other) & columns
-            }
-            for columns in mine
+            *(writers(task, ops[task.op].source, columns) for columns in mine),
+            writers(task, ops[task.op].residual_source, columns_written(task)) | writers(task, ops[task.op].norm, None),
         ]
         for task, mine in zip(table.tasks, steps, strict=True)
     ]

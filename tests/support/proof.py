@@ -14,6 +14,8 @@ import numpy as np
 
 from tests.support import mutants, oracle
 from tests.support.cases import chain_of_three, fork, small_gpu, tiling
+from tests.support.chain_graphs import CHAIN_GRAPHS
+from tests.support.epilogue_mutants import OF_EPILOGUES
 from tuner.core.legal.ordering_rules import interleave_problem, position_problem, raster_problem, sync_problem
 from tuner.core.legal.split_rules import split_order_problem
 from tuner.core.plan.build import make_plan
@@ -95,12 +97,14 @@ def judged_plans(seed: int, count: int) -> Iterator[tuple[Judged, Plan, TileGrap
     """`count` plans with their verdicts, their graphs, and how many CTAs are resident at once."""
     rng = random.Random(seed)
     for _ in range(count):
-        graph = rng.choice(rng.choice((GRAPHS, SPLIT_GRAPHS)))
+        graph = rng.choice(rng.choice((GRAPHS, SPLIT_GRAPHS, CHAIN_GRAPHS)))
         num_ctas = rng.randint(1, 3)
         plan = make_plan(graph, random_ordering(graph, rng), small_gpu(num_ctas))
         resident, mutation = num_ctas, "none"
         if rng.random() < 0.9:
             drawn = rng.choice((*MUTATIONS, *["grid too large"] * 2))
+            if graph.epilogue_edges and rng.random() < 0.35:
+                drawn = rng.choice(tuple(OF_EPILOGUES))
             mutant, resident = mutated(plan, drawn, num_ctas, rng)
             if resident != num_ctas or mutant.words.tobytes() != plan.words.tobytes():
                 plan, mutation = mutant, drawn
@@ -328,6 +332,7 @@ MUTATIONS: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "wait one k-step later": _wait_changed(4, 1),
     "word made extreme": _word_made_extreme,
     "grid too large": lambda plan, rng: replace(plan),
+    **OF_EPILOGUES,
 }
 
 

@@ -56,9 +56,14 @@ def test_the_wheel_holds_the_device_files_the_migrations_the_pages_and_the_licen
     names = zipfile.ZipFile(wheel).namelist()
     for pattern in (
         r"tuner/workers/kernels/common/tools\.cu",
+        r"tuner/workers/builder/manifest\.schema\.json",
+        r"tuner/runtime/c/src/launch\.c",
+        r"tuner/runtime/c/include/tuner/tuner\.h",
+        r"tuner/runtime/c/cmake/TunerConfig\.cmake",
         r"tuner/migrations/env\.py",
         r"tuner/migrations/versions/0001_\w+\.py",
         r"tuner/api/templates/.+\.html",
+        r"tuner/winners/h200\.json",
         r"tuner/api/static/.+\.css",
         r".+\.dist-info/licenses/LICENSE",
         r".+\.dist-info/licenses/NOTICE",
@@ -84,7 +89,8 @@ def test_a_release_is_a_wheel_and_the_sources_that_it_is_built_from(release: Pat
     with tarfile.open(release / f"{name}.tar.gz") as archive:
         sources = {member.name.removeprefix(f"{name}/") for member in archive.getmembers()}
     assert {"workers/__init__.py", "tuner/__init__.py", "migrations/env.py", "LICENSE", "NOTICE"} <= sources
-    assert [source for source in sources if source.startswith("tuner/workers")] == []
+    assert [source for source in sources if source.startswith(("tuner/workers", "tuner/runtime/c"))] == []
+    assert "runtime/src/launch.c" in sources
 
 
 def test_the_base_install_is_client_and_command_line_only(base: Environment) -> None:
@@ -96,6 +102,17 @@ def test_the_base_install_is_client_and_command_line_only(base: Environment) -> 
         helped = base.run(program, "--help")
         assert helped.returncode == 0, helped.stderr
         assert "Usage" in helped.stdout
+
+
+def test_the_base_install_says_where_cmake_finds_the_runtime_and_compiles_it(base: Environment) -> None:
+    folder = Path(base.run("tuner-client", "cmake-dir").stdout.strip())
+    assert (folder / "TunerConfig.cmake").is_file()
+    assert (folder.parent / "include" / "tuner" / "tuner.hpp").is_file()
+    code = (
+        "import pathlib; from tuner.runtime import native; native.bind(native.build(pathlib.Path('cache').resolve()))"
+    )
+    compiled = base.run("python", "-c", f"{code}; import sys; assert 'numpy' not in sys.modules")
+    assert compiled.returncode == 0, compiled.stderr
 
 
 def test_serving_from_the_base_install_says_what_to_install(base: Environment) -> None:
@@ -138,7 +155,8 @@ def test_a_job_runs_to_its_end_and_the_base_installs_client_fetches_the_result(
     best = httpx.get(f"{address}/jobs/{job['id']}/best").json()
     assert best["simulated"] is True
     assert (server.directory / "data").is_dir()
-    fetched = base.run("tuner-client", "fetch", "best", "--job", job["id"], "-o", "best.zip", TUNER_URL=address)
+    command = ["tuner-client", "fetch", "best", "--job", job["id"], "--even-if-slower", "-o", "best.zip"]
+    fetched = base.run(*command, TUNER_URL=address)
     assert fetched.returncode == 0, fetched.stderr
     assert "manifest.json" in zipfile.ZipFile(base.directory / "best.zip").namelist()
 

@@ -17,6 +17,7 @@ from tuner.api.health import health_routes
 from tuner.api.inspections import inspection_routes
 from tuner.api.jobs import job_routes
 from tuner.api.origin import OriginGuard
+from tuner.api.packs import pack_routes
 from tuner.api.pages import add_pages
 from tuner.api.request_id import RequestId
 from tuner.api.results import result_routes
@@ -50,7 +51,7 @@ def create_app(
     """
     app = FastAPI(title="tuner", version=__version__, description=_DESCRIPTION, redoc_url=None, docs_url=None)
     rates = Rates(requests_per_s)
-    for routes in (job_routes, inspection_routes, event_routes, result_routes, health_routes):
+    for routes in (job_routes, inspection_routes, event_routes, result_routes, pack_routes, health_routes):
         app.include_router(routes(service))
     app.include_router(access_routes(service, rates))
     add_pages(app, service)

@@ -13,9 +13,10 @@ from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.outcome import FailureKind, Metric
 from tuner.core.trial.records import JobRecord, Page
 from tuner.service import Service
-from tuner.wire.forecasts import JobDetail
+from tuner.wire.job_detail import JobDetail
+from tuner.wire.job_view import JobView
 from tuner.wire.requests import EXAMPLES, TuneRequest
-from tuner.wire.responses import BestView, JobView, PageView, TrialView
+from tuner.wire.responses import BestView, PageView, TrialView
 from tuner.wire.samples import SamplesView
 
 TrialNumber = Annotated[int, Path(ge=0, le=2**31 - 1, description="a trial's number within its job")]
@@ -91,9 +92,10 @@ def job_routes(service: Service) -> APIRouter:
 
     @router.get("/jobs/{job_id}")
     def get_job(job_id: JobId) -> JobDetail:
-        """A job as it stands, with how well its trials were forecast."""
-        return JobDetail.with_forecast(
-            service.job(job_id), service.forecast_quality(job_id), service.desk.place(job_id)
+        """A job as it stands, with how well its trials were forecast, with what its search began, and its place in the
+        queue."""
+        return JobDetail.with_trials(
+            service.job(job_id), service.forecast_quality(job_id), service.priors(job_id), service.desk.place(job_id)
         )
 
     @router.post("/jobs/{job_id}:cancel")

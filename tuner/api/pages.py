@@ -20,10 +20,11 @@ from tuner.core.trial.outcome import FailureKind
 from tuner.core.trial.records import JobRecord
 from tuner.errors import InvalidInput
 from tuner.service import Service
-from tuner.wire.forecasts import JobDetail
 from tuner.wire.inspections import InspectedFinalist
+from tuner.wire.job_detail import JobDetail
+from tuner.wire.job_view import JobView
 from tuner.wire.pages import CurvePoint, JobPage, JobsPage, TrialFilterView
-from tuner.wire.responses import BestView, JobView, PageView, TrialView
+from tuner.wire.responses import BestView, PageView, TrialView
 
 _JOBS_PER_PAGE = 50
 _TRIALS_PER_PAGE = 100
@@ -93,7 +94,9 @@ def _job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFi
     best = service.best(job_id) if job.state is JobState.SUCCEEDED else None
     inspections = service.inspections(job_id, {row.trial_number for row in best.finals}) if best else []
     return JobPage(
-        job=JobDetail.with_forecast(job, service.forecast_quality(job_id), service.desk.place(job_id)),
+        job=JobDetail.with_trials(
+            job, service.forecast_quality(job_id), service.priors(job_id), service.desk.place(job_id)
+        ),
         outcome_counts=service.outcome_counts(job_id),
         curve=[
             CurvePoint(trial_number=number, best_us=best_us, library_us=library_us)

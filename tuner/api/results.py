@@ -8,8 +8,6 @@ from fastapi import APIRouter, Header, Path, Query, Response
 
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.api.jobs import default_target_id
-from tuner.core.problem.gpu import CATALOGUE
-from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.requests import BestQuery
 from tuner.wire.responses import BestMatchView, TargetView
@@ -31,11 +29,7 @@ def result_routes(service: Service) -> APIRouter:
     @router.get("/best")
     def find_best(query: Annotated[BestQuery, Query()]) -> BestMatchView:
         """The best result for a workload on a target, and how well it matches."""
-        target_id = query.target or default_target_id(service)
-        if target_id is None:
-            known = ", ".join(CATALOGUE)
-            raise InvalidInput("target", "is missing, and this server has none of its own", f"give one of {known}")
-        return BestMatchView.of(service.find_best(query.to_workload(), target_id, query.match))
+        return BestMatchView.of(service.find_best(query.to_question(default_target_id(service))))
 
     @router.get(
         "/artifacts/{digest}",

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
+import tuner
 from tuner import __version__
 from tuner.client import render
 from tuner.client.credentials import token_for
 from tuner.client.errors import ClientError, WeakerMatch
 from tuner.client.exits import ExitCode
-from tuner.client.fetch import fetch
+from tuner.client.fetch import fetch, is_the_librarys, recipe_lines
 from tuner.client.http import DEFAULT_URL, Client
 from tuner.client.inspect import counters, trace
 from tuner.client.login import login, logout
-from tuner.client.options import pair_body, pair_options, take_pair
+from tuner.client.options import match_options, pair_body, pair_options, take_pair, take_question
 from tuner.client.output import as_json, print_json, print_table
+from tuner.client.packs import pack, update
 from tuner.client.samples import samples
+from tuner.client.tune_model import tune_model
+from tuner.client.verify import verify
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.versions import VERSION_MESSAGE
-
-match = click.option(
-    "--match",
-    type=click.Choice(["exact", "nearest", "any"]),
-    default="exact",
-    show_default=True,
-    help="The weakest match that may answer.",
-)
 
 
 class _Commands(click.Group):
@@ -60,13 +57,23 @@ def main(ctx: click.Context, url: str) -> None:
     ctx.obj = ctx.with_resource(Client(url, token=token_for(url)))
 
 
+@main.command("cmake-dir")
+def cmake_dir() -> None:
+    """Prints the folder that CMake takes as Tuner_DIR, for find_package(Tuner)."""
+    click.echo(Path(tuner.__file__).parent / "runtime" / "c" / "cmake")
+
+
 @main.command()
 @pair_options
 @click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
 @click.option("--regime", type=click.Choice(["burst", "sustained"]), help="By default sustained from 256 rows on.")
 @click.option("--trials", type=click.IntRange(min=1), help="Budget: recorded outcomes.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Budget: seconds of search.")
+@click.option("--patience", type=click.IntRange(min=1), help="Budget: trials without progress.")
 @click.option("--seed", type=click.IntRange(min=0))
+@click.option(
+    "--priors", type=click.Choice(["nearest", "none"]), help="Begin with earlier winners, or with none: a fair search."
+)
 @click.option("--reuse", is_flag=True, help="Take a finished job of the same problem, if there is one.")
 @click.option("--idempotency-key", help="Sent again with the same request, it gives the same job.")
 @click.option("--watch", "watching", is_flag=True, help="Then watch the job until it ends.")
@@ -75,9 +82,9 @@ def main(ctx: click.Context, url: str) -> None:
 def submit(client: Client, /, idempotency_key: str | None, watching: bool, as_json: bool, **options: Any) -> None:
     """Submits a job and prints its id."""
     body: dict[str, Any] = {"pair": pair_body(take_pair(options)), "reuse": options["reuse"]}
-    body |= _given({name: options[name] for name in ("target", "seed")})
+    body |= _given({name: options[name] for name in ("target", "seed", "priors")})
     body["objective"] = _given({name: options[name] for name in ("l2", "regime")})
-    body["budget"] = _given({name: options[name] for name in ("trials", "seconds")})
+    body["budget"] = _given({name: options[name] for name in ("trials", "seconds", "patience")})
     job = client.submit(body, idempotency_key=idempotency_key)
     click.echo(f"{client.url}{job['links']['page']}", err=True)
     if watching:
@@ -149,22 +156,24 @@ def cancel(client: Client, job_id: str) -> None:
 @main.command()
 @click.argument("job_id", required=False)
 @pair_options
-@match
+@match_options
 @as_json
 @click.pass_obj
-def best(client: Client, /, job_id: str | None, match: str, as_json: bool, **options: Any) -> None:
+def best(client: Client, /, job_id: str | None, as_json: bool, **options: Any) -> None:
     """Prints the result of a job, or the best one for a pair."""
     found: Mapping[str, Any]
     if job_id is not None:
         found = {"match": "exact", "differences": [], "best": client.best(job_id)}
     else:
-        found = client.find_best(**take_pair(options), target=options["target"], match=match)
+        found = client.find_best(**take_question(options))
     print_json(found["best"]) if as_json else print_table(render.results_table(found["best"]))
+    if is_the_librarys(found["best"]):
+        click.echo("\n".join(recipe_lines(found["best"])), err=True)
     if found["match"] != "exact":
         raise WeakerMatch(f"the match is {found['match']}: {'; '.join(found['differences'])}")
 
 
-for command in (login, logout, fetch, samples, counters, trace):
+for command in (login, logout, fetch, samples, counters, trace, tune_model, pack, update, verify):
     main.add_command(command)
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tuner import __version__
-
 _PROC = Path("/proc/driver/nvidia")
 
 
@@ -21,7 +19,6 @@ class Asker:
     gpu_name: str | None = None
     driver: str | None = None
     cuda: str | None = None
-    tuner_version: str | None = __version__
     kernel_version: str | None = None
 
 
@@ -50,7 +47,7 @@ def differences(asker: Asker, environment: Mapping[str, Any]) -> list[str]:
     """
     names = [field.name for field in fields(asker)]
     if environment["simulated"]:
-        names = ["tuner_version", "kernel_version"]
+        names = ["kernel_version"]
     return [
         f"measured with {name.replace('_', ' ')} {environment[name]!r}, the asker has {getattr(asker, name)!r}"
         for name in names

@@ -24,6 +24,18 @@ class WeakerMatch(ClientError):
     exit_code = ExitCode.WEAKER_MATCH
 
 
+class LibraryWins(ClientError):
+    """No kernel of ours is faster than the library."""
+
+    exit_code = ExitCode.LIBRARY_WINS
+
+
+class NotVerified(ClientError):
+    """A pack's kernels do not run here, or their numbers are wrong."""
+
+    exit_code = ExitCode.NOT_VERIFIED
+
+
 class Unreachable(ClientError):
     """The server does not answer, or cannot serve now."""
 

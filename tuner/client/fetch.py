@@ -3,30 +3,49 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tuner.client.environment import Asker, detect, differences
-from tuner.client.errors import NoResult, Refused, WeakerMatch
+from tuner.client.errors import LibraryWins, NoResult, Refused, WeakerMatch
 from tuner.client.http import Client
-from tuner.client.options import pair_options, take_pair
+from tuner.client.lock import Cache
+from tuner.client.options import match_options, pair_options, take_question
 from tuner.client.output import write_or_print
+from tuner.client.packs import default_cache, fetch_locked, pinned
 
 FORMATS = ("json", "manifest", "cu", "cubin", "zip")
 
 
-@click.group()
-def fetch() -> None:
-    """Fetches what jobs found."""
+@click.group(invoke_without_command=True)
+@click.option("--lock", type=click.Path(dir_okay=False, path_type=Path), help="Brings exactly what this file locks.")
+@click.option("--cache", type=click.Path(file_okay=False, path_type=Path), help="Where packs are kept by digest.")
+@click.option("--offline", is_flag=True, help="Take packs from the cache alone.")
+@click.option("--into", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="By default here.")
+@click.option("--key", help="The public key that must have signed them; by default the lock's.")
+@click.pass_context
+def fetch(
+    ctx: click.Context, lock: Path | None, cache: Path | None, offline: bool, into: Path, key: str | None
+) -> None:
+    """Fetches what jobs found: `fetch best`, or `fetch --lock` what a lock file names."""
+    if ctx.invoked_subcommand is not None:
+        return
+    if lock is None:
+        raise click.UsageError("give --lock, or a command: best")
+    kept = Cache(cache or default_cache())
+    fetch_locked(ctx.obj, lock, kept, into, offline=offline, key=pinned(key))
 
 
 @fetch.command("best")
 @click.option("--job", "job_id", help="The result of this job; else give a pair.")
 @pair_options
-@click.option("--match", type=click.Choice(["exact", "nearest", "any"]), default="exact", show_default=True)
-@click.option("--strict", is_flag=True, help="Write nothing where the match is weaker than exact.")
+@match_options
+@click.option("--accept-nearest", is_flag=True, help="Take a match that is weaker than exact.")
+@click.option("--even-if-slower", is_flag=True, help="Take our kernel where the library is the answer.")
 @click.option("--format", "format", type=click.Choice(FORMATS), default="zip", show_default=True)
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="By default stdout.")
 @click.option(
@@ -41,8 +60,8 @@ def fetch_best(
     client: Client,
     /,
     job_id: str | None,
-    match: str,
-    strict: bool,
+    accept_nearest: bool,
+    even_if_slower: bool,
     format: str,
     output: Path | None,
     elsewhere: bool,
@@ -50,31 +69,71 @@ def fetch_best(
 ) -> None:
     """Writes the best result: of a job, or for a pair and a target.
 
-    `json` is the result with all times; `zip` the whole artifact; `manifest`, `cu` and `cubin` are parts of it.
+    `json` is the result with all times; `zip` the whole artifact; `manifest`, `cu` and `cubin` are parts of it. Nothing
+    is written for a weaker match, or where the library is the answer, unless that is asked for.
     """
     asked = {name: options.pop(name) for name in ("gpu_name", "driver", "cuda", "kernel_version")}
     here = {} if elsewhere else detect()
     asker = Asker(**(here | {name: value for name, value in asked.items() if value is not None}))
-    found = _find(client, job_id, match, options, asker)
-    if found["best"]["simulated"]:
+    found = find(client, job_id, options, asker)
+    best = found["best"]
+    if best["simulated"]:
         click.echo("tuner-client: the result is simulated: no card has run it", err=True)
-    weaker = f"the match is {found['match']}: {'; '.join(found['differences'])}" if found["differences"] else ""
-    if weaker and strict:
-        raise WeakerMatch(f"{weaker}; nothing is written")
+    check_accepted(found, accept_nearest=accept_nearest, even_if_slower=even_if_slower)
     write_or_print(_content(client, found, format), output)
-    if weaker:
-        raise WeakerMatch(weaker)
 
 
-def _find(client: Client, job_id: str | None, match: str, options: dict[str, Any], asker: Asker) -> dict[str, Any]:
-    """`match`, `differences` and `best`, the asker's environment taken into account."""
-    if job_id is not None:
-        found: dict[str, Any] = {"match": "exact", "differences": [], "best": client.best(job_id)}
-    else:
-        found = client.find_best(**take_pair(options), target=options["target"], match=match)
-    unlike = differences(asker, found["best"]["environment"])
-    kind = "nearest" if unlike and found["match"] == "exact" else found["match"]
-    return {"match": kind, "differences": [*found["differences"], *unlike], "best": found["best"]}
+def find(client: Client, job_id: str | None, options: dict[str, Any], asker: Asker) -> dict[str, Any]:
+    """`match`, `differences` and `best`, compared with the machine that will run the kernel."""
+    if job_id is None:
+        return client.find_best(**take_question(options), **asdict(asker))
+    best = client.best(job_id)
+    unlike = differences(asker, best["environment"])
+    return {"match": "nearest" if unlike else "exact", "differences": unlike, "best": best}
+
+
+def check_accepted(found: dict[str, Any], *, accept_nearest: bool, even_if_slower: bool) -> None:
+    """Says on stderr what is weak about a result.
+
+    Raises:
+        WeakerMatch: it is no exact match, and that was not accepted.
+        LibraryWins: the library is the answer, and a slower kernel was not asked for.
+    """
+    best = found["best"]
+    if found["match"] != "exact":
+        weaker = f"the match is {found['match']}: {'; '.join(found['differences'])}"
+        if not accept_nearest:
+            raise WeakerMatch(f"{weaker}; nothing is written without --accept-nearest")
+        click.echo(f"tuner-client: {weaker}", err=True)
+    if is_the_librarys(best):
+        words = f"the verdict of {best['job_id']} is {best['verdict']!r}, and the library is the answer"
+        words = "\n".join([words, *recipe_lines(best)])
+        if not even_if_slower:
+            raise LibraryWins(f"{words}\nnothing is written without --even-if-slower")
+        click.echo(f"tuner-client: {words}", err=True)
+
+
+def is_the_librarys(best: Mapping[str, Any]) -> bool:
+    """Whether the library is the answer."""
+    return bool(best["winner"] == "library")
+
+
+def recipe_lines(best: Mapping[str, Any]) -> list[str]:
+    """How to call the library, a line for each product."""
+    recipe = best["library"]
+    if recipe is None:
+        return ["its algorithm is not known: the library was simulated, or measured by an older version"]
+    head = f"cuBLASLt {recipe['cublaslt_version']}" + (", the products side by side" if recipe["beside"] else "")
+    return [head, *(_call_line(call) for call in recipe["calls"])]
+
+
+def _call_line(call: Mapping[str, Any]) -> str:
+    algorithm = ", ".join(f"{name} {value}" for name, value in call["algorithm"].items())
+    after = f"; afterwards {call['afterwards']}" if call["afterwards"] else ""
+    return (
+        f"  {call['op']}: D[{call['rows']}, {call['columns']}] = A^T B, k {call['k']}, {call['data_type']}, "
+        f"{call['epilogue']}, beta {call['beta']}; algorithm {algorithm}; workspace {call['workspace_bytes']} B{after}"
+    )
 
 
 def _content(client: Client, found: dict[str, Any], format: str) -> bytes:

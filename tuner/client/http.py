@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +40,7 @@ _FIRST_POLL_S = 0.1
 _ANSWER_DEADLINE_S = 120.0
 _MAX_ANSWER_BYTES = 512 * 2**20
 #: Every object that the API answers has one of these fields.
-_OWN_FIELDS = frozenset({"id", "items", "job_id", "match", "traceEvents", "status", "token_id"})
+_OWN_FIELDS = frozenset({"id", "items", "job_id", "match", "traceEvents", "status", "token_id", "digest"})
 #: How long a stream looks for a server that went away: long enough for a restart.
 _PATIENCE_S = 60.0
 
@@ -185,6 +186,26 @@ class Client:
         """A kernel, every byte of it checked."""
         return open_artifact(self._request("GET", f"/artifacts/{digest}").content, digest)
 
+    def make_pack(self, order: Json) -> Json:
+        """A signed pack of finished jobs; `order` as `POST /packs` takes it.
+
+        Raises:
+            NoResult: a shape has no result at one of its m.
+        """
+        return self._json("POST", "/packs", json=order)
+
+    def content(self, digest: str) -> bytes:
+        """What the service keeps under a sha256, checked.
+
+        Raises:
+            NoResult: it keeps nothing of the kind.
+            Refused: it sends something else.
+        """
+        content = self._request("GET", f"/artifacts/{digest}").content
+        if (found := hashlib.sha256(content).hexdigest()) != digest:
+            raise Refused(f"what {self.url} sends is not what was asked for: its sha256 is {found}, expected {digest}")
+        return content
+
     def events(self, job_id: str, *, timeout_s: float | None = None) -> Iterator[Json]:
         """A job's events from the first on, until it ends; a broken stream is resumed where it broke.
 
@@ -227,9 +248,10 @@ class Client:
             yield from parse_events(response.iter_lines())
 
     def _check_version(self, response: httpx.Response) -> None:
-        """Refuses an answer in another version of the wire format. Services that name none speak the first one."""
+        """Refuses an answer in another version of the wire format. One that names none is taken as it is: it may be a
+        stranger's, or a proxy's."""
         self.is_known = self.is_known and WIRE_HEADER in response.headers
-        spoken = response.headers.get(WIRE_HEADER, "1")
+        spoken = response.headers.get(WIRE_HEADER, str(WIRE_VERSION))
         if spoken != str(WIRE_VERSION):
             raise Incompatible(
                 f"{self.url} speaks version {spoken} of the wire format, and this client, {DISTRIBUTION} "

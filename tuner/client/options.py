@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from tuner.core.problem.workload import Dtype
+from tuner.packs.ladder import DEFAULT_MIN_GAIN
 
 #: Element types.
 DTYPES = [str(dtype) for dtype in Dtype]
@@ -58,6 +60,70 @@ def pair_options(command: F) -> F:
     ):
         command = option(command)
     return command
+
+
+def match_options(command: F) -> F:
+    """The options that say what else than the pair must fit, and how well."""
+    for option in reversed(
+        [
+            click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 held; by default cold."),
+            click.option("--regime", type=click.Choice(["burst", "sustained"]), help="By default that of the rows."),
+            click.option(
+                "--match",
+                type=click.Choice(["exact", "nearest", "any"]),
+                default="exact",
+                show_default=True,
+                help="The weakest match that may answer.",
+            ),
+            click.option(
+                "--max-distance",
+                type=click.FloatRange(min=0),
+                help="How far a weaker match's shape may be: factors between sizes, in powers of two, summed. "
+                "By default 2: M twice as large, or half.",
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+lock_option = click.option(
+    "--lock", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The lock file, e.g. tuner.lock."
+)
+
+
+def pack_options(command: F) -> F:
+    """The options that say how a pack is made and where it goes."""
+    for option in reversed(
+        [
+            click.option(
+                "-o",
+                "--output",
+                type=click.Path(dir_okay=False, path_type=Path),
+                required=True,
+                help="e.g. model.tunerpack.",
+            ),
+            click.option(
+                "--lock", type=click.Path(dir_okay=False, path_type=Path), help="Notes the pack in this lock."
+            ),
+            click.option(
+                "--min-gain",
+                type=click.FloatRange(min=0, max=100),
+                default=DEFAULT_MIN_GAIN,
+                show_default=True,
+                help="Where our kernel gains less over the library, the library is kept.",
+            ),
+            click.option("--key", help="The public key that must have signed it, as `tuner key show` prints it."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def take_question(options: dict[str, Any]) -> dict[str, Any]:
+    """Removes the pair's options and those of the match from `options`; the query parameters that spell them."""
+    names = ("target", "l2", "regime", "match", "max_distance")
+    return take_pair(options) | {name: value for name in names if (value := options.pop(name)) is not None}
 
 
 def take_pair(options: dict[str, Any]) -> dict[str, Any]:

@@ -42,12 +42,13 @@ def words(kind: str) -> str:
     return kind.replace("_", " ")
 
 
-def eta_s(num_trials: int, search_s: float, budget: Json) -> float | None:
-    """Seconds of search left: by trials at the mean pace, or by the budget's seconds, whichever ends first."""
-    if num_trials == 0:
-        return None
-    left_s, num_left = float(budget["seconds"]) - search_s, int(budget["trials"]) - num_trials
-    return max(0.0, min(left_s, num_left * search_s / num_trials))
+def pace_line(figures: Json, budget: Json) -> str:
+    """`about 12 s left, card busy 84 %, 7/30 without progress`, of what is known."""
+    eta_s, share, patience = figures.get("eta_s"), figures.get("card_share"), budget.get("patience")
+    found = [] if eta_s is None else [f"about {eta_s:.0f} s left"]
+    found += [] if share is None else [f"card busy {100 * share:.0f} %"]
+    found += [] if patience is None else [f"{figures.get('since_progress', 0)}/{patience} without progress"]
+    return ", ".join(found)
 
 
 def status_line(job: Json, figures: Json) -> str:
@@ -60,18 +61,34 @@ def status_line(job: Json, figures: Json) -> str:
 
 
 def status_lines(job: Json) -> list[str]:
-    """A job as it stands: where it is, what it found so far, and how well its trials were forecast.
+    """A job as it stands: where it is, what it found so far, how well its trials were forecast, and what its search
+    began with.
 
     Args:
         job: as `GET /jobs/{id}` answers it.
     """
     count = f"{job['num_trials']}/{job['budget']['trials']} trials"
+    pace = pace_line(job, job["budget"]) if job["state"] == "searching" else ""
     lines = [
         f"{job['id']}: {job['workload']} on {job['target']}",
-        f"{job['state']}: {count}; {status_line(job, job)}",
+        f"{job['state']}: {count}{', ' if pace else ''}{pace}; {status_line(job, job)}",
         f"forecast: {forecast_line(job['forecast'])}{mark(job['simulated'])}",
+        f"priors: {job['priors']}",
+        *(prior_line(prior) for prior in job["priors_used"]),
     ]
     return [*lines, f"reason: {job['reason']}"] if job["reason"] else lines
+
+
+def prior_line(prior: Json) -> str:
+    """`  fused (job-…, ffn …: 1.12x there): trial 3, 63.2 µs, 1.10x`: where a prior comes from, and what it gave."""
+    gave = "not tried yet"
+    if prior["outcome"] == "measured":
+        gave = f"trial {prior['trial_number']}, {microseconds(prior['time_us'])}, {ratio(prior['speedup'])}"
+    elif prior["outcome"]:
+        gave = f"trial {prior['trial_number']}, {prior['outcome']}"
+    adapted = ", adapted" if prior["is_adapted"] else ""
+    found = f"{prior['source']}, {prior['workload']}: {ratio(prior['found_speedup'])} there{adapted}"
+    return f"  {words(prior['candidate']['plan_kind'])} ({found}): {gave}{mark(prior['simulated'])}"
 
 
 def forecast_line(quality: Json) -> str:
@@ -105,16 +122,15 @@ def _follow_live(job: Json, events: Iterable[Json], console: Console) -> Iterato
         TextColumn("{task.fields[state]}"),
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f} trials"),
-        TextColumn("{task.fields[eta]}"),
+        TextColumn("{task.fields[pace]}"),
         TextColumn("{task.fields[line]}"),
         console=console,
     )
     with bar:
-        task = bar.add_task("", total=job["budget"]["trials"], state=job["state"], eta="", line="")
+        task = bar.add_task("", total=job["budget"]["trials"], state=job["state"], pace="", line="")
         for state, num_trials, figures in _figures(job, events):
-            left = eta_s(num_trials, figures.get("search_s", 0.0), job["budget"]) if state == "searching" else None
-            eta = "" if left is None else f"ETA {round(left) // 60}:{round(left) % 60:02}"
-            bar.update(task, completed=num_trials, state=state, eta=eta, line=status_line(job, figures))
+            pace = pace_line(figures, job["budget"]) if state == "searching" and figures else ""
+            bar.update(task, completed=num_trials, state=state, pace=pace, line=status_line(job, figures))
             yield state
 
 
@@ -124,10 +140,9 @@ def _follow_plain(job: Json, events: Iterable[Json], console: Console) -> Iterat
         search_s = figures.get("search_s", 0.0)
         if state != shown_state or search_s - shown_s >= _PLAIN_EVERY_S:
             shown_state, shown_s = state, search_s
-            left = eta_s(num_trials, search_s, job["budget"]) if state == "searching" else None
-            eta = "" if left is None else f", about {left:.0f} s left"
-            count = f"{num_trials}/{job['budget']['trials']} trials"
-            console.print(f"{state}: {count}{eta}; {status_line(job, figures)}", highlight=False, soft_wrap=True)
+            pace = pace_line(figures, job["budget"]) if state == "searching" and figures else ""
+            count = f"{num_trials}/{job['budget']['trials']} trials" + (f", {pace}" if pace else "")
+            console.print(f"{state}: {count}; {status_line(job, figures)}", highlight=False, soft_wrap=True)
         yield state
 
 

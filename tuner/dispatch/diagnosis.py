@@ -1,4 +1,4 @@
-"""Whether this machine can build and measure: what is there, and what to do where something is not."""
+"""Whether this machine, or its cluster, can build and measure: what is there, and what to do where something is not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from tuner.errors import TunerError
+from tuner.errors import InvalidInput, TunerError
 from tuner.versions import install_command
 
 #: Where the driver says who may read hardware counters.
@@ -43,6 +43,33 @@ class Check:
 def diagnose_workers() -> list[Check]:
     """Driver, CuPy, NVRTC and the permission for counters, none of which a simulated GPU needs."""
     return [_checked("driver", _driver), _checked("CuPy", _cupy), _checked("NVRTC", _nvrtc), _checked("CUPTI", _cupti)]
+
+
+def diagnose_scheduler(scheduler: str, tls: Path | None, *, insecure: bool, deadline_s: float = 5.0) -> Check:
+    """Whether a cluster's scheduler answers in time, and whether it has workers that this version understands."""
+    name = "cluster"
+    try:
+        from tuner.dispatch.cluster.asking import call_the_roll
+
+        roll = call_the_roll(scheduler, tls, insecure=insecure, deadline_s=deadline_s)
+    except ModuleNotFoundError as error:
+        remedy = install_command("server,cluster")
+        return Check(name=name, finding=Finding.FAIL, found=f"{error.name} is not installed", remedy=remedy)
+    except InvalidInput as error:
+        return Check(name=name, finding=Finding.FAIL, found=f"{error.field}: {error.problem}", remedy=error.remedy)
+    except TunerError as error:
+        return Check(name=name, finding=Finding.FAIL, found=str(error),
+                     remedy="start tuner scheduler there, or mend address, certificates or network")  # fmt: skip
+    if roll.refused:
+        strangers = "; ".join(f"{address}: {why}" for address, why in roll.refused.items())
+        return Check(name=name, finding=Finding.WARN, found=f"workers are of no use to this version: {strangers}",
+                     remedy="install the same version on all machines")  # fmt: skip
+    cards = ", ".join(f"{count} x {target_id}" for target_id, count in sorted(roll.cards.items()))
+    found = f"{scheduler} answers; workers: {roll.num_workers}, cards: {cards or 'none'}"
+    if not roll.cards:
+        return Check(name=name, finding=Finding.WARN, found=found,
+                     remedy=f"start tuner worker --scheduler {scheduler} on a machine with a GPU")  # fmt: skip
+    return Check(name=name, finding=Finding.OK, found=found)
 
 
 def _checked(name: str, examine: Callable[[], Check]) -> Check:

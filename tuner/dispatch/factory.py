@@ -15,12 +15,19 @@ FALLBACK = SIMULATED_PREFIX + "h200"
 
 
 def make_evaluators(
-    gpu: str, *, build_cache: Path, limits: Limits | None = None, latency_s: float = 0.0, build_s: float = 0.0
+    gpu: str,
+    *,
+    build_cache: Path,
+    limits: Limits | None = None,
+    latency_s: float = 0.0,
+    build_s: float = 0.0,
+    num_simulated: int = 1,
 ) -> tuple[list[Evaluator], str]:
     """Evaluators for ``auto``, ``none`` or ``simulated:<id>``, and a sentence that says which, and why.
 
     `build_cache` keeps compiled kernels; `limits` say how long anything may last (as usual, where they are not given);
-    `latency_s` slows a simulated trial down, `build_s` the build of a tiling that is simulated.
+    `latency_s` slows a simulated trial down, `build_s` the build of a tiling that is simulated; there are as many
+    simulated GPUs as `num_simulated` says.
 
     Raises:
         InvalidInput: `gpu` is none of these words.
@@ -35,7 +42,7 @@ def make_evaluators(
         return [_simulated(FALLBACK, limits, latency_s, build_s)], f"Simulating an H200 ({FALLBACK}), since {why}."
     if gpu.startswith(SIMULATED_PREFIX):
         why = f"Simulating: {gpu} was asked for; no figure here is a measurement."
-        return [_simulated(gpu, limits, latency_s, build_s)], why
+        return [_simulated(gpu, limits, latency_s, build_s) for _ in range(num_simulated)], why
     raise InvalidInput("gpu", f"{gpu!r} is no choice", "use auto, none or simulated:<id>, e.g. simulated:h200")
 
 

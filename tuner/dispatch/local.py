@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from tuner.core.problem.gpu import Target
 from tuner.core.schedule.candidate import Candidate
@@ -33,10 +33,18 @@ T = TypeVar("T")
 THREADS_PER_PLACE = 2
 
 
+class Preparer(Protocol):
+    """The half of an evaluator that needs no card."""
+
+    def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
+        """As `Evaluator.prepare`; any thread may call it."""
+        ...
+
+
 class LocalBuilds:
     """A `BuildPool`: an evaluator's `prepare` in threads, which those of other cards share."""
 
-    def __init__(self, evaluator: Evaluator, threads: ThreadPoolExecutor, num_places: int) -> None:
+    def __init__(self, evaluator: Preparer, threads: ThreadPoolExecutor, num_places: int) -> None:
         """Whoever made `threads` ends them; what they run then ends with the evaluator."""
         self._evaluator = evaluator
         self._threads = threads
@@ -136,11 +144,17 @@ class LocalDispatcher:
     def __init__(self, evaluators: Iterable[Evaluator], *, num_places: int | None = None) -> None:
         """`num_places` is how many builds may run at a time; where it is not given, this machine says."""
         places = num_places or places_here()
+        self._num_places = places
         self._threads = ThreadPoolExecutor(THREADS_PER_PLACE * places, thread_name_prefix="prepare")
         self._workers: dict[str, list[tuple[LocalLane, LocalBuilds]]] = {}
         for evaluator in evaluators:
             worker = LocalLane(evaluator), LocalBuilds(evaluator, self._threads, places)
             self._workers.setdefault(evaluator.target.id, []).append(worker)
+
+    @property
+    def num_places(self) -> int:
+        """How many builds run at a time."""
+        return self._num_places
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -164,6 +178,16 @@ class LocalDispatcher:
             NotFound: nobody serves that target.
         """
         return self._worker(target_id, worker)[0]
+
+    def watch(self, joined: Callable[[Target, int], None]) -> None:
+        """Says who is there; nobody joins later."""
+        for target in self.targets:
+            for worker in range(self.num_workers(target.id)):
+                joined(target, worker)
+
+    def builds_by(self, preparer: Preparer) -> LocalBuilds:
+        """The same places for the candidates of a target that has no card here."""
+        return LocalBuilds(preparer, self._threads, self._num_places)
 
     def builds(self, target_id: str, worker: int = 0) -> LocalBuilds:
         """What makes candidates ready for a worker's card.

@@ -5,6 +5,7 @@ Who implements one of these tests it by the contracts in `tests/service/dispatch
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
@@ -125,6 +126,11 @@ class Dispatcher(Protocol):
     def quarantine(self, target_id: str, worker: int | None = None) -> Quarantine | None:
         """Why nothing is measured now, on a worker or on a target, all of whose workers then are in quarantine; None
         where something is, or nobody serves the target. Never waits."""
+        ...
+
+    def watch(self, joined: Callable[[Target, int], None]) -> None:
+        """Has `joined` called with the target and the number of each worker: of those that are there before this
+        returns, of later ones as they come, by any thread. A worker that leaves is in quarantine until it is back."""
         ...
 
     def close(self) -> None:

@@ -126,6 +126,7 @@ class Searcher:
         self._num_last = min(len(REPEATS), num_trials // LAST_SHARE) if num_trials else 0
         self._first_of_last = num_trials - self._num_last if num_trials else 0
         self._num_observed = 0
+        self._is_winding_up = False
         #: The trial that launched twice last.
         self._last_apart = -REPEAT_EVERY
         self._on_their_way: set[Candidate] = set()
@@ -159,6 +160,10 @@ class Searcher:
             return True
         return self._kinds[PlanKind.FUSED].think_ahead()
 
+    def wind_up(self) -> None:
+        """Ends the search but for its last trials: from now on only what kinds have not tried of the best is given."""
+        self._is_winding_up = True
+
     @property
     def waits_for_all(self) -> bool:
         """Whether the next choice is the first of the last trials of the budget. They repeat the best that there is, so
@@ -188,6 +193,8 @@ class Searcher:
     def _next(self) -> Candidate | None:
         if self._num_given == 0:
             return LIBRARY
+        if self._is_winding_up:
+            return self._late_repeat()
         while self._priors:
             if not self._is_given(prior := self._priors.popleft()):
                 return prior
@@ -223,7 +230,7 @@ class Searcher:
 
     def _late_repeat(self) -> Candidate | None:
         """Near the end of the budget: what a kind has not tried of the best."""
-        if not self._num_last or self._num_given < self._first_of_last:
+        if not self._is_winding_up and (not self._num_last or self._num_given < self._first_of_last):
             return None
         pairs = (pair for pair in REPEATS if pair[0] not in self._varied or pair in self._variations)
         return next((candidate for pair in pairs if (candidate := self._missing(*pair))), None)

@@ -18,10 +18,14 @@ from tuner.store import Store, audit, jobs, keys, queue
 class Desk:
     """Takes jobs in, and ends them at their owners' wish."""
 
-    def __init__(self, store: Store, dispatcher: Dispatcher, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, store: Store, dispatcher: Dispatcher, clock: Callable[[], float], leads: Callable[[], bool]
+    ) -> None:
+        """`leads` says whether this server runs the jobs; one that does not takes jobs for the one that does."""
         self._store = store
         self._dispatcher = dispatcher
         self._clock = clock
+        self._leads = leads
 
     def submit(
         self,
@@ -129,12 +133,14 @@ class Desk:
         if target_id in served:
             return
         parse_target(target_id)
+        if not self._leads():  # the server that runs the jobs has other targets than this one
+            return
         remedy = f"use one of {', '.join(served)}" if served else "start one with --gpu"
         raise InvalidInput("target", f"no worker of this server measures on {target_id}", remedy)
 
     def unserved(self, target_id: str) -> str:
         """Why nobody will ever go on with an open job of that target here; empty where somebody may."""
-        if any(target.id == target_id for target in self._dispatcher.targets):
+        if not self._leads() or any(target.id == target_id for target in self._dispatcher.targets):
             return ""
         return f"it waits, since no worker of this server measures on {target_id}; start the server where one can"
 

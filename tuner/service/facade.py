@@ -8,37 +8,36 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.core.access.caller import LOCAL, Caller
-from tuner.core.insight.forecast_quality import ForecastQuality, judge_forecasts
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import FinalsProcedure
-from tuner.core.problem.workload import Workload
-from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment, Quarantine
-from tuner.core.trial.job import JobSpec, JobState, JobTerms, Trial
-from tuner.core.trial.outcome import FailureKind, Measured
+from tuner.core.trial.job import JobSpec, JobState, JobTerms
+from tuner.core.trial.priors import KnownWinners
+from tuner.core.trial.questions import Question
 from tuner.core.trial.records import (
     Best,
     BestMatch,
-    Event,
     Inspection,
     InspectionKind,
     InspectionState,
     JobRecord,
-    MatchKind,
     Page,
 )
 from tuner.dispatch import Dispatcher
-from tuner.errors import Conflict, InvalidInput, NotFound, StoreUnavailable, WorkerError
+from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
+from tuner.packs.order import MadePack, PackOrder
 from tuner.service.access import Access
-from tuner.service.claims import Claims
 from tuner.service.desk import Desk
 from tuner.service.inspector import check_inspection
 from tuner.service.matching import check_match
 from tuner.service.metrics import Metrics, Observer
+from tuner.service.pack_maker import make_pack
 from tuner.service.paging import check_limit
+from tuner.service.reading import TrialReader
 from tuner.service.runner import Runner
+from tuner.service.runners import Runners
 from tuner.settings import DEFAULT_DISK_LIMIT_BYTES
-from tuner.store import Freed, Store, audit, bests, events, inspections, jobs, trials
+from tuner.store import Freed, Store, audit, bests, inspections, jobs, trials
 
 _NO_RESULT_YET = {
     JobState.QUEUED: "it waits for its turn",
@@ -48,7 +47,7 @@ _NO_RESULT_YET = {
 }
 
 
-class Service:
+class Service(TrialReader):
     """Jobs in, results out. `start` begins, or goes on with, what is open; `close` may come at any time, and so may
     the end of the process: what was recorded stays, and the next `start` goes on from there."""
 
@@ -61,24 +60,27 @@ class Service:
         finals: FinalsProcedure | None = None,
         max_ahead: int | None = None,
         observers: Sequence[Observer] = (),
+        winners: KnownWinners | None = None,
         clock: Callable[[], float] = time.time,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         """`disk_limit_bytes` is what artifacts, builds and samples may fill; `finals` is how finals are held (as usual,
-        where it is not given); `max_ahead` is how many candidates of a job may be on their way besides one, at
-        most; `observers` are told of every recorded trial."""
-        self._store = store
+        where it is not given); `max_ahead` is how many candidates of a job may be on their way besides one, at most;
+        `observers` are told of every recorded trial. Jobs begin with what the database has of shapes like theirs, and
+        with `winners` that are kept elsewhere. `leads` says whether this server runs the jobs; one that does not takes
+        jobs for the one that does."""
+        super().__init__(store)
         self._dispatcher = dispatcher
         self._clock = clock
         self._disk_limit_bytes = disk_limit_bytes
         #: Where jobs are asked for, paused and ended.
-        self.desk = Desk(store, dispatcher, clock)
+        self.desk = Desk(store, dispatcher, clock, leads)
         #: The tokens, and the audit log.
         self.access = Access(store, clock)
         #: For Prometheus.
         self.metrics = Metrics(store, dispatcher, clock)
-        claims = Claims()
-        self._runners = [
-            Runner(
+        self._runners = Runners(
+            lambda target, worker, claims: Runner(
                 store,
                 dispatcher,
                 target,
@@ -87,38 +89,31 @@ class Service:
                 disk_limit_bytes,
                 finals or FinalsProcedure(),
                 max_ahead,
+                winners,
                 clock,
                 metrics=self.metrics,
                 observers=observers,
             )
-            for target in dispatcher.targets
-            for worker in range(dispatcher.num_workers(target.id))
-        ]
+        )
+        dispatcher.watch(self._runners.join_in)
 
     def start(self) -> None:
-        """Starts one runner per worker."""
-        for runner in self._runners:
-            runner.start()
+        """Starts one runner per worker; those that come later get theirs then."""
+        self._runners.start()
 
     def begin_drain(self) -> None:
         """Has the runners end when what is at their cards is recorded. Waits for nothing, and may be called again."""
-        for runner in self._runners:
-            runner.drain()
+        self._runners.begin_drain()
 
     def drain(self, timeout_s: float) -> None:
         """Returns when what was at the cards is recorded, or after `timeout_s`; open jobs go on at the next start."""
-        self.begin_drain()
-        deadline = time.monotonic() + timeout_s
-        for runner in self._runners:
-            runner.wait(max(0.0, deadline - time.monotonic()))
+        self._runners.drain(timeout_s)
 
     def close(self) -> None:
         """Ends the runners, then closes the dispatcher and the store."""
-        for runner in self._runners:
-            runner.stop()
+        self._runners.stop()
         self._dispatcher.close()
-        for runner in self._runners:
-            runner.join()
+        self._runners.join()
         self._store.close()
 
     def submit(
@@ -162,92 +157,6 @@ class Service:
         with self._store.read() as session:
             page = jobs.page(session, cursor, limit, jobs.JobFilter(**chosen))
         return Page(items=[self.desk.with_wait(job) for job in page.items], next_cursor=page.next_cursor)
-
-    def trials(
-        self,
-        job_id: str,
-        *,
-        cursor: str | None = None,
-        limit: int = 50,
-        outcome: str | None = None,
-        plan_kind: PlanKind | None = None,
-        reason: FailureKind | None = None,
-        sort: trials.SortKey = "number",
-    ) -> Page[Trial]:
-        """Trials of a job; `time` sorts the fastest first, `speedup` the greatest first, the unmeasured last.
-
-        Raises:
-            NotFound: no such job.
-            InvalidInput: a cursor of another listing, or a limit out of range.
-        """
-        check_limit(limit)
-        chosen = trials.TrialFilter(outcome=outcome, plan_kind=plan_kind, reason=reason, sort=sort)
-        with self._store.read() as session:
-            return trials.page(session, job_id, chosen, cursor, limit)
-
-    def samples(self, job_id: str, number: int) -> tuple[Trial, Measured]:
-        """A trial and its outcome, whose rounds are still there.
-
-        Raises:
-            NotFound: no such job or trial, or it has no raw samples; the message says why.
-        """
-        with self._store.read() as session:
-            trial = trials.get(session, job_id, number)
-        if not isinstance(trial.outcome, Measured):
-            raise NotFound(f"trial {number} of {job_id} was not measured: {trial.outcome.reason}")
-        if not trial.outcome.rounds:
-            raise NotFound(f"the samples of trial {number} of {job_id} are gone: tuner gc removed them")
-        return trial, trial.outcome
-
-    def outcome_counts(self, job_id: str) -> dict[str, int]:
-        """Trials by outcome: measured, rejected, and each kind of failure that happened.
-
-        Raises:
-            NotFound: no such job.
-        """
-        with self._store.read() as session:
-            return trials.outcome_counts(session, job_id)
-
-    def best_so_far(self, job_id: str) -> list[tuple[int, float, float | None]]:
-        """(trial number, fastest of ours so far, library), microseconds, at each measured trial of ours.
-
-        Raises:
-            NotFound: no such job.
-        """
-        with self._store.read() as session:
-            return trials.best_so_far(session, job_id)
-
-    def forecast_quality(self, job_id: str) -> ForecastQuality:
-        """How well the simulator's forecasts ranked the job's fused trials so far.
-
-        Raises:
-            NotFound: no such job.
-        """
-        with self._store.read() as session:
-            return judge_forecasts(trials.forecasts(session, job_id))
-
-    def events(self, job_id: str, after_id: int = 0, limit: int = 100) -> list[Event]:
-        """Events of a job after one, oldest first.
-
-        Raises:
-            NotFound: no such job.
-            InvalidInput: a limit out of range.
-        """
-        check_limit(limit)
-        with self._store.read() as session:
-            jobs.row_of(session, job_id)
-            return events.after(session, job_id, after_id, limit)
-
-    def wait_for_event(self, job_id: str, after_id: int, timeout_s: float) -> bool:
-        """Blocks until the job has an event after `after_id`, at most `timeout_s`; whether it has one."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            seen = self._store.num_writes
-            if self.events(job_id, after_id, 1):
-                return True
-            left = deadline - time.monotonic()
-            if left <= 0 or self._store.wait_for_write(seen, left) == seen:
-                return False
 
     def cancel(self, job_id: str, caller: Caller = LOCAL) -> JobRecord:
         """Ends a job; one already cancelled stays so. Where others share its run, it goes on without `caller`.
@@ -327,20 +236,20 @@ class Service:
             job, found = jobs.get(session, job_id), inspections.of_trials(session, job_id, numbers)
         return [self._inspection_with_wait(inspection, job) for inspection in found]
 
-    def find_best(
-        self, workload: Workload, target_id: str, match: MatchKind, environment: Environment | None = None
-    ) -> BestMatch:
-        """The stored result that fits best, and at least as well as `match`.
-
-        `environment` is the asker's, where it has one to compare; else this server's present one is compared.
+    def find_best(self, question: Question) -> BestMatch:
+        """The stored result that fits best, and at least as well as the question's `match`.
 
         Raises:
             NotFound: none fits; the message names the nearest one there is.
         """
-        here = environment or {target.id: env for target, env in self.targets()}.get(target_id)
         with self._store.read() as session:
-            found = bests.closest(session, workload, target_id, here)
-        return check_match(found, workload, target_id, here, match)
+            found = bests.closest(session, question)
+        return check_match(found, question)
+
+    def make_pack(self, order: PackOrder, caller: Caller = LOCAL) -> MadePack:
+        """A signed pack of finished jobs, for `caller`, which stays; raises as `tuner.service.pack_maker` says."""
+        here = {target.id: environment for target, environment in self.targets()}.get(order.target_id)
+        return make_pack(self._store, order, self._clock(), here.kernel_version if here else None, caller)
 
     def collect_garbage(self, limit_bytes: int | None = None) -> Freed:
         """Bounds what artifacts, builds and samples of ended jobs take on disk; what a result names stays."""
@@ -373,9 +282,7 @@ class Service:
         Raises:
             WorkerError: a runner has ended by a fault; only a restart helps.
         """
-        for runner in self._runners:
-            if runner.fault:
-                raise WorkerError(f"the runner of {runner.target.id} has ended ({runner.fault}); restart the server")
+        self._runners.check_alive()
 
     def ready(self) -> dict[str, str]:
         """Why targets are in quarantine, by id; while one is left that is not, the service is ready.
@@ -385,12 +292,7 @@ class Service:
             WorkerError: a runner has ended, or every target is in quarantine.
         """
         self._store.ping()
-        self.check_alive()
-        for runner in self._runners:
-            if runner.trouble:
-                raise StoreUnavailable(f"the work on {runner.target.id} waits: {runner.trouble}")
-            if not runner.is_alive():
-                raise WorkerError(f"the runner of {runner.target.id} is not running; restart the server")
+        self._runners.check_ready()
         ids = [target.id for target in self._dispatcher.targets]
         reasons = {id: quarantine.reason for id in ids if (quarantine := self._dispatcher.quarantine(id))}
         if ids and len(reasons) == len(ids):

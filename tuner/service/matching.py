@@ -1,61 +1,49 @@
-"""How well a stored result fits an asker's workload, target and environment."""
+"""How well a stored result fits what an asker wants, and the machine that will run it."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+import math
 
-from tuner.core.problem.workload import Workload
-from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.questions import Question, shape_distance
 from tuner.core.trial.records import Best, BestMatch, JobRecord, MatchKind
 from tuner.errors import NotFound
 
 _ORDER = list(MatchKind)
 
 
-def _environment_differences(asked: Environment | None, found: Environment) -> list[str]:
-    """In words, what differs between the asker's environment and the result's."""
-    if asked is None:
-        return []
-    return [
-        f"measured with {field.name} {getattr(found, field.name)!r}, here it is {getattr(asked, field.name)!r}"
-        for field in fields(Environment)
-        if getattr(asked, field.name) != getattr(found, field.name)
-    ]
-
-
-def _compare(
-    job: JobRecord, best: Best, workload: Workload, target_id: str, environment: Environment | None
-) -> BestMatch:
-    spec = job.spec
-    same_target = spec.target_id == target_id
-    differences = [] if same_target else [f"measured on {spec.target_id}, not {target_id}"]
+def _compare(job: JobRecord, best: Best, question: Question) -> BestMatch:
+    spec, workload, objective = job.spec, question.workload, question.objective
+    same_target = spec.target_id == question.target_id
+    distance = shape_distance(spec.workload, workload)
+    differences = [] if same_target else [f"measured on {spec.target_id}, not {question.target_id}"]
     if spec.workload != workload:
-        differences.append(f"for {spec.workload.describe()}, not {workload.describe()}")
+        differences.append(f"for {spec.workload.describe()}, not {workload.describe()}: {distance:.3g} away")
+    if spec.objective.l2 is not objective.l2:
+        differences.append(f"measured with a {spec.objective.l2} L2, not a {objective.l2} one")
+    if spec.objective.regime is not objective.regime:
+        differences.append(f"measured in regime {spec.objective.regime}, not {objective.regime}")
     if same_target:
-        differences += _environment_differences(environment, best.environment)
+        differences += question.machine.differences(best.environment)
     kind = MatchKind.ANY if not same_target else MatchKind.NEAREST if differences else MatchKind.EXACT
-    return BestMatch(best=best, job=job, match=kind, differences=tuple(differences))
+    return BestMatch(best=best, job=job, match=kind, differences=tuple(differences), distance=distance)
 
 
-def check_match(
-    found: tuple[JobRecord, Best] | None,
-    workload: Workload,
-    target_id: str,
-    environment: Environment | None,
-    least: MatchKind,
-) -> BestMatch:
-    """How well the closest result that there is fits, if at least as well as `least`.
+def check_match(found: tuple[JobRecord, Best] | None, question: Question) -> BestMatch:
+    """How well the closest result that there is fits, if at least as well as is asked.
 
     Raises:
         NotFound: it does not; the message names it.
     """
-    wanted = f"{workload.describe()} on {target_id}"
+    wanted = f"{question.workload.describe()} on {question.target_id}"
     if found is None:
         raise NotFound(f"there is no result for {wanted}, nor for one like it; submit a job")
-    fit = _compare(*found, workload, target_id, environment)
-    if _ORDER.index(fit.match) > _ORDER.index(least):
-        raise NotFound(
-            f"there is no {least} result for {wanted}; the closest is {fit.match}: "
-            f"{'; '.join(fit.differences)} (ask with match={fit.match} to get it, or submit a job)"
-        )
+    fit = _compare(*found, question)
+    words = f"the closest is {fit.match}: {'; '.join(fit.differences)}"
+    remedies = [] if _ORDER.index(fit.match) <= _ORDER.index(question.match) else [f"match={fit.match}"]
+    if fit.distance > question.max_distance:
+        words += f", and the limit is {question.max_distance:.3g}"
+        remedies.append(f"max_distance={math.ceil(100 * fit.distance) / 100:g}")
+    if remedies:
+        how = f"ask with {' and '.join(remedies)} to get it, or submit a job"
+        raise NotFound(f"there is no {question.match} result for {wanted}; {words} ({how})")
     return fit

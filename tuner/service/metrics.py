@@ -67,10 +67,6 @@ class Metrics:
         self._quarantines = Counter(
             "tuner_quarantines", "How often a card was found unfit", card, registry=self._registry
         )
-        for target in dispatcher.targets:
-            for worker in range(dispatcher.num_workers(target.id)):
-                self._busy.labels(target.id, str(worker))
-                self._quarantines.labels(target.id, str(worker))
         self._registry.register(_Stock(store, dispatcher, clock))
 
     def text(self) -> bytes:
@@ -96,7 +92,8 @@ class Metrics:
         self._quarantines.labels(target_id, str(worker)).inc()
 
     def busy_clock(self, target_id: str, worker: int) -> BusyClock:
-        """What adds up the time in which a card has something to do."""
+        """What adds up the time in which a card has something to do; from now on the card has its figures, if zeros."""
+        self._quarantines.labels(target_id, str(worker))
         counter = self._busy.labels(target_id, str(worker))
         return BusyClock(counter.inc)
 

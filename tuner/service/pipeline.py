@@ -39,6 +39,8 @@ class Arrival:
     num_known: int
     #: When it was chosen, seconds since the epoch.
     chosen_at: float
+    #: Seconds for which it had the card.
+    card_s: float
 
 
 @dataclass(kw_only=True)
@@ -56,6 +58,8 @@ class _Traveller:
     #: When it was handed to the lane, and when it came out, by the monotonic clock; 0 before.
     sent_at: float = 0.0
     done_at: float = 0.0
+    #: Seconds between, without those behind another candidate.
+    card_s: float = 0.0
 
     @property
     def pending(self) -> Future[Any] | None:
@@ -98,6 +102,7 @@ class Pipeline:
         self._num_known = num_known
         self._num_left = num_trials - num_known
         self._is_exhausted = False
+        self._is_winding_up = False
         self._unobserved: list[Trial] = []
         #: In the order in which they were chosen.
         self._travellers: list[_Traveller] = []
@@ -155,6 +160,11 @@ class Pipeline:
         self._unobserved.append(trial)
         self._is_exhausted = False
 
+    def wind_up(self) -> None:
+        """Has the searcher choose nothing new any more, only what the kinds lack for the finals; what is on its way
+        arrives."""
+        self._is_winding_up, self._is_exhausted = True, False
+
     def end(self) -> None:
         """Chooses nothing more, and drops what has not reached the card."""
         self._num_left, self._choosing, self._thinking = 0, None, None
@@ -171,12 +181,12 @@ class Pipeline:
             and not self._is_exhausted
             and len(self._travellers) < self._ahead.depth
             and num_preparing <= self._builds.num_places
-            and not (self._travellers and self._searcher.waits_for_all)
+            and not (self._travellers and (self._is_winding_up or self._searcher.waits_for_all))
         ):
             unobserved, self._unobserved = self._unobserved, []
             self._choosing = self._thread.submit(self._tell_and_ask, unobserved)
             self._thinking = None
-        elif self._choosing is None and self._num_left > 0:
+        elif self._choosing is None and self._num_left > 0 and not self._is_winding_up:
             self._think_ahead()
 
     def _think_ahead(self) -> None:
@@ -192,6 +202,8 @@ class Pipeline:
         for trial in unobserved:
             self._searcher.tell(trial)
         self._num_known += len(unobserved)
+        if self._is_winding_up:
+            self._searcher.wind_up()
         return self._searcher.ask(), self._num_known, self._clock()
 
     def _take_choice(self) -> None:
@@ -252,9 +264,9 @@ class Pipeline:
 
     def _note_measured(self, one: _Traveller) -> None:
         self._patience.worked()
-        at_card_s = one.done_at - max(one.sent_at, self._lane_free_at)
-        if one.candidate.plan_kind.is_ours and at_card_s > 0:  # in the library's trial the card's process starts
-            self._ahead.saw_measured(at_card_s)
+        one.card_s = max(0.0, one.done_at - max(one.sent_at, self._lane_free_at))
+        if one.candidate.plan_kind.is_ours and one.card_s > 0:  # in the library's trial the card's process starts
+            self._ahead.saw_measured(one.card_s)
         self._lane_free_at = max(self._lane_free_at, one.done_at)
 
     def _arrived(self) -> Arrival | None:
@@ -264,7 +276,11 @@ class Pipeline:
                 self._travellers.remove(one)
                 outcome = with_forecast(one.outcome, one.forecast.result())
                 return Arrival(
-                    candidate=one.candidate, outcome=outcome, num_known=one.num_known, chosen_at=one.chosen_at
+                    candidate=one.candidate,
+                    outcome=outcome,
+                    num_known=one.num_known,
+                    chosen_at=one.chosen_at,
+                    card_s=one.card_s,
                 )
             if not one.candidate.plan_kind.is_ours:
                 return None

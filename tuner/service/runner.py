@@ -1,48 +1,46 @@
-"""The job loop of one worker: takes outcomes from the pipeline and records them; then the finals and the artifact."""
+"""The job loop of one worker: takes outcomes from the pipeline and records them; then the finals are held."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import TypeVar
 
-from tuner.core.insight.explain_job import best_fused
-from tuner.core.insight.policy_times import policy_times
-from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.space.space import Space
-from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import JobState, Trial
-from tuner.core.trial.records import Best, JobRecord, PolicyTime
+from tuner.core.trial.priors import KnownWinners, Prior
+from tuner.core.trial.records import JobRecord
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Quarantined, StoreUnavailable, WorkerError
 from tuner.logs import about
 from tuner.search import Searcher
 from tuner.service.ahead import Ahead
 from tuner.service.claims import Claims
-from tuner.service.finals import Judgement, best_speedup, choose_finalists, judge
+from tuner.service.finals import best_speedup
+from tuner.service.finisher import Finisher
 from tuner.service.forecasts import Forecaster
-from tuner.service.inspector import Inspector, inspections_of, problem_of
+from tuner.service.inspector import Inspector, problem_of
 from tuner.service.keeper import Keeper
 from tuner.service.metrics import Metrics, Observer
-from tuner.service.packing import pack_zip
 from tuner.service.pipeline import Pipeline
+from tuner.service.priors import PriorBook
+from tuner.service.progress import Progress
 from tuner.service.turns import Turn
-from tuner.service.waiting import GaveWay, JobFailed, Patience, Stopped, result_of
+from tuner.service.waiting import GaveWay, JobFailed, Stopped, result_of
 from tuner.service.watched_lane import WatchedLane
-from tuner.store import Session, Store, bests, inspections, jobs, queue, trials
-from tuner.store.artifacts import register
+from tuner.store import Store, jobs, queue, trials
 
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 #: Pauses before the probes of a card in quarantine, seconds; the last one again and again.
 PROBE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+
+#: Between two looks whether a quarantine has ended by itself, seconds.
+_RECHECK_S = 0.5
 
 
 class Runner:
@@ -58,20 +56,20 @@ class Runner:
         disk_limit_bytes: int,
         finals: FinalsProcedure,
         max_ahead: int | None = None,
+        winners: KnownWinners | None = None,
         clock: Callable[[], float] = time.time,
         *,
         metrics: Metrics,
         observers: Sequence[Observer] = (),
     ) -> None:
         """`claims` is shared by the runners of a service; `finals` says how those of a job are held; `max_ahead` is how
-        many candidates may be on their way besides one, at most. `metrics` and `observers` are told what happens."""
+        many candidates may be on their way besides one, at most; jobs begin with `winners`, where they suit. `metrics`
+        and `observers` are told what happens."""
         self.target = target
         self._worker = worker
         self._claims = claims
         self._store = store
         self._dispatcher = dispatcher
-        self._disk_limit_bytes = disk_limit_bytes
-        self._finals = finals
         self._max_ahead = max_ahead
         self._metrics = metrics
         self._observers = (metrics, *observers)
@@ -87,7 +85,9 @@ class Runner:
         self._is_working = False
         self._keeper = Keeper(store, self._stop)
         self._inspector = Inspector(store, self._lane, target, claims, self._keeper, self._stop, clock)
+        self._finisher = Finisher(store, self._keeper, self._lane, finals, disk_limit_bytes, self._stop, clock)
         self._forecaster = Forecaster(target.gpu)
+        self._priors = PriorBook(store, self._keeper, winners, clock)
         self._thread = threading.Thread(target=self._run, name=f"runner {target.id} {worker}", daemon=True)
 
     def start(self) -> None:
@@ -165,7 +165,7 @@ class Runner:
             return True
         pause_s = PROBE_PAUSES_S[min(self._num_probes, len(PROBE_PAUSES_S) - 1)]
         self._num_probes += 1
-        if self._stop.wait(pause_s):
+        if not self._pause(pause_s) or self._dispatcher.quarantine(self.target.id, self._worker) is None:
             return False
         try:
             result_of(self._lane.probe(), self._stop)
@@ -173,6 +173,17 @@ class Runner:
             _log.info("%s stays in quarantine: %s", self.target.id, error)
             return False
         _log.warning("%s is fit again", self.target.id)
+        return True
+
+    def _pause(self, pause_s: float) -> bool:
+        """Waits before a probe, or until the quarantine has ended without one, as it does where a worker has come back;
+        whether the service goes on."""
+        end = time.monotonic() + pause_s
+        while (left := end - time.monotonic()) > 0:
+            if self._stop.wait(min(left, _RECHECK_S)):
+                return False
+            if self._dispatcher.quarantine(self.target.id, self._worker) is None:
+                break
         return True
 
     def _work_on_next(self) -> bool:
@@ -232,7 +243,7 @@ class Runner:
         if job.state is JobState.SEARCHING:
             self._search(job)
             job = self._step(job.id, JobState.FINALS)
-        self._finish(job)
+        self._finisher.finish(job, self._history(job.id))
 
     def _history(self, job_id: str) -> list[Trial]:
         with self._store.read() as session:
@@ -245,10 +256,13 @@ class Runner:
             budget_s = min(budget_s, job.search_s + max(0.0, job.deadline_at - self._clock()))
         turn, gives_way = Turn(self._store, self._claims, job, self._clock), False
         search_s, number, incumbent = job.search_s, len(past), best_speedup(past)
-        with self._pipeline(job, past) as pipeline:
+        progress = Progress(job.spec.budget.patience, past)
+        space = Space(job.spec.workload, self.target.gpu)
+        priors = self._priors.of(job, space, past, self._lane.environment().kernel_version)
+        index_of = {prior.candidate: index for index, prior in enumerate(priors)}
+        with self._pipeline(job, space, priors, past) as pipeline:
             mark = time.monotonic()
-            if search_s >= budget_s:
-                pipeline.end()
+            self._end_if_due(pipeline, progress, budget_s - search_s)
             while (arrival := pipeline.next(incumbent)) is not None:
                 trial = Trial(
                     number=number,
@@ -257,17 +271,27 @@ class Runner:
                     num_known=arrival.num_known,
                     started_at=arrival.chosen_at,
                     finished_at=self._clock(),
+                    prior=index_of.get(arrival.candidate),
                 )
                 spent_s = time.monotonic() - mark
-                self._keeper.write(partial(trials.record, job_id=job.id, trial=trial, search_s=spent_s))
+                progress.saw(trial)
+                self._keeper.write(
+                    partial(
+                        trials.record,
+                        job_id=job.id,
+                        trial=trial,
+                        search_s=spent_s,
+                        card_s=arrival.card_s,
+                        since_progress=progress.num_since,
+                    )
+                )
                 search_s += spent_s
                 self._tell(job.id, trial)
                 number += 1
                 pipeline.record(trial)
                 incumbent = best_speedup([trial], incumbent)
                 gives_way = gives_way or turn.is_over()
-                if search_s >= budget_s or gives_way:
-                    pipeline.end()
+                self._end_if_due(pipeline, progress, 0.0 if gives_way else budget_s - search_s)
                 if not self._drain.is_set():
                     self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on
                 mark = time.monotonic()
@@ -283,12 +307,19 @@ class Runner:
         for observer in self._observers:
             observer.saw_trial(job_id, self.target.id, self._worker, trial)
 
-    def _pipeline(self, job: JobRecord, past: list[Trial]) -> Pipeline:
+    @staticmethod
+    def _end_if_due(pipeline: Pipeline, progress: Progress, left_s: float) -> None:
+        if left_s <= 0:
+            pipeline.end()
+        elif progress.is_over:
+            pipeline.wind_up()
+
+    def _pipeline(self, job: JobRecord, space: Space, priors: Iterable[Prior], past: list[Trial]) -> Pipeline:
         """The way of the candidates that are still to be tried."""
         spec, builds = job.spec, self._dispatcher.builds(self.target.id, self._worker)
-        num_trials = spec.budget.trials
+        num_trials, first = spec.budget.trials, (prior.candidate for prior in priors)
         return Pipeline(
-            Searcher(Space(spec.workload, self.target.gpu), seed=spec.seed, history=past, num_trials=num_trials),
+            Searcher(space, seed=spec.seed, history=past, priors=first, num_trials=num_trials),
             problem_of(job),
             builds,
             self._lane,
@@ -300,75 +331,3 @@ class Runner:
             drain=self._drain,
             clock=self._clock,
         )
-
-    def _await(self, submit: Callable[[], Future[T]]) -> T:
-        """The result of what `submit` sends, sent again where the worker failed, a bounded number of times.
-
-        Raises:
-            JobFailed: the worker failed each time.
-            Quarantined: the card is not fit; the job goes on when it is.
-        """
-        return Patience(self.target.id, self._stop).result(submit)
-
-    def _finish(self, job: JobRecord) -> None:
-        """Measures the finalists against each other, keeps the winner's files and the result."""
-        past, problem = self._history(job.id), problem_of(job)
-        finalists = choose_finalists(past)
-        if not finalists or finalists[0].candidate.plan_kind.is_ours:
-            raise JobFailed(f"there is nothing to compare with: {_library_reason(past)}")
-        candidates = tuple(trial.candidate for trial in finalists)
-        times = self._await(lambda: self._lane.finals(problem, candidates, self._finals.num_rounds))
-        if times.times_us[0] is None:
-            raise JobFailed(f"the library failed in the finals: {times.reasons[0]}")
-        judgement = judge(finalists, times, self._finals)
-        environment = self._lane.environment()
-        content = self._pack(job, problem, judgement)
-        digest = self._keeper.keep(content) if content else None
-        best = Best(
-            job_id=job.id,
-            verdict=judgement.verdict,
-            winner=judgement.winner,
-            tie_band=judgement.tie_band,
-            procedure=judgement.procedure,
-            finals=judgement.rows,
-            reference_us=reference_us(job.spec.workload, self.target.gpu),
-            artifact_digest=digest,
-            environment=environment,
-            policies=self._policies(job, judgement, past),
-        )
-        self._keeper.write(partial(_keep_result, best=best, content=content, now=self._clock()))
-        self._store.collect_garbage(self._disk_limit_bytes)
-
-    def _policies(self, job: JobRecord, judgement: Judgement, past: list[Trial]) -> tuple[PolicyTime, ...]:
-        """What each policy would have reached with the kernel of the best fused finalist, if there is one."""
-        row = best_fused(judgement.rows)
-        if row is None or row.candidate.schedule is None:
-            return ()
-        return policy_times(job.spec.workload, self.target.gpu, row.candidate.schedule, past)
-
-    def _pack(self, job: JobRecord, problem: Problem, judgement: Judgement) -> bytes | None:
-        """The zip of the best kernel of ours, whatever won; None where none of ours came through."""
-        row = judgement.kernel
-        if row is None:
-            return None
-        extra = {"job_id": job.id, "result": judgement.to_json(), "spec": job.spec.to_json()}
-        files = self._await(lambda: self._lane.artifact(problem, row.candidate, extra))
-        return pack_zip(files.files)
-
-
-def _keep_result(session: Session, best: Best, content: bytes | None, now: float) -> None:
-    """The end of a job: its result, its state, and the inspections of its finalists."""
-    if content and best.artifact_digest:
-        register(session, best.artifact_digest, len(content), now)
-    bests.insert(session, best)
-    jobs.set_state(session, best.job_id, JobState.SUCCEEDED, now)
-    for number, kind in inspections_of(best.finals):
-        inspections.ask(session, best.job_id, number, kind, None, is_urgent=False, now=now)
-
-
-def _library_reason(past: list[Trial]) -> str:
-    """Why no trial measured the library."""
-    for trial in past:
-        if not trial.candidate.plan_kind.is_ours:
-            return f"the library's trial ended with {getattr(trial.outcome, 'reason', 'no time')}"
-    return "the budget ended before the library's trial"

@@ -8,9 +8,10 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from tuner.core.problem.objective import FinalsProcedure
-from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.library_recipe import LibraryRecipe
+from tuner.core.trial.questions import Question
 from tuner.core.trial.records import Best, FinalRow, JobRecord, PolicyTime, Verdict
 from tuner.store.encoding import candidate_from_json, candidate_to_json
 from tuner.store.jobs import row_of, to_record
@@ -22,7 +23,7 @@ def insert(session: Session, best: Best) -> None:
     """Keeps the result of a job, and what it is found by; its artifact must be registered before."""
     job = row_of(session, best.job_id)
     _show_finals(job, best)
-    session.add(key_of(job.seq, job.id, to_record(job).spec, best.environment))
+    session.add(key_of(job.seq, job.id, to_record(job).spec, best))
     session.add(
         BestRow(
             job_id=best.job_id,
@@ -35,6 +36,7 @@ def insert(session: Session, best: Best) -> None:
             environment=asdict(best.environment),
             procedure=asdict(best.procedure) if best.procedure else None,
             policies=[asdict(one) for one in best.policies],
+            library=best.library.to_json() if best.library else None,
         )
     )
 
@@ -70,6 +72,7 @@ def _to_best(row: BestRow) -> Best:
         environment=Environment(**row.environment),
         procedure=FinalsProcedure(**row.procedure) if row.procedure else None,
         policies=tuple(PolicyTime(**one) for one in row.policies or ()),
+        library=LibraryRecipe.from_json(row.library) if row.library else None,
     )
 
 
@@ -79,13 +82,8 @@ def find(session: Session, job_id: str) -> Best | None:
     return _to_best(row) if row else None
 
 
-def closest(
-    session: Session, workload: Workload, target_id: str, environment: Environment | None
-) -> tuple[JobRecord, Best] | None:
-    """The job and the result that fit best, never simulated for real; None where none is like what is asked.
-
-    `environment` is what an exact fit was measured in; without it every environment is.
-    """
-    job_id = closest_job(session, workload, target_id, environment)
+def closest(session: Session, question: Question) -> tuple[JobRecord, Best] | None:
+    """The job and the result that fit best, never simulated for real; None where none is like what is asked."""
+    job_id = closest_job(session, question)
     best = None if job_id is None else find(session, job_id)
     return None if job_id is None or best is None else (to_record(row_of(session, job_id)), best)

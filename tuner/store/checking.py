@@ -34,5 +34,28 @@ def check_file(engine: Engine, directory: Path) -> None:
         )
 
 
+def check_tables(engine: Engine) -> list[str]:
+    """What the tables hold, in sentences.
+
+    Raises:
+        StoreError: they are damaged, or do not hold together.
+    """
+    found = revision_of(engine)
+    if found is None:
+        raise StoreError(f"the database at {engine.url!r} has no tables; `tuner db upgrade` makes them")
+    with engine.connect() as connection:
+        if engine.dialect.name == "sqlite":
+            for word in ("pragma integrity_check(1)", "pragma foreign_key_check"):
+                damage = [tuple(row) for row in connection.execute(text(word)) if tuple(row) != ("ok",)]
+                if damage:
+                    raise StoreError(f"the database at {engine.url!r} is damaged: {damage[0]}; restore a backup")
+        counted = "select count(*), coalesce(sum(num_measured + num_rejected + num_failed), 0) from jobs"
+        num_jobs, promised = connection.execute(text(counted)).one()
+        num_trials = connection.execute(text("select count(*) from trials")).scalar()
+    if num_trials != promised:
+        raise StoreError(f"the jobs tell of {promised} trials, and there are {num_trials}; restore a backup")
+    return [f"the tables are of revision {found}", f"{num_jobs} jobs, {num_trials} trials: their numbers agree"]
+
+
 def _has_artifacts(directory: Path) -> bool:
     return any(path.is_file() for path in (directory / "artifacts").rglob("*"))

@@ -4,52 +4,30 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from sqlalchemy import Engine, create_engine, event, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from tuner.errors import StoreError, StoreUnavailable
 from tuner.settings import DEFAULT_LOCK_PATIENCE_S
 from tuner.store import migrate
 from tuner.store.artifacts import ArtifactFolder
+from tuner.store.backups import upgrade_with_backup
 from tuner.store.checking import check_file
-from tuner.store.directory import DirectoryInUse, DirectoryLock, check_local
+from tuner.store.directory import check_local
+from tuner.store.engines import make_engine, writing
 from tuner.store.faults import as_store_errors
 from tuner.store.gc import Collector, Freed
+from tuner.store.leadership import Leadership
 
-
-def _prepare_sqlite(engine: Engine, lock_patience_s: float) -> None:
-    """WAL, and transactions that SQLAlchemy begins: the driver's own would commit before DDL."""
-    busy_timeout = f"busy_timeout = {round(1000 * lock_patience_s)}"
-
-    @event.listens_for(engine, "connect")
-    def configure(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None
-        cursor = connection.cursor()
-        # In WAL mode a commit outlives the process with synchronous=NORMAL; only a power cut may take the last ones.
-        for pragma in ("journal_mode = wal", "synchronous = normal", "foreign_keys = on", busy_timeout):
-            cursor.execute(f"pragma {pragma}")
-        cursor.close()
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Any) -> None:
-        # A transaction that reads first and then writes is refused at once where another one writes: SQLite does not
-        # let it wait, since what it read may be stale. One that means to write says so when it begins, and waits.
-        is_writing = connection.get_execution_options().get("is_writing", False)
-        connection.exec_driver_sql("begin immediate" if is_writing else "begin")
-
-
-def _engine_of(directory: Path, database_url: str | None, lock_patience_s: float) -> Engine:
-    """The engine of a directory's database, or of the one at `database_url`."""
-    engine = create_engine(database_url or f"sqlite:///{(directory / 'tuner.db').resolve()}")
-    if engine.dialect.name == "sqlite":
-        _prepare_sqlite(engine, lock_patience_s)
-    return engine
+#: A store that others write to, too, is looked at so often for their writes, seconds.
+_POLL_S = 0.2
 
 
 class Store:
@@ -58,14 +36,18 @@ class Store:
     Use `open`; every write goes through `write`, one at a time, so that a read inside it cannot go stale.
     """
 
-    def __init__(self, engine: Engine, directory: Path, lock: DirectoryLock | None, lock_patience_s: float) -> None:
+    def __init__(
+        self, engine: Engine, directory: Path, leadership: Leadership, lock_patience_s: float, *, shared: bool
+    ) -> None:
         self.directory = directory
         #: Kernel builds, each found by its content; anything in it may be deleted.
         self.build_cache = directory / "build"
         self.artifacts = ArtifactFolder(directory / "artifacts")
         self.engine = engine
-        self._writing_engine = engine.execution_options(is_writing=True)
-        self._lock = lock
+        #: Which server runs the jobs; of a store that is not shared, this one does.
+        self.leadership = leadership
+        self._writing_engine = writing(engine)
+        self._foreign = ForeignWrites(engine) if shared else None
         self._lock_patience_s = lock_patience_s
         self._writer = threading.Lock()
         self._changed = threading.Condition()
@@ -73,11 +55,17 @@ class Store:
 
     @classmethod
     def open(
-        cls, directory: Path, database_url: str | None = None, lock_patience_s: float = DEFAULT_LOCK_PATIENCE_S
+        cls,
+        directory: Path,
+        database_url: str | None = None,
+        lock_patience_s: float = DEFAULT_LOCK_PATIENCE_S,
+        *,
+        shared: bool = False,
     ) -> Self:
         """Locks `directory`, opens its database (or the one at `database_url`) and migrates it.
 
-        A write waits up to `lock_patience_s` for another one of this process, and as long for one of a stranger.
+        A write waits up to `lock_patience_s` for another one of this process, and as long for one of a stranger. One
+        that is `shared` locks nothing, and may be open beside others; who of them runs the jobs, `leadership` says.
 
         Raises:
             StoreError: a network mount, a second server, an unusable or newer database.
@@ -88,41 +76,24 @@ class Store:
             raise StoreError(f"{directory} cannot be made: {error.strerror}; give another --data") from error
         if database_url is None:
             check_local(directory)
-        lock = DirectoryLock(directory)
-        engine = _engine_of(directory, database_url, lock_patience_s)
+        engine = make_engine(directory, database_url, lock_patience_s)
+        leadership = Leadership(directory, engine)
         try:
+            if not shared:
+                leadership.take()
             if database_url is None:
                 check_file(engine, directory)
-            migrate.upgrade(engine)
+            if shared:
+                _upgrade_shared(engine, leadership, directory)
+            else:
+                upgrade_with_backup(engine, directory)
         except (SQLAlchemyError, sqlite3.Error, OSError, StoreError) as error:
-            engine.dispose()
-            lock.release()
-            if isinstance(error, StoreError):
-                raise
-            raise StoreError(f"the database at {engine.url} cannot be used: {error}") from error
-        return cls(engine, directory, lock, lock_patience_s)
-
-    @classmethod
-    def open_beside(
-        cls, directory: Path, database_url: str | None = None, lock_patience_s: float = DEFAULT_LOCK_PATIENCE_S
-    ) -> Self:
-        """As `open`; where a server has the directory, the same database beside it, for small reads and writes.
-
-        Raises:
-            StoreError: as `open`, or the server is of another version.
-        """
-        try:
-            return cls.open(directory, database_url, lock_patience_s)
-        except DirectoryInUse:
-            engine = _engine_of(directory, database_url, lock_patience_s)
-        try:
-            migrate.check_current(engine)
-        except (SQLAlchemyError, sqlite3.Error, StoreError) as error:
+            leadership.release()
             engine.dispose()
             if isinstance(error, StoreError):
                 raise
-            raise StoreError(f"the database at {engine.url} cannot be used: {error}") from error
-        return cls(engine, directory, None, lock_patience_s)
+            raise StoreError(f"the database at {engine.url!r} cannot be used: {error}") from error
+        return cls(engine, directory, leadership, lock_patience_s, shared=shared)
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -159,10 +130,22 @@ class Store:
         return self._num_writes
 
     def wait_for_write(self, seen: int, timeout_s: float) -> int:
-        """Blocks until there are more than `seen` commits, at most `timeout_s`; answers their number."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._num_writes > seen, timeout_s)
-            return self._num_writes
+        """Blocks until there are more than `seen` commits, at most `timeout_s`; answers their number. In a shared store
+        the commits of others count as well."""
+        if self._foreign is None:
+            with self._changed:
+                self._changed.wait_for(lambda: self._num_writes > seen, timeout_s)
+                return self._num_writes
+        end = time.monotonic() + timeout_s
+        while (left := end - time.monotonic()) > 0:
+            with self._changed:
+                if self._changed.wait_for(lambda: self._num_writes > seen, min(left, _POLL_S)):
+                    break
+            if self._foreign.have_come():
+                with self._changed:
+                    self._num_writes += 1
+                    self._changed.notify_all()
+        return self._num_writes
 
     def collect_garbage(self, limit_bytes: int) -> Freed:
         """Bounds what artifacts, builds and samples of ended jobs take; what a result names stays."""
@@ -177,6 +160,65 @@ class Store:
 
     def close(self) -> None:
         """Ends the connections and unlocks the directory."""
+        if self._foreign is not None:
+            self._foreign.close()
+        self.leadership.release()
         self.engine.dispose()
-        if self._lock is not None:
-            self._lock.release()
+
+
+class ForeignWrites:
+    """Whether another process has written; any thread may ask, and the database is asked only so often."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._asked_at = 0.0
+        #: Of SQLite, which tells each connection of others' writes.
+        self._connection = None if engine.dialect.name == "postgresql" else engine.raw_connection()
+        self._version = self._ask()
+
+    def have_come(self) -> bool:
+        """Whether the database has changed since it was asked last."""
+        with self._lock:
+            if time.monotonic() < self._asked_at + _POLL_S / 2:
+                return False
+            before, self._version = self._version, self._ask()
+            return self._version != before
+
+    def close(self) -> None:
+        """Ends its connection."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def _ask(self) -> object:
+        self._asked_at = time.monotonic()
+        try:
+            if self._connection is None:
+                with self._engine.connect() as connection:
+                    return connection.execute(text("select last_value, is_called from events_id_seq")).one()
+            cursor = self._connection.cursor()
+            cursor.execute("pragma data_version")
+            version: object = cursor.fetchone()
+            return version
+        except (DBAPIError, sqlite3.Error):  # whoever waits asks the database itself, and is told
+            return None
+
+
+def _upgrade_shared(engine: Engine, leadership: Leadership, directory: Path) -> None:
+    """Brings the tables to this version, unless they are, or another server has them.
+
+    Raises:
+        StoreError: another server, of another version, has them.
+    """
+    if migrate.is_current(engine):
+        return
+    try:
+        leadership.take()
+    except StoreError as error:
+        found = migrate.revision_of(engine)
+        raise StoreError(
+            f"the tables at {engine.url!r} are of revision {found}, not of this version's, and another server has "
+            "them; install the same version on both, or stop the other one"
+        ) from error
+    upgrade_with_backup(engine, directory)
+    leadership.release()

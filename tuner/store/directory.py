@@ -47,10 +47,6 @@ def check_local(path: Path, mounts: str | None = None) -> None:
         )
 
 
-class DirectoryInUse(StoreError):
-    """Another process holds the directory."""
-
-
 class DirectoryLock:
     """Held as long as a server uses the directory; the kernel drops it when the process dies, however it dies."""
 
@@ -58,8 +54,7 @@ class DirectoryLock:
         """Takes the lock.
 
         Raises:
-            DirectoryInUse: another process holds it, whose pid the message names.
-            StoreError: the folder cannot be written.
+            StoreError: another process holds it, whose pid the message names; or the folder cannot be written.
         """
         path = directory / "lock"
         try:
@@ -73,7 +68,7 @@ class DirectoryLock:
         except BlockingIOError:
             holder = os.read(self._file, 32).decode().strip() or "unknown"
             os.close(self._file)
-            raise DirectoryInUse(
+            raise StoreError(
                 f"{directory} is in use by another server (pid {holder}); stop that one, or give another --data"
             ) from None
         os.ftruncate(self._file, 0)

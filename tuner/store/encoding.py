@@ -62,6 +62,7 @@ def trial_to_row(job_id: str, trial: Trial) -> TrialRow:
         outcome=outcome_kind(trial.outcome),
         stage_s=trial.outcome.stage_s,
         num_known=trial.num_known,
+        prior=trial.prior,
         started_at=trial.started_at,
         finished_at=trial.finished_at,
         **_outcome_columns(trial.outcome),
@@ -109,6 +110,7 @@ def row_to_trial(row: TrialRow) -> Trial:
         candidate=candidate_from_json({"plan_kind": row.plan_kind, "schedule": row.schedule}),
         outcome=_outcome_from_row(row),
         num_known=row.num_known,
+        prior=row.prior,
         started_at=row.started_at,
         finished_at=row.finished_at,
     )

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from tuner.core.trial.job import JobState
 from tuner.store.artifacts import ArtifactFolder
-from tuner.store.models import ArtifactRow, BestRow, InspectionRow, JobRow, TrialRow
+from tuner.store.models import ArtifactRow, BestRow, InspectionRow, JobRow, PackRow, TrialRow
 
 #: Rows that one writing session changes.
 _SLICE = 200
@@ -98,6 +98,7 @@ class Collector:
         """Bytes of all there is, and what of it may go."""
         with self._read() as session:
             named = set(session.scalars(select(BestRow.artifact_digest).where(BestRow.artifact_digest.is_not(None))))
+            named |= set(session.scalars(select(PackRow.digest)))
             sizes = (func.sum(JobRow.samples_bytes), func.sum(InspectionRow.result_bytes))
             total_bytes = sum(session.scalar(select(size)) or 0 for size in sizes)
             items = [*self._samples(session), *self._inspections(session)]

@@ -38,31 +38,39 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
         StoreError: the database was written by a newer version.
     """
     config = _config(engine)
-    _check_known(engine, ScriptDirectory.from_config(config))
+    _check_known(engine)
     command.upgrade(config, revision)
 
 
-def _check_known(engine: Engine, scripts: ScriptDirectory) -> None:
+def _check_known(engine: Engine) -> None:
     """Refuses tables that this version has never heard of."""
-    found = revision_of(engine)
-    if found and found not in {script.revision for script in scripts.walk_revisions()}:
+    if not is_known(engine):
         raise StoreError(
-            f"{engine.url} was written by a newer version: its tables are of revision {found}, and "
-            f"{DISTRIBUTION} {__version__} knows them up to {scripts.get_current_head()}; "
+            f"{engine.url!r} was written by a newer version: its tables are of revision {revision_of(engine)}, and "
+            f"{DISTRIBUTION} {__version__} knows them up to {head()}; "
             "install that version, or give another --data"
         )
 
 
-def check_current(engine: Engine) -> None:
-    """Raises:
-    StoreError: the tables are not of this version's revision.
-    """
-    found, own = revision_of(engine), ScriptDirectory.from_config(_config(engine)).get_current_head()
-    if found != own:
-        raise StoreError(
-            f"the server that uses {engine.url} is of another version: its tables are of revision {found}, and "
-            f"{DISTRIBUTION} {__version__} knows {own}; use the server's own version, or stop it first"
-        )
+def is_known(engine: Engine) -> bool:
+    """Whether this version knows the tables, or there are none."""
+    found = revision_of(engine)
+    return found is None or found in revisions()
+
+
+def revisions() -> set[str]:
+    """Of all tables that this version knows."""
+    return {script.revision for script in ScriptDirectory(str(migrations_dir())).walk_revisions()}
+
+
+def is_current(engine: Engine) -> bool:
+    """Whether the tables are those of this version."""
+    return revision_of(engine) == head()
+
+
+def head() -> str:
+    """The revision of this version's tables."""
+    return str(ScriptDirectory(str(migrations_dir())).get_current_head())
 
 
 def revision_of(engine: Engine) -> str | None:

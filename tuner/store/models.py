@@ -61,8 +61,14 @@ class JobRow(Base):
     best_us: Mapped[float | None]
     library_us: Mapped[float | None]
     search_s: Mapped[float] = mapped_column(default=0.0)
+    #: Seconds for which the card was busy with its trials; null in jobs of older versions.
+    card_s: Mapped[float | None]
+    #: Trials recorded since the last one that was progress.
+    since_progress: Mapped[int] = mapped_column(default=0, server_default="0")
     #: Of all its trials' samples that are kept.
     samples_bytes: Mapped[int] = mapped_column(default=0, server_default="0")
+    #: What its search begins with; null before it has begun. Not loaded with the row, which listings read.
+    priors: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True), deferred=True)
     #: The higher goes first.
     priority: Mapped[int] = mapped_column(default=0, server_default="0")
     project: Mapped[str] = mapped_column(String(64), default="", server_default="")
@@ -87,7 +93,9 @@ class TrialRow(Base):
         Index("ix_trials_time", "job_id", "time_us", "number"),
         Index("ix_trials_speedup", "job_id", "speedup", "number"),
         Index("ix_trials_kind", "job_id", "plan_kind", "time_us", "speedup", "number"),
-    )
+        Index("ix_trials_prior", "job_id", "prior", sqlite_where=text("prior is not null"),
+              postgresql_where=text("prior is not null")),
+    )  # fmt: skip
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -117,6 +125,8 @@ class TrialRow(Base):
     truncated: Mapped[bool | None]
     #: Trials that the search knew when it chose the candidate.
     num_known: Mapped[int]
+    #: Index of the job's prior that it tried; null where it was none.
+    prior: Mapped[int | None]
 
 
 class EventRow(Base):
@@ -148,6 +158,16 @@ class ArtifactRow(Base):
     created_at: Mapped[float]
 
 
+class PackRow(Base):
+    """A pack that was made; it is never deleted, since lock files name it."""
+
+    __tablename__ = "packs"
+
+    digest: Mapped[str] = mapped_column(ForeignKey("artifacts.digest"), primary_key=True)
+    order: Mapped[dict[str, Any]] = mapped_column(JSON)
+    created_at: Mapped[float]
+
+
 class BestRow(Base):
     """The result of a job."""
 
@@ -164,6 +184,8 @@ class BestRow(Base):
     #: How the finals were held, and what the policies would have reached; null in rows of older versions.
     procedure: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     policies: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
+    #: How the library was called; null where it is a model, and in rows of older versions.
+    library: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class ResultKeyRow(Base):
@@ -171,7 +193,7 @@ class ResultKeyRow(Base):
 
     __tablename__ = "result_keys"
     __table_args__ = (
-        Index("ix_result_keys_exact", "workload_digest", "target_id", "environment_digest", "seq"),
+        Index("ix_result_keys_exact", "workload_digest", "target_id", "objective", "sure_speedup", "num_trials", "seq"),
         Index("ix_result_keys_form", "form_digest", "is_simulated", "target_id", "first_m", "first_n", "first_k",
               "second_m", "second_n", "second_k"),
     )  # fmt: skip
@@ -182,9 +204,18 @@ class ResultKeyRow(Base):
     #: Of the workload without its sizes.
     form_digest: Mapped[str] = mapped_column(String(16))
     workload_digest: Mapped[str] = mapped_column(String(16))
-    environment_digest: Mapped[str] = mapped_column(String(16))
     target_id: Mapped[str] = mapped_column(String(64))
     is_simulated: Mapped[bool]
+    #: L2 and regime.
+    objective: Mapped[str] = mapped_column(String(32))
+    #: What the winner gains over the library at least, and the trials that the budget allowed: the best of equals.
+    sure_speedup: Mapped[float]
+    num_trials: Mapped[int]
+    #: Of the environment, what is compared with the machine that will run the kernel.
+    gpu_name: Mapped[str] = mapped_column(String(100))
+    driver: Mapped[str] = mapped_column(String(40))
+    cuda: Mapped[str] = mapped_column(String(40))
+    kernel_version: Mapped[str] = mapped_column(String(40))
     #: Sizes of the first two ops, as powers of two; 0 where there is none.
     first_m: Mapped[float]
     first_n: Mapped[float]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import asdict
+from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import ColumnElement, Row, Select, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.core.problem.workload import Workload
-from tuner.core.trial.evaluator import Environment
-from tuner.core.trial.job import JobSpec
+from tuner.core.trial.job import JobSpec, Objective
+from tuner.core.trial.questions import DISTANCE_DIGITS, Question
+from tuner.core.trial.records import Best
 from tuner.store.models import ResultKeyRow
 
 #: m, n and k of the first two ops, as powers of two. A pair has no more, and only pairs are asked for.
@@ -25,6 +26,8 @@ _SIZES: tuple[InstrumentedAttribute[float], ...] = (
     ResultKeyRow.second_n,
     ResultKeyRow.second_k,
 )
+#: Columns that are fields of an environment too.
+_COMPARED = ("gpu_name", "driver", "cuda", "kernel_version")
 
 
 def _digest(value: object) -> str:
@@ -38,9 +41,9 @@ def form_digest(workload: Workload) -> str:
     return _digest({**data, "ops": [{**op, "m": 1, "n": 1, "k": 1} for op in data["ops"]]})
 
 
-def environment_digest(environment: Environment) -> str:
-    """16 hex digits that name an environment; what it does not know is left out, so that new fields change none."""
-    return _digest({name: value for name, value in asdict(environment).items() if value})
+def objective_key(objective: Objective) -> str:
+    """The state of the L2 and the regime, as one word of a key."""
+    return f"{objective.l2}/{objective.regime}"
 
 
 def _log_sizes(workload: Workload) -> list[float]:
@@ -48,52 +51,106 @@ def _log_sizes(workload: Workload) -> list[float]:
     return [*sizes, *[0.0] * (len(_SIZES) - len(sizes))]
 
 
-def key_of(seq: int, job_id: str, spec: JobSpec, environment: Environment) -> ResultKeyRow:
+def key_of(seq: int, job_id: str, spec: JobSpec, best: Best) -> ResultKeyRow:
     """The row of a new result; `seq` is its job's."""
+    environment = best.environment
     sizes = {column.key: size for column, size in zip(_SIZES, _log_sizes(spec.workload), strict=True)}
     return ResultKeyRow(
         seq=seq,
         job_id=job_id,
         form_digest=form_digest(spec.workload),
         workload_digest=spec.workload.digest,
-        environment_digest=environment_digest(environment),
         target_id=spec.target_id,
         is_simulated=spec.target_id.startswith(SIMULATED_PREFIX),
+        objective=objective_key(spec.objective),
+        sure_speedup=best.sure_speedup,
+        num_trials=spec.budget.trials,
+        **{name: getattr(environment, name) for name in _COMPARED},
         **sizes,
     )
 
 
-def closest_job(session: Session, workload: Workload, target_id: str, environment: Environment | None) -> str | None:
+def closest_job(session: Session, question: Question) -> str | None:
     """The id of the job whose result fits best; None where no result is like what is asked.
 
-    That is the newest exact fit on the target, else the nearest shape there, else the nearest on another target.
+    That is the best exact fit on the target, else the nearest shape there, else the nearest on another target. A shape
+    that is too far away answers only where no other is left, so that a refusal can name it.
     """
-    exact = select(ResultKeyRow.job_id).where(
-        ResultKeyRow.workload_digest == workload.digest, ResultKeyRow.target_id == target_id
-    )
-    if environment is not None:
-        exact = exact.where(ResultKeyRow.environment_digest == environment_digest(environment))
-    found = session.scalar(exact.order_by(ResultKeyRow.seq.desc()).limit(1))
-    if found is None:
-        found = session.scalar(_nearest(workload, target_id, ResultKeyRow.target_id == target_id))
-    if found is None:
-        found = session.scalar(_nearest(workload, target_id, ResultKeyRow.target_id != target_id))
-    return found
+    found = session.scalar(_exact(question))
+    if found is not None:
+        return found
+    target_id = question.target_id
+    shapes = []
+    for where in (ResultKeyRow.target_id == target_id, ResultKeyRow.target_id != target_id):
+        shape = session.execute(_nearest_shape(question, where)).first()
+        if shape is not None and shape.distance <= question.max_distance:
+            return session.scalar(_best_of(question, shape))
+        shapes += [shape] if shape is not None else []
+    return session.scalar(_best_of(question, shapes[0])) if shapes else None
 
 
-def _nearest(workload: Workload, target_id: str, where: ColumnElement[bool]) -> Select[str]:
-    """The newest of the results whose sizes are nearest, by the factors between them."""
-    distance = sum(
-        (func.abs(column - size) for column, size in zip(_SIZES[1:], _log_sizes(workload)[1:], strict=True)),
-        start=func.abs(_SIZES[0] - _log_sizes(workload)[0]),
+#: The best of results that fit equally well: what was shown to gain most, by the larger budget, the newest.
+_BEST_FIRST = (ResultKeyRow.sure_speedup.desc(), ResultKeyRow.num_trials.desc(), ResultKeyRow.seq.desc())
+
+
+def distance_to(workload: Workload) -> ColumnElement[float]:
+    """How far off a result's sizes are from those of a workload, by the factors between them."""
+    sizes = _log_sizes(workload)
+    return sum(
+        (func.abs(column - size) for column, size in zip(_SIZES[1:], sizes[1:], strict=True)),
+        start=func.abs(_SIZES[0] - sizes[0]),
     )
+
+
+def _known(question: Question) -> list[ColumnElement[bool]]:
+    """A condition for each thing that the asker knows of the machine that will run the kernel."""
+    simulated = question.target_id.startswith(SIMULATED_PREFIX)
+    known = question.machine.known(simulated=simulated)
+    return [getattr(ResultKeyRow, name) == value for name, value in known.items()]
+
+
+def _exact(question: Question) -> Select[str]:
     return (
         select(ResultKeyRow.job_id)
         .where(
-            ResultKeyRow.form_digest == form_digest(workload),
-            ResultKeyRow.is_simulated == target_id.startswith(SIMULATED_PREFIX),
+            ResultKeyRow.workload_digest == question.workload.digest,
+            ResultKeyRow.target_id == question.target_id,
+            ResultKeyRow.objective == objective_key(question.objective),
+            *_known(question),
+        )
+        .order_by(*_BEST_FIRST)
+        .limit(1)
+    )
+
+
+def _nearest_shape(question: Question, where: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
+    """Target, sizes and distance of the nearest shape that has a result; of several the one with the newest result."""
+    total = distance_to(question.workload)
+    # To a whole number, since SQLite rounds to digits by way of text.
+    distance = (func.round(total * 10.0**DISTANCE_DIGITS) / 10.0**DISTANCE_DIGITS).label("distance")
+    return (
+        select(ResultKeyRow.target_id, *_SIZES, distance)
+        .where(
+            ResultKeyRow.form_digest == form_digest(question.workload),
+            ResultKeyRow.is_simulated == question.target_id.startswith(SIMULATED_PREFIX),
             where,
         )
-        .order_by(func.round(distance * 1e6), ResultKeyRow.seq.desc())
+        .order_by(distance, ResultKeyRow.seq.desc())
+        .limit(1)
+    )
+
+
+def _best_of(question: Question, shape: Row[*tuple[Any, ...]]) -> Select[str]:
+    """The best of a shape's results; of those first what has the objective and suits the machine."""
+    unlike = [~(ResultKeyRow.objective == objective_key(question.objective)), *(~same for same in _known(question))]
+    return (
+        select(ResultKeyRow.job_id)
+        .where(
+            ResultKeyRow.form_digest == form_digest(question.workload),
+            ResultKeyRow.is_simulated == question.target_id.startswith(SIMULATED_PREFIX),
+            ResultKeyRow.target_id == shape.target_id,
+            *(column == getattr(shape, column.key) for column in _SIZES),
+        )
+        .order_by(*unlike, *_BEST_FIRST)
         .limit(1)
     )

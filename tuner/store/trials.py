@@ -17,7 +17,7 @@ from tuner.errors import Conflict, NotFound
 from tuner.store import events
 from tuner.store.cursors import decode_cursor, encode_cursor
 from tuner.store.encoding import outcome_kind, row_to_trial, trial_to_row
-from tuner.store.jobs import row_of
+from tuner.store.jobs import row_of, to_record
 from tuner.store.models import EventRow, JobRow, TrialRow
 from tuner.store.trial_places import SortKey, TrialFilter, find_places
 
@@ -27,8 +27,11 @@ __all__ = ["SortKey", "TrialFilter", "best_so_far", "forecasts", "get", "history
 MAX_FORECASTS = 1000
 
 
-def record(session: Session, job_id: str, trial: Trial, search_s: float) -> None:
-    """Adds a trial and `search_s` seconds of search to a job.
+def record(
+    session: Session, job_id: str, trial: Trial, search_s: float, *, card_s: float = 0.0, since_progress: int = 0
+) -> None:
+    """Adds a trial and `search_s` seconds of search to a job. For `card_s` of these the card was busy with the trial;
+    `since_progress` trials were recorded after the last one that was progress.
 
     Raises:
         Conflict: the job is not being searched (a client may have cancelled it), or the number is not the next one.
@@ -44,6 +47,8 @@ def record(session: Session, job_id: str, trial: Trial, search_s: float) -> None
     kind = outcome_kind(trial.outcome)
     setattr(job, f"num_{kind}", getattr(job, f"num_{kind}") + 1)
     job.search_s += search_s
+    job.card_s = None if job.card_s is None else job.card_s + card_s
+    job.since_progress = since_progress
     improved = _improve(job, trial)
     events.append(session, job_id, "trial", trial.finished_at, _summary(trial, job))
     if improved:
@@ -65,7 +70,7 @@ def _improve(job: JobRow, trial: Trial) -> bool:
 
 
 def _summary(trial: Trial, job: JobRow) -> dict[str, Any]:
-    schedule, outcome = trial.candidate.schedule, trial.outcome
+    schedule, outcome, so_far = trial.candidate.schedule, trial.outcome, to_record(job)
     if isinstance(outcome, Measured):
         figures = {"time_us": outcome.time_us, "speedup": outcome.speedup, "reason": outcome.remark}
     else:
@@ -80,6 +85,9 @@ def _summary(trial: Trial, job: JobRow) -> dict[str, Any]:
         "best_us": job.best_us,
         "library_us": job.library_us,
         "search_s": job.search_s,
+        "eta_s": so_far.eta_s,
+        "card_share": so_far.card_share,
+        "since_progress": job.since_progress,
     }
 
 

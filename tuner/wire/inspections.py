@@ -11,7 +11,7 @@ from pydantic import Field
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.records import Best, Inspection, InspectionKind, InspectionState, JobRecord
-from tuner.wire.requests import Strict
+from tuner.wire.fields import Strict
 from tuner.wire.responses import MetricView
 from tuner.wire.view import View, is_simulated, moment
 

@@ -7,9 +7,10 @@ from pydantic import Field
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import FailureKind
-from tuner.wire.forecasts import JobDetail
 from tuner.wire.inspections import InspectedFinalist
-from tuner.wire.responses import BestView, JobView, PageView, TargetView, TrialView
+from tuner.wire.job_detail import JobDetail
+from tuner.wire.job_view import JobView
+from tuner.wire.responses import BestView, PageView, TargetView, TrialView
 from tuner.wire.view import View
 
 

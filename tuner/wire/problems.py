@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tuner.errors import InvalidInput
 
+#: Tags of the union of what may be tuned.
+KINDS = ("ffn", "independent", "chain", "decoder-block")
+
 MEDIA_TYPE = "application/problem+json"
 
 #: Longest value that a message repeats.
@@ -58,7 +61,7 @@ def of_validation(error: Mapping[str, Any]) -> FieldProblem:
         case "extra_forbidden":
             return FieldProblem(field=field, problem="is not a known field", remedy="check its spelling, or remove it")
         case "union_tag_not_found":
-            return FieldProblem(field=f"{field}.kind", problem="is missing", remedy='give "ffn" or "independent"')
+            return FieldProblem(field=f"{field}.kind", problem="is missing", remedy=f"give one of {', '.join(KINDS)}")
         case "union_tag_invalid":
             return FieldProblem(
                 field=f"{field}.kind",
@@ -82,7 +85,7 @@ def _remedy(context: Mapping[str, Any], message: str) -> str:
 
 def _path(location: Sequence[int | str]) -> str:
     """`("body", "pair", "ffn", "m")` as `pair.m`: without where it came from and the tag of a union."""
-    steps = [str(step) for step in location if step not in ("body", "query", "path", "header", "ffn", "independent")]
+    steps = [str(step) for step in location if step not in ("body", "query", "path", "header", *KINDS)]
     return ".".join(steps) or "body"
 
 

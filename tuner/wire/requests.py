@@ -17,24 +17,41 @@ from tuner.core.problem.workload import (
     ffn_pair,
     independent_pair,
 )
-from tuner.core.trial.job import MAX_PRIORITY, Budget, CacheState, JobSpec, JobTerms, Objective, Regime, default_regime
+from tuner.core.trial.job import (
+    MAX_PRIORITY,
+    Budget,
+    CacheState,
+    JobSpec,
+    JobTerms,
+    Objective,
+    PriorsChoice,
+    Regime,
+    default_regime,
+)
+from tuner.core.trial.questions import DEFAULT_MAX_DISTANCE, Machine, Question
 from tuner.core.trial.records import MatchKind
 from tuner.errors import InvalidInput
+from tuner.wire.chains import Chain, DecoderBlock, check_searched
+from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
 
 #: Seeds stay within what every random generator takes.
 MAX_SEED = 2**31 - 1
 MAX_TRIALS = 100_000
 MAX_SECONDS = 7 * 24 * 3600.0
 
-Size = Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]
-# JSON knows no enumerations: a strict model would refuse the string.
-DtypeName = Annotated[Dtype, Field(strict=False, description="element type of every tensor; sums are fp32")]
-ActivationName = Annotated[Activation, Field(strict=False, description="applied to the first product")]
 CacheName = Annotated[CacheState, Field(strict=False, description="what the L2 holds when a sample starts")]
 RegimeName = Annotated[
     Regime, Field(strict=False, description="the card's power state; by default sustained from 256 rows on")
 ]
 Label = Annotated[str, Field(min_length=1, max_length=64)]
+PriorsName = Annotated[
+    PriorsChoice,
+    Field(
+        strict=False,
+        description="`nearest`: the search begins with what was found for the nearest shapes on the same GPU model; "
+        "`none`: it knows of no earlier one",
+    ),
+]
 TargetId = Annotated[
     str, Field(min_length=1, max_length=100, description="a target's id, e.g. `h200` or `simulated:h200`")
 ]
@@ -43,12 +60,6 @@ TargetId = Annotated[
 #: Fields of an ffn pair beside its kind and dtype: those that must be given, and those with a default.
 _FFN_SIZES = ("m", "d_in", "d_hidden", "d_out")
 _FFN_OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")
-
-
-class Strict(BaseModel):
-    """Refuses unknown fields and values that only look right."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class FfnPair(Strict):
@@ -128,17 +139,23 @@ class IndependentPair(Strict):
 
 
 Pair = Annotated[FfnPair | IndependentPair, Field(discriminator="kind", description="the two GEMMs to tune")]
+Asked = Annotated[
+    FfnPair | IndependentPair | Chain | DecoderBlock, Field(discriminator="kind", description="the GEMMs to tune")
+]
 
 
-def workload_of(pair: FfnPair | IndependentPair) -> Workload:
-    """The domain's view of a pair.
+def workload_of(pair: FfnPair | IndependentPair | Chain | DecoderBlock) -> Workload:
+    """The domain's view of a pair, or of a chain.
 
     Raises:
-        InvalidInput: a matrix overflows a 32-bit index.
+        InvalidInput: a matrix overflows a 32-bit index, or a chain's ops do not fit together.
     """
     try:
         return pair.to_workload()
-    except InvalidInput as error:  # the domain names an op's matrix, the client knows the pair
+    except InvalidInput as error:
+        if isinstance(pair, Chain | DecoderBlock):
+            raise InvalidInput(f"pair.{error.field}", error.problem, error.remedy) from error
+        # The domain names an op's matrix, the client knows the pair.
         raise InvalidInput("pair", f"{error.field}: {error.problem}", error.remedy) from error
 
 
@@ -161,6 +178,12 @@ class BudgetRequest(Strict):
     seconds: float = Field(
         default=Budget.seconds, gt=0, le=MAX_SECONDS, description="wall-clock seconds, finals not counted"
     )
+    patience: int | None = Field(
+        default=Budget.patience,
+        ge=1,
+        le=MAX_TRIALS,
+        description="trials in a row that are not faster by half a per cent, after which nothing new is tried",
+    )
 
 
 LLAMA_FFN = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16"}
@@ -172,8 +195,9 @@ EXAMPLES: dict[str, Any] = {
             "pair": {**LLAMA_FFN, **dict.fromkeys(_FFN_OPTIONS, False), "activation": "silu"},
             "target": "simulated:h200",
             "objective": {"l2": "cold", "regime": "burst"},
-            "budget": {"trials": 60, "seconds": 600},
+            "budget": {"trials": 60, "seconds": 600, "patience": 30},
             "seed": 0,
+            "priors": "nearest",
             "reuse": True,
             "priority": -1,
             "project": "llama",
@@ -203,11 +227,12 @@ EXAMPLES: dict[str, Any] = {
 class TuneRequest(Strict):
     """The body of `POST /jobs`."""
 
-    pair: Pair
+    pair: Asked
     target: TargetId | None = Field(default=None, description="by default the server's own")
     objective: ObjectiveRequest = ObjectiveRequest()
     budget: BudgetRequest = BudgetRequest()
     seed: int = Field(default=0, ge=0, le=MAX_SEED, description="of the sampler, the inputs and the simulated noise")
+    priors: PriorsName = PriorsChoice.NEAREST
     reuse: bool = Field(default=False, description="answer with a finished job of the same problem, if there is one")
     priority: int = Field(
         default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="the higher goes first; above 0 only for admins"
@@ -229,28 +254,46 @@ class TuneRequest(Strict):
         """The job that is asked for.
 
         Raises:
-            InvalidInput: a matrix overflows a 32-bit index, or no target is given and the server has none.
+            InvalidInput: the pair is not well formed, or is none; or no target is given and the server has none.
         """
         target_id = self.target or default_target_id
         if target_id is None:
             raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
         workload = workload_of(self.pair)
-        regime = self.objective.regime or default_regime(max(op.m for op in workload.ops))
+        check_searched(workload)
         return JobSpec(
             workload=workload,
             target_id=target_id,
-            objective=Objective(l2=self.objective.l2, regime=regime),
-            budget=Budget(trials=self.budget.trials, seconds=self.budget.seconds),
+            objective=_objective(self.objective.l2, self.objective.regime, workload),
+            budget=Budget(**self.budget.model_dump()),
             seed=self.seed,
+            priors=self.priors,
         )
 
     @property
     def digest(self) -> str:
-        """sha256 of the canonical body, hex: two bodies that ask the same have the same."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        """sha256 of the canonical body, hex: two bodies that ask the same have the same. What came later is left out
+        while it has its default, so that a body that was sent to an older version keeps its digest."""
+        body = self.model_dump(mode="json")
+        if self.priors is PriorsChoice.NEAREST:
+            del body["priors"]
+        if self.budget.patience is None:
+            del body["budget"]["patience"]
+        for name in ("priority", "project", "labels", "deadline_s"):
+            if body[name] == type(self).model_fields[name].default:
+                del body[name]
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _objective(l2: CacheState, regime: Regime | None, workload: Workload) -> Objective:
+    """The regime is that of the rows, where none is given."""
+    return Objective(l2=l2, regime=regime or default_regime(max(op.m for op in workload.ops)))
+
+
+#: Further than any two shapes are apart.
+MAX_DISTANCE = 6 * 31.0
+Fact = Annotated[str, Field(min_length=1, max_length=100)]
 MatchName = Annotated[MatchKind, Field(description="the weakest match that may answer")]
 Sizes = Annotated[
     str, Field(pattern=r"^\d{1,10},\d{1,10},\d{1,10}$", description="m,n,k of an independent pair's GEMM")
@@ -276,7 +319,41 @@ class BestQuery(BaseModel):
     second: Sizes | None = None
     dtype: Dtype = Field(default=Dtype.FP16, description="element type of every tensor")
     target: TargetId | None = Field(default=None, description="by default the server's own")
+    l2: CacheState = Field(default=CacheState.COLD, description="what the L2 holds when a sample starts")
+    regime: Regime | None = Field(default=None, description="by default sustained from 256 rows on")
     match: MatchName = MatchKind.EXACT
+    max_distance: float = Field(
+        default=DEFAULT_MAX_DISTANCE,
+        ge=0,
+        le=MAX_DISTANCE,
+        description="how far the shape of a weaker match may be: the factors between m, n and k of both products, in "
+        "powers of two, summed",
+    )
+    gpu_name: Fact | None = Field(default=None, description="the GPU that will run the kernel, e.g. `NVIDIA H200`")
+    driver: Fact | None = Field(default=None, description="its driver")
+    cuda: Fact | None = Field(default=None, description="its CUDA version")
+    kernel_version: Fact | None = Field(default=None, description="the digest of the kernel sources that is wanted")
+
+    def to_question(self, default_target_id: str | None) -> Question:
+        """What is asked for.
+
+        Raises:
+            InvalidInput: a parameter of the pair is wrong, or no target is given and the server has none.
+        """
+        target_id = self.target or default_target_id
+        if target_id is None:
+            raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
+        workload = self.to_workload()
+        return Question(
+            workload=workload,
+            target_id=target_id,
+            objective=_objective(self.l2, self.regime, workload),
+            machine=Machine(
+                gpu_name=self.gpu_name, driver=self.driver, cuda=self.cuda, kernel_version=self.kernel_version
+            ),
+            match=self.match,
+            max_distance=self.max_distance,
+        )
 
     def to_workload(self) -> Workload:
         """The pair that is asked for.

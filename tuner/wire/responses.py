@@ -14,111 +14,16 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment, Quarantine
-from tuner.core.trial.job import CacheState, JobState, Regime, Trial
+from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.trial.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict
-from tuner.wire.requests import Pair, pair_of
+from tuner.wire.job_view import JobView
+from tuner.wire.library import LibraryRecipeView
 from tuner.wire.samples import FinalsProcedureView, PolicyTimeView, ProcedureView
 from tuner.wire.view import View, is_simulated, moment
 from tuner.wire.words import candidate_words
 
 T = TypeVar("T")
-
-
-class ObjectiveView(View):
-    """What "fast" means for the job."""
-
-    l2: CacheState
-    regime: Regime
-
-
-class BudgetView(View):
-    """When the search stops."""
-
-    trials: int
-    seconds: float
-
-
-#: Fields of a job that the wire copies under their own names.
-_COPIED = (
-    "id",
-    "state",
-    "reason",
-    "num_trials",
-    "num_measured",
-    "num_rejected",
-    "num_failed",
-    "best_us",
-    "library_us",
-    "search_s",
-    "owners",
-    "priority",
-    "project",
-    "labels",
-    "is_paused",
-)
-
-
-class JobView(View):
-    """A job as it stands."""
-
-    id: str
-    state: JobState
-    reason: str = Field(description="why it failed, or why an open job waits; empty otherwise")
-    workload: str = Field(description="the pair in one line")
-    pair: Pair
-    target: str
-    simulated: bool = Field(description="whether its figures come from the twin and not from a card")
-    objective: ObjectiveView
-    budget: BudgetView
-    seed: int
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    num_trials: int
-    num_measured: int
-    num_rejected: int
-    num_failed: int
-    best_us: float | None = Field(
-        description="fastest of ours so far, microseconds; of a job that succeeded, in its finals"
-    )
-    library_us: float | None = Field(
-        description="the library's time so far, microseconds; of a job that succeeded, in its finals"
-    )
-    search_s: float = Field(description="seconds of search spent, over restarts")
-    owners: tuple[str, ...] = Field(
-        description="who asked for it and shares its run; empty where the service knew no tokens"
-    )
-    priority: int
-    project: str
-    labels: tuple[str, ...]
-    deadline_at: datetime | None = Field(description="when its search must end; null for whenever")
-    is_paused: bool = Field(description="whether it waits, since an owner asked for that")
-    links: dict[str, str] = Field(description="paths of what belongs to the job")
-
-    @classmethod
-    def of(cls, job: JobRecord) -> Self:
-        """Copies `job`."""
-        spec, path = job.spec, f"/jobs/{job.id}"
-        return cls(
-            workload=spec.workload.describe(),
-            pair=pair_of(spec.workload),
-            target=spec.target_id,
-            simulated=is_simulated(spec.target_id),
-            objective=ObjectiveView.model_validate(spec.objective),
-            budget=BudgetView.model_validate(spec.budget),
-            seed=spec.seed,
-            deadline_at=None if job.deadline_at is None else moment(job.deadline_at),
-            created_at=moment(job.created_at),
-            started_at=None if job.started_at is None else moment(job.started_at),
-            finished_at=None if job.finished_at is None else moment(job.finished_at),
-            **{name: getattr(job, name) for name in _COPIED},
-            links={
-                "self": path,
-                **{name: f"{path}/{name}" for name in ("trials", "events", "best")},
-                "page": f"/ui{path}",
-            },
-        )
 
 
 class CandidateView(View):
@@ -207,6 +112,7 @@ class TrialView(View):
     candidate: CandidateView
     outcome: OutcomeView
     num_known: int = Field(description="trials that the search knew when it chose the candidate: those numbered below")
+    prior: int | None = Field(description="index in the job's `priors_used` of what it tried; null where it was none")
     started_at: datetime
     finished_at: datetime
 
@@ -222,6 +128,7 @@ class TrialView(View):
             candidate=CandidateView.of(trial.candidate, job.spec.workload),
             outcome=outcome_view(trial.outcome),
             num_known=trial.num_known,
+            prior=trial.prior,
             started_at=moment(trial.started_at),
             finished_at=moment(trial.finished_at),
         )
@@ -232,7 +139,7 @@ class EventView(View):
 
     id: int
     job_id: str
-    kind: str = Field(description="`state`, `trial` or `best`")
+    kind: str = Field(description="`state`, `priors`, `trial` or `best`")
     at: datetime
     data: dict[str, Any]
 
@@ -296,6 +203,7 @@ class BestView(View):
     artifact: ArtifactLink | None
     environment: EnvironmentView
     policies: list[PolicyTimeView] = Field(description="what each policy would have reached; empty in older results")
+    library: LibraryRecipeView | None = Field(description="how the library was called; null where it is a model")
 
     @classmethod
     def of(cls, best: Best, job: JobRecord) -> Self:
@@ -311,21 +219,13 @@ class BestView(View):
             tie_band=best.tie_band,
             procedure=None if best.procedure is None else FinalsProcedureView.model_validate(best.procedure),
             finals=[FinalRowView.of(row, workload) for row in best.finals],
-            winner_row=_winner_row(best),
+            winner_row=best.winner_row or 0,
             reference_us=best.reference_us,
             artifact=None if digest is None else ArtifactLink(digest=digest, href=f"/artifacts/{digest}"),
             environment=EnvironmentView.model_validate(best.environment),
             policies=[PolicyTimeView.model_validate(one) for one in best.policies],
+            library=None if best.library is None else LibraryRecipeView.model_validate(best.library),
         )
-
-
-def _winner_row(best: Best) -> int:
-    times = {
-        index: row.time_us
-        for index, row in enumerate(best.finals)
-        if row.candidate.plan_kind is best.winner and row.time_us is not None
-    }
-    return min(times, key=times.__getitem__)
 
 
 class BestMatchView(View):
@@ -333,6 +233,7 @@ class BestMatchView(View):
 
     match: MatchKind
     differences: list[str] = Field(description="what differs, in words; empty for an exact match")
+    distance: float = Field(description="how far its shape is: factors between sizes, in powers of two, summed")
     best: BestView
     job: JobView
 
@@ -342,6 +243,7 @@ class BestMatchView(View):
         return cls(
             match=found.match,
             differences=list(found.differences),
+            distance=found.distance,
             best=BestView.of(found.best, found.job),
             job=JobView.of(found.job),
         )

@@ -8,6 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from tuner.core.legal.legality import dynamic_smem_bytes
+from tuner.core.plan.norm_slots import norm_slots, slot_stride
+from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
@@ -16,14 +18,29 @@ from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.versions import MANIFEST_FORMAT
 
-from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, workspace_layout
+from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
 from ..source.launchable import Launchable, LaunchRefused
 from ..source.render import KERNEL_NAME, START_GATE_NAME, render
 from ..source.tensor_maps import tensor_maps
+from ..source.variants import Variant, variants_of
+from .facts import (
+    INTERMEDIATES,
+    TENSOR_ALIGNMENT_BYTES,
+    aliasing,
+    launch_facts,
+    legal_rows,
+    numbers,
+    workspace_facts,
+)
+from .nvrtc import compile_options
+from .variants import VariantBuild
 
 #: Least driver branch that loads cubins of a CUDA major version.
 #: Source: CUDA Toolkit release notes, minor version compatibility.
 _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
+#: Bytes of a parameter that each driver takes, and the first branch that takes more. Five ops with their tensor
+#: maps have more. Source: CUDA Toolkit 12.1 release notes, kernel parameters.
+_SMALL_PARAMETER_BYTES, _LARGE_PARAMETER_DRIVER = 4096, "530.30.02"
 
 #: As cuTensorMapEncodeTiled names them.
 _TENSOR_MAP_TYPES = {Dtype.FP16: "FLOAT16", Dtype.BF16: "BFLOAT16"}
@@ -45,9 +62,10 @@ def assemble(
     environment: Environment,
     extra: dict[str, Any],
     spin_limit_cycles: int,
+    variants: tuple[VariantBuild, ...] = (),
 ) -> ArtifactFiles:
     """Source, plans and cubin (none when simulated) with their manifest; `extra` joins the manifest, and
-    `spin_limit_cycles` is how long a wait may last.
+    `spin_limit_cycles` is how long a wait may last. `variants` are the kernel's other builds.
 
     Raises:
         ValueError: the candidate has no schedule.
@@ -62,7 +80,10 @@ def assemble(
     files |= {f"plan{i}.bin": plan.words.astype("<i4").tobytes() for i, plan in enumerate(plans)}
     if cubin is not None:
         files["kernel.cubin"] = cubin
+    files |= {cubin_name(one.variant): one.launchable.cubin for one in variants if one.launchable}
     workload = problem.workload
+    parameter = parameter_layout(workload, schedule.tiling, spin_limit_cycles)
+    offered = variants_of(plans, programmatic=candidate.plan_kind.is_programmatic)
     manifest: dict[str, Any] = {
         "format": MANIFEST_FORMAT,
         "simulated": environment.simulated,
@@ -74,9 +95,14 @@ def assemble(
         "schedule_in_words": str(schedule),
         "objective": asdict(problem.objective),
         "environment": asdict(environment),
-        "kernel": _kernel(plans[0].gpu.arch, launchable, environment),
-        "parameter": parameter_layout(workload, schedule.tiling, spin_limit_cycles),
-        "tensors": _tensors(workload),
+        "kernel": _kernel(plans[0].gpu, launchable, environment, parameter["size_bytes"])
+        | {"variants": [_variant(variant, variants) for variant in offered]},
+        "rows": legal_rows(workload),
+        "numbers": numbers(workload),
+        "aliasing": aliasing(workload),
+        "intermediates": INTERMEDIATES,
+        "parameter": parameter,
+        "tensors": _tensors(workload, schedule.tiling),
         "launches": [_launch(i, plans, workload, candidate) for i in range(len(plans))],
         "concurrency": _CONCURRENCY,
         "files": {
@@ -106,7 +132,30 @@ def _check_tied(
         raise LaunchRefused("the cubin is tied to other plans than these: tie them again")
 
 
-def _kernel(arch: str, launchable: Launchable | None, environment: Environment) -> dict[str, Any]:
+def least_driver(cuda: str, parameter_bytes: int) -> str:
+    """The oldest driver that loads a cubin of this CUDA version and takes so large a parameter; empty where unknown."""
+    least = _LEAST_DRIVER.get(cuda.split(".")[0], "")
+    if not least or parameter_bytes <= _SMALL_PARAMETER_BYTES:
+        return least
+    return max(least, _LARGE_PARAMETER_DRIVER)
+
+
+def cubin_name(variant: Variant) -> str:
+    """The file of a variant's cubin in an artifact."""
+    return "kernel.cubin" if variant is Variant.MEASURED else f"{variant}.cubin"
+
+
+def _variant(variant: Variant, builds: tuple[VariantBuild, ...]) -> dict[str, Any]:
+    """A variant of the kernel, or why there is none."""
+    build = next((build for build in builds if build.variant is variant), None)
+    if build is None or build.launchable is None:
+        reason = build.refusal if build else "nothing was compiled"
+        return {"name": str(variant), "cubin": None, "build": None, "reason": reason}
+    return {"name": str(variant), "cubin": cubin_name(variant), "build": build.launchable.ties.build, "reason": ""}
+
+
+def _kernel(gpu: Gpu, launchable: Launchable | None, environment: Environment, parameter_bytes: int) -> dict[str, Any]:
+    arch = gpu.arch
     return {
         "name": KERNEL_NAME,
         "source": "kernel.cu",
@@ -114,7 +163,13 @@ def _kernel(arch: str, launchable: Launchable | None, environment: Environment) 
         "build": launchable.ties.build if launchable else None,
         "arch": arch,
         "arch_suffix": arch[-1] if arch[-1].isalpha() else "",
-        "least_driver": _LEAST_DRIVER.get(environment.cuda.split(".")[0], ""),
+        "num_sms": gpu.num_sms,
+        "compiler": {
+            "name": "nvrtc",
+            "version": environment.cuda,
+            "options": [f"--gpu-architecture={arch}", *compile_options(environment.cuda or "0")],
+        },
+        "least_driver": least_driver(environment.cuda, parameter_bytes),
     }
 
 
@@ -131,6 +186,7 @@ def _launch(index: int, plans: tuple[VerifiedPlan, ...], workload: Workload, can
         "cooperative": needs_co_residency(plan) and not programmatic,
         "programmatic_dependent_launch": programmatic,
         "dynamic_smem_bytes": dynamic_smem_bytes(workload, schedule.tiling),
+        **launch_facts(plan, candidate.plan_kind),
         "tensor_maps": _tensor_maps(workload, schedule.tiling),
         "first_tasks": first_tasks(plan).hex() if schedule.tiling.engine is Engine.WGMMA else "",
         "stream": index if plan.is_paired else 0,
@@ -139,6 +195,7 @@ def _launch(index: int, plans: tuple[VerifiedPlan, ...], workload: Workload, can
             "index": 0 if plan.is_paired else index,
             "is_second": plan.is_paired and index == 1,
             **workspace_layout(plan),
+            **workspace_facts(workspace_layout(plan)),
             "per": "stream and plan; the launches of one run that name the same index share it",
             "zero": "once, when it is allocated, and again after an abort; what lies from slots on need not be",
             "counters": "epoch: they only grow, no launch resets them",
@@ -188,16 +245,18 @@ def _start_gate(first: VerifiedPlan) -> dict[str, Any] | None:
     }
 
 
-def _tensors(workload: Workload) -> list[dict[str, Any]]:
+def _tensors(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
     """Every tensor by name, with its role and shape; all row-major, contiguous, 16-byte aligned.
 
-    A gated op's weight and bias have the gate's rows first, then the up projection's.
+    A gated op's weight and bias have the gate's rows first, then the up projection's. The launches write `squares`, and
+    read `input_squares`: the sums of squares of the rows of the input in front of the dot.
     """
     tensors: list[dict[str, Any]] = []
 
     def add(name: str, role: str, shape: list[int], dtype: str = str(workload.dtype)) -> None:
         if all(tensor["name"] != name for tensor in tensors):
-            tensors.append({"name": name, "role": role, "shape": shape, "dtype": dtype})
+            aligned = {"alignment_bytes": TENSOR_ALIGNMENT_BYTES}
+            tensors.append({"name": name, "role": role, "shape": shape, "dtype": dtype, **aligned})
 
     for i, op in enumerate(workload.ops):
         if workload.producer_of(i) is None:
@@ -205,9 +264,13 @@ def _tensors(workload: Workload) -> list[dict[str, Any]]:
         add(f"{op.name}.w", "weight", [op.weight_rows, op.k])
         if op.bias:
             add(f"{op.name}.bias", "bias", [op.weight_rows])
-        if op.residual:
-            add(f"{op.name}.residual", "residual", [op.m, op.n])
+        if op.residual and workload.residual_producer_of(i) is None:
+            add(op.residual_source or f"{op.name}.residual", "residual", [op.m, op.n])
+        if op.norm and workload.norm_producer_of(i) is None:
+            add(squares_of(op.norm), "input_squares", [slot_stride(op.m)], "fp32")
+        if workload.writes_squares(i):
+            add(squares_of(op.name), "squares", [norm_slots(workload, tiling, i), slot_stride(op.m)], "fp32")
         if op.row_scale:
             add(f"{op.name}.row_scale", "row_scale", [op.m], "fp32")
-        add(op.name, "intermediate" if workload.consumers_of(i) else "output", [op.m, op.n])
+        add(op.name, "output" if workload.leaves(i) else "intermediate", [op.m, op.n])
     return tensors

@@ -66,6 +66,10 @@ class BuildTimeout(BuildError):
     """The compiler did not end before its deadline and was killed."""
 
 
+class SourceRefused(BuildError):
+    """The compiler refused the source; it would again."""
+
+
 def nvrtc_version() -> str:
     """e.g. ``13.0``.
 
@@ -83,8 +87,9 @@ def nvrtc_version() -> str:
     return f"{major}.{minor}"
 
 
-def _options(compiler: str) -> tuple[str, ...]:
-    """From version 13 on NVRTC has a cache of its own, and a hit in it has no log: it is switched off."""
+def compile_options(compiler: str) -> tuple[str, ...]:
+    """What NVRTC of that version is told, beside the architecture. From version 13 on it has a cache of its own, and a
+    hit in it has no log: it is switched off."""
     return (*_OPTIONS, "--no-cache") if int(compiler.split(".")[0]) >= 13 else _OPTIONS
 
 
@@ -92,7 +97,8 @@ def compile_source(source: str, arch: str) -> tuple[bytes, str]:
     """One NVRTC run in this process: cubin and log. `arch` is e.g. ``sm_90a``.
 
     Raises:
-        BuildError: with the compiler's log.
+        SourceRefused: with the compiler's log.
+        BuildError: the compiler failed otherwise, e.g. for lack of memory.
     """
     from cuda.bindings import nvrtc
 
@@ -103,13 +109,15 @@ def compile_source(source: str, arch: str) -> tuple[bytes, str]:
     status, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
     check(status)
     try:
-        options = [option.encode() for option in (f"--gpu-architecture={arch}", *_options(nvrtc_version()))]
+        options = [option.encode() for option in (f"--gpu-architecture={arch}", *compile_options(nvrtc_version()))]
         (compiled,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         status, size = nvrtc.nvrtcGetProgramLogSize(program)
         check(status)
         log = bytearray(size)
         check(nvrtc.nvrtcGetProgramLog(program, log)[0])
         text = bytes(log).rstrip(b"\0").decode(errors="replace")
+        if compiled == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION:
+            raise SourceRefused(f"{compiled.name}\n{text}")
         if compiled != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise BuildError(f"{compiled.name}\n{text}")
         status, size = nvrtc.nvrtcGetCUBINSize(program)
@@ -145,7 +153,7 @@ def parse_log(log: str) -> Resources:
 
 def build_key(source: str, arch: str, compiler: str) -> str:
     """The content address of a build."""
-    return hashlib.sha256("\0".join((source, arch, compiler, *_options(compiler))).encode()).hexdigest()
+    return hashlib.sha256("\0".join((source, arch, compiler, *compile_options(compiler))).encode()).hexdigest()
 
 
 def _compile_timed(source: str, arch: str) -> tuple[bytes, str, float]:
@@ -157,7 +165,8 @@ def _compile_timed(source: str, arch: str) -> tuple[bytes, str, float]:
 class Builder:
     """Compiles in killable processes and keeps what came out under `cache_dir` (source, cubin, resources by key).
 
-    Any thread may build; what several want at a time is compiled once.
+    Any thread may build; what several want at a time is compiled once. A source that the compiler refused is refused
+    again without it: many orderings share a tiling, and so a source.
     """
 
     def __init__(self, cache_dir: Path, *, limits: Limits | None = None, num_processes: int = 1) -> None:
@@ -167,6 +176,8 @@ class Builder:
         self._limits = limits or Limits()
         self._free = threading.BoundedSemaphore(num_processes)
         self._once = Once[str, Built]()
+        #: By key, why the compiler refused a source. Nobody changes a key after it was set, so no lock is needed.
+        self._refused: dict[str, SourceRefused] = {}
         #: Done when the compilers are closed: a pool that is stopped leaves its futures open.
         self._end = Future[None]()
         self._num_users = 1
@@ -192,6 +203,8 @@ class Builder:
             WorkerError: it was closed meanwhile.
         """
         key = build_key(source, arch, self._compiler)
+        if key in self._refused:
+            raise SourceRefused(str(self._refused[key]))
         built, is_theirs = self._once.get(key, lambda: self._read(key) or self._compile(key, source, arch))
         return replace(built, cached=True) if is_theirs else built
 
@@ -213,6 +226,9 @@ class Builder:
             cubin, log, compile_s = future.result()
         except FutureTimeoutError as error:
             raise BuildTimeout(f"the compiler was killed after {deadline_s:g} s") from error
+        except SourceRefused as error:
+            self._refused[key] = error
+            raise
         except ProcessExpired as error:
             raise BuildError(f"the compiler's process died: {error}") from error
         built = Built(
@@ -223,7 +239,7 @@ class Builder:
             compile_s=compile_s,
             cached=False,
         )
-        self._write(built, source)
+        keep_build(self._cache_dir, built, source)
         return built
 
     def share(self) -> Self:
@@ -260,15 +276,17 @@ class Builder:
             cached=True,
         )
 
-    def _write(self, built: Built, source: str) -> None:
-        facts = {
-            "compile_s": built.compile_s,
-            "cubin_sha256": hashlib.sha256(built.cubin).hexdigest(),
-            "resources": asdict(built.resources),
-        }
-        write_atomically(self._cache_dir / f"{built.key}.cu", source.encode())
-        write_atomically(self._cache_dir / f"{built.key}.cubin", built.cubin)
-        write_atomically(self._cache_dir / f"{built.key}.json", json.dumps(facts).encode())
+
+def keep_build(cache_dir: Path, built: Built, source: str) -> None:
+    """Puts a build where a `Builder` over the same folder finds it."""
+    facts = {
+        "compile_s": built.compile_s,
+        "cubin_sha256": hashlib.sha256(built.cubin).hexdigest(),
+        "resources": asdict(built.resources),
+    }
+    write_atomically(cache_dir / f"{built.key}.cu", source.encode())
+    write_atomically(cache_dir / f"{built.key}.cubin", built.cubin)
+    write_atomically(cache_dir / f"{built.key}.json", json.dumps(facts).encode())
 
 
 def write_atomically(path: Path, data: bytes) -> None:

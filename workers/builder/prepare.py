@@ -22,6 +22,7 @@ from ..source.launchable import LaunchRefused
 from ..source.render import render
 from .nvrtc import Builder, BuildTimeout, Built
 from .tie import tie
+from .variants import refusal_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +74,9 @@ def prepare(
         built = builder.build(source, gpu.arch)
     launchable = tie(plans, built, workload, traced=traced)
     work = Work(plan_kind=candidate.plan_kind, launchable=launchable, spin_limit_cycles=spin_limit_cycles)
-    return PreparedKernel(work=work, source=source, built=built, refusal=_refusal(built), stage_s=dict(stage_s))
+    return PreparedKernel(
+        work=work, source=source, built=built, refusal=refusal_of(built.resources), stage_s=dict(stage_s)
+    )
 
 
 def try_prepare(
@@ -99,15 +102,6 @@ def try_prepare(
     if prepared.refusal:
         return Rejected(stage=Stage.BUILD, reason=prepared.refusal, stage_s=stage_s)
     return prepared
-
-
-def _refusal(built: Built) -> str:
-    resources = built.resources
-    if resources.spill_bytes:
-        return f"the compiler spills {resources.spill_bytes} bytes of registers: a smaller warp tile would fit"
-    if resources.warnings:
-        return f"the compiler warns: {resources.warnings[0]}"
-    return ""
 
 
 @contextmanager

@@ -9,11 +9,20 @@ from tuner.core.proof.verify import VerifiedPlan, recheck
 
 from ..source.launchable import Launchable, LaunchRefused, Ties, cubin_digest
 from ..source.render import render
+from ..source.variants import Variant
 from .nvrtc import Built, build_key
 
 
-def tie(plans: tuple[VerifiedPlan, ...], built: Built, workload: Workload, *, traced: bool = False) -> Launchable:
-    """Proves the plans again with what the compiler told, and ties them to the build; `traced` as it was rendered.
+def tie(
+    plans: tuple[VerifiedPlan, ...],
+    built: Built,
+    workload: Workload,
+    *,
+    traced: bool = False,
+    variant: Variant = Variant.MEASURED,
+) -> Launchable:
+    """Proves the plans again with what the compiler told, and ties them to the build; `traced` and `variant` as it was
+    rendered.
 
     Raises:
         LaunchRefused: the plans are not of this workload and of one tiling, or the build is not that of their kernel.
@@ -26,7 +35,7 @@ def tie(plans: tuple[VerifiedPlan, ...], built: Built, workload: Workload, *, tr
             raise LaunchRefused(f"plan {index} is of {mine.workload.describe()}, not of {workload.describe()}")
         if (mine.tiling, plan.gpu) != (tiling, gpu):
             raise LaunchRefused(f"plan {index} is of {mine.tiling} on {plan.gpu.id}, plan 0 of {tiling} on {gpu.id}")
-    if build_key(render(workload, tiling, traced=traced), gpu.arch, built.compiler) != built.key:
+    if build_key(render(workload, tiling, traced=traced, variant=variant), gpu.arch, built.compiler) != built.key:
         raise LaunchRefused(f"build {built.key[:12]} is not that of {workload.describe()} in tiles of {tiling}")
     ring_bytes = dynamic_smem_bytes(workload, tiling)
     resources = Resources(

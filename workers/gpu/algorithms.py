@@ -10,7 +10,7 @@ from cupy.cuda.runtime import CUDARuntimeError
 from tuner.core.problem.objective import Regime
 from tuner.errors import WorkerError
 
-from ..timing.library_choice import Choices, Picked, Rounds, first_of, pick, pick_streams, with_one
+from ..timing.library_choice import Choices, Picked, Rounds, first_of, pick, pick_adds, pick_streams, with_one
 from .baselines import LibraryRunner
 from .timing import Timer
 
@@ -44,17 +44,20 @@ def pick_algorithms(library: LibraryRunner, timer: Timer) -> Picked:
     offered = [[0, *(i for i in range(1, n) if runs(with_one(first, op, i)))] for op, n in enumerate(counts)]
     picked = pick(offered, sample_us, lambda a, b: _rounds_us(timer, captured(a), captured(b)))
     if library.can_run_beside:
-        picked = _pick_streams(picked, library, timer)
+        picked = pick_streams(picked, _both_us(picked, replace(picked, beside=True), library, timer))
+    if library.can_add_in_norms:
+        picked = pick_adds(picked, _both_us(picked, replace(picked, adds_in_norms=True), library, timer))
     library.use(picked)
     return picked
 
 
-def _pick_streams(picked: Picked, library: LibraryRunner, timer: Timer) -> Picked:
+def _both_us(usual: Picked, other: Picked, library: LibraryRunner, timer: Timer) -> Rounds:
+    """Times of the library used in one way and in another."""
     graphs = []
-    for beside in (False, True):
-        library.use(replace(picked, beside=beside))
+    for picked in (usual, other):
+        library.use(picked)
         graphs.append(timer.capture(library))
-    return pick_streams(picked, _rounds_us(timer, *graphs))
+    return _rounds_us(timer, *graphs)
 
 
 def _rounds_us(timer: Timer, usual: Any, other: Any) -> Rounds:

@@ -9,6 +9,7 @@ import cupy
 from cuda.bindings import driver
 
 from tuner.core.problem.workload import Activation, Dtype, GemmOp
+from tuner.core.trial.library_recipe import LibraryRecipe
 
 from ..protocol.messages import Work
 from ..source.launch_args import OpBuffers, needs_co_residency
@@ -18,6 +19,8 @@ from ..timing.library_choice import Picked
 from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from .data import ProblemData, bits_type
 from .launch import Kernel, PlanOnDevice, check
+from .library_norms import LibraryNorms
+from .squares import InputSquares, SquaresTables
 
 #: Columns that a thread of `tuner_epilogue` takes at a time, where n is a multiple of it.
 EPILOGUE_WIDTH = 8
@@ -40,9 +43,16 @@ class Runner(Protocol):
         """Which memory of its own it wrote that it must not, in words; empty where it did not."""
         ...
 
+    def poison(self) -> None:
+        """NaN into all memory of its own that a run must write before it reads it, on the current stream."""
+        ...
 
-def runner_of(work: Work, kernel: Kernel, *, traced: bool = False) -> ChainRunner:
-    """A candidate of ours, without a launch; `traced` where its kernel leaves stamps.
+
+def runner_of(
+    work: Work, kernel: Kernel, *, traced: bool = False, input_squares: InputSquares | None = None
+) -> ChainRunner:
+    """A candidate of ours, without a launch; `traced` where its kernel leaves stamps. `input_squares` goes in front of
+    it where an input is normed; else the squares that come with the input are there.
 
     Raises:
         LaunchRefused: the card does not hold what its plan needs, or this is not what was proven and built.
@@ -57,8 +67,8 @@ def runner_of(work: Work, kernel: Kernel, *, traced: bool = False) -> ChainRunne
     )
     if work.plan_kind.is_side_by_side:
         first = load(0)
-        return StreamsRunner(kernel, (first, load(1, first=first)))
-    return ChainRunner(kernel, tuple(load(index) for index in range(len(launchable.plans))))
+        return StreamsRunner(kernel, (first, load(1, first=first)), input_squares)
+    return ChainRunner(kernel, tuple(load(index) for index in range(len(launchable.plans))), input_squares)
 
 
 def launchable_of(work: Work) -> Launchable:
@@ -75,7 +85,9 @@ def launchable_of(work: Work) -> Launchable:
 class ChainRunner:
     """Our kernel on one stream: one launch (fused) or one per op, by the plans that it is given."""
 
-    def __init__(self, kernel: Kernel, plans: tuple[PlanOnDevice, ...]) -> None:
+    def __init__(
+        self, kernel: Kernel, plans: tuple[PlanOnDevice, ...], input_squares: InputSquares | None = None
+    ) -> None:
         """Without a launch.
 
         Raises:
@@ -87,11 +99,21 @@ class ChainRunner:
                 kernel.check_fits(plan.plan.plan.num_ctas)
         self._kernel = kernel
         self.plans = plans
+        graph = plans[0].plan.graph
+        self.squares = SquaresTables(graph.workload, graph.tiling)
+        self._input_squares = input_squares
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues the launches in order."""
+        ops = self._prepared(ops, stream)
         for plan in self.plans:
             self._kernel.launch(plan, ops, stream)
+
+    def _prepared(self, ops: tuple[OpBuffers, ...], stream: int) -> tuple[OpBuffers, ...]:
+        """What the launches are given, behind what makes the squares of inputs."""
+        if self._input_squares:
+            self._input_squares.enqueue(ops, stream, is_programmatic=self.plans[0].programmatic)
+        return self.squares.given_to(ops)
 
     def abort_record(self) -> str | None:
         """The first record of any of its launches."""
@@ -99,7 +121,14 @@ class ChainRunner:
 
     def overwritten(self) -> str:
         """The first that any of its launches wrote."""
-        return next((found for plan in self.plans if (found := plan.overwritten())), "")
+        found = next((found for plan in self.plans if (found := plan.overwritten())), "")
+        return found or self.squares.overwritten()
+
+    def poison(self) -> None:
+        """Sums of squares, and of parts of tiles."""
+        self.squares.poison()
+        for plan in self.plans:
+            plan.poison_sums()
 
 
 class SideStream:
@@ -124,14 +153,17 @@ class SideStream:
 class StreamsRunner(ChainRunner):
     """Our kernel on two streams: the second launch runs beside the first, waiting tile by tile, behind a start gate."""
 
-    def __init__(self, kernel: Kernel, plans: tuple[PlanOnDevice, PlanOnDevice]) -> None:
-        super().__init__(kernel, plans)
+    def __init__(
+        self, kernel: Kernel, plans: tuple[PlanOnDevice, PlanOnDevice], input_squares: InputSquares | None = None
+    ) -> None:
+        super().__init__(kernel, plans, input_squares)
         self._has_signals = plans[0].plan.plan.num_signals > 0
         self._side = SideStream()
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Forks, and joins again: what follows on `stream` follows both launches."""
         first, second = self.plans
+        ops = self._prepared(ops, stream)
         side = self._side.fork(stream)
         self._kernel.launch(first, ops, stream)
         if self._has_signals:
@@ -143,14 +175,17 @@ class StreamsRunner(ChainRunner):
 class LibraryRunner:
     """The vendor library's calls, with its own fused epilogue, and one elementwise kernel for what that cannot do.
 
-    One after the other; two ops that share nothing also side by side, on two streams.
+    One after the other; two ops that share nothing also side by side, on two streams. Of a chain with norms, residuals
+    are added by the products (beta = 1) or by the norms' kernels.
     """
 
-    def __init__(self, lt: CublasLt, data: ProblemData, epilogue: Any) -> None:
-        """`epilogue` is the elementwise kernel `tuner_epilogue`."""
+    def __init__(self, lt: CublasLt, data: ProblemData, epilogue: Any, norm: Any) -> None:
+        """`epilogue` and `norm` are the kernels `tuner_epilogue` and `tuner_norm`."""
         self._dtype = data.workload.dtype
         self._ops = data.workload.ops
         self._epilogue = epilogue
+        self._norms = LibraryNorms(data.workload, norm)
+        self._lt_version = lt.version
         #: Gate and up projection of each gated op, [m, 2n].
         self._sums = [
             cupy.empty((op.m, op.weight_rows), bits_type(self._dtype)) if op.gated else None for op in self._ops
@@ -164,24 +199,36 @@ class LibraryRunner:
         self._side = SideStream()
         #: Per op, which of the heuristic's algorithms.
         self.choices = (0,) * len(self._gemms)
-        self._beside = False
+        self._beside = self._adds_in_norms = False
 
     @property
     def can_run_beside(self) -> bool:
         """Whether these are two ops of which none reads the other's output."""
         return len(self._ops) == 2 and self._ops[1].source != self._ops[0].name
 
+    @property
+    def can_add_in_norms(self) -> bool:
+        """Whether the kernels of norms may add residuals."""
+        return self._norms.can_add
+
     def use(self, picked: Picked) -> None:
         """Runs as was picked from now on."""
-        self.choices, self._beside = picked.choices, picked.beside
+        self.choices, self._beside, self._adds_in_norms = picked.choices, picked.beside, picked.adds_in_norms
 
     @property
     def num_algorithms(self) -> tuple[int, ...]:
         """Per op, how many the heuristic offers."""
         return tuple(gemm.num_algorithms for gemm in self._gemms)
 
+    def recipe(self) -> LibraryRecipe:
+        """How to call the library as this does."""
+        ops = zip(self._gemms, self._ops, self.choices, strict=True)
+        calls = tuple(gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops)
+        return LibraryRecipe(cublaslt_version=self._lt_version, beside=self._beside, calls=calls)
+
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues one product per op."""
+        self._norms.begin()
         if not self._beside:
             for index, buffer in enumerate(ops):
                 self._launch(index, buffer, stream, self._workspaces[0])
@@ -197,9 +244,14 @@ class LibraryRunner:
         """Enqueues one op; `stream` is the current one."""
         op, sums = self._ops[index], self._sums[index]
         out = buffer.c if sums is None else int(sums.data.ptr)
+        left = self._norms.sums_of(index) if self._adds_in_norms else 0
         self._gemms[index].launch(
-            buffer.a, buffer.w, out, buffer.residual, workspace.data.ptr, stream, algorithm=self.choices[index]
+            *(self._norms.input_of(index, buffer), buffer.w, left or out, 0 if left else buffer.residual),
+            *(workspace.data.ptr, stream),
+            algorithm=self.choices[index],
         )
+        if left:
+            self._norms.add(index, buffer)
         if rest := split_epilogue(op)[1]:
             self._finish(rest, op, out, buffer)
 
@@ -227,3 +279,10 @@ class LibraryRunner:
     def overwritten(self) -> str:
         """The library has no memory that it must not write but the problem's."""
         return ""
+
+    def poison(self) -> None:
+        """Gate and up projections, normed tensors."""
+        self._norms.poison()
+        for sums in self._sums:
+            if sums is not None:
+                sums.fill(0x7FFF)

@@ -7,15 +7,12 @@ from collections.abc import Callable
 import cupy
 import numpy as np
 
-from tuner.core.problem.workload import Dtype
+from tuner.core.problem.tolerance import MAX_REL_ERROR
 
 from ..protocol.messages import Work
 from ..source.launch_args import OpBuffers
 from .data import NUM_CHECK_SEEDS, ProblemData, from_bits
 from .reference import Reference
-
-#: Largest ||out - reference|| / ||reference|| by dtype.
-MAX_REL_ERROR = {Dtype.FP16: 2e-3, Dtype.BF16: 1.6e-2}
 
 #: Runs the candidate once on these operands and waits for it; the sentence of an abort, or None.
 Run = Callable[[tuple[OpBuffers, ...]], str | None]

@@ -6,10 +6,11 @@ Source: cuBLAS library documentation, "Using the cuBLASLt API" (types, attribute
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_float, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import byref, c_float, c_int, c_int32, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 from tuner.core.problem.workload import Activation, Dtype, GemmOp
+from tuner.core.trial.library_recipe import LibraryCall
 from tuner.errors import WorkerError
 
 from ..source.library_epilogue import split_epilogue
@@ -28,6 +29,28 @@ _EPILOGUES = {
     (Activation.RELU, True): 6,
     (Activation.GELU, False): 32,
     (Activation.GELU, True): 36,
+}
+#: As cublasLt.h and library_types.h name them.
+_EPILOGUE_NAMES = {
+    1: "CUBLASLT_EPILOGUE_DEFAULT",
+    2: "CUBLASLT_EPILOGUE_RELU",
+    4: "CUBLASLT_EPILOGUE_BIAS",
+    6: "CUBLASLT_EPILOGUE_RELU_BIAS",
+    32: "CUBLASLT_EPILOGUE_GELU",
+    36: "CUBLASLT_EPILOGUE_GELU_BIAS",
+}
+_DATA_TYPE_NAMES = {Dtype.FP16: "CUDA_R_16F", Dtype.BF16: "CUDA_R_16BF"}
+#: Number and type of each attribute of an algorithm. Source: cublasLtMatmulAlgoConfigAttributes_t.
+ALGORITHM_ATTRIBUTES: dict[str, tuple[int, Any]] = {
+    "id": (0, c_int32),
+    "tile_id": (1, c_uint32),
+    "splitk_num": (2, c_int32),
+    "reduction_scheme": (3, c_uint32),
+    "cta_swizzling": (4, c_uint32),
+    "custom_option": (5, c_uint32),
+    "stages_id": (6, c_uint32),
+    "inner_shape_id": (7, c_uint16),
+    "cluster_shape_id": (8, c_uint16),
 }
 #: What PyTorch gives cuBLASLt on Hopper, bytes.
 WORKSPACE_BYTES = 32 * 2**20
@@ -90,6 +113,7 @@ class LibraryGemm:
             WorkerError: the library offers none.
         """
         self._lt = lt
+        self._dtype = dtype
         self._epilogue, _ = split_epilogue(op)
         data_type = _DATA_TYPES[dtype]
         self._descriptor = c_void_p()
@@ -154,15 +178,44 @@ class LibraryGemm:
             raise WorkerError(f"cuBLASLt offers no algorithm for this GEMM (cublasStatus {status})")
         return offered
 
+    def recipe(self, op: GemmOp, *, algorithm: int) -> LibraryCall:
+        """How to make this call by the heuristic's `algorithm`-th choice."""
+        chosen, rest = self._algorithms[algorithm], split_epilogue(op)[1]
+        return LibraryCall(
+            op=op.name,
+            rows=op.weight_rows,
+            columns=op.m,
+            k=op.k,
+            data_type=_DATA_TYPE_NAMES[self._dtype],
+            epilogue=_EPILOGUE_NAMES[_EPILOGUES[self._epilogue.activation, self._epilogue.bias]],
+            beta=int(self._epilogue.residual),
+            algorithm=self._attributes(chosen),
+            heuristic_index=algorithm,
+            workspace_bytes=int(chosen.workspace_bytes),
+            afterwards=rest.describe() if rest else "",
+        )
+
+    def _attributes(self, chosen: _Heuristic) -> dict[str, int]:
+        """What the algorithm's attributes are; one that this version of the library does not know is left out."""
+        found = {}
+        for name, (attribute, kind) in ALGORITHM_ATTRIBUTES.items():
+            value, written = kind(0), c_size_t(0)
+            status = self._lt.raw("cublasLtMatmulAlgoConfigGetAttribute")(
+                byref(chosen.algo), attribute, byref(value), c_size_t(ctypes.sizeof(value)), byref(written)
+            )
+            if status == 0:
+                found[name] = int(value.value)
+        return found
+
     def launch(self, a: int, w: int, c: int, residual: int, workspace: int, stream: int, *, algorithm: int = 0) -> None:
         """Enqueues the product by the heuristic's `algorithm`-th choice; addresses on the device, `workspace` of
-        WORKSPACE_BYTES.
+        WORKSPACE_BYTES. A `residual` of 0 is not added.
 
         Raises:
             WorkerError: the library refuses the algorithm after all.
         """
-        one, beta = c_float(1.0), c_float(float(self._epilogue.residual))
-        added = residual if self._epilogue.residual else c
+        adds = self._epilogue.residual and residual != 0
+        one, beta, added = c_float(1.0), c_float(float(adds)), residual if adds else c
         self._lt.call(
             "cublasLtMatmul", self._lt.handle, self._descriptor, byref(one), c_void_p(w), self._w, c_void_p(a), self._a,
             byref(beta), c_void_p(added), self._c, c_void_p(c), self._c, byref(self._algorithms[algorithm].algo),

@@ -10,7 +10,8 @@ from typing import Any
 
 import cupy
 
-from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.plan.norm_slots import slot_stride
+from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import CacheState
 
@@ -57,6 +58,21 @@ def from_bits(bits: Array, dtype: Dtype, *, as_type: Any = None) -> Array:
         case Dtype.BF16:
             values = (bits.astype(cupy.uint32) << 16).view(cupy.float32)
     return values.astype(as_type or cupy.float32)
+
+
+#: Of what a norm reads, where it is odd: one channel of all rows but the small ones, and the size of those. Bytes of a
+#: model's residual stream look like that.
+LARGE_CHANNEL, SMALL_ROW = 3e4, 1e-3
+
+
+def residual_of(op: GemmOp) -> str:
+    """The tensor that the op adds."""
+    return op.residual_source or f"{op.name}.residual"
+
+
+def factors_of(op: GemmOp) -> str:
+    """The input by which the op's rows are scaled, or the squares of an input that it norms."""
+    return f"{op.norm}.squares" if op.norm else f"{op.name}.row_scale"
 
 
 class DoesNotFit(Exception):
@@ -113,8 +129,8 @@ class ProblemData:
         self._bias = [self._draw((op.weight_rows,), 1.0) if op.bias else None for op in ops]
         self._weights = [[self._draw((op.weight_rows, op.k), op.k**-0.5) for op in ops] for _ in range(num_slots)]
         self._inputs = [self._draw_inputs() for _ in range(num_slots)]
-        self._check_inputs = [self._draw_inputs() for _ in range(NUM_CHECK_SEEDS + 1)]
-        shared = {i: GuardedOutput(op.m, op.n, dtype) for i, op in enumerate(ops) if self.workload.consumers_of(i)}
+        self._check_inputs = [self._draw_inputs(is_odd=seed % 2 == 1) for seed in range(NUM_CHECK_SEEDS + 1)]
+        shared = {i: GuardedOutput(op.m, op.n, dtype) for i, op in enumerate(ops) if not self.workload.leaves(i)}
         self.outputs: list[dict[int, GuardedOutput]] = [
             {i: shared.get(i) or GuardedOutput(op.m, op.n, dtype) for i, op in enumerate(ops)} for _ in range(num_slots)
         ]
@@ -147,9 +163,9 @@ class ProblemData:
         found = [region(f"the bias of {op.name}", b) for op, b in zip(ops, self._bias, strict=True) if b is not None]
         for slot, (weights, inputs) in enumerate(zip(self._weights, self._inputs, strict=True)):
             found += [region(f"the weights of {op.name} in slot {slot}", w) for op, w in zip(ops, weights, strict=True)]
-            found += [region(f"the input {name} of slot {slot}", array) for name, array in inputs.items()]
+            found += [region(f"the input {name} of slot {slot}", array) for name, array in self._only_read(inputs)]
         for seed, (inputs, references) in enumerate(zip(self._check_inputs, self.references, strict=True)):
-            found += [region(f"the input {name} of check {seed}", array) for name, array in inputs.items()]
+            found += [region(f"the input {name} of check {seed}", array) for name, array in self._only_read(inputs)]
             for i, wanted in references.items():
                 found.append(region(f"the reference of {ops[i].name} in check {seed}", wanted.values))
                 found.append(region(f"the tolerance of {ops[i].name} in check {seed}", wanted.tolerance))
@@ -158,19 +174,26 @@ class ProblemData:
                 found += output.surroundings(f"the output {ops[i].name} of slot {slot}")
         return found
 
+    def _only_read(self, inputs: dict[str, Array]) -> list[tuple[str, Array]]:
+        """All but squares, which a kernel in front of ours may leave."""
+        left = {factors_of(op) for op in self.workload.ops if op.norm}
+        return [(name, array) for name, array in inputs.items() if name not in left]
+
     def _op_buffers(self, slot: int, inputs: dict[str, Array]) -> tuple[OpBuffers, ...]:
         buffers = []
         for i, op in enumerate(self.workload.ops):
             producer = self.workload.producer_of(i)
             source = inputs[op.source].data.ptr if producer is None else self.outputs[slot][producer].address
+            added = self.workload.residual_producer_of(i)
+            residual = _address(inputs.get(residual_of(op))) if added is None else self.outputs[slot][added].address
             buffers.append(
                 OpBuffers(
                     a=int(source),
                     w=int(self._weights[slot][i].data.ptr),
                     bias=_address(self._bias[i]),
                     c=self.outputs[slot][i].address,
-                    residual=_address(inputs.get(f"{op.name}.residual")),
-                    row_scale=_address(inputs.get(f"{op.name}.row_scale")),
+                    residual=residual,
+                    row_scale=_address(inputs.get(factors_of(op))),
                     m=op.m,
                     n=op.n,
                     k=op.k,
@@ -194,20 +217,51 @@ class ProblemData:
             )
         return wanted, min(wanted, fits)
 
-    def _draw_inputs(self) -> dict[str, Array]:
+    def _draw_inputs(self, *, is_odd: bool = False) -> dict[str, Array]:
         """Inputs by tensor name, residuals and row scales among them.
 
-        Row scales are in [0.5, 2) and fp32: the rows' own would all be near 1, and a wrong row would not show.
+        Row scales are in [0.5, 2) and fp32: the rows' own would all be near 1, and a wrong row would not show. What is
+        normed has rows of unequal sizes for the same reason. Where it `is_odd`, one of its channels is as large as in
+        some models, and every second row is small.
         """
         inputs: dict[str, Array] = {}
+        normed = {name for op in self.workload.ops for name in self._normed_inputs(op)}
         for i, op in enumerate(self.workload.ops):
-            if self.workload.producer_of(i) is None and op.source not in inputs:
-                inputs[op.source] = self._draw((op.m, op.k), 1.0)
-            if op.residual:
-                inputs[f"{op.name}.residual"] = self._draw((op.m, op.n), 1.0)
+            wanted = [(op.source, (op.m, op.k))] if self.workload.producer_of(i) is None else []
+            if op.residual and self.workload.residual_producer_of(i) is None:
+                wanted.append((residual_of(op), (op.m, op.n)))
+            for name, shape in wanted:
+                if name not in inputs:
+                    drawn = self._draw(shape, 1.0)
+                    inputs[name] = self._with_sizes(drawn, is_odd=is_odd) if name in normed else drawn
             if op.row_scale:
-                inputs[f"{op.name}.row_scale"] = 0.5 + 1.5 * self._random.random(op.m, dtype=cupy.float32)
+                inputs[factors_of(op)] = 0.5 + 1.5 * self._random.random(op.m, dtype=cupy.float32)
+            if op.norm in inputs:
+                inputs[factors_of(op)] = self._squares(inputs[op.norm])
         return inputs
+
+    def _normed_inputs(self, op: GemmOp) -> tuple[str, ...]:
+        """What says how large the rows are that the op norms: that input, or what the op reads that writes them."""
+        producer = self.workload.norm_producer_of(self.workload.ops.index(op))
+        if producer is None:
+            return (op.norm,)
+        return self.workload.ops[producer].source, residual_of(self.workload.ops[producer])
+
+    def _with_sizes(self, bits: Array, *, is_odd: bool) -> Array:
+        """Rows of unequal sizes."""
+        values = from_bits(bits, self.workload.dtype)
+        rows = cupy.arange(values.shape[0])
+        if is_odd:
+            values[:, values.shape[1] // 3] = LARGE_CHANNEL * (rows % 2 == 0)
+        sizes = cupy.where(rows % 2 == 1, SMALL_ROW, 1.0) if is_odd else 0.5 + rows % 4
+        return to_bits(values * sizes[:, None].astype(cupy.float32), self.workload.dtype)
+
+    def _squares(self, bits: Array) -> Array:
+        """Sums of the squares of an input's rows, with room for a whole vector behind them."""
+        sums = (from_bits(bits, self.workload.dtype, as_type=cupy.float64) ** 2).sum(axis=1)
+        padded = cupy.zeros(slot_stride(sums.size), dtype=cupy.float32)
+        padded[: sums.size] = sums
+        return padded
 
     def _draw(self, shape: tuple[int, ...], scale: float) -> Array:
         """Signed normal numbers as bits; large arrays in pieces, since the generator draws in float32."""
@@ -232,13 +286,25 @@ class ProblemData:
         references: dict[int, Reference] = {}
         for i, op in enumerate(self.workload.ops):
             producer = self.workload.producer_of(i)
-            scale = inputs.get(f"{op.name}.row_scale")
+            added = self.workload.residual_producer_of(i)
+            factors = inputs.get(factors_of(op)) if op.row_scale else None
+            if op.norm:
+                normed = self.workload.norm_producer_of(i)
+                rows: Array = widened(inputs[op.norm]) if normed is None else references[normed].values
+                factors = 1 / cupy.sqrt((rows**2).mean(axis=1) + op.eps)
             operands = Operands(
                 a=widened(inputs[op.source]) if producer is None else references[producer].values,
                 w=widened(self._weights[0][i]),
                 bias=widened(self._bias[i]),
-                residual=widened(inputs.get(f"{op.name}.residual")),
-                row_scale=None if scale is None else scale.astype(cupy.float64),
+                residual=widened(inputs.get(residual_of(op))) if added is None else references[added].values,
+                row_scale=None if factors is None else factors.astype(cupy.float64),
+                residual_tolerance=None if added is None else references[added].tolerance,
             )
-            references[i] = reference(op, operands, dtype, a_is_rounded=producer is not None)
+            references[i] = reference(
+                op,
+                operands,
+                dtype,
+                a_is_rounded=producer is not None or bool(op.norm),
+                is_normed=self.workload.writes_squares(i),
+            )
         return references

@@ -95,7 +95,7 @@ class Kernel:
 
     def max_clusters(self) -> int:
         """How many clusters the driver says that the card holds."""
-        config = _config(self.cluster_size, self.num_threads, self.smem_bytes, 0)
+        config = launch_config(self.cluster_size, self.num_threads, self.smem_bytes, 0)
         return int(check(driver.cuOccupancyMaxActiveClusters(self._function, config)))
 
     def check_fits(self, num_ctas: int) -> None:
@@ -129,9 +129,9 @@ class Kernel:
         buffer = ctypes.create_string_buffer(args, len(args))  # the driver copies it
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(buffer))
         num_ctas = plan.plan.plan.num_ctas * self.cluster_size
-        config = _config(num_ctas, self.num_threads, self.smem_bytes, stream)
+        config = launch_config(num_ctas, self.num_threads, self.smem_bytes, stream)
         cooperative = needs_co_residency(plan.plan)
-        config.attrs = [_programmatic()] if plan.programmatic else [_cooperative()] if cooperative else []
+        config.attrs = [programmatic_attribute()] if plan.programmatic else [_cooperative()] if cooperative else []
         config.numAttrs = len(config.attrs)
         check(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))
 
@@ -145,7 +145,7 @@ class Kernel:
         )
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         start_gate = check(driver.cuModuleGetFunction(self._module, START_GATE_NAME.encode()))
-        check(driver.cuLaunchKernelEx(_config(1, 1, 0, stream), start_gate, ctypes.addressof(pointers), 0))
+        check(driver.cuLaunchKernelEx(launch_config(1, 1, 0, stream), start_gate, ctypes.addressof(pointers), 0))
 
     def _check_tied(self, plan: PlanOnDevice) -> None:
         if (plan.ties.build, plan.ties.cubin) != (self._ties.build, self._ties.cubin):
@@ -157,7 +157,8 @@ class Kernel:
         check(driver.cuModuleUnload(self._module))
 
 
-def _config(num_ctas: int, num_threads: int, smem_bytes: int, stream: int) -> Any:
+def launch_config(num_ctas: int, num_threads: int, smem_bytes: int, stream: int) -> Any:
+    """What cuLaunchKernelEx takes, without attributes."""
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = num_ctas, 1, 1
     config.blockDimX, config.blockDimY, config.blockDimZ = num_threads, 1, 1
@@ -175,7 +176,8 @@ def _cooperative() -> Any:
     return attribute
 
 
-def _programmatic() -> Any:
+def programmatic_attribute() -> Any:
+    """That a launch may begin while the one before it ends."""
     attribute = driver.CUlaunchAttribute()
     attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     value = driver.CUlaunchAttributeValue()
@@ -204,6 +206,8 @@ class Guarded:
         return bool((self._whole[:_GUARD_WORDS] == _GUARD).all() & (self._whole[-_GUARD_WORDS:] == _GUARD).all())
 
 
+#: The bits of an fp32 NaN.
+FP32_NAN = 0x7FFFFFFF
 #: Words of one canary, and what each holds.
 _GUARD_WORDS = 256
 _GUARD = 0xA5C3A5C3
@@ -274,6 +278,10 @@ class PlanOnDevice:
             encoded = (encode(m, dtype, getattr(ops[m.op], m.operand)) for m in self._maps)
             args = extend_args(args, self._first_tasks, tuple(encoded))
         return args
+
+    def poison_sums(self) -> None:
+        """NaN where parts of tiles leave their sums; on the current stream."""
+        self._workspace.words[self._layout["slots"] // WORD_BYTES :].fill(FP32_NAN)
 
     def overwritten(self) -> str:
         """What a launch wrote that it must not, in words; empty where it did not."""

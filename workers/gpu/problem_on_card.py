@@ -16,6 +16,7 @@ from .card import CardView
 from .cublaslt import CublasLt
 from .data import ProblemData
 from .integrity import Integrity, Overwritten
+from .squares import InputSquares
 from .timing import Timer
 
 
@@ -30,7 +31,9 @@ class ProblemOnCard:
         self.problem = problem
         self.data = ProblemData(problem, int(properties["l2CacheSize"]))
         self.timer = Timer(self.data, tools, view)
-        self.library = LibraryRunner(lt, self.data, tools.get_function("tuner_epilogue"))
+        kernels = [tools.get_function(name) for name in ("tuner_epilogue", "tuner_norm")]
+        self.library = LibraryRunner(lt, self.data, *kernels)
+        self.input_squares = InputSquares(problem.workload, tools.get_function("tuner_squares"))
         self.stream = cupy.cuda.Stream(non_blocking=True)
         if picked is not None:
             self.library.use(picked)
@@ -39,7 +42,8 @@ class ProblemOnCard:
         self._integrity = Integrity(tools, self.data.regions())
 
     def run_once(self, runner: Runner, ops: tuple[OpBuffers, ...]) -> str | None:
-        """One run to its end; why it gave up waiting, or None."""
+        """One run to its end, of which nothing is there before; why it gave up waiting, or None."""
+        runner.poison()
         cupy.cuda.Device().synchronize()  # the poison is on another stream
         with self.stream:
             runner.enqueue(ops, self.stream.ptr)

@@ -45,8 +45,10 @@ class Operands:
     bias: Array | None
     #: [m, n]
     residual: Array | None
-    #: [m]
+    #: [m], a given one or a norm's
     row_scale: Array | None
+    #: [m, n]: what a residual that was computed may be off by
+    residual_tolerance: Array | None = None
 
 
 def activate(z: Array, activation: str) -> Array:
@@ -60,13 +62,19 @@ def activate(z: Array, activation: str) -> Array:
     return z
 
 
-def reference(op: GemmOp, operands: Operands, dtype: Dtype, *, a_is_rounded: bool) -> Reference:
-    """The op's output and its tolerance; `a_is_rounded` where A is an earlier op's output, rounded on its way.
+def reference(
+    op: GemmOp, operands: Operands, dtype: Dtype, *, a_is_rounded: bool, is_normed: bool = False
+) -> Reference:
+    """The op's output and its tolerance; `a_is_rounded` where A is an earlier op's output, rounded on its way;
+    `is_normed` where a norm reads the output, so that the library may round the sums before it adds a residual.
 
     Sums. The bound takes the roundings as independent. The error of a sum of k products is within 12 standard
     deviations: 12 sqrt(sum (a w)^2) (u_in + sqrt(k) 2^-23). u_in is the roundoff of an intermediate operand. A row
     scale multiplies it. Where the vendor library needs a kernel after its GEMM, it rounds the sums z to the dtype,
     which adds u |z|: one bound serves every plan kind.
+
+    Norm. The factor of a row is a function of the rounded row, and the library rounds the row again when it has scaled
+    it. Either error is within one roundoff of what is scaled.
 
     Output. With errors e of the sums, an activation gives 1.2 e. A gated output is the product of two such,
     (f + d)(z + e) - f z = d z + f e + d e with |d| <= 1.2 e of the gate. The output's own rounding, of the element
@@ -82,17 +90,21 @@ def reference(op: GemmOp, operands: Operands, dtype: Dtype, *, a_is_rounded: boo
     if operands.row_scale is not None:
         z *= operands.row_scale[:, None]
         error *= operands.row_scale[:, None]
+    if op.norm:
+        error += 2 * roundoff * cupy.abs(z)
     held = cupy.abs(z)  # in 16 bits by the library, before it adds the bias ...
     if operands.bias is not None:
         z += operands.bias
         held = cupy.maximum(held, cupy.abs(z))  # ... or after
     error += _EPILOGUE_ERROR * cupy.abs(z)
-    if split_epilogue(op)[1] is not None:
+    if split_epilogue(op)[1] is not None or is_normed:
         error += roundoff * held + step
     y, tolerance = _gated(z, error, op) if op.gated else (activate(z, op.activation), _STEEPEST * error)
     if operands.residual is not None:
         tolerance += _EPILOGUE_ERROR * cupy.abs(y)
         y = y + operands.residual
+    if operands.residual_tolerance is not None:
+        tolerance = tolerance + operands.residual_tolerance
     tolerance = tolerance + 2 * roundoff * cupy.abs(y) + 2 * step
     return Reference(values=y, tolerance=tolerance.astype(cupy.float32))
 

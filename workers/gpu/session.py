@@ -161,6 +161,7 @@ class Session:
             energy_mj=tuple(energy_mj),
             torch_us=torch_us,
             torch_reason=torch_reason,
+            library=prepared.library.recipe(),
         )
 
     def count(self, problem: Problem, work: Work, metrics: tuple[str, ...] | None) -> CountAnswer:
@@ -269,7 +270,7 @@ def _runner(prepared: ProblemOnCard, work: Work, kernels: Kernels) -> Runner:
     if not work.plan_kind.is_ours:
         return prepared.library
     _check_asked(prepared, work)
-    return runner_of(work, kernels.load(work))
+    return runner_of(work, kernels.load(work), input_squares=prepared.input_squares)
 
 
 def _check_asked(prepared: ProblemOnCard, work: Work) -> None:

@@ -1,8 +1,8 @@
 """PyTorch's own calls on the same buffers: a cross-check of the library baseline, for benchmarks; never a plan kind.
 
-What a model written in PyTorch does: `linear` and an activation per op, eager, captured in PyTorch's own CUDA graph,
-whose outputs come from a memory pool of its own. Inputs, weights and biases are those of the problem's slots, in the
-order of the chain, so a sample reads from DRAM what a sample of any plan kind reads.
+What a model written in PyTorch does: `linear`, an activation and an RMSNorm per op, eager or compiled, captured in
+PyTorch's own CUDA graph, whose outputs come from a memory pool of its own. Inputs, weights and biases are those of the
+problem's slots, in the order of the chain, so a sample reads from DRAM what a sample of any plan kind reads.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .data import ProblemData, bits_type
 _TORCH_NAMES = {Dtype.FP16: "float16", Dtype.BF16: "bfloat16"}
 
 
-def torch_runner(data: ProblemData) -> TorchChain:
-    """The problem's chain by PyTorch.
+def torch_runner(data: ProblemData, *, is_compiled: bool = False) -> TorchChain:
+    """The problem's chain by PyTorch, where asked by torch.compile with its largest choice, which takes a minute.
 
     Raises:
         WorkerError: PyTorch is not installed, or has no call for an op.
@@ -34,13 +34,15 @@ def torch_runner(data: ProblemData) -> TorchChain:
         raise WorkerError(f"PyTorch cannot be imported ({error}): pip install torch") from error
     if any(op.row_scale for op in data.workload.ops):
         raise WorkerError("PyTorch has no call that scales the rows of a product: compare without a row scale")
-    return TorchChain(torch, data)
+    if any(op.norm not in ("", op.source) for op in data.workload.ops):
+        raise WorkerError("a norm of what an op does not read has no call of PyTorch: compare without it")
+    return TorchChain(torch, data, is_compiled=is_compiled)
 
 
 class TorchChain:
     """A captured chain; `launch` is that of a CuPy graph, so that a timer takes both in the same rounds."""
 
-    def __init__(self, torch: Any, data: ProblemData) -> None:
+    def __init__(self, torch: Any, data: ProblemData, *, is_compiled: bool = False) -> None:
         """Warms up and captures; `torch` is the module."""
         self._torch = torch
         self._data = data  # the graph reads its buffers
@@ -51,15 +53,16 @@ class TorchChain:
             [self._operands(op, buffer) for op, buffer in zip(data.workload.ops, data.slot_ops(slot), strict=True)]
             for slot in range(data.chain_length)
         ]
+        run = torch.compile(self._run, mode="max-autotune-no-cudagraphs", dynamic=False) if is_compiled else self._run
         side = torch.cuda.Stream()
         torch.cuda.synchronize()
         with torch.no_grad():
             with torch.cuda.stream(side):  # libraries make their handles and workspaces outside of a capture
-                self._run(operands[0])
+                run(operands[0])
             torch.cuda.synchronize()
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph, stream=side):
-                self._outputs = [self._run(of_slot) for of_slot in operands]
+                self._outputs = [run(of_slot) for of_slot in operands]
         self._operands_of_slots = operands  # the graph reads them
 
     def launch(self, stream: Any) -> None:
@@ -69,7 +72,7 @@ class TorchChain:
 
     def output(self, slot: int) -> Any:
         """The last op's output [m, n] of one run of the last chain, as the bits of its elements in a CuPy array."""
-        bits = self._outputs[slot].view(getattr(self._torch, self._bits_name))
+        bits = self._outputs[slot][-1].view(getattr(self._torch, self._bits_name))
         return cupy.from_dlpack(bits).view(bits_type(self._data.workload.dtype))
 
     def _operands(self, op: GemmOp, buffer: OpBuffers) -> dict[str, Any]:
@@ -90,19 +93,28 @@ class TorchChain:
         return self._torch.from_dlpack(bits).view(self._dtype)
 
     def _run(self, operands: list[dict[str, Any]]) -> Any:
-        """One run of the workload; the last op's output."""
+        """One run of the workload; the outputs that leave it."""
         workload, outputs = self._data.workload, list[Any]()
         for index, (op, tensors) in enumerate(zip(workload.ops, operands, strict=True)):
             producer = workload.producer_of(index)
             a = tensors["a"] if producer is None else outputs[producer]
+            if op.norm:
+                a = self._norm(a, op.eps)
             z = self._torch.nn.functional.linear(a, tensors["w"], tensors["bias"])
             if op.gated:
                 gate, up = z.chunk(2, dim=-1)
                 y = self._activate(gate, op.activation) * up
             else:
                 y = self._activate(z, op.activation)
-            outputs.append(y if tensors["residual"] is None else y + tensors["residual"])
-        return outputs[-1]
+            added = workload.residual_producer_of(index)
+            residual = tensors["residual"] if added is None else outputs[added]
+            outputs.append(y if residual is None else y + residual)
+        return tuple(output for index, output in enumerate(outputs) if workload.leaves(index))
+
+    def _norm(self, a: Any, eps: float) -> Any:
+        """As models write it, in fp32 and rounded at the end."""
+        wide = a.float()
+        return (wide * self._torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(self._dtype)
 
     def _activate(self, z: Any, activation: Activation) -> Any:
         functional = self._torch.nn.functional

@@ -69,6 +69,11 @@ class GpuSupervisor:
         return self._target
 
     @property
+    def uuid(self) -> str:
+        """The card's."""
+        return self._card.uuid
+
+    @property
     def child_pid(self) -> int | None:
         """Process id of the child that holds the card now."""
         return self._processes.pid
@@ -146,6 +151,7 @@ class GpuSupervisor:
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """Source, cubin, plans and manifest of a candidate of ours."""
         from ..builder.artifact import assemble
+        from ..builder.variants import build_variants
 
         prepared = self._prepare(problem, candidate)
         launchable = prepared.work.launchable
@@ -160,6 +166,7 @@ class GpuSupervisor:
             self._environment,
             extra,
             prepared.work.spin_limit_cycles,
+            build_variants(launchable.plans, self._builder, programmatic=candidate.plan_kind.is_programmatic),
         )
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
@@ -273,6 +280,7 @@ class GpuSupervisor:
             process_of_round=(0,) * num_kept[0] + (1,) * num_kept[1],
             num_dropped=warm.num_dropped + fresh.num_dropped,
             energy_mj=warm.energy_mj,
+            library=warm.library,
         )
 
     def _fault_alone(self, problem: Problem, work: messages.Work) -> str:

@@ -11,6 +11,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import CounterReport
+from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Outcome
 from tuner.errors import InvalidInput
@@ -120,6 +121,8 @@ class FinalsAnswer:
     #: [round] of PyTorch's own calls, microseconds; None where they were not asked for, or with the reason why not.
     torch_us: tuple[float, ...] | None = None
     torch_reason: str = ""
+    #: How the library was called.
+    library: LibraryRecipe | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

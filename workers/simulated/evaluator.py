@@ -133,6 +133,11 @@ class SimulatedEvaluator:
         """What it pretends to measure on."""
         return self._target
 
+    @property
+    def uuid(self) -> str:
+        """No card, no UUID."""
+        return ""
+
     def environment(self) -> Environment:
         """Says that it is simulated."""
         return Environment(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.legal.wgmma import MAX_CTAS
+from tuner.core.plan.norm_slots import norm_slots, slot_stride, slots_read
 from tuner.core.plan.split_k import slot_bytes
 from tuner.core.plan.words import HEADER_WORDS
 from tuner.core.problem.workload import Workload
@@ -26,6 +27,8 @@ WORKSPACE_ALIGNMENT_BYTES = 256
 
 _HEAD_BYTES = 104
 _OP_BYTES = 64
+#: Behind all ops, for each of them, where one has a norm or writes squares: `ChainArgs`.
+_CHAIN_OP = struct.Struct("<Qfi")
 
 
 #: Of the first tasks and of each tensor map in a wgmma kernel's parameter: `WgmmaArgs` in shared_wgmma.cuh.
@@ -36,7 +39,10 @@ MAP_BYTES = 128
 
 @dataclass(frozen=True, kw_only=True)
 class OpBuffers:
-    """Device addresses of one op's operands, and its shape; 0 for an operand that it has not."""
+    """Device addresses of one op's operands, and its shape; 0 for an operand that it has not.
+
+    Of an op with a norm `row_scale` is the table of squares that it reads, and `squares` the table that it writes.
+    """
 
     a: int
     w: int
@@ -44,6 +50,7 @@ class OpBuffers:
     c: int
     residual: int = 0
     row_scale: int = 0
+    squares: int = 0
     m: int
     n: int
     k: int
@@ -67,10 +74,23 @@ def pack_args(
     """
     flags = (is_dependent, is_second)
     head = struct.pack("<QQqiiQ", words_address, workspace_address, spin_limit_cycles, *flags, trace_address)
+    workload, tiling = plan.graph.workload, plan.graph.tiling
     tail = b"".join(
-        struct.pack("<QQQQQQiiii", o.a, o.w, o.bias, o.c, o.residual, o.row_scale, o.m, o.n, o.k, 0) for o in ops
+        struct.pack(
+            "<QQQQQQiiii",
+            *(o.a, o.w, o.bias, o.c, o.residual, o.row_scale),
+            *(o.m, o.n, o.k, slots_read(workload, tiling, index)),
+        )
+        for index, o in enumerate(ops)
     )
+    if has_squares(workload):
+        tail += b"".join(_CHAIN_OP.pack(o.squares, op.eps, 0) for o, op in zip(ops, workload.ops, strict=True))
     return head + plan.words[:HEADER_WORDS].tobytes() + tail
+
+
+def has_squares(workload: Workload) -> bool:
+    """Whether a kernel of the workload has arguments for norms."""
+    return any(op.norm for op in workload.ops)
 
 
 def first_tasks(plan: VerifiedPlan) -> bytes:
@@ -95,8 +115,10 @@ def extend_args(args: bytes, first: bytes, maps: tuple[bytes, ...]) -> bytes:
 def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int) -> dict[str, Any]:
     """The one by-value struct that the kernel takes, field by field, and the value of `spin_limit_cycles`."""
 
-    def field(name: str, offset: int, kind: str, meaning: str) -> dict[str, Any]:
-        return {"name": name, "offset": offset, "type": kind, "meaning": meaning}
+    def field(name: str, offset: int, kind: str, meaning: str, tensor: str = "") -> dict[str, Any]:
+        return {"name": name, "offset": offset, "type": kind, "meaning": meaning} | (
+            {"tensor": tensor} if tensor else {}
+        )
 
     fields = [
         field("words", 0, "pointer", "the plan on the device"),
@@ -114,13 +136,26 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
             field(f"{op.name}.w", base + 8, "pointer", f"weight [{rows}, k]"),
             field(f"{op.name}.bias", base + 16, "pointer", f"bias [{rows}], or null"),
             field(f"{op.name}.c", base + 24, "pointer", "output [m, n]"),
-            field(f"{op.name}.residual", base + 32, "pointer", "residual [m, n], or null"),
-            field(f"{op.name}.row_scale", base + 40, "pointer", "fp32 row scale [m], or null"),
+            field(f"{op.name}.residual", base + 32, "pointer", "residual [m, n], or null", op.residual_source),
+            field(
+                f"{op.name}.row_scale", base + 40, "pointer", _scale_meaning(workload, tiling, i), squares_of(op.norm)
+            ),
             field(f"{op.name}.m", base + 48, "int32", str(op.m)),
             field(f"{op.name}.n", base + 52, "int32", str(op.n)),
             field(f"{op.name}.k", base + 56, "int32", str(op.k)),
         ]
     size = _HEAD_BYTES + len(workload.ops) * _OP_BYTES
+    if has_squares(workload):
+        for i, op in enumerate(workload.ops):
+            slots = norm_slots(workload, tiling, i) if workload.writes_squares(i) else 0
+            read = str(slots_read(workload, tiling, i))
+            table = f"fp32 table of squares [{slots}, {slot_stride(op.m)}], which it writes" if slots else "null"
+            fields += [
+                field(f"{op.name}.num_slots", _HEAD_BYTES + i * _OP_BYTES + 60, "int32", read),
+                field(f"{op.name}.squares", size, "pointer", table, squares_of(op.name) if slots else ""),
+                field(f"{op.name}.eps", size + 8, "float32", str(op.eps)),
+            ]
+            size += _CHAIN_OP.size
     if tiling.engine is Engine.WGMMA:
         size += -size % _EXTENSION_ALIGNMENT
         num_bytes = MAX_CTAS * _FIRST_TASK.size
@@ -131,6 +166,19 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
             fields.append(field(name, size, f"bytes[{MAP_BYTES}]", "the encoded tensor map of that name"))
             size += MAP_BYTES
     return {"size_bytes": size, "spin_limit_cycles": spin_limit_cycles, "fields": fields}
+
+
+def squares_of(tensor: str) -> str:
+    """Name of the table of the sums of squares of a tensor's rows; empty for none."""
+    return f"{tensor}.squares" if tensor else ""
+
+
+def _scale_meaning(workload: Workload, tiling: Tiling, op_index: int) -> str:
+    op = workload.ops[op_index]
+    if not op.norm:
+        return "fp32 row scale [m], or null"
+    shape = f"[{slots_read(workload, tiling, op_index)}, {slot_stride(op.m)}]"
+    return f"fp32 table {shape} of the squares of {op.norm}"
 
 
 def workspace_layout(plan: VerifiedPlan) -> dict[str, int]:

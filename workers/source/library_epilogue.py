@@ -24,6 +24,17 @@ class Epilogue:
     #: The residual is added.
     residual: bool = False
 
+    def describe(self) -> str:
+        """Its steps in words, in their order."""
+        steps = {
+            "scale the rows": self.row_scale,
+            "add the bias": self.bias,
+            f"apply {self.activation}": self.activation is not Activation.IDENTITY,
+            "multiply by the up projection": self.gated,
+            "add the residual": self.residual,
+        }
+        return ", ".join(step for step, is_there in steps.items() if is_there)
+
 
 def split_epilogue(op: GemmOp) -> tuple[Epilogue, Epilogue | None]:
     """What the library's GEMM does of an op's epilogue, and what one elementwise kernel does after it, if anything.

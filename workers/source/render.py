@@ -18,9 +18,12 @@ from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling
 from tuner.errors import IllegalSchedule
 
 from .tensor_maps import has_whole_lines
+from .variants import Variant, with_switches
 
 _BASE_FILES = ("config.cuh", "ptx.cuh", "launch_args.cuh", "dependent_launch.cuh", "trace.cuh", "sync.cuh")
-_SHARED_FILES = ("activation.cuh", "fixup.cuh")
+#: Of variants alone.
+_GUARD_FILES = ("host_record.cuh", "launch_guard.cuh")
+_SHARED_FILES = ("activation.cuh", "fixup.cuh", "norm.cuh")
 
 #: The device files of each engine in the order in which one includes the other.
 DEVICE_FILES = {
@@ -61,6 +64,7 @@ DEVICE_FILES = {
         "epilogue_tma.cuh",
         "cluster_sum.cuh",
         "shared_wgmma.cuh",
+        "beside_wgmma.cuh",
         "post_wgmma.cuh",
         "startup_prefetch.cuh",
         "producers_wgmma.cuh",
@@ -68,6 +72,9 @@ DEVICE_FILES = {
         "start_gate.cuh",
     ),
 }
+
+#: Which architectures compile a source of each engine, as its head says it.
+_ARCHITECTURES = {Engine.MMA: "sm_80 or later", Engine.SIMT: "sm_80 or later", Engine.WGMMA: "sm_90a"}
 
 #: Name of the kernel in every generated source.
 KERNEL_NAME = "tuner_chain"
@@ -114,7 +121,8 @@ def device_text(name: str) -> str:
 def kernel_version() -> str:
     """12 hex digits that name the code of device files and templates: results of other code are a weaker match."""
     names = dict.fromkeys(name for files_of_engine in DEVICE_FILES.values() for name in files_of_engine)
-    text = "".join(device_text(name) for name in (*names, "config_block.in", "unit.cu.in", "wgmma.in"))
+    texts = (device_text(name) for name in (*names, "config_block.in", "unit.cu.in", "wgmma.in"))
+    text = "".join(with_switches(text, Variant.MEASURED) for text in texts)
     return hashlib.sha256(without_comments(text).encode()).hexdigest()[:12]
 
 
@@ -130,7 +138,7 @@ def copy_bytes(op: GemmOp, dtype: Dtype) -> int:
 
 
 @functools.lru_cache(maxsize=4)
-def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
+def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant: Variant = Variant.MEASURED) -> str:
     """The source of one tiling of `workload`, the same for every GPU, shape (up to alignment) and ordering.
 
     A `traced` kernel stamps its tasks (trace.cuh) and is never timed.
@@ -162,8 +170,9 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
             for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True))
         ),
     )
-    texts = [f"// ---- {name}\n{inlined(name)}" for name in DEVICE_FILES[tiling.engine]]
-    texts[0] = _with_config(texts[0], config + _engine_config(workload, tiling))
+    names = files_of(tiling.engine, variant)
+    texts = [f"// ---- {name}\n{inlined(name, variant)}" for name in names]
+    texts[0] = _with_config(texts[0], config + _chain_config(workload) + _engine_config(workload, tiling))
     if tiling.engine is Engine.WGMMA:
         widths = sorted(
             {
@@ -171,15 +180,29 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False) -> str:
                 for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True)
             }
         )
-        after = DEVICE_FILES[tiling.engine].index("wgmma.cuh") + 1
+        after = names.index("wgmma.cuh") + 1
         texts[after:after] = [_wgmma_instruction(width, workload.dtype) for width in widths]
     return Template(device_text("unit.cu.in")).substitute(
         version=__version__,
         kernel_version=kernel_version(),
         workload=workload.describe(),
         tiling=tiling,
+        variant=f"\n// variant:  {variant}" if variant is not Variant.MEASURED else "",
+        architectures=_ARCHITECTURES[tiling.engine],
         files="\n".join(texts),
     )
+
+
+def _chain_config(workload: Workload) -> str:
+    """What ops of a chain have beside: a norm, squares for one, a residual of an earlier op; empty where none has."""
+    ops = [
+        (bool(op.norm), workload.writes_squares(index), workload.residual_producer_of(index) is not None)
+        for index, op in enumerate(workload.ops)
+    ]
+    if not any(map(any, ops)):
+        return ""
+    rows = ", ".join(f"{{{', '.join(str(has).lower() for has in op)}}}" for op in ops)
+    return f"#define TUNER_CHAIN_OPS\nconstexpr ChainOp kChainOps[kNumOps] = {{{rows}}};\n"
 
 
 def _engine_config(workload: Workload, tiling: Tiling) -> str:
@@ -218,9 +241,20 @@ def _wgmma_instruction(columns: int, dtype: Dtype) -> str:
     )
 
 
-def inlined(name: str) -> str:
+def files_of(engine: Engine, variant: Variant) -> tuple[str, ...]:
+    """The device files of a source, in their order."""
+    names = DEVICE_FILES[engine]
+    if not variant.switches:
+        return names
+    before, after = names.index("sync.cuh"), names.index("sync.cuh") + 1
+    record, guard = _GUARD_FILES
+    return (*names[:before], record, "sync.cuh", guard, *names[after:])
+
+
+def inlined(name: str, variant: Variant = Variant.MEASURED) -> str:
     """A device file as it stands in a source, without its includes."""
-    return re.sub(r'^#(pragma once|include ".*")\n', "", device_text(name), flags=re.MULTILINE)
+    text = with_switches(device_text(name), variant)
+    return re.sub(r'^#(pragma once|include ".*")\n', "", text, flags=re.MULTILINE)
 
 
 def _with_config(text: str, config: str) -> str:

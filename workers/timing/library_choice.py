@@ -42,6 +42,8 @@ class Picked:
     two_streams_us: float | None = None
     #: Whether side by side is how the library is used: where that is ahead.
     beside: bool = False
+    #: Whether the kernels of norms add residuals, and not the products: where that is ahead.
+    adds_in_norms: bool = False
 
     def metrics(self, names: Sequence[str]) -> tuple[Metric, ...]:
         """The times, and the index of each op's algorithm; `names` are the ops'."""
@@ -101,6 +103,12 @@ def pick_streams(picked: Picked, rounds_us: Rounds) -> Picked:
     """`picked` with the times of its algorithms one after the other and side by side, by rounds of both."""
     one_us, two_us, is_ahead = contest(rounds_us)
     return replace(picked, one_stream_us=one_us, two_streams_us=two_us, beside=is_ahead)
+
+
+def pick_adds(picked: Picked, rounds_us: Rounds) -> Picked:
+    """`picked` with its residuals added by the products or by the norms' kernels, by rounds of both."""
+    products_us, norms_us, is_ahead = contest(rounds_us)
+    return replace(picked, best_us=norms_us if is_ahead else products_us, adds_in_norms=is_ahead)
 
 
 def contest(rounds_us: Rounds) -> tuple[float, float, bool]:

@@ -77,6 +77,12 @@ def test_only_some_roles_submit(guarded: Guarded, who: str, status: int) -> None
     assert guarded.ask(who, "POST", "/jobs", json=pair(17)).status_code == status
 
 
+@pytest.mark.parametrize(("who", "status"), [("", 401), ("reader", 403), ("machine", 403), ("alice", 404)])
+def test_only_some_roles_have_packs_made(guarded: Guarded, who: str, status: int) -> None:
+    shape = {name: value for name, value in SMALL_PAIR.items() if name not in ("kind", "m")}
+    assert guarded.ask(who, "POST", "/packs", json={"shapes": [{**shape, "rows": [19]}]}).status_code == status
+
+
 @pytest.mark.parametrize("header", ["Bearer tuner_x", "Bearer", "Basic YTpi", "x", "Bearer " + "a" * 5000])
 def test_a_token_that_is_none_is_refused(guarded: Guarded, header: str) -> None:
     response = httpx.get(f"{guarded.url}/jobs", headers={"Authorization": header})

@@ -227,7 +227,7 @@ ANY_JSON = st.recursive(
 #: Bodies that are right but for a few values.
 NEARLY_RIGHT = st.fixed_dictionaries(
     {"pair": st.fixed_dictionaries({}, optional={name: ANY_JSON | st.just(v) for name, v in SMALL_PAIR.items()})},
-    optional=dict.fromkeys(("target", "objective", "budget", "seed", "reuse", "more"), ANY_JSON),
+    optional=dict.fromkeys(("target", "objective", "budget", "seed", "priors", "reuse", "more"), ANY_JSON),
 )
 
 

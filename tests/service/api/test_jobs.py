@@ -150,6 +150,28 @@ def test_the_bounds_of_a_size_are_inside(idle_api: Api, size: int) -> None:
     assert [error["field"] for error in errors] == ["target"]  # the last thing that is checked
 
 
+def test_a_job_says_which_priors_it_used_what_each_gave_and_whether_it_is_fair(api: Api) -> None:
+    pair = {**body()["pair"], "m": 24}
+    used = {}
+    for priors in ("nearest", "none"):
+        job = api.http.post("/jobs", json=body(pair=pair, priors=priors)).json()
+        assert job["priors"] == priors
+        wait_until_final(api.service, job["id"])
+        used[priors] = api.get(f"/jobs/{job['id']}")["priors_used"]
+        by_number = {trial["number"]: trial for trial in api.get(f"/jobs/{job['id']}/trials")["items"]}
+        for index, prior in enumerate(used[priors]):
+            trial = by_number[prior["trial_number"]]
+            assert (trial["prior"], trial["candidate"]) == (index, prior["candidate"])
+            assert prior["outcome"] == trial["outcome"]["kind"]
+            assert prior["time_us"] == trial["outcome"].get("time_us")
+            assert prior["simulated"] is True
+        page = api.http.get(f"/ui/jobs/{job['id']}").text
+        assert page.count('<section id="priors">') == (priors == "nearest")
+    assert 1 <= len(used["nearest"]) <= 3
+    assert all(prior["source"].startswith("job-") for prior in used["nearest"])
+    assert used["none"] == []
+
+
 def test_a_job_says_how_well_its_trials_were_forecast_or_that_they_are_too_few(api: Api) -> None:
     forecast = api.get(f"/jobs/{api.job_id}")["forecast"]
     assert forecast["num_trials"] == len(api.service.trials(api.job_id, outcome="measured", plan_kind=FUSED).items) > 0

@@ -37,7 +37,7 @@ def test_a_job_is_paused_resumed_cancelled_and_tried_again(slow_api: Api) -> Non
     http.post("/jobs", json=body(budget={"trials": 500}))
     job = http.post("/jobs", json=body(pair={**SMALL_PAIR, "m": 64})).json()
     detail = slow_api.get(f"/jobs/{job['id']}")
-    assert (detail["queue_position"], detail["eta_s"]) == (1, None)
+    assert (detail["queue_position"], detail["queue_eta_s"]) == (1, None)
     paused = http.post(f"/jobs/{job['id']}:pause")
     assert (paused.status_code, paused.json()["is_paused"], paused.json()["reason"]) == (200, True, "it is paused")
     assert slow_api.get(f"/jobs/{job['id']}")["queue_position"] is None

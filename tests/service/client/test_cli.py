@@ -38,7 +38,7 @@ def test_submit_prints_the_id_alone_on_stdout(run: Run, job_id: str) -> None:
 def test_every_option_of_submit_reaches_the_server(run: Run) -> None:
     options = (
         "--activation gelu --bias --gated --residual --row-scale --dtype bf16 --target simulated:h200 --l2 warm "
-        "--regime sustained --trials 3"
+        "--regime sustained --trials 3 --patience 2 --priors none"
     )
     result = run("submit", *PAIR, *options.split(), "--seconds", "7", "--seed", "5", "--idempotency-key", "k", "--json")
     job = json.loads(result.stdout)
@@ -49,18 +49,20 @@ def test_every_option_of_submit_reaches_the_server(run: Run) -> None:
         "dtype": "bf16",
     }
     assert job["objective"] == {"l2": "warm", "regime": "sustained"}
-    assert (job["budget"], job["seed"]) == ({"trials": 3, "seconds": 7}, 5)
+    assert (job["budget"], job["seed"]) == ({"trials": 3, "seconds": 7, "patience": 2}, 5)
+    assert job["priors"] == "none"
     other = run("submit", *PAIR, "--seed", "6", "--idempotency-key", "k")
     assert other.exit_code == ExitCode.REFUSED
     assert "Idempotency-Key" in other.stderr
 
 
 def test_status_tells_where_a_job_is_and_how_well_its_trials_were_forecast(run: Run, job_id: str) -> None:
-    first, second, third = run("status", job_id).stdout.splitlines()
+    first, second, third, fourth, *_ = run("status", job_id).stdout.splitlines()
     assert first.startswith(f"{job_id}: ffn fp16 M=16")
     assert second.startswith("succeeded: 12/12 trials; best of ours ")
     assert third.startswith("forecast: too few: ")
     assert third.endswith("(simulated)")
+    assert fourth == "priors: nearest"
     assert json.loads(run("status", job_id, "--json").stdout)["forecast"]["rank_correlation"] is None
 
 

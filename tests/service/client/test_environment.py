@@ -38,10 +38,14 @@ def test_what_is_unknown_is_not_compared_and_what_is_alike_does_not_differ() -> 
 
 
 def test_each_thing_that_differs_is_reported() -> None:
-    asker = Asker(gpu_name="NVIDIA H100", driver="570.1", cuda="12.8", tuner_version="9", kernel_version="def")
+    asker = Asker(gpu_name="NVIDIA H100", driver="570.1", cuda="12.8", kernel_version="def")
     found = differences(asker, MEASURED)
-    assert len(found) == 5
+    assert len(found) == 4
     assert found[0] == "measured with gpu name 'NVIDIA H200', the asker has 'NVIDIA H100'"
+
+
+def test_another_version_of_the_client_is_no_weaker_match_since_it_runs_no_kernel() -> None:
+    assert differences(Asker(), {**MEASURED, "tuner_version": "another"}) == []
 
 
 def test_a_simulated_result_has_no_gpu_to_compare() -> None:

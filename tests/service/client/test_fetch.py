@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from tests.service.client.conftest import Run
 from tests.service.client.test_cli import PAIR
+from tests.support.repository import ROOT
+from tests.support.serving import Server
 from tuner.client import Client, ExitCode, open_artifact
 
+MAKE_ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+#: The library is faster at this small pair.
+FETCH = ["fetch", "best", "--even-if-slower"]
 NEAR = ["--m", "17", *PAIR[2:], "--match", "nearest"]
 
 
 def test_every_format_is_a_file_of_the_same_artifact(run: Run, client: Client, job_id: str, tmp_path: Path) -> None:
     link = client.best(job_id)["artifact"]
     for format in ("zip", "manifest", "cu", "json"):
-        assert run("fetch", "best", "--job", job_id, "--format", format, "-o", str(tmp_path / format)).exit_code == 0
+        assert run(*FETCH, "--job", job_id, "--format", format, "-o", str(tmp_path / format)).exit_code == 0
     artifact = open_artifact((tmp_path / "zip").read_bytes(), link["digest"])
     assert (tmp_path / "cu").read_bytes() == artifact.files["kernel.cu"]
     assert json.loads((tmp_path / "manifest").read_text()) == artifact.manifest
@@ -24,14 +33,14 @@ def test_every_format_is_a_file_of_the_same_artifact(run: Run, client: Client, j
 
 
 def test_without_a_path_the_bytes_alone_go_to_stdout(run: Run, client: Client, job_id: str) -> None:
-    result = run("fetch", "best", *PAIR, "--target", "simulated:h200")
+    result = run(*FETCH, *PAIR, "--target", "simulated:h200")
     assert open_artifact(result.stdout_bytes, client.best(job_id)["artifact"]["digest"]).simulated
     assert "the result is simulated" in result.stderr
 
 
 def test_an_unchanged_file_is_left_alone(run: Run, job_id: str, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "kernel.zip"
-    arguments = ["fetch", "best", "--job", job_id, "-o", str(path)]
+    arguments = [*FETCH, "--job", job_id, "-o", str(path)]
     assert "written" in run(*arguments).stderr
     os.utime(path, (1, 1))
     assert "is unchanged" in run(*arguments).stderr
@@ -43,35 +52,96 @@ def test_an_unchanged_file_is_left_alone(run: Run, job_id: str, tmp_path: Path) 
 
 def test_a_simulated_result_has_no_cubin_and_that_has_its_own_exit_code(run: Run, job_id: str, tmp_path: Path) -> None:
     path = tmp_path / "kernel.cubin"
-    result = run("fetch", "best", "--job", job_id, "--format", "cubin", "-o", str(path))
+    result = run(*FETCH, "--job", job_id, "--format", "cubin", "-o", str(path))
     assert result.exit_code == ExitCode.SIMULATED
     assert not path.exists()
 
 
-def test_a_weaker_match_is_written_and_reported_with_strict_only_reported(
-    run: Run, job_id: str, tmp_path: Path
-) -> None:
+def test_a_weaker_match_writes_nothing_unless_it_is_accepted(run: Run, job_id: str, tmp_path: Path) -> None:
     path = tmp_path / "kernel.cu"
-    strict = run("fetch", "best", *NEAR, "--format", "cu", "--strict", "-o", str(path))
-    assert (strict.exit_code, path.exists()) == (ExitCode.WEAKER_MATCH, False)
-    written = run("fetch", "best", *NEAR, "--format", "cu", "-o", str(path))
-    assert (written.exit_code, path.exists()) == (ExitCode.WEAKER_MATCH, True)
+    refused = run(*FETCH, *NEAR, "--format", "cu", "-o", str(path))
+    assert (refused.exit_code, path.exists()) == (ExitCode.WEAKER_MATCH, False)
+    assert "M=16" in refused.stderr
+    written = run(*FETCH, *NEAR, "--format", "cu", "-o", str(path), "--accept-nearest")
+    assert (written.exit_code, path.exists()) == (ExitCode.OK, True)
     assert "M=16" in written.stderr
 
 
+def test_make_after_a_weaker_match_fails_twice(server: Server, job_id: str, tmp_path: Path) -> None:
+    def make() -> int:
+        return subprocess.run(["make", "-s", "program"], cwd=tmp_path, env=MAKE_ENVIRONMENT).returncode
+
+    def recipe(m: int, *more: str) -> None:
+        pair = " ".join(["--m", str(m), *PAIR[2:], "--match", "nearest", *more])
+        client = f"{sys.executable} -m tuner.client.cli --url {server.url}"
+        rules = f"program: kernel.cu\n\tcp $< $@\nkernel.cu:\n\t{client} {' '.join(FETCH)} {pair} --format cu -o $@\n"
+        (tmp_path / "Makefile").write_text(rules)
+
+    recipe(17)
+    assert [make(), make()] == [2, 2]
+    assert not (tmp_path / "program").exists()
+    recipe(16)
+    assert make() == 0
+
+
+def test_a_shape_beyond_the_limit_is_no_result_and_the_limit_can_be_set(run: Run, job_id: str) -> None:
+    far = ["--m", "64", *PAIR[2:], "--match", "nearest"]
+    refused = run(*FETCH, *far, "--accept-nearest")
+    assert refused.exit_code == ExitCode.NO_RESULT
+    assert "4 away, and the limit is 2 (ask with max_distance=4" in refused.stderr
+    assert run(*FETCH, *far, "--accept-nearest", "--max-distance", "4").exit_code == ExitCode.OK
+
+
+def test_a_result_for_a_warm_l2_is_not_fetched_for_a_cold_one(run: Run, job_id: str) -> None:
+    result = run(*FETCH, *PAIR, "--l2", "warm")
+    assert (result.exit_code, result.stdout) == (ExitCode.NO_RESULT, "")
+    assert "measured with a cold L2, not a warm one" in result.stderr
+
+
+RECIPE = {
+    "cublaslt_version": 130100,
+    "beside": False,
+    "calls": [
+        {"op": "up", "rows": 512, "columns": 16, "k": 256, "data_type": "CUDA_R_16F", "beta": 0,
+         "epilogue": "CUBLASLT_EPILOGUE_DEFAULT", "algorithm": {"id": 66, "tile_id": 20}, "heuristic_index": 3,
+         "workspace_bytes": 0, "afterwards": "apply silu"},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verdict", ["do not fuse", "tie"])
+def test_where_the_library_is_the_answer_nothing_is_written_and_its_algorithm_is_named(
+    run: Run, job_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: str
+) -> None:
+    path, measured = tmp_path / "kernel.zip", Client.best
+    monkeypatch.setattr(
+        Client, "best", lambda *_: {**measured(*_), "winner": "library", "verdict": verdict, "library": RECIPE}
+    )
+    refused = run("fetch", "best", "--job", job_id, "-o", str(path))
+    assert (refused.exit_code, path.exists(), refused.stdout) == (ExitCode.LIBRARY_WINS, False, "")
+    assert f"the verdict of {job_id} is '{verdict}', and the library is the answer" in refused.stderr
+    assert "cuBLASLt 130100\n  up: D[512, 16] = A^T B, k 256, CUDA_R_16F" in refused.stderr
+    assert "algorithm id 66, tile_id 20; workspace 0 B; afterwards apply silu" in refused.stderr
+    written = run(*FETCH, "--job", job_id, "-o", str(path))
+    assert (written.exit_code, path.exists()) == (ExitCode.OK, True)
+    assert "the library is the answer" in written.stderr
+
+
 def test_another_version_of_the_kernels_is_a_weaker_match(run: Run, job_id: str) -> None:
-    result = run("fetch", "best", "--job", job_id, "--format", "json", "--kernel-version", "0" * 16)
-    assert result.exit_code == ExitCode.WEAKER_MATCH
+    asked = [*FETCH, "--job", job_id, "--format", "json", "--kernel-version", "0" * 16]
+    assert run(*asked).exit_code == ExitCode.WEAKER_MATCH
+    result = run(*asked, "--accept-nearest")
+    assert result.exit_code == ExitCode.OK
     document = json.loads(result.stdout)
     assert document["match"] == "nearest"
     assert "kernel version" in document["differences"][0]
 
 
 def test_no_simulated_result_is_fetched_for_a_real_gpu(run: Run, job_id: str) -> None:
-    assert run("fetch", "best", *PAIR, "--target", "h200", "--match", "any").exit_code == ExitCode.NO_RESULT
+    assert run(*FETCH, *PAIR, "--target", "h200", "--match", "any").exit_code == ExitCode.NO_RESULT
 
 
 def test_a_path_that_cannot_be_written_is_a_usage_error(run: Run, job_id: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    result = run("fetch", "best", "--job", job_id, "-o", str(tmp_path / "file" / "kernel.zip"))
+    result = run(*FETCH, "--job", job_id, "-o", str(tmp_path / "file" / "kernel.zip"))
     assert result.exit_code == ExitCode.USAGE

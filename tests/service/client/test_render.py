@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from typing import Any
 
-import pytest
 from rich.console import Console
 
 from tuner.client import Client, render
@@ -13,14 +12,12 @@ from tuner.client import Client, render
 BUDGET = {"trials": 60, "seconds": 100.0}
 
 
-@pytest.mark.parametrize(
-    ("num_trials", "search_s", "expected"),
-    [(0, 0.0, None), (20, 10.0, 20.0), (60, 30.0, 0.0), (10, 90.0, 10.0), (10, 101.0, 0.0)],
-)
-def test_the_time_left_is_by_trials_or_by_seconds_whichever_ends_first(
-    num_trials: int, search_s: float, expected: float | None
-) -> None:
-    assert render.eta_s(num_trials, search_s, BUDGET) == expected
+def test_the_pace_is_what_an_event_says_of_it() -> None:
+    figures = {"eta_s": 11.6, "card_share": 0.843, "since_progress": 7}
+    assert render.pace_line(figures, BUDGET) == "about 12 s left, card busy 84 %"
+    assert render.pace_line(figures, {**BUDGET, "patience": 30}).endswith(", 7/30 without progress")
+    assert render.pace_line({"eta_s": None, "card_share": None}, {**BUDGET, "patience": None}) == ""
+    assert render.pace_line({}, BUDGET) == "", "an older service does not say"
 
 
 def shown(client: Client, job_id: str, **console: Any) -> tuple[str, str]:
@@ -85,6 +82,26 @@ def test_a_truncated_trial_and_a_remark_are_reported() -> None:
     Console(file=file, width=200).print(render.trials_table([trial]))
     assert "measured (truncated)" in file.getvalue()
     assert "a schedule (too noisy)" in file.getvalue()
+
+
+def test_a_prior_says_where_it_comes_from_and_what_it_gave() -> None:
+    prior = {
+        "candidate": {"plan_kind": "two_launches"},
+        "source": "job-0123456789ab",
+        "workload": "ffn fp16 M=16",
+        "found_speedup": 1.118,
+        "is_adapted": True,
+        "simulated": False,
+        "trial_number": 3,
+        "outcome": "measured",
+        "time_us": 63.21,
+        "speedup": 1.1,
+    }
+    found = "  two launches (job-0123456789ab, ffn fp16 M=16: 1.12x there, adapted)"
+    assert render.prior_line(prior) == f"{found}: trial 3, 63.2 µs, 1.10x"
+    assert render.prior_line({**prior, "outcome": "failed"}) == f"{found}: trial 3, failed"
+    untried = {**prior, "outcome": None, "trial_number": None, "is_adapted": False, "simulated": True}
+    assert render.prior_line(untried) == found.replace(", adapted", "") + ": not tried yet (simulated)"
 
 
 def test_the_quality_of_forecasts_is_reported_in_one_line() -> None:

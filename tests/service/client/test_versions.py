@@ -41,7 +41,7 @@ def test_the_command_line_has_an_exit_code_for_it(server: Server, newer: Client)
     assert result.stderr.startswith("tuner-client: ")
 
 
-def test_a_service_that_names_no_version_is_taken_as_one_of_the_first() -> None:
+def test_an_answer_that_names_no_version_is_taken_as_it_is() -> None:
     silent = httpx.MockTransport(lambda request: httpx.Response(200, json=[]))
     with Client(transport=silent) as client:
         assert client.targets() == []

@@ -10,19 +10,26 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import BEST, spec
+from tests.support.builders import BEST, schedule, spec
 from tests.support.queries import plans_of, whole_tables
+from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import Dtype, Workload, ffn_pair, independent_pair
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
-from tuner.core.trial.job import JobState
-from tuner.core.trial.records import BestMatch, MatchKind
+from tuner.core.trial.job import CacheState, JobState, Objective, Regime
+from tuner.core.trial.questions import Machine, Question
+from tuner.core.trial.records import Best, BestMatch, FinalRow, MatchKind
 from tuner.dispatch import LocalDispatcher
 from tuner.errors import NotFound
 from tuner.service import Service
 from tuner.store import Store, bests, jobs
 from tuner.store.result_keys import form_digest
+from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 HERE = Environment(gpu_name="NVIDIA H200", simulated=False, driver="580.1", cuda="13.0")
+MACHINE = Machine(gpu_name="NVIDIA H200", driver="580.1", cuda="13.0")
+COLD, WARM = Objective(), Objective(l2=CacheState.WARM)
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,25 @@ class Result:
     target_id: str = "h200"
     here: Environment = HERE
     workload: Workload | None = None
+    #: What the winner gains at least; None where the library won.
+    gains: float | None = None
+    objective: Objective = COLD
+    trials: int = 60
+
+
+def best_of(one: Result) -> Best:
+    """A result whose fused launch gains that much at least."""
+    if one.gains is None:
+        return replace(BEST, environment=one.here)
+    row = FinalRow(
+        candidate=Candidate(plan_kind=PlanKind.FUSED, schedule=schedule()),
+        trial_number=3,
+        time_us=50.0,
+        spread=0.01,
+        speedup=one.gains + 0.1,
+        speedup_ci95=(one.gains, one.gains + 0.2),
+    )
+    return replace(BEST, winner=PlanKind.FUSED, finals=(row,), environment=one.here)
 
 
 def keep(store: Store, results: Sequence[Result]) -> list[str]:
@@ -40,11 +66,12 @@ def keep(store: Store, results: Sequence[Result]) -> list[str]:
     ids = []
     with store.write() as session:
         for one in results:
-            asked = spec(one.m, target_id=one.target_id)
-            job = jobs.insert(session, replace(asked, workload=one.workload or asked.workload), 1.0)
+            asked = spec(one.m, target_id=one.target_id, trials=one.trials)
+            asked = replace(asked, workload=one.workload or asked.workload, objective=one.objective)
+            job = jobs.insert(session, asked, 1.0)
             for state in (JobState.SEARCHING, JobState.FINALS, JobState.SUCCEEDED):
                 jobs.set_state(session, job.id, state, 2.0)
-            bests.insert(session, replace(BEST, job_id=job.id, environment=one.here))
+            bests.insert(session, replace(best_of(one), job_id=job.id))
             ids.append(job.id)
     return ids
 
@@ -53,11 +80,9 @@ def workload(m: int) -> Workload:
     return spec(m).workload
 
 
-def ask(
-    store: Store, asked: Workload, least: MatchKind, target_id: str = "h200", here: Environment | None = HERE
-) -> BestMatch:
-    service = Service(store, LocalDispatcher([]))
-    return service.find_best(asked, target_id, least, here)
+def ask(store: Store, asked: Workload, least: MatchKind, target_id: str = "h200", **changes: Any) -> BestMatch:
+    question = Question(workload=asked, target_id=target_id, objective=Objective(), machine=MACHINE, match=least)
+    return Service(store, LocalDispatcher([])).find_best(replace(question, **changes))
 
 
 def find(
@@ -70,8 +95,37 @@ def find(
     return ids.index(found.job.id), found.match, "; ".join(found.differences)
 
 
-def test_the_same_workload_target_and_environment_are_an_exact_match_and_the_newest_wins(store: Store) -> None:
-    assert find(store, [Result(16), Result(16)], 16, MatchKind.EXACT) == (1, MatchKind.EXACT, "")
+def test_the_same_workload_target_and_environment_are_an_exact_match(store: Store) -> None:
+    assert find(store, [Result(16)], 16, MatchKind.EXACT) == (0, MatchKind.EXACT, "")
+
+
+def test_among_equals_the_best_finals_win_and_neither_a_newer_nor_a_smaller_job_displaces_them(store: Store) -> None:
+    results = [Result(16, gains=1.05), Result(16, gains=1.1, trials=40), Result(16), Result(16, gains=1.02, trials=6)]
+    assert find(store, results, 16, MatchKind.EXACT) == (1, MatchKind.EXACT, "")
+
+
+def test_of_the_same_gain_the_larger_budget_wins_and_then_the_newest(store: Store) -> None:
+    results = [Result(16, trials=60), Result(16, trials=60), Result(16, trials=6)]
+    assert find(store, results, 16, MatchKind.EXACT)[0] == 1
+
+
+def test_a_warm_result_is_no_exact_match_for_a_cold_question_and_the_reverse(store: Store) -> None:
+    ids = keep(store, [Result(16), Result(16, gains=1.5, objective=WARM, trials=6)])
+    assert ask(store, workload(16), MatchKind.EXACT).job.id == ids[0]
+    assert ask(store, workload(16), MatchKind.EXACT, objective=WARM).job.id == ids[1]
+
+
+def test_another_objective_is_a_weaker_match_that_says_so(store: Store) -> None:
+    sustained = Objective(l2=CacheState.WARM, regime=Regime.SUSTAINED)
+    place, match, difference = find(store, [Result(16, objective=sustained)], 16, MatchKind.NEAREST)
+    assert (place, match) == (0, MatchKind.NEAREST)
+    assert difference == "measured with a warm L2, not a cold one; measured in regime sustained, not burst"
+
+
+def test_of_equally_near_shapes_the_one_of_the_objective_and_of_the_machine_is_found(store: Store) -> None:
+    other = replace(HERE, driver="570.9")
+    results = [Result(16), Result(16, gains=1.2, objective=WARM), Result(16, gains=1.1, here=other)]
+    assert find(store, results, 17, MatchKind.NEAREST)[0] == 0
 
 
 def test_an_older_result_of_this_environment_goes_before_a_newer_one_of_another(store: Store) -> None:
@@ -82,20 +136,44 @@ def test_an_older_result_of_this_environment_goes_before_a_newer_one_of_another(
 def test_another_driver_is_a_weaker_match_and_says_so(store: Store) -> None:
     place, match, difference = find(store, [Result(16, here=replace(HERE, driver="570.9"))], 16, MatchKind.NEAREST)
     assert (place, match) == (0, MatchKind.NEAREST)
-    assert difference == "measured with driver '570.9', here it is '580.1'"
+    assert difference == "measured with driver '570.9', the asker has '580.1'"
     with pytest.raises(NotFound, match="ask with match=nearest"):
         ask(store, workload(16), MatchKind.EXACT)
 
 
 def test_an_asker_who_tells_no_environment_takes_any(store: Store) -> None:
     keep(store, [Result(16, here=replace(HERE, driver="570.9"))])
-    assert ask(store, workload(16), MatchKind.EXACT, here=None).match is MatchKind.EXACT
+    assert ask(store, workload(16), MatchKind.EXACT, machine=Machine()).match is MatchKind.EXACT
+
+
+def test_a_server_with_a_newer_driver_changes_no_answer(store: Store) -> None:
+    keep(store, [Result(16, "simulated:h200", here=replace(HERE, simulated=True, kernel_version="of yesterday"))])
+    question = Question(workload=workload(16), target_id="simulated:h200", objective=Objective())
+    service = Service(store, LocalDispatcher([SimulatedEvaluator(parse_target("simulated:h200"))]))
+    assert service.find_best(question).match is MatchKind.EXACT
 
 
 def test_the_nearest_shape_is_found_and_named(store: Store) -> None:
     place, match, difference = find(store, [Result(4096), Result(64), Result(1)], 32, MatchKind.NEAREST)
     assert (place, match) == (1, MatchKind.NEAREST)
-    assert difference == "for ffn fp16 M=64 256 -> 512 -> 256, not ffn fp16 M=32 256 -> 512 -> 256"
+    assert difference == "for ffn fp16 M=64 256 -> 512 -> 256, not ffn fp16 M=32 256 -> 512 -> 256: 2 away"
+
+
+@pytest.mark.parametrize("least", [MatchKind.NEAREST, MatchKind.ANY])
+def test_a_shape_beyond_the_limit_is_refused_and_the_limit_can_be_set(store: Store, least: MatchKind) -> None:
+    [job_id] = keep(store, [Result(65)])
+    refusal = r"M=65 .*: 2.04 away, and the limit is 2 \(ask with max_distance=2.05 to get it, or submit a job\)"
+    with pytest.raises(NotFound, match=refusal):
+        ask(store, workload(32), least)
+    found = ask(store, workload(32), least, max_distance=2.05)
+    assert (found.job.id, round(found.distance, 3)) == (job_id, 2.045)
+    with pytest.raises(NotFound, match=r"ask with match=nearest and max_distance=2.05"):
+        ask(store, workload(32), MatchKind.EXACT)
+
+
+def test_a_shape_on_another_target_answers_where_the_own_target_has_none_within_the_limit(store: Store) -> None:
+    ids = keep(store, [Result(4096), Result(16, "h100")])
+    assert ask(store, workload(16), MatchKind.ANY).job.id == ids[1]
 
 
 def test_of_equally_near_shapes_the_newest_is_found(store: Store) -> None:
@@ -110,7 +188,7 @@ def test_another_target_is_found_with_any_alone(store: Store) -> None:
 
 
 def test_the_own_target_comes_before_a_nearer_shape_on_another(store: Store) -> None:
-    assert find(store, [Result(16, "h100"), Result(64)], 16, MatchKind.ANY)[0] == 1
+    assert find(store, [Result(16, "h100"), Result(32)], 16, MatchKind.ANY)[0] == 1
 
 
 @pytest.mark.parametrize(("stored", "asked"), [("simulated:h200", "h200"), ("h200", "simulated:h200")])
@@ -161,11 +239,16 @@ def test_among_many_the_result_is_the_one_that_looking_at_each_finds(store: Stor
     for _ in range(100):
         asked = any_workload()
         like = [
-            (one.target_id != "h200", one.workload != asked or one.here != HERE, nearness(one.workload, asked), -place)
+            (one.target_id != "h200", round(nearness(one.workload, asked), 6), -place, one)
             for place, one in enumerate(results)
             if not one.target_id.startswith("simulated:")
             and one.workload is not None
             and form_digest(one.workload) == form_digest(asked)
         ]
-        best = min(like, key=lambda rank: (rank[0], rank[1] and not rank[0], round(rank[2], 6), rank[3]))
-        assert ask(store, asked, MatchKind.ANY).job.id == ids[-best[3]]
+        *_, nearest = min(like)  # of equally near shapes the newest
+        same = [
+            (one.here != HERE, -place)
+            for place, one in enumerate(results)
+            if (one.workload, one.target_id) == (nearest.workload, nearest.target_id)
+        ]
+        assert ask(store, asked, MatchKind.ANY, max_distance=100.0).job.id == ids[-min(same)[1]]

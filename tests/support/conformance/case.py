@@ -68,8 +68,8 @@ class Case:
         return replace(self.candidate, schedule=replace(schedule, ordering=ordering))
 
 
-#: Our kernel in every way of launching it.
-OURS = tuple(kind for kind in PlanKind if kind.is_ours)
+#: Our kernel in every way of launching a pair.
+OURS = tuple(kind for kind in PlanKind if kind.is_ours and kind.is_for(2))
 #: The same without the plain fused launch, in which every shape is run anyway.
 OTHERS = tuple(kind for kind in OURS if kind is not PlanKind.FUSED)
 #: Those of `OTHERS` whose tasks wait for each other's signals.

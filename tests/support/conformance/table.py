@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.support.conformance import (
+    chains,
     cluster,
     cluster_k,
     first_wave,
@@ -33,5 +34,6 @@ TABLES = (
     split,
     options,
     hints,
+    chains,
 )
 CASES: tuple[Case, ...] = tuple(case for table in TABLES for case in table.CASES)

@@ -94,7 +94,8 @@ def candidates(case: str, gpu: Gpu) -> list[Candidate]:
     space = space_of(workload, gpu)
     legal, may_split_all = space.orderings(tiling), SplitTiles.ALL in space.split_tiles(tiling)
     rng = random.Random(0)
-    kinds = [kind for kind in PlanKind if kind.is_ours and kind_problem(workload, gpu, kind) is None]
+    ours = (kind for kind in PlanKind if kind.is_ours and not kind.is_in_runs)
+    kinds = [kind for kind in ours if kind_problem(workload, gpu, kind) is None]
     drawn = []
     for _ in range(NUM_DRAWN):
         kind, ordering = rng.choice(kinds), legal[legal.draw(rng)]

@@ -48,11 +48,15 @@ def judged_cases(seed: int, count: int) -> Iterator[Judged]:
     """So many plans."""
     rng = random.Random(seed)
     for _ in range(count):
-        case = random_case(rng)
-        error, verdict = case.refusal(), case.verdict()
-        if error and not verdict.faults:  # some break only where a CTA draws three tasks ahead, as an engine may
-            verdict = case.verdict(most_taken=3)
-        yield Judged(case, verdict, REASONS[type(error)] if error else None)
+        yield judged_by_both(random_case(rng))
+
+
+def judged_by_both(case: Case) -> Judged:
+    """The plan, judged."""
+    error, verdict = case.refusal(), case.verdict()
+    if error and not verdict.faults:  # some break only where a CTA draws three tasks ahead, as an engine may
+        verdict = case.verdict(most_taken=3)
+    return Judged(case, verdict, REASONS[type(error)] if error else None)
 
 
 def counts(judged: Iterator[Judged]) -> list[dict[str, str | int]]:

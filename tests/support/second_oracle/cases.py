@@ -13,7 +13,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from tests.support.cases import H200, chain_of_three, fork, simt, tiling, wgmma
+from tests.support.cases import H200, adds, chain_of_three, decoder_block, fork, gemms, simt, tiling, wgmma
+from tests.support.chain_graphs import CHAIN_GRAPHS
 from tests.support.second_oracle.judge import Verdict, judge, judge_pair
 from tests.support.second_oracle.mutators import MUTATORS
 from tests.support.second_oracle.table import Kernel, Op
@@ -67,6 +68,21 @@ GRAPHS: tuple[tuple[Workload, Tiling], ...] = (
     (ffn_pair(m=64, d_in=64, d_hidden=64, d_out=64), wgmma((32, 64, 64), cluster_m=2)),
     (ffn_pair(m=16, d_in=128, d_hidden=128, d_out=64), wgmma((16, 64, 64), cluster_k=2)),
 )
+#: Three and four ops that add and norm what earlier ones write, of every engine.
+CHAINS: tuple[tuple[Workload, Tiling], ...] = (
+    *((graph.workload, graph.tiling) for graph in CHAIN_GRAPHS),
+    (decoder_block(2, 32, 32, 32), simt(*[(1, 32, 32)] * 4)),
+    (decoder_block(16, 128, 64, 64, heads=64), wgmma(*[(16, 64, 64)] * 4)),
+    (decoder_block(16, 128, 64, 64, heads=64), wgmma(*[(16, 64, 64)] * 4, split_k=(1, 2, 1, 2))),
+    (
+        gemms(16, ("a", "x", 128, 64, {}), ("b", "x", 128, 64, adds("a")), ("c", "b", 64, 128, {"norm": "b"})),
+        wgmma(*[(16, 128, 64)] * 3, cluster_n=2),
+    ),
+    (
+        gemms(16, ("a", "x", 64, 128, {}), ("b", "x", 64, 128, adds("a")), ("c", "b", 64, 64, {"norm": "a"})),
+        wgmma(*[(16, 64, 64)] * 3, cluster_k=2),
+    ),
+)
 PAIRED = tuple(case for case in GRAPHS if len(case[0].ops) == 2 and case[1].cluster_size == 1)
 
 
@@ -87,9 +103,13 @@ class Case:
         workload, chosen = self.graph.workload, self.graph.tiling
         ops = []
         for index, (op, tile) in enumerate(zip(workload.ops, chosen.tiles, strict=True)):
-            source = next((i for i, other in enumerate(workload.ops) if other.name == op.source), -1)
-            source = source if source in self.graph.op_indices else -1
-            ops.append(Op(op.m, op.n, op.k, tile.m, tile.n, tile.k, source, (chosen.split_k or (1,) * 9)[index]))
+            names = [other.name if i in self.graph.op_indices else "" for i, other in enumerate(workload.ops)]
+            source, adds, norms = (
+                names.index(tensor) if tensor in names and tensor else -1
+                for tensor in (op.source, op.residual_source, op.norm)
+            )
+            sizes = (op.m, op.n, op.k, tile.m, tile.n, tile.k)
+            ops.append(Op(*sizes, source, (chosen.split_k or (1,) * 9)[index], adds, norms))
         return Kernel(
             ops=tuple(ops),
             launched=self.graph.op_indices,
@@ -128,7 +148,7 @@ class Case:
 def random_case(rng: random.Random) -> Case:
     """A plan, nine times in ten with up to three changes to its words."""
     is_paired = rng.random() < 0.12
-    workload, chosen = rng.choice(PAIRED if is_paired else GRAPHS)
+    workload, chosen = rng.choice(PAIRED if is_paired else rng.choice((GRAPHS, CHAINS)))
     alone = not is_paired and rng.random() < 0.08
     graph = tile_graph(workload, chosen, (rng.randrange(len(workload.ops)),) if alone else None)
     resident, order = rng.randint(1, 3), random_ordering(graph, rng, is_paired=is_paired)
@@ -168,7 +188,7 @@ def is_sound(words: list[int]) -> bool:
 
 def random_ordering(graph: TileGraph, rng: random.Random, *, is_paired: bool = False) -> Ordering:
     """Values of every axis; those that legality would refuse too, where a plan can be made of them."""
-    is_dependent = bool(graph.edges)
+    is_dependent = bool(graph.edges or graph.epilogue_edges)
     merges = [Interleave(), Interleave(kind=InterleaveKind.LONGEST_FIRST)]
     if is_dependent:
         merges += [Interleave(kind=InterleaveKind.BANDS, rows=rows) for rows in (1, 2)]

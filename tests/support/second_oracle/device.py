@@ -9,7 +9,7 @@ from copy import copy
 from functools import cache
 from typing import NamedTuple
 
-from tests.support.second_oracle.table import Kernel, Table, steps_of
+from tests.support.second_oracle.table import EPILOGUE, Kernel, Table, Task, steps_of
 
 WORD = 1 << 32
 
@@ -27,7 +27,7 @@ def is_over(seen: int, base: int, threshold: int, size: int) -> bool:
 class Unit(NamedTuple):
     """One CTA's share of a task."""
 
-    #: [its own k-steps] the units that write what it reads there.
+    #: [its own k-steps, and the epilogue where that reads something] the units that write what it reads there.
     reads: tuple[int, ...]
     #: Its waits: number of the record, and the own k-step before which it stands, in the order of the plan.
     waits: tuple[tuple[int, int], ...]
@@ -49,6 +49,7 @@ class Device:
                 key = (*task.tile, self._place(rank))
                 self._writers[key] = self._writers.get(key, 0) | self.unit(number, rank)
         self._regions = [(key, *self._region(*key)) for key in self._writers]
+        self._written = [(key, self._writers[key], rows, columns) for key, rows, columns in self._regions]
         self.units = [self._unit(number, rank) for number in range(len(table.tasks)) for rank in range(self.size)]
         tiles = {task.tile: task.post for task in table.tasks}
         #: Signals that get posts, and after them one that stands for all others; each gets so many of CTAs in a launch.
@@ -101,12 +102,28 @@ class Device:
                     if key[0] == op.source and _overlap(rows, their_rows) and _overlap(columns, their_columns)
                 )
             )
+        if op.late_sources:
+            reads.append(self._read_late(task, rank))
         waits = []
         for index in range(task.wait_begin, task.wait_end):
             step = self.table.waits[index].step
+            if step == EPILOGUE and op.late_sources:
+                waits.append((index, len(reads) - 1))
+                continue
             waits.append((index, -((rank_k - step) // along_k) if along_k > 1 else step))
         same = (other for other in range(self.size) if self._place(other) == self._place(rank))
         return Unit(tuple(reads), tuple(waits), sum(self.unit(number, other) for other in same))
+
+    def _read_late(self, task: Task, rank: int) -> int:
+        """The units that write what a unit reads in its epilogue: its own region of what it adds, and shares of its
+        rows in all columns of what it norms."""
+        op, (rows, columns) = self.kernel.ops[task.op], self._region(*task.tile, self._place(rank))
+        return sum(
+            units
+            for (number, *_), units, their_rows, their_columns in self._written
+            if _overlap(rows, their_rows)
+            and (number == op.norms or (number == op.adds and _overlap(columns, their_columns)))
+        )
 
     def _table_of(self, number: int) -> dict[int, list[bool]]:
         """Place in `signals` -> [posts so far in this launch] whether the wait's test holds."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from tests.support.second_oracle.device import Device
 from tests.support.second_oracle.explore import HANG, RACE, Exploration, anyhow, gated_hangs
 from tests.support.second_oracle.table import (
+    EPILOGUE,
     STATIC,
     TICKET,
     Kernel,
@@ -118,10 +119,13 @@ def _explored(
 
 
 def _stand_wrong(table: Table, kernel: Kernel) -> bool:
-    """Whether a task's waits are not in the order of their k-steps, or one stands at a step that the task lacks."""
+    """Whether a task's waits are not in the order of their k-steps, or one stands at a step that the task lacks, or
+    before an epilogue that reads nothing."""
     for task in table.tasks:
         stands = [wait.step for wait in table.waits_of(task)]
-        if stands != sorted(stands) or stands[-1:] >= [len(steps_of(task, kernel, strided=table.strided))]:
+        num_steps = len(steps_of(task, kernel, strided=table.strided))
+        late = [EPILOGUE] if kernel.ops[task.op].late_sources else []
+        if stands != sorted(stands) or any(stand >= num_steps and stand not in late for stand in stands):
             return True
     return False
 

@@ -12,12 +12,14 @@ from typing import NamedTuple
 STATIC, TICKET, STEALING, FIRST_WAVE = range(4)
 #: Most of anything that a plan counts, and most k-steps.
 COUNT, STEPS = 1 << 24, 1 << 26
+#: The place of a wait that is for the epilogue.
+EPILOGUE = STEPS
 #: First tasks that the parameter of a wgmma kernel has room for, and bytes that all slots may take.
 WGMMA_CTAS, SLOT_BYTES = 160, 512 << 20
 
 
 class Op(NamedTuple):
-    """One op of a kernel: its sizes, its tile, and which op it reads, or -1."""
+    """One op of a kernel: its sizes, its tile, and which op of the launch it reads as A, or -1."""
 
     m: int
     n: int
@@ -27,6 +29,14 @@ class Op(NamedTuple):
     tile_k: int
     source: int
     most_parts: int
+    #: The op of the launch whose output it adds, and the one whose rows' squares it reads; or -1.
+    adds: int = -1
+    norms: int = -1
+
+    @property
+    def late_sources(self) -> tuple[int, ...]:
+        """Ops that it reads in its epilogue."""
+        return tuple(op for op in (self.adds, self.norms) if op >= 0)
 
 
 class Kernel(NamedTuple):
@@ -142,7 +152,7 @@ def _want_lists(assignment: int, num_tasks: int, num_ctas: int, first_tasks: int
 def _wait(words: tuple[int, ...], num_signals: int) -> Wait:
     begin, end, threshold, per_launch, step, *zeros = words
     _want(0 <= begin < end <= num_signals, "a wait's signals")
-    _want(0 <= threshold <= COUNT and 0 <= per_launch <= COUNT and 0 <= step < STEPS and not any(zeros), "a wait")
+    _want(0 <= threshold <= COUNT and 0 <= per_launch <= COUNT and 0 <= step <= EPILOGUE and not any(zeros), "a wait")
     return Wait(begin, end, threshold, per_launch, step)
 
 

@@ -1,3 +1,5 @@
+"""Every test of the store runs over both databases, but for those that open one of their own."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -5,11 +7,27 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.postgres import PostgreSQL, postgresql
 from tuner.store import Store
 
 
+@pytest.fixture(scope="session")
+def server() -> Iterator[PostgreSQL]:
+    with postgresql() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest) -> str | None:
+    """None for SQLite in the data folder."""
+    if request.param == "sqlite":
+        return None
+    server: PostgreSQL = request.getfixturevalue("server")
+    return server.database()
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store.open(tmp_path / "data")
+def store(tmp_path: Path, database_url: str | None) -> Iterator[Store]:
+    store = Store.open(tmp_path / "data", database_url)
     yield store
     store.close()

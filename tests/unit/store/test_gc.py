@@ -12,7 +12,7 @@ from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import Best, Verdict
 from tuner.errors import InvalidInput, NotFound
-from tuner.store import Store, bests, gc, jobs, trials
+from tuner.store import Store, bests, gc, jobs, packs, trials
 from tuner.store.artifacts import register
 
 
@@ -57,6 +57,15 @@ def test_the_oldest_go_first_and_what_fits_stays(store: Store) -> None:
     assert (old.exists(), young.exists()) == (False, True)
 
 
+def test_a_pack_stays_since_lock_files_name_it(store: Store) -> None:
+    digest = store.artifacts.put(b"pack" * 100)
+    for at in (1.0, 2.0):  # made again, it is the one that is there
+        with store.write() as session:
+            packs.insert(session, digest, 400, {"shapes": []}, at)
+    assert store.collect_garbage(0).num_files == 0
+    assert store.artifacts.get(digest) == b"pack" * 100
+
+
 def test_an_artifact_that_a_result_names_stays_and_another_goes(store: Store) -> None:
     named, other = store.artifacts.put(b"named" * 100), store.artifacts.put(b"other" * 100)
     job_id = finished_job(store, named)
@@ -96,6 +105,7 @@ def test_what_is_no_digest_is_refused(store: Store, digest: str) -> None:
         store.artifacts.get(digest)
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # its way of telling a plan
 def test_samples_go_in_slices_between_which_others_write(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "_SLICE", 10)
     job_id = ended_job_of(store, 95)

@@ -80,6 +80,7 @@ def test_the_migrations_are_found_inside_a_wheel_and_beside_a_checkout(
     assert migrate.migrations_dir() == package / "migrations"
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_sqlite_is_in_wal_mode(store: Store) -> None:
     with store.engine.connect() as connection:
         assert connection.execute(text("pragma journal_mode")).scalar() == "wal"

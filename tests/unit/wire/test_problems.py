@@ -28,8 +28,13 @@ def first_problem(**changes: Any) -> FieldProblem:
         ({"seed": "1"}, "seed", "got '1'", "give a value that is a valid integer"),
         ({"colour": 1}, "colour", "not a known field", "check its spelling, or remove it"),
         ({"pair": {**PAIR, "dtype": "fp8"}}, "pair.dtype", "'fp8'", "use 'fp16' or 'bf16'"),
-        ({"pair": {**PAIR, "kind": "x"}}, "pair.kind", "'x'", "use one of 'ffn', 'independent'"),
-        ({"pair": {"m": 1}}, "pair.kind", "is missing", 'give "ffn" or "independent"'),
+        (
+            {"pair": {**PAIR, "kind": "x"}},
+            "pair.kind",
+            "'x'",
+            "use one of 'ffn', 'independent', 'chain', 'decoder-block'",
+        ),
+        ({"pair": {"m": 1}}, "pair.kind", "is missing", "give one of ffn, independent, chain, decoder-block"),
         ({"pair": {"kind": "ffn"}}, "pair.m", "is missing", "add it"),
     ],
 )

@@ -65,10 +65,21 @@ def test_all_that_is_asked_for_reaches_the_job() -> None:
 
 def test_the_digest_is_of_what_is_asked_and_not_of_how_it_is_written() -> None:
     short = {"pair": EXAMPLES["smallest"]["value"]["pair"]}
-    long = {"seed": 0, "budget": {"seconds": 600, "trials": 60}, **short, "reuse": False}
+    long = {
+        "seed": 0,
+        "budget": {"seconds": 600, "trials": 60, "patience": None},
+        **short,
+        "reuse": False,
+        "priors": "nearest",
+    }
     assert TuneRequest.model_validate(short).digest == TuneRequest.model_validate(long).digest
-    for change in ({"seed": 1}, {"reuse": True}, {"target": "h200"}, {"budget": {"trials": 61}}):
+    for change in ({"seed": 1}, {"reuse": True}, {"priors": "none"}, {"target": "h200"}, {"budget": {"trials": 61}}):
         assert TuneRequest.model_validate({**short, **change}).digest != TuneRequest.model_validate(short).digest
+
+
+def test_a_body_of_an_older_version_keeps_its_digest() -> None:
+    before = "b5736b0fd9b22b6ddaa7613ab10a7f5d94f855f1090cec9f624805a8f7f3dbbb"
+    assert TuneRequest.model_validate({"pair": EXAMPLES["smallest"]["value"]["pair"]}).digest == before
 
 
 def test_the_domain_names_an_ops_matrix_and_the_wire_the_field() -> None:

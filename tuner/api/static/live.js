@@ -30,7 +30,7 @@ function poll() {
 if (live?.dataset.events) {
   const stream = new EventSource(live.dataset.events);
   const soon = () => { timer ??= setTimeout(refresh, 1000); };
-  for (const kind of ["state", "trial", "best"]) stream.addEventListener(kind, soon);
+  for (const kind of ["state", "priors", "trial", "best"]) stream.addEventListener(kind, soon);
   stream.addEventListener("end", () => { stream.close(); soon(); });
 } else {
   poll();

@@ -11,7 +11,7 @@ class Role(StrEnum):
 
     #: Looks at everything, and changes nothing.
     READ = "read"
-    #: Submits jobs and asks for inspections, and ends its own jobs; reads too.
+    #: Submits jobs, asks for inspections and packs, and ends its own jobs; reads too.
     SUBMIT = "submit"
     #: A machine's program: health, metrics and targets, and no job.
     WORKER = "worker"

@@ -161,6 +161,22 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
         return f"{gpu.name} has compute capability {major}.{minor}: programmatic dependent launch needs 9.0"
     if kind.is_side_by_side and len(workload.ops) != 2:
         return f"{len(workload.ops)} ops: two streams are for a pair"
+    if not kind.is_for(len(workload.ops)):
+        kinds = [str(other) for other in PlanKind if other.is_ours and other.is_for(len(workload.ops))]
+        return f"not for {len(workload.ops)} ops: use one of {', '.join(kinds)}"
+    return None
+
+
+def runs_problem(num_ops: int, kind: PlanKind, run_starts: tuple[int, ...]) -> str | None:
+    """Why the ops cannot be launched in these runs, or which kind launches them so."""
+    if not kind.is_in_runs:
+        return f"runs that begin at {run_starts}: only the kind runs has them, use none" if run_starts else None
+    if list(run_starts) != sorted(set(run_starts) & set(range(1, num_ops))):
+        return f"runs that begin at {run_starts}: give some of ops 1 to {num_ops - 1}, ascending"
+    if not run_starts:
+        return "one run of all ops is one launch: use fused_pdl"
+    if len(run_starts) == num_ops - 1:
+        return "a run for each op is a launch for each: use n_launches_pdl"
     return None
 
 
@@ -171,6 +187,7 @@ def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule)
         IllegalSchedule: it cannot, as a sentence.
     """
     problem = kind_problem(workload, gpu, kind)
+    problem = problem or runs_problem(len(workload.ops), kind, schedule.ordering.run_starts)
     if kind.is_side_by_side and not schedule.ordering.assignment.is_static:
         problem = "tickets drawn do not tell how many CTAs have started: use static"
         if schedule.ordering.assignment is Assignment.FIRST_WAVE:

@@ -64,7 +64,7 @@ def interleave_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: 
         )
     if (interleave.rows, interleave.lag, interleave.chunks) != (0, 0, 1):
         return f"{kind} has no bands: rows and lag must be 0 and chunks 1"
-    is_dependent = any(workload.producer_of(op) is not None for op in ops)
+    is_dependent = any(workload.producers_of(op) for op in ops)
     match kind:
         case InterleaveKind.HALF_ROWS:
             return _half_rows_problem(workload, tiles, is_dependent)
@@ -121,7 +121,7 @@ def _chunks_problem(workload: Workload, tiles: tuple[Tile, ...], chunks: int) ->
     if chunks == 1:
         return None
     readers = [op for op in range(len(workload.ops)) if workload.producer_of(op) is not None]
-    if not readers or any(workload.consumers_of(op) for op in readers):
+    if not readers or any(workload.is_read(op) for op in readers):
         return "column chunks are for consumers whose output no other op reads: use chunks 1"
     num_cols = [-(-workload.ops[op].n // tiles[op].n) for op in readers]
     widths = [-(-cols // chunks) for cols in num_cols]
@@ -182,8 +182,9 @@ def _premature(graph: TileGraph, interleave: Interleave, granularity: Granularit
         return None  # a merge emits a consumer's row after all that it reads
     emitted = dict.fromkeys(graph.op_indices, 0)
     for block in merge_blocks(graph.workload, graph.tiling.tiles, graph.op_indices, interleave):
-        edge = graph.edges_into(block.op)
-        if edge is not None:
+        for edge in row_edges(graph.workload, graph.tile_ms, graph.op_indices):
+            if edge.consumer != block.op:
+                continue
             num_rows = graph.grids[edge.producer][0]
             height = rows_per_signal(granularity, width, num_rows)
             last = min(num_rows, -(-int(edge.last[block.row_end - 1]) // height) * height)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from tuner.core.legal.wgmma_beside import beside_bytes
 from tuner.core.plan.split_k import SUM_BYTES, num_steps
 from tuner.core.plan.tile_graph import product_tile
 from tuner.core.problem.gpu import Gpu
@@ -112,7 +113,7 @@ def smem_bytes(workload: Workload, tiling: Tiling) -> int:
     rings = tiling.input_stages * input_bytes + tiling.num_stages * weight_bytes
     staging = tiling.num_warps * CHUNK_BUFFERS * CHUNK_BYTES if tiling.epilogue is Epilogue.TMA else 0
     fixed = FEED_SLOTS * FEED_SLOT_BYTES + num_barrier_pairs * BARRIER_PAIR_BYTES + FLAG_BYTES
-    return rings + staging + fixed + received_bytes(workload, tiling)
+    return rings + staging + fixed + received_bytes(workload, tiling) + beside_bytes(workload, tiling, FEED_SLOTS)
 
 
 def shares(num_rows: int, cluster_k: int) -> list[int]:

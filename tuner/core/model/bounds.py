@@ -112,7 +112,7 @@ def io_bytes(workload: Workload, cache_bytes: int) -> int:
     if cache_bytes < 3 * size:
         raise InvalidInput("cache", f"{cache_bytes} bytes hold no three elements", f"give at least {3 * size}")
     side, seen, elements = sqrt(cache_bytes / size), set[str](), 0.0
-    epilogues = sum(op.epilogue_bytes(workload.dtype) for op in workload.ops)
+    epilogues = sum(map(workload.own_epilogue_bytes, range(len(workload.ops))))
     for index, op in enumerate(workload.ops):
         weights = op.weight_rows * op.k
         streamed = 2 * op.m * op.weight_rows * op.k / side
@@ -123,7 +123,11 @@ def io_bytes(workload: Workload, cache_bytes: int) -> int:
         else:
             elements += max(weights + op.m * op.k, streamed)
         seen.add(op.source)
-        elements += 0 if workload.consumers_of(index) else op.m * op.n
+        is_given = bool(op.residual_source) and workload.residual_producer_of(index) is None
+        if is_given and op.residual_source not in seen:
+            elements += op.m * op.n
+            seen.add(op.residual_source)
+        elements += op.m * op.n if workload.leaves(index) else 0
     return int(elements) * size + epilogues
 
 

@@ -227,7 +227,8 @@ class _Run:
         computed_us = max(sm_us, streamed_us) + exposed_us
         if self._stalls[cta]:
             self._stalls[cta] = False
-            rest_us = self._rates.poll_us + latency_us + self._last_shares[task] * cost.busy_us + cost.step_us
+            left = self._last_shares[task]
+            rest_us = self._rates.poll_us + latency_us + (left * cost.busy_us + cost.step_us if left else 0.0)
             computed_us = max(computed_us, now_us + rest_us)
         end_us = computed_us
         if self._is_part[task]:
@@ -301,6 +302,7 @@ def _last_shares(plan: Plan, graph: TileGraph) -> list[float]:
     num_steps = graph.steps_of(plan.tasks)[:, 2]
     shares = np.ones(plan.num_tasks)
     waiting = np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3])
-    shares[waiting] -= plan.waits[plan.tasks[waiting, 4] - 1, 4] / num_steps[waiting]
+    last = np.minimum(plan.waits[plan.tasks[waiting, 4] - 1, 4], num_steps[waiting])  # none behind an epilogue's
+    shares[waiting] -= last / num_steps[waiting]
     by_task: list[float] = shares.tolist()
     return by_task

@@ -18,7 +18,8 @@ from tuner.core.plan.rasters import raster_order
 from tuner.core.plan.signals import Signals, signals_of
 from tuner.core.plan.split_tasks import parted, streamed
 from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.plan.words import FIRST_WAVE, STATIC, STEALING, TICKET, WAIT_FIELDS, Plan, Words
+from tuner.core.plan.waits import intern_waits
+from tuner.core.plan.words import FIRST_WAVE, STATIC, STEALING, TICKET, Plan, Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -131,7 +132,7 @@ def plan_of(
         num_signals += signals[op].num_signals
         mine = tasks[:, 0] == op
         tasks[mine, 5] = signals[op].post[tasks[mine, 1], tasks[mine, 2]]
-    waits = _intern_waits(graph, tasks, signals, by_slice=wait_position is WaitPosition.SLICE)
+    waits = intern_waits(graph, tasks, signals, by_slice=wait_position is WaitPosition.SLICE)
     queues = np.zeros(0, dtype=np.int32)
     if queue is not None:
         tasks = tasks[np.argsort(queue, kind="stable")]
@@ -156,26 +157,3 @@ def grid_size(num_tasks: int, ordering: Ordering, gpu: Gpu, cluster_size: int) -
 def grid_capacity(ordering: Ordering, gpu: Gpu, cluster_size: int) -> int:
     """CTAs of the persistent grid, or its clusters, where there are tasks enough."""
     return ordering.ctas_per_sm * gpu.num_clusters(cluster_size, ordering.reserved_sms)
-
-
-def _intern_waits(graph: TileGraph, tasks: Words, signals: dict[int, Signals], *, by_slice: bool) -> Words:
-    """Writes each consumer's wait range into `tasks`; tasks with the same needs share their records."""
-    records: list[tuple[int, int, int, int, int]] = []
-    for edge in graph.edges:
-        mine = np.flatnonzero(tasks[:, 0] == edge.consumer)
-        needs, rows = edge.needs(graph.steps_of(tasks[mine])), tasks[mine, 1]
-        read = np.stack((edge.first[rows], edge.last[rows], needs.of), axis=1)
-        rectangles, rectangle_of = np.unique(read, axis=0, return_inverse=True)
-        begin, end = np.empty((2, len(rectangles)), dtype=np.int32)
-        shared: dict[tuple[tuple[int, int, int, int, int], ...], tuple[int, int]] = {}
-        for number, (first, last, need) in enumerate(rectangles.tolist()):
-            cols = needs.columns(need)
-            steps = needs.first_reads[need, cols] if by_slice else None
-            waits = tuple(signals[edge.producer].waits_for(first, last, cols, steps))
-            if waits not in shared:
-                shared[waits] = len(records), len(records) + len(waits)
-                records.extend(waits)
-            begin[number], end[number] = shared[waits]
-        rectangle_of = rectangle_of.reshape(-1)
-        tasks[mine, 3], tasks[mine, 4] = begin[rectangle_of], end[rectangle_of]
-    return np.array(records, dtype=np.int32).reshape(-1, WAIT_FIELDS)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuner.core.plan.tile_graph import product_tile, row_edges
+from tuner.core.plan.tile_graph import RowEdges, product_tile, row_edges
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Interleave, InterleaveKind
 from tuner.core.schedule.tiling import Tile
@@ -45,20 +45,21 @@ def row_steps(
 
     By the end of step s the first op that reads nothing of this launch has emitted s * band of its tile rows. Other
     such ops have emitted their proportion. Every other op, in topological order, has emitted each row whose inputs were
-    complete `lag` steps before. Such a row never comes before its inputs.
+    complete `lag` steps before, those of its epilogue too. Such a row never comes before its inputs.
     """
     num_rows = {op: -(-workload.ops[op].m // tile_ms[op]) for op in op_indices}
-    edges = {edge.consumer: edge for edge in row_edges(workload, tile_ms, op_indices)}
+    edges: dict[int, list[RowEdges]] = {}
+    for edge in row_edges(workload, tile_ms, op_indices):
+        edges.setdefault(edge.consumer, []).append(edge)
     lead = op_indices[0]
     history = [dict.fromkeys(op_indices, 0)]  # rows emitted, after each step
     steps = []
     while history[-1] != num_rows:
         now, step = dict(history[-1]), []
         for op in op_indices:
-            edge = edges.get(op)
-            if edge is not None:
+            if op in edges:
                 then = (history[-lag] if lag <= len(history) else history[0]) if lag else now
-                target = int(np.searchsorted(edge.last, then[edge.producer], side="right"))
+                target = min(int(np.searchsorted(edge.last, then[edge.producer], side="right")) for edge in edges[op])
             else:
                 target = min(num_rows[op], -(-len(history) * band * num_rows[op] // num_rows[lead]))
             if target > now[op]:
@@ -132,7 +133,7 @@ def longest_first(workload: Workload, tiles: tuple[Tile, ...], op_indices: tuple
     for op in reversed(op_indices):
         tile = product_tile(workload.ops[op], tiles[op])
         depth = -(-workload.ops[op].k // tile.k) * tile.k
-        after = max((length[reader] for reader in workload.consumers_of(op) if reader in length), default=0)
+        after = max((length[reader] for reader in length if op in workload.producers_of(reader)), default=0)
         length[op] = tile.m * tile.n * depth + after
     return tuple(sorted(op_indices, key=lambda op: -length[op]))
 

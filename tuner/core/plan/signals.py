@@ -20,6 +20,9 @@ from tuner.core.schedule.ordering import Granularity
 
 Ints = npt.NDArray[np.int64]
 
+#: Of a wait: its signals, half-open, threshold, posts per launch, and the k-step before which it stands.
+WaitRecord = tuple[int, int, int, int, int]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bank:
@@ -61,9 +64,7 @@ class Signals:
         posts, sizes = np.array(counts, dtype=np.int64).T
         return np.repeat(posts, sizes)
 
-    def waits_for(
-        self, first: int, last: int, cols: Ints | None = None, steps: Ints | None = None
-    ) -> list[tuple[int, int, int, int, int]]:
+    def waits_for(self, first: int, last: int, cols: Ints | None = None, steps: Ints | None = None) -> list[WaitRecord]:
         """Wait records that cover the tiles of rows [first, last) and these columns, all by default.
 
         Column `cols[i]` is first read in k-step `steps[i]`; with no steps, all is waited for before step 0.
@@ -75,7 +76,13 @@ class Signals:
         step = np.full(signals.size, np.iinfo(np.int64).max)
         np.minimum.at(step, signal_of.reshape(-1), step_of.reshape(-1))
         order = np.lexsort((signals, step))
-        signals, step = signals[order], step[order]
+        return self.records(signals[order], step[order])
+
+    def records(self, signals: Ints, step: Ints | int) -> list[WaitRecord]:
+        """Wait records for signals in this order, before these k-steps. Neighbours of one step share one."""
+        step = np.broadcast_to(step, signals.shape)
+        if not signals.size:
+            return []
         posts = self.num_posts[signals - self.banks[0].first]
         is_apart = (np.diff(signals) != 1) | (np.diff(step) != 0) | (np.diff(posts) != 0)
         begin = np.concatenate(([0], np.flatnonzero(is_apart) + 1))

@@ -4,6 +4,10 @@ A task is a tile, or one of the parts into which a tile's k-steps are split. A p
 weights that its own k-steps take. Its k-steps are in a row or not. The parts of a tile write it together: it is there
 once all of them are done.
 
+A task reads the output of another op in up to three ways: as A, k-step by k-step; as the residual; and as the norm of
+its rows, of which every tile of these rows has a share. The last two are read in its epilogue, when all k-steps are
+done.
+
 What kind of op a tile belongs to ends here: orders, proofs and simulations see tasks, regions and edges only.
 """
 
@@ -11,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -49,9 +54,23 @@ def product_tiles(workload: Workload, tiling: Tiling) -> tuple[Tile, ...]:
     return tuple(product_tile(op, tile) for op, tile in zip(workload.ops, tiling.tiles, strict=True))
 
 
+class EdgeKind(StrEnum):
+    """As what a task reads the output of another op."""
+
+    #: As A, before the k-steps that take it.
+    OPERAND = "operand"
+    #: As the residual of its own tile, in its epilogue.
+    RESIDUAL = "residual"
+    #: Sums of squares of its tile's rows, in its epilogue.
+    NORM = "norm"
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowEdges:
     """Which producer tile rows each consumer tile row reads."""
+
+    #: As what.
+    kind: EdgeKind = EdgeKind.OPERAND
 
     #: Op index of the tiles that write.
     producer: int
@@ -105,6 +124,42 @@ class Edges(RowEdges):
         return Needs(first_reads=reads, of=of.reshape(-1))
 
 
+class Waits(StrEnum):
+    """Which tasks need a wait for what they read in their epilogue."""
+
+    #: None: it is further up the chain of what they read as A.
+    NEVER = "never"
+    #: Parts of tiles: it is what they read as A, and a part waits for the columns of its own k-steps only.
+    PARTS = "parts"
+    #: All.
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EpilogueEdges(RowEdges):
+    """Who reads what another op of this launch wrote in its epilogue."""
+
+    #: Tile columns of the producer.
+    num_cols: int
+    #: Columns of a tile of the producer, and of the consumer.
+    producer_width: int
+    consumer_width: int
+    #: Which of the consumer's tasks need a wait for it.
+    waits: Waits
+
+    def columns(self, tile_n: Ints) -> tuple[Ints, Ints]:
+        """The first of the producer's tile columns that tiles of these columns read, and one past the last."""
+        if self.kind is EdgeKind.NORM:
+            return np.zeros_like(tile_n), np.full_like(tile_n, self.num_cols)
+        first = tile_n * self.consumer_width // self.producer_width
+        last = -(-(tile_n + 1) * self.consumer_width // self.producer_width)
+        return first, np.minimum(last, self.num_cols)
+
+    def is_waited_for(self, num_parts: Ints) -> npt.NDArray[np.bool_]:
+        """Whether tasks of tiles in so many parts need a wait for it."""
+        return np.asarray(num_parts > 0 if self.waits is Waits.PARTS else num_parts >= 0)
+
+
 def part_steps(num_steps: int, part: int, num_parts: int, *, strided: bool = False) -> range:
     """The k-steps of one part, of all that a tile has, where the parts are even: they differ by one step at most, and
     none is empty if there are enough."""
@@ -115,10 +170,18 @@ def part_steps(num_steps: int, part: int, num_parts: int, *, strided: bool = Fal
 
 @lru_cache(maxsize=256)
 def row_edges(workload: Workload, tile_ms: tuple[int, ...], op_indices: tuple[int, ...]) -> tuple[RowEdges, ...]:
-    """Edges between the ops `op_indices` for tile heights `tile_ms`, whatever columns are read."""
+    """Edges of all kinds between the ops `op_indices` for tile heights `tile_ms`, whatever columns are read."""
     edges = []
-    for consumer in op_indices:
-        producer = workload.producer_of(consumer)
+    reads = [
+        (consumer, kind, producer_of(consumer))
+        for consumer in op_indices
+        for kind, producer_of in (
+            (EdgeKind.OPERAND, workload.producer_of),
+            (EdgeKind.RESIDUAL, workload.residual_producer_of),
+            (EdgeKind.NORM, workload.norm_producer_of),
+        )
+    ]
+    for consumer, kind, producer in reads:
         if producer is None or producer not in op_indices:
             continue  # an input, or written by an earlier launch: stream order gives that edge
         num_rows = workload.ops[consumer].m
@@ -127,7 +190,7 @@ def row_edges(workload: Workload, tile_ms: tuple[int, ...], op_indices: tuple[in
         first, last = begin // tile_ms[producer], -(-end // tile_ms[producer])
         first.setflags(write=False)
         last.setflags(write=False)
-        edges.append(RowEdges(producer=producer, consumer=consumer, first=first, last=last))
+        edges.append(RowEdges(kind=kind, producer=producer, consumer=consumer, first=first, last=last))
     return tuple(edges)
 
 
@@ -158,7 +221,7 @@ class TileGraph:
 
     @cached_property
     def edges(self) -> tuple[Edges, ...]:
-        """One entry per op that reads the output of another op of this launch."""
+        """One entry per op that reads the output of another op of this launch as A."""
         return tuple(
             Edges(
                 producer=edge.producer,
@@ -170,7 +233,43 @@ class TileGraph:
                 depth=self.tiling.tiles[edge.consumer].k,
             )
             for edge in row_edges(self.workload, self.tile_ms, self.op_indices)
+            if edge.kind is EdgeKind.OPERAND
         )
+
+    @cached_property
+    def epilogue_edges(self) -> tuple[EpilogueEdges, ...]:
+        """One entry per residual and per norm that an op takes from another op of this launch."""
+        return tuple(
+            EpilogueEdges(
+                kind=edge.kind,
+                producer=edge.producer,
+                consumer=edge.consumer,
+                first=edge.first,
+                last=edge.last,
+                num_cols=self.grids[edge.producer][1],
+                producer_width=self.tiling.tiles[edge.producer].n,
+                consumer_width=self.tiling.tiles[edge.consumer].n,
+                waits=self._waits_for(edge.consumer, edge.producer),
+            )
+            for edge in row_edges(self.workload, self.tile_ms, self.op_indices)
+            if edge.kind is not EdgeKind.OPERAND
+        )
+
+    def _waits_for(self, consumer: int, producer: int) -> Waits:
+        """Which tasks of an op need a wait for what they read in their epilogue, beside those for A.
+
+        A tile reads all columns of A, and is there only once what it reads is. So whoever waits for a tile of A waits
+        for all that lies further up. That covers its own rows, since each tile covers those that it reads.
+        """
+        operand_of = {edge.consumer: edge.producer for edge in self.edges}
+        if operand_of.get(consumer) == producer:
+            return Waits.PARTS
+        above = operand_of.get(consumer)
+        while above is not None:
+            above = operand_of.get(above)
+            if above == producer:
+                return Waits.NEVER
+        return Waits.ALWAYS
 
     def with_parts(self, *, strided: bool) -> TileGraph:
         """The same tiles, whose parts take their k-steps so."""
@@ -192,11 +291,12 @@ class TileGraph:
 
     @cached_property
     def posting_ops(self) -> frozenset[int]:
-        """Ops with a consumer inside this launch; only their tasks post."""
-        return frozenset(edge.producer for edge in self.edges)
+        """Ops for whose output a task of this launch waits; only their tasks post."""
+        waited_for = {edge.producer for edge in self.epilogue_edges if edge.waits is Waits.ALWAYS}
+        return frozenset(edge.producer for edge in self.edges) | waited_for
 
     def edges_into(self, op_index: int) -> Edges | None:
-        """The edges by which op `op_index` reads another op of this launch, or None."""
+        """The edges by which op `op_index` reads another op of this launch as A, or None."""
         return next((edge for edge in self.edges if edge.consumer == op_index), None)
 
     def writes(self, op_index: int, tile_m: int, tile_n: int) -> Region:
@@ -232,7 +332,7 @@ class TileGraph:
         return steps
 
     def num_edges(self, tasks: npt.NDArray[np.int32]) -> int:
-        """Producer task -> consumer task edges before aggregation, among tasks with words as a plan has them."""
+        """Producer task -> consumer task edges by A before aggregation, among tasks with words as a plan has them."""
         count = 0
         for edge in self.edges:
             writers, readers = (tasks[tasks[:, 0] == op] for op in (edge.producer, edge.consumer))
@@ -264,7 +364,7 @@ class TileGraph:
             )
             for half in range(op.rows_per_column)
         )
-        residual = (replace(out, tensor=f"{op.name}.residual"),) if op.residual else ()
+        residual = (replace(out, tensor=op.residual_source or f"{op.name}.residual"),) if op.residual else ()
         return rows, *weights, *residual
 
 

@@ -41,8 +41,8 @@ Layout (all int32, offsets counted in words from the start)::
         1 signal_end
         2 threshold        posts needed of each, counted from the start of this launch
         3 posts_per_launch posts that each of them gets in one launch: the epoch's step, so that no launch resets them
-        4 before_step      the k-step of the task, counted from its first one, before whose load it waits; a task's
-                           waits are in the order of their steps
+        4 before_step      the k-step of the task, counted from its first one, before whose load it waits; or 2^26 for
+                           its epilogue, behind the last product; a task's waits are in the order of their steps
         5..7               0
 
 Each word has a range: `HEADER_RANGES`, `TASK_RANGES`, `WAIT_RANGES`. The sections follow each other in this order, and
@@ -94,6 +94,8 @@ MAX_CLUSTER_SIZE = 16
 #: Most k-steps of a tile: a matrix has less than 2**31 columns, and a step takes 32 or more. On the device 2**29 means
 #: "later than any step".
 MAX_STEPS = 2**26
+#: The place of a wait for what the task reads in its epilogue.
+EPILOGUE_STEP = MAX_STEPS
 
 
 class WordRange(NamedTuple):
@@ -143,7 +145,7 @@ WAIT_RANGES = (
     WordRange("signal_end", 1, MAX_COUNT),
     WordRange("threshold", 0, MAX_COUNT),
     WordRange("posts_per_launch", 0, MAX_COUNT),
-    WordRange("before_step", 0, MAX_STEPS - 1),
+    WordRange("before_step", 0, EPILOGUE_STEP),
     *(WordRange(f"word {number}", 0, 0) for number in range(WAIT_FIELDS, WAIT_WORDS)),
 )
 

@@ -8,13 +8,20 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Self
 
+from tuner.core.problem.dataflow import Flow, Read, check_dataflow
 from tuner.errors import InvalidInput
 
 #: Element indices are int32 on the device, which counts a tile to its end, beyond the matrix, and strides by a CTA.
 MAX_ELEMENTS = 2**31 - 2**16
 
-#: Of one element of a row scale, which is fp32 whatever the element type.
+#: Of one element of a row scale, or of sums of squares, which are fp32 whatever the element type.
 ROW_SCALE_BYTES = 4
+
+#: Most ops of a workload.
+MAX_OPS = 8
+
+#: What keeps a row of zeros finite, where nothing else is said: that of Llama 3 and Qwen 2.5.
+DEFAULT_EPS = 1e-5
 
 
 class Dtype(StrEnum):
@@ -69,7 +76,8 @@ class GemmOp:
     bias on its half. With SiLU that is SwiGLU, with GELU GeGLU.
 
     RMSNorm of A's rows commutes with the product but for one factor per row: fold its weight g[k] into W beforehand,
-    W[n, k] g[k], and give s[i] = 1 / sqrt(mean(A_i^2) + eps).
+    W[n, k] g[k]. The factor is s[i] = 1 / sqrt(mean(A_i^2) + eps). It comes as a row scale, or the op names the tensor
+    of which it is the norm.
 
     Source: Shazeer, "GLU Variants Improve Transformer", 2020; Zhang, Sennrich, "Root Mean Square Layer Normalization",
     NeurIPS 2019.
@@ -91,10 +99,20 @@ class GemmOp:
     bias: bool = False
     #: Whether W holds a gate above an up projection, and C is the activated gate times the other.
     gated: bool = False
-    #: Whether an input tensor ``<op>.residual`` [m, n] is added after the activation, before rounding.
+    #: Whether a tensor [m, n] is added after the activation, before rounding.
     residual: bool = False
     #: Whether row i of the product is multiplied by element i of an fp32 input ``<op>.row_scale`` [m].
     row_scale: bool = False
+    #: The tensor that is added as the residual: an earlier op's name, or any other name for an input of the workload;
+    #: empty for an input ``<op>.residual`` of its own.
+    residual_source: str = ""
+    #: The tensor [m, k] whose RMSNorm scales the rows: an earlier op's name, or any other name for an input, of which
+    #: ``<input>.squares`` [m] is given, the fp32 sums of its rows' squares; empty for no norm.
+    norm: str = ""
+    #: With a norm: what is added to the mean of the squares, >= 0.
+    eps: float = DEFAULT_EPS
+    #: Whether the output leaves the chain, though an op of it reads it.
+    is_output: bool = False
 
     def __post_init__(self) -> None:
         for field in ("m", "n", "k"):
@@ -108,6 +126,49 @@ class GemmOp:
                     f"{rows} x {columns} elements overflow a 32-bit index",
                     f"keep every matrix at or under {MAX_ELEMENTS} elements",
                 )
+        self._check_options()
+
+    def _check_options(self) -> None:
+        """Options that need each other, or are in each other's way."""
+        rules = (
+            (
+                bool(self.residual_source) and not self.residual,
+                "residual_source",
+                f"names {self.residual_source}, and no residual is added",
+                "set residual, or name no source",
+            ),
+            (
+                bool(self.norm) and self.row_scale,
+                "norm",
+                f"the norm of {self.norm} and a row scale both scale the rows",
+                "give the norm or the row scale",
+            ),
+            (not self.norm and self.eps != DEFAULT_EPS, "eps", "belongs to a norm, and there is none", "leave it out"),
+            (not 0 <= self.eps < 1, "eps", f"must be at least 0 and below 1, got {self.eps}", "give such as 1e-5"),
+        )
+        for is_broken, field, problem, remedy in rules:
+            if is_broken:
+                raise InvalidInput(f"{self.name}.{field}", problem, remedy)
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """Each tensor that it names: A, and what its epilogue reads."""
+        named = (
+            Read("source", self.source, (self.m, self.k)),
+            Read("residual_source", self.residual_source, (self.m, self.n)),
+            Read("norm", self.norm, (self.m, self.k)),
+        )
+        return tuple(read for read in named if read.tensor)
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names of those."""
+        return tuple(read.tensor for read in self.reads)
+
+    @property
+    def scales_rows(self) -> bool:
+        """Whether each row of the product has a factor: a given one, or a norm's."""
+        return self.row_scale or bool(self.norm)
 
     @property
     def rows_per_column(self) -> int:
@@ -125,16 +186,16 @@ class GemmOp:
         return 2 * self.m * self.weight_rows * self.k
 
     def epilogue_bytes(self, dtype: Dtype) -> int:
-        """Bytes of bias, residual and row scale."""
+        """Bytes of bias, residual and row scale, wherever they come from."""
         in_dtype = self.bias * self.weight_rows + self.residual * self.m * self.n
-        return in_dtype * dtype.size_bytes + self.row_scale * self.m * ROW_SCALE_BYTES
+        return in_dtype * dtype.size_bytes + self.scales_rows * self.m * ROW_SCALE_BYTES
 
 
 #: Names of an op's own operands, behind its name and a dot; weights are ``w`` in an artifact.
 _OPERANDS = ("weight", "w", "bias", "residual", "row_scale")
 
 #: Options of an op that are in the JSON form only where they are set.
-_LATER_OP = ("gated", "residual", "row_scale")
+_LATER_OP = ("gated", "residual", "row_scale", "residual_source", "norm", "is_output")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,26 +212,11 @@ class Workload:
     def __post_init__(self) -> None:
         if not self.ops:
             raise InvalidInput("ops", "the workload has no op", "give at least one")
+        if len(self.ops) > MAX_OPS:
+            problem = f"{len(self.ops)} ops, and a kernel has room for {MAX_OPS}"
+            raise InvalidInput("ops", problem, f"give at most {MAX_OPS}: cut the chain, and tune each run by itself")
         self._check_names()
-        seen: dict[str, GemmOp] = {}
-        inputs: dict[str, GemmOp] = {}
-        for op in self.ops:
-            if op.source == op.name or (op.source not in seen and self.op_index(op.source) is not None):
-                what = "its own output" if op.source == op.name else "which a later op writes"
-                remedy = "list the ops in topological order: each after the one that it reads"
-                raise InvalidInput("ops", f"{op.name} reads {op.source}, {what}", remedy)
-            producer = seen.get(op.source)
-            if producer is not None and (producer.m, producer.n) != (op.m, op.k):
-                raise InvalidInput(
-                    f"{op.name}.k",
-                    f"reads {op.source} as [{op.m}, {op.k}], but it is [{producer.m}, {producer.n}]",
-                    "make the consumer's m and k the producer's m and n",
-                )
-            first = inputs.setdefault(op.source, op)
-            if producer is None and (first.m, first.k) != (op.m, op.k):
-                shapes = f"[{op.m}, {op.k}], but {first.name} reads it as [{first.m}, {first.k}]"
-                raise InvalidInput(f"{op.name}.k", f"reads {op.source} as {shapes}", "give each input its own name")
-            seen[op.name] = op
+        check_dataflow([Flow(op.name, (op.m, op.n), op.reads) for op in self.ops])
 
     def _check_names(self) -> None:
         """A tensor has one name, and a name one tensor: an op's output, an input, or an operand of one op."""
@@ -178,7 +224,8 @@ class Workload:
         if double := next((name for name in names if names.count(name) > 1), None):
             raise InvalidInput("ops", f"the name {double!r} is used twice", "give each op its own name")
         operands = {f"{op.name}.{operand}": op.name for op in self.ops for operand in _OPERANDS}
-        for name in (*names, *(op.source for op in self.ops)):
+        operands |= {f"{op.norm}.squares": op.norm for op in self.ops if op.norm}
+        for name in (*names, *(tensor for op in self.ops for tensor in op.tensors)):
             if name in operands:
                 problem = f"{name} is the name of an operand of {operands[name]}"
                 raise InvalidInput("ops", problem, "give the op, or the input, another name")
@@ -192,9 +239,34 @@ class Workload:
         return self.op_index(self.ops[op_index].source)
 
     def consumers_of(self, op_index: int) -> tuple[int, ...]:
-        """Indices of the ops that read the output of op `op_index`."""
+        """Indices of the ops that read the output of op `op_index` as A."""
         name = self.ops[op_index].name
         return tuple(i for i, op in enumerate(self.ops) if op.source == name)
+
+    def residual_producer_of(self, op_index: int) -> int | None:
+        """Index of the op whose output op `op_index` adds, or None where it adds an input, or nothing."""
+        return self.op_index(self.ops[op_index].residual_source)
+
+    def norm_producer_of(self, op_index: int) -> int | None:
+        """Index of the op whose output's norm scales the rows of op `op_index`, or None."""
+        return self.op_index(self.ops[op_index].norm)
+
+    def producers_of(self, op_index: int) -> tuple[int, ...]:
+        """Indices of all ops whose outputs op `op_index` reads, as A or in its epilogue, ascending."""
+        tensors = self.ops[op_index].tensors
+        return tuple(i for i, op in enumerate(self.ops) if op.name in tensors)
+
+    def writes_squares(self, op_index: int) -> bool:
+        """Whether op `op_index` writes the sums of squares of its rows, since a norm needs them."""
+        return any(op.norm == self.ops[op_index].name for op in self.ops)
+
+    def is_read(self, op_index: int) -> bool:
+        """Whether an op of the workload reads the output of op `op_index`, as A or in its epilogue."""
+        return any(self.ops[op_index].name in op.tensors for op in self.ops)
+
+    def leaves(self, op_index: int) -> bool:
+        """Whether the caller reads the output of op `op_index`."""
+        return self.ops[op_index].is_output or not self.is_read(op_index)
 
     @property
     def num_flops(self) -> int:
@@ -210,15 +282,24 @@ class Workload:
     def compulsory_bytes(self) -> int:
         """Fewest bytes through DRAM with cold caches: each input and weight read once, each final output written
         once; intermediates stay in the cache."""
-        outputs = sum(op.m * op.n for i, op in enumerate(self.ops) if not self.consumers_of(i))
+        outputs = sum(op.m * op.n for i, op in enumerate(self.ops) if self.leaves(i))
         return self.compulsory_read_bytes + outputs * self.dtype.size_bytes
 
     @property
     def compulsory_read_bytes(self) -> int:
         """The part of `compulsory_bytes` that is read."""
-        inputs = {op.source: op.m * op.k for i, op in enumerate(self.ops) if self.producer_of(i) is None}
-        epilogues = sum(op.epilogue_bytes(self.dtype) for op in self.ops)
-        return sum(inputs.values()) * self.dtype.size_bytes + epilogues + self.weight_bytes
+        reads = (read for op in self.ops for read in op.reads if read.field != "norm")
+        given = {read.tensor: read.shape[0] * read.shape[1] for read in reads}
+        inputs = sum(size for tensor, size in given.items() if self.op_index(tensor) is None) * self.dtype.size_bytes
+        return inputs + sum(map(self.own_epilogue_bytes, range(len(self.ops)))) + self.weight_bytes
+
+    def own_epilogue_bytes(self, op_index: int) -> int:
+        """Bytes of what the epilogue of op `op_index` reads that is no named tensor: bias, a residual of its own, and
+        factors, or sums of squares of an input's rows."""
+        op = self.ops[op_index]
+        in_dtype = op.bias * op.weight_rows + (op.residual and not op.residual_source) * op.m * op.n
+        vectors = op.row_scale or (bool(op.norm) and self.norm_producer_of(op_index) is None)
+        return in_dtype * self.dtype.size_bytes + vectors * op.m * ROW_SCALE_BYTES
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse.
@@ -230,6 +311,8 @@ class Workload:
             for name in _LATER_OP:
                 if not op[name]:
                     del op[name]
+            if "norm" not in op:
+                del op["eps"]
         return data
 
     @classmethod
@@ -255,7 +338,8 @@ class Workload:
             return f"{self.kind} {self.dtype} {shapes}"
         dims = " -> ".join(str(d) for d in (self.ops[0].k, *(op.n for op in self.ops)))
         extras = [str(op.activation) for op in self.ops if op.activation is not Activation.IDENTITY]
-        extras += [name for name in ("bias", *_LATER_OP) if any(getattr(op, name) for op in self.ops)]
+        shown = ("bias", "gated", "residual", "row_scale", "norm")
+        extras += [name for name in shown if any(getattr(op, name) for op in self.ops)]
         return " ".join([str(self.kind), str(self.dtype), f"M={self.ops[0].m}", dims, *extras])
 
 

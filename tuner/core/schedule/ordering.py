@@ -185,6 +185,8 @@ class Ordering:
     split_order: SplitOrder = SplitOrder.CONTIGUOUS
     #: Which tiles are split, of the ops whose tiles have parts; the others stay whole.
     split_tiles: SplitTiles = SplitTiles.ALL
+    #: Of a chain that is launched run by run: the ops with which its later runs begin, ascending; else empty.
+    run_starts: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         rasters = "+".join(str(raster) for raster in self.rasters)
@@ -196,7 +198,8 @@ class Ordering:
         parts = " strided-parts" if self.split_order is SplitOrder.STRIDED else ""
         parts += " part-major" if self.part_major else ""
         parts += f" split-{self.split_tiles}" if self.split_tiles is not SplitTiles.ALL else ""
-        return f"{rasters} {self.interleave}{parts} {sync} {assigned} {grid}"
+        runs = f" runs{'+'.join(map(str, self.run_starts))}" if self.run_starts else ""
+        return f"{rasters} {self.interleave}{parts} {sync} {assigned} {grid}{runs}"
 
 
 #: Fields that are in the JSON form only where they differ from these.
@@ -225,6 +228,7 @@ _LATER_ORDERING: dict[str, Any] = {
     "run_ahead": 100,
     "split_order": SplitOrder.CONTIGUOUS,
     "split_tiles": SplitTiles.ALL,
+    "run_starts": (),
 }
 _LATER_INTERLEAVE = {"lag": 0, "chunks": 1}
 

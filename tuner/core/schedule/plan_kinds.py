@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tuner.core.problem.objective import LaunchStyle
+from tuner.core.problem.workload import MAX_OPS
 
 
 class PlanKind(StrEnum):
@@ -25,6 +26,12 @@ class PlanKind(StrEnum):
     TWO_LAUNCHES = "two_launches"
     #: The same, by programmatic dependent launch: each begins while the one before it ends.
     TWO_LAUNCHES_PDL = "two_launches_pdl"
+    #: Our kernel, one launch per op of a chain of three and more, in a graph.
+    N_LAUNCHES = "n_launches"
+    #: The same, by programmatic dependent launch.
+    N_LAUNCHES_PDL = "n_launches_pdl"
+    #: Our kernel, one launch per run of neighbouring ops of a chain, by programmatic dependent launch.
+    RUNS = "runs"
     #: Our kernel, one launch per op of a pair, side by side on two streams; tiles of the second wait for tiles of the
     #: first by signals that the launches share.
     TWO_STREAMS = "two_streams"
@@ -56,7 +63,16 @@ class PlanKind(StrEnum):
     @property
     def is_apart(self) -> bool:
         """Whether our kernel is launched once per op."""
-        return self.is_ours and not self.is_fused
+        return self.is_ours and not self.is_fused and not self.is_in_runs
+
+    @property
+    def is_in_runs(self) -> bool:
+        """Whether our kernel is launched once per run of neighbouring ops, as the ordering says."""
+        return self.row.is_in_runs
+
+    def is_for(self, num_ops: int) -> bool:
+        """Whether a workload of so many ops has it: some are for chains of three and more, some for all others."""
+        return self.row.fewest_ops <= num_ops <= self.row.most_ops
 
     @property
     def is_side_by_side(self) -> bool:
@@ -85,8 +101,8 @@ class PlanKind(StrEnum):
 
     @property
     def is_searched(self) -> bool:
-        """Whether the search has a model of it, and looks for schedules of its own."""
-        return self.is_ours and self.base is None
+        """Whether the search has a model of it, and looks for schedules of its own. It searches pairs so far."""
+        return self.is_ours and self.base is None and self.is_for(2)
 
     @property
     def launched_plainly(self) -> PlanKind:
@@ -108,6 +124,11 @@ class KindRow:
     is_fused: bool = False
     #: Whether its launches run at the same time, on two streams, and share signals: a pair's, from queues.
     is_side_by_side: bool = False
+    #: Whether there is a launch for each run of neighbouring ops.
+    is_in_runs: bool = False
+    #: Ops of a workload that has it.
+    fewest_ops: int = 1
+    most_ops: int = MAX_OPS
     #: Whether its launches overlap with their neighbours.
     launch_style: LaunchStyle = LaunchStyle.PLAIN
     #: The kind whose best schedules it launches in another way; None for one that is searched, and the library.
@@ -124,18 +145,39 @@ PLAN_KINDS: Mapping[PlanKind, KindRow] = {
     ),
     PlanKind.TWO_LAUNCHES: KindRow(
         sentence="Our kernel launched once per op, in a CUDA graph.",
+        most_ops=2,
     ),
     PlanKind.TWO_LAUNCHES_PDL: KindRow(
         sentence="Our kernel launched once per op; each launch begins while the one before it ends.",
         launch_style=LaunchStyle.PDL,
         base=PlanKind.TWO_LAUNCHES,
         turns=(1,),
+        most_ops=2,
+    ),
+    PlanKind.N_LAUNCHES: KindRow(
+        sentence="Our kernel launched once per op of a chain, in a CUDA graph.",
+        fewest_ops=3,
+    ),
+    PlanKind.N_LAUNCHES_PDL: KindRow(
+        sentence="Our kernel launched once per op of a chain; each launch begins while the one before it ends.",
+        launch_style=LaunchStyle.PDL,
+        base=PlanKind.N_LAUNCHES,
+        fewest_ops=3,
+    ),
+    PlanKind.RUNS: KindRow(
+        sentence="Our kernel launched once per run of neighbouring ops; each begins while the one before it ends.",
+        num_finalists=2,
+        launch_style=LaunchStyle.PDL,
+        is_in_runs=True,
+        fewest_ops=3,
     ),
     PlanKind.TWO_STREAMS: KindRow(
         sentence="Our kernel launched once per op on two streams, so that the launches run side by side.",
         is_side_by_side=True,
         base=PlanKind.FUSED,
         turns=(2,),
+        fewest_ops=2,
+        most_ops=2,
     ),
     PlanKind.FUSED: KindRow(
         sentence="One persistent launch computes every op.",

@@ -154,7 +154,7 @@ def longest_first(choice: Choice) -> Planned:
     graph = _graph(choice, picked)
     length: dict[int, float] = {}
     for op in reversed(graph.op_indices):
-        after = max((length[reader] for reader in choice.workload.consumers_of(op)), default=0.0)
+        after = max((length[reader] for reader in length if op in choice.workload.producers_of(reader)), default=0.0)
         length[op] = picked[op].task_us + after
     ranked = sorted(graph.op_indices, key=lambda op: -length[op])
     return _planned(
@@ -218,8 +218,7 @@ def _waves(workload: Workload) -> list[int]:
     """[op] steps from an input."""
     waves: list[int] = []
     for op in range(len(workload.ops)):
-        producer = workload.producer_of(op)
-        waves.append(0 if producer is None else waves[producer] + 1)
+        waves.append(max((waves[producer] + 1 for producer in workload.producers_of(op)), default=0))
     return waves
 
 

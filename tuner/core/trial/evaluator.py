@@ -10,6 +10,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.job import Objective
+from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.outcome import Failed, Outcome, Rejected
 
 
@@ -50,6 +51,8 @@ class FinalsTimes:
     num_dropped: int = 0
     #: [num_candidates] millijoules of one run under continuous load; None, or empty, where it was not measured.
     energy_mj: tuple[float | None, ...] = ()
+    #: How the library was called; None where it is a model.
+    library: LibraryRecipe | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +107,11 @@ class Evaluator(Protocol):
     @property
     def target(self) -> Target:
         """What it measures on."""
+        ...
+
+    @property
+    def uuid(self) -> str:
+        """Of its card, as the driver says it, ``GPU-…``; empty for the twin."""
         ...
 
     def environment(self) -> Environment:

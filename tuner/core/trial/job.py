@@ -37,12 +37,30 @@ class Budget:
     trials: int = 60
     #: Wall-clock seconds of the search, finals not counted, > 0.
     seconds: float = 600.0
+    #: Trials without progress after which nothing new is tried, >= 1; None for no such end.
+    patience: int | None = None
 
     def __post_init__(self) -> None:
         if self.trials < 1:
             raise InvalidInput("budget.trials", f"must be at least 1, got {self.trials}", "60 is a good start")
         if not self.seconds > 0:
             raise InvalidInput("budget.seconds", f"must be above 0, got {self.seconds}", "600 is a good start")
+        if self.patience is not None and self.patience < 1:
+            raise InvalidInput("budget.patience", f"must be at least 1, got {self.patience}", "30 is a good start")
+
+    def left_s(self, num_trials: int, search_s: float) -> float:
+        """Seconds of search left after so many trials, at least one, and seconds."""
+        left_s, num_left = self.seconds - search_s, self.trials - num_trials
+        return max(0.0, min(left_s, num_left * search_s / num_trials))
+
+
+class PriorsChoice(StrEnum):
+    """What a search begins with."""
+
+    #: What was found for the nearest shapes on the same GPU model.
+    NEAREST = "nearest"
+    #: Nothing: a fair search, which knows of no earlier one.
+    NONE = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +74,18 @@ class JobSpec:
     budget: Budget
     #: Of the sampler, the inputs, and the simulated twin's noise.
     seed: int = 0
+    #: What the search begins with.
+    priors: PriorsChoice = PriorsChoice.NEAREST
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of plain JSON values; `from_json` is its inverse."""
-        return asdict(self)
+        """A dict of plain JSON values; `from_json` is its inverse. What came later is left out while it has its
+        default, so that digests outlive new options."""
+        data = asdict(self)
+        if self.priors is PriorsChoice.NEAREST:
+            del data["priors"]
+        if self.budget.patience is None:
+            del data["budget"]["patience"]
+        return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
@@ -70,6 +96,7 @@ class JobSpec:
             objective=Objective(l2=CacheState(data["objective"]["l2"]), regime=Regime(data["objective"]["regime"])),
             budget=Budget(**data["budget"]),
             seed=data["seed"],
+            priors=PriorsChoice(data.get("priors", PriorsChoice.NEAREST)),
         )
 
     @property
@@ -154,3 +181,5 @@ class Trial:
     #: When it was chosen, and when its outcome was there; seconds since the epoch.
     started_at: float
     finished_at: float
+    #: Index of the job's prior that it tried; None where it was none.
+    prior: int | None = None

@@ -13,6 +13,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.job import JobSpec, JobState
+from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.outcome import Metric
 
 T = TypeVar("T")
@@ -87,6 +88,27 @@ class Best:
     environment: Environment
     #: What each policy would have reached; empty where nothing of ours was fused, and for a result of an older version.
     policies: tuple[PolicyTime, ...] = ()
+    #: How the library was called in the finals; None where it is a model, and for a result of an older version.
+    library: LibraryRecipe | None = None
+
+    @property
+    def winner_row(self) -> int | None:
+        """Index in `finals` of the winning kind's fastest; None where no row of it has a time."""
+        times = {
+            index: row.time_us
+            for index, row in enumerate(self.finals)
+            if row.candidate.plan_kind is self.winner and row.time_us is not None
+        }
+        return min(times, key=times.__getitem__, default=None)
+
+    @property
+    def sure_speedup(self) -> float:
+        """What the winner gains over the library at least, at 95 %; 1 where the library won. Results are ranked by it:
+        a few rounds, or a small budget, give a wide interval and so no lead that they have not shown."""
+        if not self.winner.is_ours or self.winner_row is None:
+            return 1.0
+        row = self.finals[self.winner_row]
+        return row.speedup_ci95[0] if row.speedup_ci95 else row.speedup or 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +134,10 @@ class JobRecord:
     library_us: float | None
     #: Seconds of search already spent, over restarts.
     search_s: float
+    #: Seconds of these for which the card was busy with trials; None where an older version did not count them.
+    card_s: float | None = 0.0
+    #: Trials recorded since the last one that was progress.
+    since_progress: int = 0
     #: Who asked for it and shares its run, the first one first; empty where the service knew no tokens.
     owners: tuple[str, ...] = ()
     #: -10 to 10; the higher goes first.
@@ -129,6 +155,19 @@ class JobRecord:
         """Recorded outcomes of any kind."""
         return self.num_measured + self.num_rejected + self.num_failed
 
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds of search left at most, while it is searched: by trials at the mean pace, or by the budget's seconds.
+        None before the first trial, and in other states. A search that runs out of patience ends sooner."""
+        if self.state is not JobState.SEARCHING or self.num_trials == 0:
+            return None
+        return self.spec.budget.left_s(self.num_trials, self.search_s)
+
+    @property
+    def card_share(self) -> float | None:
+        """Share of the search for which the card was busy; None where that is not known."""
+        return None if self.card_s is None or not self.search_s else min(1.0, self.card_s / self.search_s)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
@@ -136,7 +175,7 @@ class Event:
 
     id: int
     job_id: str
-    #: ``state``, ``trial`` or ``best``.
+    #: ``state``, ``priors``, ``trial`` or ``best``.
     kind: str
     at: float
     data: dict[str, Any]
@@ -154,9 +193,10 @@ class Page(Generic[T]):
 class MatchKind(StrEnum):
     """How well a stored result fits the asker's workload and target."""
 
-    #: Same workload, same target, same environment.
+    #: Same workload, objective and target, and nothing unlike the machine that will run it.
     EXACT = "exact"
-    #: Same dtype, kind, activation and target; the nearest shape, or another driver, CUDA or kernel version.
+    #: Same dtype, kind, activation and target; the nearest shape within a limit, or another objective, GPU, driver,
+    #: CUDA or kernel version.
     NEAREST = "nearest"
     #: Any target, but never a simulated result for a real one, nor the reverse.
     ANY = "any"
@@ -172,6 +212,8 @@ class BestMatch:
     match: MatchKind
     #: In words, what differs; empty for exact.
     differences: tuple[str, ...]
+    #: How far its shape is from the one that was asked for: the sum of the factors between sizes, in powers of two.
+    distance: float = 0.0
 
 
 class InspectionKind(StrEnum):

@@ -22,6 +22,15 @@ struct OpConfig {
   __device__ constexpr int weight_rows() const { return gated ? 2 * tile_n : tile_n; }
 };
 
+// What an op of a chain has beside: norm.cuh.
+struct ChainOp {
+  bool norm;     // its rows are scaled by what sums of squares say
+  bool squares;  // it leaves sums of squares of its rows
+  bool waits;    // its epilogue reads what an earlier op may have written in the same launch: it may have to wait for that
+
+  __device__ constexpr bool is_any() const { return norm || squares || waits; }
+};
+
 #ifndef TUNER_CONFIG
 #define TUNER_CONFIG
 #define TUNER_CONFIG_DEFAULT
@@ -41,6 +50,22 @@ constexpr OpConfig kOps[kNumOps] = {
     {16, 64, 64, 1, 8, 16, kIdentity, false, false, true, false, 2, kEvictLast, kNoHint},
 };
 #endif
+
+#ifndef TUNER_CHAIN_OPS
+constexpr ChainOp kChainOps[kNumOps] = {};
+#endif
+
+// Whether any op of the kernel has one of these.
+__device__ constexpr bool any_chain_op(bool (*has)(const ChainOp&)) {
+  for (const ChainOp& op : kChainOps)
+    if (has(op)) return true;
+  return false;
+}
+__device__ constexpr bool is_normed(const ChainOp& op) { return op.norm; }
+__device__ constexpr bool leaves_squares(const ChainOp& op) { return op.squares; }
+__device__ constexpr bool waits_for_epilogue(const ChainOp& op) { return op.norm || op.waits; }
+constexpr bool kHasSquares = any_chain_op(is_normed) || any_chain_op(leaves_squares);
+constexpr bool kHasLateWaits = any_chain_op(waits_for_epilogue);
 
 // The most that an op of the kernel needs of something.
 __device__ constexpr int most_of_ops(int (*need)(const OpConfig&)) {

@@ -62,13 +62,17 @@ __device__ __forceinline__ Task task_of_rank(Task task, int rank) {
 struct alignas(16) Wait {
   int signal_begin, signal_end, threshold, posts_per_launch;
   int before_step;  // of the task, counted from its first one: waited for before that step's inputs are requested; where
-                    // the CTA has not this step of its tile, before those of its next one (own_step)
+                    // the CTA has not this step of its tile, before those of its next one (own_step); or kEpilogueStep
   int zero[3];
 };
 static_assert(sizeof(Wait) == 32, "a wait is 8 words");
 
+// Of waits that are over before the epilogue reads: behind all others of the task, and beyond every k-step.
+constexpr int kEpilogueStep = 1 << 26;
+
 // Row-major, contiguous operands of one op: a [m, k], w [n, k], bias [n], c [m, n], residual [m, n], row_scale [m]. Where
-// the op is gated, w is [2n, k] and bias [2n], the gate's half first. Null where the op has none.
+// the op is gated, w is [2n, k] and bias [2n], the gate's half first. Null where the op has none. Where its rows are normed,
+// row_scale is a table of sums of squares [num_slots, stride] (norm.cuh).
 struct OpArgs {
   const u16* a;
   const u16* w;
@@ -76,7 +80,7 @@ struct OpArgs {
   u16* c;
   const u16* residual;
   const float* row_scale;
-  int m, n, k, zero;
+  int m, n, k, num_slots;
 };
 static_assert(sizeof(OpArgs) == 64, "the host lays OpArgs out in 64 bytes");
 
@@ -105,7 +109,26 @@ struct Workspace {
 constexpr int kSignalsOffset = 256;
 static_assert(sizeof(Workspace) == kSignalsOffset + sizeof(u64), "the host sizes the workspace by this");
 
-struct LaunchArgs {
+// What an op of a kernel with norms has beside: where it leaves sums of squares, null where it leaves none; and what its
+// norm adds to a mean of squares.
+struct ChainArgs {
+  float* squares;
+  float eps;
+  int zero;
+};
+static_assert(sizeof(ChainArgs) == 16, "the host lays ChainArgs out in 16 bytes");
+
+template <bool kAreThere>
+struct AllChainArgs {
+  ChainArgs chain[kNumOps];
+  __device__ __forceinline__ const ChainArgs& chain_of(int op) const { return chain[op]; }
+};
+template <>
+struct AllChainArgs<false> {
+  __device__ __forceinline__ ChainArgs chain_of(int) const { return {}; }
+};
+
+struct PlainArgs {
   const int* words;            // the plan
   Workspace* workspace;
   long long spin_limit_cycles;  // of the SM clock, for one wait
@@ -115,6 +138,11 @@ struct LaunchArgs {
   PlanHeader plan;
   OpArgs ops[kNumOps];
 };
+
+// What every engine takes; what only chains have takes no room elsewhere.
+struct LaunchArgs : PlainArgs, AllChainArgs<kHasSquares> {};
+static_assert(sizeof(LaunchArgs) == sizeof(PlainArgs) + (kHasSquares ? kNumOps : 0) * sizeof(ChainArgs),
+              "as the host lays it out");
 
 // Whether a CTA's first task is the plan's to say, and not drawn: its queue's first one, or with a first wave that of its
 // own number. Each CTA then counts itself in at the first counter, which tells the number of the launch.
@@ -148,5 +176,8 @@ __device__ __forceinline__ Steps steps_of(const PlanHeader& plan, const OpArgs& 
 // The first k-step of this CTA, counted in its own, that is the tile's `step`-th or comes later.
 __device__ __forceinline__ int own_step(int step) {
   if constexpr (kClusterK == 1) return step;
+  if constexpr (kHasLateWaits) {
+    if (step == kEpilogueStep) return step;
+  }
   return (step - rank_along_k() + kClusterK - 1) / kClusterK;
 }

@@ -2,7 +2,7 @@
 //
 // Tasks are drawn one ahead, under the last steps of the present tile. (If they were drawn earlier, a CTA of these
 // engines would hoard: at the start it would hold two tickets before its neighbour has one.) mma draws when all waits of
-// its task are over; simt may draw before the last of them is. Liveness needs neither. A CTA works its tickets off in
+// its task before k-steps are over; simt may draw before the last of them is. Liveness needs neither. A CTA works its tickets off in
 // the order drawn, and every wait of a ticket is posted by lower tickets. So the lowest unfinished ticket is held by a
 // CTA that has nothing lower left to do and waits for nothing unfinished. With stealing a CTA learns that its list is
 // exhausted when it has stored and posted its tile, and turns to the other one with nothing in its hands.

@@ -15,6 +15,9 @@
 // may read what it is for. So it comes in time for what this CTA reads, and no later than the end of its steps. The
 // tile is posted once the sums of all of them have met, hence after all of the task's waits.
 //
+// Waits of kEpilogueStep stand behind all of these. In mma and simt they are waited for behind the main loop, before the
+// barrier in front of the epilogue; in wgmma by a warp of its own (beside_wgmma.cuh).
+//
 // Epochs. Signals are never reset: in launch number e (from 0) a signal starts at e * posts_per_launch, so a wait is
 // over when signal - e * posts_per_launch >= threshold, in wrapping 32-bit arithmetic. A plan counts no more than 2^24
 // of anything. So neither a threshold nor the posts of a launch reach 2^31, the CTAs of a cluster counted.
@@ -31,6 +34,9 @@
 // arrives or the kernel is wrong. Then the host ends the process at its deadline.
 #pragma once
 #include "launch_args.cuh"
+#ifdef TUNER_GUARDED
+#include "host_record.cuh"
+#endif
 
 __device__ __forceinline__ bool has_reached(u32 seen, u32 target) { return static_cast<int>(seen - target) >= 0; }
 
@@ -41,6 +47,9 @@ __device__ inline void raise_abort(Workspace* workspace, int task, int signal, u
     workspace->abort.seen = seen;
     workspace->abort.expected = expected;
     workspace->abort.cta = static_cast<int>(blockIdx.x);
+#ifdef TUNER_GUARDED
+    tell_host(workspace);
+#endif
   }
 }
 

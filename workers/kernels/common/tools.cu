@@ -130,6 +130,93 @@ extern "C" __global__ void tuner_epilogue(const u16* sums, u16* out, const u16* 
   }
 }
 
+// RMSNorm of the rows of x [m, k], or of x + residual, a CTA for each row: normed = x / sqrt(mean(x^2) + eps). Where there is
+// a residual, the sum goes to `added`, rounded, and its rounded values are normed. kWidth elements a thread, kTimes times.
+template <bool kBf16, int kWidth, int kTimes>
+__device__ void norm_row(const u16* x, const u16* residual, u16* added, u16* normed, u32 k, float eps) {
+  using Vector = Elements<kWidth>;
+  __shared__ float of_warp[32];
+  const long long first = static_cast<long long>(blockIdx.x) * k;
+  Vector held[kTimes];
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kTimes; ++i) {
+    const u32 column = (threadIdx.x + i * blockDim.x) * kWidth;
+    held[i] = Vector{};
+    if (column >= k) continue;
+    held[i] = load<kWidth>(x + first + column);
+    if (residual != nullptr) {
+      const Vector more = load<kWidth>(residual + first + column);
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c)
+        held[i].bits[c] = narrow<kBf16>(widen<kBf16>(held[i].bits[c]) + widen<kBf16>(more.bits[c]));
+      *reinterpret_cast<Vector*>(added + first + column) = held[i];
+    }
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) sum += widen<kBf16>(held[i].bits[c]) * widen<kBf16>(held[i].bits[c]);
+  }
+  for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, distance);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sum;
+  __syncthreads();
+  sum = 0.0f;
+  for (int warp = 0; warp < blockDim.x / 32; ++warp) sum += of_warp[warp];
+  const float factor = rsqrtf(sum / static_cast<float>(k) + eps);
+#pragma unroll
+  for (int i = 0; i < kTimes; ++i) {
+    const u32 column = (threadIdx.x + i * blockDim.x) * kWidth;
+    if (column >= k) continue;
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) held[i].bits[c] = narrow<kBf16>(factor * widen<kBf16>(held[i].bits[c]));
+    *reinterpret_cast<Vector*>(normed + first + column) = held[i];
+  }
+}
+
+// A library's kernel between products. A multiple of 8 up to 32,768 columns, else up to 4,096; the CTA has a multiple of 32
+// threads, and as many as a quarter of the row takes.
+extern "C" __global__ void __launch_bounds__(1024) tuner_norm(const u16* x, const u16* residual, u16* added, u16* normed, u32 k,
+                                                              float eps, int is_bf16) {
+  const bool is_one = blockDim.x * 8 >= k;
+  if (k % 8 != 0) {
+    is_bf16 ? norm_row<true, 1, 4>(x, residual, added, normed, k, eps) : norm_row<false, 1, 4>(x, residual, added, normed, k, eps);
+  } else if (is_one) {
+    is_bf16 ? norm_row<true, 8, 1>(x, residual, added, normed, k, eps) : norm_row<false, 8, 1>(x, residual, added, normed, k, eps);
+  } else {
+    is_bf16 ? norm_row<true, 8, 4>(x, residual, added, normed, k, eps) : norm_row<false, 8, 4>(x, residual, added, normed, k, eps);
+  }
+}
+
+// Sums of the squares of the rows of x [m, k], a CTA for each row: what comes with an input that is normed. In a programmatic
+// launch the next one may begin at once.
+extern "C" __global__ void __launch_bounds__(1024) tuner_squares(const u16* x, float* squares, u32 k, int is_bf16) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+  __shared__ float of_warp[32];
+  const u16* row = x + static_cast<long long>(blockIdx.x) * k;
+  float sum = 0.0f;
+  const auto add = [&](u16 bits) {
+    const float value = is_bf16 ? widen<true>(bits) : widen<false>(bits);
+    sum += value * value;
+  };
+  if (k % 8 == 0) {
+    for (u32 column = 8 * threadIdx.x; column < k; column += 8 * blockDim.x) {
+      const Elements<8> eight = load<8>(row + column);
+#pragma unroll
+      for (int c = 0; c < 8; ++c) add(eight.bits[c]);
+    }
+  } else {
+    for (u32 column = threadIdx.x; column < k; column += blockDim.x) add(row[column]);
+  }
+  for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, distance);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sum;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  sum = 0.0f;
+  for (int warp = 0; warp < blockDim.x / 32; ++warp) sum += of_warp[warp];
+  squares[blockIdx.x] = sum;
+}
+
 __device__ __forceinline__ u64 mix(u64 value, u64 place) {
   u64 x = value + (place + 1) * 0x9E3779B97F4A7C15ull;
   x = (x ^ (x >> 29)) * 0xBF58476D1CE4E5B9ull;

@@ -5,13 +5,25 @@
 #include "activation.cuh"
 #include "launch_args.cuh"
 #include "mainloop_mma.cuh"
+#include "norm.cuh"
 
 // Columns come in pairs of neighbours, of which one may be outside. A residual is read by who writes the same element. Plain
 // loads: residual and row scale may be what the launch before has just written.
+//
+// The ring is free by now, since all warps have passed the main loop's last barrier. Factors of a norm lie at its begin, and
+// behind them the sums of squares [warps_n][tile_m] of warps that share rows.
 template <int kOp>
 __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, const Task& task) {
   using Tile = MmaTile<kOp>;
   constexpr OpConfig kConfig = Tile::kConfig;
+  constexpr bool kLeavesSquares = kChainOps[kOp].squares;
+  const RowNorm norm{tile.ring, own_slot<kOp>(args, task), tile.ring + 4 * Tile::kTileM};
+  static_assert((1 + kConfig.warps_n) * 4 * Tile::kTileM <= kNumStages * kStageBytes, "they fit the ring");
+  if constexpr (kChainOps[kOp].norm) {
+    if (threadIdx.x < 32) load_factors<Tile::kTileM>(args, task.op, task.tile_m * Tile::kTileM, norm.factors);
+    __syncthreads();
+  }
+  float squares[Tile::kFragsM][2] = {};
   constexpr int kFragsPerColumn = kConfig.gated ? 2 : 1;
   const OpArgs& op = args.ops[task.op];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -26,6 +38,8 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
       const int row = row0 + i * 16 + half * 8;
       scale[i][half] = 1.0f;
       if constexpr (kConfig.row_scale) scale[i][half] = row < op.m ? op.row_scale[row] : 0.0f;
+      if constexpr (kChainOps[kOp].norm)
+        scale[i][half] = load_shared_float(norm.factors + 4 * (row - task.tile_m * Tile::kTileM));
     }
   }
 #pragma unroll
@@ -50,13 +64,14 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           const auto finished = [&](float sum, float own_bias) {
-            return affine<kConfig.row_scale, kConfig.bias>(sum, scale[i][half], own_bias);
+            return affine<scales_rows(kOp), kConfig.bias>(sum, scale[i][half], own_bias);
           };
           out[c] = activate<kConfig.activation>(finished(sums[c], bias[0][c]));
           if constexpr (kConfig.gated) out[c] *= finished(sums[Tile::index(0, 1) + c], bias[1][c]);
           if constexpr (kConfig.residual) out[c] += residual[c];
         }
         const u32 packed = pack_two<kBf16>(out[0], out[1]);
+        if constexpr (kLeavesSquares) squares[i][half] += squares_of(packed);
         u16* target = op.c + first;
         if (pairs) {
           store_global<kConfig.output_hint>(reinterpret_cast<u32*>(target), packed);
@@ -65,6 +80,26 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
           if (column + 1 < op.n) store_global<kConfig.output_hint>(target + 1, static_cast<u16>(packed >> 16));
         }
       }
+    }
+  }
+  if constexpr (kLeavesSquares) {
+    const int warp_row = warp / kConfig.warps_n * Tile::kWarpM + lane / 4;
+    const u32 own = norm.scratch + 4 * (warp % kConfig.warps_n * Tile::kTileM + warp_row);
+#pragma unroll
+    for (int i = 0; i < Tile::kFragsM; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float sum = add_four_lanes(squares[i][half]);
+        if (lane % 4 == 0) store_shared(own + 4 * (i * 16 + half * 8), sum);
+      }
+    }
+    __syncthreads();
+    for (int row = static_cast<int>(threadIdx.x); row < Tile::kTileM; row += kNumThreads) {
+      float sum = 0.0f;
+#pragma unroll
+      for (int w = 0; w < kConfig.warps_n; ++w) sum += load_shared_float(norm.scratch + 4 * (w * Tile::kTileM + row));
+      const int row_of_matrix = task.tile_m * Tile::kTileM + row;
+      if (row_of_matrix < op.m) norm.squares[row_of_matrix] = sum;
     }
   }
 }

@@ -5,9 +5,48 @@
 #include "activation.cuh"
 #include "launch_args.cuh"
 #include "mainloop_simt.cuh"
+#include "norm.cuh"
 
+// Each warp a row of the tile: its factor, from its sums of squares. The ring is free by now.
 template <int kOp>
-__device__ void store_tile(const SimtTile<kOp>& tile, const LaunchArgs& args, const Task& task) {
+__device__ __forceinline__ void load_factors_of_rows(const LaunchArgs& args, const Task& task, u32 factors) {
+  using Tile = SimtTile<kOp>;
+  const OpArgs& op = args.ops[task.op];
+  for (int i = Tile::warp(); i < Tile::kTileM; i += kNumWarps) {
+    const int row = task.tile_m * Tile::kTileM + i, lane = Tile::lane();
+    float sum = 0.0f;
+    if (row < op.m) {
+#pragma unroll 4
+      for (int slot = lane; slot < op.num_slots; slot += 32)
+        sum += load_past_l1(op.row_scale + static_cast<long long>(slot) * squares_stride(op) + row);
+    }
+    sum = add_lanes(sum);
+    if (lane == 0) store_shared(factors + 4 * i, factor_of(sum, op.k, args.chain_of(task.op).eps));
+  }
+  __syncthreads();
+}
+
+// Adds up the squares of what each row's threads have stored; a thread's own lies where its sum was.
+template <int kOp>
+__device__ __forceinline__ void leave_squares_of_rows(const SimtTile<kOp>& tile, const LaunchArgs& args, const Task& task) {
+  using Tile = SimtTile<kOp>;
+  float* slot = own_slot<kOp>(args, task);
+  __syncthreads();
+  for (int i = Tile::warp(); i < Tile::kTileM; i += kNumWarps) {
+    const int row = task.tile_m * Tile::kTileM + i, lane = Tile::lane();
+    float sum = 0.0f;
+    for (int column = lane; column < Tile::kTileN; column += 32)
+      sum += load_shared_float(tile.sums + 4 * (i * Tile::kConfig.weight_rows() + column));
+    sum = add_lanes(sum);
+    if (lane == 0 && row < args.ops[task.op].m) slot[row] = sum;
+  }
+}
+
+// An element of the tile, finished and stored. Of an op that leaves sums of squares, its square takes the place of its sum;
+// outside of the matrix a zero does.
+template <int kOp>
+__device__ __forceinline__ void store_element(const SimtTile<kOp>& tile, const LaunchArgs& args, const Task& task,
+                                              u32 factors) {
   using Tile = SimtTile<kOp>;
   constexpr OpConfig kConfig = Tile::kConfig;
   const OpArgs& op = args.ops[task.op];
@@ -16,19 +55,33 @@ __device__ void store_tile(const SimtTile<kOp>& tile, const LaunchArgs& args, co
   if (i >= Tile::kTileM * Tile::kTileN) return;
   const int tile_row = i / Tile::kTileN, tile_column = i % Tile::kTileN;
   const int row = task.tile_m * Tile::kTileM + tile_row, column = task.tile_n * Tile::kTileN + tile_column;
-  if (row >= op.m || column >= op.n) return;
-  const long long element = static_cast<long long>(row) * op.n + column;
   const u32 sum = tile.sums + 4 * (tile_row * kConfig.weight_rows() + tile_column);
+  if (row >= op.m || column >= op.n) {
+    if constexpr (kChainOps[kOp].squares) store_shared(sum, 0.0f);
+    return;
+  }
+  const long long element = static_cast<long long>(row) * op.n + column;
   float scale = 1.0f, bias[2] = {}, residual = 0.0f;
   if constexpr (kConfig.row_scale) scale = op.row_scale[row];
+  if constexpr (kChainOps[kOp].norm) scale = load_shared_float(factors + 4 * tile_row);
   if constexpr (kConfig.bias) bias[0] = unpack_one<kBf16>(op.bias[column]);
   if constexpr (kConfig.bias && kConfig.gated) bias[1] = unpack_one<kBf16>(op.bias[op.n + column]);
   if constexpr (kConfig.residual) residual = unpack_one<kBf16>(op.residual[element]);
   const auto finished = [&](u32 address, float own_bias) {
-    return affine<kConfig.row_scale, kConfig.bias>(load_shared_float(address), scale, own_bias);
+    return affine<scales_rows(kOp), kConfig.bias>(load_shared_float(address), scale, own_bias);
   };
   float out = activate<kConfig.activation>(finished(sum, bias[0]));
   if constexpr (kConfig.gated) out *= finished(sum + 4 * Tile::kTileN, bias[1]);
   out += residual;
-  store_global<kConfig.output_hint>(op.c + element, static_cast<u16>(pack_two<kBf16>(out, 0.0f)));
+  const u32 packed = pack_two<kBf16>(out, 0.0f);
+  store_global<kConfig.output_hint>(op.c + element, static_cast<u16>(packed));
+  if constexpr (kChainOps[kOp].squares) store_shared(sum, squares_of(packed));
+}
+
+template <int kOp>
+__device__ void store_tile(const SimtTile<kOp>& tile, const LaunchArgs& args, const Task& task) {
+  const u32 factors = tile.sums - kNumStages * kStageBytes;
+  if constexpr (kChainOps[kOp].norm) load_factors_of_rows<kOp>(args, task, factors);
+  store_element<kOp>(tile, args, task, factors);
+  if constexpr (kChainOps[kOp].squares) leave_squares_of_rows<kOp>(tile, args, task);
 }

@@ -33,16 +33,18 @@
 // `map` is that of C, `staging` the CTA's buffers; both unused where the threads store.
 template <int kOp>
 __device__ __forceinline__ void store_or_copy_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
-                                                   const Task& task, const TensorMap* map, u32 staging) {
+                                                   const Task& task, const TensorMap* map, u32 staging,
+                                                   const RowNorm& norm) {
   using Tile = WgmmaTile<kOp>;
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr int kChunks = kTmaEpilogue ? kConfig.tile_n / kLineColumns : 0;
   constexpr int kGroupsOfChunk = kLineColumns / 8;
   if constexpr (kChunks == 0) {
-    store_wgmma_tile<kOp>(acc, op, task);
+    store_wgmma_tile<kOp>(acc, op, task, norm);
   } else {
     const int thread = team_thread(), lane = thread % 32;
     const int column0 = task.tile_n * kConfig.tile_n;
+    TileSquares<kOp> squares;
     // Where this lane's row of a matrix goes, of 16 rows and two groups of columns; lane 0's is where the buffers begin.
     const u32 place = staging + thread_number() / 32 * (kChunkBuffers * kChunkBytes) + lane % 16 * kLineBytes +
                       (lane / 16 ^ lane % 8) * 16;
@@ -51,8 +53,8 @@ __device__ __forceinline__ void store_or_copy_tile(const float (&acc)[kMaxWgmmaA
       const int warp_row = (thread / 128 * Tile::kBlocks + block) * kBlockRows + thread / 32 % 4 * kChunkRows;
       const int row = task.tile_m * kConfig.tile_m + warp_row;
       if (warp_row >= kConfig.tile_m || row >= op.m) continue;
-      const TileRow rows[2] = {tile_row<kOp>(op, task, warp_row + lane / 4),
-                               tile_row<kOp>(op, task, warp_row + lane / 4 + 8)};
+      const TileRow rows[2] = {tile_row<kOp>(op, task, norm, warp_row + lane / 4),
+                               tile_row<kOp>(op, task, norm, warp_row + lane / 4 + 8)};
 #pragma unroll
       for (int chunk = 0; chunk < kChunks; ++chunk) {
         const int number = block * kChunks + chunk, column = column0 + chunk * kLineColumns;
@@ -70,6 +72,7 @@ __device__ __forceinline__ void store_or_copy_tile(const float (&acc)[kMaxWgmmaA
               const int j = chunk * kGroupsOfChunk + 2 * pair + i / 2;
               words[i] = finish_two<kOp>(acc + block * Tile::kBlockSums + i % 2 * 2 + j * 4, op, rows[i % 2],
                                          column0 + j * 8 + lane % 4 * 2);
+              squares.add(block, i % 2, words[i]);
             }
             stmatrix_x4(there ^ pair * 32, words);
           }
@@ -79,8 +82,14 @@ __device__ __forceinline__ void store_or_copy_tile(const float (&acc)[kMaxWgmmaA
         }
         if (lane == 0) bulk_commit();
       }
+      if constexpr (kChainOps[kOp].squares && kConfig.tile_n % kLineColumns == 0) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          leave_squares(norm, row + lane / 4 + half * 8, rows[half].is_inside, squares.of_row[block][half]);
+      }
     }
-    if constexpr (kConfig.tile_n % kLineColumns != 0) store_wgmma_tile<kOp, kChunks * kGroupsOfChunk>(acc, op, task);
+    if constexpr (kConfig.tile_n % kLineColumns != 0)
+      store_wgmma_tile<kOp, kChunks * kGroupsOfChunk>(acc, op, task, norm, squares);
     if (lane == 0) {
       if (task.post >= 0) {
         bulk_wait<0>();

@@ -42,9 +42,9 @@ __device__ __forceinline__ u32 finish_rows(const float* sums, const TileColumn& 
   float out[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    out[r] = activate<kConfig.activation>(affine<kConfig.row_scale, kConfig.bias>(sums[r], scale[r], column.bias[0]));
+    out[r] = activate<kConfig.activation>(affine<scales_rows(kOp), kConfig.bias>(sums[r], scale[r], column.bias[0]));
     if constexpr (kConfig.gated)
-      out[r] *= affine<kConfig.row_scale, kConfig.bias>(sums[2 + r], scale[r], column.bias[1]);
+      out[r] *= affine<scales_rows(kOp), kConfig.bias>(sums[2 + r], scale[r], column.bias[1]);
     if constexpr (kConfig.residual) out[r] += unpack_one<kBf16>(static_cast<u16>(residual >> 16 * r));
   }
   return pack_two<kBf16>(out[0], out[1]);
@@ -70,7 +70,8 @@ struct WarpColumns {
   __device__ __forceinline__ int column(int fragment) const { return first + fragment % kFragments * 8; }
 
   // The lane's word of it, transposed; `sums` are the block's.
-  __device__ __forceinline__ u32 finish(const float* sums, const OpArgs& op, int tile_row0, int fragment, int lane) const {
+  __device__ __forceinline__ u32 finish(const float* sums, const OpArgs& op, const RowNorm& norm, int tile_row0, int fragment,
+                                        int lane) const {
     const int row0 = row(tile_row0, fragment), column0 = column(fragment);
     float scale[2] = {1.0f, 1.0f};
     if constexpr (kConfig.row_scale) {
@@ -79,6 +80,11 @@ struct WarpColumns {
         const int own_row = row0 + lane % 4 * 2 + r;
         scale[r] = own_row < op.m ? op.row_scale[own_row] : 0.0f;
       }
+    }
+    if constexpr (kChainOps[kOp].norm) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        scale[r] = load_shared_float(norm.factors + 4 * (row0 - tile_row0 + lane % 4 * 2 + r));
     }
     u32 residual = 0;
     if constexpr (kConfig.residual) {
@@ -92,11 +98,57 @@ struct WarpColumns {
   }
 };
 
+// Barriers of the teams at which warps leave their sums of squares, behind all others: chain_wgmma.cuh.
+__device__ __forceinline__ int squares_barrier() { return 12 + team_number(); }
+
+// Sums of squares of a tile's rows. A warp holds some columns of all rows, so warps meet in shared memory, each at a row of
+// its own: [warps][tile_m]. A lane adds to one row of each group of 8, and the next block comes behind the one before, so
+// nobody else touches what a lane adds to.
+template <int kOp>
+struct TransposedSquares {
+  static constexpr OpConfig kConfig = kOps[kOp];
+  static constexpr int kHolders = WgmmaTile<kOp>::kHolders, kFragments = WarpColumns<kOp>::kFragments;
+
+  const RowNorm& norm;
+  float partial = 0.0f;
+
+  // The lane's word of a fragment, group by group; all lanes of a warp.
+  __device__ __forceinline__ void add(int block, int fragment, u32 two, int lane) {
+    if constexpr (kChainOps[kOp].squares) {
+      partial += squares_of(two);
+      if (fragment % kFragments != kFragments - 1) return;
+      const float sum = add_four_lanes(partial);
+      const int row = fragment / kFragments * 8 + lane / 4;
+      const u32 place = norm.scratch + 4 * (team_thread() / 32 * kConfig.tile_m + row);
+      if (lane % 4 == 0) store_shared(place, block == 0 ? sum : load_shared_float(place) + sum);
+      partial = 0.0f;
+    }
+  }
+
+  // Those of the groups of rows from kFirst up to kEnd, to the tile's slot. All threads that hold some of the tile.
+  template <int kFirst, int kEnd>
+  __device__ __forceinline__ void leave(const OpArgs& op, int tile_row0, int barrier) const {
+    if constexpr (kChainOps[kOp].squares) {
+      barrier_sync<kHolders>(barrier);
+      for (int row = kFirst * 8 + team_thread(); row < kEnd * 8; row += kHolders) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int warp = 0; warp < kHolders / 32; ++warp) {
+          const int weight_row = warp / 4 * WgmmaTile<kOp>::kBlocks * kBlockRows + warp % 4 * 16;
+          if (weight_row < WgmmaTile<kOp>::kSharedRows) sum += load_shared_float(norm.scratch + 4 * (warp * kConfig.tile_m + row));
+        }
+        if (tile_row0 + row < op.m) norm.squares[tile_row0 + row] = sum;
+      }
+      barrier_sync<kHolders>(barrier);  // before the next task's are laid down
+    }
+  }
+};
+
 // Of the tile's groups of rows those from kFirst up to kEnd. n is a multiple of 8, so 8 columns are inside or outside as a
 // whole.
 template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_m / 8>
 __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
-                                                      const Task& task) {
+                                                      const Task& task, const RowNorm& norm) {
   using Tile = WgmmaTile<kOp>;
   using Columns = WarpColumns<kOp>;
   constexpr OpConfig kConfig = kOps[kOp];
@@ -104,6 +156,7 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
   constexpr int kInFours = kBegin + kNumFragments / 4 * 4;
   const int thread = team_thread(), group = thread / 128, lane = thread % 32, q = lane % 4;
   const int tile_row0 = task.tile_m * kConfig.tile_m;
+  TransposedSquares<kOp> squares{norm};
 #pragma unroll
   for (int block = 0; block < Tile::kBlocks; ++block) {
     const int weight_row = (group * Tile::kBlocks + block) * kBlockRows + thread / 32 % 4 * 16;
@@ -114,7 +167,10 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
     for (int first = kBegin; first < kInFours; first += 4) {
       u32 words[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) words[i] = columns.finish(sums, op, tile_row0, first + i, lane);
+      for (int i = 0; i < 4; ++i) {
+        words[i] = columns.finish(sums, op, norm, tile_row0, first + i, lane);
+        squares.add(block, first + i, words[i], lane);
+      }
       transpose_four(words, q);
       const long long row = columns.row(tile_row0, first + q) + lane / 4;
       const int column = columns.column(first + q);
@@ -124,11 +180,13 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
     }
 #pragma unroll
     for (int fragment = kInFours; fragment < kBegin + kNumFragments; ++fragment) {
-      const u32 two = columns.finish(sums, op, tile_row0, fragment, lane);
+      const u32 two = columns.finish(sums, op, norm, tile_row0, fragment, lane);
+      squares.add(block, fragment, two, lane);
       const long long row = columns.row(tile_row0, fragment) + lane / 4;
       const int column = columns.column(fragment);
       if (row < op.m && column < op.n)
         store_global<kConfig.output_hint>(reinterpret_cast<u32*>(op.c + row * op.n + column + q * 2), two);
     }
   }
+  if (team_thread() < Tile::kHolders) squares.template leave<kFirst, kEnd>(op, tile_row0, squares_barrier());
 }

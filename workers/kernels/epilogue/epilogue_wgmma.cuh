@@ -7,6 +7,7 @@
 #pragma once
 #include "activation.cuh"
 #include "mainloop_wgmma.cuh"
+#include "norm.cuh"
 
 // Of four lanes, lane q gets word q of each: words[i] becomes lane i's words[q].
 __device__ __forceinline__ void transpose_four(u32 (&words)[4], int q) {
@@ -30,12 +31,13 @@ struct TileRow {
 };
 
 template <int kOp>
-__device__ __forceinline__ TileRow tile_row(const OpArgs& op, const Task& task, int row_in_tile) {
+__device__ __forceinline__ TileRow tile_row(const OpArgs& op, const Task& task, const RowNorm& norm, int row_in_tile) {
   constexpr OpConfig kConfig = kOps[kOp];
   const int row = task.tile_m * kConfig.tile_m + row_in_tile;
   const bool is_inside = row_in_tile < kConfig.tile_m && row < op.m;
   float scale = 1.0f;
   if constexpr (kConfig.row_scale) scale = is_inside ? op.row_scale[row] : 0.0f;
+  if constexpr (kChainOps[kOp].norm) scale = is_inside ? load_shared_float(norm.factors + 4 * row_in_tile) : 0.0f;
   return {static_cast<long long>(row) * op.n, scale, is_inside};
 }
 
@@ -53,18 +55,28 @@ __device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, c
   float out[2];
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
-    out[c] = activate<kConfig.activation>(affine<kConfig.row_scale, kConfig.bias>(sums[c], row.scale, bias[0][c]));
+    out[c] = activate<kConfig.activation>(affine<scales_rows(kOp), kConfig.bias>(sums[c], row.scale, bias[0][c]));
     if constexpr (kConfig.gated)
-      out[c] *= affine<kConfig.row_scale, kConfig.bias>(sums[kUp + c], row.scale, bias[1][c]);
+      out[c] *= affine<scales_rows(kOp), kConfig.bias>(sums[kUp + c], row.scale, bias[1][c]);
     if constexpr (kConfig.residual) out[c] += residual[c];
   }
   return pack_two<kBf16>(out[0], out[1]);
 }
 
-// Of the tile's groups of columns those from kFirst up to kEnd.
+// Sums of squares of a thread's rows of a tile, two of each block; of an op that leaves none, nothing.
+template <int kOp>
+struct TileSquares {
+  float of_row[WgmmaTile<kOp>::kBlocks][2] = {};
+
+  __device__ __forceinline__ void add(int block, int half, u32 two) {
+    if constexpr (kChainOps[kOp].squares) of_row[block][half] += squares_of(two);
+  }
+};
+
+// Of the tile's groups of columns those from kFirst up to kEnd; `squares` are those of the columns before, of this CTA's.
 template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_n / 8>
 __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
-                                                 const Task& task) {
+                                                 const Task& task, const RowNorm& norm, TileSquares<kOp> squares = {}) {
   using Tile = WgmmaTile<kOp>;
   constexpr int kInFours = kFirst + (kEnd - kFirst) / 4 * 4;
   const int thread = team_thread(), group = thread / 128, lane = thread % 32, q = lane % 4;
@@ -75,14 +87,17 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
     if (warp_row >= Tile::kSharedRows) continue;  // rows of another tile
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const TileRow row = tile_row<kOp>(op, task, warp_row + lane / 4 + half * 8);
+      const int row_in_tile = warp_row + lane / 4 + half * 8;
+      const TileRow row = tile_row<kOp>(op, task, norm, row_in_tile);
       const float* sums = acc + block * Tile::kBlockSums + half * 2;
 #pragma unroll
       for (int j = kFirst; j < kInFours; j += 4) {
         u32 words[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
+        for (int i = 0; i < 4; ++i) {
           words[i] = finish_two<kOp>(sums + (j + i) * 4, op, row, column0 + (j + i) * 8 + q * 2);
+          squares.add(block, half, words[i]);
+        }
         transpose_four(words, q);
         const int column = column0 + (j + q) * 8;
         if (row.is_inside && column < op.n)
@@ -93,8 +108,13 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
       for (int j = kInFours; j < kEnd; ++j) {
         const int column = column0 + j * 8 + q * 2;
         const u32 two = finish_two<kOp>(sums + j * 4, op, row, column);
+        squares.add(block, half, two);
         if (row.is_inside && column < op.n)
           store_global<kOps[kOp].output_hint>(reinterpret_cast<u32*>(op.c + row.first + column), two);
+      }
+      if constexpr (kChainOps[kOp].squares) {
+        const int row_of_matrix = task.tile_m * kOps[kOp].tile_m + row_in_tile;
+        leave_squares(norm, row_of_matrix, row.is_inside, squares.of_row[block][half]);
       }
     }
   }

@@ -8,6 +8,9 @@
 #include "scheduler.cuh"
 #include "sync.cuh"
 #include "trace.cuh"
+#ifdef TUNER_GUARDED
+#include "launch_guard.cuh"
+#endif
 
 // Ops of equal configuration share one instance of the code.
 __device__ constexpr bool same_config(const OpConfig& a, const OpConfig& b) {
@@ -16,10 +19,13 @@ __device__ constexpr bool same_config(const OpConfig& a, const OpConfig& b) {
          a.gated == b.gated && a.residual == b.residual && a.row_scale == b.row_scale && a.num_parts == b.num_parts &&
          a.input_hint == b.input_hint && a.output_hint == b.output_hint;
 }
+__device__ constexpr bool same_chain_op(const ChainOp& a, const ChainOp& b) {
+  return a.norm == b.norm && a.squares == b.squares && a.waits == b.waits;
+}
 
 __device__ constexpr int first_like(int op) {
   for (int earlier = 0; earlier < op; ++earlier)
-    if (same_config(kOps[earlier], kOps[op])) return earlier;
+    if (same_config(kOps[earlier], kOps[op]) && same_chain_op(kChainOps[earlier], kChainOps[op])) return earlier;
   return op;
 }
 
@@ -63,6 +69,10 @@ extern "C" __global__ void __launch_bounds__(kNumThreads, kResidentCtas) tuner_c
   __shared__ Scheduler::Shared shared;
   const u32 ring = shared_address(ring_memory);
   begin_launch(args);
+#ifdef TUNER_GUARDED
+  __shared__ u64 start_number;  // thread 0's: a register of every thread would be held throughout
+  if (threadIdx.x == 0) start_number = count_start(args);
+#endif
   if (threadIdx.x == 0) trace_begin(args);
   Scheduler scheduler(args, shared);
   float accumulators[kMaxAccumulators];
@@ -73,5 +83,8 @@ extern "C" __global__ void __launch_bounds__(kNumThreads, kResidentCtas) tuner_c
     scheduler.advance();
   }
   if (threadIdx.x == 0) trace_end(args);
+#ifdef TUNER_GUARDED
+  if (threadIdx.x == 0) check_alone(args, start_number);
+#endif
   poison_if_aborted(args);
 }

@@ -74,6 +74,7 @@ struct MmaTile {
   // Four accumulators of each of the kFragsM x kFragsN fragments; one array serves all ops, since the compiler would keep
   // the registers of two apart.
   float* const acc;
+  u32 ring = 0;  // in shared memory; free for the epilogue once `compute` has run
 
   __device__ explicit MmaTile(float (&accumulators)[kMaxAccumulators]) : acc(accumulators) {}
 
@@ -127,8 +128,9 @@ struct MmaTile {
   }
 
   // Computes the tile into `acc`; false, for all threads alike, if the launch was aborted while it waited.
-  __device__ bool compute(const LaunchArgs& args, const Task& task, Scheduler& scheduler, u32 ring) {
+  __device__ bool compute(const LaunchArgs& args, const Task& task, Scheduler& scheduler, u32 ring_memory) {
     __shared__ PendingWaits pending;
+    ring = ring_memory;
     const OpArgs& op = args.ops[task.op];
     const bool waits = task.wait_begin != task.wait_end;
     if (threadIdx.x == 0 && !waits) trace_stamp(args, scheduler.next, kReady);
@@ -197,6 +199,9 @@ struct MmaTile {
     }
     cp_async_wait<0>();
     if (threadIdx.x == 0) trace_stamp(args, scheduler.next, kComputed);
+    if constexpr (waits_for_epilogue(kChainOps[kOp])) {
+      if (waits) return wait_for(args, task, scheduler.next, scheduler.epoch, kEpilogueStep, false, pending);
+    }
     return true;
   }
 

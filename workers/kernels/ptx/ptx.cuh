@@ -256,6 +256,12 @@ __device__ __forceinline__ u16 load_past_l1(const u16* address) {
   return value;
 }
 
+__device__ __forceinline__ float load_past_l1(const float* address) {
+  float value;
+  asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(address) : "memory");
+  return value;
+}
+
 __device__ __forceinline__ float4 load_past_l1(const float4* address) {
   float4 value;
   asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"

@@ -203,6 +203,8 @@ struct SimtTile {
     }
     cp_async_wait<0>();
     if (threadIdx.x == 0) trace_stamp(args, scheduler.next, kComputed);
+    if constexpr (waits_for_epilogue(kChainOps[kOp]))
+      ok &= wait_before(args, task, scheduler.next, scheduler.epoch, kEpilogueStep, pending);
     return gather(ok);
   }
 

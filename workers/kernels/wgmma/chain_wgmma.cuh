@@ -1,22 +1,35 @@
 // The persistent warp-specialised kernel: runs any verified plan of a chain of ops on sm_90a.
 #pragma once
+#include "beside_wgmma.cuh"
 #include "epilogue_tma.cuh"
 #include "fixup.cuh"
 #include "post_wgmma.cuh"
 #include "producers_wgmma.cuh"
 #include "startup_prefetch.cuh"
 
-// Barriers of the teams' own, behind those of the warpgroups: where CTAs share k one of a task's end, and one to add parts up.
+// Barriers of the teams' own, behind those of the warpgroups: where CTAs share k one of a task's end, and one to add parts
+// up. squares_barrier() comes behind these.
 __device__ __forceinline__ int team_barrier() { return kWarpgroupBarriers + kNumMathGroups + team_number(); }
+
+// What the epilogue of the task in that feed slot has for norms. CTAs that share a tile's k finish columns of it each, or with
+// swapped operands rows.
+template <int kOp>
+__device__ __forceinline__ RowNorm row_norm(const LaunchArgs& args, const Task& task, const FeedRing::Place& feed,
+                                            const Beside& beside) {
+  if constexpr (!kChainOps[kOp].is_any()) return {};
+  constexpr int kShares = kSwapAb ? 1 : kClusterK;
+  return {beside.factors(feed), own_slot<kOp, kShares>(args, task, kShares > 1 ? rank_along_k() : 0),
+          beside.scratch(team_number())};
+}
 
 // A team's share of one task; false where another part of the tile will be the last. The task's words are read
 // from the feed where they are needed: registers are for the sums.
 template <int kOp = 0>
-__device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSlot& slot, const Shared& shared,
-                                             float (&acc)[kMaxWgmmaAccumulators], StagePlaces& places,
-                                             SumRing::Place& sum) {
+__device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSlot& slot, FeedRing::Place feed,
+                                             const Shared& shared, float (&acc)[kMaxWgmmaAccumulators],
+                                             StagePlaces& places, SumRing::Place& sum) {
   if constexpr (kOp < kNumOps) {
-    if (slot.task.op != kOp) return compute_tile<kOp + 1>(args, slot, shared, acc, places, sum);
+    if (slot.task.op != kOp) return compute_tile<kOp + 1>(args, slot, feed, shared, acc, places, sum);
     using Tile = WgmmaTile<kOp>;
     if constexpr (kNumTeams > 1) mbarrier_wait(shared_address(&shared.flags->turn), team_number() ^ 1);
     const Stages stages{shared.inputs, shared.weights};
@@ -34,18 +47,22 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
     if (team_thread() == 0) trace_stamp(args.base, slot.index, kComputed);
     if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
     if constexpr (kOps[kOp].num_parts > 1) {
-      // Where the last block is lower than 64 rows, the last warps hold none.
-      constexpr int kThreads = Tile::kBlocks == 1 ? 2 * Tile::kSharedRows : kTeamThreads;
+      constexpr int kThreads = Tile::kHolders;
       if (team_thread() >= kThreads) return true;
       if (!add_parts<kOp, kThreads, Tile::kNumSums, kNumMathGroups == 1 ? 32 : kFewLoads>(
               args.base, slot.task, shared.flags->epoch, team_thread(), acc, team_barrier() + kNumTeams)) return false;
     }
+    if constexpr (waits_for_epilogue(kChainOps[kOp])) {
+      mbarrier_wait(shared.beside.ready(feed), feed.parity());
+      if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
+    }
+    const RowNorm norm = row_norm<kOp>(args.base, slot.task, feed, shared.beside);
     if constexpr (kClusterK > 1) {
-      sum_and_store<kOp>(acc, shared.sums, sum, args.base.ops[kOp], slot.task);
+      sum_and_store<kOp>(acc, shared.sums, sum, args.base.ops[kOp], slot.task, norm);
     } else if constexpr (kSwapAb) {
-      store_transposed_tile<kOp>(acc, args.base.ops[kOp], slot.task);
+      store_transposed_tile<kOp>(acc, args.base.ops[kOp], slot.task, norm);
     } else {
-      store_or_copy_tile<kOp>(acc, args.base.ops[kOp], slot.task, args.output_map(kOp), shared.staging);
+      store_or_copy_tile<kOp>(acc, args.base.ops[kOp], slot.task, args.output_map(kOp), shared.staging, norm);
     }
   }
   return true;
@@ -68,7 +85,7 @@ __device__ inline void compute(const WgmmaArgs& args, const Shared& shared) {
         continue;
       }
     }
-    const bool is_stored = compute_tile(args, slot, shared, acc, places, sum);
+    const bool is_stored = compute_tile(args, slot, feed, shared, acc, places, sum);
     if constexpr (kClusterK > 1) barrier_sync<kTeamThreads>(team_barrier());  // cluster_sum.cuh counts on it
     tell_stored(shared, feed, is_stored);
   }
@@ -101,6 +118,7 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
     shared.feed.init(feed_readers(args.base));
     for (u64& stored : shared.flags->stored) mbarrier_init(shared_address(&stored), kTeamGroups);
     if constexpr (kClusterK > 1) shared.sums.init(kTeamWarps * (kClusterK - 1));
+    if constexpr (kHasLateWaits) shared.beside.init();
     fence_mbarrier_init();
     trace_begin(args.base);
   }
@@ -119,8 +137,14 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
       produce_inputs(args, shared);
     } else if (warp == kPostWarp) {
       if (threadIdx.x % 32 == 0) post_tiles(args.base, shared);
-    } else if constexpr (kStartupPrefetch > 0) {
-      if (threadIdx.x == 32 * kPrefetchWarp) prefetch_at_startup(args, shared);
+    } else {
+      if constexpr (kStartupPrefetch > 0) {
+        if (threadIdx.x == 32 * kPrefetchWarp) prefetch_at_startup(args, shared);
+      }
+      if constexpr (kHasLateWaits) {
+        __syncwarp();
+        prepare_epilogues(args.base, shared);
+      }
     }
   } else {
     if constexpr (kNumMathGroups > 1) raise_registers<kMathRegisters>();

@@ -207,33 +207,36 @@ __device__ __forceinline__ void add_exchanges(float (&acc)[kMaxWgmmaAccumulators
 
 // The groups of a tile from kFirst up to kEnd, finished, to global memory.
 template <int kOp, int kFirst, int kEnd>
-__device__ __forceinline__ void store_groups(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op, const Task& task) {
+__device__ __forceinline__ void store_groups(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op, const Task& task,
+                                             const RowNorm& norm) {
   if constexpr (kSwapAb) {
-    store_transposed_tile<kOp, kFirst, kEnd>(acc, op, task);
+    store_transposed_tile<kOp, kFirst, kEnd>(acc, op, task, norm);
   } else {
-    store_wgmma_tile<kOp, kFirst, kEnd>(acc, op, task);
+    store_wgmma_tile<kOp, kFirst, kEnd>(acc, op, task, norm);
   }
 }
 
 // Of the CTA whose rank along k is kRank, or of those behind it.
 template <int kOp, int kRank>
 __device__ __forceinline__ void sum_and_store_share(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
-                                                    SumRing::Place& place, const OpArgs& op, const Task& task) {
+                                                    SumRing::Place& place, const OpArgs& op, const Task& task,
+                                                    const RowNorm& norm) {
   if constexpr (kRank < kClusterK - 1) {
-    if (rank_along_k() != kRank) return sum_and_store_share<kOp, kRank + 1>(acc, ring, place, op, task);
+    if (rank_along_k() != kRank) return sum_and_store_share<kOp, kRank + 1>(acc, ring, place, op, task, norm);
   }
   using Own = Share<kOp, kRank>;
   send_exchange<kOp, kRank, 0>(acc, ring, place);
   add_exchanges<kOp, kRank, 0>(acc, ring, place);
-  store_groups<kOp, Own::kFirst, Own::kEnd>(acc, op, task);
+  store_groups<kOp, Own::kFirst, Own::kEnd>(acc, op, task, norm);
 }
 
 // A task's tile, summed over all CTAs that share its k, to global memory: this CTA's share of it. All threads of the
 // team; `place` is that of the next exchange.
 template <int kOp>
 __device__ __forceinline__ void sum_and_store(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
-                                              SumRing::Place& place, const OpArgs& op, const Task& task) {
+                                              SumRing::Place& place, const OpArgs& op, const Task& task,
+                                              const RowNorm& norm) {
   static_assert(kNumTeams == 1, "a team of two would be phases behind");
   static_assert(!kTmaEpilogue, "threads store a share");
-  sum_and_store_share<kOp, 0>(acc, ring, place, op, task);
+  sum_and_store_share<kOp, 0>(acc, ring, place, op, task, norm);
 }

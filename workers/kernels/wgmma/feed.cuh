@@ -50,8 +50,9 @@ __device__ __forceinline__ FeedSlot* feed_slot(unsigned char* memory, const Feed
 }
 
 // Who releases a slot: in the leader's CTA the inputs' warp, the thread that posts, and the warps of a team that passes it
-// over; in the others their feeder too.
-constexpr int kReadersOfFeeder = 2 + (kNumTeams - 1) * kTeamWarps, kReadersOfOthers = kReadersOfFeeder + 1;
+// over; in the others their feeder too. Where there is a warp beside the math warps, it does so in each.
+constexpr int kReadersOfFeeder = (kHasLateWaits ? 3 : 2) + (kNumTeams - 1) * kTeamWarps;
+constexpr int kReadersOfOthers = kReadersOfFeeder + 1;
 static_assert(kFeedSlots % kNumTeams == 0, "a team's tasks have slots of their own");
 
 __device__ __forceinline__ bool is_fed_by_leader(const LaunchArgs& args) {

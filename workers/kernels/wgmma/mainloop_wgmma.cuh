@@ -215,6 +215,8 @@ struct WgmmaTile {
   static constexpr int kBlockSums = block_sums(kConfig);
   static constexpr int kColumns = 2 * kBlockSums / kHalves;  // of one wgmma
   static constexpr int kNumSums = kBlocks * kBlockSums;
+  // Threads that hold some of the tile: where the last block is lower than 64 rows, the last warps hold none.
+  static constexpr int kHolders = kBlocks == 1 ? 2 * kSharedRows : kTeamThreads;
 
   __device__ static void fill(float (&acc)[kMaxWgmmaAccumulators], float value) {
 #pragma unroll

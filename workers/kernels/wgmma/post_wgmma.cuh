@@ -14,6 +14,9 @@
 // slots before.
 #pragma once
 #include "shared_wgmma.cuh"
+#ifdef TUNER_GUARDED
+#include "launch_guard.cuh"
+#endif
 
 // The first of the warpgroups' own barriers.
 constexpr int kWarpgroupBarriers = 1;
@@ -29,9 +32,16 @@ __device__ __forceinline__ void tell_stored(const Shared& shared, const FeedRing
 // The posting thread's: every tile of the CTA, task by task.
 __device__ inline void post_tiles(const LaunchArgs& args, const Shared& shared) {
   FeedRing::Place feed;
+#ifdef TUNER_GUARDED
+  wait_for_prerequisites();
+  const u64 start_number = count_start(args);
+#endif
   for (;; feed.advance()) {
     wait_fed(shared.feed, feed);
     const FeedSlot& slot = *feed_slot(shared.feed_memory, feed);
+#ifdef TUNER_GUARDED
+    if (slot.index < 0) check_alone(args, start_number);
+#endif
     if (slot.index < 0) return;
     mbarrier_wait(shared.stored(feed), feed.parity());
     if (slot.is_stored) post(args, slot.task);

@@ -122,6 +122,9 @@ __device__ __forceinline__ void request_held_weights(const WgmmaArgs& args, cons
 // how many stages.
 __device__ __forceinline__ int request_known_weights(const WgmmaArgs& args, const Shared& shared, WeightRing::Place& place,
                                                      Window& window, u64 policy) {
+#ifdef TUNER_WAITS_FIRST
+  wait_for_prerequisites();
+#endif
   const FirstTask& known = args.first_tasks[cluster_number()];
   if (!knows_first_task(args.base) || known.op < 0) return 0;
   const int requested = kNumStages - (known.waits ? args.base.plan.held_stages : 0);
@@ -216,6 +219,19 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
   }
 }
 
+// Whether the task has no wait left that stands before a k-step.
+__device__ __forceinline__ bool has_no_more(const PendingWaits& pending) {
+  if constexpr (kHasLateWaits) return pending.step >= kEpilogueStep;
+  return pending.step == kNoStep;
+}
+
+// One thread, to the warp beside: of the task in that slot all waits before k-steps are over. It says so before it requests
+// the last inputs, since they come as slots of the ring become free.
+__device__ __forceinline__ void tell_waited(const Shared& shared, const FeedRing::Place& feed, const PendingWaits& pending) {
+  *shared.beside.next_wait(feed) = pending.next;
+  mbarrier_arrive(shared.beside.waited(feed));
+}
+
 // One warp: waits for each task's producers, and streams its inputs; of a task that waits within, those of the k-steps up
 // to its next wait. A wait that expires there is told before the inputs of later steps are requested, hence before the math
 // warpgroups have all of them and look.
@@ -244,6 +260,7 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
     const FeedSlot slot = *feed_slot(shared.feed_memory, feed);
     __syncwarp();
     if (is_leader) release_fed(args.base, shared.feed, feed);
+    [[maybe_unused]] const FeedRing::Place own = feed;
     feed.advance();
     if (slot.index < 0) return;
     if (!knows_first) epoch = slot.epoch;
@@ -260,10 +277,13 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
     for (int step = requested;;) {
       if (is_leader) {
         if (!ok) set_aborted(shared);
+        if constexpr (kHasLateWaits) {
+          if (has_no_more(pending)) tell_waited(shared, own, pending);
+        }
         request_inputs(args, slot.task, step, pending.step - step, shared.inputs, input);
       }
       __syncwarp();
-      if (pending.step == kNoStep) break;
+      if (has_no_more(pending)) break;
       step = pending.step;
       ok = wait_for_inputs(args.base, slot.task, slot.index, epoch, step, pending);
     }

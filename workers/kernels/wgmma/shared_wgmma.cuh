@@ -52,8 +52,38 @@ struct Flags {
 };
 static_assert(sizeof(Flags) <= 80, "the host sizes shared memory by this");
 
+// What the warp beside the math warps leaves them, of each feed slot: two mbarriers, a word, and the factors of a tile's rows
+// (beside_wgmma.cuh). Behind that what the math warps of swapped operands need to add up squares.
+__device__ constexpr int normed_rows(const OpConfig& op) { return kChainOps[&op - kOps].norm ? op.tile_m : 0; }
+__device__ constexpr int squared_rows(const OpConfig& op) { return kChainOps[&op - kOps].squares ? op.tile_m : 0; }
+struct Beside {
+  static constexpr int kSlotBytes = 32, kFactorBytes = 4 * most_of_ops(normed_rows);
+  static constexpr int kTeamBytes = kSwapAb ? 4 * kTeamWarps * most_of_ops(squared_rows) : 0;
+  static constexpr int kFactors = kHasLateWaits ? kFeedSlots * kSlotBytes : 0;
+  static constexpr int kScratch = kFactors + kFeedSlots * kFactorBytes;
+  static constexpr int kBytes = kScratch + kNumTeams * kTeamBytes;
+
+  u32 data;
+  unsigned char* memory;
+
+  __device__ __forceinline__ u32 waited(const FeedRing::Place& place) const { return data + place.slot() * kSlotBytes; }
+  __device__ __forceinline__ u32 ready(const FeedRing::Place& place) const { return waited(place) + 8; }
+  // The first wait of a task that is not known to be over, where all before k-steps are.
+  __device__ __forceinline__ volatile int* next_wait(const FeedRing::Place& place) const {
+    return reinterpret_cast<int*>(memory + place.slot() * kSlotBytes + 16);
+  }
+  __device__ __forceinline__ u32 factors(const FeedRing::Place& place) const {
+    return data + kFactors + place.slot() * kFactorBytes;
+  }
+  __device__ __forceinline__ u32 scratch(int team) const { return data + kScratch + team * kTeamBytes; }
+
+  __device__ void init() const {
+    for (int i = 0; i < 2 * kFeedSlots; ++i) mbarrier_init(data + i / 2 * kSlotBytes + i % 2 * 8, 1);
+  }
+};
+
 // Shared memory: inputs and weights, operand A's ring first, what the copy engine stores, feed slots, other CTAs' sums, the
-// barriers of all of these, flags.
+// barriers of all of these, flags, what chains have beside.
 struct SharedLayout {
   static constexpr int kInputs = kSwapAb ? WeightRing::kDataBytes : 0;
   static constexpr int kWeights = kSwapAb ? 0 : InputRing::kDataBytes;
@@ -63,6 +93,7 @@ struct SharedLayout {
   static constexpr int kBarriers = kSums + SumRing::kDataBytes;
   static constexpr int kFlags = kBarriers + InputRing::kBarrierBytes + WeightRing::kBarrierBytes +
                                 FeedRing::kBarrierBytes + kSumBarrierBytes;
+  static constexpr int kBeside = kFlags + 80;
 };
 static_assert(kInputStageBytes % 1024 == 0 && kWeightStageBytes % 1024 == 0,
               "swizzled stages, and what lies behind them, start at 1,024 bytes");
@@ -75,6 +106,7 @@ struct Shared {
   unsigned char* feed_memory;
   Flags* flags;
   SumRing sums;
+  Beside beside;
 
   __device__ explicit Shared(unsigned char* memory) {
     const u32 base = shared_address(memory);
@@ -87,6 +119,7 @@ struct Shared {
     feed_memory = memory + SharedLayout::kFeed;
     flags = reinterpret_cast<Flags*>(memory + SharedLayout::kFlags);
     sums = {base + SharedLayout::kSums, barriers += FeedRing::kBarrierBytes};
+    beside = {base + SharedLayout::kBeside, memory + SharedLayout::kBeside};
   }
 
   // The mbarrier that tells that a slot's task is stored.

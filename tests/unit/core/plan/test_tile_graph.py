@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.cases import graphs, tiling
-from tuner.core.plan.tile_graph import Region, TileGraph, tile_graph
+from tests.support.cases import adds, decoder_block, gemms, graphs, tiling
+from tuner.core.plan.tile_graph import EdgeKind, Region, TileGraph, Waits, tile_graph
 from tuner.core.problem.workload import ffn_pair, independent_pair
 
 
@@ -29,12 +29,13 @@ Tile = tuple[int, int, int]
 
 
 def tiles_read(graph: TileGraph, tile: Tile, part: int, num_parts: int) -> dict[Tile, int]:
-    """The tiles that a part of a tile reads, and in which of its k-steps it does so first."""
+    """The tiles that a part of a tile reads as A, and in which of its k-steps it does so first."""
     first: dict[Tile, int] = {}
+    num_operands = 1 + graph.workload.ops[tile[0]].rows_per_column
     for number, step in enumerate(graph.steps(tile[0], part, num_parts)):
         for producer in graph.op_indices:
             for other in tiles_of(graph, producer):
-                if any(overlap(region, graph.writes(*other)) for region in graph.reads(*tile, step)):
+                if any(overlap(region, graph.writes(*other)) for region in graph.reads(*tile, step)[:num_operands]):
                     first.setdefault(other, number)
     return first
 
@@ -73,6 +74,41 @@ def tasks_of(graph: TileGraph, whole: Callable[[Tile], bool]) -> list[list[int]]
         split = [[*tile, 0, 0, -1, part, parts, 0, own.start, len(own)] for part, own in enumerate(taken)]
         tasks += [[*tile, 0, 0, -1, 0, 0, 0, 0, 0]] if parts == 1 or whole(tile) else split
     return tasks
+
+
+@given(graphs())
+def test_an_epilogue_reads_its_own_tile_of_a_residual_and_whole_rows_of_a_norm(graph: TileGraph) -> None:
+    for tile in (tile for op in graph.op_indices for tile in tiles_of(graph, op)):
+        op = tile[0]
+        named, out = set(), graph.writes(*tile)
+        for edge in (edge for edge in graph.epilogue_edges if edge.consumer == op):
+            (first,), (last,) = edge.columns(np.array([tile[2]]))
+            rows = range(edge.first[tile[1]], edge.last[tile[1]])
+            named |= {(edge.kind, edge.producer, row, col) for row in rows for col in range(first, last)}
+        wide = {EdgeKind.RESIDUAL: out, EdgeKind.NORM: replace(out, col_begin=0, col_end=2**31)}
+        tensors = {EdgeKind.RESIDUAL: "residual_source", EdgeKind.NORM: "norm"}
+        assert named == {
+            (kind, *other)
+            for kind, region in wide.items()
+            for producer in graph.op_indices
+            for other in tiles_of(graph, producer)
+            if overlap(replace(region, tensor=getattr(graph.workload.ops[op], tensors[kind])), graph.writes(*other))
+        }
+
+
+def test_waits_for_an_epilogue_are_left_out_where_waits_for_a_imply_them() -> None:
+    """Of the decoder block only parts wait, for the norm; of two ops that read one input the second must wait."""
+    block = tile_graph(decoder_block(16, 64, 32, 32), tiling(*[(16, 32)] * 4))
+    assert [(edge.kind, edge.producer, edge.consumer, edge.waits) for edge in block.epilogue_edges] == [
+        (EdgeKind.NORM, 0, 1, Waits.PARTS),
+        (EdgeKind.RESIDUAL, 0, 2, Waits.NEVER),
+        (EdgeKind.NORM, 2, 3, Waits.PARTS),
+    ]
+    siblings = gemms(16, ("a", "x", 64, 32, {}), ("b", "x", 64, 32, adds("a")))
+    graph = tile_graph(siblings, tiling((16, 32), (16, 32)))
+    assert [edge.waits for edge in graph.epilogue_edges] == [Waits.ALWAYS]
+    assert graph.posting_ops == {0}
+    assert tile_graph(siblings, tiling((16, 32), (16, 32)), (1,)).epilogue_edges == ()
 
 
 def check_edges(graph: TileGraph) -> None:

@@ -112,7 +112,7 @@ def test_the_words_of_a_plan_cannot_be_written_nor_made_writable(copied: bool) -
         (int(WORDS[8]) + 1, 99, "signal_end of wait 0 is 99; it must be at most 2"),
         (int(WORDS[8]) + 9, 1, "signal_end of wait 1 is 1; it must be above signal_begin"),
         (int(WORDS[8]) + 10, -1, "threshold of wait 1 is -1; it must be 0 to 16777216"),
-        (int(WORDS[8]) + 4, 2**26, "before_step of wait 0 is 67108864; it must be 0 to 67108863"),
+        (int(WORDS[8]) + 4, 2**26 + 1, "before_step of wait 0 is 67108865; it must be 0 to 67108864"),
         (int(WORDS[8]) + 5, 7, "word 5 of wait 0 is 7; it must be 0"),
     ],
 )

@@ -122,8 +122,94 @@ def test_an_op_that_reads_a_later_one_is_refused() -> None:
     """It would be taken for a reader of the later op, whose tiles come after its own."""
     with pytest.raises(InvalidInput, match="a reads b, which a later op writes; list the ops in topological order"):
         chain(gemm("a", "b"), gemm("b"))
-    with pytest.raises(InvalidInput, match="a reads c, which a later op writes"):
+    with pytest.raises(InvalidInput, match="a adds b, which a later op writes"):
+        chain(gemm("a", residual=True, residual_source="b"), gemm("b"))
+    with pytest.raises(InvalidInput, match="a norms b, which a later op writes"):
+        chain(gemm("a", norm="b"), gemm("b"))
+
+
+def test_a_cycle_is_named_op_by_op() -> None:
+    cycle = "ops: a cycle: a, which reads c, which reads b, which reads a; break it"
+    with pytest.raises(InvalidInput, match=cycle):
         chain(gemm("a", "c"), gemm("b", "a"), gemm("c", "b"))
+    with pytest.raises(InvalidInput, match="ops: a cycle: a, which reads b, which reads a"):
+        chain(gemm("a", norm="b"), gemm("b", residual=True, residual_source="a"))
+
+
+def test_a_chain_has_eight_ops_at_most() -> None:
+    chain(*(gemm(f"op{number}") for number in range(8)))
+    with pytest.raises(InvalidInput, match="ops: 9 ops, and a kernel has room for 8; give at most 8"):
+        chain(*(gemm(f"op{number}") for number in range(9)))
+
+
+def test_a_norm_over_a_width_that_no_op_writes_whole_is_refused() -> None:
+    narrow = GemmOp(name="b", m=16, n=16, k=32, source="a")
+    problem = r"c.norm: norms b as \[16, 32\], but it is \[16, 16\]: that is a norm over a width that no op"
+    with pytest.raises(InvalidInput, match=problem):
+        chain(gemm("a"), narrow, gemm("c", "a", norm="b"))
+    chain(gemm("a"), narrow, gemm("c", "a", norm="a"))
+
+
+def test_a_residual_has_the_shape_of_the_output() -> None:
+    narrow = GemmOp(name="b", m=16, n=16, k=32, source="a", residual=True, residual_source="a")
+    with pytest.raises(InvalidInput, match=r"b.residual_source: adds a as \[16, 16\], but it is \[16, 32\]"):
+        chain(gemm("a"), narrow)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"residual_source": "a"}, "b.residual_source: names a, and no residual is added"),
+        ({"norm": "a", "row_scale": True}, "b.norm: the norm of a and a row scale both scale the rows"),
+        ({"eps": 1e-6}, "b.eps: belongs to a norm, and there is none"),
+        ({"norm": "a", "eps": -1e-6}, "b.eps: must be at least 0 and below 1, got -1e-06"),
+        ({"norm": "a", "eps": float("nan")}, "b.eps: must be at least 0 and below 1, got nan"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options: dict[str, object], problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        gemm("b", "a", **options)
+
+
+def test_the_squares_of_a_tensor_are_no_tensor_of_another_name() -> None:
+    with pytest.raises(InvalidInput, match=r"a\.squares is the name of an operand of a"):
+        chain(gemm("a"), gemm("b", "a", norm="a"), gemm("a.squares"))
+
+
+def block(m: int = 16) -> Workload:
+    """What lies between two attentions, small: a residual stream of 32 columns."""
+    return chain(
+        GemmOp(name="o", m=m, n=32, k=64, source="attention", residual=True, residual_source="x"),
+        GemmOp(name="up", m=m, n=96, k=32, source="o", gated=True, activation=Activation.SILU, norm="o", eps=1e-6),
+        GemmOp(name="down", m=m, n=32, k=96, source="up", residual=True, residual_source="o", is_output=True),
+        GemmOp(name="qkv", m=m, n=48, k=32, source="down", norm="down", bias=True),
+    )
+
+
+def test_residuals_and_norms_of_earlier_ops_are_known() -> None:
+    work = block()
+    assert [work.residual_producer_of(op) for op in range(4)] == [None, None, 0, None]
+    assert [work.norm_producer_of(op) for op in range(4)] == [None, 0, None, 2]
+    assert [work.writes_squares(op) for op in range(4)] == [True, False, True, False]
+    assert [work.leaves(op) for op in range(4)] == [False, False, True, True]
+    assert Workload.from_json(work.to_json()) == work
+    assert work.describe() == "chain fp16 M=16 64 -> 32 -> 96 -> 32 -> 48 silu bias gated residual norm"
+
+
+def test_only_what_a_chain_takes_in_and_hands_out_is_compulsory() -> None:
+    """The residual stream and its squares stay on the chip, where they are made."""
+    weights = 32 * 64 + 2 * 96 * 32 + 32 * 96 + 48 * 32
+    reads = weights + 16 * 64 + 16 * 32 + 48
+    assert block().compulsory_read_bytes == 2 * reads
+    assert block().compulsory_bytes == 2 * (reads + 16 * 32 + 16 * 48)
+    head = chain(gemm("a", norm="x"))
+    assert head.compulsory_read_bytes == chain(gemm("a")).compulsory_read_bytes + 16 * 4
+
+
+def test_what_a_chain_alone_says_is_left_out_of_other_ops() -> None:
+    plain = gemm("a")
+    assert set(chain(plain).to_json()["ops"][0]) == {"name", "m", "n", "k", "source", "activation", "bias"}
+    assert {"norm", "eps"} < set(chain(gemm("a", norm="x")).to_json()["ops"][0])
 
 
 def test_an_op_that_reads_itself_is_refused() -> None:

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.cases import H200, chain_of_three, ordering, tiling
+from tests.support.cases import H200, chain_of_three, decoder_block, ordering, tiling
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.proof.candidate_plans import check_launches, plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.errors import IllegalSchedule
+from tuner.errors import CoverageError, IllegalSchedule
 
 CHAIN = chain_of_three(64, (64, 64, 96, 64))
 SCHEDULE = Schedule(tiling=tiling(*[(16, 32)] * 3), ordering=ordering(3, bands=2))
@@ -20,25 +21,25 @@ def test_the_library_launches_no_plan() -> None:
     assert plans_for(CHAIN, H200, Candidate(plan_kind=PlanKind.LIBRARY)) == ()
 
 
-def test_fused_is_one_plan_of_all_ops_and_two_launches_one_per_op() -> None:
+def test_fused_is_one_plan_of_all_ops_and_n_launches_one_per_op() -> None:
     (fused,) = plans_for(CHAIN, H200, Candidate(plan_kind=PlanKind.FUSED, schedule=SCHEDULE))
     assert fused.graph.op_indices == (0, 1, 2)
     assert fused.plan.num_signals > 0
-    apart = plans_for(CHAIN, H200, Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=SCHEDULE))
+    apart = plans_for(CHAIN, H200, Candidate(plan_kind=PlanKind.N_LAUNCHES, schedule=SCHEDULE))
     assert [plan.graph.op_indices for plan in apart] == [(0,), (1,), (2,)]
     assert all(plan.plan.num_signals == len(plan.plan.waits) == 0 for plan in apart)
     assert sum(plan.plan.num_tasks for plan in apart) == fused.plan.num_tasks
 
 
 def test_a_programmatic_kind_has_the_plans_of_the_plain_one() -> None:
-    for kind in (PlanKind.FUSED_PDL, PlanKind.TWO_LAUNCHES_PDL):
+    for kind in (PlanKind.FUSED_PDL, PlanKind.N_LAUNCHES_PDL):
         kinds = (kind.launched_plainly, kind)
         plain, pdl = (plans_for(CHAIN, H200, Candidate(plan_kind=one, schedule=SCHEDULE)) for one in kinds)
         assert [plan.words.tolist() for plan in plain] == [plan.words.tolist() for plan in pdl]
 
 
 def test_programmatic_launches_need_compute_capability_9() -> None:
-    for kind in (PlanKind.FUSED_PDL, PlanKind.TWO_LAUNCHES_PDL):
+    for kind in (PlanKind.FUSED_PDL, PlanKind.N_LAUNCHES_PDL):
         with pytest.raises(IllegalSchedule, match=r"A100-SXM4-80GB has compute capability 8\.0: programmatic"):
             plans_for(CHAIN, CATALOGUE["a100"], Candidate(plan_kind=kind, schedule=SCHEDULE))
 
@@ -48,4 +49,52 @@ def test_a_plan_of_ours_needs_a_legal_schedule() -> None:
         plans_for(CHAIN, H200, Candidate(plan_kind=PlanKind.FUSED))
     crooked = replace(SCHEDULE, tiling=replace(SCHEDULE.tiling, num_stages=1))
     with pytest.raises(IllegalSchedule, match="1 stages"):
-        plans_for(CHAIN, H200, Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=crooked))
+        plans_for(CHAIN, H200, Candidate(plan_kind=PlanKind.N_LAUNCHES, schedule=crooked))
+
+
+BLOCK = decoder_block(16, 64, 64, 64)
+IN_RUNS = Schedule(tiling=tiling(*[(16, 32)] * 4), ordering=ordering(4, run_starts=(1, 3)))
+
+
+def test_a_chain_is_launched_run_by_run() -> None:
+    plans = plans_for(BLOCK, H200, Candidate(plan_kind=PlanKind.RUNS, schedule=IN_RUNS))
+    assert [plan.graph.op_indices for plan in plans] == [(0,), (1, 2), (3,)]
+    assert [plan.plan.num_signals > 0 for plan in plans] == [False, True, False]
+    assert Schedule.from_json(IN_RUNS.to_json()) == IN_RUNS
+    assert "run_starts" not in SCHEDULE.to_json()["ordering"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "run_starts", "problem"),
+    [
+        (PlanKind.RUNS, (), r"one run of all ops is one launch: use fused_pdl"),
+        (PlanKind.RUNS, (1, 2, 3), r"a run for each op is a launch for each: use n_launches_pdl"),
+        (PlanKind.RUNS, (3, 1), r"runs that begin at \(3, 1\): give some of ops 1 to 3, ascending"),
+        (PlanKind.RUNS, (0, 2), r"give some of ops 1 to 3"),
+        (PlanKind.FUSED, (2,), r"only the kind runs has them, use none"),
+        (PlanKind.TWO_LAUNCHES, (), r"not for 4 ops: use one of n_launches, n_launches_pdl, runs, fused, fused_pdl"),
+    ],
+)
+def test_runs_that_are_none_are_refused_with_the_kind_to_use(
+    kind: PlanKind, run_starts: tuple[int, ...], problem: str
+) -> None:
+    schedule = replace(IN_RUNS, ordering=replace(IN_RUNS.ordering, run_starts=run_starts))
+    with pytest.raises(IllegalSchedule, match=problem):
+        plans_for(BLOCK, H200, Candidate(plan_kind=kind, schedule=schedule))
+
+
+def test_a_pair_is_not_launched_as_a_longer_chain() -> None:
+    pair = ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64)
+    schedule = Schedule(tiling=tiling(*[(16, 32)] * 2), ordering=ordering(2))
+    with pytest.raises(IllegalSchedule, match="not for 2 ops: use one of two_launches, two_launches_pdl, two_streams"):
+        plans_for(pair, H200, Candidate(plan_kind=PlanKind.N_LAUNCHES, schedule=schedule))
+
+
+def test_launches_compute_each_op_once_and_read_nothing_of_later_ones() -> None:
+    check_launches(BLOCK, [(0,), (1, 2), (3,)])
+    with pytest.raises(CoverageError, match="an op is computed by two launches: up: launches 0 and 1"):
+        check_launches(BLOCK, [(0, 1), (1, 2), (3,)])
+    with pytest.raises(CoverageError, match="an op is computed by no launch: down"):
+        check_launches(BLOCK, [(0, 1), (3,)])
+    with pytest.raises(CoverageError, match="a launch reads what a later one writes: up, of launch 0, reads o, of"):
+        check_launches(BLOCK, [(1,), (0,), (2, 3)])

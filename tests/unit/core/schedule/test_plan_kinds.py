@@ -23,20 +23,29 @@ def test_every_kind_has_its_row_in_the_order_of_simplicity() -> None:
 
 def test_a_kind_that_launches_in_another_way_has_a_base_that_is_searched_and_its_turns() -> None:
     for kind in PlanKind:
-        assert (kind.base is not None) == bool(kind.row.turns) == (kind in in_turn())
-        assert kind.base is None or kind.base.is_searched
+        assert (kind.base is not None and kind.is_for(2)) == bool(kind.row.turns) == (kind in in_turn())
+        assert kind.base is None or kind.base.is_searched == kind.is_for(2)
         assert kind.is_ours or not (kind.is_fused or kind.is_side_by_side or kind.is_programmatic)
     turns = sorted(turn for kind in PlanKind for turn in kind.row.turns)
     assert turns == list(range(len(turns))) == list(range(len(in_turn())))
 
 
 def test_a_programmatic_kind_is_its_base_launched_otherwise() -> None:
-    assert [kind for kind in PlanKind if kind.is_programmatic] == [PlanKind.TWO_LAUNCHES_PDL, PlanKind.FUSED_PDL]
+    of_pairs = [kind for kind in PlanKind if kind.is_programmatic and kind.is_for(2)]
+    assert of_pairs == [PlanKind.TWO_LAUNCHES_PDL, PlanKind.FUSED_PDL]
+    assert PlanKind.N_LAUNCHES_PDL.launched_plainly is PlanKind.N_LAUNCHES
     assert PlanKind.FUSED_PDL.launched_plainly is PlanKind.FUSED
     assert PlanKind.TWO_LAUNCHES_PDL.launched_plainly is PlanKind.TWO_LAUNCHES
     assert PlanKind.TWO_STREAMS.launched_plainly is PlanKind.TWO_STREAMS
     assert PlanKind.FUSED_PDL.launch_style is LaunchStyle.PDL
     assert PlanKind.FUSED.launch_style is LaunchStyle.PLAIN
+
+
+def test_pairs_and_longer_chains_have_kinds_of_their_own() -> None:
+    named = {PlanKind.LIBRARY, PlanKind.FUSED, PlanKind.FUSED_PDL}
+    pair, chain = ({kind for kind in PlanKind if kind.is_for(num_ops)} - named for num_ops in (2, 4))
+    assert pair >= {PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL, PlanKind.TWO_STREAMS}
+    assert chain == {PlanKind.N_LAUNCHES, PlanKind.N_LAUNCHES_PDL, PlanKind.RUNS}
 
 
 def test_people_read_a_heading_and_a_sentence() -> None:
@@ -110,6 +119,10 @@ def test_a_new_kind_is_searched_judged_told_and_offered_once_the_table_has_it() 
     assert done.returncode == 0, done.stderr
 
 
+#: A row of a pack's ladder is a kernel's or the library's: that is an answer, and no plan kind.
+NO_KIND = ("tuner/packs/", "tuner/client/packs.py")
+
+
 @pytest.mark.parametrize("kind", PlanKind)
 def test_few_files_name_a_kind(kind: PlanKind) -> None:
     """The table, and where a search or a launch is about just this kind: what a new kind may have to touch."""
@@ -120,5 +133,6 @@ def test_few_files_name_a_kind(kind: PlanKind) -> None:
         for path in sorted((ROOT / folder).rglob("*"))
         if path.suffix in {".py", ".html", ".js", ".cuh", ".cu"} and any(name in path.read_text() for name in named)
     ]
+    found = [name for name in found if not name.startswith(NO_KIND)]
     assert "tuner/core/schedule/plan_kinds.py" in found
     assert len(found) <= 5, found

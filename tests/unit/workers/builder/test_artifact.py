@@ -93,7 +93,7 @@ def test_every_file_is_named_with_its_digest_and_the_manifest_reads_back() -> No
     assert (manifest["kernel"]["arch"], manifest["kernel"]["arch_suffix"]) == ("sm_90a", "a")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind.is_ours])
+@pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind.is_ours and kind.is_for(2)])
 def test_a_launch_tells_grid_block_memory_and_its_plan(kind: PlanKind) -> None:
     made = artifact(kind, Assignment.STATIC, REAL)
     assert len(made.manifest["launches"]) == (1 if kind.is_fused else 2)

@@ -48,3 +48,9 @@ def test_each_step_is_done_once() -> None:
             assert sum(getattr(step, flag) for step in steps) == getattr(asked, flag)
         done = [step.activation for step in steps if step.activation is not Activation.IDENTITY]
         assert done == ([] if activation is Activation.IDENTITY else [activation])
+
+
+def test_what_is_left_to_do_after_the_library_is_said_in_the_order_in_which_it_is_done() -> None:
+    rest = split_epilogue(op(activation=Activation.SILU, row_scale=True, bias=True, gated=True))[1]
+    assert rest is not None
+    assert rest.describe() == "scale the rows, add the bias, apply silu, multiply by the up projection"

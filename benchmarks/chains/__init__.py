@@ -1,0 +1,1 @@
+"""Chains of a decoder layer between two attentions, against the library."""

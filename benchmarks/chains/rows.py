@@ -1,0 +1,148 @@
+"""The chains that are measured, as data: which models, at how many rows, and what must be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tuner.core.problem.objective import CacheState, Regime
+from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import Objective
+from tuner.errors import InvalidInput
+
+DECODE_MS, OTHER_MS = (1, 16, 64), (128, 512)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """Widths of one decoder layer, of one card."""
+
+    #: Columns that o_proj reads.
+    heads: int
+    #: Of the residual stream.
+    width: int
+    #: Of the gate, and of the up projection.
+    hidden: int
+    #: Columns of the next layer's q, k and v together.
+    qkv: int
+    #: Added to the mean of squares.
+    eps: float = 1e-5
+    #: Whether q, k and v have a bias.
+    bias: bool = False
+
+
+#: A shard of a model has an all-reduce behind o_proj and behind down: its four ops in one chain are as if it had none.
+LAYERS = {
+    "llama3-8b": Layer(heads=4096, width=4096, hidden=14336, qkv=6144),
+    "llama3-70b-tp8-synthetic": Layer(heads=1024, width=8192, hidden=3584, qkv=1280),
+    "qwen2.5-7b": Layer(heads=3584, width=3584, hidden=18944, qkv=4608, eps=1e-6, bias=True),
+}
+#: Between two all-reduces: norm, gate and up projection, down.
+RUNS = {"llama3-70b-tp8-run": LAYERS["llama3-70b-tp8-synthetic"]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars:
+    """What a chain must reach; None where nothing is asked."""
+
+    #: Geometric mean over `DECODE_MS` of the library's time over the verdict's, and the least of each of these rows.
+    mean: float
+    each: float | None = None
+    #: The most that the best launches of ours may take over the reference, by rows.
+    over_reference: dict[int, float] = field(default_factory=dict)
+
+
+BARS = {
+    "llama3-8b": Bars(mean=1.15, each=1.07, over_reference={1: 1.10, 16: 1.10, 64: 1.15}),
+    "llama3-70b-tp8-synthetic": Bars(mean=1.26, each=1.22, over_reference={1: 1.18, 16: 1.18, 64: 1.25}),
+    "llama3-70b-tp8-run": Bars(mean=1.20, over_reference={1: 1.12, 16: 1.12, 64: 1.12}),
+    "qwen2.5-7b": Bars(mean=1.13, over_reference={1: 1.12, 16: 1.12, 64: 1.12}),
+}
+#: Of every row with more rows than `DECODE_MS`.
+EACH_OTHER = 0.99
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainRow:
+    """One chain at one number of rows."""
+
+    chain: str
+    m: int
+    workload: Workload = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """e.g. ``llama3-8b/m16``."""
+        return f"{self.chain}/m{self.m}"
+
+    @property
+    def problem(self) -> Problem:
+        """With cold caches, in burst."""
+        return Problem(workload=self.workload, objective=Objective(l2=CacheState.COLD, regime=Regime.BURST), seed=1)
+
+    @property
+    def reference_us(self) -> float:
+        """What the weights' bytes take at 4.4 TB/s, or the products at 790 TFLOP/s, the larger one."""
+        return max(1e6 * self.workload.weight_bytes / 4.4e12, 1e6 * self.workload.num_flops / 790e12)
+
+
+def block(layer: Layer, m: int) -> Workload:
+    """o_proj and its residual, norm, gate and up projection, down and its residual, norm, the next layer's qkv."""
+    ops = (
+        GemmOp(name="o", m=m, n=layer.width, k=layer.heads, source="attention", residual=True),
+        _hidden_op(layer, m, "o"),
+        GemmOp(
+            name="down",
+            m=m,
+            n=layer.width,
+            k=layer.hidden,
+            source="gate_up",
+            residual=True,
+            residual_source="o",
+            is_output=True,
+        ),
+        GemmOp(name="qkv", m=m, n=layer.qkv, k=layer.width, source="down", norm="down", eps=layer.eps, bias=layer.bias),
+    )
+    return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=Dtype.FP16)
+
+
+def run_of(layer: Layer, m: int) -> Workload:
+    """Norm, gate and up projection, down."""
+    down = GemmOp(name="down", m=m, n=layer.width, k=layer.hidden, source="gate_up")
+    return Workload(kind=WorkloadKind.CHAIN, ops=(_hidden_op(layer, m, "r"), down), dtype=Dtype.FP16)
+
+
+def _hidden_op(layer: Layer, m: int, source: str) -> GemmOp:
+    return GemmOp(
+        name="gate_up",
+        m=m,
+        n=layer.hidden,
+        k=layer.width,
+        source=source,
+        norm=source,
+        eps=layer.eps,
+        activation=Activation.SILU,
+        gated=True,
+    )
+
+
+ROWS = tuple(
+    ChainRow(chain=chain, m=m, workload=make(layer, m))
+    for m in (*DECODE_MS, *OTHER_MS)
+    for layers, make in ((LAYERS, block), (RUNS, run_of))
+    for chain, layer in layers.items()
+)
+
+
+def choose_rows(names: Sequence[str] = ()) -> tuple[ChainRow, ...]:
+    """Those of these names, chains or ``m16``; all where nothing is named.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    chosen = tuple(row for row in ROWS if not names or {row.name, row.chain, f"m{row.m}"} & set(names))
+    if not chosen:
+        remedy = f"a row is called like {ROWS[0].name}, {ROWS[0].chain} or m{ROWS[0].m}"
+        raise InvalidInput("row", f"no row is called {' '.join(names)}", remedy)
+    return chosen

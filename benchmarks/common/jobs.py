@@ -1,0 +1,130 @@
+"""Jobs of a benchmark: the service in this process, over this machine's first card or a simulated one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.common.report import commit
+from benchmarks.common.workbench import BUILD_CACHE
+from tuner.core.problem.objective import FinalsProcedure
+from tuner.core.trial.evaluator import Environment, Evaluator
+from tuner.core.trial.job import JobSpec, JobState, Trial
+from tuner.core.trial.records import Best, JobRecord
+from tuner.dispatch import LocalDispatcher
+from tuner.dispatch.factory import make_evaluators
+from tuner.errors import TunerError
+from tuner.service import Service
+from tuner.store import Store
+from tuner.winners import ShippedWinners
+
+#: Where jobs are kept, so that a run that was cut goes on.
+DATA = Path("build/bench-jobs")
+_POLL_S = 0.05
+
+
+class JobError(TunerError):
+    """A job of a benchmark came to no result; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A job that succeeded."""
+
+    job: JobRecord
+    best: Best
+    trials: list[Trial]
+
+
+class Jobs:
+    """A service whose jobs are asked for one by one. A job that an earlier run began, or ended, is not begun again."""
+
+    def __init__(self, service: Service, target_id: str, environment: Environment) -> None:
+        self._service = service
+        self.target_id = target_id
+        self.environment = environment
+
+    def drop_others(self, wanted: Collection[JobSpec]) -> None:
+        """Ends the open jobs of earlier runs that nobody wants now."""
+        for state in (JobState.QUEUED, JobState.SEARCHING, JobState.FINALS):
+            for job in self._all(state):
+                if job.spec not in wanted:
+                    self._service.cancel(job.id)
+
+    def begin(self, spec: JobSpec, *, anew: bool = False) -> JobRecord:
+        """The job of `spec`: one that is open or has succeeded, unless it is to be run `anew`, else a new one.
+
+        Raises:
+            JobError: a job with another budget works on the same problem.
+        """
+        if not anew:
+            done = next((job for job in self._all(JobState.SUCCEEDED) if job.spec == spec), None)
+            if done is not None:
+                return done
+        job, _ = self._service.submit(spec)
+        if job.spec != spec:
+            raise JobError(f"{job.id} works on the same problem with another budget or seed")
+        return job
+
+    def end(self, job: JobRecord) -> Ended:
+        """Waits for a job.
+
+        Raises:
+            JobError: it has not succeeded.
+        """
+        while not (job := self._service.job(job.id)).state.is_final:
+            self._service.check_alive()
+            time.sleep(_POLL_S)
+        if job.state is not JobState.SUCCEEDED:
+            raise JobError(f"{job.id} ended {job.state}: {job.reason}")
+        trials, cursor = list[Trial](), None
+        while True:
+            page = self._service.trials(job.id, limit=500, cursor=cursor)
+            trials += page.items
+            if (cursor := page.next_cursor) is None:
+                return Ended(job=job, best=self._service.best(job.id), trials=trials)
+
+    def _all(self, state: JobState) -> list[JobRecord]:
+        found, cursor = list[JobRecord](), None
+        while True:
+            page = self._service.jobs(state=state, limit=500, cursor=cursor)
+            found += page.items
+            if (cursor := page.next_cursor) is None:
+                return found
+
+
+@contextmanager
+def open_jobs(
+    gpu: str, *, winners: ShippedWinners, num_rounds: int | None = None, data: Path | None = None
+) -> Iterator[Jobs]:
+    """With this machine's first card, or a simulated one, as `tuner serve --gpu` takes it.
+
+    `num_rounds` of finals in each process, where it is not as usual; `data` keeps the jobs, by default those of this
+    commit.
+
+    Raises:
+        InvalidInput: `gpu` is no choice.
+    """
+    evaluators, why = make_evaluators(gpu, build_cache=BUILD_CACHE)
+    print(why, flush=True)
+    for other in evaluators[1:]:
+        other.close()
+    with jobs_over(evaluators[0], winners=winners, num_rounds=num_rounds, data=data) as jobs:
+        yield jobs
+
+
+@contextmanager
+def jobs_over(
+    evaluator: Evaluator, *, winners: ShippedWinners, num_rounds: int | None = None, data: Path | None = None
+) -> Iterator[Jobs]:
+    """As `open_jobs`, over an evaluator, which ends with them."""
+    target_id, environment = evaluator.target.id, evaluator.environment()
+    folder = data or DATA / target_id.replace(":", "-") / commit()[:12]
+    finals = FinalsProcedure(num_rounds=num_rounds or FinalsProcedure.num_rounds)
+    service = Service(Store.open(folder), LocalDispatcher([evaluator]), finals=finals, winners=winners)
+    with closing(service):
+        service.start()
+        yield Jobs(service, target_id, environment)

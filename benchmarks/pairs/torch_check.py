@@ -1,0 +1,65 @@
+"""PyTorch's own calls beside the library, as a cross-check of it: `torch_us` in the rows of the results of the pairs.
+
+python -m benchmarks.pairs.torch_check [--suite decode-plain] [--row m16] [--rounds 10]
+
+Takes the rows that this commit and kernel have measured. PyTorch and the library are timed in rounds that they share.
+Where PyTorch cannot be had, `torch_us` is null and `torch_reason` says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.report import machine_of, results_file
+from benchmarks.common.rows import SUITES, Row, choose_rows
+from benchmarks.common.workbench import BUILD_CACHE, Workbench, open_workbench
+from benchmarks.pairs.results import Results
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.stats import median
+from tuner.workers.host.supervisor import GpuSupervisor
+from tuner.workers.protocol.messages import Work
+
+#: In the one process that is there.
+NUM_ROUNDS = 10
+
+
+def check_rows(bench: Workbench, rows: Sequence[Row], results: Results, num_rounds: int = NUM_ROUNDS) -> None:
+    """Adds PyTorch's time to each row that was measured."""
+    for row in rows:
+        measured = results.get(row.name)
+        if measured is not None:
+            figures = torch_figures(bench, row, num_rounds)
+            results.put(row.name, {**measured, **figures})
+            print(f"{row.name}: {figures}", flush=True)
+
+
+def torch_figures(bench: Workbench, row: Row, num_rounds: int) -> dict[str, Any]:
+    """The median time; null with the reason where there is none."""
+    if not isinstance(bench.evaluator, GpuSupervisor):
+        return {"torch_us": None, "torch_reason": "a simulated GPU has no PyTorch"}
+    library = Work(plan_kind=PlanKind.LIBRARY)
+    answer = bench.evaluator.time_together(row.problem, (library,), num_rounds, torch=True)
+    torch_us = None if answer.torch_us is None else round(median(answer.torch_us), 3)
+    return {"torch_us": torch_us, "torch_reason": answer.torch_reason}
+
+
+def main() -> None:
+    """Checks what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--suite", action="append", default=[], choices=list(SUITES))
+    parser.add_argument("--row", action="append", default=[], help="a row, a pair or m16")
+    parser.add_argument("--rounds", type=int, default=NUM_ROUNDS)
+    parser.add_argument("--gpu", default="auto")
+    parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/pairs.json")
+    arguments = parser.parse_args()
+    with open_workbench(arguments.gpu, BUILD_CACHE) as bench:
+        path = arguments.out or results_file(bench.evaluator.target.id, "pairs")
+        results = Results(path, machine_of(bench.evaluator.environment()))
+        check_rows(bench, choose_rows(arguments.suite, arguments.row), results, arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()

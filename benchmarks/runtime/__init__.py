@@ -1,0 +1,1 @@
+"""What packs and the runtime cost on a card."""

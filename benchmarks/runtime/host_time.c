@@ -1,0 +1,39 @@
+/* The host's time of a call: the runtime's launch, and a bare cuLaunchKernelEx of the same parameters. */
+#define _POSIX_C_SOURCE 200809L
+#include <time.h>
+
+#include "ffn.h"
+
+static double now_us(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+}
+
+/* Microseconds a call of the runtime. The stream must have room for so many launches. */
+double host_time_of_runtime(tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors, void *stream, int count) {
+  const double begin = now_us();
+  for (int i = 0; i < count; ++i)
+    if (tuner_ffn_launch(ffn, m, tensors, stream, 0) != TUNER_OK) return -1;
+  return (now_us() - begin) / count;
+}
+
+/* Of the driver's call alone, for an FFN of one launch. */
+double host_time_of_driver(tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors, void *stream, int count) {
+  uint8_t *parameters = ffn_parameters(ffn, m, tensors);
+  if (parameters == NULL || ffn->kernel.num_launches != 1) return -1;
+  const uint32_t facts = ffn->launches[0].flags;
+  CUlaunchAttribute attribute = {.id = (facts & PACK_IS_PROGRAMMATIC) != 0 ? CU_ATTRIBUTE_PROGRAMMATIC : CU_ATTRIBUTE_COOPERATIVE,
+                                 .value = {.on = 1}};
+  CUlaunchConfig config = ffn->configs[0];
+  config.stream = stream;
+  config.attributes = &attribute;
+  config.num_attributes = (facts & (PACK_IS_PROGRAMMATIC | PACK_IS_COOPERATIVE)) != 0;
+  const int32_t is_dependent = (facts & PACK_IS_PROGRAMMATIC) != 0;
+  __builtin_memcpy(parameters + ARGS_IS_DEPENDENT, &is_dependent, 4);
+  void *values[] = {parameters};
+  const double begin = now_us();
+  for (int i = 0; i < count; ++i)
+    if (ffn->driver->launch(&config, ffn->module->function, values, NULL) != 0) return -1;
+  return (now_us() - begin) / count;
+}

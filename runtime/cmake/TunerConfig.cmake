@@ -1,0 +1,61 @@
+# find_package(Tuner): the target Tuner::runtime, compiled by the program's own compiler, and tuner_add_pack.
+#
+#   cmake -DTuner_DIR="$(tuner-client cmake-dir)" ...
+#
+#   find_package(Tuner REQUIRED)
+#   tuner_add_pack(program PACK model.tunerpack)                 # beside the program, checked by every open
+#   tuner_add_pack(program LOCK tuner.lock NAME model.tunerpack) # fetched by tuner-client, exactly the locked bytes
+include_guard(GLOBAL)
+get_filename_component(_tuner_root "${CMAKE_CURRENT_LIST_DIR}/.." ABSOLUTE)
+
+if(NOT TARGET Tuner::runtime)
+  enable_language(C)
+  find_package(Threads REQUIRED)
+  file(GLOB _tuner_sources CONFIGURE_DEPENDS "${_tuner_root}/src/*.c")
+  add_library(tuner_runtime STATIC ${_tuner_sources})
+  add_library(Tuner::runtime ALIAS tuner_runtime)
+  target_include_directories(tuner_runtime PUBLIC "${_tuner_root}/include")
+  target_link_libraries(tuner_runtime PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
+  set_target_properties(tuner_runtime PROPERTIES C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF
+                                                 POSITION_INDEPENDENT_CODE ON)
+endif()
+
+# The pack, copied into the build folder under its name, and linked to the target: TUNER_PACK_<NAME> in it is the path,
+# with what is not a letter or a digit as an underscore.
+function(tuner_add_pack target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "OFFLINE" "PACK;LOCK;NAME;CACHE" "")
+  if(arg_UNPARSED_ARGUMENTS OR NOT TARGET ${target} OR (NOT arg_PACK AND NOT arg_LOCK) OR (arg_PACK AND arg_LOCK))
+    message(FATAL_ERROR "tuner_add_pack(target PACK file | LOCK file [NAME name] [CACHE folder] [OFFLINE])")
+  endif()
+  if(arg_PACK)
+    get_filename_component(source "${arg_PACK}" ABSOLUTE)
+    if(NOT arg_NAME)
+      get_filename_component(arg_NAME "${arg_PACK}" NAME)
+    endif()
+    set(command ${CMAKE_COMMAND} -E copy_if_different "${source}" "${CMAKE_CURRENT_BINARY_DIR}/${arg_NAME}")
+  else()
+    get_filename_component(source "${arg_LOCK}" ABSOLUTE)
+    if(NOT arg_NAME)
+      message(FATAL_ERROR "tuner_add_pack: NAME the pack of ${arg_LOCK}")
+    endif()
+    find_program(TUNER_CLIENT tuner-client REQUIRED)
+    set(command "${TUNER_CLIENT}" fetch --lock "${source}" --output "${CMAKE_CURRENT_BINARY_DIR}/${arg_NAME}")
+    if(arg_CACHE)
+      list(APPEND command --cache "${arg_CACHE}")
+    endif()
+    if(arg_OFFLINE)
+      list(APPEND command --offline)
+    endif()
+  endif()
+  set(pack "${CMAKE_CURRENT_BINARY_DIR}/${arg_NAME}")
+  add_custom_command(OUTPUT "${pack}" COMMAND ${command} DEPENDS "${source}" VERBATIM
+                     COMMENT "Bringing ${arg_NAME}")
+  string(MAKE_C_IDENTIFIER "${arg_NAME}" id)
+  add_custom_target(${target}_${id} DEPENDS "${pack}")
+  add_dependencies(${target} ${target}_${id})
+  target_link_libraries(${target} PRIVATE Tuner::runtime)
+  string(TOUPPER "${id}" upper)
+  target_compile_definitions(${target} PRIVATE "TUNER_PACK_${upper}=\"${pack}\"")
+endfunction()
+
+set(Tuner_FOUND TRUE)

@@ -1,0 +1,123 @@
+/* Runs the kernels of a pack: C11 over the CUDA driver API, which is loaded when the first call needs it.
+ *
+ * Threads. Any number of threads may share a pack. A prepared FFN belongs to one thread at a time and to one stream at a
+ * time, since its workspace does.
+ * Memory. After tuner_ffn_prepare nothing is allocated, on the host or on the device, until it is released.
+ * Graphs. tuner_ffn_launch may be captured. Everything else may not.
+ * Contexts. Calls work in the thread's current CUDA context, as PyTorch, CuPy and the CUDA runtime make it current. */
+#ifndef TUNER_TUNER_H
+#define TUNER_TUNER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Grows when a struct or a function of this header changes. */
+#define TUNER_RUNTIME_ABI 1
+
+typedef enum tuner_status {
+  TUNER_OK = 0,
+  TUNER_LIBRARY = 1,    /* the vendor's library is as fast or faster for these rows */
+  TUNER_NONE = 2,       /* the pack has no answer for this shape and these rows */
+  TUNER_ABORTED = 3,    /* a launch gave up; its results are not to be used */
+  TUNER_OTHER_CARD = 4, /* the kernels run here, but their speed was measured on a card with another number of SMs */
+  TUNER_BAD_ARGUMENT = -1,
+  TUNER_BAD_PACK = -2,
+  TUNER_NO_DRIVER = -3,
+  TUNER_CUDA_ERROR = -4,
+  TUNER_MISMATCH = -5, /* the kernel does not run on this device */
+  TUNER_NO_MEMORY = -6,
+  TUNER_NO_VARIANT = -7, /* the pack has not the build of the kernel that was asked for */
+} tuner_status;
+
+enum { TUNER_FP16 = 0, TUNER_BF16 = 1 };
+enum { TUNER_IDENTITY = 0, TUNER_RELU = 1, TUNER_GELU = 2, TUNER_SILU = 3 };
+/* Of a shape. */
+enum { TUNER_GATED = 1, TUNER_BIAS = 2, TUNER_RESIDUAL = 4, TUNER_ROW_SCALE = 8 };
+/* Of tuner_ffn_prepare. By default the guarded build is prepared. */
+enum {
+  TUNER_AS_MEASURED = 1, /* the build that was timed: two launches at once go unseen, and no abort reaches the host */
+  TUNER_SAFE_WEIGHTS = 2 /* what runs just before in the stream may write the weights */
+};
+/* Of tuner_ffn_launch. */
+enum { TUNER_NO_PDL = 1 }; /* a plain launch: it begins when all before it in the stream has ended */
+
+typedef struct tuner_pack tuner_pack;
+typedef struct tuner_ffn tuner_ffn;
+
+/* Y[m, d_out] = activation(s X[m, d_in] W1[d_hidden, d_in]^T + b1) W2[d_out, d_hidden]^T + b2 + R. Gated: W1 is
+ * [2 d_hidden, d_in] and b1 [2 d_hidden], the gate's rows above the up projection's, and activation(gate) * up. GELU is
+ * the tanh form. */
+typedef struct tuner_shape {
+  int32_t dtype, activation, d_in, d_hidden, d_out;
+  uint32_t flags;
+} tuner_shape;
+
+/* What the pack says of a shape and its rows. */
+typedef struct tuner_choice {
+  uint32_t kernel;       /* its number in the pack */
+  int32_t m_lo, m_hi;    /* the rows that it was chosen for */
+  double speedup;        /* the library's time over the kernel's; 0 where nothing was measured */
+  size_t memory_bytes;   /* of the device, which tuner_ffn_prepare takes */
+  const char *text;      /* the plan kind and the schedule, or the library's recipe; of the pack */
+  uint8_t digest[32];    /* sha256 of the kernel's manifest */
+} tuner_choice;
+
+/* Device addresses, each a multiple of 16; row-major and contiguous. Null where the shape has none. `hidden` is room for
+ * the intermediate [m, d_hidden]; launches that follow each other in one stream may share it. `residual` may be `y`; no
+ * other two may overlap where one is written. */
+typedef struct tuner_tensors {
+  const void *x, *w1, *w2, *b1, *b2, *residual;
+  const float *row_scale;
+  void *hidden, *y;
+} tuner_tensors;
+
+/* Who gave up, and why. */
+typedef struct tuner_abort_record {
+  int32_t task;   /* of the plan; -1: the start gate; -2: two launches ran at once on one workspace */
+  int32_t signal; /* that was waited for; -1 for none */
+  uint32_t seen, expected;
+  int32_t cta;
+} tuner_abort_record;
+
+/* The last failure of this thread, as a sentence; never null. */
+const char *tuner_error(void);
+/* The driver's library; by default libcuda.so.1, before the first call that needs it. For tests, and odd places. */
+tuner_status tuner_load_driver(const char *path);
+
+/* Every byte is checked before anything of it is used. */
+tuner_status tuner_pack_open(const char *path, tuner_pack **pack);
+/* The bytes of a pack, which stay where they are until it is closed. */
+tuner_status tuner_pack_open_bytes(const void *bytes, size_t num_bytes, tuner_pack **pack);
+/* No FFN of it may be prepared any more. */
+void tuner_pack_close(tuner_pack *pack);
+/* Whether all of its kernels run on a device (OK), do so at other speeds (OTHER_CARD), or do not (MISMATCH). */
+tuner_status tuner_pack_check(const tuner_pack *pack, int device);
+/* Shape number `index`, and how many there are; its rows end at `m_hi`. */
+tuner_status tuner_pack_shape(const tuner_pack *pack, uint32_t index, tuner_shape *shape, uint32_t *num_shapes);
+
+/* OK, LIBRARY or NONE. Also for NONE, `m_lo` and `m_hi` are rows that have the same answer. */
+tuner_status tuner_ffn_find(const tuner_pack *pack, const tuner_shape *shape, int32_t m, tuner_choice *choice);
+/* Loads the kernel into the current context, and lays plans and workspaces out in `memory`: device memory, a multiple of
+ * 256, of choice.memory_bytes. Ends when all is there. `num_cached`: how many sets of addresses and rows are kept ready;
+ * 0 for 64. */
+tuner_status tuner_ffn_prepare(tuner_pack *pack, const tuner_choice *choice, void *memory, void *stream, uint32_t flags,
+                               uint32_t num_cached, tuner_ffn **ffn);
+/* No launch may be under way. */
+void tuner_ffn_release(tuner_ffn *ffn);
+/* Enqueues it for `m` rows, which the kernel must serve. */
+tuner_status tuner_ffn_launch(tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors, void *stream, uint32_t flags);
+
+/* ABORTED and the record where a launch has given up since the last reset, else OK. Asks no driver: it may be called at
+ * any time, also while launches run. */
+tuner_status tuner_abort_poll(const tuner_ffn *ffn, tuner_abort_record *record);
+/* After an abort: waits for `stream`, and makes the workspaces as new. No launch may be under way elsewhere. */
+tuner_status tuner_reset(tuner_ffn *ffn, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

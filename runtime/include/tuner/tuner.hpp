@@ -1,0 +1,97 @@
+// The C runtime for C++17: owners of packs and of prepared FFNs, and exceptions for failures. Header only.
+#ifndef TUNER_TUNER_HPP
+#define TUNER_TUNER_HPP
+
+#include <tuner/tuner.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+namespace tuner {
+
+// A call failed; `what` is the runtime's sentence.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(tuner_status failed) : std::runtime_error(tuner_error()), status(failed) {}
+  const tuner_status status;
+};
+
+inline tuner_status checked(tuner_status status) {
+  if (status < 0) throw Error(status);
+  return status;
+}
+
+// What the pack says of a shape and its rows: a kernel, or the library.
+struct Choice : tuner_choice {
+  bool is_kernel = false;
+};
+
+// A kernel that is ready; of one thread and one stream at a time. The pack must outlive it.
+class Ffn {
+ public:
+  Ffn(tuner_pack* pack, const Choice& choice, void* memory, void* stream, std::uint32_t flags, std::uint32_t num_cached) {
+    tuner_ffn* made = nullptr;
+    checked(tuner_ffn_prepare(pack, &choice, memory, stream, flags, num_cached, &made));
+    ffn_.reset(made);
+  }
+  // Enqueues it; may be captured in a graph.
+  void launch(int m, const tuner_tensors& tensors, void* stream, std::uint32_t flags = 0) {
+    checked(tuner_ffn_launch(ffn_.get(), m, &tensors, stream, flags));
+  }
+  // Why a launch gave up since the last reset, if one did; asks no driver.
+  std::optional<tuner_abort_record> aborted() const {
+    tuner_abort_record record;
+    if (checked(tuner_abort_poll(ffn_.get(), &record)) != TUNER_ABORTED) return std::nullopt;
+    return record;
+  }
+  void reset(void* stream) { checked(tuner_reset(ffn_.get(), stream)); }
+
+ private:
+  struct Release {
+    void operator()(tuner_ffn* ffn) const { tuner_ffn_release(ffn); }
+  };
+  std::unique_ptr<tuner_ffn, Release> ffn_;
+};
+
+class Pack {
+ public:
+  explicit Pack(const std::string& path) {
+    tuner_pack* opened = nullptr;
+    checked(tuner_pack_open(path.c_str(), &opened));
+    pack_.reset(opened);
+  }
+  // Of bytes that stay where they are, such as those of tuner_add_pack.
+  Pack(const void* bytes, std::size_t num_bytes) {
+    tuner_pack* opened = nullptr;
+    checked(tuner_pack_open_bytes(bytes, num_bytes, &opened));
+    pack_.reset(opened);
+  }
+  // Throws where its kernels do not run on the device; false where their speed was measured on another card.
+  bool check(int device) const { return checked(tuner_pack_check(pack_.get(), device)) == TUNER_OK; }
+  tuner_shape shape(std::uint32_t index) const {
+    tuner_shape found;
+    if (tuner_pack_shape(pack_.get(), index, &found, nullptr) != TUNER_OK) throw std::out_of_range("no such shape");
+    return found;
+  }
+  Choice find(const tuner_shape& shape, int m) const {
+    Choice choice;
+    choice.is_kernel = checked(tuner_ffn_find(pack_.get(), &shape, m, &choice)) == TUNER_OK;
+    return choice;
+  }
+  // `memory`: choice.memory_bytes of the device, a multiple of 256.
+  Ffn prepare(const Choice& choice, void* memory, void* stream, std::uint32_t flags = 0, std::uint32_t num_cached = 0) {
+    return Ffn(pack_.get(), choice, memory, stream, flags, num_cached);
+  }
+
+ private:
+  struct Close {
+    void operator()(tuner_pack* pack) const { tuner_pack_close(pack); }
+  };
+  std::unique_ptr<tuner_pack, Close> pack_;
+};
+
+}  // namespace tuner
+#endif

@@ -1,0 +1,93 @@
+/* The part of CUDA's driver API that is called, by dlopen: a program that holds a pack needs no CUDA to build.
+ * Source: cuda.h of CUDA 12 and 13, whose ABI is the same for all that is here. */
+#ifndef TUNER_DRIVER_H
+#define TUNER_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <tuner/tuner.h>
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef uint64_t CUdeviceptr;
+typedef void *CUcontext, *CUmodule, *CUfunction, *CUstream, *CUevent;
+
+typedef struct CUlaunchAttribute {
+  uint32_t id;
+  char pad[4];
+  union {
+    char bytes[64];
+    int32_t on;
+  } value;
+} CUlaunchAttribute;
+
+typedef struct CUlaunchConfig {
+  uint32_t grid[3], block[3], shared_bytes;
+  CUstream stream;
+  CUlaunchAttribute *attributes;
+  uint32_t num_attributes;
+} CUlaunchConfig;
+
+enum {
+  CU_ATTRIBUTE_COOPERATIVE = 2,
+  CU_ATTRIBUTE_PROGRAMMATIC = 6,
+  CU_MAX_DYNAMIC_SHARED_BYTES = 8,
+  CU_DEVICE_NUM_SMS = 16,
+  CU_DEVICE_MAJOR = 75,
+  CU_DEVICE_MINOR = 76,
+  CU_STREAM_NON_BLOCKING = 1,
+  CU_EVENT_DISABLE_TIMING = 2,
+  CU_HOST_PORTABLE = 1,
+  CU_HOST_MAPPED = 2,
+};
+
+/* Name in the library, name here, parameters. */
+#define TUNER_DRIVER_CALLS(CALL)                                                                                   \
+  CALL(cuInit, init, (unsigned))                                                                                   \
+  CALL(cuDriverGetVersion, driver_version, (int *))                                                                \
+  CALL(cuDeviceGet, device_get, (CUdevice *, int))                                                                 \
+  CALL(cuDeviceGetAttribute, device_attribute, (int *, int, CUdevice))                                             \
+  CALL(cuCtxGetCurrent, current_context, (CUcontext *))                                                            \
+  CALL(cuCtxGetDevice, context_device, (CUdevice *))                                                               \
+  CALL(cuGetErrorName, error_name, (CUresult, const char **))                                                      \
+  CALL(cuModuleLoadData, module_load, (CUmodule *, const void *))                                                  \
+  CALL(cuModuleUnload, module_unload, (CUmodule))                                                                  \
+  CALL(cuModuleGetFunction, module_function, (CUfunction *, CUmodule, const char *))                               \
+  CALL(cuFuncSetAttribute, set_attribute, (CUfunction, int, int))                                                  \
+  CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, ctas_per_sm, (int *, CUfunction, int, size_t))                 \
+  CALL(cuOccupancyMaxActiveClusters, max_clusters, (int *, CUfunction, const CUlaunchConfig *))                    \
+  CALL(cuLaunchKernelEx, launch, (const CUlaunchConfig *, CUfunction, void **, void **))                           \
+  CALL(cuTensorMapEncodeTiled, encode_map,                                                                         \
+       (void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, const uint32_t *, int, int, \
+        int, int))                                                                                                 \
+  CALL(cuMemcpyHtoDAsync_v2, copy_to_device, (CUdeviceptr, const void *, size_t, CUstream))                        \
+  CALL(cuMemsetD8Async, set_bytes, (CUdeviceptr, unsigned char, size_t, CUstream))                                 \
+  CALL(cuMemHostAlloc, host_alloc, (void **, size_t, unsigned))                                                    \
+  CALL(cuMemHostGetDevicePointer_v2, host_address, (CUdeviceptr *, void *, unsigned))                              \
+  CALL(cuMemFreeHost, host_free, (void *))                                                                         \
+  CALL(cuStreamCreate, stream_create, (CUstream *, unsigned))                                                      \
+  CALL(cuStreamDestroy_v2, stream_destroy, (CUstream))                                                             \
+  CALL(cuStreamSynchronize, stream_synchronize, (CUstream))                                                        \
+  CALL(cuStreamWaitEvent, stream_wait, (CUstream, CUevent, unsigned))                                              \
+  CALL(cuEventCreate, event_create, (CUevent *, unsigned))                                                         \
+  CALL(cuEventDestroy_v2, event_destroy, (CUevent))                                                                \
+  CALL(cuEventRecord, event_record, (CUevent, CUstream))
+
+typedef struct tuner_driver {
+#define CALL(symbol, name, parameters) CUresult(*name) parameters;
+  TUNER_DRIVER_CALLS(CALL)
+#undef CALL
+} tuner_driver;
+
+/* The loaded driver, or null and a sentence. */
+const tuner_driver *tuner_driver_get(void);
+/* TUNER_OK, or the sentence that `what` failed. */
+tuner_status tuner_check(const tuner_driver *driver, CUresult result, const char *what);
+
+#define TUNER_TRY(call)                                      \
+  do {                                                       \
+    const tuner_status tuner_try_status = (call);            \
+    if (tuner_try_status != TUNER_OK) return tuner_try_status; \
+  } while (0)
+
+#endif

@@ -1,0 +1,16 @@
+#include "fail.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static _Thread_local char text[512] = "nothing has failed";
+
+const char *tuner_error(void) { return text; }
+
+tuner_status tuner_fail(tuner_status status, const char *format, ...) {
+  va_list values;
+  va_start(values, format);
+  vsnprintf(text, sizeof text, format, values);
+  va_end(values);
+  return status;
+}

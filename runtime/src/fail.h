@@ -1,0 +1,12 @@
+/* A failed call's sentence, of the thread. */
+#ifndef TUNER_FAIL_H
+#define TUNER_FAIL_H
+
+#include <tuner/tuner.h>
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+tuner_status tuner_fail(tuner_status status, const char *format, ...);
+
+#endif

@@ -1,0 +1,74 @@
+/* A launch: a look into the cache, and the driver's calls. Nothing is allocated, locked or waited for. */
+#include <string.h>
+
+#include "fail.h"
+#include "ffn.h"
+
+static int is_missing(const void *address, int is_needed) { return is_needed && address == NULL; }
+
+static tuner_status check_tensors(const tuner_ffn *ffn, int32_t m, const tuner_tensors *t) {
+  if (m < ffn->kernel.m_min || m > ffn->kernel.m_max)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "the kernel serves %d to %d rows, not %d", (int)ffn->kernel.m_min,
+                      (int)ffn->kernel.m_max, (int)m);
+  const uint32_t flags = ffn->ops[0].flags | ffn->ops[1].flags;
+  if (t->x == NULL || t->w1 == NULL || t->w2 == NULL || t->hidden == NULL || t->y == NULL ||
+      is_missing(t->b1, (flags & TUNER_BIAS) != 0) || is_missing(t->b2, (flags & TUNER_BIAS) != 0) ||
+      is_missing(t->residual, (flags & TUNER_RESIDUAL) != 0) || is_missing(t->row_scale, (flags & TUNER_ROW_SCALE) != 0))
+    return tuner_fail(TUNER_BAD_ARGUMENT, "a tensor is null: the shape needs x, w1, w2, hidden, y%s%s%s",
+                      (flags & TUNER_BIAS) != 0 ? ", b1, b2" : "", (flags & TUNER_RESIDUAL) != 0 ? ", residual" : "",
+                      (flags & TUNER_ROW_SCALE) != 0 ? ", row_scale" : "");
+  const uintptr_t all = (uintptr_t)t->x | (uintptr_t)t->w1 | (uintptr_t)t->w2 | (uintptr_t)t->b1 | (uintptr_t)t->b2 |
+                        (uintptr_t)t->residual | (uintptr_t)t->row_scale | (uintptr_t)t->hidden | (uintptr_t)t->y;
+  if (all % 16 != 0) return tuner_fail(TUNER_BAD_ARGUMENT, "a tensor does not lie at a multiple of 16 bytes");
+  return TUNER_OK;
+}
+
+/* One thread in front of the second of two launches: until all CTAs of the first have started. */
+static tuner_status launch_gate(const tuner_ffn *ffn, uint32_t index, CUstream stream) {
+  CUlaunchConfig config = {.grid = {1, 1, 1}, .block = {1, 1, 1}, .stream = stream};
+  CUdeviceptr workspace = ffn->workspaces[index];
+  int32_t num_ctas = (int32_t)ffn->launches[index].gate_ctas;
+  int64_t spin_limit_cycles = ffn->kernel.spin_limit_cycles;
+  void *values[] = {&workspace, &num_ctas, &spin_limit_cycles};
+  return tuner_check(ffn->driver, ffn->driver->launch(&config, ffn->module->gate, values, NULL), "the start gate's launch");
+}
+
+static tuner_status launch_one(const tuner_ffn *ffn, uint32_t index, uint8_t *parameter, CUstream stream, uint32_t flags) {
+  const uint32_t facts = ffn->launches[index].flags;
+  const int is_plain = (flags & TUNER_NO_PDL) != 0;
+  const int32_t is_programmatic = !is_plain && (facts & PACK_IS_PROGRAMMATIC) != 0;
+  const int is_cooperative = (facts & (is_plain ? PACK_COOPERATIVE_WHEN_PLAIN : PACK_IS_COOPERATIVE)) != 0;
+  CUlaunchAttribute attribute;
+  memset(&attribute, 0, sizeof attribute);
+  attribute.id = is_programmatic ? CU_ATTRIBUTE_PROGRAMMATIC : CU_ATTRIBUTE_COOPERATIVE;
+  attribute.value.on = 1;
+  CUlaunchConfig config = ffn->configs[index];
+  config.stream = stream;
+  config.attributes = &attribute;
+  config.num_attributes = is_programmatic || is_cooperative ? 1 : 0;
+  memcpy(parameter + ARGS_IS_DEPENDENT, &is_programmatic, 4);
+  void *values[] = {parameter};
+  return tuner_check(ffn->driver, ffn->driver->launch(&config, ffn->module->function, values, NULL), "cuLaunchKernelEx");
+}
+
+tuner_status tuner_ffn_launch(tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors, void *stream, uint32_t flags) {
+  if (ffn == NULL || tensors == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "ffn and tensors must not be null");
+  TUNER_TRY(check_tensors(ffn, m, tensors));
+  uint8_t *parameters = ffn_parameters(ffn, m, tensors);
+  if (parameters == NULL) return TUNER_CUDA_ERROR;
+  const tuner_driver *driver = ffn->driver;
+  if (ffn->side != NULL) {
+    TUNER_TRY(tuner_check(driver, driver->event_record(ffn->fork, stream), "cuEventRecord"));
+    TUNER_TRY(tuner_check(driver, driver->stream_wait(ffn->side, ffn->fork, 0), "cuStreamWaitEvent"));
+  }
+  for (uint32_t i = 0; i < ffn->kernel.num_launches; ++i) {
+    const CUstream on = (ffn->launches[i].flags & PACK_SIDE_STREAM) != 0 ? ffn->side : stream;
+    if (ffn->launches[i].gate_ctas != 0) TUNER_TRY(launch_gate(ffn, i, on));
+    TUNER_TRY(launch_one(ffn, i, parameters + (size_t)i * ffn->parameter_stride, on, flags));
+  }
+  if (ffn->side != NULL) {
+    TUNER_TRY(tuner_check(driver, driver->event_record(ffn->join, ffn->side), "cuEventRecord"));
+    TUNER_TRY(tuner_check(driver, driver->stream_wait(stream, ffn->join, 0), "cuStreamWaitEvent"));
+  }
+  return TUNER_OK;
+}

@@ -1,0 +1,263 @@
+#define _POSIX_C_SOURCE 200809L
+#include "pack.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fail.h"
+#include "sha256.h"
+
+/* As tuner/packs/index.py packs them. */
+enum { HEADER_BYTES = 128, SHAPE_BYTES = 40, RUNG_BYTES = 40, KERNEL_BYTES = 280, LAUNCH_BYTES = 128 };
+enum { OP_BYTES = 32, MAP_BYTES = 120, BLOB_BYTES = 48, INDEX_OFFSET = 64, DIGEST_OFFSET = 64, MAX_RECORDS = 1 << 20 };
+
+static uint32_t u32_at(const uint8_t *p) {
+  return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+static uint64_t u64_at(const uint8_t *p) { return u32_at(p) | (uint64_t)u32_at(p + 4) << 32; }
+static const char *text_at(const tuner_pack *pack, const uint8_t *p) { return (const char *)pack->strings + u32_at(p); }
+
+static pack_blob blob_at(const tuner_pack *pack, const uint8_t *p) {
+  const size_t num_bytes = (size_t)u64_at(p + 8);
+  pack_blob blob = {NULL, num_bytes};
+  if (num_bytes > 0) blob.data = pack->bytes + u64_at(p); /* an empty one may lie anywhere */
+  return blob;
+}
+
+pack_shape pack_get_shape(const tuner_pack *pack, uint32_t index) {
+  const uint8_t *p = pack->shapes + (size_t)index * SHAPE_BYTES;
+  const pack_shape shape = {
+      .shape = {(int32_t)u32_at(p), (int32_t)u32_at(p + 4), (int32_t)u32_at(p + 12), (int32_t)u32_at(p + 16),
+                (int32_t)u32_at(p + 20), u32_at(p + 8)},
+      .first_rung = u32_at(p + 24),
+      .num_rungs = u32_at(p + 28),
+      .text = text_at(pack, p + 32),
+  };
+  return shape;
+}
+
+pack_rung pack_get_rung(const tuner_pack *pack, uint32_t index) {
+  const uint8_t *p = pack->rungs + (size_t)index * RUNG_BYTES;
+  const pack_rung rung = {
+      .m_lo = (int32_t)u32_at(p),
+      .m_hi = (int32_t)u32_at(p + 4),
+      .choice = u32_at(p + 8),
+      .kernel = u32_at(p + 12),
+      .speedup_ppm = u32_at(p + 16),
+      .library = text_at(pack, p + 28),
+  };
+  return rung;
+}
+
+pack_kernel pack_get_kernel(const tuner_pack *pack, uint32_t index) {
+  const uint8_t *p = pack->kernels + (size_t)index * KERNEL_BYTES;
+  pack_kernel kernel = {.digest = p, .spin_limit_cycles = (int64_t)u64_at(p + 32)};
+  kernel.text = text_at(pack, p + 40), kernel.symbol = text_at(pack, p + 44), kernel.gate_symbol = text_at(pack, p + 48);
+  kernel.m_min = (int32_t)u32_at(p + 96), kernel.m_max = (int32_t)u32_at(p + 100);
+  uint32_t *const before_rows[] = {&kernel.major,       &kernel.minor,        &kernel.suffix,       &kernel.num_sms,
+                                   &kernel.cuda_version, &kernel.num_threads,  &kernel.cluster_size, &kernel.shared_bytes,
+                                   &kernel.parameter_bytes, &kernel.first_tasks_offset, &kernel.maps_offset};
+  for (size_t i = 0; i < sizeof before_rows / sizeof *before_rows; ++i) *before_rows[i] = u32_at(p + 52 + 4 * i);
+  uint32_t *const behind_rows[] = {&kernel.first_launch, &kernel.num_launches, &kernel.first_op,       &kernel.num_ops,
+                                   &kernel.first_map,    &kernel.num_maps,     &kernel.num_workspaces, &kernel.flags};
+  for (size_t i = 0; i < sizeof behind_rows / sizeof *behind_rows; ++i) *behind_rows[i] = u32_at(p + 104 + 4 * i);
+  for (int i = 0; i < PACK_NUM_VARIANTS; ++i) kernel.variants[i] = blob_at(pack, p + 136 + BLOB_BYTES * i);
+  return kernel;
+}
+
+pack_launch pack_get_launch(const tuner_pack *pack, uint32_t index) {
+  const uint8_t *p = pack->launches + (size_t)index * LAUNCH_BYTES;
+  const pack_launch launch = {
+      .grid = u32_at(p),
+      .flags = u32_at(p + 4),
+      .gate_ctas = u32_at(p + 8),
+      .workspace = u32_at(p + 12),
+      .workspace_bytes = u64_at(p + 16),
+      .zero_bytes = u64_at(p + 24),
+      .words = blob_at(pack, p + 32),
+      .first_tasks = blob_at(pack, p + 32 + BLOB_BYTES),
+  };
+  return launch;
+}
+
+pack_op pack_get_op(const tuner_pack *pack, uint32_t index) {
+  const uint8_t *p = pack->ops + (size_t)index * OP_BYTES;
+  const pack_op op = {u32_at(p), u32_at(p + 4), u32_at(p + 8), u32_at(p + 12), u32_at(p + 16), u32_at(p + 20)};
+  return op;
+}
+
+pack_map pack_get_map(const tuner_pack *pack, uint32_t index) {
+  const uint8_t *p = pack->maps + (size_t)index * MAP_BYTES;
+  pack_map map = {u32_at(p), u32_at(p + 4), u32_at(p + 8), u32_at(p + 12), u32_at(p + 16), {0}, {0}, {0}};
+  for (int i = 0; i < 5; ++i) map.dims[i] = u64_at(p + 24 + 8 * i);
+  for (int i = 0; i < 4; ++i) map.strides[i] = u64_at(p + 64 + 8 * i);
+  for (int i = 0; i < 5; ++i) map.box[i] = u32_at(p + 96 + 4 * i);
+  return map;
+}
+
+static uint64_t aligned(uint64_t num_bytes) { return (num_bytes + 255) / 256 * 256; }
+
+pack_layout pack_get_layout(const tuner_pack *pack, const pack_kernel *kernel) {
+  pack_layout layout = {{0}, {0}, 0};
+  uint64_t sizes[PACK_MAX_WORKSPACES] = {0};
+  for (uint32_t i = 0; i < kernel->num_launches; ++i) {
+    const pack_launch launch = pack_get_launch(pack, kernel->first_launch + i);
+    if (launch.workspace_bytes > sizes[launch.workspace]) sizes[launch.workspace] = launch.workspace_bytes;
+  }
+  for (uint32_t i = 0; i < kernel->num_workspaces; ++i) {
+    layout.workspaces[i] = layout.bytes;
+    layout.bytes += aligned(sizes[i]);
+  }
+  for (uint32_t i = 0; i < kernel->num_launches; ++i) {
+    layout.words[i] = layout.bytes;
+    layout.bytes += aligned(pack_get_launch(pack, kernel->first_launch + i).words.num_bytes);
+  }
+  return layout;
+}
+
+static int has_digest(const uint8_t *index, uint64_t num_bytes) {
+#ifdef TUNER_FUZZING
+  (void)index, (void)num_bytes;
+  return 1; /* so that the fuzzer comes to what lies behind */
+#else
+  static const uint8_t kZeros[32] = {0};
+  uint8_t found[32];
+  sha256 hash;
+  sha256_begin(&hash);
+  sha256_add(&hash, index, DIGEST_OFFSET);
+  sha256_add(&hash, kZeros, 32);
+  sha256_add(&hash, index + DIGEST_OFFSET + 32, (size_t)num_bytes - DIGEST_OFFSET - 32);
+  sha256_end(&hash, found);
+  return memcmp(found, index + DIGEST_OFFSET, 32) == 0;
+#endif
+}
+
+/* A blob's place and its sha256, as its record says them. */
+static tuner_status check_blob(const tuner_pack *pack, const uint8_t *p, const char *what, uint32_t index) {
+  const uint64_t offset = u64_at(p), num_bytes = u64_at(p + 8);
+  if (num_bytes == 0) return TUNER_OK;
+  if (offset > pack->num_bytes || num_bytes > pack->num_bytes - offset)
+    return tuner_fail(TUNER_BAD_PACK, "%s %u lies outside of the pack: it was cut", what, index);
+#ifndef TUNER_FUZZING
+  uint8_t found[32];
+  sha256 hash;
+  sha256_begin(&hash);
+  sha256_add(&hash, pack->bytes + offset, (size_t)num_bytes);
+  sha256_end(&hash, found);
+  if (memcmp(found, p + 16, 32) != 0)
+    return tuner_fail(TUNER_BAD_PACK, "%s %u has another sha256 than the index says: fetch the pack again", what, index);
+#endif
+  return TUNER_OK;
+}
+
+tuner_status pack_check_blobs(const tuner_pack *pack) {
+  for (uint32_t i = 0; i < pack->num_kernels; ++i)
+    for (int v = 0; v < PACK_NUM_VARIANTS; ++v)
+      TUNER_TRY(check_blob(pack, pack->kernels + (size_t)i * KERNEL_BYTES + 136 + BLOB_BYTES * v, "cubin of kernel", i));
+  for (uint32_t i = 0; i < pack->num_launches; ++i)
+    for (int b = 0; b < 2; ++b)
+      TUNER_TRY(check_blob(pack, pack->launches + (size_t)i * LAUNCH_BYTES + 32 + BLOB_BYTES * b, "plan of launch", i));
+  return TUNER_OK;
+}
+
+static tuner_status read_index(tuner_pack *pack) {
+  const uint8_t *index = pack->bytes + INDEX_OFFSET;
+  if (pack->num_bytes < INDEX_OFFSET + HEADER_BYTES || memcmp(index, "TUNRPACK", 8) != 0)
+    return tuner_fail(TUNER_BAD_PACK, "this is no pack: its index does not begin at byte %d", INDEX_OFFSET);
+  if (u32_at(index + 8) != 1)
+    return tuner_fail(TUNER_BAD_PACK, "the pack is of version %u, and this runtime reads version 1", u32_at(index + 8));
+  const uint64_t num_bytes = u64_at(index + 16);
+  if (u32_at(index + 12) != HEADER_BYTES || u64_at(index + 24) != INDEX_OFFSET || num_bytes < HEADER_BYTES ||
+      num_bytes > pack->num_bytes - INDEX_OFFSET)
+    return tuner_fail(TUNER_BAD_PACK, "the pack's index is longer than the file: it was cut");
+  if (!has_digest(index, num_bytes))
+    return tuner_fail(TUNER_BAD_PACK, "the pack's index has another sha256 than it says: fetch the pack again");
+  const struct {
+    uint32_t *count;
+    const uint8_t **records;
+    uint32_t size;
+  } tables[] = {
+      {&pack->num_shapes, &pack->shapes, SHAPE_BYTES},     {&pack->num_rungs, &pack->rungs, RUNG_BYTES},
+      {&pack->num_kernels, &pack->kernels, KERNEL_BYTES},  {&pack->num_launches, &pack->launches, LAUNCH_BYTES},
+      {&pack->num_ops, &pack->ops, OP_BYTES},              {&pack->num_maps, &pack->maps, MAP_BYTES},
+      {&pack->num_strings, &pack->strings, 1},
+  };
+  uint64_t end = HEADER_BYTES;
+  for (size_t i = 0; i < sizeof tables / sizeof *tables; ++i) {
+    const uint32_t count = u32_at(index + 36 + 4 * i);
+    const uint64_t table_bytes = (uint64_t)count * tables[i].size;
+    if ((tables[i].size > 1 && count > MAX_RECORDS) || table_bytes > num_bytes - end)
+      return tuner_fail(TUNER_BAD_PACK, "table %zu of the pack's index is longer than the index", i);
+    *tables[i].count = count;
+    *tables[i].records = index + end;
+    end += table_bytes;
+  }
+  if (end != num_bytes || pack->num_strings == 0 || pack->strings[pack->num_strings - 1] != 0)
+    return tuner_fail(TUNER_BAD_PACK, "the tables of the pack's index do not fill it");
+  TUNER_TRY(pack_check_blobs(pack));
+  return pack_check_records(pack);
+}
+
+tuner_status tuner_pack_open_bytes(const void *bytes, size_t num_bytes, tuner_pack **opened) {
+  if (bytes == NULL || opened == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "bytes and pack must not be null");
+  tuner_pack *pack = calloc(1, sizeof *pack);
+  if (pack == NULL) return tuner_fail(TUNER_NO_MEMORY, "no memory for a pack");
+  pack->bytes = bytes;
+  pack->num_bytes = num_bytes;
+  const tuner_status status = read_index(pack);
+  if (status != TUNER_OK) {
+    free(pack);
+    return status;
+  }
+  pthread_mutex_init(&pack->lock, NULL);
+  *opened = pack;
+  return TUNER_OK;
+}
+
+static tuner_status read_file(const char *path, void **bytes, size_t *num_bytes) {
+  FILE *file = fopen(path, "rb");
+  if (file == NULL) return tuner_fail(TUNER_BAD_PACK, "%s cannot be opened: %s", path, strerror(errno));
+  long end = -1;
+  if (fseek(file, 0, SEEK_END) == 0) end = ftell(file);
+  *bytes = NULL;
+  tuner_status status = TUNER_OK;
+  if (end < 0 || fseek(file, 0, SEEK_SET) != 0) {
+    status = tuner_fail(TUNER_BAD_PACK, "%s cannot be read: %s", path, strerror(errno));
+  } else if ((*bytes = aligned_alloc(64, ((size_t)end + 64) / 64 * 64)) == NULL) {
+    status = tuner_fail(TUNER_NO_MEMORY, "no memory for the %ld bytes of %s", end, path);
+  } else if (fread(*bytes, 1, (size_t)end, file) != (size_t)end) {
+    status = tuner_fail(TUNER_BAD_PACK, "%s cannot be read whole", path);
+  }
+  fclose(file);
+  *num_bytes = end < 0 ? 0 : (size_t)end;
+  if (status != TUNER_OK) free(*bytes);
+  return status;
+}
+
+tuner_status tuner_pack_open(const char *path, tuner_pack **opened) {
+  if (path == NULL || opened == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "path and pack must not be null");
+  void *bytes = NULL;
+  size_t num_bytes = 0;
+  TUNER_TRY(read_file(path, &bytes, &num_bytes));
+  const tuner_status status = tuner_pack_open_bytes(bytes, num_bytes, opened);
+  if (status == TUNER_OK) {
+    (*opened)->owned = bytes;
+  } else {
+    free(bytes);
+  }
+  return status;
+}
+
+void tuner_pack_close(tuner_pack *pack) {
+  if (pack == NULL) return;
+  while (pack->modules != NULL) { /* their contexts may be gone: the modules went with them */
+    pack_module *next = pack->modules->next;
+    free(pack->modules);
+    pack->modules = next;
+  }
+  pthread_mutex_destroy(&pack->lock);
+  free(pack->owned);
+  free(pack);
+}

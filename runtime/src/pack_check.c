@@ -1,0 +1,128 @@
+/* What the records of a pack must be, so that nothing that reads them needs to look again. */
+#include <string.h>
+
+#include "fail.h"
+#include "pack.h"
+
+enum { HEAD_BYTES = 104, OP_ARGS_BYTES = 64, ENCODED_MAP_BYTES = 128, PLAN_HEADER_BYTES = 64, GUARD_END = 256 };
+/* Of a kernel. Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". */
+enum { MAX_PARAMETER_BYTES = 32764, MAX_THREADS = 1024, MAX_CLUSTER = 16, MAX_SHARED_BYTES = 1 << 20, MAX_GRID = 1 << 20 };
+/* A device's memory is smaller. */
+static const uint64_t kMaxBytes = 1ull << 40;
+
+static tuner_status bad(const char *table, uint32_t index, const char *what) {
+  return tuner_fail(TUNER_BAD_PACK, "%s %u of the pack's index: %s", table, index, what);
+}
+
+static int is_range(uint32_t first, uint32_t count, uint32_t total) { return first <= total && count <= total - first; }
+
+/* Texts that a record names lie in the strings, whose last byte is 0. */
+static int is_text(const tuner_pack *pack, const char *text) {
+  return (size_t)(text - (const char *)pack->strings) < pack->num_strings;
+}
+
+static tuner_status check_op(const tuner_pack *pack, uint32_t index, uint32_t number) {
+  const pack_op op = pack_get_op(pack, index);
+  const uint64_t rows = (uint64_t)op.n * ((op.flags & TUNER_GATED) != 0 ? 2 : 1);
+  if (op.n == 0 || op.k == 0 || op.n > INT32_MAX || op.k > INT32_MAX || op.weight_rows != rows)
+    return bad("op", index, "a size is out of range");
+  if (op.source != (number == 0 ? PACK_NONE : number - 1)) return bad("op", index, "it does not read the op before it");
+  return TUNER_OK;
+}
+
+static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack_kernel *kernel) {
+  const pack_map map = pack_get_map(pack, index);
+  if (map.op >= kernel->num_ops || map.operand > 2 || map.rank < 2 || map.rank > 5)
+    return bad("tensor map", index, "its op, operand or rank is out of range");
+  if (map.rows_dim != PACK_NONE && map.rows_dim >= map.rank) return bad("tensor map", index, "it has no such dimension");
+  if ((map.operand == 1) != (map.rows_dim == PACK_NONE)) return bad("tensor map", index, "weights alone have no rows");
+  for (uint32_t i = 0; i < map.rank; ++i)
+    if (map.dims[i] == 0 || map.dims[i] > UINT32_MAX || map.box[i] == 0 || map.box[i] > 256)
+      return bad("tensor map", index, "a dimension or its box is out of range");
+  return TUNER_OK;
+}
+
+static tuner_status check_launch(const tuner_pack *pack, uint32_t index, const pack_kernel *kernel) {
+  const pack_launch launch = pack_get_launch(pack, index);
+  if (launch.grid == 0 || launch.grid > MAX_GRID || launch.grid % kernel->cluster_size != 0)
+    return bad("launch", index, "its grid is out of range");
+  if (launch.workspace >= kernel->num_workspaces || launch.workspace_bytes > kMaxBytes ||
+      launch.workspace_bytes < GUARD_END || launch.zero_bytes > launch.workspace_bytes || launch.zero_bytes < GUARD_END)
+    return bad("launch", index, "its workspace is out of range");
+  if (launch.words.num_bytes < PLAN_HEADER_BYTES || launch.words.num_bytes % 4 != 0)
+    return bad("launch", index, "its plan is shorter than a header");
+  const size_t room = kernel->maps_offset > kernel->first_tasks_offset ? kernel->maps_offset - kernel->first_tasks_offset : 0;
+  if (launch.first_tasks.num_bytes > (kernel->first_tasks_offset == 0 ? 0 : room))
+    return bad("launch", index, "its first tasks do not fit the parameter");
+  if (launch.gate_ctas != 0 && kernel->gate_symbol[0] == 0) return bad("launch", index, "the kernel has no start gate");
+  return TUNER_OK;
+}
+
+static tuner_status check_kernel(const tuner_pack *pack, uint32_t index) {
+  const pack_kernel kernel = pack_get_kernel(pack, index);
+  if (!is_text(pack, kernel.text) || !is_text(pack, kernel.symbol) || !is_text(pack, kernel.gate_symbol))
+    return bad("kernel", index, "a text lies outside of the strings");
+  if (kernel.num_threads == 0 || kernel.num_threads > MAX_THREADS || kernel.cluster_size == 0 ||
+      kernel.cluster_size > MAX_CLUSTER || kernel.shared_bytes > MAX_SHARED_BYTES)
+    return bad("kernel", index, "threads, cluster or shared memory are out of range");
+  if (kernel.num_launches == 0 || kernel.num_launches > PACK_MAX_LAUNCHES || kernel.num_ops != PACK_MAX_OPS ||
+      kernel.num_maps > PACK_MAX_MAPS || kernel.num_workspaces == 0 || kernel.num_workspaces > PACK_MAX_WORKSPACES)
+    return bad("kernel", index, "it has too many or too few launches, ops, tensor maps or workspaces");
+  if (!is_range(kernel.first_launch, kernel.num_launches, pack->num_launches) ||
+      !is_range(kernel.first_op, kernel.num_ops, pack->num_ops) ||
+      !is_range(kernel.first_map, kernel.num_maps, pack->num_maps))
+    return bad("kernel", index, "its launches, ops or tensor maps lie outside of their table");
+  const uint64_t head = HEAD_BYTES + OP_ARGS_BYTES * (uint64_t)kernel.num_ops;
+  const uint64_t maps = (uint64_t)ENCODED_MAP_BYTES * kernel.num_maps;
+  if (kernel.parameter_bytes < head || kernel.parameter_bytes > MAX_PARAMETER_BYTES || kernel.parameter_bytes % 8 != 0)
+    return bad("kernel", index, "its parameter's size is out of range");
+  if (kernel.num_maps > 0 &&
+      (kernel.maps_offset % 64 != 0 || kernel.maps_offset < kernel.first_tasks_offset ||
+       kernel.first_tasks_offset < head || kernel.maps_offset + maps > kernel.parameter_bytes))
+    return bad("kernel", index, "its tensor maps do not fit the parameter");
+  if (kernel.num_maps == 0 && kernel.first_tasks_offset != 0)
+    return bad("kernel", index, "it has first tasks, but no tensor maps");
+  if (kernel.m_min < 1 || kernel.m_max < kernel.m_min) return bad("kernel", index, "its rows are out of range");
+  if ((kernel.flags & PACK_SIMULATED) == 0 && kernel.variants[PACK_MEASURED].num_bytes == 0)
+    return bad("kernel", index, "it has no cubin");
+  for (uint32_t i = 0; i < kernel.num_ops; ++i) TUNER_TRY(check_op(pack, kernel.first_op + i, i));
+  for (uint32_t i = 0; i < kernel.num_maps; ++i) TUNER_TRY(check_map(pack, kernel.first_map + i, &kernel));
+  for (uint32_t i = 0; i < kernel.num_launches; ++i) TUNER_TRY(check_launch(pack, kernel.first_launch + i, &kernel));
+  return TUNER_OK;
+}
+
+/* Whether a rung's kernel computes its shape, for its rows. */
+static tuner_status check_rung(const tuner_pack *pack, uint32_t index, const tuner_shape *shape, int32_t end) {
+  const pack_rung rung = pack_get_rung(pack, index);
+  if (rung.m_lo <= end || rung.m_hi < rung.m_lo) return bad("rung", index, "its rows do not follow those before it");
+  if (!is_text(pack, rung.library)) return bad("rung", index, "a text lies outside of the strings");
+  if (rung.choice == PACK_CHOICE_LIBRARY) return TUNER_OK;
+  if (rung.choice != PACK_CHOICE_KERNEL || rung.kernel >= pack->num_kernels) return bad("rung", index, "it has no kernel");
+  const pack_kernel kernel = pack_get_kernel(pack, rung.kernel);
+  if (rung.m_lo < kernel.m_min || rung.m_hi > kernel.m_max) return bad("rung", index, "its kernel serves other rows");
+  const pack_op first = pack_get_op(pack, kernel.first_op), second = pack_get_op(pack, kernel.first_op + 1);
+  const uint32_t flags = first.flags | second.flags;
+  if (first.k != (uint32_t)shape->d_in || first.n != (uint32_t)shape->d_hidden || second.k != first.n ||
+      second.n != (uint32_t)shape->d_out || flags != shape->flags || first.activation != (uint32_t)shape->activation)
+    return bad("rung", index, "its kernel computes another shape");
+  return TUNER_OK;
+}
+
+tuner_status pack_check_records(const tuner_pack *pack) {
+  for (uint32_t i = 0; i < pack->num_kernels; ++i) TUNER_TRY(check_kernel(pack, i));
+  for (uint32_t i = 0; i < pack->num_shapes; ++i) {
+    const pack_shape shape = pack_get_shape(pack, i);
+    const tuner_shape *is = &shape.shape;
+    if (!is_text(pack, shape.text) || is->dtype < TUNER_FP16 || is->dtype > TUNER_BF16 || is->d_in < 1 ||
+        is->d_hidden < 1 || is->d_out < 1)
+      return bad("shape", i, "a figure is out of range");
+    if (!is_range(shape.first_rung, shape.num_rungs, pack->num_rungs))
+      return bad("shape", i, "its rungs lie outside of their table");
+    int32_t end = 0;
+    for (uint32_t r = 0; r < shape.num_rungs; ++r) {
+      TUNER_TRY(check_rung(pack, shape.first_rung + r, is, end));
+      end = pack_get_rung(pack, shape.first_rung + r).m_hi;
+    }
+  }
+  return TUNER_OK;
+}

@@ -1,0 +1,131 @@
+"""Chains with norms and residuals: every engine compiles them cleanly, and the host lays out what it reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.cases import H200, simt, wgmma
+from tests.support.chains import block, run_of_block
+from tests.support.compiled import compile_source
+from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
+from tuner.core.problem.workload import Dtype, Workload, ffn_pair
+from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.workers.builder.artifact import _tensors, least_driver
+from tuner.workers.builder.nvrtc import parse_log
+from tuner.workers.source.launch_args import parameter_layout
+from tuner.workers.source.render import render
+
+#: Shapes of a model: four ops at 16 rows.
+DECODE = block(16, heads=4096, width=4096, hidden=14336, qkv=6144)
+SHARD = block(64, heads=1024, width=8192, hidden=3584, qkv=1280, dtype=Dtype.BF16)
+
+
+def mma(*tiles: tuple[int, int, int], **fields: object) -> Tiling:
+    whole = tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles)
+    return Tiling(tiles=whole, **{"num_stages": 3, "num_warps": 4, **fields})  # type: ignore[arg-type]
+
+
+#: Ways in which squares leave a tile, or factors reach one; tests/soak/kernels.py compiles all that a card is to run.
+CASES = {
+    "wgmma": (
+        DECODE,
+        wgmma(
+            *((16, 32, 256), (16, 56, 128), (16, 32, 256), (16, 48, 256)),
+            num_stages=6,
+            input_stages=4,
+            startup_prefetch=4,
+        ),
+    ),
+    "parts": (
+        DECODE,
+        wgmma(*((16, 64, 128),) * 4, num_stages=6, input_stages=6, split_k=(2, 1, 3, 2)),
+    ),
+    "shared_k": (
+        SHARD,
+        wgmma(
+            *((64, 64, 128), (64, 56, 128), (64, 64, 128), (64, 32, 128)),
+            num_stages=4,
+            input_stages=4,
+            cluster_k=2,
+        ),
+    ),
+    "swapped_shared_k": (
+        SHARD,
+        wgmma(*((64, 128, 64), (64, 56, 64), (64, 128, 64), (64, 128, 64)), num_warps=8, swap_ab=True, cluster_k=2),
+    ),
+    "ping_pong": (
+        block(512),
+        wgmma(*((64, 128, 64), (64, 112, 64)) * 2, num_warps=8, warpgroups=Warpgroups.PING_PONG),
+    ),
+    "copied": (
+        block(512),
+        wgmma(*((128, 176, 64), (128, 88, 64), (128, 128, 64), (128, 40, 64)), num_warps=8, epilogue=Epilogue.TMA),
+    ),
+    "mma": (block(40), mma(*((16, 64, 64),) * 4, split_k=(1, 1, 3, 1))),
+    "simt": (block(3), simt(*((4, 16, 256), (4, 8, 256)) * 2, num_warps=4)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_chain_compiles_without_spills_or_warnings(name: str) -> None:
+    workload, tiling = CASES[name]
+    assert tiling_problem(workload, H200, tiling) is None
+    resources = parse_log(compile_source(render(workload, tiling) + asserted(workload, tiling), "sm_90a")[1])
+    assert (resources.spill_bytes, resources.warnings) == (0, ())
+
+
+@pytest.mark.parametrize("name", ["mma", "simt"])
+def test_the_older_engines_compile_for_the_oldest_architecture(name: str) -> None:
+    assert parse_log(compile_source(render(*CASES[name]), "sm_80")[1]).spill_bytes == 0
+
+
+def asserted(workload: Workload, tiling: Tiling) -> str:
+    """That the device's sizes are the host's."""
+    layout = parameter_layout(workload, tiling, 1)
+    struct = "WgmmaArgs" if tiling.engine is Engine.WGMMA else "LaunchArgs"
+    lines = [f"static_assert(sizeof({struct}) == {layout['size_bytes']});"]
+    if tiling.engine is Engine.WGMMA:
+        lines += [f"static_assert(SharedLayout::kBeside + Beside::kBytes == {dynamic_smem_bytes(workload, tiling)});"]
+    return "\n".join(["", *lines, ""])
+
+
+def test_a_pair_has_nothing_of_it() -> None:
+    source = render(*_pair())
+    assert "#define TUNER_CHAIN_OPS" not in source
+    names = {field["name"] for field in parameter_layout(*_pair(), 1)["fields"]}
+    assert not any(name.endswith((".squares", ".eps", ".num_slots")) for name in names)
+
+
+def _pair() -> tuple[Workload, Tiling]:
+    return ffn_pair(m=16, d_in=256, d_hidden=512, d_out=256, residual=True, row_scale=True), wgmma((16, 64, 64))
+
+
+def test_what_an_op_has_beside_is_in_the_generated_text() -> None:
+    line = next(line for line in render(*CASES["wgmma"]).splitlines() if line.startswith("constexpr ChainOp"))
+    assert line.endswith("{{false, true, false}, {true, false, false}, {false, true, true}, {true, false, false}};")
+
+
+def test_four_ops_fit_the_parameter_that_every_driver_takes() -> None:
+    assert parameter_layout(*CASES["wgmma"], 1)["size_bytes"] == 4032
+
+
+def test_a_larger_parameter_needs_a_newer_driver() -> None:
+    assert least_driver("12.9", 4096) == "525.60.13"
+    assert least_driver("12.9", 4097) == "530.30.02"
+    assert least_driver("13.0", 5000) == "580.65.06"
+    assert least_driver("", 5000) == ""
+
+
+def test_a_manifest_names_the_tables_and_who_points_at_them() -> None:
+    layout = {field["name"]: field for field in parameter_layout(*CASES["parts"], 1)["fields"]}
+    assert layout["o.squares"]["tensor"] == layout["gate_up.row_scale"]["tensor"] == "o.squares"
+    assert layout["down.residual"]["tensor"] == "o"
+    assert "tensor" not in layout["o.residual"]
+    assert float(layout["qkv.eps"]["meaning"]) == DECODE.ops[3].eps
+    assert int(layout["gate_up.num_slots"]["meaning"]) == 64
+    tensors = {tensor["name"]: tensor for tensor in _tensors(*CASES["parts"])}
+    assert tensors["o.squares"]["shape"] == [64, 16]
+    assert (tensors["o"]["role"], tensors["gate_up"]["role"]) == ("output", "intermediate")
+    assert "down.residual" not in tensors
+    run = _tensors(run_of_block(13), wgmma((16, 56, 64), (16, 64, 64)))
+    assert next(tensor["shape"] for tensor in run if tensor["role"] == "input_squares") == [16]

@@ -1,0 +1,29 @@
+"""Guarded and safe builds compile without a card, with nothing spilled and nothing warned about."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.compile.golden import CASES
+from tests.support.compiled import compile_source
+from tuner.workers.builder.nvrtc import parse_log
+from tuner.workers.source.render import render
+from tuner.workers.source.variants import Variant
+
+BUILDS = [
+    ("simt_gated", Variant.GUARDED, "sm_80"),
+    ("mma_gated_split", Variant.GUARDED, "sm_80"),
+    ("mma_plain", Variant.GUARDED, "sm_90a"),
+    ("wgmma_cluster", Variant.SAFE, "sm_90a"),
+    ("wgmma_ping_pong", Variant.SAFE, "sm_90a"),
+    ("wgmma_decode", Variant.GUARDED, "sm_90a"),
+]
+
+
+@pytest.mark.parametrize(("name", "variant", "arch"), BUILDS, ids=str)
+def test_a_variant_compiles_without_spills_or_warnings(name: str, variant: Variant, arch: str) -> None:
+    workload, tiling = CASES[name]
+    cubin, log = compile_source(render(workload, tiling, variant=variant), arch)
+    resources = parse_log(log)
+    assert cubin[:4] == b"\x7fELF"
+    assert (resources.spill_bytes, resources.warnings) == (0, ())

@@ -1,0 +1,95 @@
+"""Chains on a card beyond their numbers: what one run leaves must not reach another, whatever is slow or missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.chains import run_of_block
+from tests.support.conformance.chains import APART, BLOCK, FOUR, SHAPES, kinds_of
+from tests.support.conformance.launching import OnCard
+from tests.support.conformance.schedules import wide
+from tests.support.forged import with_others
+from tests.support.on_card import problem
+from tests.support.planted import KernelFault, planted_source
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.outcome import FailureKind
+from tuner.workers.source.launchable import Launchable
+
+cupy = pytest.importorskip("cupy")
+
+#: Chains that follow each other without a pause, and how often.
+NUM_CHAINS, NUM_TRIES = 3, 20
+#: The first CTA of every launch lags.
+LAG = KernelFault(
+    name="lag",
+    statement="const long long begin = clock64(); while (clock64() - begin < 100000) {}",
+    kind=FailureKind.WRONG_NUMBERS,
+    reason="",
+)
+#: What keeps a programmatic launch from ending before the one before it has.
+WAIT = 'asm volatile("griddepcontrol.wait;" ::: "memory");'
+
+
+def enqueued(on_card: OnCard, launchable: Launchable, seeds: tuple[int, ...]) -> list[Any]:
+    """The last outputs of chains over other inputs each, back to back on one stream, on the same intermediates."""
+    from tuner.workers.gpu.baselines import ChainRunner
+    from tuner.workers.gpu.launch import Kernel, PlanOnDevice
+
+    prepared = on_card.session._prepare(problem(launchable.workload))
+    kernel = Kernel(launchable)
+    plans = tuple(PlanOnDevice(launchable, i, programmatic=True) for i in range(len(launchable.plans)))
+    runner = ChainRunner(kernel, plans)
+    last = len(launchable.workload.ops) - 1
+    left = [cupy.empty_like(prepared.data.outputs[0][last].bits) for _ in seeds]
+    runner.poison()
+    for output in prepared.data.outputs[0].values():
+        output.poison()
+    cupy.cuda.Device().synchronize()
+    with prepared.stream:
+        for seed, kept in zip(seeds, left, strict=True):
+            runner.enqueue(prepared.data.check_ops(seed), prepared.stream.ptr)
+            kept[...] = prepared.data.outputs[0][last].bits
+    prepared.stream.synchronize()
+    assert runner.abort_record() is None
+    return left
+
+
+def launchable_with(on_card: OnCard, shape: str, *, waits: bool) -> Launchable:
+    """A chain launched op by op, of which each launch's first CTA lags; `waits` where launches wait for each other."""
+    ready = on_card.ready(BLOCK, Candidate(plan_kind=APART[-1], schedule=SHAPES[shape]))
+    source = planted_source(LAG, ready.source)
+    assert WAIT in source
+    cubin = on_card.builder.build(source if waits else source.replace(WAIT, ""), on_card.gpu.arch).cubin
+    launchable = with_others(ready.work, cubin=cubin).launchable
+    assert launchable is not None
+    return launchable
+
+
+@pytest.mark.parametrize("shape", ["wgmma", "wgmma, parts", "mma"])
+def test_chains_back_to_back_leave_what_each_leaves_alone(on_card: OnCard, shape: str) -> None:
+    launchable = launchable_with(on_card, shape, waits=True)
+    alone = [enqueued(on_card, launchable, (seed,))[0] for seed in range(NUM_CHAINS)]
+    for _ in range(NUM_TRIES):
+        together = enqueued(on_card, launchable, tuple(range(NUM_CHAINS)))
+        assert all(bool((one == other).all()) for one, other in zip(alone, together, strict=True))
+
+
+def test_launches_that_do_not_wait_for_each_other_are_caught(on_card: OnCard) -> None:
+    alone = [enqueued(on_card, launchable_with(on_card, "wgmma", waits=True), (seed,))[0] for seed in range(NUM_CHAINS)]
+    broken = launchable_with(on_card, "wgmma", waits=False)
+    tries = (enqueued(on_card, broken, tuple(range(NUM_CHAINS))) for _ in range(NUM_TRIES))
+    assert any(not bool((one == other).all()) for together in tries for one, other in zip(alone, together, strict=True))
+
+
+@pytest.mark.parametrize("kind", kinds_of(run_of_block(50)))
+def test_an_input_is_normed_by_what_stands_in_front_of_the_launch(on_card: OnCard, kind: PlanKind) -> None:
+    """Whatever is in the vector that came with the input: the session's runner makes it anew."""
+    workload: Workload = run_of_block(50)
+    prepared = on_card.session._prepare(problem(workload))
+    for inputs in prepared.data._check_inputs:
+        inputs["r.squares"].fill(cupy.nan)
+    assert on_card.measured(workload, Candidate(plan_kind=kind, schedule=wide(FOUR[:2]))).rel_error > 0

@@ -1,0 +1,97 @@
+"""The files that put a cluster on machines: against their schemas where there is one, and read; nothing is started."""
+
+from __future__ import annotations
+
+import configparser
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+#: Whose schema the manifests keep.
+KUBERNETES = "1.31"
+TLS_SECRETS = {"tuner-tls-scheduler", "tuner-tls-server", "tuner-tls-worker"}
+
+
+@pytest.fixture(scope="module")
+def manifests(root: Path) -> list[dict[str, Any]]:
+    files = sorted((root / "deploy" / "kubernetes").glob("*.yaml"))
+    return [document for file in files for document in yaml.safe_load_all(file.read_text())]
+
+
+def containers(manifests: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each container, and the pod that it is of."""
+    for manifest in manifests:
+        pod = manifest["spec"].get("template", {}).get("spec")
+        for container in pod["containers"] if pod else ():
+            yield container, pod
+
+
+def understood(command: list[str]) -> None:
+    """`tuner` takes this command line."""
+    from tuner.cli import main
+
+    main.commands[command[0]].make_context(command[0], command[1:])
+
+
+def test_the_manifests_keep_the_schema_of_kubernetes(manifests: list[dict[str, Any]]) -> None:
+    assert len(manifests) == 7
+    for manifest in manifests:
+        kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+
+
+def test_the_schema_would_notice_a_misspelt_key(manifests: list[dict[str, Any]]) -> None:
+    broken = next(manifest for manifest in manifests if manifest["kind"] == "Deployment")
+    broken = {**broken, "spec": {**broken["spec"], "replica": 1}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, KUBERNETES, strict=True)
+
+
+def test_the_pods_run_as_an_ordinary_user_with_commands_that_tuner_understands(manifests: list[dict[str, Any]]) -> None:
+    found = set()
+    for container, pod in containers(manifests):
+        understood([argument.replace("$(POD_IP)", "10.0.0.1") for argument in container["args"]])
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        mounted = {mount["name"] for mount in container["volumeMounts"]}
+        claimed = {"data"} if container["args"][0] == "serve" else set()
+        assert mounted == {volume["name"] for volume in pod["volumes"]} | claimed
+        found |= {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+    assert found == TLS_SECRETS
+
+
+def test_services_and_policies_select_pods_that_there_are(manifests: list[dict[str, Any]]) -> None:
+    labels = [m["spec"]["template"]["metadata"]["labels"] for m in manifests if "template" in m["spec"]]
+    for manifest in manifests:
+        spec = manifest["spec"]
+        if manifest["kind"] == "Service":
+            assert spec["selector"] in labels
+        if manifest["kind"] == "NetworkPolicy":
+            assert spec["podSelector"]["matchLabels"] in labels
+
+
+@pytest.mark.parametrize("member", ["scheduler", "server", "worker"])
+def test_the_units_start_commands_that_tuner_understands_and_start_them_again(root: Path, member: str) -> None:
+    unit = configparser.ConfigParser(strict=True, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read_string((root / "deploy" / "systemd" / f"tuner-{member}.service").read_text())
+    assert unit.sections() == ["Unit", "Service", "Install"]
+    program, *command = shlex.split(unit["Service"]["ExecStart"])
+    assert program.endswith("/bin/tuner")
+    understood(command)
+    assert unit["Service"]["Restart"] == "always"
+    assert unit["Service"]["User"] == "tuner"
+
+
+def test_the_batch_script_is_a_script_whose_worker_tuner_understands(root: Path) -> None:
+    script = root / "deploy" / "slurm" / "tuner-worker.sbatch"
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    text = script.read_text()
+    line = text.partition("tuner worker")[2].partition("&\n")[0].replace("\\\n", " ")
+    understood(["worker", "--scheduler", "tls://h:1", *shlex.split(line)])
+    assert "--signal=B:TERM@30" in text

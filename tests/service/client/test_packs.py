@@ -1,0 +1,258 @@
+"""From a model's config to a pack, and from a lock file to exactly its bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.service.client.conftest import Run
+from tests.support.packs import ladder, make
+from tests.support.serving import Server, body
+from tuner.client import Client, ExitCode
+from tuner.client.lock import read_lock, write_lock
+from tuner.packs.read import read_pack
+from tuner.packs.signing import KEY_FILE, rotate, signer, signing_key, verify
+from tuner.packs.write import pack_bytes
+
+#: A model that a simulated H200 tunes in a second.
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 2,
+    "hidden_act": "silu",
+    "torch_dtype": "float16",
+}
+
+
+@pytest.fixture(autouse=True)
+def cache_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test leaves a pack in the home of who runs it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """The model's config.json."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIG))
+    return path
+
+
+@pytest.fixture
+def locked(run: Run, job_id: str, tmp_path: Path) -> Path:
+    """A lock with one pack, whose bytes are in the cache `tmp_path / "cache"`."""
+    lock = tmp_path / "tuner.lock"
+    made = run("pack", "--job", job_id, "-o", str(tmp_path / "model.tunerpack"), "--lock", str(lock))
+    assert made.exit_code == 0, made.stderr
+    assert run(*fetching(lock, tmp_path / "first")).exit_code == 0
+    return lock
+
+
+def fetching(lock: Path, into: Path, *more: str) -> list[str]:
+    return ["fetch", "--lock", str(lock), "--cache", str(lock.parent / "cache"), "--into", str(into), *more]
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_models_config_becomes_a_pack_and_run_again_takes_what_has_finished(
+    run: Run, client: Client, config: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "model.tunerpack"
+    command = ["tune-model", str(config), "--tp", "2", "--m", "4,1", "--trials", "3", "-o", str(output)]
+    first = run(*command)
+    assert first.exit_code == 0, first.stderr
+    assert "fp16 256 -> 256 -> 256 silu gated: 2 layers, 2 row counts" in first.stderr
+    assert "6/6 trials; 2 of 2 jobs" in first.stderr
+    num_jobs, content = len(list(client.jobs())), output.read_bytes()
+    [entry] = read_pack(content).entries
+    assert {rung.provenance["job"] for rung in entry.rungs if rung.provenance} <= {job["id"] for job in client.jobs()}
+    assert all(entry.at(m) for m in range(1, 601))
+    assert run(*command).exit_code == 0
+    assert (len(list(client.jobs())), output.read_bytes()) == (num_jobs, content)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"num_local_experts": 8}, "a mixture of experts"), ({"quantization_config": {"quant_method": "gptq"}}, "gptq")],
+)
+def test_a_model_that_has_no_shape_here_is_a_usage_error_before_anything_is_submitted(
+    run: Run, client: Client, config: Path, changes: dict[str, object], words: str
+) -> None:
+    before = len(list(client.jobs()))
+    config.write_text(json.dumps({**CONFIG, **changes}))
+    result = run("tune-model", str(config), "-o", "model.tunerpack")
+    assert result.exit_code == ExitCode.USAGE
+    assert words in result.stderr
+    assert len(list(client.jobs())) == before
+
+
+@pytest.mark.parametrize("rows", ["0", "1,,2", "vllm,1", "-4"])
+def test_rows_that_are_none_are_refused(run: Run, config: Path, rows: str) -> None:
+    assert run("tune-model", str(config), "-o", "x", "--m", rows).exit_code == ExitCode.USAGE
+
+
+def test_a_pack_of_a_job_is_signed_by_the_service_and_keeps_the_library_where_the_gain_is_too_small(
+    run: Run, server: Server, client: Client, job_id: str, tmp_path: Path
+) -> None:
+    output, key = tmp_path / "model.tunerpack", signing_key(server.log.with_suffix("")).public
+    result = run("pack", "--job", job_id, "-o", str(output), "--min-gain", "50", "--key", key)
+    assert result.exit_code == 0, result.stderr
+    pack = read_pack(output.read_bytes())
+    verify(pack.sums, pack.signature, key)
+    assert [(rung.m_lo, rung.m_hi, rung.kernel) for rung in pack.entries[0].rungs] == [
+        (1, 8, None),
+        (9, 16, None),
+        (17, 2**31 - 1, None),
+    ]
+    best = client.best(job_id)
+    assert pack.entries[0].rungs[1].speedup == best["finals"][best["winner_row"]]["speedup"]
+
+
+def test_another_key_than_the_pinned_one_is_refused_and_nothing_is_written(
+    run: Run, job_id: str, tmp_path: Path
+) -> None:
+    output = tmp_path / "model.tunerpack"
+    result = run("pack", "--job", job_id, "-o", str(output), "--key", "0" * 64)
+    assert (result.exit_code, output.exists()) == (ExitCode.REFUSED, False)
+    assert "which is pinned" in result.stderr
+    assert run("pack", "--job", job_id, "-o", str(output), "--key", "abc").exit_code == ExitCode.USAGE
+
+
+def test_a_job_without_a_result_gives_no_pack(run: Run, tmp_path: Path) -> None:
+    assert run("pack", "--job", "job-0", "-o", str(tmp_path / "x")).exit_code == ExitCode.NO_RESULT
+
+
+def test_the_same_lock_twice_offline_gives_the_same_trees(run: Run, locked: Path, tmp_path: Path) -> None:
+    for name in ("second", "third"):
+        result = run(*fetching(locked, tmp_path / name, "--offline"), url="http://127.0.0.1:1")
+        assert result.exit_code == 0, result.stderr
+    assert tree(tmp_path / "first") == tree(tmp_path / "second") == tree(tmp_path / "third")
+    [(name, content)] = tree(tmp_path / "first").items()
+    assert name == "model.tunerpack"
+    assert hashlib.sha256(content).hexdigest() in locked.read_text()
+
+
+def test_a_pack_that_is_nowhere_is_no_result_and_nothing_is_written(run: Run, locked: Path, tmp_path: Path) -> None:
+    for path in (tmp_path / "cache").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    result = run(*fetching(locked, tmp_path / "out", "--offline"))
+    assert (result.exit_code, (tmp_path / "out").exists()) == (ExitCode.NO_RESULT, False)
+    assert "fetch it once without --offline" in result.stderr
+
+
+def test_any_byte_that_is_flipped_is_refused_and_nothing_is_written(run: Run, locked: Path, tmp_path: Path) -> None:
+    chance = random.Random(5)
+    [cached] = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    for path, count in ((cached, 3), (locked, 3)):
+        content = path.read_bytes()
+        for _ in range(count):
+            broken = bytearray(content)
+            broken[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+            path.write_bytes(broken)
+            result = run(*fetching(locked, tmp_path / "out", "--offline"))
+            assert (result.exit_code, (tmp_path / "out").exists()) == (ExitCode.REFUSED, False), result.stderr
+        path.write_bytes(content)
+    assert run(*fetching(locked, tmp_path / "out", "--offline")).exit_code == ExitCode.OK
+
+
+def test_a_lock_that_leads_out_of_its_folder_is_refused(run: Run, locked: Path, tmp_path: Path) -> None:
+    lock = read_lock(locked)
+    for path in ("../model.tunerpack", "/tmp/model.tunerpack"):
+        write_lock(locked, replace(lock, packs=(replace(lock.packs[0], path=path),)))
+        result = run(*fetching(locked, tmp_path / "out", "--offline"))
+        assert (result.exit_code, (tmp_path / "out").exists()) == (ExitCode.REFUSED, False)
+
+
+def test_update_changes_the_lock_where_results_are_better_and_shows_what_changed(
+    run: Run, client: Client, tmp_path: Path
+) -> None:
+    lock, pair = tmp_path / "tuner.lock", {**body()["pair"], "d_out": 512}
+
+    def tune(trials: int) -> str:
+        job = client.submit(body(pair=pair, budget={"trials": trials, "seconds": 60}))
+        list(client.events(job["id"], timeout_s=60))
+        return str(job["id"])
+
+    first = tune(2)
+    assert run("pack", "--job", first, "-o", str(tmp_path / "a.tunerpack"), "--lock", str(lock)).exit_code == 0
+    old = lock.read_text()
+    assert "is unchanged" in run("update", "--lock", str(lock)).stderr
+    assert lock.read_text() == old
+    second = tune(12)
+    result = run("update", "--lock", str(lock))
+    assert result.exit_code == 0, result.stderr
+    assert "a.tunerpack: what changed" in result.stdout
+    assert lock.read_text() != old
+    assert run(*fetching(lock, tmp_path / "out")).exit_code == 0
+    [entry] = read_pack((tmp_path / "out" / "a.tunerpack").read_bytes()).entries
+    rung = entry.at(16)
+    assert rung is not None
+    assert rung.provenance["job"] == second
+
+
+def test_a_lock_pins_the_first_key_and_a_new_one_is_taken_by_name_alone(run: Run, server: Server, locked: Path) -> None:
+    data = server.log.with_suffix("")
+    old = (data / KEY_FILE).read_bytes()
+    try:
+        new = rotate(data).public
+        refused = run("update", "--lock", str(locked))
+        assert refused.exit_code == ExitCode.REFUSED
+        assert f"signed by {new}" in refused.stderr
+        assert run("update", "--lock", str(locked), "--key", new).exit_code == ExitCode.OK
+    finally:
+        (data / KEY_FILE).write_bytes(old)
+    [pack] = json.loads(locked.read_text())["packs"]
+    assert json.loads(locked.read_text())["key"] == new
+    assert pack["path"] == "model.tunerpack"
+
+
+def test_fetch_without_a_lock_or_a_command_says_what_is_missing(run: Run) -> None:
+    result = run("fetch")
+    assert result.exit_code == ExitCode.USAGE
+    assert "--lock" in result.stderr
+
+
+def test_the_signature_names_its_key(run: Run, job_id: str, server: Server, tmp_path: Path) -> None:
+    output = tmp_path / "model.tunerpack"
+    assert run("pack", "--job", job_id, "-o", str(output)).exit_code == 0
+    assert signer(read_pack(output.read_bytes()).signature) == signing_key(server.log.with_suffix("")).public
+
+
+@pytest.fixture(scope="module")
+def forged() -> bytes:
+    """A pack whose kernel has a cubin of no machine code."""
+    return pack_bytes([ladder(make().kernel)])
+
+
+def test_a_pack_is_verified_byte_by_byte(run: Run, forged: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.tunerpack"
+    path.write_bytes(forged)
+    result = run("verify", str(path), "--bytes-only")
+    assert result.exit_code == 0, result.stderr
+    assert "is intact; not signed" in result.stderr
+    assert run("verify", str(path), "--bytes-only", "--key", "0" * 64).exit_code == ExitCode.REFUSED
+    path.write_bytes(forged.replace(b"ELF measured", b"ELF Measured"))
+    assert run("verify", str(path), "--bytes-only").exit_code == ExitCode.REFUSED
+
+
+def test_a_simulated_pack_has_nothing_to_run(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "model.tunerpack"
+    path.write_bytes(pack_bytes([ladder(make(simulated=True).kernel)]))
+    assert run("verify", str(path)).exit_code == ExitCode.SIMULATED
+
+
+def test_a_kernel_that_does_not_run_here_is_not_verified(run: Run, forged: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.tunerpack"
+    path.write_bytes(forged)
+    result = run("verify", str(path))
+    assert result.exit_code == ExitCode.NOT_VERIFIED, result.stderr

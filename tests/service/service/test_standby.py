@@ -1,0 +1,173 @@
+"""Several servers over one database: one runs the jobs, and another one takes over when it was killed."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import text
+
+from tests.service.service.helpers import wait_until
+from tests.support.builders import spec
+from tests.support.postgres import PostgreSQL, postgresql
+from tests.support.serving import Server, body
+from tuner.cli import main
+from tuner.dispatch.late import LateDispatcher
+from tuner.errors import NotFound, StoreError
+from tuner.standby import Standby
+from tuner.store import Store, jobs
+from tuner.store.engines import LEADER_LOCK
+from tuner.store.leadership import Leadership
+
+LIMIT_S = 90
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgreSQL]:
+    with postgresql() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest) -> str | None:
+    return None if request.param == "sqlite" else request.getfixturevalue("server").database()
+
+
+def wait_for(url: str, condition: Any) -> Any:
+    end = time.monotonic() + LIMIT_S
+    while not condition(found := httpx.get(url, timeout=20).json()):
+        assert time.monotonic() < end, found
+        time.sleep(0.1)
+    return found
+
+
+def recorded(trial: dict[str, Any]) -> tuple[object, ...]:
+    """What is written once; inspections come later."""
+    outcome = trial["outcome"]
+    return (trial["number"], trial["candidate"], outcome["kind"], outcome.get("samples_us"), trial["finished_at"])
+
+
+@pytest.mark.slow
+def test_when_the_server_that_runs_the_jobs_is_killed_another_takes_over_and_no_trial_is_lost(
+    tmp_path: Path, database_url: str | None
+) -> None:
+    options = ["--standby", "--gpu", "simulated:h200"]
+    if database_url:
+        options += ["--database-url", database_url]
+    with ExitStack() as stack:
+        one, other = (
+            stack.enter_context(Server(tmp_path / "data", *options, TUNER_SIMULATED_LATENCY_S="0.05")) for _ in range(2)
+        )
+        leader = wait_for(f"{one.url}/targets", bool) and one
+        assert httpx.get(f"{other.url}/targets", timeout=20).json() == []
+        posted = httpx.post(
+            f"{other.url}/jobs", json=body(target="simulated:h200", budget={"trials": 40, "seconds": 600}), timeout=20
+        )
+        assert posted.status_code == 202, posted.text
+        job = f"/jobs/{posted.json()['id']}"
+        seen = wait_for(other.url + job, lambda found: found["num_trials"] >= 5)["num_trials"]
+        before = httpx.get(f"{other.url}{job}/trials?limit=500", timeout=20).json()["items"]
+        leader.process.send_signal(signal.SIGKILL)
+        ended = wait_for(other.url + job, lambda found: found["state"] in ("succeeded", "failed"))
+        after = httpx.get(f"{other.url}{job}/trials?limit=500", timeout=20).json()["items"]
+    assert (ended["state"], ended["num_trials"]) == ("succeeded", 40), ended
+    assert [trial["number"] for trial in after] == list(range(40))
+    assert len(before) >= seen
+    assert [recorded(trial) for trial in after[: len(before)]] == [recorded(trial) for trial in before]
+
+
+def test_only_one_has_the_lock_and_it_is_free_when_its_store_is_closed(
+    tmp_path: Path, database_url: str | None
+) -> None:
+    one, other = (Store.open(tmp_path / "data", database_url, shared=True) for _ in range(2))
+    one.leadership.take()
+    with pytest.raises(StoreError, match="in use by another server"):
+        other.leadership.take()
+    with pytest.raises(StoreError, match="in use by another server"):
+        Store.open(tmp_path / "data", database_url)
+    if database_url:
+        elsewhere = Leadership(tmp_path, other.engine)
+        with pytest.raises(StoreError, match="in use by another server; stop that one, or add --standby"):
+            elsewhere.take()
+    assert (one.leadership.is_held(), other.leadership.is_held()) == (True, False)
+    one.close()
+    other.leadership.take()
+    assert other.leadership.is_held()
+    other.close()
+
+
+def test_a_shared_store_notices_what_others_write(tmp_path: Path, database_url: str | None) -> None:
+    one, other = (Store.open(tmp_path / "data", database_url, shared=True) for _ in range(2))
+    seen = one.num_writes
+    assert one.wait_for_write(seen, 0.3) == seen
+    with other.write() as session:
+        jobs.insert(session, spec(), 1.0)
+    assert one.wait_for_write(seen, 10) > seen
+    one.close()
+    other.close()
+
+
+def test_a_server_whose_lock_the_database_drops_gives_up(tmp_path: Path, server: PostgreSQL) -> None:
+    store = Store.open(tmp_path / "data", server.database())
+    events: list[str] = []
+    standby = Standby(store.leadership, lambda: events.append("leads"), lambda: events.append("ends"), 0.05)
+    standby.start()
+    wait_until(lambda: standby.leads)
+    with store.engine.connect() as connection:
+        connection.execute(
+            text("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objid = :lock"),
+            {"lock": LEADER_LOCK},
+        )
+    wait_until(lambda: "ends" in events)
+    standby.stop()
+    assert events == ["leads", "ends"]
+    store.close()
+
+
+def test_a_server_that_has_lost_its_lock_ends_and_records_no_further_trial(tmp_path: Path, server: PostgreSQL) -> None:
+    url = server.database()
+    options = ["--gpu", "simulated:h200", "--database-url", url]
+    with Server(tmp_path / "data", *options, TUNER_SIMULATED_LATENCY_S="2.5") as running:
+        job = httpx.post(f"{running.url}/jobs", json=body(), timeout=20).json()
+        wait_for(f"{running.url}/jobs/{job['id']}", lambda found: found["num_trials"] == 1)
+        store = Store.open(tmp_path / "data", url, shared=True)
+        with store.engine.connect() as connection:
+            connection.execute(
+                text("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objid = :lock"),
+                {"lock": LEADER_LOCK},
+            )
+        assert running.process.wait(timeout=30) == 0
+        with store.read() as session:
+            assert jobs.get(session, job["id"]).num_trials == 1
+        store.close()
+
+
+def test_a_server_that_stands_by_asks_for_tokens_too(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    options = ["--standby", "--gpu", "none", "--data", str(data)]
+    refused = CliRunner().invoke(main, ["serve", "--host", "0.0.0.0", "--port", "0", *options])
+    assert (refused.exit_code, "tuner token create" in refused.stderr) == (1, True)
+    made = CliRunner().invoke(main, ["token", "create", "--owner", "alice", "--role", "read", "--data", str(data)])
+    headers = {"Authorization": f"Bearer {made.stdout.strip()}"}
+    with ExitStack() as stack:
+        servers = [stack.enter_context(Server(data, "--host", "0.0.0.0", *options[:3])) for _ in range(2)]
+        for running in servers:
+            address = f"http://127.0.0.1:{running.port}/jobs"
+            assert httpx.get(address).status_code == 401
+            assert httpx.get(address, headers=headers).status_code == 200
+        assert [running.stop() for running in servers] == [0, 0]
+
+
+def test_a_dispatcher_that_is_filled_late_has_no_workers_before() -> None:
+    late = LateDispatcher()
+    assert (late.targets, late.num_workers("h200"), late.quarantine("h200")) == ((), 0, None)
+    with pytest.raises(NotFound, match="this server stands by"):
+        late.lane("h200")
+    late.close()

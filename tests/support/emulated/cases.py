@@ -1,0 +1,94 @@
+"""Chains that are run on the CPU: every way in which squares leave a tile, or factors reach one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.support.cases import ordering, simt, wgmma
+from tests.support.chains import block, run_of_block, side_by_side
+from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.schedule.ordering import Assignment, Granularity, Ordering
+from tuner.core.schedule.tiling import Epilogue, Tile, Tiling, Warpgroups
+
+#: So small that a case takes seconds.
+SMALL = {"heads": 128, "width": 256, "hidden": 192, "qkv": 160}
+STATIC, TILES = ordering(4, assignment=Assignment.STATIC), ordering(4, granularity=Granularity.TILE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emulated:
+    """One chain, and how it is run."""
+
+    workload: Workload
+    tiling: Tiling
+    ordering: Ordering | None = None
+    is_fused: bool = False
+    is_odd: bool = False
+
+
+def _mma(*tiles: tuple[int, int, int], num_warps: int = 4, split_k: tuple[int, ...] = ()) -> Tiling:
+    whole = tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles)
+    return Tiling(tiles=whole, num_stages=3, num_warps=num_warps, split_k=split_k)
+
+
+_LOW = ((16, 32, 64), (16, 24, 64), (16, 32, 64), (16, 48, 64))
+_SHARED = wgmma(*((64, 64, 64), (64, 56, 64), (64, 64, 64), (64, 32, 64)), num_stages=3, cluster_k=2)
+_IN_TURNS = wgmma(*((64, 128, 64), (64, 56, 64)) * 2, num_warps=8, warpgroups=Warpgroups.PING_PONG)
+_PARTS = wgmma(*((16, 64, 64),) * 4, split_k=(2, 2, 3, 2))
+_DOTS = simt(*((4, 16, 256), (4, 8, 256)) * 2, num_warps=4)
+_BF16 = block(30, **SMALL, dtype=Dtype.BF16)
+
+CASES = {
+    "simt": Emulated(workload=block(3, **SMALL), tiling=_DOTS),
+    "simt, fused": Emulated(workload=block(3, **SMALL), tiling=_DOTS, ordering=STATIC, is_fused=True),
+    "mma, parts": Emulated(workload=block(40, **SMALL), tiling=_mma(*((16, 64, 64),) * 4, split_k=(1, 1, 3, 1))),
+    "mma, parts, fused": Emulated(
+        workload=block(40, **SMALL), tiling=_mma(*((16, 64, 64),) * 4, split_k=(1, 2, 3, 2)), is_fused=True
+    ),
+    "mma, odd": Emulated(
+        workload=block(70, **SMALL, dtype=Dtype.BF16), tiling=_mma(*((32, 64, 64),) * 4, num_warps=8), is_odd=True
+    ),
+    "wgmma": Emulated(workload=block(13, **SMALL), tiling=wgmma(*_LOW)),
+    "wgmma, odd": Emulated(workload=block(13, **SMALL), tiling=wgmma(*_LOW), is_odd=True),
+    "parts": Emulated(workload=block(16, **SMALL), tiling=_PARTS),
+    "parts, fused": Emulated(workload=block(16, **SMALL), tiling=_PARTS, ordering=STATIC, is_fused=True),
+    "parts, tickets": Emulated(workload=block(16, **SMALL), tiling=_PARTS, ordering=TILES, is_fused=True),
+    "shared k": Emulated(workload=_BF16, tiling=_SHARED),
+    "shared k, fused": Emulated(workload=_BF16, tiling=_SHARED, ordering=STATIC, is_fused=True),
+    "in turns": Emulated(workload=block(100, **SMALL), tiling=_IN_TURNS),
+    "in turns, fused": Emulated(workload=block(100, **SMALL), tiling=_IN_TURNS, ordering=STATIC, is_fused=True),
+    "swapped, parts": Emulated(
+        workload=block(70, **SMALL),
+        tiling=wgmma((72, 48, 64), (72, 24, 64), (72, 48, 64), (72, 64, 64), swap_ab=True, split_k=(2, 1, 2, 1)),
+    ),
+    "swapped, several blocks": Emulated(
+        workload=block(30, **SMALL),
+        tiling=wgmma(
+            *((32, 144, 64), (32, 72, 64), (32, 144, 64), (32, 160, 64)), num_warps=8, input_stages=6, swap_ab=True
+        ),
+    ),
+    "swapped, shared k": Emulated(
+        workload=block(60, **SMALL),
+        tiling=wgmma(
+            *((64, 128, 64), (64, 56, 64), (64, 128, 64), (64, 128, 64)), num_warps=8, swap_ab=True, cluster_k=2
+        ),
+    ),
+    "copied": Emulated(
+        workload=block(150, **SMALL),
+        tiling=wgmma(
+            *((128, 176, 64), (128, 88, 64), (128, 128, 64), (128, 40, 64)), num_warps=8, epilogue=Epilogue.TMA
+        ),
+    ),
+    "clusters": Emulated(
+        workload=block(150, **SMALL),
+        tiling=wgmma(*((128, 64, 64), (128, 48, 64), (128, 64, 64), (128, 64, 64)), cluster_m=2),
+    ),
+    "clusters of columns": Emulated(
+        workload=block(50, **SMALL),
+        tiling=wgmma(*((64, 144, 64), (64, 112, 64), (64, 144, 64), (64, 64, 64)), cluster_n=2),
+    ),
+    "norm of an input": Emulated(
+        workload=run_of_block(13, width=256, hidden=192), tiling=wgmma((16, 56, 64), (16, 64, 64)), is_odd=True
+    ),
+    "fan-out": Emulated(workload=side_by_side(16, width=256, each=64), tiling=wgmma(*((16, 64, 64),) * 4)),
+}

@@ -1,0 +1,201 @@
+"""A workload's tensors in the memory of this process, its launches on the CPU, and what they must leave."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tests.support.cases import H200, ordering
+from tests.support.emulated.source import encoded, library_of
+from tuner.core.legal.legality import dynamic_smem_bytes, estimated_resources
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.norm_slots import norm_slots, slot_stride
+from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload
+from tuner.core.proof.verify import VerifiedPlan, verify
+from tuner.core.schedule.ordering import Ordering
+from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args, workspace_layout
+from tuner.workers.source.tensor_maps import tensor_maps
+
+Array = np.ndarray[Any, Any]
+
+#: So few SMs that every CTA has several tasks.
+FEW_SMS = replace(H200, num_sms=4)
+NAN, FP32_NAN, CANARY = 0x7FFF, 0x7FFFFFFF, 0xA5A5A5A5
+#: Launches that share a workspace: epochs count on.
+NUM_LAUNCHES = 2
+
+
+def aligned(num_bytes: int, fill: int = 0xEE) -> Array:
+    """Bytes that begin at a multiple of 256."""
+    raw = np.full(num_bytes + 512, fill, dtype=np.uint8)
+    begin = -raw.ctypes.data % 256
+    return raw[begin : begin + num_bytes]
+
+
+def to_bits(values: Array, dtype: Dtype) -> Array:
+    """Rounded to nearest even."""
+    if dtype is Dtype.FP16:
+        return values.astype(np.float16).view(np.uint16)
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def from_bits(bits: Array, dtype: Dtype) -> Array:
+    """In float64."""
+    if dtype is Dtype.FP16:
+        return bits.view(np.float16).astype(np.float64)
+    return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+def plans_of(
+    workload: Workload, tiling: Tiling, chosen: Ordering | None = None, *, is_fused: bool
+) -> list[VerifiedPlan]:
+    """One of all ops, or one of each."""
+    resources, ops = estimated_resources(workload, tiling), range(len(workload.ops))
+    graphs = [tile_graph(workload, tiling, launch) for launch in ([tuple(ops)] if is_fused else [(op,) for op in ops])]
+    order = chosen or ordering(len(workload.ops))
+    return [verify(make_plan(graph, order, FEW_SMS), graph, resources, FEW_SMS) for graph in graphs]
+
+
+class EmulatedChain:
+    """Tensors of one workload."""
+
+    def __init__(self, workload: Workload, *, is_odd: bool = False) -> None:
+        """Draws them. Rows of what is normed are of unequal sizes; where `is_odd`, one channel of every second row is
+        3e4, and the other rows are of 1e-3."""
+        self.workload, self._is_odd = workload, is_odd
+        self._random = np.random.default_rng(0)
+        self._tensors: dict[str, Array] = {}
+        self._squares: dict[int, Array] = {}
+        for op in workload.ops:
+            self._draw_operands(op)
+
+    def _draw_operands(self, op: GemmOp) -> None:
+        self._put(f"{op.name}.w", self._random.standard_normal((op.weight_rows, op.k)) / op.k**0.5)
+        if op.bias:
+            self._put(f"{op.name}.bias", self._random.standard_normal(op.weight_rows))
+        given = [(op.source, (op.m, op.k)), (self._residual(op), (op.m, op.n))]
+        for name, shape in given[: 1 + op.residual]:
+            if self.workload.op_index(name) is None and name not in self._tensors:
+                self._put(name, self._sized(self._random.standard_normal(shape)))
+        self._put(op.name, np.zeros((op.m, op.n)))
+        if op.norm and self.workload.op_index(op.norm) is None:
+            squares = aligned(4 * slot_stride(op.m)).view(np.float32)
+            squares[:] = np.nan
+            squares[: op.m] = (from_bits(self._tensors[op.norm], self.workload.dtype) ** 2).sum(axis=1)
+            self._tensors[f"{op.norm}.squares"] = squares
+
+    def _residual(self, op: GemmOp) -> str:
+        return op.residual_source or f"{op.name}.residual"
+
+    def _put(self, name: str, values: Array) -> None:
+        held = aligned(2 * values.size).view(np.uint16).reshape(values.shape)
+        held[...] = to_bits(values, self.workload.dtype)
+        self._tensors[name] = held
+
+    def _sized(self, values: Array) -> Array:
+        rows = np.arange(values.shape[0])
+        if not self._is_odd:
+            return values * (0.5 + rows % 4)[:, None]
+        values[:, values.shape[1] // 3] = 3e4 * (rows % 2 == 0)
+        values[rows % 2 == 1] *= 1e-3
+        return values
+
+    def run(
+        self, tiling: Tiling, plans: Sequence[VerifiedPlan], changes: tuple[tuple[str, str], ...] = ()
+    ) -> dict[str, Array]:
+        """The outputs of the last run, all of which were NaN before it, as were squares and sums of parts."""
+        library, memory = library_of(self.workload, tiling, changes), []
+        for index, op in enumerate(self.workload.ops):
+            if self.workload.writes_squares(index):
+                words = norm_slots(self.workload, tiling, index) * slot_stride(op.m)
+                self._squares[index] = aligned(4 * words + 64).view(np.uint32)
+        for plan in plans:
+            words, layout = aligned(plan.words.nbytes).view(plan.words.dtype), workspace_layout(plan)
+            words[:] = plan.words
+            memory.append((plan, words, aligned(layout["bytes"] + 256, 0), layout["slots"]))
+        for _ in range(NUM_LAUNCHES):
+            self._poison()
+            for plan, words, workspace, first_sum in memory:
+                workspace[first_sum:] = 0xFF
+                self._launch(library, plan, words, workspace)
+        for squares in self._squares.values():
+            assert (squares[-16:] == CANARY).all(), "written behind the squares"
+        return {op.name: from_bits(self._tensors[op.name], self.workload.dtype) for op in self.workload.ops}
+
+    def _poison(self) -> None:
+        for op in self.workload.ops:
+            self._tensors[op.name][...] = NAN
+        for squares in self._squares.values():
+            squares[:-16], squares[-16:] = FP32_NAN, CANARY
+
+    def _launch(self, library: ctypes.CDLL, plan: VerifiedPlan, words: Array, workspace: Array) -> None:
+        tiling = plan.graph.tiling
+        buffers = tuple(self._buffers(index) for index in range(len(self.workload.ops)))
+        args = pack_args(words.ctypes.data, workspace.ctypes.data, 1 << 40, plan, buffers)
+        if tiling.engine is Engine.WGMMA:
+            maps = tensor_maps(self.workload, tiling)
+            args = extend_args(
+                args, first_tasks(plan), tuple(encoded(one, getattr(buffers[one.op], one.operand)) for one in maps)
+            )
+        parameter = aligned(len(args))
+        parameter[:] = np.frombuffer(args, np.uint8)
+        num_stuck = library.emulate(
+            ctypes.c_void_p(parameter.ctypes.data),
+            *(plan.plan.num_ctas * tiling.cluster_size, tiling.num_threads, tiling.cluster_size),
+            dynamic_smem_bytes(self.workload, tiling),
+        )
+        assert num_stuck == 0, f"{num_stuck} threads wait for ever"
+
+    def _buffers(self, index: int) -> OpBuffers:
+        op, producer = self.workload.ops[index], self.workload.norm_producer_of(index)
+        squares = {one: array.ctypes.data for one, array in self._squares.items()}
+        factors = self._address(f"{op.norm}.squares") if producer is None else squares[producer]
+        return OpBuffers(
+            a=self._address(op.source),
+            w=self._address(f"{op.name}.w"),
+            bias=self._address(f"{op.name}.bias"),
+            c=self._address(op.name),
+            residual=self._address(self._residual(op)) if op.residual else 0,
+            row_scale=factors if op.norm else 0,
+            squares=squares.get(index, 0),
+            m=op.m,
+            n=op.n,
+            k=op.k,
+        )
+
+    def _address(self, name: str) -> int:
+        return self._tensors[name].ctypes.data if name in self._tensors else 0
+
+    def expected(self) -> dict[str, Array]:
+        """In float64, every op's output rounded as the next one reads it."""
+        dtype = self.workload.dtype
+        values = {name: from_bits(bits, dtype) for name, bits in self._tensors.items() if bits.dtype == np.uint16}
+        for op in self.workload.ops:
+            sums = values[op.source] @ values[f"{op.name}.w"].T
+            if op.norm:
+                sums /= np.sqrt((values[op.norm] ** 2).mean(axis=1, keepdims=True) + op.eps)
+            if op.bias:
+                sums += values[f"{op.name}.bias"]
+            assert op.activation in (Activation.IDENTITY, Activation.SILU)
+            gate = sums[:, : op.n] / (1 + np.exp(-sums[:, : op.n])) if op.activation is Activation.SILU else sums
+            out = gate * sums[:, op.n :] if op.gated else gate
+            if op.residual:
+                out = out + values[self._residual(op)]
+            values[op.name] = from_bits(to_bits(out, dtype), dtype)
+        return values
+
+    def worst_row(self, got: dict[str, Array]) -> float:
+        """The largest relative error of a row of any output; NaN where one is NaN."""
+        wanted = self.expected()
+        errors = [
+            np.linalg.norm(got[op.name] - wanted[op.name], axis=1) / np.linalg.norm(wanted[op.name], axis=1)
+            for op in self.workload.ops
+        ]
+        return float(np.concatenate(errors).max())

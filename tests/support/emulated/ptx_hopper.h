@@ -1,0 +1,88 @@
+// What ptx_hopper.cuh wraps. A tensor map is what `encoded` in source.py lays out.
+struct alignas(64) TensorMap { u64 opaque[16]; };  // address, rank, dims[5], strides[4], box[5]
+inline void mbarrier_init(u32 b, u32 n) { auto& m = emu::mb(b); m = {}; m.count = m.pending = n; m.is_init = true; emu::at(b, 8); }
+inline void fence_mbarrier_init() {}
+inline void mbarrier_arrive(u32 b) { emu::arrive(emu::mb(b)); }
+inline void mbarrier_arrive_if(bool a, u32 b) { if (a) emu::arrive(emu::mb(b)); }
+inline void mbarrier_arrive_expect(u32 b, u32 bytes) { auto& m = emu::mb(b); m.tx += bytes; emu::arrive(m); }
+inline void mbarrier_wait(u32 b, u32 parity) { auto& m = emu::mb(b); if (!m.is_init) { printf("wait at no barrier\n"); abort(); } while ((m.phase & 1) == parity) emu::yield(); }
+inline void prefetch_tensor_map(const TensorMap*) {}
+inline u32 swizzled(u32 a) { return a ^ ((a >> 7 & 7) << 4); }
+// Box at coordinates (innermost first) to shared memory of the ctas of the mask; 128-byte swizzle.
+inline void copy_box(u32 shared, const TensorMap* map, const int* at, u32 barrier, int ctas) {
+  const u64* o = map->opaque; const int rank = (int)o[1]; long long count = 1; for (int d = 0; d < rank; ++d) count *= o[11 + d];
+  const int first = emu::me().cta / emu::cluster_size * emu::cluster_size, own = emu::me().cta;
+  for (int c = 0; c < 16; ++c) {
+    if (ctas < 0 ? c != 0 : !(ctas >> c & 1)) continue;
+    emu::Cta& to = emu::ctas[ctas < 0 ? own : first + c];
+    for (long long e = 0; e < count; ++e) {
+      long long rest = e; u64 offset = 0; bool inside = true;
+      for (int d = 0; d < rank; ++d) {
+        const long long x = at[d] + rest % (long long)o[11 + d]; rest /= o[11 + d];
+        inside &= x >= 0 && x < (long long)o[2 + d]; offset += d == 0 ? 2 * x : x * o[7 + d - 1];
+      }
+      const u32 place = swizzled(shared + 2 * e);
+      if (place + 2 > to.memory.size()) { printf("copy out of range\n"); abort(); }
+      u16 v = 0; if (inside) memcpy(&v, (const char*)o[0] + offset, 2);
+      memcpy(to.memory.data() + place, &v, 2);
+    }
+    emu::complete(to.mbarriers[barrier], 2 * count);
+  }
+}
+inline void copy_line(u32 s, const TensorMap* m, int column, int row, u32 b, u64) { int at[] = {column, row}; copy_box(s, m, at, b, -1); }
+inline void copy_lines(u32 s, const TensorMap* m, int row, int line, u32 b, u64) { int at[] = {0, row, line}; copy_box(s, m, at, b, -1); }
+inline void copy_pairs(u32 s, const TensorMap* m, int pair, int line, u32 b, u64) { int at[] = {0, 0, 0, pair, line}; copy_box(s, m, at, b, -1); }
+inline void copy_line_to(u32 s, const TensorMap* m, int column, int row, u32 b, u64, u16 c) { int at[] = {column, row}; copy_box(s, m, at, b, c); }
+inline void copy_lines_to(u32 s, const TensorMap* m, int row, int line, u32 b, u64, u16 c) { int at[] = {0, row, line}; copy_box(s, m, at, b, c); }
+inline void copy_pairs_to(u32 s, const TensorMap* m, int pair, int line, u32 b, u64, u16 c) { int at[] = {0, 0, 0, pair, line}; copy_box(s, m, at, b, c); }
+inline void prefetch_line(const TensorMap*, int, int, u64) {}
+inline void prefetch_lines(const TensorMap*, int, int, u64) {}
+inline void prefetch_pairs(const TensorMap*, int, int, u64) {}
+inline void stmatrix_x4(u32 shared, const u32 (&w)[4]) {
+  const int s = emu::meet(shared), l = emu::lane();
+  for (int i = 0; i < 4; ++i) memcpy(emu::at((u32)emu::warp().values[s][8 * i + l / 4] + l % 4 * 4, 4), w + i, 4);
+  emu::meet(0);
+}
+template <CacheHint> inline void store_box(const TensorMap* map, int column, int row, u32 shared) {
+  const u64* o = map->opaque; const int width = (int)o[11], rows = (int)o[12];
+  for (int r = 0; r < rows; ++r) for (int c = 0; c < width; ++c) {
+    if (row + r >= (long long)o[3] || column + c >= (long long)o[2]) continue;
+    memcpy((char*)o[0] + (row + r) * o[7] + 2 * (column + c), emu::at(swizzled(shared + 2 * (r * width + c)), 2), 2);
+  }
+}
+inline void bulk_commit() {}
+template <int> inline void bulk_wait_read() {}
+template <int> inline void bulk_wait() {}
+inline u32 address_in_cta(u32 a, int rank) { return 0x80000000u | (u32)rank << 24 | a; }
+inline void store_in_cluster(u32 a, u32 v) { memcpy(emu::at(a, 4), &v, 4); }
+inline void store_async(u32 a, const float* four, u32 b) { memcpy(emu::at(a, 16), four, 16); emu::complete(emu::mb(b), 16); }
+inline float4 load_shared_four(u32 a) { float4 v; memcpy(&v, emu::at(a, 16), 16); return v; }
+inline void mbarrier_arrive_in_cluster(u32 b) { emu::arrive(emu::mb(b)); }
+inline void mbarrier_arrive_release_cluster(u32 b) { emu::arrive(emu::mb(b)); }
+inline void mbarrier_wait_acquire_cluster(u32 b, u32 p) { mbarrier_wait(b, p); }
+inline void cluster_arrive() {}
+inline void cluster_wait() { emu::bar(emu::clusters[emu::me().cta / emu::cluster_size].barrier, emu::threads * emu::cluster_size); }
+inline void fence_acq_rel_cluster() {}
+inline void fence_proxy_async_global() {}
+inline void fence_proxy_async_shared() {}
+inline void wgmma_fence() { emu::meet(0); }
+inline void wgmma_commit() { emu::meet(0); }
+template <int> inline void wgmma_wait() { emu::meet(0); }
+inline u32 operand_units(u32 a) { return a >> 4 | 1u << 16; }
+inline u64 operand_descriptor(u32 units) { return units; }
+inline int uniform(int v) { return __shfl_sync(0xFFFFFFFFu, v, 0); }
+inline int thread_number() { return emu::me().thread; }
+template <int> inline void raise_registers() {}
+template <int> inline void lower_registers() {}
+inline u16 operand_element(u32 start, int row, int k) { u16 v; memcpy(&v, emu::at(swizzled(start + row * 128 + 2 * k), 2), 2); return v; }
+template <int n> inline void wgmma_cpu(float* d, u64 a, u64 b) {
+  const u32 a0 = (u32)(a & 0x3FFF) << 4, b0 = (u32)(b & 0x3FFF) << 4; const int w = emu::me().thread / 32 % 4, l = emu::lane();
+  float av[2][16];
+  for (int h = 0; h < 2; ++h) for (int k = 0; k < 16; ++k) av[h][k] = unpack_one<kBf16>(operand_element(a0, w * 16 + l / 4 + 8 * h, k));
+  for (int j = 0; j < n / 8; ++j) for (int c = 0; c < 2; ++c) {
+    float s0 = 0, s1 = 0;
+    for (int k = 0; k < 16; ++k) { const float bv = unpack_one<kBf16>(operand_element(b0, j * 8 + l % 4 * 2 + c, k)); s0 += av[0][k] * bv, s1 += av[1][k] * bv; }
+    d[4 * j + c] += s0, d[4 * j + 2 + c] += s1;
+  }
+}
+template <int kRows> struct Wgmma { static void multiply(float* d, u64 a, u64 b) { wgmma_cpu<kRows>(d, a, b); } };

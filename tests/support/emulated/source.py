@@ -1,0 +1,91 @@
+"""From a generated source to a library that runs it on the CPU."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import struct
+import subprocess
+from pathlib import Path
+
+from tests.support.repository import ROOT
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.workers.source.render import render
+from tuner.workers.source.tensor_maps import TensorMap
+
+_HERE = Path(__file__).parent
+_KEPT = ROOT / "build" / "emulated"
+_OPTIONS = (
+    "-std=c++17",
+    "-O1",
+    "-fno-strict-aliasing",
+    "-w",
+    "-Wno-psabi",
+    "-fpermissive",
+    "-shared",
+    "-fPIC",
+    "-mf16c",
+)
+#: Device files that C++ stands in the place of; the start gate is a kernel of its own.
+_REPLACED = {"ptx.cuh": "ptx.h", "ptx_hopper.cuh": "ptx_hopper.h", "wgmma.cuh": "", "start_gate.cuh": ""}
+#: What one instruction does that epilogue_transposed.cuh wraps.
+_TRANSPOSED = """const int slot = emu::meet(two), lane = emu::lane();
+  u32 turned = 0;
+  for (int half = 0; half < 2; ++half) {
+    const u32 word = static_cast<u32>(emu::warp().values[slot][(lane % 4 * 2 + half) * 4 + lane / 4 / 2]);
+    turned |= static_cast<u32>(static_cast<u16>(lane / 4 % 2 ? word >> 16 : word)) << 16 * half;
+  }
+  return turned;"""
+#: How a word of the device code is said in C++; assertions about what is not compiled are left out.
+_RULES = (
+    (r"  u32 turned;\n  asm volatile\(.*?\n  return turned;", "  " + _TRANSPOSED),
+    (r"extern __shared__ __align__\(\d+\) unsigned char (\w+)\[\];", r"unsigned char* \1 = emu::cta().memory.data();"),
+    (r"__shared__ ([\w:]+) (\w+);", r"\1& \2 = emu::static_of<\1>(__LINE__);"),
+    (r"TUNER_CLUSTER_DIMS __launch_bounds__", "__launch_bounds__"),
+    (r'extern "C" __global__ void', "static void"),
+    (r'static_assert\((kNumTeams == 1|!kTmaEpilogue), "[^"]*"\);', ""),
+)
+
+
+def cpp_of(source: str, engine: Engine) -> str:
+    """A generated source as C++."""
+    _, *texts = re.split(r"^// ---- (\S+)\n", source, flags=re.MULTILINE)
+    parts = [(_HERE / "threads.h").read_text()]
+    for name, device_text in zip(texts[::2], texts[1::2], strict=True):
+        text = device_text
+        if name in _REPLACED:
+            text = (_HERE / _REPLACED[name]).read_text() if _REPLACED[name] else ""
+        for pattern, said in _RULES:
+            text = re.sub(pattern, said, text, flags=re.DOTALL)
+        parts.append(text)
+    struct_name = "WgmmaArgs" if engine is Engine.WGMMA else "LaunchArgs"
+    return "\n".join([*parts, f"using KernelArgs = {struct_name};", (_HERE / "launch.h").read_text()])
+
+
+def library_of(workload: Workload, tiling: Tiling, changes: tuple[tuple[str, str], ...] = ()) -> ctypes.CDLL:
+    """Compiled, or as it was kept; `changes` are made in the generated source, each of which must be there."""
+    source = render(workload, tiling)
+    for before, after in changes:
+        assert before in source, before
+        source = source.replace(before, after)
+    text = cpp_of(source, tiling.engine)
+    path = _KEPT / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.so"
+    if not path.exists():
+        _KEPT.mkdir(parents=True, exist_ok=True)
+        code = path.with_suffix(".cpp")
+        code.write_text(text)
+        subprocess.run(["g++", *_OPTIONS, "-o", str(path.with_suffix(".part")), str(code)], check=True)
+        path.with_suffix(".part").rename(path)
+    return ctypes.CDLL(str(path))
+
+
+def encoded(tensor_map: TensorMap, address: int) -> bytes:
+    """A tensor map as `copy_box` in ptx_hopper.h reads it: address, rank, five sizes, four strides, the box."""
+
+    def padded(values: tuple[int, ...], count: int) -> list[int]:
+        return [*values, *[0] * (count - len(values))]
+
+    words = [address, len(tensor_map.dims), *padded(tensor_map.dims, 5), *padded(tensor_map.strides_bytes, 4)]
+    return struct.pack("<16Q", *words, *padded(tensor_map.box, 5))

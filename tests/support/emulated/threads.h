@@ -1,0 +1,110 @@
+// The device code on a CPU: a fiber for each thread of all CTAs, on one thread of the system. This file stands in front of a
+// generated source, ptx.h and ptx_hopper.h stand in the place of its wrappers of single instructions, launch.h behind it.
+//
+// A fiber runs until it waits for others. So every access is done when the next one begins: what hangs on the order of
+// memory, or on the two proxies, is not seen here. Copies of the copy engine are done when they are requested.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <cmath>
+#include <map>
+#include <vector>
+#include <algorithm>
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+using u16 = unsigned short; using u32 = unsigned int; using u64 = unsigned long long;
+struct float4 { float x, y, z, w; };
+struct int4 { int x, y, z, w; };
+struct uint4 { u32 x, y, z, w; };
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
+using std::min; using std::max;
+static inline float __int_as_float(int i) { float f; memcpy(&f, &i, 4); return f; }
+static inline float __uint_as_float(u32 i) { float f; memcpy(&f, &i, 4); return f; }
+static inline int __ffs(int x) { return __builtin_ffs(x); }
+static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+static inline float __fdividef(float a, float b) { return a / b; }
+struct Dim { u32 x; };
+extern Dim threadIdx, blockIdx;
+
+namespace emu {
+struct Barrier { int arrived = 0; u64 generation = 0; bool any = false, all = true, any_out = false, all_out = true; };
+struct MBarrier { u32 count = 0, pending = 0; long long tx = 0; u64 phase = 0; bool is_init = false; };
+struct Cta {
+  int number; std::vector<unsigned char> memory; std::map<int, std::vector<unsigned char>> statics;
+  Barrier bars[17]; std::map<u32, MBarrier> mbarriers; int live;
+};
+struct Warp { u64 values[2][32]; u64 more[2][32][4]; int arrived = 0; u64 generation = 0; };
+struct Fiber { void* sp; unsigned char* stack; int cta, thread; bool done; };
+struct Cluster { Barrier barrier; u64 arrived_generation; };
+extern std::vector<Fiber> fibers; extern std::vector<Cta> ctas; extern std::vector<Warp> warps; extern int current, threads, cluster_size;
+extern std::vector<Cluster> clusters; extern u64 progress;
+void yield();
+inline Fiber& me() { return fibers[current]; }
+inline Cta& cta() { return ctas[me().cta]; }
+inline int lane() { return me().thread % 32; }
+inline Warp& warp() { return warps[(me().cta * threads + me().thread) / 32]; }
+inline unsigned char* at(u32 address, size_t n = 1) {
+  Cta* c = &cta();
+  if (address & 0x80000000u) c = &ctas[me().cta / cluster_size * cluster_size + (address >> 24 & 0x7F)], address &= 0xFFFFFF;
+  if (address + n > c->memory.size()) { printf("shared memory out of range: %u + %zu of %zu (cta %d thread %d)\n", address, n, c->memory.size(), me().cta, me().thread); abort(); }
+  return c->memory.data() + address;
+}
+inline MBarrier& mb(u32 address) {
+  Cta* c = &cta();
+  if (address & 0x80000000u) c = &ctas[me().cta / cluster_size * cluster_size + (address >> 24 & 0x7F)], address &= 0xFFFFFF;
+  if (address % 8) { printf("mbarrier misaligned\n"); abort(); }
+  return c->mbarriers[address];
+}
+template <class T> T& static_of(int line) {
+  auto& bytes = cta().statics[line];
+  if (bytes.empty()) bytes.resize(sizeof(T) + 64);
+  return *reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(bytes.data()) + 63) / 64 * 64);
+}
+// All lanes meet; slot of this meeting.
+inline int meet(u64 value, const u32* more = nullptr, int num_more = 0) {
+  Warp& w = warp(); const int slot = w.generation % 2; const u64 generation = w.generation;
+  w.values[slot][lane()] = value;
+  for (int i = 0; i < num_more; ++i) w.more[slot][lane()][i] = more[i];
+  if (++w.arrived == 32) { w.arrived = 0; ++w.generation; ++progress; }
+  while (w.generation == generation) yield();
+  return slot;
+}
+inline void bar(Barrier& b, int count, bool flag = false) {
+  const u64 generation = b.generation;
+  b.any |= flag, b.all &= flag;
+  if (++b.arrived == count) { b.arrived = 0; b.any_out = b.any, b.all_out = b.all; b.any = false, b.all = true; ++b.generation; ++progress; }
+  while (b.generation == generation) yield();
+}
+inline void arrive(MBarrier& m, u32 n = 1) {
+  if (!m.is_init) { printf("arrival at a barrier that is not there\n"); abort(); }
+  m.pending -= n; ++progress;
+  if ((int)m.pending < 0) { printf("too many arrivals\n"); abort(); }
+  if (m.pending == 0 && m.tx == 0) { m.pending = m.count; ++m.phase; }
+}
+inline void complete(MBarrier& m, long long bytes) { m.tx -= bytes; ++progress; if (m.pending == 0 && m.tx == 0) { m.pending = m.count; ++m.phase; } }
+inline float f16(u16 bits) { _Float16 h; memcpy(&h, &bits, 2); return (float)h; }
+inline u16 to16(float f) { _Float16 h = (_Float16)f; u16 b; memcpy(&b, &h, 2); return b; }
+inline float b16(u16 bits) { return __uint_as_float((u32)bits << 16); }
+inline u16 tob16(float f) { u32 b; memcpy(&b, &f, 4); if (f != f) return 0x7FFF; return (b + 0x7FFF + ((b >> 16) & 1)) >> 16; }
+}
+static inline void __syncthreads() { emu::bar(emu::cta().bars[0], emu::threads); }
+static inline bool __syncthreads_and(bool f) { emu::bar(emu::cta().bars[0], emu::threads, f); return emu::cta().bars[0].all_out; }
+static inline bool __syncthreads_or(bool f) { emu::bar(emu::cta().bars[0], emu::threads, f); return emu::cta().bars[0].any_out; }
+static inline void __syncwarp() { emu::meet(0); }
+template <class T> static inline T shfl(T v, int from) {
+  u64 bits = 0; memcpy(&bits, &v, sizeof v); const int s = emu::meet(bits); T r; memcpy(&r, &emu::warp().values[s][from], sizeof r); return r;
+}
+template <class T> static inline T __shfl_xor_sync(u32, T v, int x) { return shfl(v, emu::lane() ^ x); }
+template <class T> static inline T __shfl_sync(u32, T v, int from) { return shfl(v, from % 32); }
+static inline u32 __ballot_sync(u32, bool p) { const int s = emu::meet(p); u32 r = 0; for (int i = 0; i < 32; ++i) r |= (u32)(emu::warp().values[s][i] != 0) << i; return r; }
+static inline bool __all_sync(u32 m, bool p) { return __ballot_sync(m, p) == 0xFFFFFFFFu; }
+template <class T> static inline T __ldg(const T* p) { return *p; }
+static inline void __stcg(float4* p, float4 v) { *p = v; }
+static inline long long clock64() { return 0; }
+

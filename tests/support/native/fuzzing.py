@@ -1,0 +1,53 @@
+"""Broken packs for the C reader, under AddressSanitizer: the program, and what it prints."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.native.recorder import compile_driver, compile_recorder
+from tests.support.packs import ffn, ladder, make, without_source
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.packs.write import write_pack
+
+SANITIZED = ("-O1", "-fno-omit-frame-pointer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What came of some inputs."""
+
+    inputs: int
+    #: Those that were no broken pack after all: what changed does not matter to the reader.
+    opened: int
+    #: What a sanitizer said; empty where all is right.
+    fault: str = ""
+
+
+def some_pack(folder: Path) -> Path:
+    """Kernels that differ in all that the runtime looks at; small."""
+    small = [make(PlanKind.TWO_STREAMS), make(PlanKind.FUSED_PDL, workload=ffn(48))]
+    full = [make(PlanKind.TWO_LAUNCHES_PDL, workload=ffn(16, full=True))]
+    entries = [ladder(*(without_source(one.kernel) for one in made)) for made in (small, full)]
+    write_pack(entries, folder / "some.tunerpack")
+    return folder / "some.tunerpack"
+
+
+class Fuzzer:
+    """The compiled program with its pack."""
+
+    def __init__(self, folder: Path) -> None:
+        sanitizers = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DTUNER_FUZZING")
+        self._recorder, self._pack = compile_recorder(folder), some_pack(folder)
+        self._program = compile_driver(folder, "fuzz", *SANITIZED, *sanitizers)
+
+    def run(self, seed: int, count: int) -> Found:
+        """So many inputs of a seed."""
+        command = [self._program, self._recorder, self._pack, "fuzz", str(seed), str(count)]
+        ran = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        printed = re.fullmatch(r"(\d+) inputs, (\d+) opened\n", ran.stdout)
+        if ran.returncode != 0 or ran.stderr or printed is None:
+            return Found(inputs=count, opened=0, fault=ran.stderr[:2000] or f"exit code {ran.returncode}")
+        return Found(inputs=int(printed[1]), opened=int(printed[2]))

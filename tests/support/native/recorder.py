@@ -1,0 +1,111 @@
+"""The recorder of driver calls, and the C runtime on it: what was called is compared byte for byte."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.runtime import native
+
+HERE = Path(__file__).parent
+#: No warning of a compiler is left in the runtime.
+STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
+
+
+class _Call(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("values", ctypes.c_uint64 * 12),
+        ("num_bytes", ctypes.c_uint32),
+        ("bytes", ctypes.POINTER(ctypes.c_uint8)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call of the driver."""
+
+    name: str
+    values: tuple[int, ...]
+    data: bytes
+
+    @property
+    def parameter(self) -> bytes:
+        """Of a launch."""
+        return self.data
+
+    @property
+    def stream(self) -> int:
+        """Of a launch."""
+        return self.values[4]
+
+    @property
+    def attribute(self) -> tuple[int, int] | None:
+        """Id and value of a launch's attribute."""
+        return (self.values[6], self.values[7]) if self.values[5] else None
+
+
+def compile_c(folder: Path, name: str, sources: tuple[Path, ...], *flags: str) -> Path:
+    """A program, or a library where `flags` have ``-shared``."""
+    path = folder / name
+    command = ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-g", *flags, *map(str, sources), "-o", str(path)]
+    subprocess.run([*command, "-ldl", "-pthread"], check=True)
+    return path
+
+
+def compile_driver(folder: Path, name: str, *flags: str) -> Path:
+    """The program `drive`, the runtime within it."""
+    include = f"-I{native.FOLDER / 'include'}"
+    return compile_c(folder, name, (HERE / "drive.c", *native.sources()), include, *flags)
+
+
+def compile_recorder(folder: Path) -> Path:
+    """The library that it calls."""
+    return compile_c(folder, "libcuda.so.1", (HERE / "fake_libcuda.c",), "-shared", "-fPIC", "-O1")
+
+
+class Recorder:
+    """The recorder, with the runtime that calls it."""
+
+    def __init__(self, folder: Path) -> None:
+        path = compile_recorder(folder)
+        self.path = path
+        self.cuda = ctypes.CDLL(str(path))
+        self.cuda.fake_call.restype = ctypes.POINTER(_Call)
+        self.runtime = native.bind(native.build(folder, flags=STRICT))
+        native.checked(self.runtime, self.runtime.tuner_load_driver(str(path).encode()))
+
+    def calls(self, name: str = "") -> list[Call]:
+        """Those since the last `clear`, of one name where it is given."""
+        return [call for call in self._all() if name in ("", call.name)]
+
+    def clear(self) -> None:
+        """Forgets them, and lets every call succeed again."""
+        self.cuda.fake_clear()
+        self.cuda.fake_fail(None, 0)
+        self.cuda.fake_device(9, 0, 132, 13000)
+        self.cuda.fake_occupancy(1, 132)
+        self.cuda.fake_context(ctypes.c_void_p(0x1000))
+
+    def _all(self) -> Iterator[Call]:
+        for index in range(self.cuda.fake_num_calls()):
+            call = self.cuda.fake_call(index).contents
+            data = bytes(call.bytes[: call.num_bytes]) if call.num_bytes else b""
+            yield Call(name=call.name.decode(), values=tuple(call.values), data=data)
+
+
+class DeviceMemory:
+    """Memory of the host at a multiple of 256, which the recorder takes for the device's."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self._raw = (ctypes.c_uint8 * (num_bytes + 256))()
+        self.num_bytes = num_bytes
+        self.address = -(-ctypes.addressof(self._raw) // 256) * 256
+        ctypes.memset(self.address, 0xCD, num_bytes)
+
+    def read(self, offset: int, num_bytes: int) -> bytes:
+        """What lies there."""
+        return ctypes.string_at(self.address + offset, num_bytes)

@@ -1,0 +1,109 @@
+"""Packs of forged cubins: all but the machine code is what a card's artifacts have."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from tests.support.cases import H200, wgmma
+from tests.support.forged import tied
+from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.tiling import Engine, Tile, Tiling
+from tuner.core.trial.evaluator import Environment, Problem
+from tuner.core.trial.job import Objective
+from tuner.packs.contents import Entry, Kernel, Rung, Shape
+from tuner.workers.builder.artifact import assemble
+from tuner.workers.builder.variants import VariantBuild
+from tuner.workers.source.render import render
+from tuner.workers.source.variants import variants_of
+
+REAL = Environment(gpu_name="NVIDIA H200", simulated=False, driver="580.1", cuda="13.0")
+SIMULATED = Environment(gpu_name="simulated NVIDIA H200", simulated=True)
+
+#: A tiling of each engine, which fits the shapes below.
+TILINGS = {
+    Engine.MMA: Tiling(tiles=(Tile(m=16, n=32, k=32),) * 2, num_stages=3, num_warps=4),
+    Engine.SIMT: Tiling(engine=Engine.SIMT, tiles=(Tile(m=4, n=8, k=256),) * 2, num_stages=3, num_warps=4),
+    Engine.WGMMA: wgmma((16, 64, 64)),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A kernel for a pack, and what it was made of."""
+
+    kernel: Kernel
+    plans: tuple[VerifiedPlan, ...]
+    candidate: Candidate
+    workload: Workload
+
+
+def ffn(m: int = 16, *, full: bool = False, d_in: int = 64, d_out: int = 128) -> Workload:
+    """A small pair; `full`: with every option."""
+    return ffn_pair(
+        m=m,
+        d_in=d_in,
+        d_hidden=256,
+        d_out=d_out,
+        activation=Activation.SILU,
+        bias=full,
+        gated=full,
+        residual=full,
+        row_scale=full,
+    )
+
+
+def make(
+    kind: PlanKind = PlanKind.FUSED,
+    tiling: Tiling = TILINGS[Engine.WGMMA],
+    *,
+    workload: Workload | None = None,
+    assignment: Assignment = Assignment.STATIC,
+    simulated: bool = False,
+) -> Made:
+    """A kernel of a workload."""
+    workload = workload or ffn()
+    partition = 4 if assignment is Assignment.STEALING else 0
+    ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment, partition=partition)
+    candidate = Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering))
+    plans = plans_for(workload, H200, candidate)
+    variants = tuple(
+        VariantBuild(variant=variant, launchable=tied(plans, f"\x7fELF {variant}".encode()))
+        for variant in variants_of(plans, programmatic=kind.is_programmatic)
+    )
+    made = assemble(
+        Problem(workload=workload, objective=Objective()),
+        candidate,
+        plans,
+        render(workload, tiling),
+        None if simulated else tied(plans, b"\x7fELF measured"),
+        SIMULATED if simulated else REAL,
+        {"job_id": "job-1"},
+        55,
+        () if simulated else variants,
+    )
+    return Made(kernel=Kernel(files=made.files), plans=plans, candidate=candidate, workload=workload)
+
+
+def without_source(kernel: Kernel) -> Kernel:
+    """The same, small: nothing that runs it reads its source."""
+    manifest = json.loads(kernel.files["manifest.json"])
+    manifest["files"]["kernel.cu"] = {"sha256": hashlib.sha256(b"").hexdigest(), "size_bytes": 0}
+    return Kernel(files={**kernel.files, "kernel.cu": b"", "manifest.json": json.dumps(manifest).encode()})
+
+
+def ladder(*kernels: Kernel) -> Entry:
+    """One shape's kernels by their rows, the library above."""
+    rungs, end = [], 0
+    for kernel in kernels:
+        most = kernel.manifest["rows"]["max"]
+        rungs.append(Rung(m_lo=end + 1, m_hi=most, kernel=kernel, speedup=1.25, interval=(1.2, 1.3)))
+        end = most
+    rungs.append(Rung(m_lo=end + 1, m_hi=4096, kernel=None, library={"algorithm": 7}))
+    return Entry(shape=Shape.of_workload(kernels[0].manifest["workload"]), rungs=tuple(rungs))

@@ -1,0 +1,62 @@
+"""A lock file says the same to every client, and no byte of it or of a cached pack can be changed unnoticed."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from tuner.client.errors import Incompatible, NoResult, Refused
+from tuner.client.lock import Cache, Lock, LockedPack, read_lock, write_lock
+
+PACK = LockedPack(path="model.tunerpack", sha256="0" * 64, size_bytes=3, order={"shapes": [{"rows": [1]}]})
+LOCK = Lock(key="a" * 64).with_pack(PACK)
+
+
+def test_a_lock_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert write_lock(tmp_path / "tuner.lock", LOCK)
+    assert read_lock(tmp_path / "tuner.lock") == LOCK
+    assert not write_lock(tmp_path / "tuner.lock", read_lock(tmp_path / "tuner.lock"))
+
+
+def test_a_pack_takes_the_place_of_the_one_at_its_path_and_the_order_is_that_of_paths() -> None:
+    other = LockedPack(path="a.tunerpack", sha256="1" * 64, size_bytes=4, order={})
+    assert LOCK.with_pack(other).with_pack(other).packs == (other, PACK)
+
+
+def test_every_byte_of_a_lock_that_is_flipped_is_refused() -> None:
+    content = LOCK.to_bytes()
+    for place in range(len(content)):
+        for bit in range(8):
+            broken = bytearray(content)
+            broken[place] ^= 1 << bit
+            with pytest.raises(Refused):
+                Lock.from_bytes(bytes(broken))
+
+
+def test_a_lock_of_a_newer_client_says_so() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tuner.client.lock.LOCK_FORMAT", 2)
+        newer = LOCK.to_bytes()
+    with pytest.raises(Incompatible, match="format 2"):
+        Lock.from_bytes(newer)
+
+
+def test_a_lock_that_is_not_there_is_no_result(tmp_path: Path) -> None:
+    with pytest.raises(NoResult, match="`pack --lock` makes one"):
+        read_lock(tmp_path / "tuner.lock")
+
+
+def test_a_cache_gives_what_its_name_says_or_refuses(tmp_path: Path) -> None:
+    cache, content = Cache(tmp_path), bytes(range(64))
+    sha256 = hashlib.sha256(content).hexdigest()
+    assert cache.get(sha256) is None
+    cache.put(sha256, content)
+    assert cache.get(sha256) == content
+    for place in range(len(content)):
+        broken = bytearray(content)
+        broken[place] ^= 1
+        cache.path(sha256).write_bytes(broken)
+        with pytest.raises(Refused, match="remove it and fetch again"):
+            cache.get(sha256)

@@ -1,0 +1,57 @@
+"""The runtime in programs of C: many threads, no allocation after it is prepared, and packs that are broken."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.native.fuzzing import SANITIZED, Fuzzer, some_pack
+from tests.support.native.recorder import STRICT, compile_driver, compile_recorder
+from tuner.runtime import native
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the recorder, and a pack of kernels that differ in all that the runtime looks at."""
+    made = tmp_path_factory.mktemp("programs")
+    compile_recorder(made)
+    some_pack(made)
+    return made
+
+
+def drive(folder: Path, program: Path, *arguments: str) -> str:
+    command = [str(program), str(folder / "libcuda.so.1"), str(folder / "some.tunerpack"), *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stderr == ""
+    return ran.stdout
+
+
+def test_eight_threads_share_a_pack_without_a_race(folder: Path) -> None:
+    drive(folder, compile_driver(folder, "threads", *SANITIZED, "-fsanitize=thread"), "threads")
+
+
+def test_nothing_is_allocated_after_an_ffn_is_prepared(folder: Path) -> None:
+    wrapped = (f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "aligned_alloc"))
+    printed = drive(folder, compile_driver(folder, "counting", "-DCOUNT_ALLOCATIONS", *wrapped), "allocations")
+    counted = re.fullmatch(r"(\d+) before, (\d+) after\n", printed)
+    assert counted is not None
+    assert int(counted[1]) >= 3
+    assert int(counted[2]) == 0
+
+
+def test_a_broken_pack_is_refused_and_never_read_beyond_its_end(tmp_path: Path) -> None:
+    """A small share of what tests/soak/packs.py runs."""
+    found = Fuzzer(tmp_path).run(seed=1, count=4000)
+    assert found.fault == ""
+    assert 400 < found.opened < 3600
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
+def test_clang_compiles_the_runtime_without_a_warning(tmp_path: Path) -> None:
+    """What the recorder runs on was compiled by gcc, as strictly."""
+    native.build(tmp_path, compiler="clang", flags=STRICT)

@@ -1,0 +1,197 @@
+"""The Python package: arrays of any protocol, the caller's stream, the library where the table says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.native.recorder import Recorder
+from tests.support.packs import ffn, ladder, make
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.packs.write import write_pack
+from tuner.runtime import NotAnArray, Pack, RuntimeFailure, Weights, load, native
+from tuner.runtime.arrays import View, address_of, view
+
+
+class Interfaced:
+    """An array that speaks `__cuda_array_interface__` alone."""
+
+    def __init__(self, values: np.ndarray[Any, Any]) -> None:
+        self.values, self.shape = values, values.shape
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        found = dict(self.values.__array_interface__)
+        return {key: found[key] for key in ("shape", "typestr", "data", "strides")} | {"version": 3}
+
+
+class Exchanged:
+    """An array that speaks DLPack alone."""
+
+    def __init__(self, values: np.ndarray[Any, Any]) -> None:
+        self.values, self.shape = values, values.shape
+
+    def __dlpack__(self, stream: int | None = None) -> Any:
+        assert stream == -1, "nothing waits"
+        return self.values.__dlpack__()
+
+
+def aligned(*shape: int, dtype: str = "float16") -> np.ndarray[Any, Any]:
+    """Zeros at a multiple of 256 bytes."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + 256, np.uint8)
+    begin = -raw.ctypes.data % 256
+    return raw[begin : begin + size].view(dtype).reshape(shape)
+
+
+def room(num_bytes: int) -> Interfaced:
+    return Interfaced(np.zeros(num_bytes, np.uint8).view(np.float16) if num_bytes % 2 == 0 else np.zeros(num_bytes))
+
+
+@pytest.fixture
+def pack(recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pack]:
+    monkeypatch.setattr(native, "library", lambda: recorder.runtime)
+    kernels = [make(PlanKind.FUSED_PDL).kernel, make(workload=ffn(48)).kernel]
+    write_pack([ladder(*kernels), ladder(make(workload=ffn(16, full=True)).kernel)], tmp_path / "model.tunerpack")
+    recorder.cuda.fake_parameter_bytes(kernels[0].manifest["parameter"]["size_bytes"])
+    opened = load(tmp_path / "model.tunerpack")
+    yield opened
+    opened.close()
+
+
+def plain(kind: type[Interfaced] | type[Exchanged] = Interfaced) -> Weights:
+    return Weights(kind(aligned(256, 64)), kind(aligned(128, 256)), activation="silu", memory=room)
+
+
+def address(parameter: bytes, offset: int) -> int:
+    return int.from_bytes(parameter[offset : offset + 8], "little")
+
+
+@pytest.mark.parametrize("kind", [Interfaced, Exchanged])
+def test_an_ffn_of_arrays_of_any_protocol_is_launched_on_the_callers_stream(
+    recorder: Recorder, pack: Pack, kind: type[Interfaced] | type[Exchanged]
+) -> None:
+    weights = plain(kind)
+    bound = pack.bind(weights)
+    x, y = kind(aligned(9, 64)), kind(aligned(9, 128))
+    recorder.clear()
+    assert bound(x, out=y, stream=0x4242) is y
+    (call,) = recorder.calls("cuLaunchKernelEx")
+    assert call.stream == 0x4242
+    assert call.attribute == (6, 1)
+    found = [address(call.parameter, 104 + offset) for offset in (0, 8, 64 + 8, 64 + 24)]
+    assert found == [one.values.ctypes.data for one in (x, weights.w1, weights.w2, y)]
+    assert int.from_bytes(call.parameter[104 + 48 : 104 + 52], "little") == 9
+    assert {call.name for call in recorder.calls()} == {"cuLaunchKernelEx", "cuTensorMapEncodeTiled"}
+    bound(x, out=y, stream=0x4242, no_pdl=True)
+    assert recorder.calls("cuLaunchKernelEx")[-1].attribute != (6, 1)
+
+
+def test_rows_choose_the_kernel_and_beyond_them_is_the_library(recorder: Recorder, pack: Pack) -> None:
+    bound = pack.bind(plain())
+    assert [bound.is_kernel(rows) for rows in (1, 16, 17, 48, 49, 4096, 5000)] == [True] * 4 + [False] * 3
+    recorder.clear()
+    for rows in (16, 17):
+        bound(Interfaced(aligned(rows, 64)), out=Interfaced(aligned(rows, 128)))
+    first, second = recorder.calls("cuLaunchKernelEx")
+    assert first.values[0] != second.values[0]
+    with pytest.raises(RuntimeFailure, match="the table says the library"):
+        bound(Interfaced(aligned(49, 64)), out=Interfaced(aligned(49, 128)))
+
+
+def test_ffns_of_one_lane_share_kernels_and_another_lane_has_its_own(recorder: Recorder, pack: Pack) -> None:
+    pack.bind(plain())
+    assert len(recorder.calls("cuModuleLoadData")) == 2
+    recorder.clear()
+    pack.bind(plain())
+    assert recorder.calls("cuModuleLoadData") == recorder.calls("cuMemHostAlloc") == []
+    pack.bind(plain(), lane=1)
+    assert recorder.calls("cuModuleLoadData") == []
+    assert len(recorder.calls("cuMemHostAlloc")) == 2
+
+
+def test_wrong_operands_are_refused_with_what_would_be_right(pack: Pack) -> None:
+    bound = pack.bind(plain())
+    y = Interfaced(aligned(4, 128))
+    for x, out, sentence in (
+        (Interfaced(aligned(4, 60)), y, r"x is \(4, 60\)"),
+        (Interfaced(aligned(4, 64)), Interfaced(aligned(3, 128)), r"out is \(3, 128\): give \[4, 128\]"),
+        (Interfaced(aligned(4, 64)), None, "arrays of this library need `out`"),
+        (Interfaced(aligned(5, 64).reshape(-1)[4:260].reshape(4, 64)), y, "multiple of 16 bytes"),
+    ):
+        with pytest.raises(RuntimeFailure, match=sentence):
+            bound(x, out=out)
+    with pytest.raises(NotAnArray, match="not contiguous"):
+        bound(Interfaced(aligned(64, 4).T), out=y)
+    with pytest.raises(NotAnArray, match="no __cuda_array_interface__ and no __dlpack__"):
+        Weights([1], [2])
+    with pytest.raises(RuntimeFailure, match=r"w1 of a gated FFN has 512"):
+        Weights(Interfaced(aligned(256, 64)), Interfaced(aligned(128, 256)), gated=True)
+    with pytest.raises(RuntimeFailure, match="no such shape"):
+        pack.bind(Weights(Interfaced(aligned(32, 64)), Interfaced(aligned(16, 32)), activation="silu", memory=room))
+
+
+def test_every_option_reaches_the_kernel(recorder: Recorder, pack: Pack) -> None:
+    arrays = [Interfaced(aligned(*shape)) for shape in ((512, 64), (128, 256), (512,), (128,))]
+    weights = Weights(*arrays, activation="silu", gated=True, residual=True, row_scale=True, memory=room)
+    bound = pack.bind(weights)
+    residual, scale = Interfaced(aligned(4, 128)), Interfaced(aligned(4, dtype="float32"))
+    recorder.clear()
+    y = bound(Interfaced(aligned(4, 64)), out=Interfaced(aligned(4, 128)), residual=residual, row_scale=scale)
+    (call,) = recorder.calls("cuLaunchKernelEx")
+    found = [address(call.parameter, 104 + offset) for offset in (16, 40, 64 + 16, 64 + 24, 64 + 32)]
+    assert found == [one.values.ctypes.data for one in (arrays[2], scale, arrays[3], y, residual)]
+    with pytest.raises(RuntimeFailure, match="row_scale is missing or not of float32"):
+        bound(Interfaced(aligned(4, 64)), out=y, residual=residual)
+    with pytest.raises(RuntimeFailure, match="a tensor is null"):
+        bound(Interfaced(aligned(4, 64)), out=y, row_scale=scale)
+
+
+def test_an_abort_is_told_in_words_and_reset(recorder: Recorder, pack: Pack) -> None:
+    pack.bind(plain())
+    record = recorder.calls("cuMemHostAlloc")[0].values[0]
+    assert pack.aborts() == []
+    fields = np.frombuffer((np.ctypeslib.ctypes.c_int32 * 6).from_address(record), np.int32)
+    fields[:] = [1, -2, -1, 140, 132, 3]
+    assert pack.aborts() == [
+        "two launches ran at once on one workspace: CTA 3 saw 140 CTAs start where a launch has 132; "
+        "give each stream a lane of its own"
+    ]
+    fields[:] = [1, 7, 3, 11, 12, 5]
+    assert pack.aborts() == ["CTA 5, task 7 waited for signal 3: 11 posts seen, 12 expected"]
+    pack.reset()
+    assert pack.aborts() == []
+
+
+def test_a_view_is_what_the_array_is() -> None:
+    values = aligned(3, 8)
+    for array in (Interfaced(values), Exchanged(values)):
+        assert view(array) == View(address=values.ctypes.data, shape=(3, 8), dtype="float16")
+        assert address_of(array) == values.ctypes.data
+    for array in (Interfaced(values.T), Exchanged(values.T)):
+        with pytest.raises(NotAnArray, match="not contiguous"):
+            view(array)
+    with pytest.raises(NotAnArray, match="elements of <f8 are not among"):
+        view(Interfaced(aligned(2, dtype="float64")))
+
+
+def test_the_runtime_is_compiled_once_and_kept(tmp_path: Path, recorder: Recorder) -> None:
+    del recorder  # it has compiled one; here nothing is compiled twice
+    first = tmp_path / "bin"
+    first.mkdir()
+    compiler = first / "cc"
+    compiler.write_text(
+        '#!/bin/sh\necho run >> "$(dirname "$0")/runs"\nwhile [ "$1" != -o ]; do shift; done\n: > "$2"\n'
+    )
+    compiler.chmod(0o755)
+    one = native.build(tmp_path / "cache", compiler=str(compiler))
+    assert native.build(tmp_path / "cache", compiler=str(compiler)) == one
+    assert (first / "runs").read_text() == "run\n"
+    compiler.write_text("#!/bin/sh\necho no such option >&2\nexit 1\n")
+    with pytest.raises(RuntimeFailure, match="refused the runtime:\nno such option"):
+        native.build(tmp_path / "other", compiler=str(compiler))
+    assert list((tmp_path / "other").iterdir()) == []

@@ -1,0 +1,202 @@
+"""What the runtime refuses, what it prepares, and what it says of an abort."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.support.native.recorder import Recorder
+from tests.support.packs import TILINGS, ffn, ladder, make
+from tests.unit.runtime.opened import Opened, c_shape
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.schedule.ordering import Assignment
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.tiling import Engine
+from tuner.packs.contents import Shape
+from tuner.packs.write import write_pack
+from tuner.runtime import native
+from tuner.runtime.native import RuntimeFailure
+
+BAD_ARGUMENT, BAD_PACK, CUDA_ERROR, MISMATCH, NO_VARIANT = -1, -2, -4, -5, -7
+
+
+def loaded_cubins(recorder: Recorder) -> list[bytes]:
+    return [call.data for call in recorder.calls("cuModuleLoadData")]
+
+
+def test_the_guarded_build_is_prepared_unless_another_is_asked_for(recorder: Recorder, tmp_path: Path) -> None:
+    early = make(PlanKind.FUSED_PDL)
+    for flags, cubin in (
+        (0, b"\x7fELF guarded"),
+        (native.AS_MEASURED, b"\x7fELF measured"),
+        (native.SAFE_WEIGHTS, b"\x7fELF safe"),
+    ):
+        recorder.clear()
+        with Opened(recorder, early, tmp_path, flags=flags):
+            (data,) = loaded_cubins(recorder)
+            assert data.startswith(cubin)
+    recorder.clear()
+    late = make(PlanKind.FUSED_PDL, assignment=Assignment.TICKET)  # it reads no weights early: guarded is safe
+    with Opened(recorder, late, tmp_path, flags=native.SAFE_WEIGHTS):
+        assert loaded_cubins(recorder)[0].startswith(b"\x7fELF guarded")
+
+
+def test_a_simulated_kernel_is_not_prepared(recorder: Recorder, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeFailure, match="this kernel was simulated") as caught:
+        Opened(recorder, make(simulated=True), tmp_path)
+    assert caught.value.status == NO_VARIANT
+
+
+def test_workspaces_are_zeroed_and_told_where_the_hosts_record_is(recorder: Recorder, tmp_path: Path) -> None:
+    for kind in (PlanKind.FUSED, PlanKind.TWO_LAUNCHES, PlanKind.TWO_STREAMS):
+        recorder.clear()
+        with Opened(recorder, make(kind, TILINGS[Engine.MMA]), tmp_path) as opened:
+            (record,) = recorder.calls("cuMemHostAlloc")
+            spaces = {one["workspace"]["index"]: one["workspace"] for one in opened.made.kernel.manifest["launches"]}
+            offset = 0
+            for index in sorted(spaces):
+                data = opened.memory.read(offset, spaces[index]["zero_bytes"])
+                assert data[192:200] == struct.pack("<Q", record.values[0])
+                assert not any(data[:192] + data[200:])
+                offset += -(-spaces[index]["bytes"] // 256) * 256
+
+
+def test_an_abort_is_polled_without_the_driver_and_reset(recorder: Recorder, tmp_path: Path) -> None:
+    with Opened(recorder, make(PlanKind.FUSED_PDL), tmp_path) as opened:
+        address = recorder.calls("cuMemHostAlloc")[0].values[0]
+        recorder.clear()
+        seen = native.AbortRecord()
+        assert opened.c.tuner_abort_poll(opened.ffn, ctypes.byref(seen)) == native.OK
+        ctypes.memmove(address, struct.pack("<IiiIIi", 1, 7, 3, 11, 12, 5), 24)
+        assert opened.c.tuner_abort_poll(opened.ffn, ctypes.byref(seen)) == native.ABORTED
+        assert [getattr(seen, name) for name, _ in seen._fields_] == [7, 3, 11, 12, 5]
+        assert recorder.calls() == []
+        ctypes.memset(opened.memory.address, 1, 64)
+        opened.checked(opened.c.tuner_reset(opened.ffn, 0x99))
+        assert opened.c.tuner_abort_poll(opened.ffn, ctypes.byref(seen)) == native.OK
+        assert opened.memory.read(0, 192) == bytes(192)
+        assert opened.memory.read(192, 8) == struct.pack("<Q", address)
+        assert recorder.calls("cuStreamSynchronize")[-1].values[0] == 0x99
+    with Opened(recorder, make(), tmp_path, flags=native.AS_MEASURED) as opened:
+        assert opened.c.tuner_abort_poll(opened.ffn, ctypes.byref(seen)) == NO_VARIANT
+
+
+@pytest.mark.parametrize(
+    ("m", "changed", "sentence"),
+    [
+        (17, {}, "the kernel serves 1 to 16 rows, not 17"),
+        (0, {}, "the kernel serves 1 to 16 rows, not 0"),
+        (16, {"w2": 0}, "a tensor is null: the shape needs x, w1, w2, hidden, y, b1, b2, residual, row_scale"),
+        (16, {"residual": 0}, "a tensor is null"),
+        (16, {"x": 0x10008}, "does not lie at a multiple of 16 bytes"),
+    ],
+)
+def test_a_launch_of_wrong_tensors_is_refused_with_the_reason(
+    recorder: Recorder, tmp_path: Path, m: int, changed: dict[str, int], sentence: str
+) -> None:
+    with Opened(recorder, make(workload=ffn(16, full=True)), tmp_path) as opened:
+        recorder.clear()
+        with pytest.raises(RuntimeFailure, match=sentence) as caught:
+            opened.launch(m, **changed)
+        assert caught.value.status == BAD_ARGUMENT
+        assert recorder.calls() == []
+
+
+def test_a_plan_that_needs_all_ctas_is_refused_where_they_do_not_fit(recorder: Recorder, tmp_path: Path) -> None:
+    many = ffn_pair(m=160, d_in=64, d_hidden=512, d_out=512)
+    made = make(PlanKind.FUSED_PDL, TILINGS[Engine.MMA], workload=many)
+    assert made.kernel.manifest["launches"][0]["needs_all_ctas"] is True
+    grid = made.kernel.manifest["launches"][0]["grid"][0]
+    recorder.cuda.fake_device(9, 0, grid - 1, 13000)
+    with pytest.raises(
+        RuntimeFailure, match=f"needs its {grid} CTAs resident at once, and this device holds {grid - 1}"
+    ):
+        Opened(recorder, made, tmp_path)
+    assert len(recorder.calls("cuModuleUnload")) == 1
+
+
+def test_a_failed_call_is_named_and_nothing_is_left_behind(recorder: Recorder, tmp_path: Path) -> None:
+    recorder.cuda.fake_fail(b"cuMemcpyHtoDAsync_v2", 700)
+    with pytest.raises(RuntimeFailure, match=r"cuMemcpyHtoDAsync failed: CUDA_ERROR_OF_THE_RECORDER \(700\)"):
+        Opened(recorder, make(PlanKind.TWO_STREAMS, TILINGS[Engine.MMA]), tmp_path)
+    for made, undone in (
+        ("cuModuleLoadData", "cuModuleUnload"),
+        ("cuMemHostAlloc", "cuMemFreeHost"),
+        ("cuEventCreate", "cuEventDestroy_v2"),
+    ):
+        assert len(recorder.calls(made)) == len(recorder.calls(undone))
+    recorder.clear()
+    recorder.cuda.fake_context(None)
+    with pytest.raises(RuntimeFailure, match="this thread has no CUDA context"):
+        Opened(recorder, make(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("device", "status", "sentence"),
+    [
+        ((9, 0, 132, 13000), 0, ""),
+        ((9, 0, 132, 13020), 0, ""),
+        ((9, 0, 114, 13000), native.OTHER_CARD, "measured on a card of 132 SMs, and this device has 114"),
+        ((9, 0, 132, 12080), MISMATCH, "need a driver of CUDA 13, and this one is of CUDA 12"),
+        ((10, 0, 148, 13000), MISMATCH, "are for sm_90a, and this device is sm_100"),
+        ((8, 0, 108, 13000), MISMATCH, "are for sm_90a, and this device is sm_80"),
+    ],
+)
+def test_a_pack_says_whether_its_kernels_run_on_a_device(
+    recorder: Recorder, tmp_path: Path, device: tuple[int, int, int, int], status: int, sentence: str
+) -> None:
+    with Opened(recorder, make(), tmp_path) as opened:
+        recorder.cuda.fake_device(*device)
+        assert opened.c.tuner_pack_check(opened.pack, 0) == status
+        assert sentence in opened.c.tuner_error().decode()
+
+
+def test_every_row_has_one_answer(recorder: Recorder, tmp_path: Path) -> None:
+    path = tmp_path / "ladder.tunerpack"
+    entry = ladder(make().kernel, make(workload=ffn(48)).kernel)
+    write_pack([entry], path)
+    pack, choice = ctypes.c_void_p(), native.Choice()
+    c = recorder.runtime
+    native.checked(c, c.tuner_pack_open(str(path).encode(), ctypes.byref(pack)))
+    shape = c_shape(entry.shape)
+    for m in (*range(1, 600), 4096):
+        status = c.tuner_ffn_find(pack, shape, m, ctypes.byref(choice))
+        rung = entry.at(m)
+        assert rung is not None
+        assert status == (native.LIBRARY if rung.kernel is None else native.OK)
+        assert (choice.m_lo, choice.m_hi) == (rung.m_lo, rung.m_hi)
+        if rung.kernel is not None:
+            assert bytes(choice.digest).hex() == rung.kernel.digest
+    assert c.tuner_ffn_find(pack, shape, 4097, ctypes.byref(choice)) == native.NONE
+    other = c_shape(Shape(dtype="bf16", activation="silu", d_in=64, d_hidden=256, d_out=128))
+    assert c.tuner_ffn_find(pack, other, 1, ctypes.byref(choice)) == native.NONE
+    c.tuner_pack_close(pack)
+
+
+def test_a_byte_that_differs_is_refused_wherever_the_runtime_reads(recorder: Recorder, tmp_path: Path) -> None:
+    path = tmp_path / "one.tunerpack"
+    write_pack([ladder(make().kernel)], path)
+    data = path.read_bytes()
+    c, pack = recorder.runtime, ctypes.c_void_p()
+    read = (
+        64,
+        64 + 16,
+        64 + 100,
+        64 + 128,
+        64 + 400,
+        data.index(b"\x7fELF measured") + 3,
+        data.index(b"TUNR\x05") + 70,
+    )
+    for place in read:
+        broken = bytearray(data)
+        broken[place] ^= 4
+        whole = (ctypes.c_char * len(broken)).from_buffer(broken)
+        assert c.tuner_pack_open_bytes(ctypes.addressof(whole), len(broken), ctypes.byref(pack)) == BAD_PACK
+    for size in (0, 63, 64, 150, 400, len(data) // 2):
+        path.write_bytes(data[:size])
+        assert c.tuner_pack_open(str(path).encode(), ctypes.byref(pack)) == BAD_PACK
+        assert c.tuner_error()
+    assert c.tuner_pack_open(b"/nowhere.tunerpack", ctypes.byref(pack)) == BAD_PACK

@@ -1,0 +1,165 @@
+"""What a search begins with: the nearest shapes' best, legal for the shape that is asked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from tests.support.builders import measured
+from tests.support.spaces import space_of
+from tuner.core.legal.legality import check_kind, check_schedule
+from tuner.core.problem.gpu import CATALOGUE, Gpu
+from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.job import CacheState, Objective, Regime, Trial, default_regime
+from tuner.core.trial.priors import Found, Prior
+from tuner.search import Searcher
+from tuner.search.priors import BUDGET_SHARE, NUM_OF_NEIGHBOUR, NUM_PRIORS, Asked, adapt, choose_priors, distance
+from tuner.winners import ShippedWinners
+
+H200 = CATALOGUE["h200"]
+SHIPPED = ShippedWinners().of("h200")
+BURST = Objective()
+VERSION = "0123456789ab"
+
+
+def llama(m: int, *, gated: bool = False, d_hidden: int = 14336, dtype: Dtype = Dtype.FP16) -> Workload:
+    activation = Activation.SILU if gated else Activation.RELU
+    return ffn_pair(m=m, d_in=4096, d_hidden=d_hidden, d_out=4096, activation=activation, gated=gated, dtype=dtype)
+
+
+def asked(workload: Workload, num_trials: int = 60, gpu: Gpu = H200) -> Asked:
+    objective = Objective(regime=default_regime(workload.ops[0].m))
+    return Asked(space=space_of(workload, gpu), objective=objective, kernel_version=VERSION, num_trials=num_trials)
+
+
+def found_for(workload: Workload) -> list[Found]:
+    return [one for one in SHIPPED if one.workload == workload]
+
+
+ODD = [
+    llama(7),
+    llama(20, dtype=Dtype.BF16),
+    llama(100),
+    llama(333, gated=True),
+    llama(48, gated=True, d_hidden=11008),
+    llama(3000),
+    ffn_pair(m=24, d_in=5120, d_hidden=13824, d_out=5120, activation=Activation.GELU, bias=True, residual=True),
+    independent_pair((700, 1024, 4096), (700, 1216, 4096)),
+]
+
+
+@pytest.mark.parametrize("workload", ODD, ids=Workload.describe)
+def test_what_was_found_for_neighbours_is_legal_for_a_shape_that_nobody_tried(workload: Workload) -> None:
+    priors = choose_priors(asked(workload), SHIPPED)
+    assert len(priors) >= 3
+    assert len({prior.candidate for prior in priors}) == len(priors)
+    for prior in priors:
+        kind, schedule = prior.candidate.plan_kind, prior.candidate.schedule
+        assert schedule is not None
+        check_schedule(workload, H200, schedule)
+        check_kind(workload, H200, kind, schedule)
+    assert plans_for(workload, H200, priors[0].candidate), "it is proven, too"
+
+
+def test_a_gpu_that_is_smaller_gets_what_fits_it_or_nothing() -> None:
+    small = CATALOGUE["a40"]
+    for prior in choose_priors(asked(llama(16), gpu=small), SHIPPED):
+        assert prior.candidate.schedule is not None
+        assert not prior.candidate.plan_kind.is_programmatic
+        check_schedule(llama(16), small, prior.candidate.schedule)
+
+
+def test_the_same_shape_comes_first_with_the_best_of_each_kind_unchanged() -> None:
+    priors = choose_priors(asked(llama(16)), SHIPPED)
+    own = {one.candidate: one for one in found_for(llama(16))}
+    kinds = [kind for kind in PlanKind if kind.is_ours]
+    assert {prior.candidate.plan_kind for prior in priors[: len(kinds)]} == set(kinds)
+    for prior in priors[: len(kinds)]:
+        same_kind = [one.speedup for one in own.values() if one.candidate.plan_kind is prior.candidate.plan_kind]
+        assert own[prior.candidate].speedup == prior.found_speedup == max(same_kind)
+        assert not prior.is_adapted
+        assert (prior.source, prior.workload) == ("shipped decode-plain/llama3-8b/m16", llama(16).describe())
+    assert [prior.candidate.plan_kind for prior in priors[:2]] == [PlanKind.FUSED, PlanKind.TWO_LAUNCHES]
+
+
+def test_a_budget_bounds_its_priors() -> None:
+    sizes = {num: len(choose_priors(asked(llama(16), num_trials=num), SHIPPED)) for num in (1, 3, 8, 20, 400)}
+    assert sizes == {1: 0, 3: 0, 8: 2, 20: 20 // BUDGET_SHARE, 400: NUM_PRIORS}
+
+
+def test_the_nearest_shape_is_asked_first_and_neighbours_give_a_few_that_are_searched() -> None:
+    priors = choose_priors(asked(llama(20)), SHIPPED)
+    shapes = list(dict.fromkeys(prior.workload for prior in priors))
+    assert shapes == [llama(m).describe() for m in (16, 32, 64)][: len(shapes)]
+    for shape in shapes:
+        assert 1 <= [prior.workload for prior in priors].count(shape) <= NUM_OF_NEIGHBOUR
+    assert all(prior.candidate.plan_kind.is_searched for prior in priors)
+
+
+def test_nothing_is_learned_of_another_kind_of_pair_or_from_far_away() -> None:
+    assert math.isinf(distance(llama(16, gated=True), BURST, found_for(llama(16))[0]))
+    assert math.isinf(distance(independent_pair((16, 64, 64), (16, 64, 64)), BURST, found_for(llama(16))[0]))
+    assert choose_priors(asked(ffn_pair(m=16, d_in=256, d_hidden=512, d_out=256)), SHIPPED) == ()
+    assert choose_priors(asked(llama(16)), []) == ()
+
+
+def test_twice_the_rows_is_one_away_and_each_option_a_little() -> None:
+    one = found_for(llama(16))[0]
+    assert distance(llama(16), BURST, one) == 0
+    assert distance(llama(32), BURST, one) == 1
+    near = [
+        distance(llama(16, dtype=Dtype.BF16), BURST, one),
+        distance(replace(llama(16), ops=(replace(llama(16).ops[0], bias=True), llama(16).ops[1])), BURST, one),
+        distance(llama(16), Objective(regime=Regime.SUSTAINED), one),
+        distance(llama(16), Objective(l2=CacheState.WARM), one),
+    ]
+    assert all(0 < away < 1 for away in near)
+    assert 0 < distance(llama(16, d_hidden=11008), BURST, one) < 1
+
+
+def test_winners_of_other_kernel_sources_stand_behind_those_of_these_and_are_used_all_the_same() -> None:
+    [old, new] = [one for one in found_for(llama(16)) if one.candidate.plan_kind is PlanKind.FUSED][:2]
+    new = replace(new, kernel_version=VERSION, speedup=old.speedup / 2)
+    assert old.kernel_version != VERSION
+    priors = choose_priors(asked(llama(16)), [old, new])
+    assert [prior.candidate for prior in priors] == [new.candidate, old.candidate]
+    assert [prior.kernel_version for prior in priors] == [VERSION, old.kernel_version]
+
+
+@pytest.mark.parametrize("m", [8, 24, 48, 64])
+def test_a_tile_that_covered_all_rows_covers_those_of_another_shape_in_as_many_pieces(m: int) -> None:
+    for one in found_for(llama(16)):
+        before = one.candidate.schedule
+        candidate = adapt(space_of(llama(m), H200), one)
+        assert before is not None
+        assert candidate is not None
+        assert candidate.schedule is not None
+        pieces = -(-m // candidate.schedule.tiling.tiles[0].m)
+        assert pieces <= max(-(-m // before.tiling.tiles[0].m), -(-16 // before.tiling.tiles[0].m))
+        assert candidate.plan_kind is one.candidate.plan_kind
+
+
+def tried(number: int, prior: Prior, time_us: float) -> Trial:
+    return Trial(
+        number=number,
+        candidate=prior.candidate,
+        outcome=measured(time_us),
+        num_known=number,
+        started_at=0.0,
+        finished_at=0.0,
+    )
+
+
+def test_a_search_tries_the_library_and_then_its_priors_in_their_order_and_after_a_restart_the_others() -> None:
+    question = asked(llama(16))
+    priors = choose_priors(question, SHIPPED)
+    candidates = [prior.candidate for prior in priors]
+    searcher = Searcher(question.space, seed=0, priors=candidates, num_trials=60)
+    assert [searcher.ask() for _ in range(1 + len(priors))][1:] == candidates
+    half = [tried(number, prior, 60.0 + number) for number, prior in enumerate(priors[:4])]
+    again = Searcher(question.space, seed=0, history=half, priors=candidates, num_trials=60)
+    assert [again.ask() for _ in range(len(priors) - 4)] == candidates[4:]

@@ -1,0 +1,14 @@
+"""How the library was called leaves the service as it was recorded."""
+
+from __future__ import annotations
+
+from tests.support.builders import BEST
+from tuner.core.trial.library_recipe import LibraryRecipe
+from tuner.wire.library import LibraryRecipeView
+
+
+def test_a_recipe_is_the_same_on_the_wire_and_in_the_database() -> None:
+    recipe = BEST.library
+    assert recipe is not None
+    assert LibraryRecipeView.model_validate(recipe).model_dump(mode="json") == recipe.to_json()
+    assert LibraryRecipe.from_json(recipe.to_json()) == recipe

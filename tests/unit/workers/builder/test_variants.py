@@ -1,0 +1,77 @@
+"""Variants of a kernel: what they add is in no other build, and an artifact says which it has."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.cases import H200, wgmma
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.workers.source.render import DEVICE_FILES, device_text, kernel_version, render, without_comments
+from tuner.workers.source.variants import Variant, variants_of, with_switches
+
+WORKLOAD = ffn_pair(m=48, d_in=64, d_hidden=128, d_out=128)
+MMA = Tiling(tiles=(Tile(m=16, n=32, k=32),) * 2, num_stages=3, num_warps=4)
+WGMMA = wgmma((16, 64, 64))
+
+
+def test_the_measured_source_has_nothing_of_a_variant() -> None:
+    for tiling in (MMA, WGMMA):
+        source = render(WORKLOAD, tiling)
+        for word in ("TUNER_GUARDED", "TUNER_WAITS_FIRST", "host_record", "count_start", "check_alone"):
+            assert word not in source
+
+
+def test_a_change_of_a_variants_code_changes_no_version_of_the_kernels() -> None:
+    """Results stay as good a match as they were."""
+    names = {name for files in DEVICE_FILES.values() for name in files}
+    switched = [name for name in names if with_switches(device_text(name), Variant.SAFE) != device_text(name)]
+    assert len(switched) >= 4
+    for name in switched:
+        assert "TUNER_" not in without_comments(with_switches(device_text(name), Variant.MEASURED)).replace(
+            "TUNER_CONFIG", ""
+        ).replace("TUNER_CLUSTER_DIMS", "")
+    assert "host_record.cuh" not in names
+    assert len(kernel_version()) == 12
+
+
+def test_a_guarded_source_counts_its_ctas_and_tells_the_host() -> None:
+    for tiling in (MMA, WGMMA):
+        source = render(WORKLOAD, tiling, variant=Variant.GUARDED)
+        for call in ("tell_host(workspace);", "= count_start(args);", "check_alone(args, start_number);"):
+            assert source.count(call) == 1
+        assert "#ifdef TUNER_GUARDED" not in source
+
+
+def test_a_safe_source_waits_before_it_requests_the_first_weights() -> None:
+    def first_lines(variant: Variant) -> str:
+        return render(WORKLOAD, WGMMA, variant=variant).partition("int request_known_weights(")[2][:300]
+
+    assert "wait_for_prerequisites();" in first_lines(Variant.SAFE)
+    assert "wait_for_prerequisites();" not in first_lines(Variant.GUARDED)
+
+
+def with_assignment(tiling: Tiling, kind: PlanKind, assignment: Assignment) -> Candidate:
+    ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment)
+    return Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering))
+
+
+@pytest.mark.parametrize(
+    ("tiling", "kind", "assignment", "reads_early"),
+    [
+        (WGMMA, PlanKind.FUSED_PDL, Assignment.STATIC, True),
+        (WGMMA, PlanKind.FUSED_PDL, Assignment.TICKET, False),
+        (WGMMA, PlanKind.FUSED, Assignment.STATIC, False),
+        (MMA, PlanKind.FUSED_PDL, Assignment.STATIC, False),
+    ],
+)
+def test_only_a_kernel_that_reads_weights_early_has_a_safe_variant(
+    tiling: Tiling, kind: PlanKind, assignment: Assignment, reads_early: bool
+) -> None:
+    plans = plans_for(WORKLOAD, H200, with_assignment(tiling, kind, assignment))
+    offered = variants_of(plans, programmatic=kind.is_programmatic)
+    assert offered == ((Variant.GUARDED, Variant.SAFE) if reads_early else (Variant.GUARDED,))

@@ -1,0 +1,48 @@
+"""A fetched kernel is launched as it was fetched, beside a plan that is proven for the card, or it is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.cases import H200
+from tests.support.packs import make
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.errors import PlanError
+from tuner.workers.host.try_kernels import problem_of, work_of
+from tuner.workers.source.launchable import LaunchRefused
+
+
+def changed(files: dict[str, bytes], **changes: Any) -> dict[str, bytes]:
+    """The same files, a kernel's facts in the manifest changed."""
+    manifest = json.loads(files["manifest.json"])
+    manifest["kernel"] |= changes
+    return {**files, "manifest.json": json.dumps(manifest).encode()}
+
+
+@pytest.mark.parametrize("kind", [PlanKind.FUSED, PlanKind.TWO_LAUNCHES, PlanKind.FUSED_PDL])
+def test_a_kernel_is_launched_with_its_own_cubin_and_the_plan_that_is_proven_here(kind: PlanKind) -> None:
+    made = make(kind)
+    work = work_of(dict(made.kernel.files), H200)
+    assert work.launchable is not None
+    work.launchable.check()
+    assert work.launchable.cubin == made.kernel.files["kernel.cubin"]
+    assert (work.plan_kind, work.launchable.workload) == (kind, made.workload)
+    assert problem_of(made.kernel.manifest).workload == made.workload
+
+
+def test_what_is_not_for_this_card_is_refused() -> None:
+    files = dict(make().kernel.files)
+    with pytest.raises(LaunchRefused, match="built for sm_80, and this card is sm_90a"):
+        work_of(changed(files, arch="sm_80"), H200)
+    with pytest.raises(LaunchRefused, match="it has no cubin"):
+        work_of(dict(make(simulated=True).kernel.files), H200)
+    words = bytearray(files["plan0.bin"])
+    words[-4] ^= 1
+    with pytest.raises(LaunchRefused, match=r"plan0.bin is not the plan that is proven for .*: tune it there"):
+        work_of({**files, "plan0.bin": bytes(words)}, H200)
+    with pytest.raises((LaunchRefused, PlanError)):
+        work_of(files, replace(H200, num_sms=2))

@@ -1,0 +1,121 @@
+"""From a model's Hugging Face config to the shapes of its feed-forward blocks, as one tensor-parallel rank has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.errors import InvalidInput
+from tuner.packs.contents import Shape
+
+#: Families whose feed-forward blocks are gated ones of two products: `model_type` in the config.
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text")
+#: Families whose config has its language model under `text_config`.
+_WRAPPED = ("gemma3",)
+#: transformers' names of activations that are ours; our gelu is the tanh form.
+_ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu", "gelu_new": "gelu", "relu": "relu"}
+_DTYPES = {"float16": "fp16", "bfloat16": "bf16"}
+#: Fields that say how many experts there are; each family calls them otherwise.
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+
+
+def ffn_shapes(
+    config: Mapping[str, Any], *, tp: int = 1, dtype: str | None = None, residual: bool = False
+) -> dict[Shape, int]:
+    """Each shape of the model's feed-forward blocks on one of `tp` ranks, and how many layers have it.
+
+    The intermediate is split over the ranks; every rank has all columns of X and of Y, and the ranks' Y are summed.
+
+    Args:
+        config: as `config.json` of the model has it.
+        tp: tensor-parallel ranks, >= 1.
+        dtype: ``fp16`` or ``bf16``; by default the config's own.
+        residual: whether the residual is added by the kernel.
+
+    Raises:
+        InvalidInput: the model has experts, is quantised, or is of a family that is not known.
+    """
+    config = _language_model(config)
+    _check_dense(config)
+    hidden, layers = _size(config, "hidden_size"), _size(config, "num_hidden_layers")
+    bias = bool(config.get("mlp_bias", False))
+    if tp > 1 and (residual or bias):
+        what = "a fused residual" if residual else "the bias of the second product (mlp_bias)"
+        problem = f"is {tp}, and the ranks' outputs are summed: {what} would be added {tp} times"
+        raise InvalidInput("tp", problem, "add it behind the sum, or tune for tp = 1")
+    intermediate = _size(config, "intermediate_size")
+    if intermediate % tp:
+        problem = f"is {tp}, and intermediate_size {intermediate} is no multiple of it"
+        raise InvalidInput("tp", problem, "give a number of ranks that divides it")
+    shape = Shape(
+        dtype=dtype or _dtype(config),
+        activation=_activation(config),
+        d_in=hidden,
+        d_hidden=intermediate // tp,
+        d_out=hidden,
+        gated=True,
+        bias=bias,
+        residual=residual,
+    )
+    return {shape: layers}
+
+
+def merged(models: list[dict[Shape, int]]) -> dict[Shape, int]:
+    """The shapes of several models, each once, with the layers of all."""
+    found: dict[Shape, int] = {}
+    for shapes in models:
+        for shape, layers in shapes.items():
+            found[shape] = found.get(shape, 0) + layers
+    return found
+
+
+def _language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    if config.get("model_type") in _WRAPPED and isinstance(config.get("text_config"), Mapping):
+        # What is said of the whole model, such as its quantisation, is said of its language model too.
+        return {**{name: value for name, value in config.items() if name != "text_config"}, **config["text_config"]}
+    return config
+
+
+def _check_dense(config: Mapping[str, Any]) -> None:
+    family = config.get("model_type")
+    experts = next((name for name in _EXPERTS if config.get(name)), None)
+    if experts is not None:
+        problem = f"is {config[experts]}: {family} is a mixture of experts, whose products are grouped by expert"
+        raise InvalidInput(experts, problem, "give the config of a dense model")
+    for name in ("quantization_config", "compression_config"):
+        if quantised := config.get(name):
+            method = quantised.get("quant_method", "an unnamed method") if isinstance(quantised, Mapping) else quantised
+            problem = f"says that the layers are quantised by {method}; a kernel here multiplies fp16 or bf16"
+            raise InvalidInput(name, problem, "give the config of the model before it was quantised")
+    if family not in FAMILIES:
+        known = ", ".join((*FAMILIES, *_WRAPPED))
+        raise InvalidInput(
+            "model_type", f"is {family!r}, whose feed-forward block is not known", f"give one of {known}"
+        )
+
+
+def _size(config: Mapping[str, Any], name: str) -> int:
+    found = config.get(name)
+    if type(found) is not int or found < 1:
+        raise InvalidInput(name, f"should be a positive integer, got {found!r}", "give the config.json of the model")
+    return found
+
+
+def _activation(config: Mapping[str, Any]) -> str:
+    if str(config["model_type"]).startswith("gemma"):
+        # Early configs say "gelu" in hidden_act and mean the tanh form: transformers takes hidden_activation instead.
+        name, field = config.get("hidden_activation") or "gelu_pytorch_tanh", "hidden_activation"
+    else:
+        name, field = config.get("hidden_act", "silu"), "hidden_act"
+    if name not in _ACTIVATIONS:
+        exact = "; our gelu is the tanh form, and this one is exact" if name == "gelu" else ""
+        known = ", ".join(_ACTIVATIONS)
+        raise InvalidInput(field, f"is {name!r}, which no kernel here has{exact}", f"give a model of one of {known}")
+    return _ACTIVATIONS[name]
+
+
+def _dtype(config: Mapping[str, Any]) -> str:
+    name = config.get("dtype") or config.get("torch_dtype")
+    if name not in _DTYPES:
+        raise InvalidInput("torch_dtype", f"is {name!r}, and a kernel has fp16 or bf16", "say which by --dtype")
+    return _DTYPES[name]

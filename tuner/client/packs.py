@@ -1,0 +1,232 @@
+"""`tuner-client pack`, `update` and `fetch --lock`: packs of finished jobs, and the lock by which a build gets them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from tuner.client import render
+from tuner.client.errors import NoResult, Refused
+from tuner.client.files import write_atomically
+from tuner.client.http import Client
+from tuner.client.lock import Cache, Lock, LockedPack, place_of, read_lock, write_lock
+from tuner.client.options import lock_option, pack_options
+from tuner.client.output import print_table, write_or_print
+from tuner.core.problem.gpu import SIMULATED_PREFIX
+from tuner.errors import InvalidInput
+from tuner.packs.contents import Entry, Rung, Shape
+from tuner.packs.ladder import MAX_ROWS
+from tuner.packs.read import Pack, read_pack
+from tuner.packs.signing import SigningUnavailable, WrongSignature, check_key, signer, verify
+
+Json = dict[str, Any]
+
+
+def opened(content: bytes) -> Pack:
+    """The pack of some bytes, checked.
+
+    Raises:
+        Refused: it is none, or a byte differs.
+    """
+    try:
+        return read_pack(content)
+    except InvalidInput as error:
+        raise Refused(str(error)) from error
+
+
+def check_signature(pack: Pack, key: str, *, is_demanded: bool) -> None:
+    """That `key` signed the pack.
+
+    Raises:
+        Refused: it did not.
+        click.UsageError: the library is not installed, and the check was demanded.
+    """
+    try:
+        verify(pack.sums, pack.signature, key)
+    except WrongSignature as error:
+        raise Refused(str(error)) from error
+    except SigningUnavailable as error:
+        if is_demanded:
+            raise click.UsageError(str(error)) from error
+        click.echo(f"tuner-client: the signature is not verified: {error}", err=True)
+
+
+def order_of_jobs(jobs: Sequence[Json], min_gain: float) -> Json:
+    """The order of a pack of some jobs' shapes and rows.
+
+    Raises:
+        click.UsageError: a job is of no FFN, or they are of several targets or objectives.
+    """
+    rows: dict[Shape, list[int]] = {}
+    for job in jobs:
+        pair = dict(job["pair"])
+        if pair.pop("kind") != "ffn":
+            raise click.UsageError(f"{job['id']} is of two products that share nothing; a pack holds FFNs")
+        m = int(pair.pop("m"))
+        rows.setdefault(Shape(**pair), []).append(m)
+    targets, l2s = {str(job["target"]) for job in jobs}, {str(job["objective"]["l2"]) for job in jobs}
+    if len(targets) != 1 or len(l2s) != 1:
+        several = ", ".join(sorted(targets | l2s))
+        raise click.UsageError(f"the jobs are of several targets or objectives: {several}; give those of one")
+    shapes = [{**vars(shape), "rows": sorted(set(of_it))} for shape, of_it in rows.items()]
+    return {"shapes": shapes, "target": targets.pop(), "l2": l2s.pop(), "min_gain": min_gain}
+
+
+def make(client: Client, order: Json, output: Path, lock_path: Path | None, key: str | None) -> Pack:
+    """Has the service make a pack, checks it, and writes it and the lock.
+
+    Raises:
+        Refused: another key than the one that is pinned signed it.
+    """
+    lock = read_lock(lock_path) if lock_path is not None and lock_path.exists() else Lock(key=key)
+    expected = key or lock.key
+    content, pack = _made(client, order, expected)
+    if lock_path is not None:
+        locked = LockedPack(path=output.name, sha256=pack.digest, size_bytes=len(content), order=order)
+        lock = Lock(key=expected or signer(pack.signature), packs=lock.packs).with_pack(locked)
+        Cache(default_cache()).put(pack.digest, content)
+    write_or_print(content, output)
+    if lock_path is not None:
+        write_or_print(lock.to_bytes(), lock_path)
+    return pack
+
+
+def _made(client: Client, order: Json, key: str | None) -> tuple[bytes, Pack]:
+    made = client.make_pack(order)
+    content = client.content(made["digest"])
+    pack = opened(content)
+    if (expected := key or signer(pack.signature)) is not None:
+        check_signature(pack, expected, is_demanded=key is not None)
+    return content, pack
+
+
+@click.command()
+@click.option("--job", "job_ids", multiple=True, required=True, help="A finished job; may be given repeatedly.")
+@pack_options
+@click.pass_obj
+def pack(
+    client: Client, job_ids: tuple[str, ...], output: Path, lock: Path | None, min_gain: float, key: str | None
+) -> None:
+    """Builds a pack from finished jobs: for the shape and m of each the best result there is."""
+    order = order_of_jobs([client.job(job_id) for job_id in job_ids], min_gain)
+    print_table(ladder_table(make(client, order, output, lock, pinned(key))))
+
+
+@click.command()
+@lock_option
+@click.option("--cache", type=click.Path(file_okay=False, path_type=Path), help="Where packs are kept by digest.")
+@click.option("--key", help="Pins another public key, as `tuner key show` prints it.")
+@click.pass_obj
+def update(client: Client, lock: Path, cache: Path | None, key: str | None) -> None:
+    """Asks for each locked pack again, shows what changed in speed, and writes the lock."""
+    old, kept = read_lock(lock), Cache(cache or default_cache())
+    new = Lock(key=pinned(key) or old.key)
+    for locked in old.packs:
+        content, after = _made(client, dict(locked.order), new.key)
+        kept.put(after.digest, content)
+        new = new.with_pack(
+            LockedPack(path=locked.path, sha256=after.digest, size_bytes=len(content), order=locked.order)
+        )
+        before = kept.get(locked.sha256)
+        print_table(diff_table(locked.path, opened(before).entries if before else (), after.entries))
+    changed = write_lock(lock, new)
+    click.echo(f"tuner-client: {lock} {'written' if changed else 'is unchanged'}", err=True)
+
+
+def fetch_locked(
+    client: Client, lock_path: Path, cache: Cache, folder: Path, *, offline: bool, key: str | None
+) -> None:
+    """Brings exactly the locked bytes into `folder`: all of them, or none.
+
+    Raises:
+        NoResult: a pack is neither in the cache nor, online, at the service.
+        Refused: a byte differs, or another key than the pinned one signed a pack.
+    """
+    lock = read_lock(lock_path)
+    found = []
+    for pack in lock.packs:
+        content = cache.get(pack.sha256)
+        if content is None and offline:
+            raise NoResult(f"{pack.path} ({pack.sha256}) is not in the cache; fetch it once without --offline")
+        content = client.content(pack.sha256) if content is None else content
+        if len(content) != pack.size_bytes:
+            raise Refused(f"{pack.path} has {len(content)} bytes, and the lock says {pack.size_bytes}")
+        if (expected := key or lock.key) is not None:
+            check_signature(opened(content), expected, is_demanded=key is not None)
+        found.append((place_of(folder, pack), pack.sha256, content))
+    for place, sha256, content in found:
+        cache.put(sha256, content)
+        written = write_atomically(place, content)
+        click.echo(f"tuner-client: {place} {'written' if written else 'is unchanged'}", err=True)
+
+
+def default_cache() -> Path:
+    """Where packs are kept unless somebody says otherwise."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tuner" / "packs"
+
+
+def pinned(key: str | None) -> str | None:
+    """A key that was given.
+
+    Raises:
+        click.UsageError: it is none.
+    """
+    try:
+        return None if key is None else check_key(key)
+    except InvalidInput as error:
+        raise click.UsageError(str(error)) from error
+
+
+def ladder_table(pack: Pack) -> Table:
+    """What each range of rows runs, and what it gains."""
+    simulated = str(pack.document["provenance"].get("target", "")).startswith(SIMULATED_PREFIX)
+    table = Table("shape", "rows", "runs", "speed-up", "95 % interval", title=f"pack{render.mark(simulated)}")
+    for entry in pack.entries:
+        for rung in entry.rungs:
+            interval = "–" if rung.interval is None else f"{rung.interval[0]:.3f}–{rung.interval[1]:.3f}"
+            table.add_row(str(entry.shape), _rows(rung), _runs(rung), render.ratio(rung.speedup), interval)
+    return table
+
+
+def diff_table(path: str, before: Sequence[Entry], after: Sequence[Entry]) -> Table:
+    """What each range of rows ran and runs, and what that gained and gains; only what differs."""
+    table = Table("shape", "rows", "before", "after", title=f"{path}: what changed")
+    for shape, first, last, old, new in _differences(before, after):
+        table.add_row(str(shape), _range(first, last), _gain(old), _gain(new))
+    return table
+
+
+def _differences(
+    before: Sequence[Entry], after: Sequence[Entry]
+) -> Iterator[tuple[Shape, int, int, Rung | None, Rung | None]]:
+    ladders: tuple[Mapping[Shape, Entry], ...] = tuple({one.shape: one for one in side} for side in (before, after))
+    for shape in dict.fromkeys([*ladders[0], *ladders[1]]):
+        sides = [side.get(shape) for side in ladders]
+        ends = sorted({rung.m_hi for side in sides if side for rung in side.rungs})
+        for first, last in zip([1, *(end + 1 for end in ends)], ends, strict=False):
+            old, new = (side.at(last) if side else None for side in sides)
+            if _gain(old) != _gain(new):
+                yield shape, first, last, old, new
+
+
+def _gain(rung: Rung | None) -> str:
+    return "–" if rung is None else f"{_runs(rung)} {render.ratio(rung.speedup)}"
+
+
+def _runs(rung: Rung) -> str:
+    return "library" if rung.kernel is None else render.words(str(rung.kernel.manifest["plan_kind"]))
+
+
+def _rows(rung: Rung) -> str:
+    return _range(rung.m_lo, rung.m_hi)
+
+
+def _range(first: int, last: int) -> str:
+    if first == last:
+        return str(first)
+    return f"{first} and more" if last == MAX_ROWS else f"{first}–{last}"

@@ -1,0 +1,98 @@
+"""`tuner-client verify`: a pack's bytes and signature, then its kernels on this machine's card."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from tuner.client import render
+from tuner.client.errors import NotVerified, Simulated
+from tuner.client.output import as_json, print_json, print_table
+from tuner.client.packs import check_signature, opened, pinned
+from tuner.packs.contents import Kernel, Rung, Shape
+from tuner.packs.read import Pack
+from tuner.packs.signing import signer
+from tuner.versions import install_command
+
+#: What runs the kernels: the worker's libraries are not the client's, so it is a program of its own.
+_PROGRAM = "tuner.workers.host.try_kernels"
+
+
+@click.command()
+@click.argument("path", metavar="PACK", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--key", help="The public key that must have signed it, as `tuner key show` prints it.")
+@click.option("--bytes-only", is_flag=True, help="Run no kernel: check digests and the signature.")
+@as_json
+def verify(path: Path, key: str | None, bytes_only: bool, as_json: bool) -> None:
+    """Checks a pack, runs its kernels on this machine's card against a reference, and says what they gain here."""
+    pack = opened(path.read_bytes())
+    named = signer(pack.signature)
+    if (expected := pinned(key) or named) is not None:
+        check_signature(pack, expected, is_demanded=key is not None)
+    signed = f"signed by {named}" if named else "not signed"
+    click.echo(f"tuner-client: {path} is intact; {signed}", err=True)
+    if bytes_only:
+        return
+    rungs = [(entry.shape, rung, rung.kernel) for entry in pack.entries for rung in entry.rungs if rung.kernel]
+    if not rungs:
+        click.echo("tuner-client: it has no kernel to run: the library is kept everywhere", err=True)
+        return
+    found = run_kernels(pack)
+    if as_json:
+        for one in found.values():
+            print_json(one)
+    else:
+        print_table(gains_table(rungs, found))
+    if wrong := [f"{digest[:12]}: {one['reason']}" for digest, one in found.items() if one["reason"]]:
+        raise NotVerified("; ".join(wrong))
+
+
+def run_kernels(pack: Pack) -> dict[str, dict[str, Any]]:
+    """What became of each kernel on this machine's card, by its digest.
+
+    Raises:
+        Simulated: there is nothing to run.
+        NotVerified: this machine cannot run it; the message says why.
+    """
+    kernels = {rung.kernel.digest: rung.kernel for entry in pack.entries for rung in entry.rungs if rung.kernel}
+    if any(kernel.simulated for kernel in kernels.values()):
+        raise Simulated("the pack is simulated: its kernels have no cubin; tune on a server with a GPU")
+    with tempfile.TemporaryDirectory() as folder:
+        for digest, kernel in kernels.items():
+            _unpack(kernel, Path(folder) / digest)
+        done = subprocess.run([sys.executable, "-m", _PROGRAM, folder], capture_output=True, text=True)
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        why = lines[-1] if lines else f"the program that runs them ended with {done.returncode}"
+        if "ModuleNotFoundError" in why:
+            why = f"{why}; run: {install_command('worker-cuda13')}"
+        raise NotVerified(f"no kernel can be run here: {why}")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    return {one["kernel"]: one for one in found}
+
+
+def _unpack(kernel: Kernel, folder: Path) -> None:
+    folder.mkdir()
+    for name, content in kernel.files.items():
+        (folder / name).write_bytes(content)
+
+
+def gains_table(rungs: list[tuple[Shape, Rung, Kernel]], found: Mapping[str, Mapping[str, Any]]) -> Table:
+    """What each kernel gained where it was tuned, and gains here."""
+    table = Table("shape", "rows", "runs", "time here", "speed-up in the pack", "speed-up here")
+    for shape, rung, kernel in rungs:
+        here = found[kernel.digest]
+        words = here["reason"] or render.ratio(here["speedup"])
+        rows = f"{rung.m_lo}–{rung.m_hi}" if rung.m_lo < rung.m_hi else str(rung.m_hi)
+        kind = render.words(str(kernel.manifest["plan_kind"]))
+        time = render.microseconds(here.get("time_us"))
+        table.add_row(str(shape), rows, kind, time, render.ratio(rung.speedup), words)
+    return table

@@ -1,0 +1,44 @@
+"""Where sums of squares of rows travel from the op that writes them to those that norm its output.
+
+A tensor ``<op>.squares`` [slots, stride] of fp32: who stores a tile writes, for each of its rows inside the matrix, the
+sum of squares of what it stored there. That goes to the slot of its columns. A reader adds a row's slots in their
+order. The squares of an input have one slot, which is the caller's.
+"""
+
+from __future__ import annotations
+
+from tuner.core.problem.workload import ROW_SCALE_BYTES, Workload
+from tuner.core.schedule.tiling import Tiling
+
+#: Rows of a slot are padded to whole vectors of four.
+SLOT_ALIGNMENT = 4
+
+
+def norm_slots(workload: Workload, tiling: Tiling, op_index: int) -> int:
+    """Slots of the op's squares: one for the columns of each CTA's tile, or of each share of it where CTAs share k.
+
+    With swapped operands such a share is of the tile's rows, so its columns have one slot.
+    """
+    op, tile = workload.ops[op_index], tiling.tiles[op_index]
+    shares = 1 if tiling.swap_ab else tiling.cluster_k
+    return -(-op.n // tile.n) * tiling.cluster_n * shares
+
+
+def slots_read(workload: Workload, tiling: Tiling, op_index: int) -> int:
+    """Slots that a task of op `op_index` adds up for each of its rows; 0 where it has no norm."""
+    if not workload.ops[op_index].norm:
+        return 0
+    producer = workload.norm_producer_of(op_index)
+    return 1 if producer is None else norm_slots(workload, tiling, producer)
+
+
+def slot_stride(num_rows: int) -> int:
+    """Elements from one slot to the next."""
+    return -(-num_rows // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
+
+
+def squares_bytes(workload: Workload, tiling: Tiling, op_index: int) -> int:
+    """Bytes of the op's squares; 0 where no norm needs them."""
+    if not workload.writes_squares(op_index):
+        return 0
+    return norm_slots(workload, tiling, op_index) * slot_stride(workload.ops[op_index].m) * ROW_SCALE_BYTES

@@ -1,0 +1,99 @@
+"""Who reads which tensor: every op reads inputs and outputs of earlier ops, in the shape that they have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tuner.errors import InvalidInput
+
+Shape = tuple[int, int]
+
+#: The size that a wrong shape is told of, by the field that names the tensor; else the field itself.
+_SIZE_OF = {"source": "k"}
+
+
+class Read(NamedTuple):
+    """A tensor that an op names."""
+
+    #: The op's field that names it: ``source``, ``residual_source`` or ``norm``.
+    field: str
+    tensor: str
+    #: Rows and columns, as the op reads it.
+    shape: Shape
+
+
+class Flow(NamedTuple):
+    """An op's name, the shape of its output, and what it reads."""
+
+    name: str
+    shape: Shape
+    reads: tuple[Read, ...]
+
+
+def check_dataflow(flows: Sequence[Flow]) -> None:
+    """Ops in topological order, none of which has the name of another.
+
+    Raises:
+        InvalidInput: an op reads itself or a later one, ops read each other in a cycle, or shapes do not meet.
+    """
+    names = {flow.name for flow in flows}
+    known: dict[str, tuple[str, Shape]] = {}  # tensor -> who gave it its shape, and that
+    written: set[str] = set()
+    for flow in flows:
+        for read in flow.reads:
+            if read.tensor in names - written:
+                raise _out_of_order(flows, flow, read)
+            first, shape = known.setdefault(read.tensor, (flow.name, read.shape))
+            if shape != read.shape:
+                raise _misfit(flow, read, shape, "" if read.tensor in written else first)
+        written.add(flow.name)
+        known[flow.name] = flow.name, flow.shape
+
+
+def _out_of_order(flows: Sequence[Flow], flow: Flow, read: Read) -> InvalidInput:
+    """What an op reads depends on it in turn, or is merely written too late."""
+    remedy = "list the ops in topological order: each after those that it reads"
+    if read.tensor == flow.name:
+        return InvalidInput("ops", f"{flow.name} reads {read.tensor}, its own output", remedy)
+    reads_of = {other.name: [one.tensor for one in other.reads] for other in flows}
+    path = _path(reads_of, read.tensor, flow.name)
+    if path:
+        circle = ", which reads ".join([*path, path[0]])
+        return InvalidInput("ops", f"a cycle: {circle}", "break it: let one of them read an input")
+    what = {"source": "reads", "residual_source": "adds"}.get(read.field, "norms")
+    return InvalidInput("ops", f"{flow.name} {what} {read.tensor}, which a later op writes", remedy)
+
+
+def _path(reads_of: dict[str, list[str]], start: str, end: str) -> list[str]:
+    """Ops from `end` on, each of which reads the next one, around to `end` by way of `start`; none where there is no
+    way from `start` to `end`."""
+    came_from, todo = {start: end}, [start]
+    while todo:
+        op = todo.pop()
+        for tensor in reads_of[op]:
+            if tensor == end:
+                path = [op]
+                while path[-1] != start:
+                    path.append(came_from[path[-1]])
+                return [end, *reversed(path)]
+            if tensor in reads_of and tensor not in came_from:
+                came_from[tensor] = op
+                todo.append(tensor)
+    return []
+
+
+def _misfit(flow: Flow, read: Read, shape: Shape, first: str) -> InvalidInput:
+    """A tensor of another shape than the op says; `first` is the op that gave an input its shape."""
+    (rows, columns), field = read.shape, f"{flow.name}.{_SIZE_OF.get(read.field, read.field)}"
+    if first:
+        problem = f"reads {read.tensor} as [{rows}, {columns}], but {first} reads it as [{shape[0]}, {shape[1]}]"
+        return InvalidInput(field, problem, "give each input its own name")
+    shapes = f"{read.tensor} as [{rows}, {columns}], but it is [{shape[0]}, {shape[1]}]"
+    match read.field:
+        case "source":
+            return InvalidInput(field, f"reads {shapes}", "make the consumer's m and k the producer's m and n")
+        case "norm":
+            problem = f"norms {shapes}: that is a norm over a width that no op writes whole"
+            return InvalidInput(field, problem, "norm what the op reads as A")
+    return InvalidInput(field, f"adds {shapes}", "add a tensor of the op's own m and n")

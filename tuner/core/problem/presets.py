@@ -1,0 +1,114 @@
+"""Chains of real models by name: what lies between two attentions of a decoder layer.
+
+o_proj adds the residual stream. gate_up norms that and multiplies the activated gate with the up projection. down adds
+the stream again. qkv norms it for the next layer. All norms' weights are folded into the weights that follow.
+
+With tensor parallelism each rank has a share of every weight. Then an all-reduce adds up what the ranks' o_proj, and
+their down, have made, and the residual is added to the sum. No kernel here reduces over ranks, so a rank runs what lies
+between two such sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind
+from tuner.errors import InvalidInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderModel:
+    """The sizes of a decoder layer."""
+
+    #: Columns of the residual stream.
+    hidden: int
+    #: Columns of the gated intermediate.
+    intermediate: int
+    #: Heads of queries, and of keys and of values.
+    num_heads: int
+    num_kv_heads: int
+    #: Columns of a head.
+    head_size: int
+    #: Of its norms.
+    eps: float
+    #: Whether q, k and v add a bias.
+    qkv_bias: bool = False
+
+
+#: Source: the models' config.json as their authors published them.
+MODELS: Mapping[str, DecoderModel] = {
+    "llama3-8b": DecoderModel(
+        hidden=4096, intermediate=14336, num_heads=32, num_kv_heads=8, head_size=128, eps=1e-5
+    ),
+    "llama3-70b": DecoderModel(
+        hidden=8192, intermediate=28672, num_heads=64, num_kv_heads=8, head_size=128, eps=1e-5
+    ),
+    "qwen2.5-7b": DecoderModel(
+        hidden=3584, intermediate=18944, num_heads=28, num_kv_heads=4, head_size=128, eps=1e-6, qkv_bias=True
+    ),
+}  # fmt: skip
+
+
+class Run(StrEnum):
+    """Neighbouring ops of a decoder block."""
+
+    #: All four.
+    BLOCK = "block"
+    #: o_proj alone, in front of an all-reduce.
+    O_PROJ = "o_proj"
+    #: Norm, gate_up and down, between two of them.
+    MLP = "mlp"
+    #: Norm and qkv, behind one.
+    QKV = "qkv"
+
+
+def decoder_block(
+    model: str,
+    *,
+    m: int,
+    tp: int = 1,
+    dtype: Dtype = Dtype.FP16,
+    run: Run = Run.BLOCK,
+    has_reduce: bool = True,
+) -> Workload:
+    """The ops between two attentions of `model`, or a run of them, for `m` rows on one of `tp` ranks.
+
+    Args:
+        has_reduce: that ranks' results must be added up. False gives the block of a rank as if that were not so, which
+            computes nothing useful, and is there to be timed.
+
+    Raises:
+        InvalidInput: the model is unknown, cannot be shared among so many ranks, or the whole block is asked for
+            although an all-reduce stands in it.
+    """
+    sizes = MODELS.get(model)
+    if sizes is None:
+        raise InvalidInput("model", f"no model is called {model!r}", f"use one of {', '.join(MODELS)}")
+    shared = {"key and value heads": sizes.num_kv_heads, "intermediate columns": sizes.intermediate}
+    for what, count in shared.items():
+        if tp < 1 or count % tp:
+            divisors = ", ".join(str(n) for n in range(1, sizes.num_kv_heads + 1) if sizes.num_kv_heads % n == 0)
+            raise InvalidInput("tp", f"{tp} ranks cannot share the {count} {what} of {model}", f"use {divisors}")
+    if tp > 1 and run is Run.BLOCK and has_reduce:
+        problem = f"at tp {tp} an all-reduce stands behind o_proj and behind down, and no kernel here does one"
+        raise InvalidInput("run", problem, "use o_proj, mlp or qkv, the runs between them, or tp 1")
+    adds = run is Run.BLOCK  # else after the all-reduce, or on the way into the next run
+    d, inner = sizes.hidden, sizes.intermediate // tp
+    heads, qkv = sizes.num_heads * sizes.head_size // tp, (sizes.num_heads + 2 * sizes.num_kv_heads) * sizes.head_size
+    stream, summed = ("o_proj", "down") if run is Run.BLOCK else ("residual", "residual")
+    o_proj = GemmOp(
+        name="o_proj", m=m, n=d, k=heads, source="attention", residual=adds, residual_source="residual" if adds else ""
+    )
+    up = GemmOp(
+        name="gate_up", m=m, n=inner, k=d, source=stream, gated=True, activation=Activation.SILU, norm=stream,
+        eps=sizes.eps,
+    )  # fmt: skip
+    down = GemmOp(
+        name="down", m=m, n=d, k=inner, source="gate_up", residual=adds, residual_source=stream if adds else "",
+        is_output=adds,
+    )  # fmt: skip
+    norm = GemmOp(name="qkv", m=m, n=qkv // tp, k=d, source=summed, norm=summed, eps=sizes.eps, bias=sizes.qkv_bias)
+    ops = {Run.BLOCK: (o_proj, up, down, norm), Run.O_PROJ: (o_proj,), Run.MLP: (up, down), Run.QKV: (norm,)}
+    return Workload(kind=WorkloadKind.CHAIN, ops=ops[run], dtype=dtype)

@@ -1,0 +1,136 @@
+"""`tuner db`: the database's upgrade, check, backup and restore, and jobs that are no longer kept."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner.cli_options import data_option, database_option, settings_of
+
+if TYPE_CHECKING:
+    from tuner.store import Store
+
+
+@click.group()
+def db() -> None:
+    """The database of a service, while no server uses it."""
+
+
+@db.command()
+@data_option
+@database_option
+def upgrade(**options: Any) -> None:
+    """Brings the tables to this version, after a backup of what there is."""
+    from tuner.store.backups import upgrade_with_backup
+    from tuner.store.migrate import revision_of
+    from tuner.store.opening import locked_engine
+
+    settings = settings_of(options)
+    with locked_engine(settings.data, settings.database_url, settings.lock_patience_s) as engine:
+        backup = upgrade_with_backup(engine, settings.data)
+        if backup is not None:
+            click.echo(f"what was there before is in {backup}")
+        click.echo(f"the tables are of revision {revision_of(engine)}")
+
+
+@db.command()
+@data_option
+@database_option
+def check(**options: Any) -> None:
+    """Says of which revision the tables are, how many rows they have, and whether they hold together."""
+    from tuner.store.checking import check_tables
+    from tuner.store.opening import locked_engine
+
+    settings = settings_of(options)
+    with locked_engine(settings.data, settings.database_url, settings.lock_patience_s) as engine:
+        for line in check_tables(engine):
+            click.echo(line)
+
+
+@db.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@data_option
+@database_option
+def backup(file: Path, **options: Any) -> None:
+    """Writes all tables into FILE, for SQLite and PostgreSQL alike. Artifacts are files: copy their folder."""
+    from tuner.store.backups import back_up
+    from tuner.store.opening import locked_engine
+
+    settings = settings_of(options)
+    with locked_engine(settings.data, settings.database_url, settings.lock_patience_s) as engine:
+        counts = back_up(engine, file)
+    click.echo(f"{file} has {counts['jobs']} jobs and {counts['trials']} trials")
+
+
+@db.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@data_option
+@database_option
+def restore(file: Path, **options: Any) -> None:
+    """Fills an empty database from FILE, and brings its tables to this version."""
+    from tuner.store.backups import restore as fill
+    from tuner.store.opening import locked_engine
+
+    settings = settings_of(options)
+    with locked_engine(settings.data, settings.database_url, settings.lock_patience_s) as engine:
+        counts = fill(engine, file)
+    click.echo(f"restored {counts['jobs']} jobs and {counts['trials']} trials")
+
+
+@db.command()
+@click.argument("job_ids", metavar="JOB...", nargs=-1, required=True)
+@data_option
+@database_option
+def delete(job_ids: tuple[str, ...], **options: Any) -> None:
+    """Deletes jobs that have ended, with all that is known of them, and makes the database smaller."""
+    store = _open(options)
+    try:
+        _delete(store, list(job_ids))
+    finally:
+        store.close()
+
+
+@db.command()
+@click.option("--days", type=click.FloatRange(min=0), help="Delete jobs that ended longer ago than so many days.")
+@click.option("--keep", type=click.IntRange(min=0), help="Delete all ended jobs but the newest so many.")
+@data_option
+@database_option
+def prune(days: float | None, keep: int | None, **options: Any) -> None:
+    """Deletes old jobs, by age or by count, and makes the database smaller. Open jobs stay."""
+    from tuner.store.removal import expired
+
+    if days is None and keep is None:
+        raise click.UsageError("say what may go: --days, --keep, or both")
+    store = _open(options)
+    try:
+        before = None if days is None else time.time() - 86400 * days
+        with store.read() as session:
+            found = expired(session, before=before, num_kept=keep)
+        _delete(store, found)
+    finally:
+        store.close()
+
+
+def _open(options: dict[str, Any]) -> Store:
+    from tuner.store import Store
+
+    settings = settings_of(options)
+    return Store.open(settings.data, settings.database_url, settings.lock_patience_s)
+
+
+def _delete(store: Store, job_ids: list[str]) -> None:
+    from tuner.core.access.caller import LOCAL
+    from tuner.store import audit
+    from tuner.store.removal import delete_jobs, shrink
+
+    num_trials = 0
+    for begin in range(0, len(job_ids), 20):
+        with store.write() as session:
+            num_trials += delete_jobs(session, job_ids[begin : begin + 20])
+            for job_id in job_ids[begin : begin + 20]:
+                audit.append(session, LOCAL, "job.delete", job_id, time.time())
+    shrink(store.engine)
+    click.echo(f"deleted {len(job_ids)} jobs and their {num_trials} trials")

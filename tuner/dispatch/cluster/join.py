@@ -1,0 +1,123 @@
+"""How each member comes into a cluster: the server's dispatcher, a worker's process, the scheduler's process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.core.trial.limits import Limits
+from tuner.dispatch.cluster.calls import WorkerCalls
+from tuner.dispatch.cluster.dispatcher import ClusterDispatcher
+from tuner.dispatch.cluster.nodes import prepare_process, run_scheduler, run_worker
+from tuner.dispatch.cluster.security import check_address, security_for
+from tuner.dispatch.factory import make_evaluators
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions:
+    """What `tuner worker` is told."""
+
+    #: ``auto``, ``simulated:<id>``, or ``none`` for a machine that only builds.
+    gpu: str
+    #: Simulated GPUs, where they are.
+    num_simulated: int
+    #: Builds that run at a time; None for as many as this machine has cores and memory for.
+    num_places: int | None
+    #: What it is called; the machine's name and the process id, where it is empty.
+    name: str
+    #: Address on which it is reached by the server, and port; None and 0 for those that Dask finds.
+    host: str | None
+    port: int
+    build_cache: Path
+    limits: Limits
+    latency_s: float = 0.0
+    build_s: float = 0.0
+
+
+def join_as_server(scheduler: str, tls: Path | None, *, insecure: bool) -> ClusterDispatcher:
+    """The dispatcher over a cluster's workers.
+
+    Raises:
+        InvalidInput: the address is none, or the certificates are not there.
+    """
+    security = security_for(scheduler, tls, insecure=insecure)
+    prepare_process()
+    return ClusterDispatcher(scheduler, security)
+
+
+def work(
+    scheduler: str, tls: Path | None, options: WorkerOptions, announce: Callable[[str], None], *, insecure: bool
+) -> None:
+    """Measures and builds for a cluster until SIGTERM or SIGINT.
+
+    Raises:
+        InvalidInput: as `join_as_server`, or `options.gpu` is no choice.
+        WorkerError: a card cannot say what it is.
+    """
+    security = security_for(scheduler, tls, insecure=insecure)
+    prepare_process()
+    evaluators, why = make_evaluators(
+        options.gpu,
+        build_cache=options.build_cache,
+        limits=options.limits,
+        latency_s=options.latency_s,
+        build_s=options.build_s,
+        num_simulated=options.num_simulated,
+    )
+    log.info(why)
+    name = options.name or f"{socket.gethostname()}-{os.getpid()}"
+    calls = WorkerCalls(name, evaluators, options.build_cache, options.limits, num_places=options.num_places)
+
+    async def run() -> None:
+        await run_worker(
+            scheduler,
+            security,
+            calls.announcement,
+            calls.answer,
+            _stopped_by_signals(),
+            name=name,
+            host=options.host,
+            port=options.port,
+            announce=announce,
+        )
+
+    try:
+        asyncio.run(run())
+    finally:
+        calls.close()
+
+
+def schedule(
+    host: str, port: int, tls: Path | None, announce: Callable[[str], None], *, plain: bool, insecure: bool
+) -> None:
+    """Runs a cluster's scheduler until SIGTERM or SIGINT.
+
+    Raises:
+        InvalidInput: the certificates are not there, or `plain` on an address beyond loopback.
+    """
+    protocol = "tcp" if plain else "tls"
+    shown = f"[{host}]" if ":" in host else host
+    check_address(f"{protocol}://{shown}:{port}")
+    security = security_for(f"{protocol}://{shown}:{port}", tls, insecure=insecure)
+    prepare_process()
+
+    async def run() -> None:
+        await run_scheduler(host, port, protocol, security, announce, _stopped_by_signals())
+
+    asyncio.run(run())
+
+
+def _stopped_by_signals() -> asyncio.Event:
+    """Set by SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop

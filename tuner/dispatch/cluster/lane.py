@@ -1,0 +1,178 @@
+"""The line in front of a card of another machine. It outlives the worker: while that is away, it is in quarantine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.core.problem.gpu import Target
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Prepared, Problem, Quarantine
+from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.outcome import Outcome
+from tuner.dispatch.cluster import messages
+from tuner.dispatch.cluster.members import Lost, Member
+from tuner.errors import Quarantined, WorkerError
+from tuner.workers.builder.shipping import ShippedKernel
+from tuner.workers.simulated.evaluator import PreparedModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Waiting:
+    """A call in the line."""
+
+    call: messages.CardCall
+    future: Future[Any]
+
+
+class ClusterLane:
+    """A `MeasureLane`. The card is one, whichever worker has it; calls are sent to it one at a time, so that one that
+    is cancelled before its turn never leaves."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, card: messages.CardInfo) -> None:
+        self._loop = loop
+        self.uuid = card.uuid
+        self._target = card.target
+        self._environment = card.environment
+        self._line: asyncio.Queue[_Waiting] = asyncio.Queue()
+        self._member: Member | None = None
+        #: Read by any thread. Why the card is not fit; and since when no worker has it, with the reason.
+        self._unfit: Quarantine | None = None
+        self._away: Quarantine | None = Quarantine(reason=f"no worker has {card.uuid}", since=time.time())
+        self._is_closed = False
+        self._task = loop.create_task(self._serve(), name=f"lane of {card.uuid}")
+
+    @property
+    def target(self) -> Target:
+        """What it measures on."""
+        return self._target
+
+    @property
+    def member(self) -> Member | None:
+        """The worker that has the card, if one has."""
+        return self._member
+
+    @property
+    def quarantine(self) -> Quarantine | None:
+        """Why nothing is measured now."""
+        return self._away or self._unfit
+
+    def environment(self) -> Environment:
+        """As the worker announced it last."""
+        return self._environment
+
+    def attach(self, member: Member, card: messages.CardInfo) -> None:
+        """A worker has the card."""
+        self._member, self._environment = member, card.environment
+        self._unfit = self._away = None
+
+    def detach(self, why: str) -> None:
+        """No worker has it any more."""
+        self._member = None
+        if self._away is None:
+            self._away = Quarantine(reason=f"{self.uuid} has no worker: {why}", since=time.time())
+
+    def probe(self) -> Future[None]:
+        """Queues a look at the card."""
+        return self._send(messages.ProbeCall(card=self.uuid))
+
+    def measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None) -> Future[Outcome]:
+        """Queues one candidate.
+
+        Raises:
+            TypeError: it was prepared by something that does not travel.
+        """
+        if not isinstance(prepared, PreparedModel | ShippedKernel):
+            raise TypeError(f"a {type(prepared).__name__} does not travel")
+        call = messages.MeasureCall(
+            card=self.uuid, problem=problem, prepared=prepared, incumbent_speedup=incumbent_speedup
+        )
+        return self._send(call)
+
+    def finals(self, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int) -> Future[FinalsTimes]:
+        """Queues the finals."""
+        call = messages.FinalsCall(card=self.uuid, problem=problem, candidates=candidates, num_rounds=num_rounds)
+        return self._send(call)
+
+    def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> Future[CounterReport]:
+        """Queues the counting of a candidate."""
+        return self._send(messages.CountCall(card=self.uuid, problem=problem, candidate=candidate, metrics=metrics))
+
+    def trace(self, problem: Problem, candidate: Candidate) -> Future[Trace]:
+        """Queues the tracing of a candidate."""
+        return self._send(messages.TraceCall(card=self.uuid, problem=problem, candidate=candidate))
+
+    def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> Future[ArtifactFiles]:
+        """Queues the making of a candidate's files."""
+        return self._send(messages.ArtifactCall(card=self.uuid, problem=problem, candidate=candidate, extra=extra))
+
+    def close(self) -> None:
+        """Ends the line; called in the loop."""
+        self._is_closed = True
+        self._task.cancel()
+        while not self._line.empty():
+            self._line.get_nowait().future.cancel()
+
+    def _send(self, call: messages.CardCall) -> Future[Any]:
+        future = Future[Any]()
+        waiting = _Waiting(call=call, future=future)
+
+        def enter() -> None:
+            if self._is_closed:
+                future.cancel()
+            else:
+                self._line.put_nowait(waiting)
+
+        try:
+            self._loop.call_soon_threadsafe(enter)
+        except RuntimeError:  # the loop has ended
+            future.cancel()
+        return future
+
+    async def _serve(self) -> None:
+        while True:
+            waiting = await self._line.get()
+            if not waiting.future.set_running_or_notify_cancel():
+                continue
+            try:
+                answer = await self._ask(waiting.call)
+            except asyncio.CancelledError:
+                waiting.future.set_exception(WorkerError("the dispatcher was closed"))
+                raise
+            except Exception as error:
+                waiting.future.set_exception(error)
+            else:
+                waiting.future.set_result(answer)
+
+    async def _ask(self, call: messages.CardCall) -> Any:
+        """The answer of whoever has the card.
+
+        Raises:
+            Quarantined: nobody has it, or whoever had it was lost or answers garbage; or the card is not fit.
+        """
+        member = self._member
+        if member is None:
+            raise Quarantined(self._away.reason if self._away else f"no worker has {self.uuid}")
+        try:
+            answer = await member.ask(call, messages.encode(call))
+        except messages.NotUnderstood as error:
+            if member is self._member:
+                self.detach(str(error))
+            raise Quarantined(str(error)) from error
+        except Lost as error:
+            if member is self._member:
+                self._note_unfit(str(error))
+            raise Quarantined(str(error)) from error
+        except Quarantined as error:
+            self._note_unfit(str(error))
+            raise
+        if isinstance(call, messages.ProbeCall) and member is self._member:
+            self._unfit = None
+        return answer
+
+    def _note_unfit(self, reason: str) -> None:
+        since = self._unfit.since if self._unfit else time.time()
+        self._unfit = Quarantine(reason=reason, since=since)

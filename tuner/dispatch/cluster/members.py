@@ -1,0 +1,140 @@
+"""A worker as the server sees it: what it announced, and the connections to it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from distributed.comm.core import Comm, connect
+from distributed.core import send_recv
+
+from tuner.core.trial.limits import Limits
+from tuner.dispatch.cluster import messages
+from tuner.dispatch.cluster.nodes import CALL
+from tuner.dispatch.local import THREADS_PER_PLACE
+from tuner.errors import WorkerError
+
+#: A call may last so much longer than its worker's own limits say, seconds: for its way, and for a line of its own.
+SLACK_S = 60.0
+
+
+class Lost(WorkerError):
+    """A worker went, or was given up, before it had answered."""
+
+
+class Member:
+    """One worker, from its joining to its leaving. Used in one event loop."""
+
+    def __init__(
+        self,
+        address: str,
+        text: str,
+        announcement: messages.Announcement,
+        connection_args: dict[str, Any],
+        slack_s: float,
+    ) -> None:
+        self.address = address
+        #: What it announced, in full; another one after each joining.
+        self.text = text
+        self.announcement = announcement
+        #: Builds that it was handed and has not answered.
+        self.num_building = 0
+        #: Why nothing more is sent to it; empty where it is trusted.
+        self.distrust = ""
+        self._slack_s = slack_s
+        self._connection_args = connection_args
+        self._free: list[Comm] = []
+        self._busy: set[Comm] = set()
+        self._gone = ""
+
+    @property
+    def may_build(self) -> bool:
+        """Whether a place is free."""
+        return not self.distrust and self.num_building < THREADS_PER_PLACE * self.announcement.num_places
+
+    def can_build_for(self, call: messages.PrepareCall, compiler: str) -> bool:
+        """Whether what it builds is of use to a card whose machine has that compiler."""
+        return call.target.simulated or (bool(compiler) and self.announcement.compiler == compiler)
+
+    async def ask(self, call: messages.Call, payload: bytes) -> Any:
+        """What it answers to `call`, which `payload` encodes.
+
+        Raises:
+            Lost: it went, or answered nothing in time.
+            NotUnderstood: it answered garbage, and is not trusted any more.
+            Quarantined, InvalidInput, WorkerError: as the call did there.
+        """
+        deadline_s = deadline_of(call, self.announcement.limits) + self._slack_s
+        try:
+            answer = await asyncio.wait_for(self._exchange(payload), deadline_s)
+        except TimeoutError as error:
+            raise Lost(f"{self.address} answered no {call.op} within {deadline_s:g} s") from error
+        except OSError as error:
+            raise Lost(f"{self.address} was lost over a {call.op}: {self._gone or error}") from error
+        except Exception as error:  # Dask could not read it
+            raise self._distrusted(error) from error
+        try:
+            return messages.decode_answer(call.op, answer)
+        except messages.NotUnderstood as error:
+            raise self._distrusted(error) from error
+
+    def _distrusted(self, error: Exception) -> messages.NotUnderstood:
+        self.distrust = f"{self.address} answers garbage: {error}; restart it"
+        return messages.NotUnderstood(self.distrust)
+
+    async def _exchange(self, payload: bytes) -> object:
+        comm = await self._connection()
+        self._busy.add(comm)
+        try:
+            answer: object = await send_recv(comm, op=CALL, payload=payload)
+        except BaseException:
+            comm.abort()
+            raise
+        finally:
+            self._busy.discard(comm)
+        if self._gone:
+            comm.abort()
+        else:
+            self._free.append(comm)
+        return answer
+
+    async def _connection(self) -> Comm:
+        while self._free:
+            comm = self._free.pop()
+            if not comm.closed():
+                return comm
+        if self._gone:
+            raise OSError(self._gone)
+        made: Comm = await connect(self.address, deserialize=False, **self._connection_args)
+        return made
+
+    def leave(self, why: str) -> None:
+        """Cuts all connections: whoever waits gets `Lost`."""
+        self._gone = why
+        for comm in (*self._free, *self._busy):
+            with suppress(OSError):
+                comm.abort()
+        self._free.clear()
+
+
+def deadline_of(call: messages.Call, limits: Limits) -> float:
+    """How long a worker itself lets a call last, seconds; generously, since it has deadlines of its own."""
+    start_s = 2 * limits.start_deadline_s + limits.prepare_deadline_s
+    build_s = limits.build_deadline_s + limits.start_deadline_s
+    match call:
+        case messages.PrepareCall():
+            return build_s
+        case messages.MeasureCall():
+            return build_s + start_s + limits.evaluate_deadline_s
+        case messages.FinalsCall():
+            num_alone = len(call.candidates) + 4  # twice in two processes, and each alone where one took others along
+            return len(call.candidates) * build_s + num_alone * (start_s + limits.finals_deadline_s)
+        case messages.CountCall():
+            return build_s + start_s + limits.count_deadline_s
+        case messages.TraceCall():
+            return build_s + start_s + limits.evaluate_deadline_s
+        case messages.ArtifactCall():
+            return build_s
+        case messages.ProbeCall():
+            return start_s

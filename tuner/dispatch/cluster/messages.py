@@ -1,0 +1,252 @@
+"""What server and workers of a cluster say to each other: JSON that Pydantic decodes into the domain's own types."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from tuner.core.problem.gpu import Target
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
+from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.limits import Limits
+from tuner.core.trial.outcome import Failed, Measured, Rejected
+from tuner.errors import InvalidInput, Quarantined, TunerError, WorkerError
+from tuner.workers.builder.shipping import ShippedKernel
+from tuner.workers.simulated.evaluator import PreparedModel
+
+#: Grows when a message changes so that the other side would misread it.
+PROTOCOL: Literal[1] = 1
+
+T = TypeVar("T")
+
+
+class NotUnderstood(WorkerError):
+    """What came is no message of this protocol."""
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants"
+    )
+
+
+class CardInfo(_Message):
+    """A card that a worker measures on."""
+
+    #: The driver's, ``GPU-…``; a made one for a simulated card.
+    uuid: str
+    target: Target
+    environment: Environment
+
+
+class Announcement(_Message):
+    """What a worker says of itself when it joins."""
+
+    #: Must be `PROTOCOL`.
+    protocol: Literal[1] = PROTOCOL
+    tuner_version: str
+    #: Another one at each joining.
+    joining: str
+    cards: tuple[CardInfo, ...]
+    #: Builds that run at a time.
+    num_places: int
+    #: Version of NVRTC; empty where only simulated candidates can be prepared.
+    compiler: str
+    limits: Limits
+
+
+class PrepareCall(_Message):
+    """Prove, render and build a candidate for a target, which need not be the worker's own."""
+
+    op: Literal["prepare"] = "prepare"
+    target: Target
+    problem: Problem
+    candidate: Candidate
+
+
+class MeasureCall(_Message):
+    """Check and time what was prepared, here or elsewhere."""
+
+    op: Literal["measure"] = "measure"
+    card: str
+    problem: Problem
+    prepared: PreparedModel | ShippedKernel
+    incumbent_speedup: float | None
+
+
+class FinalsCall(_Message):
+    """Time the finalists against each other."""
+
+    op: Literal["finals"] = "finals"
+    card: str
+    problem: Problem
+    candidates: tuple[Candidate, ...]
+    num_rounds: int
+
+
+class CountCall(_Message):
+    """Read hardware counters."""
+
+    op: Literal["count"] = "count"
+    card: str
+    problem: Problem
+    candidate: Candidate
+    metrics: tuple[str, ...] | None
+
+
+class TraceCall(_Message):
+    """Trace a candidate."""
+
+    op: Literal["trace"] = "trace"
+    card: str
+    problem: Problem
+    candidate: Candidate
+
+
+class ArtifactCall(_Message):
+    """Make a candidate's files."""
+
+    op: Literal["artifact"] = "artifact"
+    card: str
+    problem: Problem
+    candidate: Candidate
+    extra: dict[str, Any]
+
+
+class ProbeCall(_Message):
+    """Look whether the card is fit."""
+
+    op: Literal["probe"] = "probe"
+    card: str
+
+
+CardCall = MeasureCall | FinalsCall | CountCall | TraceCall | ArtifactCall | ProbeCall
+Call = PrepareCall | CardCall
+_CALL: TypeAdapter[Call] = TypeAdapter(Annotated[Call, Field(discriminator="op")])
+
+
+class ErrorInfo(_Message):
+    """An exception by its kind; what is none of ours is a fault of the worker's."""
+
+    kind: Literal["quarantined", "invalid_input", "worker"]
+    message: str
+    #: Of `InvalidInput`: field, problem, remedy.
+    details: tuple[str, str, str] | None = None
+
+
+class Answer(_Message, Generic[T]):
+    """What became of a call."""
+
+    value: T | None = None
+    error: ErrorInfo | None = None
+
+
+PREPARED = Answer[PreparedModel | ShippedKernel | Rejected | Failed]
+OUTCOME = Answer[Measured | Rejected | Failed]
+FINALS = Answer[FinalsTimes]
+COUNTERS = Answer[CounterReport]
+TRACE = Answer[Trace]
+FILES = Answer[ArtifactFiles]
+NOTHING = Answer[None]
+
+_ANSWERS: dict[str, type[Answer[Any]]] = {
+    "prepare": PREPARED,
+    "measure": OUTCOME,
+    "finals": FINALS,
+    "count": COUNTERS,
+    "trace": TRACE,
+    "artifact": FILES,
+    "probe": NOTHING,
+}
+
+
+def encode(message: BaseModel) -> bytes:
+    """As JSON."""
+    return message.model_dump_json().encode()
+
+
+def decode_call(payload: object) -> Call:
+    """Inverse of `encode`.
+
+    Raises:
+        NotUnderstood: it is no call.
+    """
+    try:
+        return _CALL.validate_json(_bytes(payload))
+    except (ValidationError, TunerError) as error:
+        raise NotUnderstood(f"this is no call of protocol {PROTOCOL}: {_short(error)}") from error
+
+
+def decode_announcement(text: object) -> Announcement:
+    """Inverse of `encode`.
+
+    Raises:
+        NotUnderstood: it is no announcement of this protocol.
+    """
+    try:
+        return Announcement.model_validate_json(_bytes(text))
+    except (ValidationError, TunerError) as error:
+        raise NotUnderstood(f"it announces nothing that protocol {PROTOCOL} knows: {_short(error)}") from error
+
+
+def answer_with(call: Call, value: object) -> bytes:
+    """The answer to a call."""
+    return encode(_ANSWERS[call.op](value=value))
+
+
+def answer_error(error: BaseException) -> bytes:
+    """The answer where a call raised."""
+    match error:
+        case Quarantined():
+            info = ErrorInfo(kind="quarantined", message=str(error))
+        case InvalidInput():
+            details = error.field, error.problem, error.remedy
+            info = ErrorInfo(kind="invalid_input", message=str(error), details=details)
+        case WorkerError():
+            info = ErrorInfo(kind="worker", message=str(error))
+        case _:
+            info = ErrorInfo(kind="worker", message=f"a fault of the worker: {type(error).__name__}: {error}")
+    return encode(NOTHING(error=info))
+
+
+def decode_answer(op: str, payload: object) -> Any:
+    """The value that a call of kind `op` was answered with.
+
+    Raises:
+        NotUnderstood: it is no answer to such a call.
+        Quarantined, InvalidInput, WorkerError: the call raised this.
+    """
+    try:
+        answer = _ANSWERS[op].model_validate_json(_bytes(payload))
+    except (ValidationError, TunerError) as error:
+        raise NotUnderstood(f"it answered no {op} of protocol {PROTOCOL}: {_short(error)}") from error
+    if answer.error is not None:
+        raise _exception(answer.error)
+    if answer.value is None and op != "probe":
+        raise NotUnderstood(f"it answered nothing to a {op}")
+    return answer.value
+
+
+def _exception(info: ErrorInfo) -> TunerError:
+    if info.kind == "quarantined":
+        return Quarantined(info.message)
+    if info.kind == "invalid_input" and info.details is not None:
+        return InvalidInput(*info.details)
+    return WorkerError(info.message)
+
+
+def _bytes(payload: object) -> bytes:
+    if isinstance(payload, str):
+        return payload.encode()
+    if not isinstance(payload, bytes | bytearray | memoryview):
+        raise NotUnderstood(f"a {type(payload).__name__} came where bytes were due")
+    return bytes(payload)
+
+
+def _short(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc'])) or 'message'}: {first['msg']}"
+    return str(error)

@@ -1,0 +1,199 @@
+"""The processes of a cluster as Dask sees them: a scheduler that only knows who is there, and a worker with one call.
+
+Both answer nothing but what they need of each other, so that no peer can have them run a function, and nothing that
+comes over a connection is unpickled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import tempfile
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import dask
+from distributed import Scheduler, Worker
+from distributed.protocol import pickle
+from distributed.security import Security
+
+from tuner.dispatch.cluster.messages import Announcement, encode
+from tuner.errors import WorkerError
+
+log = logging.getLogger(__name__)
+
+#: Under this name a worker's announcement stands in what the scheduler tells of it.
+ANNOUNCEMENT = "tuner"
+#: The one operation of a worker that is ours.
+CALL = "tuner_call"
+
+#: A worker that was not heard of for so long is gone, seconds; a live one is heard every second or so.
+WORKER_TTL_S = 10.0
+#: A worker's leaving lasts no longer, seconds.
+_CLOSE_S = 10.0
+#: Between two attempts of a worker to join, seconds.
+REJOIN_PAUSE_S = 1.0
+
+#: The operations that are left of each.
+_OF_BOTH = {"identity", "connection_stream", "worker-status-change"}
+_OF_SCHEDULER = _OF_BOTH | {"register-worker", "unregister", "heartbeat_worker", "keep-alive"}
+_OF_WORKER = _OF_BOTH | {"ping", CALL, "close", "remove-worker"}
+
+
+class PickleRefused(WorkerError):
+    """A peer sent a pickle."""
+
+
+def prepare_process() -> None:
+    """For this process: no pickle is read, and what Dask watches of itself by default is off, which costs time."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise PickleRefused("a peer sent a pickle; nothing of a cluster's is unpickled")
+
+    pickle.loads = refuse
+    dask.config.set({
+        "distributed.worker.profile.enabled": False,
+        "distributed.admin.system-monitor.interval": "30s",
+        "distributed.admin.system-monitor.gil.enabled": False,
+        "distributed.admin.system-monitor.disk": False,
+        "distributed.admin.system-monitor.host-cpu": False,
+        "distributed.scheduler.work-stealing": False,
+        "distributed.scheduler.active-memory-manager.start": False,
+        "distributed.comm.timeouts.connect": "5s",
+        "distributed.comm.timeouts.tcp": "15s",
+    })  # fmt: skip
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+
+
+class ClusterScheduler(Scheduler):
+    """Knows which workers are there, and schedules nothing."""
+
+    def __init__(self, host: str, port: int, protocol: str, security: Security) -> None:
+        super().__init__(
+            host=host,
+            port=port,
+            protocol=protocol,
+            security=security,
+            worker_ttl=WORKER_TTL_S,
+            dashboard=False,
+            extensions={},  # Dask's own send plugins to the workers, as pickles
+        )
+        _keep_only(self.handlers, self.stream_handlers, _OF_SCHEDULER)
+
+
+class ClusterWorker(Worker):
+    """Tells the scheduler what this machine measures and builds, and answers calls."""
+
+    def __init__(
+        self,
+        scheduler: str,
+        security: Security,
+        announcement: Announcement,
+        answer: Callable[[object], Awaitable[bytes]],
+        *,
+        name: str,
+        host: str | None,
+        port: int,
+        folder: str,
+    ) -> None:
+        text = encode(announcement).decode()
+        super().__init__(
+            scheduler,
+            name=name,
+            nthreads=1,
+            security=security,
+            host=host,
+            port=port,
+            local_directory=folder,
+            memory_limit=0,
+            dashboard=False,
+            extensions={},
+            startup_information={ANNOUNCEMENT: lambda _: text},
+            resources={card.uuid: 1.0 for card in announcement.cards} | {"build": announcement.num_places},
+        )
+
+        async def call(payload: object) -> bytes:
+            return await answer(payload)
+
+        self.handlers[CALL] = call
+        _keep_only(self.handlers, self.stream_handlers, _OF_WORKER)
+
+    async def heartbeat(self) -> None:
+        """One that is answered in time; else the scheduler is lost, though the connection to it may still stand."""
+        try:
+            await asyncio.wait_for(super().heartbeat(), WORKER_TTL_S)
+        except TimeoutError:
+            await self.close(nanny=False, reason="the scheduler answers no heartbeat")
+
+
+def _ignore(**_: object) -> None:
+    """In the place of what is not needed and may be sent."""
+
+
+def _keep_only(handlers: dict[str, Any], streamed: dict[str, Any], names: set[str]) -> None:
+    """Deletes the operations that may be asked, and ignores the streamed ones, but for those named."""
+    for name in set(handlers) - names:
+        del handlers[name]
+    for name in set(streamed) - names:
+        streamed[name] = _ignore
+
+
+async def run_scheduler(
+    host: str, port: int, protocol: str, security: Security, announce: Callable[[str], None], stop: asyncio.Event
+) -> None:
+    """Runs a scheduler until `stop` is set; `announce` gets its address."""
+    async with ClusterScheduler(host, port, protocol, security) as scheduler:
+        announce(scheduler.address)
+        await stop.wait()
+
+
+async def run_worker(
+    scheduler: str,
+    security: Security,
+    announcement: Callable[[], Announcement],
+    answer: Callable[[object], Awaitable[bytes]],
+    stop: asyncio.Event,
+    *,
+    name: str,
+    host: str | None,
+    port: int,
+    announce: Callable[[str], None],
+) -> None:
+    """Joins the cluster, and again whenever the scheduler was lost, until `stop` is set."""
+    stopping = asyncio.create_task(stop.wait())
+    with tempfile.TemporaryDirectory(prefix="tuner-worker-") as folder:
+        while not stop.is_set():
+            node = ClusterWorker(
+                scheduler,
+                security,
+                announcement(),
+                answer,
+                name=f"{name}-{os.getpid()}",
+                host=host,
+                port=port,
+                folder=folder,
+            )
+            life = asyncio.create_task(_live(node, announce))
+            try:
+                await asyncio.wait({life, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                life.cancel()
+                await asyncio.gather(life, return_exceptions=True)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(node.close(nanny=False, timeout=2), _CLOSE_S)
+            if not stop.is_set():
+                log.warning("the scheduler %s is lost; this worker joins again when it answers", scheduler)
+                await asyncio.wait({stopping}, timeout=REJOIN_PAUSE_S)
+    stopping.cancel()
+
+
+async def _live(node: ClusterWorker, announce: Callable[[str], None]) -> None:
+    """From joining to the end."""
+    try:
+        await node
+        announce(node.address)
+        await node.finished()
+    except (OSError, ValueError, RuntimeError, TimeoutError) as error:
+        log.warning("joining failed: %s", error)

@@ -1,0 +1,65 @@
+"""Who may be in a cluster: whoever holds a certificate of its authority. Mutual TLS is the boundary of trust."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from distributed.security import Security
+
+from tuner.errors import InvalidInput
+
+#: What a member's folder holds: the authority's certificate, its own, and its key.
+CA_FILE, CERT_FILE, KEY_FILE = "ca.pem", "cert.pem", "key.pem"
+
+
+def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> Security:
+    """How to speak with `address`; of `tls` see `tuner tls create`.
+
+    Raises:
+        InvalidInput: the address is none; it needs certificates that are not there; or it is plain and reachable from
+            other machines, and `insecure` does not allow that.
+    """
+    scheme, host = check_address(address)
+    if scheme == "tls":
+        if tls is None:
+            raise InvalidInput("tls", f"{address} needs certificates", "name their folder, made by `tuner tls create`")
+        missing = [name for name in (CA_FILE, CERT_FILE, KEY_FILE) if not (tls / name).is_file()]
+        if missing:
+            raise InvalidInput("tls", f"{tls} holds no {', '.join(missing)}", "make it with `tuner tls create`")
+        cert, key = str(tls / CERT_FILE), str(tls / KEY_FILE)
+        ours = {f"tls_{role}_{what}": path for role in ("scheduler", "worker", "client")
+                for what, path in (("cert", cert), ("key", key))}  # fmt: skip
+        return Security(tls_ca_file=str(tls / CA_FILE), require_encryption=True, **ours)
+    if not insecure and not _is_loopback(host):
+        raise InvalidInput(
+            "scheduler",
+            f"{address} is reachable from other machines, and who reaches it can run code on the workers",
+            "use tls:// and --tls, or accept that with --insecure",
+        )
+    return Security(require_encryption=False)
+
+
+def check_address(address: str) -> tuple[str, str]:
+    """Scheme and host of ``tls://host:port`` or ``tcp://host:port``.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
+    remedy = "give tls://HOST:PORT"
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise InvalidInput("scheduler", f"{address!r} is no address: {error}", remedy) from error
+    if parts.scheme not in ("tls", "tcp") or not host or port is None:
+        raise InvalidInput("scheduler", f"{address!r} is no address of a scheduler", remedy)
+    return parts.scheme, host
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,67 @@
+"""From the results of one shape at several m to its ladder: which range of rows runs which kernel, or the library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .contents import Entry, Kernel, Rung, Shape
+
+#: The most rows that a ladder speaks of: an index of 32 bits, as the runtime has them.
+MAX_ROWS = 2**31 - 1
+#: The least speed-up over the library for which a kernel is kept, unless somebody says otherwise.
+DEFAULT_MIN_GAIN = 1.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What the finals of one m said."""
+
+    m: int
+    #: The winner's kernel; None where the library won.
+    kernel: Kernel | None
+    #: The library's time over the winner's, and its 95 % interval.
+    speedup: float | None
+    interval: tuple[float, float] | None
+    #: How the library was called; empty where that is not known.
+    library: Mapping[str, Any] = field(default_factory=dict)
+    #: Where it comes from, e.g. the job; for people.
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def is_kept(self, min_gain: float) -> bool:
+        """Whether our kernel is worth it."""
+        return self.kernel is not None and self.speedup is not None and self.speedup >= min_gain
+
+
+def served_from(m: int, before: int) -> int:
+    """The fewest rows that the kernel of m rows serves, where `before` is the next smaller m that was measured.
+
+    It serves what lies between the two, but not less than half of its own rows and one: so far away from what was
+    measured nothing is known of its gain.
+    """
+    return max(before, m // 2) + 1
+
+
+def make_entry(shape: Shape, results: Sequence[Found], *, min_gain: float = DEFAULT_MIN_GAIN) -> Entry:
+    """The ladder of a shape: every number of rows has exactly one answer, the library above the largest m."""
+    rungs: list[Rung] = []
+    end = 0
+    for result in sorted(results, key=lambda result: result.m):
+        begin = served_from(result.m, end)
+        if begin > end + 1:
+            rungs.append(Rung(m_lo=end + 1, m_hi=begin - 1, kernel=None))
+        rungs.append(
+            Rung(
+                m_lo=begin,
+                m_hi=result.m,
+                kernel=result.kernel if result.is_kept(min_gain) else None,
+                library=result.library,
+                speedup=result.speedup,
+                interval=result.interval,
+                provenance=result.provenance,
+            )
+        )
+        end = result.m
+    rungs.append(Rung(m_lo=end + 1, m_hi=MAX_ROWS, kernel=None))
+    return Entry(shape=shape, rungs=tuple(rungs))

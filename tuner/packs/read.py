@@ -1,0 +1,100 @@
+"""Reads a pack for people and tools: nothing of it is used before every digest is checked."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.errors import InvalidInput
+
+from .contents import Entry, Kernel, Rung, Shape
+from .index import VERSION
+from .write import FOR_PEOPLE, SIGNATURE, SUMS, zipped
+
+#: No pack's files are larger, together.
+MAX_BYTES = 4 * 2**30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pack:
+    """A pack, checked."""
+
+    #: sha256 of the whole file, hexadecimal.
+    digest: str
+    #: Of `pack.json`.
+    document: dict[str, Any]
+    entries: tuple[Entry, ...]
+    #: The signed bytes, and their signature; the latter is empty where there is none.
+    sums: bytes
+    signature: bytes
+
+
+def read_pack(data: bytes) -> Pack:
+    """The pack whose bytes these are.
+
+    Raises:
+        InvalidInput: it is no pack, a byte differs, or a newer version wrote it.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if sum(info.file_size for info in archive.infolist()) > MAX_BYTES:
+                raise _refused(f"unpacks to more than {MAX_BYTES} bytes")
+            files = {info.filename: archive.read(info) for info in archive.infolist()}
+        if zipped(files, {}) != data:
+            raise _refused("has other bytes between its files than a pack has")
+        sums = files.pop(SUMS)
+        lines = (line.partition("  ") for line in sums.decode().splitlines())
+        listed = {name: digest for digest, _, name in lines}
+        document = json.loads(files[FOR_PEOPLE])
+    except (zipfile.BadZipFile, EOFError, RuntimeError, KeyError, ValueError, NotImplementedError) as error:
+        raise _refused(f"is no intact pack: {error!r}") from error
+    signature = files.pop(SIGNATURE, b"")
+    if files.keys() != listed.keys():
+        raise _refused(f"lists other files than it has: {', '.join(sorted(files.keys() ^ listed.keys()))}")
+    for name, content in files.items():
+        if hashlib.sha256(content).hexdigest() != listed[name]:
+            raise _refused(f"holds a {name} of another sha256 than {SUMS} says")
+    if document.get("format") != VERSION:
+        raise InvalidInput("pack", f"is of format {document.get('format')}, not {VERSION}", "install the version of it")
+    return Pack(
+        digest=hashlib.sha256(data).hexdigest(),
+        document=document,
+        entries=_entries(document, files),
+        sums=sums,
+        signature=signature,
+    )
+
+
+def _entries(document: dict[str, Any], files: dict[str, bytes]) -> tuple[Entry, ...]:
+    kernels = {}
+    for digest in document["kernels"]:
+        folder = f"kernels/{digest}/"
+        of_it = {name.removeprefix(folder): data for name, data in files.items() if name.startswith(folder)}
+        named = json.loads(of_it["manifest.json"])["files"].keys() | {"manifest.json"}
+        kernels[digest] = Kernel(files={name: data for name, data in of_it.items() if name in named})
+    return tuple(
+        Entry(
+            shape=Shape(**one["shape"]),
+            rungs=tuple(
+                Rung(
+                    m_lo=rung["m"][0],
+                    m_hi=rung["m"][1],
+                    kernel=kernels[rung["kernel"]] if rung["kernel"] else None,
+                    library=rung["library"] or {},
+                    speedup=rung["speedup"],
+                    interval=tuple(rung["interval"]) if rung["interval"] else None,
+                    provenance=rung["provenance"],
+                )
+                for rung in one["rungs"]
+            ),
+        )
+        for one in document["shapes"]
+    )
+
+
+def _refused(problem: str) -> InvalidInput:
+    return InvalidInput("pack", problem, "fetch or build the pack once more")

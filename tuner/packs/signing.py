@@ -1,0 +1,139 @@
+"""Ed25519 signatures of packs: the service signs `SHA256SUMS`, and whoever has pinned its public key verifies them.
+
+A signature file is one line: ``ed25519``, the public key and the signature, both hexadecimal. The library
+`cryptography` comes with the extras `server` and `verify`, and is imported only where it is used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import InvalidInput, StoreError, TunerError
+from tuner.versions import install_command
+
+#: The private key's file in the data folder: 32 bytes, hexadecimal, readable for its owner alone.
+KEY_FILE = "signing_key"
+_LINE = re.compile(rb"ed25519 ([0-9a-f]{64}) ([0-9a-f]{128})\n")
+_KEY = re.compile(r"[0-9a-f]{64}")
+
+
+class SigningUnavailable(StoreError):
+    """The library that signs and verifies is not installed, or the key cannot be used; the message says which."""
+
+
+class WrongSignature(TunerError):
+    """A pack is not signed, or not by the key that was expected, or it was changed afterwards."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SigningKey:
+    """A service's key."""
+
+    #: 32 bytes.
+    private: bytes
+
+    @property
+    def public(self) -> str:
+        """What clients pin: 64 hexadecimal digits."""
+        return str(self._loaded().public_key().public_bytes_raw().hex())
+
+    def sign(self, data: bytes) -> bytes:
+        """The signature file of `data`."""
+        return f"ed25519 {self.public} {self._loaded().sign(data).hex()}\n".encode()
+
+    def _loaded(self) -> Any:
+        return _ed25519().Ed25519PrivateKey.from_private_bytes(self.private)
+
+
+def signing_key(folder: Path) -> SigningKey:
+    """The key in a data folder; made where there is none.
+
+    Raises:
+        SigningUnavailable: the file is no key, others may read it, or the folder cannot be written.
+    """
+    path = folder / KEY_FILE
+    try:
+        if not path.exists():
+            return rotate(folder)
+        mode = path.stat().st_mode & 0o777
+        text = path.read_text().strip()
+    except OSError as error:
+        raise SigningUnavailable(f"{path} cannot be used: {error.strerror}") from error
+    if mode & 0o077:
+        raise SigningUnavailable(f"{path} may be read by others (mode {mode:04o}); run: tuner key rotate")
+    if not _KEY.fullmatch(text):
+        raise SigningUnavailable(f"{path} is no signing key; run: tuner key rotate")
+    return SigningKey(private=bytes.fromhex(text))
+
+
+def rotate(folder: Path) -> SigningKey:
+    """Puts a new key in the place of the one in a data folder, whole or not at all. What the old one signed stays so.
+
+    Raises:
+        SigningUnavailable: the folder cannot be written.
+    """
+    key = SigningKey(private=_ed25519().Ed25519PrivateKey.generate().private_bytes_raw())
+    path = folder / KEY_FILE
+    fresh = path.with_name(f".{KEY_FILE}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(key.private.hex() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise SigningUnavailable(f"{path} cannot be written: {error.strerror}") from error
+    return key
+
+
+def check_key(text: str) -> str:
+    """A public key, as it is pinned.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    if not _KEY.fullmatch(text):
+        raise InvalidInput(
+            "key", f"{text[:80]!r} is no public key", "give 64 hexadecimal digits, as `tuner key show` says"
+        )
+    return text
+
+
+def signer(signature: bytes) -> str | None:
+    """The public key that a signature file names; None where there is no signature."""
+    found = _LINE.fullmatch(signature)
+    return found[1].decode() if found else None
+
+
+def verify(data: bytes, signature: bytes, key: str) -> None:
+    """That `key` signed `data`.
+
+    Raises:
+        WrongSignature: it did not, or it signed other bytes.
+        SigningUnavailable: the library is not installed.
+    """
+    found = _LINE.fullmatch(signature)
+    if found is None:
+        raise WrongSignature("the pack is not signed" if not signature else "the pack's signature is of no known form")
+    if found[1].decode() != key:
+        raise WrongSignature(f"the pack is signed by {found[1].decode()}, not by {key}, which is pinned")
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        _ed25519().Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(found[2].decode()), data)
+    except InvalidSignature as error:
+        raise WrongSignature(f"the signature of {key} is not of these bytes: the pack was changed") from error
+
+
+def _ed25519() -> Any:
+    """The library's module, which not every installation has."""
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError as error:
+        raise SigningUnavailable(f"cryptography is not installed; run: {install_command('verify')}") from error
+    return ed25519

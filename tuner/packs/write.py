@@ -1,0 +1,156 @@
+"""Writes a pack: the same entries give the same bytes.
+
+A pack is a zip without compression. `pack.bin` is its first file, and every file begins at a multiple of 64 bytes, by
+padding in the zip's extra fields. So the C runtime finds the index at a fixed place, and hands a cubin to the driver as
+it lies there; `unzip` reads all of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tuner import __version__
+
+from .contents import Entry, Kernel, Rung, check
+from .index import VERSION, Place, blob_path, first_tasks_name, index_bytes
+
+INDEX, FOR_PEOPLE, SUMS, SIGNATURE = "pack.bin", "pack.json", "SHA256SUMS", "SHA256SUMS.sig"
+ALIGNMENT = 64
+#: An extra field of padding, as Android's zipalign writes it: its id, and the bytes of its head.
+_PADDING_ID, _PADDING_HEAD = 0xD935, 4
+_LOCAL_HEADER_BYTES = 30
+
+#: Signs the bytes of `SHA256SUMS`.
+Sign = Callable[[bytes], bytes]
+
+
+def write_pack(
+    entries: Sequence[Entry],
+    path: Path,
+    *,
+    provenance: Mapping[str, Any] | None = None,
+    sign: Sign | None = None,
+) -> str:
+    """Writes the pack of `entries` to `path`, whole or not at all; its sha256, hexadecimal.
+
+    `provenance` is for people: environment, jobs, versions. `sign` makes the signature of `SHA256SUMS`, which names
+    every other file.
+
+    Raises:
+        InvalidInput: a ladder or a kernel is not what a pack holds; it says which.
+    """
+    data = pack_bytes(entries, provenance=provenance, sign=sign)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return hashlib.sha256(data).hexdigest()
+
+
+def pack_bytes(
+    entries: Sequence[Entry], *, provenance: Mapping[str, Any] | None = None, sign: Sign | None = None
+) -> bytes:
+    """The pack of `entries`, byte for byte; as `write_pack`."""
+    ladders = tuple(sorted(entries, key=lambda entry: str(entry.shape)))
+    check(ladders)
+    found = {rung.kernel.digest: rung.kernel for entry in ladders for rung in entry.rungs if rung.kernel is not None}
+    kernels = tuple(found[digest] for digest in sorted(found))
+    files = {FOR_PEOPLE: _for_people(ladders, kernels, provenance or {})}
+    for kernel in kernels:
+        files |= {blob_path(kernel, name): data for name, data in sorted(_files_of(kernel).items())}
+    nowhere = {path: Place(offset=0, num_bytes=len(data), digest=bytes(32)) for path, data in files.items()}
+    size = len(index_bytes(ladders, kernels, nowhere, 0))
+    offsets = _offsets([(INDEX, size), *((path, len(data)) for path, data in files.items())])
+    places = {
+        path: Place(offset=offsets[path], num_bytes=len(data), digest=hashlib.sha256(data).digest())
+        for path, data in files.items()
+    }
+    files = {INDEX: index_bytes(ladders, kernels, places, offsets[INDEX])} | files
+    sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {path}\n" for path, data in files.items()).encode()
+    signature = {SIGNATURE: sign(sums)} if sign else {}
+    return zipped({**files, SUMS: sums, **signature}, offsets)
+
+
+def _files_of(kernel: Kernel) -> dict[str, bytes]:
+    """The artifact's, and its launches' first tasks as bytes."""
+    launches = kernel.manifest["launches"]
+    first = {first_tasks_name(i): bytes.fromhex(launch["first_tasks"]) for i, launch in enumerate(launches)}
+    return {**kernel.files, **{name: data for name, data in first.items() if data}}
+
+
+def _for_people(entries: tuple[Entry, ...], kernels: tuple[Kernel, ...], provenance: Mapping[str, Any]) -> bytes:
+    document = {
+        "format": VERSION,
+        "tuner_version": __version__,
+        "simulated": any(kernel.simulated for kernel in kernels),
+        "provenance": provenance,
+        "shapes": [{"shape": vars(entry.shape), "rungs": [_rung(rung) for rung in entry.rungs]} for entry in entries],
+        "kernels": {kernel.digest: _about(kernel) for kernel in kernels},
+    }
+    return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _rung(rung: Rung) -> dict[str, Any]:
+    return {
+        "m": [rung.m_lo, rung.m_hi],
+        "kernel": rung.kernel.digest if rung.kernel else None,
+        "library": dict(rung.library) if rung.kernel is None or rung.library else None,
+        "speedup": rung.speedup,
+        "interval": rung.interval,
+        "provenance": dict(rung.provenance),
+    }
+
+
+def _about(kernel: Kernel) -> dict[str, Any]:
+    manifest = kernel.manifest
+    return {
+        "plan_kind": manifest["plan_kind"],
+        "schedule": manifest["schedule_in_words"],
+        "rows": manifest["rows"],
+        "environment": manifest["environment"],
+        "compiler": manifest["kernel"]["compiler"],
+        "variants": {one["name"]: one["reason"] or one["cubin"] for one in manifest["kernel"]["variants"]},
+    }
+
+
+def _padding(name: str, offset: int) -> int:
+    """Bytes of the extra field of a file whose header begins at `offset`, so that its data is aligned."""
+    missing = -(offset + _LOCAL_HEADER_BYTES + len(name)) % ALIGNMENT
+    return missing if missing == 0 or missing >= _PADDING_HEAD else missing + ALIGNMENT
+
+
+def _offsets(sizes: list[tuple[str, int]]) -> dict[str, int]:
+    """Where the data of each file begins."""
+    offsets, end = {}, 0
+    for name, size in sizes:
+        begin = end + _LOCAL_HEADER_BYTES + len(name) + _padding(name, end)
+        offsets[name], end = begin, begin + size
+    return offsets
+
+
+def zipped(files: Mapping[str, bytes], offsets: Mapping[str, int]) -> bytes:
+    """The one zip of these files, in their order; `offsets` says where some of them must lie."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in files.items():
+            member = zipfile.ZipInfo(name)  # dated 1980-01-01
+            member.external_attr = 0o644 << 16
+            padding = _padding(name, buffer.tell())
+            if padding:
+                head = _PADDING_ID.to_bytes(2, "little") + (padding - _PADDING_HEAD).to_bytes(2, "little")
+                member.extra = head + bytes(padding - _PADDING_HEAD)
+            archive.writestr(member, data)
+            assert offsets.get(name, buffer.tell() - len(data)) == buffer.tell() - len(data), "a file lies elsewhere"
+    return buffer.getvalue()

@@ -1,0 +1,14 @@
+"""Runs the kernels of a pack on arrays of CuPy, PyTorch, and whatever speaks DLPack or `__cuda_array_interface__`.
+
+pack = tuner.runtime.load("model.tunerpack")
+ffn = pack.bind(tuner.runtime.Weights(w1, w2, activation="silu", gated=True))
+y = ffn(x)
+"""
+
+from .arrays import NotAnArray
+from .ffn import Ffn
+from .native import RuntimeFailure
+from .pack import Answer, Pack, load
+from .weights import Weights
+
+__all__ = ["Answer", "Ffn", "NotAnArray", "Pack", "RuntimeFailure", "Weights", "load"]

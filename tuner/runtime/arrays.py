@@ -1,0 +1,187 @@
+"""Arrays of any library as addresses and shapes; nothing is imported that the caller has not imported."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+#: Bits of an element by the names that the array libraries give the types. CuPy has no bfloat16: its bits are uint16.
+_NAMES = {"float16": "float16", "bfloat16": "bfloat16", "<f2": "float16", "torch.float16": "float16"}
+_NAMES |= {"torch.bfloat16": "bfloat16", "<u2": "bits", "uint16": "bits", "float32": "float32", "<f4": "float32"}
+_NAMES |= {"torch.float32": "float32"}
+#: Of DLPack's type codes: float and bfloat. Source: dlpack.h, DLDataTypeCode.
+_DLPACK_TYPES = {(2, 16): "float16", (4, 16): "bfloat16", (2, 32): "float32", (1, 16): "bits"}
+
+
+class Library(Protocol):
+    """What is asked of an array library beside its arrays."""
+
+    def empty(self, shape: tuple[int, ...], like: Any) -> Any:
+        """An array of `like`'s type on its device, of no certain values."""
+
+    def empty_bytes(self, num_bytes: int, like: Any) -> Any:
+        """Bytes on `like`'s device; of a multiple of 256 at least where the library aligns so."""
+
+    def current_stream(self, like: Any) -> int:
+        """The address of the stream on which the library would work now."""
+
+    def activate(self, z: Any, activation: str) -> Any:
+        """The activation of an array."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """Where an array lies and what it is."""
+
+    address: int
+    shape: tuple[int, ...]
+    #: ``float16``, ``bfloat16``, ``float32``, or ``bits`` where the library has no name for it.
+    dtype: str
+
+
+class NotAnArray(TypeError):
+    """It speaks no protocol that is known, or it is not contiguous; the message says which."""
+
+
+def address_of(array: Any) -> int:
+    """The device address of a contiguous array's first element, by the fastest way that it offers.
+
+    Raises:
+        NotAnArray: it is not contiguous, or no array.
+    """
+    if (pointer := getattr(array, "data_ptr", None)) is not None:  # PyTorch
+        if not array.is_contiguous():
+            raise NotAnArray("the array is not contiguous: give .contiguous()")
+        return int(pointer())
+    data = getattr(array, "data", None)
+    if (address := getattr(data, "ptr", None)) is not None:  # CuPy
+        if not array.flags.c_contiguous:
+            raise NotAnArray("the array is not contiguous: give a contiguous copy")
+        return int(address)
+    return view(array).address
+
+
+def view(array: Any) -> View:
+    """An array by `__cuda_array_interface__` or DLPack.
+
+    Raises:
+        NotAnArray: it has neither, or it is not contiguous.
+    """
+    if type(array).__module__.partition(".")[0] == "torch":  # its interface refuses bfloat16
+        if not array.is_contiguous():
+            raise NotAnArray("the array is not contiguous: give .contiguous()")
+        return View(address=array.data_ptr(), shape=tuple(array.shape), dtype=_name(str(array.dtype)))
+    if (interface := getattr(array, "__cuda_array_interface__", None)) is not None:
+        shape, strides = tuple(interface["shape"]), interface.get("strides")
+        found = View(address=interface["data"][0], shape=shape, dtype=_name(interface["typestr"]))
+        size = int(interface["typestr"][2:])
+        if strides is not None and tuple(strides) != tuple(size * step for step in _steps(shape)):
+            raise NotAnArray("the array is not contiguous: give a contiguous copy")
+        return found
+    if hasattr(array, "__dlpack__"):
+        return _dlpack_view(array)
+    raise NotAnArray(f"a {type(array).__name__} has no __cuda_array_interface__ and no __dlpack__: give a device array")
+
+
+def _name(dtype: str) -> str:
+    if dtype not in _NAMES:
+        raise NotAnArray(f"elements of {dtype} are not among {', '.join(sorted(set(_NAMES.values())))}")
+    return _NAMES[dtype]
+
+
+def _steps(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Elements from one index to the next, dimension by dimension, of a contiguous array."""
+    steps, step = [], 1
+    for size in reversed(shape):
+        steps.append(step)
+        step *= size
+    return tuple(reversed(steps))
+
+
+class _DLTensor(ctypes.Structure):
+    """Source: dlpack.h, DLTensor."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+def _dlpack_view(array: Any) -> View:
+    # The stream -1: no synchronisation. The caller's stream is the one that the launch is enqueued on.
+    capsule = array.__dlpack__(stream=-1) if type(array).__module__ != "numpy" else array.__dlpack__()
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    found = ctypes.cast(get(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
+    shape = tuple(found.shape[: found.ndim])
+    if found.strides and tuple(found.strides[: found.ndim]) != _steps(shape):
+        raise NotAnArray("the array is not contiguous: give a contiguous copy")
+    if (kind := (found.code, found.bits)) not in _DLPACK_TYPES:
+        raise NotAnArray(f"elements of DLPack's type {kind} are not among {sorted(_DLPACK_TYPES)}")
+    return View(address=(found.data or 0) + found.byte_offset, shape=shape, dtype=_DLPACK_TYPES[kind])
+
+
+class _Torch:
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+
+    def empty(self, shape: tuple[int, ...], like: Any) -> Any:
+        return self._torch.empty(shape, dtype=like.dtype, device=like.device)
+
+    def empty_bytes(self, num_bytes: int, like: Any) -> Any:
+        return self._torch.empty(num_bytes, dtype=self._torch.uint8, device=like.device)
+
+    def current_stream(self, like: Any) -> int:
+        return int(self._torch.cuda.current_stream(like.device).cuda_stream)
+
+    def activate(self, z: Any, activation: str) -> Any:
+        functions = self._torch.nn.functional
+        if activation == "gelu":
+            return functions.gelu(z, approximate="tanh")
+        return z if activation == "identity" else getattr(functions, activation)(z)
+
+
+class _Cupy:
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+
+    def empty(self, shape: tuple[int, ...], like: Any) -> Any:
+        return self._cupy.empty(shape, dtype=like.dtype)
+
+    def empty_bytes(self, num_bytes: int, like: Any) -> Any:
+        return self._cupy.empty(num_bytes, dtype=self._cupy.uint8)
+
+    def current_stream(self, like: Any) -> int:
+        return int(self._cupy.cuda.get_current_stream().ptr)
+
+    def activate(self, z: Any, activation: str) -> Any:
+        cupy = self._cupy
+        wide = z.astype(cupy.float32)
+        if activation == "gelu":
+            wide = 0.5 * wide * (1 + cupy.tanh(0.7978845608028654 * (wide + 0.044715 * wide**3)))
+        if activation == "relu":
+            wide = cupy.maximum(wide, 0)
+        if activation == "silu":
+            wide = wide / (1 + cupy.exp(-wide))
+        return wide.astype(z.dtype)
+
+
+def library_of(array: Any) -> Library | None:
+    """What the array's own library offers; None for one that is not known."""
+    name = type(array).__module__.partition(".")[0]
+    module = sys.modules.get(name)
+    if name == "torch" and module is not None:
+        return _Torch(module)
+    if name == "cupy" and module is not None:
+        return _Cupy(module)
+    return None

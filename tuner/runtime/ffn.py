@@ -1,0 +1,83 @@
+"""One FFN of a model: its weights, and for every number of rows the kernel or the library."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from . import native
+from .arrays import address_of, view
+from .native import RuntimeFailure, Tensors
+from .prepared import Prepared
+from .weights import Weights
+
+
+class Ffn:
+    """Y = FFN(X), by the kernel that the table names for X's rows, or by the library."""
+
+    def __init__(self, pack: object, weights: Weights, by_rows: list[Prepared | None], hidden: int) -> None:
+        """`by_rows` has what computes each number of rows, `hidden` is the address of room for the intermediate."""
+        self.weights, self._by_rows = weights, by_rows
+        self._pack = pack  # it must outlive this
+        self._dtype = getattr(weights.w1, "dtype", None)
+        self._launch = native.library().tuner_ffn_launch
+        self._tensors = Tensors(
+            w1=address_of(weights.w1),
+            w2=address_of(weights.w2),
+            b1=0 if weights.b1 is None else address_of(weights.b1),
+            b2=0 if weights.b2 is None else address_of(weights.b2),
+            hidden=hidden,
+        )
+        self._reference = ctypes.byref(self._tensors)
+
+    def is_kernel(self, rows: int) -> bool:
+        """Whether a kernel of the pack computes so many rows."""
+        return rows < len(self._by_rows) and self._by_rows[rows] is not None
+
+    def __call__(
+        self,
+        x: Any,
+        *,
+        out: Any = None,
+        residual: Any = None,
+        row_scale: Any = None,
+        stream: int | None = None,
+        no_pdl: bool = False,
+    ) -> Any:
+        """The FFN of `x` [m, d_in], contiguous, on `stream`: the library's current one where it is not given. Nothing
+        is waited for, and it may be captured in a graph.
+
+        Raises:
+            RuntimeFailure: an operand is missing, or not aligned to 16 bytes.
+        """
+        rows = x.shape[0]
+        prepared = self._by_rows[rows] if rows < len(self._by_rows) else None
+        if prepared is None:
+            return self._by_the_library(x, out, residual, row_scale)
+        weights, tensors = self.weights, self._tensors
+        dtype = getattr(x, "dtype", self._dtype)
+        if x.shape[1] != weights.d_in or dtype != self._dtype:
+            wanted = f"[m, {weights.d_in}] of {weights.dtype}, as the weights are"
+            raise RuntimeFailure(-1, f"x is {tuple(x.shape)} of {dtype or weights.dtype}: give {wanted}")
+        y = weights.empty(rows) if out is None else out
+        if tuple(y.shape) != (rows, weights.d_out):
+            raise RuntimeFailure(-1, f"out is {tuple(y.shape)}: give [{rows}, {weights.d_out}]")
+        tensors.x, tensors.y = address_of(x), address_of(y)
+        if weights.residual:
+            tensors.residual = 0 if residual is None else address_of(residual)
+        if weights.row_scale:
+            if row_scale is None or view(row_scale).dtype != "float32":
+                raise RuntimeFailure(-1, "row_scale is missing or not of float32: give one factor for each row")
+            tensors.row_scale = address_of(row_scale)
+        on = weights.stream() if stream is None else stream
+        status = self._launch(prepared.handle, rows, self._reference, on, native.NO_PDL if no_pdl else 0)
+        if status:
+            native.checked(native.library(), status)
+        return y
+
+    def _by_the_library(self, x: Any, out: Any, residual: Any, row_scale: Any) -> Any:
+        y = self.weights.by_the_library(x, residual, row_scale)
+        if out is None:
+            return y
+        out[...] = y
+        return out

@@ -1,0 +1,158 @@
+"""A pack in Python: its kernels on arrays, on the caller's stream, without a copy and without waiting.
+
+A lane is what runs at once: the launches of one lane follow each other. An FFN of another stream that may run beside it
+takes another lane, so that it has workspaces of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import native
+from .ffn import Ffn
+from .native import Choice, RuntimeFailure, Shape, checked
+from .prepared import Prepared
+from .weights import Weights
+
+#: The most rows that the C runtime can be asked for.
+_LAST_ROW = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the table says of a shape and its rows."""
+
+    #: Of `tuner_status`: a kernel of the pack computes it (0), the library does (1), or the pack has no answer (2).
+    status: int
+    #: The rows for which the table says the same.
+    m_lo: int
+    m_hi: int
+    #: The library's time over the kernel's; 0 where nothing was measured.
+    speedup: float
+    #: The kernel's plan kind and schedule, or the library's recipe.
+    text: str
+    #: For the C runtime.
+    choice: Choice
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether a kernel of the pack computes it."""
+        return self.status == native.OK
+
+
+class Pack:
+    """An opened pack. Any number of threads may share it; an FFN of it belongs to one at a time."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Opens it; every byte is checked.
+
+        Raises:
+            RuntimeFailure: it is no intact pack.
+        """
+        self.c = native.library()
+        self.handle = ctypes.c_void_p()
+        checked(self.c, self.c.tuner_pack_open(os.fsencode(path), ctypes.byref(self.handle)))
+        self._prepared: dict[tuple[int, int, int, int], Prepared] = {}
+        self._scratch: dict[tuple[int, int], tuple[Any, int, int]] = {}
+        self._outgrown: list[Any] = []
+
+    def check(self, device: int = 0) -> str:
+        """Whether its kernels run on a device: empty where they do, or a note that it is not the card of the figures.
+
+        Raises:
+            RuntimeFailure: they do not run there.
+        """
+        status = checked(self.c, self.c.tuner_pack_check(self.handle, device))
+        return "" if status == native.OK else self.c.tuner_error().decode()
+
+    def find(self, shape: Shape, m: int) -> Answer:
+        """What the table says."""
+        choice = Choice()
+        status = checked(self.c, self.c.tuner_ffn_find(self.handle, shape, m, ctypes.byref(choice)))
+        return Answer(
+            status=status,
+            m_lo=choice.m_lo,
+            m_hi=choice.m_hi,
+            speedup=choice.speedup,
+            text=(choice.text or b"").decode(),
+            choice=choice,
+        )
+
+    def bind(self, weights: Weights, *, lane: int = 0, safe_weights: bool = False, as_measured: bool = False) -> Ffn:
+        """An FFN of these weights, with every kernel of its ladder ready. Not inside a graph capture.
+
+        `safe_weights`: what runs just before it in the stream may write the weights. `as_measured`: the builds that
+        were timed, which tell neither two launches at once nor an abort.
+
+        Raises:
+            RuntimeFailure: a kernel cannot be loaded, or the shape is not in the pack.
+        """
+        if safe_weights and as_measured:
+            raise RuntimeFailure(-1, "give safe_weights or as_measured, not both")
+        flags = native.SAFE_WEIGHTS if safe_weights else native.AS_MEASURED if as_measured else 0
+        by_rows = self._ladder(weights, lane, flags)
+        most = len(by_rows) - 1
+        return Ffn(self, weights, by_rows, self._room(lane, weights, most) if most else 0)
+
+    def _ladder(self, weights: Weights, lane: int, flags: int) -> list[Prepared | None]:
+        """What computes each number of rows, up to the last that a kernel computes; None for the library."""
+        by_rows: list[Prepared | None] = [None]
+        found = self.find(weights.shape, 1)
+        if found.status == native.NONE and found.m_hi == _LAST_ROW:
+            raise RuntimeFailure(native.NONE, self.c.tuner_error().decode())
+        while True:
+            if found.is_kernel:
+                prepared = self._prepare(found, weights, lane, flags)
+                by_rows += [None] * (found.m_lo - len(by_rows))
+                by_rows += [prepared] * (found.m_hi - found.m_lo + 1)
+            if found.m_hi == _LAST_ROW:
+                return by_rows
+            found = self.find(weights.shape, found.m_hi + 1)
+
+    def _prepare(self, answer: Answer, weights: Weights, lane: int, flags: int) -> Prepared:
+        """The kernel of an answer in a lane, shared by all FFNs of that lane and device."""
+        key = (answer.choice.kernel, lane, flags, weights.device)
+        if key not in self._prepared:
+            memory = weights.allocate(answer.choice.memory_bytes)
+            self._prepared[key] = Prepared(
+                self.c, self.handle, answer.choice, memory, stream=weights.stream(), flags=flags
+            )
+        return self._prepared[key]
+
+    def aborts(self) -> list[str]:
+        """Why launches gave up since the last reset; asks no driver."""
+        sentences = (one.abort() for key, one in self._prepared.items() if key[2] != native.AS_MEASURED)
+        return [sentence for sentence in sentences if sentence]
+
+    def reset(self, stream: int = 0) -> None:
+        """After an abort: makes all workspaces as new. No launch may be under way on another stream."""
+        for one in self._prepared.values():
+            one.reset(stream)
+
+    def _room(self, lane: int, weights: Weights, rows: int) -> int:
+        """Room for the intermediate of a lane, for so many rows; shared by the FFNs of the lane."""
+        key = (lane, weights.device)
+        needed = rows * weights.d_hidden * 2
+        held = self._scratch.get(key)
+        if held is None or held[2] < needed:
+            self._outgrown.append(held)  # others, and graphs, may have its address
+            self._scratch[key] = held = (*weights.allocate(needed), needed)
+        return held[1]
+
+    def close(self) -> None:
+        """Frees all that was prepared; no launch may be under way, and no graph of it may be replayed."""
+        for one in self._prepared.values():
+            one.close()
+        self._prepared.clear()
+        if self.handle:
+            self.c.tuner_pack_close(self.handle)
+            self.handle = ctypes.c_void_p()
+
+
+def load(path: Path | str) -> Pack:
+    """Opens a pack."""
+    return Pack(path)

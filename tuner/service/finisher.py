@@ -1,0 +1,129 @@
+"""The end of a job: the finals, the winner's artifact, and the result."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import TypeVar
+
+from tuner.core.insight.explain_job import best_fused
+from tuner.core.insight.policy_times import policy_times
+from tuner.core.model.bounds import reference_us
+from tuner.core.problem.objective import FinalsProcedure
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import JobState, Trial
+from tuner.core.trial.records import Best, JobRecord, PolicyTime
+from tuner.dispatch import MeasureLane
+from tuner.service.finals import Judgement, choose_finalists, judge
+from tuner.service.inspector import inspections_of, problem_of
+from tuner.service.keeper import Keeper
+from tuner.service.packing import pack_zip
+from tuner.service.waiting import JobFailed, Patience
+from tuner.store import Session, Store, bests, inspections, jobs
+from tuner.store.artifacts import register
+
+T = TypeVar("T")
+
+
+class Finisher:
+    """Ends the jobs of one runner, in its thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        keeper: Keeper,
+        lane: MeasureLane,
+        finals: FinalsProcedure,
+        disk_limit_bytes: int,
+        stop: threading.Event,
+        clock: Callable[[], float],
+    ) -> None:
+        """`finals` says how those of a job are held; `disk_limit_bytes` is what may be left on disk behind it."""
+        self._store = store
+        self._keeper = keeper
+        self._lane = lane
+        self._finals = finals
+        self._disk_limit_bytes = disk_limit_bytes
+        self._stop = stop
+        self._clock = clock
+
+    def _await(self, submit: Callable[[], Future[T]]) -> T:
+        """The result of what `submit` sends, sent again where the worker failed, a bounded number of times.
+
+        Raises:
+            JobFailed: the worker failed each time.
+            Quarantined: the card is not fit; the job goes on when it is.
+        """
+        return Patience(self._lane.target.id, self._stop).result(submit)
+
+    def finish(self, job: JobRecord, past: list[Trial]) -> None:
+        """Measures the finalists of `past` against each other, keeps the winner's files and the result.
+
+        Raises:
+            JobFailed: there is nothing to compare with, or the worker failed each time.
+            Quarantined: the card is not fit; the job goes on when it is.
+            Stopped: the service is closing.
+        """
+        problem = problem_of(job)
+        finalists = choose_finalists(past)
+        if not finalists or finalists[0].candidate.plan_kind.is_ours:
+            raise JobFailed(f"there is nothing to compare with: {_library_reason(past)}")
+        candidates = tuple(trial.candidate for trial in finalists)
+        times = self._await(lambda: self._lane.finals(problem, candidates, self._finals.num_rounds))
+        if times.times_us[0] is None:
+            raise JobFailed(f"the library failed in the finals: {times.reasons[0]}")
+        judgement = judge(finalists, times, self._finals)
+        environment = self._lane.environment()
+        content = self._pack(job, problem, judgement)
+        digest = self._keeper.keep(content) if content else None
+        best = Best(
+            job_id=job.id,
+            verdict=judgement.verdict,
+            winner=judgement.winner,
+            tie_band=judgement.tie_band,
+            procedure=judgement.procedure,
+            finals=judgement.rows,
+            reference_us=reference_us(job.spec.workload, self._lane.target.gpu),
+            artifact_digest=digest,
+            environment=environment,
+            policies=self._policies(job, judgement, past),
+            library=times.library,
+        )
+        self._keeper.write(partial(_keep_result, best=best, content=content, now=self._clock()))
+        self._store.collect_garbage(self._disk_limit_bytes)
+
+    def _policies(self, job: JobRecord, judgement: Judgement, past: list[Trial]) -> tuple[PolicyTime, ...]:
+        """What each policy would have reached with the kernel of the best fused finalist, if there is one."""
+        row = best_fused(judgement.rows)
+        if row is None or row.candidate.schedule is None:
+            return ()
+        return policy_times(job.spec.workload, self._lane.target.gpu, row.candidate.schedule, past)
+
+    def _pack(self, job: JobRecord, problem: Problem, judgement: Judgement) -> bytes | None:
+        """The zip of the best kernel of ours, whatever won; None where none of ours came through."""
+        row = judgement.kernel
+        if row is None:
+            return None
+        extra = {"job_id": job.id, "result": judgement.to_json(), "spec": job.spec.to_json()}
+        files = self._await(lambda: self._lane.artifact(problem, row.candidate, extra))
+        return pack_zip(files.files)
+
+
+def _keep_result(session: Session, best: Best, content: bytes | None, now: float) -> None:
+    """The end of a job: its result, its state, and the inspections of its finalists."""
+    if content and best.artifact_digest:
+        register(session, best.artifact_digest, len(content), now)
+    bests.insert(session, best)
+    jobs.set_state(session, best.job_id, JobState.SUCCEEDED, now)
+    for number, kind in inspections_of(best.finals):
+        inspections.ask(session, best.job_id, number, kind, None, is_urgent=False, now=now)
+
+
+def _library_reason(past: list[Trial]) -> str:
+    """Why no trial measured the library."""
+    for trial in past:
+        if not trial.candidate.plan_kind.is_ours:
+            return f"the library's trial ended with {getattr(trial.outcome, 'reason', 'no time')}"
+    return "the budget ended before the library's trial"

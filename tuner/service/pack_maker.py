@@ -1,0 +1,97 @@
+"""Makes packs of finished jobs: for each shape and m the best result there is, its kernel, and a signature."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from dataclasses import asdict, replace
+
+from tuner.core.access.caller import LOCAL, Caller
+from tuner.core.problem.gpu import SIMULATED_PREFIX
+from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
+from tuner.core.trial.job import Objective, default_regime
+from tuner.core.trial.questions import Machine, Question
+from tuner.core.trial.records import Best, JobRecord
+from tuner.errors import NotFound
+from tuner.packs.contents import Kernel, Shape
+from tuner.packs.ladder import Found, make_entry
+from tuner.packs.order import MadePack, PackOrder
+from tuner.packs.signing import signing_key
+from tuner.packs.write import pack_bytes
+from tuner.service.matching import check_match
+from tuner.store import Store, audit, bests, packs
+
+
+def make_pack(
+    store: Store, order: PackOrder, now: float, kernel_version: str | None = None, caller: Caller = LOCAL
+) -> MadePack:
+    """Makes and keeps a pack; the same order over the same results gives the same bytes.
+
+    `caller` asks for it. `kernel_version` is that of the kernels that are measured now: its results go before those of
+    older ones, whose artifacts may say too little for a pack.
+
+    Raises:
+        NotFound: a shape has no result at one of its m; the message names it.
+        InvalidInput: a kernel was made by an older version.
+        SigningUnavailable: there is no key, and none can be made.
+    """
+    key = signing_key(store.directory)
+    entries = []
+    for shape, rows in order.shapes:
+        results = [_found(store, order, shape, m, kernel_version) for m in sorted(set(rows))]
+        entries.append(make_entry(shape, results, min_gain=order.min_gain))
+    about = {"target": order.target_id, "l2": str(order.l2), "min_gain": order.min_gain}
+    content = pack_bytes(entries, provenance=about, sign=key.sign)
+    digest = store.artifacts.put(content)
+    with store.write() as session:
+        packs.insert(session, digest, len(content), order.to_json(), now)
+        audit.append(session, caller, "pack.make", digest, now)
+    simulated = order.target_id.startswith(SIMULATED_PREFIX)
+    return MadePack(digest=digest, size_bytes=len(content), key=key.public, simulated=simulated)
+
+
+def workload_of(shape: Shape, m: int) -> Workload:
+    """The pair of a shape at m rows."""
+    options = asdict(shape) | {"dtype": Dtype(shape.dtype), "activation": Activation(shape.activation)}
+    return ffn_pair(m=m, **options)
+
+
+def _found(store: Store, order: PackOrder, shape: Shape, m: int, kernel_version: str | None) -> Found:
+    question = Question(
+        workload=workload_of(shape, m),
+        target_id=order.target_id,
+        objective=Objective(l2=order.l2, regime=default_regime(m)),
+    )
+    of_now = replace(question, machine=Machine(kernel_version=kernel_version))
+    with store.read() as session:
+        try:
+            fit = check_match(bests.closest(session, of_now), of_now)
+        except NotFound:
+            fit = check_match(bests.closest(session, question), question)
+    return _as_found(store, m, fit.job, fit.best)
+
+
+def _as_found(store: Store, m: int, job: JobRecord, best: Best) -> Found:
+    row = None if best.winner_row is None else best.finals[best.winner_row]
+    provenance = {
+        "job": job.id,
+        "verdict": str(best.verdict),
+        "winner": str(best.winner),
+        "gpu": best.environment.gpu_name,
+        "driver": best.environment.driver,
+    }
+    is_ours = best.winner.is_ours and best.artifact_digest is not None
+    return Found(
+        m=m,
+        kernel=_kernel(store, best.artifact_digest) if is_ours and best.artifact_digest else None,
+        speedup=row.speedup if row else None,
+        interval=row.speedup_ci95 if row else None,
+        library=best.library.to_json() if best.library else {},
+        provenance=provenance,
+    )
+
+
+def _kernel(store: Store, digest: str) -> Kernel:
+    """The files of an artifact, which this service zipped itself."""
+    with zipfile.ZipFile(io.BytesIO(store.artifacts.get(digest))) as archive:
+        return Kernel(files={name: archive.read(name) for name in archive.namelist()})

@@ -1,0 +1,53 @@
+"""What a job begins with: chosen once, when its search begins, and kept, so that a restart begins with the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tuner.core.space.space import Space
+from tuner.core.trial.job import PriorsChoice, Trial
+from tuner.core.trial.priors import Found, KnownWinners, Prior
+from tuner.core.trial.records import JobRecord
+from tuner.search.priors import Asked, choose_priors
+from tuner.service.keeper import Keeper
+from tuner.store import Store, priors
+
+
+class PriorBook:
+    """Looks up what was found before: in the database, and in what came with the program."""
+
+    def __init__(self, store: Store, keeper: Keeper, winners: KnownWinners | None, clock: Callable[[], float]) -> None:
+        """`winners` are those that are kept outside of the database, where there are any."""
+        self._store = store
+        self._keeper = keeper
+        self._winners = winners
+        self._clock = clock
+
+    def of(self, job: JobRecord, space: Space, past: list[Trial], kernel_version: str) -> tuple[Prior, ...]:
+        """The priors of a job that has these trials already; none for a search that began in an older version.
+
+        Raises:
+            StoreUnavailable: the database stays locked.
+        """
+        with self._store.read() as session:
+            before = priors.chosen(session, job.id)
+        if before is not None:
+            return before
+        chosen: tuple[Prior, ...] = ()
+        if job.spec.priors is PriorsChoice.NEAREST and not past:
+            asked = Asked(
+                space=space,
+                objective=job.spec.objective,
+                kernel_version=kernel_version,
+                num_trials=job.spec.budget.trials,
+            )
+            chosen = choose_priors(asked, self._known(job))
+        self._keeper.write(partial(priors.choose, job_id=job.id, priors=chosen, now=self._clock()))
+        return chosen
+
+    def _known(self, job: JobRecord) -> list[Found]:
+        """What is known of the job's target: of a simulated one, what was simulated, and nothing else."""
+        with self._store.read() as session:
+            found = priors.known(session, job.spec.workload, job.spec.target_id)
+        return [*found, *(self._winners.of(job.spec.target_id) if self._winners else ())]

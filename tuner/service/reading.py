@@ -1,0 +1,117 @@
+"""What one may know of the trials and the events of a job; nothing is changed."""
+
+from __future__ import annotations
+
+import time
+
+from tuner.core.insight.forecast_quality import ForecastQuality, judge_forecasts
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.job import Trial
+from tuner.core.trial.outcome import FailureKind, Measured
+from tuner.core.trial.priors import PriorUse
+from tuner.core.trial.records import Event, Page
+from tuner.errors import NotFound
+from tuner.service.paging import check_limit
+from tuner.store import Store, events, jobs, priors, trials
+
+
+class TrialReader:
+    """Reads a job's trials and events. Thread-safe."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def trials(
+        self,
+        job_id: str,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        outcome: str | None = None,
+        plan_kind: PlanKind | None = None,
+        reason: FailureKind | None = None,
+        sort: trials.SortKey = "number",
+    ) -> Page[Trial]:
+        """Trials of a job; `time` sorts the fastest first, `speedup` the greatest first, the unmeasured last.
+
+        Raises:
+            NotFound: no such job.
+            InvalidInput: a cursor of another listing, or a limit out of range.
+        """
+        check_limit(limit)
+        chosen = trials.TrialFilter(outcome=outcome, plan_kind=plan_kind, reason=reason, sort=sort)
+        with self._store.read() as session:
+            return trials.page(session, job_id, chosen, cursor, limit)
+
+    def samples(self, job_id: str, number: int) -> tuple[Trial, Measured]:
+        """A trial and its outcome, whose rounds are still there.
+
+        Raises:
+            NotFound: no such job or trial, or it has no raw samples; the message says why.
+        """
+        with self._store.read() as session:
+            trial = trials.get(session, job_id, number)
+        if not isinstance(trial.outcome, Measured):
+            raise NotFound(f"trial {number} of {job_id} was not measured: {trial.outcome.reason}")
+        if not trial.outcome.rounds:
+            raise NotFound(f"the samples of trial {number} of {job_id} are gone: tuner gc removed them")
+        return trial, trial.outcome
+
+    def outcome_counts(self, job_id: str) -> dict[str, int]:
+        """Trials by outcome: measured, rejected, and each kind of failure that happened.
+
+        Raises:
+            NotFound: no such job.
+        """
+        with self._store.read() as session:
+            return trials.outcome_counts(session, job_id)
+
+    def best_so_far(self, job_id: str) -> list[tuple[int, float, float | None]]:
+        """(trial number, fastest of ours so far, library), microseconds, at each measured trial of ours.
+
+        Raises:
+            NotFound: no such job.
+        """
+        with self._store.read() as session:
+            return trials.best_so_far(session, job_id)
+
+    def forecast_quality(self, job_id: str) -> ForecastQuality:
+        """How well the simulator's forecasts ranked the job's fused trials so far.
+
+        Raises:
+            NotFound: no such job.
+        """
+        with self._store.read() as session:
+            return judge_forecasts(trials.forecasts(session, job_id))
+
+    def events(self, job_id: str, after_id: int = 0, limit: int = 100) -> list[Event]:
+        """Events of a job after one, oldest first.
+
+        Raises:
+            NotFound: no such job.
+            InvalidInput: a limit out of range.
+        """
+        check_limit(limit)
+        with self._store.read() as session:
+            jobs.row_of(session, job_id)
+            return events.after(session, job_id, after_id, limit)
+
+    def wait_for_event(self, job_id: str, after_id: int, timeout_s: float) -> bool:
+        """Blocks until the job has an event after `after_id`, at most `timeout_s`; whether it has one."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            seen = self._store.num_writes
+            if self.events(job_id, after_id, 1):
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0 or self._store.wait_for_write(seen, left) == seen:
+                return False
+
+    def priors(self, job_id: str) -> list[PriorUse]:
+        """What the job's search began with, and what each prior gave; none before the search began.
+
+        Raises:
+            NotFound: no such job.
+        """
+        with self._store.read() as session:
+            return priors.uses(session, job_id)

@@ -1,0 +1,70 @@
+"""A server that stands by: it takes over the jobs when the server that runs them has died."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from tuner.errors import StoreError
+from tuner.store.leadership import Leadership
+
+log = logging.getLogger(__name__)
+
+#: Between two attempts to lead, and between two looks whether one still leads, seconds.
+PERIOD_S = 1.0
+
+
+class Standby:
+    """Watches over the leadership, in a thread of its own."""
+
+    def __init__(
+        self,
+        leadership: Leadership,
+        lead: Callable[[], None],
+        give_up: Callable[[], None],
+        period_s: float = PERIOD_S,
+    ) -> None:
+        """`lead` is called once the leadership is this server's, and `give_up` where it or `lead` has failed: two
+        servers must not both run the jobs."""
+        self._leadership = leadership
+        self._lead = lead
+        self._give_up = give_up
+        self._period_s = period_s
+        self._stop = threading.Event()
+        #: Whether this server runs the jobs.
+        self.leads = False
+        self._thread = threading.Thread(target=self._run, name="standby", daemon=True)
+
+    def start(self) -> None:
+        """Begins; the first attempt is made at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends it; the leadership stays what it is until its store is closed."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                if self.leads and not self._leadership.is_held():
+                    log.critical("the database has dropped this server's lock: it ends, so that another one may lead")
+                    self._give_up()
+                    return
+                if not self.leads:
+                    self._try()
+                self._stop.wait(self._period_s)
+        except Exception:
+            log.critical("this server cannot run the jobs, and ends", exc_info=True)
+            self._give_up()
+
+    def _try(self) -> None:
+        try:
+            self._leadership.take()
+        except StoreError as error:
+            log.debug("another server runs the jobs: %s", error)
+            return
+        self._lead()
+        self.leads = True
+        log.info("this server runs the jobs now")

@@ -1,0 +1,40 @@
+"""A database that is worked on while no server has it, whatever its tables are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from tuner.errors import StoreError
+from tuner.store.directory import check_local
+from tuner.store.engines import make_engine
+from tuner.store.leadership import Leadership
+
+
+@contextmanager
+def locked_engine(directory: Path, database_url: str | None, lock_patience_s: float) -> Iterator[Engine]:
+    """Locks `directory` and its database for the length of the block.
+
+    Raises:
+        StoreError: a server has it, or it cannot be used.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{directory} cannot be made: {error.strerror}; give another --data") from error
+    if database_url is None:
+        check_local(directory)
+    engine = make_engine(directory, database_url, lock_patience_s)
+    leadership = Leadership(directory, engine)
+    try:
+        leadership.take()
+        yield engine
+    except SQLAlchemyError as error:
+        raise StoreError(f"the database at {engine.url!r} cannot be used: {error}") from error
+    finally:
+        leadership.release()
+        engine.dispose()

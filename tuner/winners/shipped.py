@@ -1,0 +1,63 @@
+"""Reads the winners that come with the program, one file per GPU that was measured.
+
+A file is JSON: a row per problem, by name. A row has the `workload` and the `objective` that were searched, and the
+best candidates of each plan kind (`winners`) with their times. What else it has says where these come from: the card's
+name, the digest of the kernel sources, commit, date, trials, and a remark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tuner.core.problem.objective import CacheState, Regime
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.job import Objective
+from tuner.core.trial.priors import Found
+
+#: Where the files lie.
+FOLDER = Path(__file__).parent
+
+
+class ShippedWinners:
+    """The winners of all GPUs that were measured; those of a file are read when they are asked for."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        """`folder` has a file ``<target>.json`` per target."""
+        self._folder = folder
+
+    def of(self, target_id: str) -> Sequence[Found]:
+        """Those of a target; none for one without a file, as every simulated one is."""
+        path = self.path(target_id)
+        if not path.is_file():
+            return ()
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        return tuple(one for name, row in rows.items() for one in found_in(name, row))
+
+    def path(self, target_id: str) -> Path:
+        """The file of a target."""
+        return self._folder / f"{target_id.replace(':', '-')}.json"
+
+
+def found_in(name: str, row: dict[str, Any]) -> list[Found]:
+    """The winners of one row, kind by kind, the fastest first."""
+    workload = Workload.from_json(row["workload"])
+    objective = Objective(l2=CacheState(row["objective"]["l2"]), regime=Regime(row["objective"]["regime"]))
+    return [
+        Found(
+            workload=workload,
+            objective=objective,
+            candidate=Candidate(plan_kind=PlanKind(kind), schedule=Schedule.from_json(data["schedule"])),
+            time_us=data["time_us"],
+            speedup=data["speedup"],
+            source=f"shipped {name}",
+            kernel_version=row.get("kernel_version") or "",
+        )
+        for kind, ranked in row["winners"].items()
+        for data in ranked
+    ]

@@ -1,0 +1,130 @@
+"""Chains of more than two ops as a client gives them: op by op, or a model's decoder block by its name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field
+
+from tuner.core.problem.presets import Run, decoder_block
+from tuner.core.problem.workload import DEFAULT_EPS, Activation, Dtype, GemmOp, Workload, WorkloadKind
+from tuner.errors import InvalidInput
+from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
+
+Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
+RunName = Annotated[Run, Field(strict=False, description="the whole block, or the ops between two all-reduces")]
+
+
+class ChainOp(Strict):
+    """C[m, n] = act(s[m] A[m, k] W[n, k]^T + bias) + R[m, n]; gated, W is [2n, k] and C is act(gate) * up + R."""
+
+    name: Name = Field(description="of the op, and of the tensor that it writes")
+    source: Name = Field(description="what it reads as A: an earlier op, or any other name for an input")
+    n: Size = Field(description="columns of C, rows of W")
+    k: Size = Field(description="columns of A and W")
+    activation: ActivationName = Activation.IDENTITY
+    gated: bool = Field(default=False, description="whether W holds a gate above an up projection")
+    bias: bool = Field(default=False, description="whether a bias vector is added")
+    residual: Name | None = Field(default=None, description="what is added: an earlier op, or a name for an input")
+    row_scale: bool = Field(default=False, description="whether row i is multiplied by s[i], an fp32 input")
+    norm: Name | None = Field(
+        default=None, description="whose RMSNorm scales the rows: an earlier op, or an input with its squares' sums"
+    )
+    eps: float | None = Field(default=None, ge=0, lt=1, description="of the norm; 1e-5 unless given")
+    is_output: bool = Field(default=False, description="whether the caller reads C, though another op does, too")
+
+    def to_op(self, m: int) -> GemmOp:
+        """The op, for so many rows.
+
+        Raises:
+            InvalidInput: a matrix overflows a 32-bit index, or options do not go together.
+        """
+        return GemmOp(
+            name=self.name,
+            m=m,
+            n=self.n,
+            k=self.k,
+            source=self.source,
+            activation=self.activation,
+            bias=self.bias,
+            gated=self.gated,
+            residual=self.residual is not None,
+            residual_source=self.residual or "",
+            row_scale=self.row_scale,
+            norm=self.norm or "",
+            eps=DEFAULT_EPS if self.eps is None else self.eps,
+            is_output=self.is_output,
+        )
+
+    @classmethod
+    def from_op(cls, op: GemmOp) -> Self:
+        """Inverse of `to_op`."""
+        return cls(
+            name=op.name,
+            source=op.source,
+            n=op.n,
+            k=op.k,
+            activation=op.activation,
+            gated=op.gated,
+            bias=op.bias,
+            residual=op.residual_source or None,
+            row_scale=op.row_scale,
+            norm=op.norm or None,
+            eps=op.eps if op.norm else None,
+            is_output=op.is_output,
+        )
+
+
+class Chain(Strict):
+    """Up to eight GEMMs in topological order."""
+
+    kind: Literal["chain"] = Field(description="up to eight GEMMs, each of which reads inputs and earlier ops")
+    m: Size = Field(description="rows of every tensor")
+    ops: list[ChainOp] = Field(min_length=1, description="each after those that it reads")
+    dtype: DtypeName = Dtype.FP16
+
+    def to_workload(self) -> Workload:
+        """The ops.
+
+        Raises:
+            InvalidInput: names what is wrong with an op, or with how they read each other.
+        """
+        ops = tuple(op.to_op(self.m) for op in self.ops)
+        return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=self.dtype)
+
+    @classmethod
+    def from_workload(cls, workload: Workload) -> Self:
+        """Inverse of `to_workload`."""
+        ops = [ChainOp.from_op(op) for op in workload.ops]
+        return cls(kind="chain", m=workload.ops[0].m, ops=ops, dtype=workload.dtype)
+
+
+class DecoderBlock(Strict):
+    """What lies between two attentions of a model's decoder layer."""
+
+    kind: Literal["decoder-block"] = Field(description="o_proj, gate_up, down and qkv of a model, with their norms")
+    model: str = Field(description="e.g. `llama3-8b`")
+    m: Size = Field(description="rows: tokens of a step")
+    tp: int = Field(default=1, ge=1, le=64, description="ranks that share the layer")
+    run: RunName = Run.BLOCK
+    dtype: DtypeName = Dtype.FP16
+
+    def to_workload(self) -> Workload:
+        """The ops of one rank.
+
+        Raises:
+            InvalidInput: the model is unknown, cannot be shared so, or an all-reduce stands within.
+        """
+        return decoder_block(self.model, m=self.m, tp=self.tp, dtype=self.dtype, run=self.run)
+
+
+def check_searched(workload: Workload) -> None:
+    """The service searches pairs. A chain of other ops is proven and simulated by the core, and not yet searched.
+
+    Raises:
+        InvalidInput: the workload is no pair.
+    """
+    if workload.kind is WorkloadKind.CHAIN:
+        names = ", ".join(op.name for op in workload.ops)
+        problem = f"the chain ({names}) is well formed, but this version searches pairs only"
+        raise InvalidInput("pair.kind", problem, "post its neighbouring ops as pairs of kind ffn")

@@ -1,0 +1,20 @@
+"""What the models of requests have in common: how strict they are, and the fields that several have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tuner.core.problem.workload import MAX_ELEMENTS, Activation, Dtype
+
+Size = Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]
+# JSON knows no enumerations: a strict model would refuse the string.
+DtypeName = Annotated[Dtype, Field(strict=False, description="element type of every tensor; sums are fp32")]
+ActivationName = Annotated[Activation, Field(strict=False, description="applied to the first product")]
+
+
+class Strict(BaseModel):
+    """Refuses unknown fields and values that only look right."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)

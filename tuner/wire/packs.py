@@ -1,0 +1,86 @@
+"""A pack is asked for, and where it lies."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field
+
+from tuner.core.problem.objective import CacheState
+from tuner.core.problem.workload import Activation, Dtype
+from tuner.errors import InvalidInput
+from tuner.packs.contents import Shape
+from tuner.packs.ladder import DEFAULT_MIN_GAIN
+from tuner.packs.order import MadePack, PackOrder
+from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
+from tuner.wire.requests import CacheName, TargetId
+from tuner.wire.view import View
+
+#: Of one pack.
+MAX_SHAPES, MAX_ROW_COUNTS = 64, 256
+
+Rows = Annotated[list[Size], Field(min_length=1, max_length=MAX_ROW_COUNTS, description="the m that were tuned")]
+
+
+class PackShape(Strict):
+    """An FFN without its rows, and the rows that it was tuned at."""
+
+    d_in: Size
+    d_hidden: Size
+    d_out: Size
+    dtype: DtypeName = Dtype.FP16
+    activation: ActivationName = Activation.IDENTITY
+    gated: bool = False
+    bias: bool = False
+    residual: bool = False
+    row_scale: bool = False
+    rows: Rows
+
+    def to_shape(self) -> Shape:
+        """The shape alone."""
+        data = self.model_dump(exclude={"rows"})
+        return Shape(**data | {"dtype": str(self.dtype), "activation": str(self.activation)})
+
+
+class PackRequest(Strict):
+    """The body of `POST /packs`."""
+
+    shapes: Annotated[list[PackShape], Field(min_length=1, max_length=MAX_SHAPES)]
+    target: TargetId | None = Field(default=None, description="by default the server's own")
+    l2: CacheName = CacheState.COLD
+    min_gain: float = Field(
+        default=DEFAULT_MIN_GAIN, ge=0, le=100, description="least speed-up over the library for which a kernel is kept"
+    )
+
+    def to_order(self, default_target_id: str | None) -> PackOrder:
+        """The pack that is asked for.
+
+        Raises:
+            InvalidInput: no target is given and the server has none.
+        """
+        target_id = self.target or default_target_id
+        if target_id is None:
+            raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
+        shapes = tuple((shape.to_shape(), tuple(shape.rows)) for shape in self.shapes)
+        return PackOrder(shapes=shapes, target_id=target_id, l2=self.l2, min_gain=self.min_gain)
+
+
+class PackView(View):
+    """A pack that the service made and keeps."""
+
+    digest: str = Field(description="sha256 of the file, hex")
+    href: str = Field(description="where it lies")
+    size_bytes: int
+    key: str = Field(description="the public Ed25519 key that signed it, hex; clients pin it")
+    simulated: bool = Field(description="whether no card ever ran its kernels")
+
+    @classmethod
+    def of(cls, made: MadePack) -> Self:
+        """Copies `made`."""
+        return cls(
+            digest=made.digest,
+            href=f"/artifacts/{made.digest}",
+            size_bytes=made.size_bytes,
+            key=made.key,
+            simulated=made.simulated,
+        )

@@ -1,0 +1,83 @@
+"""What a launch needs, promises and forbids beside its parameter: the manifest's words for programs without tuner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.core.problem.tolerance import MAX_REL_ERROR
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.plan_kinds import PlanKind
+
+from ..source.launch_args import WORKSPACE_ALIGNMENT_BYTES, needs_co_residency
+from ..source.variants import reads_weights_before_wait
+
+#: Of every tensor: the copy engine's, and that of the widest load.
+#: Source: CUDA driver API, cuTensorMapEncodeTiled, `globalAddress`.
+TENSOR_ALIGNMENT_BYTES = 16
+#: Of the words of a plan, which are read in vectors of 16 bytes.
+PLAN_ALIGNMENT_BYTES = 16
+
+
+def launch_facts(plan: VerifiedPlan, kind: PlanKind) -> dict[str, Any]:
+    """Of one launch: what it needs of the card and of its neighbours in the stream."""
+    needs_all_ctas = needs_co_residency(plan)
+    return {
+        "needs_all_ctas": needs_all_ctas,
+        "reads_weights_before_wait": reads_weights_before_wait(plan, programmatic=kind.is_programmatic),
+        # The same cubin without the attribute: what runs before it in the stream has then ended when it begins.
+        "plain": {"cooperative": needs_all_ctas, "programmatic_dependent_launch": False},
+        "plan_alignment_bytes": PLAN_ALIGNMENT_BYTES,
+    }
+
+
+def workspace_facts(layout: dict[str, int]) -> dict[str, Any]:
+    """Of a launch's workspace: how it is aligned and zeroed, and where a guarded build finds what is its own."""
+    return {
+        "alignment_bytes": WORKSPACE_ALIGNMENT_BYTES,
+        "zero_bytes": layout["slots"],
+        "guard": {
+            "host_record": {"offset": 192, "meaning": "device address of a record in mapped host memory, or null"},
+            "started": {"offset": 200, "meaning": "uint64[2]: CTAs that started, over all launches"},
+            "variants": ["guarded", "safe"],
+        },
+    }
+
+
+def legal_rows(workload: Workload) -> dict[str, int]:
+    """For which m the kernel may be launched: rows beyond m are read as zeros and never stored, and the plan's tasks of
+    tiles that lie beyond m compute nothing. The parameter's m and the rows of the tensor maps are then that m."""
+    rows = {op.m for op in workload.ops}
+    most = max(rows)
+    return {"min": 1 if len(rows) == 1 else most, "max": most}
+
+
+def numbers(workload: Workload) -> dict[str, Any]:
+    """How exact, how repeatable, and in which form."""
+    return {
+        "max_rel_error": MAX_REL_ERROR[workload.dtype],
+        "max_rel_error_meaning": "of ||out - reference|| / ||reference|| against float64",
+        "accumulation": "fp32",
+        "deterministic": True,
+        "deterministic_meaning": "the same build and plan give the same bits in every launch, whatever runs beside it",
+        "gelu": "tanh",
+        "gate": "above_up",
+        "gate_meaning": "a gated op's weight and bias hold the gate's rows first, then the up projection's",
+    }
+
+
+def aliasing(workload: Workload) -> list[dict[str, str]]:
+    """Pairs of tensors that may share one address; no other two may, where one of them is written."""
+    return [
+        {
+            "tensors": f"{op.name}.residual, {op.name}",
+            "why": "who writes an element of the output has read the residual's same element before",
+        }
+        for op in workload.ops
+        if op.residual
+    ]
+
+
+INTERMEDIATES = (
+    "The caller's memory. Launches that follow each other in one stream may share one; two that run at once may not."
+)

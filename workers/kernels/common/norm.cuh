@@ -1,0 +1,110 @@
+// RMSNorm between ops without a kernel of its own. It commutes with the next product but for one factor a row, and a row's
+// factor needs the sum of its squares alone. Who stores a tile leaves these sums; who reads the rows adds them up.
+//
+// Layout. An op whose output is normed has a table [slots, stride] of fp32, stride being m rounded up to a multiple of 4. A
+// slot is what one CTA stores of a row: of each column tile one, or where CTAs share a tile's k one of each share of its
+// columns. With swapped operands such a share is of rows, so a column tile has one slot. The host counts the slots.
+//
+// What is summed are the values as they are stored, rounded. Rows outside of the matrix leave nothing, columns outside are
+// zeros. A tile beyond the last column, as the last cluster may have some, has a slot of zeros.
+//
+// Order of the sums. A thread adds in the order of its columns, lanes by a butterfly, warps by their number; the reader
+// adds slots at a fixed distance, then lanes by a butterfly. Nothing depends on who was first: the same bits in every
+// launch.
+//
+// Memory order. Slots are stored like the tile and in front of its post, by threads that pass the same barrier. They are
+// read past L1, behind waits for all that stored them.
+#pragma once
+#include "launch_args.cuh"
+
+constexpr int kRowsOfLoad = 4;  // the stride is a multiple of it
+
+// What the epilogue of a task has beside the operands of its op.
+struct RowNorm {
+  u32 factors;     // of the tile's rows, in shared memory
+  float* squares;  // the slot of the tile, as own_slot says
+  u32 scratch;     // shared memory in which warps of the same rows meet
+};
+
+// Whether rows are scaled, by a vector or by a norm.
+__device__ constexpr bool scales_rows(int op) { return kOps[op].row_scale || kChainOps[op].norm; }
+
+__device__ __forceinline__ int squares_stride(const OpArgs& op) {
+  return (op.m + kRowsOfLoad - 1) / kRowsOfLoad * kRowsOfLoad;
+}
+
+// Where a CTA leaves the squares of the tile's rows, row 0 of the matrix. A column tile has kShares slots, and the CTA the
+// one of that number.
+template <int kOp, int kShares = 1>
+__device__ __forceinline__ float* own_slot(const LaunchArgs& args, const Task& task, int share = 0) {
+  if constexpr (!kChainOps[kOp].squares) return nullptr;
+  const long long slot = task.tile_n * kShares + share;
+  return args.chain_of(task.op).squares + slot * squares_stride(args.ops[task.op]);
+}
+
+// Of two neighbours as they are stored.
+__device__ __forceinline__ float squares_of(u32 two) {
+  const float low = unpack_one<kBf16>(static_cast<u16>(two)), high = unpack_one<kBf16>(static_cast<u16>(two >> 16));
+  return low * low + high * high;
+}
+
+// The sum over the four lanes that share a row.
+__device__ __forceinline__ float add_four_lanes(float sum) {
+  sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
+  return sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+}
+
+// The sum over all lanes.
+__device__ __forceinline__ float add_lanes(float sum) {
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, distance);
+  return sum;
+}
+
+// A row's sum, of four lanes that share it, to its slot; all lanes of a warp.
+__device__ __forceinline__ void leave_squares(const RowNorm& norm, int row, bool is_inside, float sum) {
+  sum = add_four_lanes(sum);
+  if (is_inside && threadIdx.x % 4 == 0) norm.squares[row] = sum;
+}
+
+// The factor of a row, from the sum of its k squares.
+__device__ __forceinline__ float factor_of(float squares, int k, float eps) {
+  return rsqrtf(__fdividef(squares, static_cast<float>(k)) + eps);
+}
+
+// All lanes of one warp: the factors of kRows rows from `row0` on, a multiple of 4, to shared memory. Groups of four rows
+// lie side by side in a slot: as many lanes as there are groups take a slot each of four rows, the other lanes the next
+// slots. The more loads are in flight, the fewer round trips, as long as there are registers.
+template <int kRows, int kLoadsInFlight = 4>
+__device__ __forceinline__ void load_factors(const LaunchArgs& args, int op_index, int row0, u32 factors) {
+  const OpArgs& op = args.ops[op_index];
+  const float eps = args.chain_of(op_index).eps;
+  const int lane = static_cast<int>(threadIdx.x) % 32, stride = squares_stride(op);
+  constexpr int kGroups = kRows / kRowsOfLoad;
+  static_assert(kGroups * kRowsOfLoad == kRows, "rows come in fours");
+  constexpr int kAcross = kGroups >= 32 ? 32 : kGroups > 8 ? 16 : kGroups > 4 ? 8 : kGroups > 2 ? 4 : kGroups > 1 ? 2 : 1;
+  constexpr int kDown = 32 / kAcross;
+#pragma unroll 1
+  for (int first = 0; first < kGroups; first += kAcross) {
+    const int group = first + lane % kAcross, row = row0 + kRowsOfLoad * group;
+    const bool is_inside = group < kGroups && row < op.m;
+    const float4* next = reinterpret_cast<const float4*>(op.row_scale + (is_inside ? row : 0) + lane / kAcross * stride);
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll kLoadsInFlight
+    for (int slot = lane / kAcross; slot < op.num_slots; slot += kDown, next += kDown * stride / kRowsOfLoad) {
+      const float4 found = load_past_l1(next);
+      sum.x += found.x, sum.y += found.y, sum.z += found.z, sum.w += found.w;
+    }
+#pragma unroll
+    for (int distance = kAcross; distance < 32; distance *= 2) {
+      sum.x += __shfl_xor_sync(0xFFFFFFFFu, sum.x, distance), sum.y += __shfl_xor_sync(0xFFFFFFFFu, sum.y, distance);
+      sum.z += __shfl_xor_sync(0xFFFFFFFFu, sum.z, distance), sum.w += __shfl_xor_sync(0xFFFFFFFFu, sum.w, distance);
+    }
+    if (lane < kAcross && group < kGroups) {
+      const float of_rows[kRowsOfLoad] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+      for (int i = 0; i < kRowsOfLoad; ++i)
+        store_shared(factors + 4 * (kRowsOfLoad * group + i), factor_of(of_rows[i], op.k, eps));
+    }
+  }
+}

@@ -1,0 +1,56 @@
+// The warp that makes ready what an epilogue reads, while the math warps multiply: waits that stand before the epilogue, and
+// the row factors of a norm. Kernels of a chain have it; in others its warp only prefetches at the start.
+//
+// Who waits for whom. The inputs' warp arrives at `waited` when it has no wait before a k-step left, and says which wait is
+// the next. This warp waits for
+// that, then for the task's waits that stand before the epilogue. It adds up the squares of the tile's rows, which takes
+// round trips to the L2 that nobody waits for, and arrives at `ready`. The math warps wait for `ready` behind their last
+// product. So an epilogue's wait holds up no inputs of the tasks that follow, and no weights.
+//
+// Phases. Both are counted by the slot: one phase for each task, whatever its op. The slot is free for another task only when
+// this warp has released it, behind its arrival at `ready`. So a team that leaves a `ready` out, since its part is not the
+// last of its tile, is never two phases behind; nor is this warp, which waits for each `waited`.
+// Liveness. A task's waits are waited for in its turn: first those of its k-steps, then these. This warp walks the tasks in
+// the order in which the CTA took them, and no earlier task waits for a later one. The post of a task comes behind its
+// epilogue, hence behind all of its waits.
+// Memory order. The inputs' warp has acquired what it waited for; its arrival and this warp's wait hand that on at CTA
+// scope, and so do this warp's arrival and the math warps' wait. The factors in shared memory are written before that
+// arrival. Those of a slot's next task are written behind the release of the slot by the thread that posts.
+#pragma once
+#include "norm.cuh"
+#include "shared_wgmma.cuh"
+
+// The factors of a task's rows, where its op is normed.
+template <int kOp = 0>
+__device__ __forceinline__ void load_task_factors(const LaunchArgs& args, const Task& task, u32 factors) {
+  if constexpr (kOp < kNumOps) {
+    if (task.op != kOp) return load_task_factors<kOp + 1>(args, task, factors);
+    if constexpr (kChainOps[kOp].norm)
+      load_factors<kOps[kOp].tile_m, kNumMathGroups == 1 ? 8 : 4>(args, kOp, task.tile_m * kOps[kOp].tile_m, factors);
+  }
+}
+
+// One warp, all lanes.
+__device__ inline void prepare_epilogues(const LaunchArgs& args, const Shared& shared) {
+  wait_for_prerequisites();
+  FeedRing::Place feed;
+  for (;; feed.advance()) {
+    wait_fed(shared.feed, feed);
+    const FeedSlot& slot = *feed_slot(shared.feed_memory, feed);
+    const int index = slot.index;
+    if (index < 0) return;
+    const Task task = slot.task;
+    mbarrier_wait(shared.beside.waited(feed), feed.parity());
+    const int next = *shared.beside.next_wait(feed);
+    PendingWaits pending{next, next < task.wait_end ? 0 : kNoStep};
+    if (!wait_before(args, task, index, shared.flags->epoch, kEpilogueStep, pending)) {
+      if (threadIdx.x % 32 == 0) *const_cast<volatile int*>(&shared.flags->aborted) = 1;
+    }
+    load_task_factors(args, task, shared.beside.factors(feed));
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+      mbarrier_arrive(shared.beside.ready(feed));
+      release_fed(args, shared.feed, feed);
+    }
+  }
+}

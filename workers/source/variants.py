@@ -1,0 +1,61 @@
+"""Builds of one kernel beside the one that is measured, for who launches it in a program of his own.
+
+A device file holds what a variant adds between `#ifdef SWITCH` and `#endif`. No other build's source has these lines.
+So the source that is measured, its digest and `kernel_version` are the same as if there were no variants.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+from tuner.core.plan.words import FIRST_WAVE, STATIC
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.tiling import Engine
+
+
+class Variant(StrEnum):
+    """Which build of a kernel."""
+
+    #: The one that is searched, checked and timed.
+    MEASURED = "measured"
+    #: It tells two launches at once on one workspace, and writes the record of an abort to the host's memory too.
+    GUARDED = "guarded"
+    #: Guarded, and it waits for the launches before it in the stream before it reads weights.
+    SAFE = "safe"
+
+    @property
+    def switches(self) -> frozenset[str]:
+        """Those of the device files that it switches on."""
+        return _SWITCHES[self]
+
+
+_GUARDED, _WAITS_FIRST = "TUNER_GUARDED", "TUNER_WAITS_FIRST"
+_SWITCHES = {
+    Variant.MEASURED: frozenset[str](),
+    Variant.GUARDED: frozenset({_GUARDED}),
+    Variant.SAFE: frozenset({_GUARDED, _WAITS_FIRST}),
+}
+_BLOCK = re.compile(rf"^#ifdef ({_GUARDED}|{_WAITS_FIRST})\n(.*?)^#endif\n", re.MULTILINE | re.DOTALL)
+
+
+def with_switches(text: str, variant: Variant) -> str:
+    """A device file's text for a variant: the blocks of its switches, and no directive of a switch."""
+    return _BLOCK.sub(lambda block: block[2] if block[1] in variant.switches else "", text)
+
+
+def reads_weights_before_wait(plan: VerifiedPlan, *, programmatic: bool) -> bool:
+    """Whether a launch brings weights into shared memory before the launches before it have ended.
+
+    A wgmma kernel does so where the plan says a CTA's first task. The other engines bring weights into the L2 alone,
+    where writes become visible.
+    """
+    knows_first = plan.plan.assignment in (STATIC, FIRST_WAVE)
+    return programmatic and plan.graph.tiling.engine is Engine.WGMMA and knows_first
+
+
+def variants_of(plans: tuple[VerifiedPlan, ...], *, programmatic: bool) -> tuple[Variant, ...]:
+    """Those that an artifact of these plans has beside what was measured."""
+    if any(reads_weights_before_wait(plan, programmatic=programmatic) for plan in plans):
+        return Variant.GUARDED, Variant.SAFE
+    return (Variant.GUARDED,)
