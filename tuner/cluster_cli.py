@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tuner import logs
 from tuner.cli_options import settings_of, tls_option
 
 insecure_option = click.option(
@@ -51,7 +50,7 @@ def worker(count: int, places: int | None, name: str, host: str | None, port: in
         build_s=settings.simulated_build_s,
     )
     assert settings.scheduler is not None  # click asks for it
-    _log(settings.log_level)
+    logs.configure(settings.log_level, settings.log_format)
     work(settings.scheduler, settings.tls, worker_options, click.echo, insecure=settings.insecure)
 
 
@@ -68,7 +67,7 @@ def scheduler(host: str, port: int, plain: bool, **options: Any) -> None:
     from tuner.dispatch.cluster.join import schedule
 
     settings = settings_of(options)
-    _log(settings.log_level)
+    logs.configure(settings.log_level, settings.log_format)
     schedule(host, port, settings.tls, click.echo, plain=plain, insecure=settings.insecure)
 
 
@@ -90,9 +89,3 @@ def create(folder: Path, members: tuple[str, ...], days: int) -> None:
 
     for made in make(folder, members or ("scheduler", "server", "worker"), days):
         click.echo(str(made))
-
-
-def _log(level: str) -> None:
-    logging.basicConfig(
-        stream=sys.stderr, level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
