@@ -40,7 +40,9 @@ def test_the_figures_agree_with_the_job(api: Api) -> None:
     assert value(found, "tuner_trials_total", target="simulated:h200", worker="0") == job.num_trials
     assert value(found, "tuner_jobs", state="succeeded") == 1
     assert value(found, "tuner_failures_total") == job.num_failed
-    assert value(found, "tuner_stage_seconds_count", stage="simulate") == job.num_measured
+    trials = api.service.trials(api.job_id, limit=500).items
+    num_simulated = sum("simulate" in trial.outcome.stage_s for trial in trials)
+    assert value(found, "tuner_stage_seconds_count", stage="simulate") == num_simulated >= job.num_measured
     assert 0 < value(found, "tuner_card_busy_seconds_total") < job.search_s + 60
     assert value(found, "tuner_database_up") == 1
     assert value(found, "tuner_card_quarantined") == 0

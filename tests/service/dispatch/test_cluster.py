@@ -183,15 +183,15 @@ def test_closing_cancels_what_waits_and_leaves_the_workers(watched: Watched, dis
 
 
 def test_the_doctor_asks_the_scheduler_who_is_there(members: Members, certificates: Path) -> None:
-    def look(address: str, tls: Path | None = certificates) -> Check:
+    def check_of(address: str, tls: Path | None = certificates) -> Check:
         return diagnose_scheduler(address, tls, insecure=False, deadline_s=1.0)
 
-    assert look(members.scheduler.address).finding is Finding.WARN
+    assert check_of(members.scheduler.address).finding is Finding.WARN
     members.add_worker([Watched(), Watched("simulated:a40")])
-    found = look(members.scheduler.address)
+    found = check_of(members.scheduler.address)
     assert (found.finding, found.remedy) == (Finding.OK, "")
     assert "workers: 1, cards: 1 x simulated:a40, 1 x simulated:h200" in found.found
-    for broken in (look(members.scheduler.address, None), look("tls://127.0.0.1:1"), look("no address")):
+    for broken in (check_of(members.scheduler.address, None), check_of("tls://127.0.0.1:1"), check_of("no address")):
         assert (broken.finding, bool(broken.remedy)) == (Finding.FAIL, True), broken
 
 
