@@ -194,6 +194,11 @@ class _Ending:
         """Names what is to end; until then the first signal unwinds, so that what was opened is closed."""
         self._server, self._service = server, service
 
+    @property
+    def should_exit(self) -> bool:
+        """Whether the end has begun. Event streams ask whoever handles SIGTERM by this name, and then end."""
+        return self._is_asked
+
     def give_up(self) -> None:
         """Ends the server in order, but waits for no card: another server may run the jobs now. Any thread may call."""
         self.is_hasty = True
