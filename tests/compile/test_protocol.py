@@ -46,7 +46,7 @@ from tuner.core.schedule.ordering import SplitTiles
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import PlanError
 from tuner.workers.builder.nvrtc import parse_log
-from tuner.workers.source.render import device_text
+from tuner.workers.source.render import inlined
 
 GPU = small_gpu(32)
 DEVICE_HALF = Path(protocol.__file__).with_suffix(".cu").read_text()
@@ -61,8 +61,7 @@ def test_the_kernel_compiles_and_has_the_engines_own_files(case: str, arch: str)
     assert parse_log(log).spill_bytes == 0
     assert parse_log(log).warnings == ()
     for name in ("launch_args", "dependent_launch", "sync", "fixup", "draws", "scheduler", "start_gate"):
-        body = re.sub(r'^#(pragma once|include ".*")\n', "", device_text(f"{name}.cuh"), flags=re.MULTILINE)
-        assert body in text
+        assert inlined(f"{name}.cuh") in text
     assert "mma_m16n8k16<" not in text
 
 
@@ -96,8 +95,13 @@ def overlap(a: Region, b: Region) -> bool:
     return a.tensor == b.tensor and not is_apart
 
 
+def reads_in_its_steps(graph: TileGraph) -> bool:
+    """Whether no epilogue reads what an earlier op writes: the protocol's kernel has no epilogue."""
+    return not any(op.residual_source or op.norm for op in graph.workload.ops)
+
+
 @settings(max_examples=40, deadline=None)
-@given(graphs(), st.booleans(), st.randoms())
+@given(graphs().filter(reads_in_its_steps), st.booleans(), st.randoms())
 def test_the_tables_name_the_tiles_whose_regions_overlap(graph: TileGraph, strided: bool, rng: random.Random) -> None:
     workload, tiling = graph.workload, graph.tiling
     ops = tuple(range(len(workload.ops)))

@@ -1,5 +1,5 @@
 """Every kernel of the tests on a card compiles without one, with nothing spilled and nothing warned about. So do the
-cases of tests/compile/test_wgmma.py, with the stamps of a trace, too.
+cases of tests/compile/test_wgmma.py, with the stamps of a trace, too, and each tile that the wgmma engine offers.
 
 python -m tests.soak.kernels [--seed 1]
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tests.compile.test_wgmma import CASES as WGMMA_CASES
-from tests.compile.test_wgmma import most_registers
+from tests.compile.test_wgmma import each_shape_once, gated_of, most_registers
 from tests.soak.program import Program, Row, Step, main
 from tests.support.conformance.sources import distinct, kernels
 from tests.support.conformance.table import CASES
@@ -23,7 +23,7 @@ from tuner.workers.source.render import render
 
 STEP = 12
 #: As many as there are, or a few more: a run takes each once.
-SIZE = 110 * STEP
+SIZE = 120 * STEP
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +58,11 @@ def builds() -> list[Build]:
         )
         for workload, tiling in WGMMA_CASES
         for traced in (False, True)
+    ]
+    found += [
+        Build(id=f"{workload.describe()}, {tiling}", workload=workload, tiling=tiling)
+        for workload in (gated_of(16), gated_of(192))
+        for tiling in each_shape_once(workload)
     ]
     random.Random(0).shuffle(found)
     return found

@@ -43,6 +43,8 @@ def read_pack(data: bytes) -> Pack:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             if sum(info.file_size for info in archive.infolist()) > MAX_BYTES:
                 raise _refused(f"unpacks to more than {MAX_BYTES} bytes")
+            if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
+                raise _refused("holds a compressed file, and a pack's are stored as they are")
             files = {info.filename: archive.read(info) for info in archive.infolist()}
         if zipped(files, {}) != data:
             raise _refused("has other bytes between its files than a pack has")
@@ -58,12 +60,18 @@ def read_pack(data: bytes) -> Pack:
     for name, content in files.items():
         if hashlib.sha256(content).hexdigest() != listed[name]:
             raise _refused(f"holds a {name} of another sha256 than {SUMS} says")
+    if not isinstance(document, dict):
+        raise _refused(f"has no object in {FOR_PEOPLE}")
     if document.get("format") != VERSION:
         raise InvalidInput("pack", f"is of format {document.get('format')}, not {VERSION}", "install the version of it")
+    try:
+        entries = _entries(document, files)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise _refused(f"has a {FOR_PEOPLE} that is none: {error!r}") from error
     return Pack(
         digest=hashlib.sha256(data).hexdigest(),
         document=document,
-        entries=_entries(document, files),
+        entries=entries,
         sums=sums,
         signature=signature,
     )

@@ -75,7 +75,7 @@ def check_kills_at_random_moments(
     for attempt in range(num_kills):
         with killed_afterwards(directory, trial_s=0.02, build_s=build_s):
             if attempt % 2:  # else the kill comes while it starts, where the machine is slow
-                wait_for_trials(directory, len(kept) + 1)
+                wait_for_trials(directory, len(kept) + (4 if build_s else 1))
             time.sleep(chance.uniform(0.05, 0.5))
         record, history, seen = read_back(directory, job.id)
         assert history[: len(kept)] == kept, "a recorded trial is gone, or was changed"

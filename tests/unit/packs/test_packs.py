@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import re
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +15,9 @@ from tests.support.packs import ffn, ladder, make
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import InvalidInput
 from tuner.packs.contents import Entry, Kernel, Shape
-from tuner.packs.index import DIGEST_OFFSET, HEADER, MAGIC
+from tuner.packs.index import DIGEST_OFFSET, HEADER, MAGIC, VERSION
 from tuner.packs.read import read_pack
-from tuner.packs.write import ALIGNMENT, INDEX, SIGNATURE, SUMS, pack_bytes, write_pack
+from tuner.packs.write import ALIGNMENT, FOR_PEOPLE, INDEX, SIGNATURE, SUMS, pack_bytes, write_pack, zipped
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +117,23 @@ def test_a_kernel_of_another_shape_or_of_an_older_version_is_refused(entry: Entr
 def test_a_simulated_kernel_says_so_in_its_pack() -> None:
     pack = read_pack(pack_bytes([ladder(make(simulated=True).kernel)]))
     assert pack.document["simulated"] is True
+
+
+def test_a_compressed_pack_whose_stream_is_broken_is_refused(data: bytes) -> None:
+    """The decompressor would fail with an error of its own."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as other:
+        for info in archive.infolist():
+            other.writestr(info.filename, archive.read(info))
+        begin = other.infolist()[0].header_offset + 30 + len(other.infolist()[0].filename)
+    broken = bytearray(buffer.getvalue())
+    broken[begin : begin + 8] = b"\xff" * 8
+    with pytest.raises(InvalidInput, match="stored as they are"):
+        read_pack(bytes(broken))
+
+
+@pytest.mark.parametrize("document", [b"[]", b'{"format": %d}' % VERSION])
+def test_a_document_of_another_form_is_refused_though_its_digests_are_right(document: bytes) -> None:
+    sums = f"{hashlib.sha256(document).hexdigest()}  {FOR_PEOPLE}\n".encode()
+    with pytest.raises(InvalidInput, match=re.escape(FOR_PEOPLE)):
+        read_pack(zipped({FOR_PEOPLE: document, SUMS: sums}, {}))

@@ -25,7 +25,7 @@ from tuner.workers.source.launch_args import (
 )
 from tuner.workers.source.tensor_maps import TensorMap, tensor_maps
 
-KINDS = [kind for kind in PlanKind if kind.is_ours]
+KINDS = [kind for kind in PlanKind if kind.is_ours and kind.is_for(2)]
 COOPERATIVE, PROGRAMMATIC = 2, 6
 
 

@@ -195,7 +195,7 @@ class GemmOp:
 _OPERANDS = ("weight", "w", "bias", "residual", "row_scale")
 
 #: Options of an op that are in the JSON form only where they are set.
-_LATER_OP = ("gated", "residual", "row_scale", "residual_source", "norm", "is_output")
+_LATER_OP = ("gated", "residual", "row_scale")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,11 +308,10 @@ class Workload:
         """
         data = asdict(self)
         for op in data["ops"]:
+            drop_defaults_of_chains(op)
             for name in _LATER_OP:
                 if not op[name]:
                     del op[name]
-            if "norm" not in op:
-                del op["eps"]
         return data
 
     @classmethod
@@ -341,6 +340,15 @@ class Workload:
         shown = ("bias", "gated", "residual", "row_scale", "norm")
         extras += [name for name in shown if any(getattr(op, name) for op in self.ops)]
         return " ".join([str(self.kind), str(self.dtype), f"M={self.ops[0].m}", dims, *extras])
+
+
+def drop_defaults_of_chains(op: dict[str, Any]) -> None:
+    """Takes from an op's JSON what chains alone ask for, where it has its default."""
+    if not op["norm"]:
+        del op["eps"]
+    for name in ("residual_source", "norm", "is_output"):
+        if not op[name]:
+            del op[name]
 
 
 def ffn_pair(

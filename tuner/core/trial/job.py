@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from tuner.core.problem.objective import CacheState as CacheState
 from tuner.core.problem.objective import Regime as Regime
-from tuner.core.problem.workload import Workload
+from tuner.core.problem.workload import Workload, drop_defaults_of_chains
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.outcome import Outcome
 from tuner.errors import Conflict, InvalidInput
@@ -81,6 +81,8 @@ class JobSpec:
         """A dict of plain JSON values; `from_json` is its inverse. What came later is left out while it has its
         default, so that digests outlive new options."""
         data = asdict(self)
+        for op in data["workload"]["ops"]:
+            drop_defaults_of_chains(op)
         if self.priors is PriorsChoice.NEAREST:
             del data["priors"]
         if self.budget.patience is None:

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 #: Between two looks at who is there, seconds; one look may last so long.
 POLL_S = 0.5
-POLL_DEADLINE_S = 10.0
+POLL_TIMEOUT_S = 10.0
 #: A dispatcher that is made waits so long for its first look.
 FIRST_POLL_S = 5.0
 
@@ -138,7 +138,7 @@ class ClusterDispatcher:
             try:
                 if comm is None or comm.closed():
                     comm = await connect(self._scheduler, deserialize=False, **self._connection_args)
-                found = await asyncio.wait_for(send_recv(comm, op="identity"), POLL_DEADLINE_S)
+                found = await asyncio.wait_for(send_recv(comm, op="identity"), POLL_TIMEOUT_S)
                 self._take(found["workers"])
                 self._note_trouble("")
             except asyncio.CancelledError:

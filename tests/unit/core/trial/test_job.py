@@ -55,6 +55,12 @@ def test_a_spec_survives_json() -> None:
     assert JobSpec.from_json(json.loads(json.dumps(SPEC.to_json()))) == SPEC
 
 
+def test_a_problem_has_the_digest_that_it_had_before_there_were_chains() -> None:
+    pair = ffn_pair(m=16, d_in=64, d_hidden=128, d_out=64, gated=True)
+    before = JobSpec(workload=pair, target_id="h200", objective=Objective(), budget=Budget())
+    assert (before.problem_digest, pair.digest) == ("66a86c3b5db8fef3", "6b636002d64b2057")
+
+
 def test_the_same_open_problem_differs_in_budget_and_seed_only() -> None:
     assert replace(SPEC, budget=Budget(), seed=0).problem_digest == SPEC.problem_digest
     others = (

@@ -16,7 +16,7 @@ from tuner.core.schedule.tiling import Engine
 from tuner.versions import MANIFEST_FORMAT
 
 SCHEMA: dict[str, Any] = json.loads((ROOT / "workers/builder/manifest.schema.json").read_text())
-KINDS = [kind for kind in PlanKind if kind.is_ours]
+KINDS = [kind for kind in PlanKind if kind.is_ours and kind.is_for(2)]
 
 
 def check(manifest: dict[str, Any]) -> None:
