@@ -14,16 +14,17 @@ from tuner.api.rendering import STATIC_PATH, render
 from tuner.api.results import target_views
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import parse_target
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import FailureKind
-from tuner.core.trial.records import JobRecord
+from tuner.core.trial.records import Best, JobRecord
 from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.inspections import InspectedFinalist
 from tuner.wire.job_detail import JobDetail
 from tuner.wire.job_view import JobView
-from tuner.wire.pages import CurvePoint, JobPage, JobsPage, TrialFilterView
+from tuner.wire.pages import CurvePoint, JobPage, JobsPage, OpRow, TrialFilterView
 from tuner.wire.responses import BestView, PageView, TrialView
 
 _JOBS_PER_PAGE = 50
@@ -97,6 +98,7 @@ def _job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFi
         job=JobDetail.with_trials(
             job, service.forecast_quality(job_id), service.priors(job_id), service.desk.place(job_id)
         ),
+        ops=OpRow.all_of(job.spec.workload, _fetched(best)),
         outcome_counts=service.outcome_counts(job_id),
         curve=[
             CurvePoint(trial_number=number, best_us=best_us, library_us=library_us)
@@ -110,6 +112,15 @@ def _job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFi
         filter=chosen,
         trials=trials_view(service, job, trials),
     )
+
+
+def _fetched(best: Best | None) -> Candidate | None:
+    """The candidate that the winner is, or where the library won, the fastest of ours."""
+    if best is None:
+        return None
+    ours = [row for row in best.finals if row.time_us is not None and row.candidate.plan_kind.is_ours]
+    ours.sort(key=lambda row: (row.candidate.plan_kind is not best.winner, row.time_us))
+    return ours[0].candidate if ours else None
 
 
 def _fastest(service: Service, job: JobRecord, kind: PlanKind) -> TrialView | None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import product
 
 from tuner.core.model import forecast
+from tuner.core.model.runs import ranked_ways
 from tuner.core.plan.rasters import COLUMN, ROW
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.workload import WorkloadKind
@@ -98,6 +99,15 @@ def first_guesses(space: Space, seed: int) -> Iterator[Schedule]:
 def policy_guesses(space: Space, best: Schedule) -> tuple[Schedule, ...]:
     """What each policy gives for the kernel and the grid of a schedule, none twice: three at most."""
     return tuple(dict.fromkeys(policy_schedules(space.workload, space.gpu, best).values()))
+
+
+def runs_by_forecast(space: Space, schedule: Schedule) -> list[Schedule]:
+    """A fused schedule in each cut into runs that the proof allows, the shortest forecast first."""
+    try:
+        ways = ranked_ways(space.workload, space.gpu, schedule)
+    except IllegalSchedule:
+        return []
+    return [way.schedule for _, way in ways if way.plan_kind.is_in_runs and way.schedule]
 
 
 def _by_forecast(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
