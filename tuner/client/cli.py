@@ -20,7 +20,7 @@ from tuner.client.fetch import fetch, is_the_librarys, recipe_lines
 from tuner.client.http import DEFAULT_URL, Client
 from tuner.client.inspect import counters, trace
 from tuner.client.login import login, logout
-from tuner.client.options import match_options, pair_body, pair_options, take_pair, take_question
+from tuner.client.options import chain_body, match_options, pair_body, pair_options, take_pair, take_question
 from tuner.client.output import as_json, print_json, print_table
 from tuner.client.packs import pack, update
 from tuner.client.samples import samples
@@ -75,13 +75,22 @@ def cmake_dir() -> None:
     "--priors", type=click.Choice(["nearest", "none"]), help="Begin with earlier winners, or with none: a fair search."
 )
 @click.option("--reuse", is_flag=True, help="Take a finished job of the same problem, if there is one.")
+@click.option(
+    "--chain",
+    "chain",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="In place of a pair: a JSON file with m and ops, as POST /jobs takes a chain.",
+)
 @click.option("--idempotency-key", help="Sent again with the same request, it gives the same job.")
 @click.option("--watch", "watching", is_flag=True, help="Then watch the job until it ends.")
 @as_json
 @click.pass_obj
-def submit(client: Client, /, idempotency_key: str | None, watching: bool, as_json: bool, **options: Any) -> None:
+def submit(
+    client: Client, /, chain: Path | None, idempotency_key: str | None, watching: bool, as_json: bool, **options: Any
+) -> None:
     """Submits a job and prints its id."""
-    body: dict[str, Any] = {"pair": pair_body(take_pair(options)), "reuse": options["reuse"]}
+    pair = pair_body(take_pair(options)) if chain is None else chain_body(chain, options)
+    body: dict[str, Any] = {"pair": pair, "reuse": options["reuse"]}
     body |= _given({name: options[name] for name in ("target", "seed", "priors")})
     body["objective"] = _given({name: options[name] for name in ("l2", "regime")})
     body["budget"] = _given({name: options[name] for name in ("trials", "seconds", "patience")})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -168,6 +169,26 @@ def pair_body(query: dict[str, Any]) -> dict[str, Any]:
         return dict(zip("mnk", (int(size) for size in text.split(",")), strict=True))
 
     return {name: gemm(value) if name in ("first", "second") else value for name, value in query.items()}
+
+
+def chain_body(path: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """The chain of a file as `POST /jobs` takes it.
+
+    Raises:
+        click.UsageError: the file cannot be read, is no JSON object, or a pair is spelled too.
+    """
+    given = {name for name in _PAIR if options.pop(name) not in (None, DTYPES[0])}
+    if given:
+        raise click.UsageError(f"{', '.join(map(_flag, sorted(given)))}: not with --chain, whose file has it all")
+    try:
+        chain = json.loads(path.read_text())
+    except OSError as error:
+        raise click.UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise click.UsageError(f"{path} is no JSON: {error}") from error
+    if not isinstance(chain, dict) or chain.get("kind", "chain") != "chain":
+        raise click.UsageError(f'{path} must hold an object like {{"m": 16, "ops": [...]}}')
+    return {**chain, "kind": "chain"}
 
 
 def _flag(name: str) -> str:
