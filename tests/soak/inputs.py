@@ -43,8 +43,8 @@ SIZE = 1_000_000
 
 #: Values that a decoder may not have been written for.
 ODD: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, 2**31, 2**63 - 1, 2**63, -(2**63), 2**200, 0.5, -0.0, 1e308, float("inf"), float("nan"),
-    "", "a", "\x00", "\ud800", "9" * 40, [], [[]], {}, {"": 1}, ["a", 1],
+    None, True, False, 0, -1, 1, 2**31, 2**63 - 1, 2**63, -(2**63), 2**200, 0.5, -0.0, 1e308, float("inf"),
+    float("nan"), "", "a", "\x00", "\ud800", "9" * 40, [], [[]], {}, {"": 1}, ["a", 1],
 )  # fmt: skip
 ODD_WORDS = (0, 1, -1, 2**31 - 1, -(2**31), 2**24, 2**24 + 1, 15, 16, 17, 255, 65535)
 LISTINGS: tuple[tuple[str, tuple[type, ...], list[Any]], ...] = (
@@ -190,7 +190,11 @@ def try_message(chance: random.Random) -> bool:
     if chance.random() < 0.5:
         content = changed_bytes(_text(call()), chance)
     taken = False
-    for decode in (messages.decode_call, messages.decode_announcement, lambda one: messages.decode_answer("probe", one)):
+    for decode in (
+        messages.decode_call,
+        messages.decode_announcement,
+        lambda one: messages.decode_answer("probe", one),
+    ):
         with suppress(WorkerError, InvalidInput):
             decode(content)
             taken = True
