@@ -83,7 +83,8 @@ class ShapeIndex:
     def _follow(self, session: Session) -> None:
         """Takes in what has changed."""
         counts = (select(func.count()).select_from(model).scalar_subquery() for model in (DeletedJobRow, ResultKeyRow))
-        state: tuple[int, int] = session.execute(select(*counts)).one()._tuple()
+        num_deleted, num_results = session.execute(select(*counts)).one()
+        state = num_deleted, num_results
         if state == self._state:
             return
         if state[0] != self._state[0]:
@@ -91,9 +92,9 @@ class ShapeIndex:
         new: list[int] = sorted(set(session.scalars(select(ResultKeyRow.seq))) - self._known)
         whole = select(*_COLUMNS)
         if len(new) > _SLICE:
-            self._add(row for row in session.execute(whole).tuples() if row[0] not in self._known)
+            self._add(row for row in session.execute(whole) if row[0] not in self._known)
         elif new:
-            self._add(session.execute(whole.where(ResultKeyRow.seq.in_(new))).tuples())
+            self._add(session.execute(whole.where(ResultKeyRow.seq.in_(new))))
         self._state = state
 
     def _add(self, rows: Iterable[Any]) -> None:
