@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.support.builders import failed, measured, rejected, spec, trial
 from tests.support.serving import Server, body
@@ -40,6 +40,7 @@ def chromium() -> str:
 @pytest.fixture(scope="session")
 def browser(chromium: str) -> Iterator[Browser]:
     """A browser for the whole lane."""
+    expect.set_options(timeout=60_000)  # a state is waited for, however busy the machine is
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS.split())
         yield browser
@@ -94,5 +95,5 @@ def job_id(server: Server) -> str:
     """A job that has succeeded."""
     with Client(server.url) as client:
         job = client.submit(body(budget={"trials": 120}))
-        assert list(client.events(job["id"], timeout_s=60))[-1]["data"]["state"] == "succeeded"
+        assert list(client.events(job["id"], timeout_s=240))[-1]["data"]["state"] == "succeeded"
     return str(job["id"])

@@ -10,7 +10,7 @@ from tests.support.serving import SMALL_PAIR, Server, body
 from tuner.client import Client
 
 #: A search that does not end by itself while a test looks at it.
-LONG = {"pair": {**SMALL_PAIR, "m": 96}, "budget": {"trials": 5000, "seconds": 600}}
+LONG = {"pair": {**SMALL_PAIR, "m": 96}, "budget": {"trials": 5000, "seconds": 60}}
 
 
 def press(page: Page, target: Locator) -> None:
@@ -31,6 +31,7 @@ def test_a_job_is_submitted_cancelled_and_tried_again_by_keyboard(page: Page, se
     for name, size in (("d_in", "256"), ("d_hidden", "512"), ("d_out", "256")):
         page.get_by_label(name, exact=True).fill(size)
     page.get_by_label("Trials").fill("5000")
+    page.get_by_label("Seconds of search").fill("60")
     expect(page.locator("#live-commands")).to_contain_text("submit --m 72 --d-in 256 --d-hidden 512 --d-out 256")
     expect(page.locator("#live-commands")).to_contain_text('"m": 72')
     press(page, page.get_by_role("button", name="Submit"))
@@ -92,7 +93,7 @@ def test_the_curve_is_zoomed_by_the_keyboard_and_drawn_over_seconds(page: Page, 
 def test_two_jobs_are_compared_and_equal_rows_hidden(page: Page, server: Server, job_id: str) -> None:
     with Client(server.url) as client:
         other = client.submit(body(pair={**SMALL_PAIR, "m": 24}))
-        list(client.events(other["id"], timeout_s=60))
+        list(client.events(other["id"], timeout_s=240))
     page.goto(f"{server.url}/ui/compare?a={job_id}&b={other['id']}")
     pair = page.locator("tbody tr").filter(has=page.get_by_role("rowheader", name="pair", exact=True))
     expect(pair.locator("td.differs")).to_have_count(2)
