@@ -11,6 +11,7 @@ from tuner.api.access import AccessGuard, Rates
 from tuner.api.access_routes import access_routes, describe_access
 from tuner.api.errors import add_error_handlers
 from tuner.api.events import event_routes
+from tuner.api.explorer import explorer_routes
 from tuner.api.forms import DropEmptyFields
 from tuner.api.guard import BodyGuard
 from tuner.api.head import HeadAsGet
@@ -55,6 +56,7 @@ def create_app(
     for routes in (job_routes, inspection_routes, event_routes, result_routes, pack_routes, health_routes):
         app.include_router(routes(service))
     app.include_router(access_routes(service, rates))
+    app.include_router(explorer_routes(service))
     add_pages(app, service)
     describe_access(app)
     add_error_handlers(app)
