@@ -43,6 +43,15 @@ class TrialReader:
         with self._store.read() as session:
             return trials.page(session, job_id, chosen, cursor, limit)
 
+    def trial(self, job_id: str, number: int) -> Trial:
+        """One trial.
+
+        Raises:
+            NotFound: no such job or trial.
+        """
+        with self._store.read() as session:
+            return trials.get(session, job_id, number)
+
     def samples(self, job_id: str, number: int) -> tuple[Trial, Measured]:
         """A trial and its outcome, whose rounds are still there.
 
