@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -10,8 +11,10 @@ from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.api.jobs import JobId, TrialNumber
 from tuner.core.insight.gantt import Gantt, forecast_gantt, gantt_of_trace
 from tuner.core.problem.gpu import Gpu, parse_target
+from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.inspection import Trace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.records import InspectionKind, JobRecord
@@ -46,9 +49,15 @@ def plans_of(service: Service, job: JobRecord, trial: Trial) -> tuple[VerifiedPl
     if gpu is None:
         raise Conflict(f"nothing is known here of the GPU of {job.spec.target_id}; ask a server that has it")
     try:
-        return plans_for(job.spec.workload, gpu, trial.candidate)
+        return _plans(job.spec.workload, gpu, trial.candidate)
     except (IllegalSchedule, PlanError) as error:
         raise Conflict(f"trial {trial.number} of {job.id} has no plan: {error}") from error
+
+
+@lru_cache(maxsize=8)
+def _plans(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[VerifiedPlan, ...]:
+    """A page asks for them several times."""
+    return plans_for(workload, gpu, candidate)
 
 
 def gantt_of(service: Service, job_id: str, number: int, of: str) -> Gantt:

@@ -7,7 +7,10 @@ import { PHASES } from "./gantt_data.js";
 const GUTTER = 46;
 const AXIS = 22;
 const MIN_SPAN_NS = 200;
+// Heights of the bars: of one chart, of one of two; and of a row at most, so that few SMs are no blocks.
+const [TALL, HALF, MAX_ROW] = [540, 330, 26];
 const MAX_MEASURES = 500;
+const MAX_OUTLINES = 64;
 
 function colour(name) {
   const context = colour.context ??= document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -61,6 +64,7 @@ export class Chart {
     this.awaited = [];
     this.cursorRow = 0;
     this.rowPx = 0;
+    this.isHalf = figure.classList.contains("both");
     this.topPx = 0;
     this.overview = document.createElement("canvas");
     this.overview.className = "overview";
@@ -100,23 +104,25 @@ export class Chart {
   }
 
   resize() {
-    const box = this.bars.getBoundingClientRect();
     this.scale = Math.min(2, devicePixelRatio || 1);
-    this.width = Math.max(80, Math.round(box.width));
-    this.height = Math.max(80, Math.round(box.height));
+    this.width = Math.max(80, Math.round(this.bars.getBoundingClientRect().width));
+    const room = Math.round((this.isHalf ? HALF : TALL) * this.scale);
+    const numRows = this.run.sms.length;
+    this.fitRow = Math.min(Math.round(MAX_ROW * this.scale), Math.max(2, Math.floor(room / numRows)));
+    this.plotHeight = Math.min(room, numRows * this.fitRow);
+    this.height = AXIS + Math.ceil(this.plotHeight / this.scale);
+    this.bars.style.height = `${this.height}px`;
     for (const [canvas, height] of [[this.bars, this.height], [this.overview, this.overview.clientHeight || 44]]) {
       canvas.width = this.width * this.scale;
       canvas.height = height * this.scale;
     }
     this.plotWidth = Math.round((this.width - GUTTER) * this.scale);
-    this.plotHeight = Math.round((this.height - AXIS) * this.scale);
     this.image = this.context.createImageData(this.plotWidth, this.plotHeight);
     this.pixels = new Uint32Array(this.image.data.buffer);
     this.row = new Uint32Array(this.plotWidth);
     this.most = new Float32Array(this.plotWidth);
     this.total = new Float32Array(this.plotWidth);
     this.kind = new Uint8Array(this.plotWidth);
-    this.fitRow = Math.max(2, Math.floor(this.plotHeight / this.run.sms.length));
     this.rowPx = Math.max(this.rowPx, this.fitRow);
     this.shades = null;
     this.dirty();
@@ -160,7 +166,7 @@ export class Chart {
     this.rasterise();
     context.fillStyle = this.panel;
     context.fillRect(0, 0, this.bars.width, this.bars.height);
-    context.putImageData(this.image, this.bars.width - this.plotWidth, this.bars.height - this.plotHeight);
+    context.putImageData(this.image, this.bars.width - this.plotWidth, Math.round(AXIS * this.scale));
     context.setTransform(this.scale, 0, 0, this.scale, 0, 0);
     this.drawAxis();
     this.drawRows();
@@ -248,7 +254,7 @@ export class Chart {
       const x = this.x(at);
       const digits = Math.max(0, 3 - Math.floor(Math.log10(step)));
       context.textAlign = x > this.width - 30 ? "right" : "center";
-      context.fillText(`${(at / 1000).toFixed(Math.min(3, digits))} µs`, Math.min(x, this.width - 2), 13);
+      context.fillText(`${(at / 1000).toLocaleString("en", { maximumFractionDigits: Math.min(3, digits) })} µs`, Math.min(x, this.width - 2), 13);
       context.beginPath();
       context.moveTo(x, AXIS - 5);
       context.lineTo(x, AXIS);
@@ -279,7 +285,7 @@ export class Chart {
     if (height < 12) return;
     context.font = "10px system-ui, sans-serif";
     context.textAlign = "left";
-    context.fillStyle = "#fff";
+    context.fillStyle = this.panel;
     for (let row = Math.max(0, this.rowAt(AXIS)); row < run.sms.length && this.y(row) < this.height; row += 1) {
       run.lanes[row].forEach((tasks, lane) => {
         for (let at = run.firstAfter(tasks, view.from); at < tasks.length && run.taken[tasks[at]] < view.to; at += 1) {
@@ -312,7 +318,7 @@ export class Chart {
     context.beginPath();
     context.rect(GUTTER, AXIS, this.width - GUTTER, this.height - AXIS);
     context.clip();
-    for (const task of this.awaited) this.outline(task, this.ink, 1);
+    if (this.awaited.length <= MAX_OUTLINES) for (const task of this.awaited) this.outline(task, this.ink, 1);
     this.outline(this.selected, this.mark, 2.5);
     const last = this.last;
     if (last >= 0) {
@@ -396,7 +402,7 @@ export class Chart {
   }
 
   grow(factor) {
-    const middle = (this.topPx + this.plotHeight / 2) / this.rowPx;
+    const middle = this.selected < 0 ? (this.topPx + this.plotHeight / 2) / this.rowPx : this.cursorRow + 0.5;
     this.rowPx = Math.round(Math.min(64 * this.scale, Math.max(this.fitRow, this.rowPx * factor + Math.sign(factor - 1))));
     this.topPx = Math.round(middle * this.rowPx - this.plotHeight / 2);
     this.dirty();
