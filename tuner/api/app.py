@@ -12,6 +12,7 @@ from tuner.api.access_routes import access_routes, describe_access
 from tuner.api.errors import add_error_handlers
 from tuner.api.events import event_routes
 from tuner.api.explorer import explorer_routes
+from tuner.api.forms import DropEmptyFields
 from tuner.api.guard import BodyGuard
 from tuner.api.head import HeadAsGet
 from tuner.api.health import health_routes
@@ -67,6 +68,7 @@ def create_app(
     add_error_handlers(app)
     app.add_middleware(BodyGuard, deadline_s=request_deadline_s)
     app.add_middleware(HeadAsGet)
+    app.add_middleware(DropEmptyFields)
     app.add_middleware(AccessGuard, service=service, rates=rates)
     app.add_middleware(OriginGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(WireVersion)

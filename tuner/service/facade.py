@@ -27,10 +27,13 @@ from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
 from tuner.packs.order import MadePack, PackOrder
 from tuner.service.access import Access
+from tuner.service.charts import JobCharts
 from tuner.service.desk import Desk
+from tuner.service.fleet import Fleet
 from tuner.service.inspector import check_inspection
 from tuner.service.matching import check_match
 from tuner.service.metrics import Metrics, Observer
+from tuner.service.overview import Overview
 from tuner.service.pack_maker import make_pack
 from tuner.service.paging import check_limit
 from tuner.service.reading import TrialReader
@@ -77,8 +80,14 @@ class Service(TrialReader):
         self.desk = Desk(store, dispatcher, clock, leads)
         #: The tokens, and the audit log.
         self.access = Access(store, clock)
+        #: What the charts of the pages show.
+        self.charts = JobCharts(store)
+        #: What listings show beside the jobs.
+        self.overview = Overview(store, winners)
         #: For Prometheus.
         self.metrics = Metrics(store, dispatcher, clock)
+        #: The cards, and what they have done.
+        self.fleet = Fleet(store, dispatcher, self.metrics)
         self._runners = Runners(
             lambda target, worker, claims: Runner(
                 store,

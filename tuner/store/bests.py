@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tuner.core.problem.objective import FinalsProcedure
@@ -80,6 +82,12 @@ def find(session: Session, job_id: str) -> Best | None:
     """The result of a job, or None where it has none."""
     row = session.get(BestRow, job_id)
     return _to_best(row) if row else None
+
+
+def of_jobs(session: Session, job_ids: Collection[str]) -> dict[str, Best]:
+    """The results of those jobs that have one, by job."""
+    rows = session.scalars(select(BestRow).where(BestRow.job_id.in_(job_ids)))
+    return {row.job_id: _to_best(row) for row in rows}
 
 
 def closest(session: Session, question: Question) -> tuple[JobRecord, Best] | None:
