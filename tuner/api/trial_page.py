@@ -157,9 +157,7 @@ def _trace(service: Service, job: JobRecord, number: int) -> InspectionOnPage | 
     return InspectionOnPage.of(found[-1], job) if found else None
 
 
-def _roofline(
-    service: Service, job: JobRecord, trial: Trial, counters: CountersView | None
-) -> RooflineView | None:
+def _roofline(service: Service, job: JobRecord, trial: Trial, counters: CountersView | None) -> RooflineView | None:
     gpu, workload, outcome = gpu_of(service, job), job.spec.workload, trial.outcome
     if gpu is None or not isinstance(outcome, Measured):
         return None
@@ -228,7 +226,9 @@ def timeline_page(job_id: str, number: int, of: str, gantt: Gantt) -> TimelinePa
         ],
         waits=[_wait(gantt, task, who) for task, who in gantt.longest_waits(_MAX_WAITS)],
         sms=[
-            SmView(sm=sm, num_tasks=num_tasks, **{name: time / max(1, sum(times.values())) for name, time in times.items()})
+            SmView(
+                sm=sm, num_tasks=num_tasks, **{name: time / max(1, sum(times.values())) for name, time in times.items()}
+            )
             for sm, num_tasks, times in gantt.per_sm()
         ],
     )

@@ -184,5 +184,3 @@ def _example(plans: Sequence[VerifiedPlan]) -> tuple[Key | None, set[Key], str]:
         count = f"{len(awaited):,} tile{'s' if len(awaited) > 1 else ''}"
         return (op, row, col), awaited, f"Tile ({row}, {col}) of {names[op]} waits for {count} of {whom}."
     return None, set(), "No task waits for a signal."
-
-
