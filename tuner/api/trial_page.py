@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.api.trials import gpu_of, plans_of
+from tuner.api.trials import gpu_of, plans_of, trial_view
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.insight.explain import differences
 from tuner.core.insight.gantt import Gantt
@@ -16,7 +16,6 @@ from tuner.core.trial.records import InspectionKind, JobRecord
 from tuner.errors import Conflict, InvalidInput, NotFound
 from tuner.service import Service
 from tuner.wire.inspections import CountersView, InspectionOnPage
-from tuner.wire.responses import TrialView
 from tuner.wire.samples import SamplesView
 from tuner.wire.trial_page import (
     BestTrialView,
@@ -62,7 +61,7 @@ def trial_page(service: Service, job_id: str, number: int) -> tuple[TrialPage, t
         target=job.spec.target_id,
         simulated=is_simulated(job.spec.target_id),
         num_trials=job.num_trials,
-        trial=TrialView.of(trial, job),
+        trial=trial_view(service, job, trial),
         best=None if best is None else _best_view(best),
         differences=[] if best is None else _differences(trial, best),
         launches=[_launch(plan) for plan in plans],

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 
 from tuner.api.errors import PROBLEM_RESPONSES
-from tuner.api.jobs import JobId, TrialNumber
+from tuner.api.jobs import JobId, TrialNumber, trials_view
 from tuner.core.insight.gantt import Gantt, forecast_gantt, gantt_of_trace
 from tuner.core.problem.gpu import Gpu, parse_target
 from tuner.core.problem.workload import Workload
@@ -17,7 +17,7 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.inspection import Trace
 from tuner.core.trial.job import Trial
-from tuner.core.trial.records import InspectionKind, JobRecord
+from tuner.core.trial.records import InspectionKind, JobRecord, Page
 from tuner.errors import Conflict, IllegalSchedule, InvalidInput, NotFound, PlanError
 from tuner.service import Service
 from tuner.wire.gantt import GanttView
@@ -28,6 +28,11 @@ GanttOf = Annotated[
     Query(description="`measured`: the trace that was taken last; `forecast`: what the simulator says"),
 ]
 Launch = Annotated[int, Query(ge=0, le=100, description="which launch of the candidate")]
+
+
+def trial_view(service: Service, job: JobRecord, trial: Trial) -> TrialView:
+    """The trial as listings have it, with the figures of its inspections."""
+    return trials_view(service, job, Page(items=[trial], next_cursor=None)).items[0]
 
 
 def gpu_of(service: Service, job: JobRecord) -> Gpu | None:
@@ -95,7 +100,7 @@ def trial_routes(service: Service) -> APIRouter:
     @router.get("/jobs/{job_id}/trials/{number}")
     def get_trial(job_id: JobId, number: TrialNumber) -> TrialView:
         """One trial: its candidate and what became of it."""
-        return TrialView.of(service.trial(job_id, number), service.job(job_id))
+        return trial_view(service, service.job(job_id), service.trial(job_id, number))
 
     @router.get("/jobs/{job_id}/trials/{number}/gantt", response_model=GanttView)
     def get_gantt(job_id: JobId, number: TrialNumber, of: GanttOf = "forecast") -> Response:

@@ -85,9 +85,7 @@ class TrialPage(View):
     launches: list[LaunchView]
     plan_reason: str = Field(description="why there are no plans; empty where there are, and for the library")
     samples: SamplesView | None = Field(description="null where nothing was measured, or the samples were removed")
-    counters: CountersView | None = Field(
-        description="as asked for last; null where nobody asked"
-    )
+    counters: CountersView | None = Field(description="as asked for last; null where nobody asked")
     trace: InspectionOnPage | None = Field(description="null where nobody asked")
     roofline: RooflineView | None = Field(description="null where the GPU is not known here, or nothing was measured")
     downloads: list[DownloadView]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import random
-from itertools import product
+from itertools import pairwise, permutations, product
 
 import pytest
 
@@ -65,7 +65,7 @@ def test_the_optimal_policy_never_loads_more_than_another() -> None:
 
 def test_what_goes_next_stands_first() -> None:
     def first_gone(steps: list[CacheStep]) -> list[tuple[Piece, Piece]]:
-        return [(before.held[0], after.evicted[0]) for before, after in zip(steps, steps[1:], strict=False) if after.evicted]
+        return [(before.held[0], after.evicted[0]) for before, after in pairwise(steps) if after.evicted]
 
     path: list[Tile] = [(0, 0), (0, 1), (0, 2), (1, 2), (1, 1), (1, 0)]
     for policy in (CachePolicy.LRU, CachePolicy.FIFO):
@@ -76,8 +76,6 @@ def test_what_goes_next_stands_first() -> None:
 @pytest.mark.parametrize("policy", [CachePolicy.LRU, CachePolicy.FIFO])
 @pytest.mark.parametrize(("num_steps", "cache"), [(1, 2), (1, 3), (2, 3), (2, 5), (3, 4)])
 def test_the_least_with_k_steps_is_that_of_trying_every_path(policy: CachePolicy, num_steps: int, cache: int) -> None:
-    from itertools import permutations
-
     first, *others = product(range(2), range(3))
     costs = [traffic((first, *rest), cache, num_steps, policy) for rest in permutations(others)]
     orders = exact_orders(2, 3, cache, num_steps, policy)
