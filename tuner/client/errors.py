@@ -12,6 +12,12 @@ class ClientError(TunerError):
     exit_code = ExitCode.FAULT
 
 
+class Misconfigured(ClientError):
+    """The client's configuration file cannot be used."""
+
+    exit_code = ExitCode.USAGE
+
+
 class NoResult(ClientError):
     """What was asked for does not exist, or does not exist yet."""
 
