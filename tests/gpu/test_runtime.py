@@ -119,11 +119,11 @@ def test_two_streams_with_lanes_of_their_own_are_right(builder: Builder, gpu: Gp
     asked = long_and_narrow()
     chosen = candidate(wgmma((16, 128, 64)), PlanKind.FUSED, Assignment.TICKET)
     with opened(builder, gpu, tmp_path, asked, chosen) as (pack, of):
-        lanes = [pack.bind(of.weights, lane=lane) for lane in range(2)]
-        streams = [cupy.cuda.Stream(non_blocking=True) for _ in lanes]
-        outputs = [of.output(16) for _ in lanes]
+        strands = [pack.bind(of.weights, strand=strand) for strand in range(2)]
+        streams = [cupy.cuda.Stream(non_blocking=True) for _ in strands]
+        outputs = [of.output(16) for _ in strands]
         for _ in range(200):
-            for ffn, stream, y in zip(lanes, streams, outputs, strict=True):
+            for ffn, stream, y in zip(strands, streams, outputs, strict=True):
                 ffn(of.x, out=y, stream=stream.ptr)
         cupy.cuda.Device().synchronize()
         assert pack.aborts() == []

@@ -36,6 +36,12 @@ class LibraryWins(ClientError):
     exit_code = ExitCode.LIBRARY_WINS
 
 
+class UnfusedWins(ClientError):
+    """Several launches of our kernel are faster than one."""
+
+    exit_code = ExitCode.UNFUSED_WINS
+
+
 class NotVerified(ClientError):
     """A pack's kernels do not run here, or their numbers are wrong."""
 

@@ -120,9 +120,9 @@ def test_an_interrupt_cancels_the_job_and_says_where_its_trials_are(
         (job,) = service.jobs()
         assert job["state"] == "cancelled"
         assert len(list(service.trials(job["id"]))) > 0
-    told = " ".join(capsys.readouterr().err.split())
-    assert f"{job['id']} is cancelled; its" in told
-    assert f"tuner serve --data {tmp_path}/data has them at /ui/jobs/{job['id']}" in told
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{job['id']} is cancelled; its" in said
+    assert f"tuner serve --data {tmp_path}/data has them at /ui/jobs/{job['id']}" in said
 
 
 def test_a_folder_that_another_process_has_is_refused_with_a_sentence(tmp_path: Path) -> None:
