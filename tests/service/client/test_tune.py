@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import sys
@@ -21,6 +22,7 @@ from tuner.client import Client, ClientError
 from tuner.client.documents import FfnPair, JobDetail
 from tuner.client.errors import Refused, Unreachable
 from tuner.python import bars
+from tuner.versions import install_command
 
 PAIR: FfnPair = {"kind": "ffn", "m": 16, "d_in": 256, "d_hidden": 512, "d_out": 256}
 TARGET = "simulated:h200"
@@ -133,7 +135,7 @@ def test_a_folder_that_another_process_has_is_refused_with_a_sentence(tmp_path: 
 def test_without_the_servers_libraries_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "tuner.python.here", raising=False)
     monkeypatch.setitem(sys.modules, "fastapi", None)
-    with pytest.raises(Unreachable, match=r"set TUNER_URL, or pip install 'fused-schedule-tuner\[server\]'"):
+    with pytest.raises(Unreachable, match=re.escape(f"set TUNER_URL, or {install_command('server')}")):
         tuner.tune(PAIR)
 
 
