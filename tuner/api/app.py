@@ -11,11 +11,13 @@ from tuner.api.access import AccessGuard, Rates
 from tuner.api.access_routes import access_routes, describe_access
 from tuner.api.errors import add_error_handlers
 from tuner.api.events import event_routes
+from tuner.api.explorer import explorer_routes
 from tuner.api.guard import BodyGuard
 from tuner.api.head import HeadAsGet
 from tuner.api.health import health_routes
 from tuner.api.inspections import inspection_routes
 from tuner.api.jobs import job_routes
+from tuner.api.orders import order_routes
 from tuner.api.origin import OriginGuard
 from tuner.api.packs import pack_routes
 from tuner.api.pages import add_pages
@@ -54,6 +56,8 @@ def create_app(
     for routes in (job_routes, inspection_routes, event_routes, result_routes, pack_routes, health_routes):
         app.include_router(routes(service))
     app.include_router(access_routes(service, rates))
+    app.include_router(order_routes(service))
+    app.include_router(explorer_routes(service))
     add_pages(app, service)
     describe_access(app)
     add_error_handlers(app)

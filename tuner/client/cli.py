@@ -25,6 +25,7 @@ COMMANDS = {
     "trials": ("job_commands", "trials", "Lists a job's trials."),
     "best": ("job_commands", "best", "Prints the result of a job, or the best one for a pair."),
     "cancel": ("job_commands", "cancel", "Ends a job; its trials remain."),
+    "delete": ("job_commands", "delete", "Deletes jobs that have ended, with trials, results and kernels."),
     "fetch": ("fetch", "fetch", "Fetches what jobs found, or what a lock file names."),
     "export": ("export", "export", "Writes a job's trials in a format that other programs read."),
     "samples": ("samples", "samples", "Prints the raw samples of a measured trial as JSON."),
