@@ -160,9 +160,7 @@ class _Search:
         needed = self._needed(situation)
         if needed > budget:
             return 0
-        if self._size >= self._num_steps * (
-            self._num_rows + self._num_cols
-        ):  # nothing is ever evicted, so any order will do
+        if self._size >= self._num_steps * (self._num_rows + self._num_cols):  # nothing is ever evicted, so any order will do
             num_left = sum((self._whole ^ mask).bit_count() for mask in masks)
             return factorial(num_left if any(masks) else num_left - 1) * (needed == budget)
         key = (self._plain(situation), budget)

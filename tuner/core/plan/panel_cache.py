@@ -58,7 +58,9 @@ def reads_of(op: int, tile: Tile, num_steps: int) -> tuple[Piece, ...]:
     """What a tile of the first or of the second product reads, k-step by k-step."""
     inputs, weights = ("A", "W") if op == 0 else ("H", "V")
     row, col = tile
-    return tuple(piece for step in range(num_steps) for piece in (Piece(inputs, row, step), Piece(weights, col, step)))
+    return tuple(
+        piece for step in range(num_steps) for piece in (Piece(inputs, row, step), Piece(weights, col, step))
+    )
 
 
 def walk(reads: Iterable[Sequence[Piece]], size: int, policy: CachePolicy = CachePolicy.LRU) -> list[CacheStep]:
@@ -88,7 +90,9 @@ def walk(reads: Iterable[Sequence[Piece]], size: int, policy: CachePolicy = Cach
     return steps
 
 
-def traffic(path: Iterable[Tile], cache_panels: int, num_steps: int = 1, policy: CachePolicy = CachePolicy.LRU) -> int:
+def traffic(
+    path: Iterable[Tile], cache_panels: int, num_steps: int = 1, policy: CachePolicy = CachePolicy.LRU
+) -> int:
     """Pieces that a path over any grid brings in through a cache of so many; with one k-step they are panels."""
     steps = walk((reads_of(0, tile, num_steps) for tile in path), cache_panels, policy)
     return steps[-1].total if steps else 0

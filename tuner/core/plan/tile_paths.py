@@ -126,7 +126,9 @@ class TileGrid:
         return tuple(
             Stop(block.op, row + block.row_begin, col + block.col_begin)
             for block in merge_blocks(pair, tiles, (0, 1), order.merge)
-            for row, col in raster_path(order.raster, block.row_end - block.row_begin, block.col_end - block.col_begin)
+            for row, col in raster_path(
+                order.raster, block.row_end - block.row_begin, block.col_end - block.col_begin
+            )
         )
 
     def orders(self) -> Iterator[StandardOrder]:
