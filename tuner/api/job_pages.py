@@ -11,12 +11,14 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
+from tuner.api.access import Asker
 from tuner.api.bars import finals_bars
 from tuner.api.inspection_table import inspection_table
 from tuner.api.jobs import Cursor, JobId, KindFilter, OutcomeFilter, ReasonFilter, Sort, trials_view
 from tuner.api.plot import Plot, draw
 from tuner.api.rendering import render
 from tuner.api.trial_table import COLUMNS, CSV_HEADER, chosen_columns, csv_rows
+from tuner.core.access.caller import Role
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -55,6 +57,7 @@ def job_page_routes(router: APIRouter, service: Service) -> None:
     def show_job(
         request: Request,
         job_id: JobId,
+        caller: Asker,
         cursor: Cursor = None,
         outcome: OutcomeFilter = None,
         plan_kind: KindFilter = None,
@@ -76,6 +79,7 @@ def job_page_routes(router: APIRouter, service: Service) -> None:
             choices=_CHOICES,
             columns=table,
             all_columns=COLUMNS,
+            may_change=caller.role.allows(Role.SUBMIT) and caller.owns(page.job.owners),
         )
 
     @router.get("/ui/jobs/{job_id}/points.json", include_in_schema=False)

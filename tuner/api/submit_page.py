@@ -15,6 +15,7 @@ from tuner.api.rendering import render
 from tuner.core.access.caller import Caller
 from tuner.core.problem.presets import MODELS
 from tuner.core.problem.workload import Activation, Dtype
+from tuner.core.trial.job import JobSpec
 from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.pages import SubmitPage
@@ -32,7 +33,7 @@ def submit_page_routes(router: APIRouter, service: Service) -> None:
         """The form, filled in with the fields in the address, and the commands that do the same."""
         return _show(request, service, request.query_params)
 
-    @router.post("/ui/submit", include_in_schema=False)
+    @router.post("/ui/jobs", include_in_schema=False)
     def submit(request: Request, caller: Asker, form: Form) -> Response:
         """Submits a job for each number of rows, or none where a field is wrong."""
         try:
@@ -47,8 +48,8 @@ def submit_page_routes(router: APIRouter, service: Service) -> None:
         return RedirectResponse(f"/?n={pair.n}&k={pair.k}", 303)
 
 
-def _submit(service: Service, one: TuneRequest, spec: object, caller: Caller) -> str:
-    job, _ = service.submit(spec, body_digest=one.digest, caller=caller, terms=one.terms)  # type: ignore[arg-type]
+def _submit(service: Service, one: TuneRequest, spec: JobSpec, caller: Caller) -> str:
+    job, _ = service.submit(spec, body_digest=one.digest, caller=caller, terms=one.terms)
     return job.id
 
 
@@ -59,7 +60,7 @@ def _request(body: object) -> TuneRequest:
     try:
         return TuneRequest.model_validate(body)
     except ValidationError as error:
-        first = of_validation(error.errors()[0])  # type: ignore[arg-type]
+        first = of_validation(error.errors()[0])
         raise InvalidInput(first.field, first.problem, first.remedy) from error
 
 

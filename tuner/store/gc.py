@@ -14,7 +14,7 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from tuner.core.trial.job import JobState
-from tuner.store.artifacts import ArtifactFolder
+from tuner.store.artifacts import ArtifactFolder, is_named
 from tuner.store.models import ArtifactRow, BestRow, InspectionRow, JobRow, PackRow, TrialRow
 
 #: Rows that one writing session changes.
@@ -146,12 +146,13 @@ class Collector:
 
     def _drop_artifact(self, path: Path) -> None:
         with self._write() as session:  # a result that names it could have come meanwhile
-            if session.scalar(select(BestRow.job_id).where(BestRow.artifact_digest == path.name).limit(1)) is None:
+            if not is_named(session, path.name):
                 path.unlink(missing_ok=True)
 
     def _forget_files(self) -> None:
         """Strikes artifacts off the list whose files have gone, but for those that a result names."""
         named = select(BestRow.artifact_digest).where(BestRow.artifact_digest.is_not(None))
+        named = named.union(select(PackRow.digest))
         with self._read() as session:
             listed = list(session.scalars(select(ArtifactRow.digest).where(ArtifactRow.digest.not_in(named))))
         gone = [digest for digest in listed if not self._artifacts.path(digest).exists()]

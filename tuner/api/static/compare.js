@@ -1,6 +1,4 @@
 // Hides the rows that are equal, where the reader asks for that.
-"use strict";
-
 const choice = document.getElementById("only-different");
 if (choice) {
   choice.hidden = false;

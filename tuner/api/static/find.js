@@ -1,6 +1,4 @@
 // Shows the rows of the page's tables that have all words of the search field.
-"use strict";
-
 const field = document.querySelector("#find input");
 field.parentElement.hidden = false;
 field.addEventListener("input", () => {

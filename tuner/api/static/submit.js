@@ -1,6 +1,4 @@
 // Keeps the commands beside the form up to date, by asking the server for the page with the fields as they are.
-"use strict";
-
 const form = document.getElementById("submit");
 let timer = null;
 
