@@ -116,6 +116,7 @@ bench-large-job: $(VENV)/.dev ## time a job of 100,000 trials, and collecting it
 
 bench-pages: $(VENV)/.dev ## time the dashboard in a headless Chromium, and look for faults; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.pages
+	@$(BIN)/python -m benchmarks.cpu.gantt_page
 
 bench-cluster: $(VENV)/.dev ## time what a cluster adds to a trial, and what it brings; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.cluster
