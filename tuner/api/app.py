@@ -22,6 +22,7 @@ from tuner.api.pages import add_pages
 from tuner.api.request_id import RequestId
 from tuner.api.results import result_routes
 from tuner.api.security_headers import SecurityHeaders
+from tuner.api.webhooks import describe_webhooks
 from tuner.api.wire_version import WireVersion
 from tuner.service import Service
 from tuner.settings import DEFAULT_REQUEST_DEADLINE_S, DEFAULT_REQUESTS_PER_S
@@ -55,6 +56,7 @@ def create_app(
         app.include_router(routes(service))
     app.include_router(access_routes(service, rates))
     add_pages(app, service)
+    describe_webhooks(app)
     describe_access(app)
     add_error_handlers(app)
     app.add_middleware(BodyGuard, deadline_s=request_deadline_s)

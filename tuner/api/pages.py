@@ -9,7 +9,7 @@ from fastapi.staticfiles import StaticFiles
 from tuner.api.access import Asker
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.api.inspection_table import inspection_table
-from tuner.api.jobs import Cursor, JobId, KindFilter, OutcomeFilter, ReasonFilter, Sort, trials_view
+from tuner.api.jobs import Cursor, JobId, KindFilter, OutcomeFilter, ReasonFilter, Sort, job_detail, trials_view
 from tuner.api.plot import Plot, draw
 from tuner.api.rendering import STATIC_PATH, render
 from tuner.api.results import target_views
@@ -23,7 +23,6 @@ from tuner.core.trial.records import JobRecord
 from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.inspections import InspectedFinalist
-from tuner.wire.job_detail import JobDetail
 from tuner.wire.job_view import JobView
 from tuner.wire.pages import CurvePoint, JobPage, JobsPage, TrialFilterView
 from tuner.wire.responses import BestView, PageView, TrialView
@@ -103,9 +102,7 @@ def _job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFi
     best = service.best(job_id) if job.state is JobState.SUCCEEDED else None
     inspections = service.inspections(job_id, {row.trial_number for row in best.finals}) if best else []
     return JobPage(
-        job=JobDetail.with_trials(
-            job, service.forecast_quality(job_id), service.priors(job_id), service.desk.place(job_id)
-        ),
+        job=job_detail(service, job),
         outcome_counts=service.outcome_counts(job_id),
         curve=[
             CurvePoint(trial_number=number, best_us=best_us, library_us=library_us)
