@@ -7,7 +7,7 @@ from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
 from tuner.api.access import Asker
-from tuner.api.errors import PROBLEM_RESPONSES
+from tuner.api.errors import PAGE_RESPONSES
 from tuner.api.inspection_table import inspection_table
 from tuner.api.jobs import Cursor, JobId, KindFilter, OutcomeFilter, ReasonFilter, Sort, job_detail, trials_view
 from tuner.api.plot import Plot, draw
@@ -51,7 +51,7 @@ def add_pages(app: FastAPI, service: Service) -> None:
 
 
 def _page_routes(service: Service) -> APIRouter:
-    router = APIRouter(tags=["dashboard"], responses=PROBLEM_RESPONSES, default_response_class=Response)
+    router = APIRouter(tags=["dashboard"], responses=PAGE_RESPONSES, default_response_class=Response)
 
     @router.get("/.json", response_model=JobsPage, include_in_schema=False)
     @router.get("/", response_model=JobsPage)

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-import httpcore
-
 from tuner import __version__
 from tuner.core.access.signatures import DELIVERY_HEADER, SIGNATURE_HEADER, sign
 from tuner.core.trial.records import Best, JobRecord, Webhook
@@ -18,7 +16,7 @@ from tuner.errors import InvalidInput, NotFound, StoreUnavailable
 from tuner.logs import about
 from tuner.service.keeper import Keeper
 from tuner.service.waiting import Stopped
-from tuner.service.webhook_network import post
+from tuner.service.webhook_network import NoAnswer, post
 from tuner.service.webhook_policy import NotAllowed, WebhookPolicy
 from tuner.store import Store, bests, jobs, webhooks
 from tuner.versions import WIRE_HEADER, WIRE_VERSION
@@ -170,12 +168,8 @@ class Courier:
             return str(error), True
         try:
             status = post(webhook.url, headers, body, self._policy, ATTEMPT_S)
-        except NotAllowed as error:
+        except (NotAllowed, NoAnswer) as error:
             return str(error), False
-        except httpcore.TimeoutException:
-            return f"no answer in {ATTEMPT_S:g} s", False
-        except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
-            return f"no answer: {error or type(error).__name__}", False
         return ("", False) if 200 <= status < 300 else (f"the answer was {status}", status == _GONE)
 
     def _body(self, webhook: Webhook) -> bytes:

@@ -10,7 +10,12 @@ from typing import Any
 
 import httpcore
 
+from tuner.errors import TunerError
 from tuner.service.webhook_policy import WebhookPolicy
+
+
+class NoAnswer(TunerError):
+    """The receiver did not answer; the message says why."""
 
 
 class _Deadline:
@@ -98,12 +103,17 @@ def post(url: str, headers: Mapping[str, str], body: bytes, policy: WebhookPolic
 
     Raises:
         NotAllowed: the host's name leads to an address that is not allowed.
-        httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, OSError: there is no answer.
+        NoAnswer: why there is none.
     """
     context = _authorities() if url.startswith("https:") else None
     network = _Network(policy, _Deadline(timeout_s))
-    with (
-        httpcore.ConnectionPool(ssl_context=context, network_backend=network) as pool,
-        pool.stream("POST", url, headers=list(headers.items()), content=body) as response,
-    ):
-        return response.status
+    try:
+        with (
+            httpcore.ConnectionPool(ssl_context=context, network_backend=network) as pool,
+            pool.stream("POST", url, headers=list(headers.items()), content=body) as response,
+        ):
+            return response.status
+    except httpcore.TimeoutException as error:
+        raise NoAnswer(f"no answer in {timeout_s:g} s") from error
+    except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
+        raise NoAnswer(f"no answer: {error or type(error).__name__}") from error

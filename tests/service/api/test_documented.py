@@ -34,7 +34,8 @@ def test_every_reference_of_the_description_leads_somewhere_and_every_refusal_is
     for path, methods in description["paths"].items():
         for route in methods.values():
             refusals = {code: r["content"] for code, r in route["responses"].items() if int(code) >= 400}
-            assert all(list(content) == ["application/problem+json"] for content in refusals.values()), path
+            forms = ["application/problem+json", *(["text/html"] if route["tags"] == ["dashboard"] else [])]
+            assert all(list(content) == forms for content in refusals.values()), path
 
 
 def test_every_parameter_of_a_route_is_named(api: Api) -> None:
