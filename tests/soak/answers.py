@@ -43,7 +43,6 @@ UNCHECKED = {
     "ensure_resource_availability": "needs a sequence of requests; tests/service/api/test_jobs.py has them",
     "use_after_free": "needs a sequence of requests; tests/service/api/test_deletion.py has them",
     "object_level_authorization": "needs two owners; tests/service/api/test_access.py has them",
-    "max_response_time": "a bound on time; benchmarks/cpu/service.py has those",
 }
 
 
