@@ -11,6 +11,8 @@ from tuner.api.access import AccessGuard, Rates
 from tuner.api.access_routes import access_routes, describe_access
 from tuner.api.errors import add_error_handlers
 from tuner.api.events import event_routes
+from tuner.api.explorer import explorer_routes
+from tuner.api.forms import DropEmptyFields
 from tuner.api.guard import BodyGuard
 from tuner.api.head import HeadAsGet
 from tuner.api.health import health_routes
@@ -22,6 +24,8 @@ from tuner.api.pages import add_pages
 from tuner.api.request_id import RequestId
 from tuner.api.results import result_routes
 from tuner.api.security_headers import SecurityHeaders
+from tuner.api.trial_pages import trial_page_routes
+from tuner.api.trials import trial_routes
 from tuner.api.webhooks import describe_webhooks
 from tuner.api.wire_version import WireVersion
 from tuner.service import Service
@@ -55,12 +59,16 @@ def create_app(
     for routes in (job_routes, inspection_routes, event_routes, result_routes, pack_routes, health_routes):
         app.include_router(routes(service))
     app.include_router(access_routes(service, rates))
+    app.include_router(explorer_routes(service))
+    app.include_router(trial_routes(service))
+    app.include_router(trial_page_routes(service))
     add_pages(app, service)
     describe_webhooks(app)
     describe_access(app)
     add_error_handlers(app)
     app.add_middleware(BodyGuard, deadline_s=request_deadline_s)
     app.add_middleware(HeadAsGet)
+    app.add_middleware(DropEmptyFields)
     app.add_middleware(AccessGuard, service=service, rates=rates)
     app.add_middleware(OriginGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(WireVersion)
