@@ -22,12 +22,15 @@ from tuner.dispatch.factory import make_evaluators
 from tuner.dispatch.late import LateDispatcher
 from tuner.errors import TunerError
 from tuner.service import Service
+from tuner.service.courier import Courier
 from tuner.service.metrics import Observer
+from tuner.service.webhook_policy import WebhookPolicy
 from tuner.settings import Settings, is_loopback
 from tuner.standby import Standby
 from tuner.store import Store, tokens
 from tuner.telemetry import Telemetry
 from tuner.winners import ShippedWinners
+from tuner.wire.webhooks import job_ended_body
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +73,10 @@ def open_service(
     except BaseException:
         store.close()
         raise
+
+    def leads() -> bool:
+        return not settings.standby or (standby is not None and standby.leads)
+
     service = Service(
         store,
         dispatcher,
@@ -77,11 +84,21 @@ def open_service(
         finals=settings.finals,
         max_ahead=settings.max_ahead,
         observers=observers,
-        leads=lambda: not settings.standby or (standby is not None and standby.leads),
+        leads=leads,
         winners=ShippedWinners(),
         retention=settings.retention,
+        courier=_courier(settings, store, leads),
     )
     return service, standby, why
+
+
+def _courier(settings: Settings, store: Store, leads: Callable[[], bool]) -> Courier | None:
+    """What sends webhooks, where there are hosts that may be told."""
+    hosts, networks = settings.allowed_webhooks
+    if not hosts:
+        return None
+    policy = WebhookPolicy(hosts=hosts, networks=networks, secret=settings.webhook_secret.get_secret_value())
+    return Courier(store, policy, job_ended_body, leads=leads)
 
 
 def _dispatcher(settings: Settings, build_cache: Path) -> tuple[Dispatcher, str]:

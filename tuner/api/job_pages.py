@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from tuner.api.access import Asker
 from tuner.api.bars import finals_bars
 from tuner.api.inspection_table import inspection_table
-from tuner.api.jobs import Cursor, JobId, KindFilter, OutcomeFilter, ReasonFilter, Sort, trials_view
+from tuner.api.jobs import Cursor, JobId, KindFilter, OutcomeFilter, ReasonFilter, Sort, job_detail, trials_view
 from tuner.api.plot import Plot, draw
 from tuner.api.rendering import render
 from tuner.api.trial_table import COLUMNS, CSV_HEADER, chosen_columns, csv_rows
@@ -30,7 +30,6 @@ from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.charts import AxesPage, ForecastsPage, PointsPage, points_page
 from tuner.wire.inspections import InspectedFinalist
-from tuner.wire.job_detail import JobDetail
 from tuner.wire.pages import CurvePoint, JobPage, OpRow, TrialFilterView
 from tuner.wire.responses import BestView, TrialView
 from tuner.wire.view import is_simulated
@@ -166,9 +165,7 @@ def job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFil
     best = service.best(job_id) if job.state is JobState.SUCCEEDED else None
     inspections = service.inspections(job_id, {row.trial_number for row in best.finals}) if best else []
     return JobPage(
-        job=JobDetail.with_trials(
-            job, service.forecast_quality(job_id), service.priors(job_id), service.desk.place(job_id)
-        ),
+        job=job_detail(service, job),
         ops=OpRow.all_of(job.spec.workload, _fetched(best)),
         outcome_counts=service.outcome_counts(job_id),
         curve=[

@@ -157,6 +157,17 @@ class Prior(TypedDict):
     speedup: float | None
 
 
+class Webhook(TypedDict):
+    """Who gets a message at the end of a job, and how far that is."""
+
+    host: str
+    state: Literal["waiting", "due", "delivered", "failed"]
+    num_attempts: int
+    next_at: str | None
+    ended_at: str | None
+    reason: str
+
+
 class JobDetail(Job):
     """A job as it stands, what its trials say of the forecasts, what its search began with, and when its turn comes."""
 
@@ -164,6 +175,7 @@ class JobDetail(Job):
     priors_used: list[Prior]
     queue_position: int | None
     queue_eta_s: float | None
+    webhooks: list[Webhook]
 
 
 class Metric(TypedDict):

@@ -43,6 +43,11 @@ def cmake_dir() -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="In place of a pair: a JSON file with m and ops, as POST /jobs takes a chain.",
 )
+@click.option("--priority", type=click.IntRange(-10, 10), help="The higher goes first; above 0 only for admins.")
+@click.option("--project", help="What it belongs to.")
+@click.option("--label", "labels", multiple=True, help="A word by which it is found again; may be repeated.")
+@click.option("--deadline", "deadline_s", type=click.FloatRange(min=0, min_open=True), help="Seconds to its end.")
+@click.option("--webhook", help="An address that gets a message at its end, of a host that the server allows.")
 @click.option("--idempotency-key", help="Sent again with the same request, it gives the same job.")
 @click.option("--watch", "watching", is_flag=True, help="Then watch the job until it ends.")
 @as_json
@@ -53,7 +58,9 @@ def submit(
     """Submits a job and prints its id."""
     pair = pair_body(take_pair(options)) if chain is None else chain_body(chain, options)
     body: dict[str, Any] = {"pair": pair, "reuse": options["reuse"]}
-    body |= _given({name: options[name] for name in ("target", "seed", "priors")})
+    named = ("target", "seed", "priors", "priority", "project", "deadline_s", "webhook")
+    body |= _given({name: options[name] for name in named})
+    body |= {"labels": list(options["labels"])} if options["labels"] else {}
     body["objective"] = _given({name: options[name] for name in ("l2", "regime")})
     body["budget"] = _given({name: options[name] for name in ("trials", "seconds", "patience")})
     job = client.submit(body, idempotency_key=idempotency_key)
@@ -93,11 +100,18 @@ def status(client: Client, job_id: str, as_json: bool) -> None:
 
 @click.command()
 @click.option("--state", type=click.Choice(["queued", "searching", "finals", "succeeded", "failed", "cancelled"]))
+@click.option("--owner")
+@click.option("--project")
+@click.option("--label")
+@click.option("--target")
+@click.option("--m", type=click.IntRange(min=1), help="Rows of the first product.")
+@click.option("--n", type=click.IntRange(min=1), help="Columns of the first product.")
+@click.option("--k", type=click.IntRange(min=1), help="Depth of the first product.")
 @as_json
 @click.pass_obj
-def jobs(client: Client, state: str | None, as_json: bool) -> None:
+def jobs(client: Client, /, as_json: bool, **filters: Any) -> None:
     """Lists jobs, the newest first."""
-    _list(client.jobs(state=state), as_json, render.jobs_table)
+    _list(client.jobs(**filters), as_json, render.jobs_table)
 
 
 @click.command()
@@ -122,6 +136,23 @@ def cancel(client: Client, job_id: str) -> None:
     click.echo(job["state"])
     if job["state"] != "cancelled":
         click.echo(f"tuner-client: {job_id} is yours no longer, and goes on for {', '.join(job['owners'])}", err=True)
+
+
+def _change(verb: str, words: str) -> click.Command:
+    """The command that has a job do `verb`."""
+
+    @click.argument("job_id")
+    @click.pass_obj
+    def change(client: Client, job_id: str) -> None:
+        job = client.change(job_id, verb)
+        click.echo(job["id"] if verb == "retry" else "paused" if job["is_paused"] else job["state"])
+
+    return click.command(verb, help=words)(change)
+
+
+pause = _change("pause", "Has an open job wait; what is at the card is recorded first.")
+resume = _change("resume", "Has a paused job go on.")
+retry = _change("retry", "Submits a job that failed or was cancelled again, and prints the new id.")
 
 
 @click.command()

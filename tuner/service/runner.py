@@ -294,7 +294,8 @@ class Runner:
                 number += 1
                 pipeline.record(trial)
                 incumbent = best_speedup([trial], incumbent)
-                gives_way = gives_way or turn.is_over()
+                # Once its patience has run out a few last trials are left: another stay would cost more than they take.
+                gives_way = gives_way or (not progress.is_over and turn.is_over())
                 self._end_if_due(pipeline, progress, 0.0 if gives_way else budget_s - search_s)
                 if not self._drain.is_set():
                     self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on

@@ -204,6 +204,7 @@ EXAMPLES: dict[str, Any] = {
             "project": "llama",
             "labels": ["nightly"],
             "deadline_s": 3600,
+            "webhook": "https://ci.example/hooks/tuner",
         },
     },
     "gated": {
@@ -261,12 +262,19 @@ class TuneRequest(Strict):
     deadline_s: float | None = Field(
         default=None, gt=0, le=MAX_SECONDS, description="seconds until its search must end; finals not counted"
     )
+    webhook: str | None = Field(
+        default=None, min_length=1, max_length=500, description="address that is told of its end, of an allowed host"
+    )
 
     @property
     def terms(self) -> JobTerms:
         """How the job is to be treated."""
         return JobTerms(
-            priority=self.priority, project=self.project, labels=tuple(self.labels), deadline_s=self.deadline_s
+            priority=self.priority,
+            project=self.project,
+            labels=tuple(self.labels),
+            deadline_s=self.deadline_s,
+            webhook=self.webhook,
         )
 
     def to_spec(self, default_target_id: str | None) -> JobSpec:
@@ -297,7 +305,7 @@ class TuneRequest(Strict):
             del body["priors"]
         if self.budget.patience is None:
             del body["budget"]["patience"]
-        for name in ("priority", "project", "labels", "deadline_s"):
+        for name in ("priority", "project", "labels", "deadline_s", "webhook"):
             if body[name] == type(self).model_fields[name].default:
                 del body[name]
         text = json.dumps(body, sort_keys=True, separators=(",", ":"))
