@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from tests.soak import cluster, emulated, inputs, interleavings, kernels, kills, loads, packs, proof, searches, tilings
+from tests.soak import (
+    cluster,
+    emulated,
+    inputs,
+    interleavings,
+    kernels,
+    kills,
+    loads,
+    packs,
+    proof,
+    searches,
+    storage,
+    tilings,
+)
 from tests.soak.program import Program
 
 PROGRAMS: tuple[Program, ...] = (
@@ -13,6 +26,7 @@ PROGRAMS: tuple[Program, ...] = (
     proof.PROGRAM,
     searches.PROGRAM,
     kills.PROGRAM,
+    storage.PROGRAM,
     cluster.PROGRAM,
     kernels.PROGRAM,
     tilings.PROGRAM,
