@@ -113,8 +113,10 @@ def ask_all(url: str, pid: int, store: dict[str, Any], num_asks: int, when: str)
     chance = random.Random(3)
     for name in ("ordinary", "large"):
         job = store[name]
-        number = (TRIALS_EACH if name == "ordinary" else LARGE_JOB) - 1
-        trials = [f"/jobs/{job}/trials/{chance.randrange(number)}/samples" for _ in range(num_asks)]
+        measured = httpx.get(f"{url}/jobs/{job}/trials?outcome=measured&sort=time&limit=100", timeout=60).json()[
+            "items"
+        ]
+        trials = [f"/jobs/{job}/trials/{chance.choice(measured)['number']}/samples" for _ in range(num_asks)]
         add(f"the page of the {name} job", [f"/ui/jobs/{job}"] * num_asks, PAGE_BAR_S)
         add(f"the {name} job's trials by time", [f"/jobs/{job}/trials?sort=time"] * num_asks, PAGE_BAR_S)
         add(f"a trial of the {name} job", trials, PAGE_BAR_S)
