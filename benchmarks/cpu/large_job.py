@@ -56,7 +56,14 @@ def fill(directory: Path, num_trials: int) -> str:
                 if chance.random() < 0.1:
                     outcome = Rejected(stage=Stage.VERIFY, reason="it needs too much shared memory")
                 candidate = Candidate(plan_kind=kind, schedule=schedule if kind.is_ours else None)
-                one = Trial(number=number, candidate=candidate, outcome=outcome, started_at=1.0, finished_at=2.0)
+                one = Trial(
+                    number=number,
+                    num_known=number,
+                    candidate=candidate,
+                    outcome=outcome,
+                    started_at=1.0,
+                    finished_at=2.0,
+                )
                 trials.record(session, job.id, one, 0.1)
     with store.write() as session:
         jobs.set_state(session, job.id, JobState.CANCELLED, 3.0)

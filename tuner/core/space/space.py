@@ -78,6 +78,7 @@ class Space:
         self._mma = MmaTilings(workload, gpu)
         self._wgmma = WgmmaTilings(workload, gpu)
         self._simt = SimtTilings(workload, gpu)
+        self._orderings: dict[Tiling, Orderings] = {}
         self._merges: dict[object, tuple[Merge, ...]] = {}
         self._assignments: dict[object, tuple[GridAssignment, ...]] = {}
         self._tails: dict[object, tuple[GridAssignment, ...]] = {}
@@ -94,7 +95,14 @@ class Space:
         return [*self._simt.guesses(), *self._wgmma.guesses()]
 
     def orderings(self, tiling: Tiling) -> Orderings:
-        """All legal orderings of a tiling, from the offered values."""
+        """All legal orderings of a tiling, from the offered values. They are kept: most of them share their parts, and
+        a search draws from the same tilings again and again."""
+        found = self._orderings.get(tiling)
+        if found is None:
+            found = self._orderings[tiling] = self._orderings_of(tiling)
+        return found
+
+    def _orderings_of(self, tiling: Tiling) -> Orderings:
         graph = tile_graph(self.workload, tiling)
         resources = estimated_resources(self.workload, tiling)
         grids = tuple(
