@@ -112,7 +112,8 @@ function lines(c, axes) {
     const sorted = values.sort(isNumber ? (a, b) => a - b : undefined).map(String);
     return { dim: i, name: name.replaceAll("_", " "), type: "category", data: sorted };
   });
-  dims.push({ dim: names.length, name: "speed-up", type: "value", scale: true, min: Math.min(...axes.speedup) });
+  dims.push({ dim: names.length, name: "speed-up", type: "value", scale: true, min: Math.min(...axes.speedup),
+    axisLabel: { showMinLabel: false, color: c.quiet, fontSize: 10 } });
   const rows = axes.speedup.map((speedup, i) => [...columns.map((column) => String(column[i] ?? "")), speedup]);
   const sorted = [...axes.speedup].sort((a, b) => a - b);
   return {
@@ -138,7 +139,7 @@ function forecasts(c, pairs) {
   const shown = pairs.filter(([forecast, measured]) => forecast <= most && measured <= most);
   const ends = shown.flat(), low = Math.min(...ends), high = Math.max(...ends);
   return {
-    grid: { left: 16, right: 16, top: 12, bottom: 40, containLabel: true }, legend: { show: false },
+    grid: { left: 32, right: 16, top: 12, bottom: 40, containLabel: true }, legend: { show: false },
     xAxis: axis(c, "forecast, µs", { type: "value", scale: true }),
     yAxis: axis(c, "measured, µs", { type: "value", scale: true, nameGap: 42 }),
     tooltip: { trigger: "item", renderMode: "richText", backgroundColor: c.panel, borderColor: c.line,
