@@ -141,8 +141,8 @@ bench-chains: $(VENV)/.dev ## chains of a decoder layer against the library (1 m
 bench-simulator: $(VENV)/.dev ## judge the simulator by measured schedules, and fit it (FIT=1, minutes); no GPU; writes benchmarks/results/h200/
 	@$(BIN)/python -m benchmarks.simulator.judge $(if $(FIT),--fit --trials 30)
 
-bench-take-home: $(VENV)/.dev ## measure on this machine's GPU what guard, host and loading of packs cost (3 min); writes benchmarks/results/<gpu>/
-	@$(BIN)/python -m benchmarks.runtime.take_home
+bench-take-home: $(VENV)/.dev ## check packs on this machine's GPU, and measure what they cost (8 min, CHECK=); writes benchmarks/results/<gpu>/
+	@$(BIN)/python -m benchmarks.runtime.take_home $(if $(CHECK),--only "$(CHECK)")
 
 # SUITE and ROW choose rows; after SECONDS none is begun. FORCE=1 searches again what was searched.
 named = $(foreach name,$(SUITE),--suite $(name)) $(foreach name,$(ROW),--row $(name))

@@ -24,6 +24,8 @@ from tuner.api.pages import add_pages
 from tuner.api.request_id import RequestId
 from tuner.api.results import result_routes
 from tuner.api.security_headers import SecurityHeaders
+from tuner.api.trial_pages import trial_page_routes
+from tuner.api.trials import trial_routes
 from tuner.api.wire_version import WireVersion
 from tuner.service import Service
 from tuner.settings import DEFAULT_REQUEST_DEADLINE_S, DEFAULT_REQUESTS_PER_S
@@ -57,6 +59,8 @@ def create_app(
         app.include_router(routes(service))
     app.include_router(access_routes(service, rates))
     app.include_router(explorer_routes(service))
+    app.include_router(trial_routes(service))
+    app.include_router(trial_page_routes(service))
     add_pages(app, service)
     describe_access(app)
     add_error_handlers(app)

@@ -258,7 +258,7 @@ class Service(TrialReader):
             NotFound: none fits; the message names the nearest one there is.
         """
         with self._store.read() as session:
-            found = bests.closest(session, question)
+            found = bests.closest(session, question, self._store.shapes)
         return check_match(found, question)
 
     def make_pack(self, order: PackOrder, caller: Caller = LOCAL) -> MadePack:

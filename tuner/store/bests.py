@@ -19,6 +19,7 @@ from tuner.store.encoding import candidate_from_json, candidate_to_json
 from tuner.store.jobs import row_of, to_record
 from tuner.store.models import BestRow, JobRow
 from tuner.store.result_keys import closest_job, key_of
+from tuner.store.shapes import ShapeIndex
 
 
 def insert(session: Session, best: Best) -> None:
@@ -90,8 +91,8 @@ def of_jobs(session: Session, job_ids: Collection[str]) -> dict[str, Best]:
     return {row.job_id: _to_best(row) for row in rows}
 
 
-def closest(session: Session, question: Question) -> tuple[JobRecord, Best] | None:
+def closest(session: Session, question: Question, shapes: ShapeIndex) -> tuple[JobRecord, Best] | None:
     """The job and the result that fit best, never simulated for real; None where none is like what is asked."""
-    job_id = closest_job(session, question)
+    job_id = closest_job(session, question, shapes)
     best = None if job_id is None else find(session, job_id)
     return None if job_id is None or best is None else (to_record(row_of(session, job_id)), best)
