@@ -61,15 +61,17 @@ def best_speedup(trials: Iterable[Trial], before: float | None = None) -> float 
     return max(found if before is None else [*found, before], default=None)
 
 
-def choose_finalists(history: Iterable[Trial]) -> tuple[Trial, ...]:
-    """The best measured trials of each kind, library first; a truncated one only where its kind has no other."""
+def choose_finalists(history: Iterable[Trial], besides: Sequence[Trial] = ()) -> tuple[Trial, ...]:
+    """The best measured trials of each kind, library first, and those `besides`; a truncated one only where its kind
+    has no other."""
     measured = [(trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured)]
     measured.sort(key=lambda item: (item[0].truncated, item[0].time_us, item[1].number))
-    return tuple(
+    chosen = [
         trial
         for kind in PlanKind
         for trial in _first([item for item in measured if item[1].candidate.plan_kind is kind], kind.num_finalists)
-    )
+    ]
+    return (*chosen, *(trial for trial in besides if trial not in chosen))
 
 
 def _first(ranked: Sequence[tuple[Measured, Trial]], count: int) -> list[Trial]:

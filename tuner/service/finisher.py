@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
@@ -58,8 +58,9 @@ class Finisher:
         """
         return Patience(self._lane.target.id, self._stop).result(submit)
 
-    def finish(self, job: JobRecord, past: list[Trial]) -> None:
-        """Measures the finalists of `past` against each other, keeps the winner's files and the result.
+    def finish(self, job: JobRecord, past: list[Trial], besides: Sequence[Trial] = ()) -> None:
+        """Measures the finalists of `past`, and those `besides`, against each other, keeps the winner's files and the
+        result.
 
         Raises:
             JobFailed: there is nothing to compare with, or the worker failed each time.
@@ -67,7 +68,7 @@ class Finisher:
             Stopped: the service is closing.
         """
         problem = problem_of(job)
-        finalists = choose_finalists(past)
+        finalists = choose_finalists(past, besides)
         if not finalists or finalists[0].candidate.plan_kind.is_ours:
             raise JobFailed(f"there is nothing to compare with: {_library_reason(past)}")
         candidates = tuple(trial.candidate for trial in finalists)

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import CompoundSelect, delete, func, select, union, update
 from sqlalchemy.orm import Session
 
 from tuner.core.trial.job import JobState
 from tuner.store.artifacts import ArtifactFolder
+from tuner.store.batch_models import BatchKernelRow
 from tuner.store.models import ArtifactRow, BestRow, InspectionRow, JobRow, PackRow, TrialRow
 
 #: Rows that one writing session changes.
@@ -97,8 +98,7 @@ class Collector:
     def _survey(self) -> tuple[int, list[_Item]]:
         """Bytes of all there is, and what of it may go."""
         with self._read() as session:
-            named = set(session.scalars(select(BestRow.artifact_digest).where(BestRow.artifact_digest.is_not(None))))
-            named |= set(session.scalars(select(PackRow.digest)))
+            named = set(session.scalars(_named()))
             sizes = (func.sum(JobRow.samples_bytes), func.sum(InspectionRow.result_bytes))
             total_bytes = sum(session.scalar(select(size)) or 0 for size in sizes)
             items = [*self._samples(session), *self._inspections(session)]
@@ -146,12 +146,12 @@ class Collector:
 
     def _drop_artifact(self, path: Path) -> None:
         with self._write() as session:  # a result that names it could have come meanwhile
-            if session.scalar(select(BestRow.job_id).where(BestRow.artifact_digest == path.name).limit(1)) is None:
+            if path.name not in set(session.scalars(_named(path.name))):
                 path.unlink(missing_ok=True)
 
     def _forget_files(self) -> None:
         """Strikes artifacts off the list whose files have gone, but for those that a result names."""
-        named = select(BestRow.artifact_digest).where(BestRow.artifact_digest.is_not(None))
+        named = _named()
         with self._read() as session:
             listed = list(session.scalars(select(ArtifactRow.digest).where(ArtifactRow.digest.not_in(named))))
         gone = [digest for digest in listed if not self._artifacts.path(digest).exists()]
@@ -159,6 +159,15 @@ class Collector:
             with self._write() as session:
                 some = ArtifactRow.digest.in_(gone[begin : begin + _SLICE])
                 session.execute(delete(ArtifactRow).where(some, ArtifactRow.digest.not_in(named)))
+
+
+def _named(digest: str | None = None) -> CompoundSelect[str]:
+    """Digests of the artifacts that a result, a ladder or a pack names: all, or one where it is."""
+    queries = [
+        select(column).where(column.is_not(None) if digest is None else column == digest)
+        for column in (BestRow.artifact_digest, BatchKernelRow.digest, PackRow.digest)
+    ]
+    return union(*queries)
 
 
 def _drop_slice(session: Session, job_id: str, after: int) -> int | None:

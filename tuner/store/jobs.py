@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
+from tuner.core.trial.batch import BatchStep
 from tuner.core.trial.job import JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.records import JobRecord, Page
 from tuner.errors import Conflict, NotFound
@@ -45,6 +46,8 @@ def to_record(row: JobRow) -> JobRecord:
         labels=tuple(one.label for one in row.labels),
         deadline_at=row.deadline_at,
         is_paused=row.is_paused,
+        batch_id=row.batch_id,
+        batch_step=row.batch_step,
     )
 
 
@@ -58,8 +61,15 @@ def row_of(session: Session, job_id: str) -> JobRow:
     return row
 
 
-def insert(session: Session, spec: JobSpec, now: float, owner: str = "", terms: JobTerms | None = None) -> JobRecord:
-    """A new job, queued; its `owner` is who asks for it, where that is known."""
+def insert(
+    session: Session,
+    spec: JobSpec,
+    now: float,
+    owner: str = "",
+    terms: JobTerms | None = None,
+    batch_id: str | None = None,
+) -> JobRecord:
+    """A new job, queued; its `owner` is who asks for it, where that is known, and `batch_id` the batch that does."""
     terms = terms or JobTerms()
     row = JobRow(
         id=f"job-{secrets.token_hex(6)}",
@@ -73,6 +83,8 @@ def insert(session: Session, spec: JobSpec, now: float, owner: str = "", terms: 
         project=terms.project,
         deadline_at=None if terms.deadline_s is None else now + terms.deadline_s,
         labels=[JobLabelRow(label=label) for label in sorted(set(terms.labels))],
+        batch_id=batch_id,
+        batch_step=None if batch_id is None else BatchStep.SEARCH,
     )
     session.add(row)
     session.flush()

@@ -75,6 +75,9 @@ class JobRow(Base):
     #: When its search must end; null for whenever.
     deadline_at: Mapped[float | None]
     is_paused: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
+    #: The batch that made it, and how far it is with its ladder; null where it was asked for alone.
+    batch_id: Mapped[str | None] = mapped_column(String(32))
+    batch_step: Mapped[int | None]
     labels: Mapped[list[JobLabelRow]] = relationship(
         lazy="selectin", order_by="JobLabelRow.label", cascade="all, delete-orphan"
     )

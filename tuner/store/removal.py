@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from tuner.core.trial.job import JobState
 from tuner.errors import Conflict
+from tuner.store.batch_models import BatchJobRow, BatchKernelRow, BatchLadderRow, BatchRow
 from tuner.store.jobs import row_of
 from tuner.store.models import (
     BestRow,
@@ -53,10 +54,19 @@ def delete_jobs(session: Session, job_ids: Collection[str]) -> int:
         num_trials += row.num_measured + row.num_rejected + row.num_failed
         for model in _OF_A_JOB:
             session.execute(delete(model).where(model.job_id == job_id))
-        for kept_by_seq in (JobOwnerRow, JobLabelRow):
+        for kept_by_seq in (JobOwnerRow, JobLabelRow, BatchJobRow):
             session.execute(delete(kept_by_seq).where(kept_by_seq.job_seq == row.seq))
         session.execute(delete(JobRow).where(JobRow.id == job_id))
+    _delete_empty_batches(session)
     return num_trials
+
+
+def _delete_empty_batches(session: Session) -> None:
+    """Deletes batches that have no job left, with their answers."""
+    empty = list(session.scalars(select(BatchRow.seq).where(BatchRow.seq.not_in(select(BatchJobRow.batch_seq)))))
+    for model in (BatchKernelRow, BatchLadderRow):
+        session.execute(delete(model).where(model.batch_seq.in_(empty)))
+    session.execute(delete(BatchRow).where(BatchRow.seq.in_(empty)))
 
 
 def shrink(engine: Engine) -> None:

@@ -149,6 +149,9 @@ class JobRecord:
     deadline_at: float | None = None
     #: Whether an owner has it wait.
     is_paused: bool = False
+    #: The batch that made it, and how far it is with the others of its ladder; None where it was asked for alone.
+    batch_id: str | None = None
+    batch_step: int | None = None
 
     @property
     def num_trials(self) -> int:
