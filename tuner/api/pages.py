@@ -6,6 +6,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
+from tuner.api.batches import BatchId, batch_page, batches_page
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.api.inspection_table import inspection_table
 from tuner.api.jobs import Cursor, JobId, KindFilter, OutcomeFilter, ReasonFilter, Sort, trials_view
@@ -20,6 +21,7 @@ from tuner.core.trial.outcome import FailureKind
 from tuner.core.trial.records import JobRecord
 from tuner.errors import InvalidInput
 from tuner.service import Service
+from tuner.wire.batches import BatchesPage, BatchPage
 from tuner.wire.inspections import InspectedFinalist
 from tuner.wire.job_detail import JobDetail
 from tuner.wire.job_view import JobView
@@ -82,6 +84,18 @@ def _page_routes(service: Service) -> APIRouter:
         return render(
             request, "job.html", page, plot=_plot(page), inspections=inspection_table(page.inspected), choices=_CHOICES
         )
+
+    @router.get("/ui/batches", response_model=BatchesPage)
+    @router.get("/ui/batches.json", response_model=BatchesPage, include_in_schema=False)
+    def show_batches(request: Request, cursor: Cursor = None) -> Response:
+        """Batches, the newest first; as JSON with `Accept: application/json` or `.json` behind the path."""
+        return render(request, "batches.html", batches_page(service, cursor, _JOBS_PER_PAGE))
+
+    @router.get("/ui/batches/{batch_id}", response_model=BatchPage)
+    @router.get("/ui/batches/{batch_id}.json", response_model=BatchPage, include_in_schema=False)
+    def show_batch(request: Request, batch_id: BatchId, cursor: Cursor = None) -> Response:
+        """A batch with its ladders and jobs; as JSON with `Accept: application/json` or `.json` behind the path."""
+        return render(request, "batch.html", batch_page(service, batch_id, cursor, _JOBS_PER_PAGE))
 
     return router
 

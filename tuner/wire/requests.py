@@ -264,7 +264,7 @@ class TuneRequest(Strict):
         return JobSpec(
             workload=workload,
             target_id=target_id,
-            objective=_objective(self.objective.l2, self.objective.regime, workload),
+            objective=objective_of(self.objective, workload),
             budget=Budget(**self.budget.model_dump()),
             seed=self.seed,
             priors=self.priors,
@@ -284,6 +284,11 @@ class TuneRequest(Strict):
                 del body[name]
         text = json.dumps(body, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def objective_of(asked: ObjectiveRequest, workload: Workload) -> Objective:
+    """What is asked for, with the regime of the rows where none is given."""
+    return _objective(asked.l2, asked.regime, workload)
 
 
 def _objective(l2: CacheState, regime: Regime | None, workload: Workload) -> Objective:
