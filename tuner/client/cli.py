@@ -13,6 +13,7 @@ from rich.console import Console
 import tuner
 from tuner import __version__
 from tuner.client import render
+from tuner.client.batch import best_of, follow, is_batch, ladder_tables, status_lines
 from tuner.client.credentials import token_for
 from tuner.client.errors import ClientError, WeakerMatch
 from tuner.client.exits import ExitCode
@@ -80,12 +81,19 @@ def cmake_dir() -> None:
 @as_json
 @click.pass_obj
 def submit(client: Client, /, idempotency_key: str | None, watching: bool, as_json: bool, **options: Any) -> None:
-    """Submits a job and prints its id."""
-    body: dict[str, Any] = {"pair": pair_body(take_pair(options)), "reuse": options["reuse"]}
-    body |= _given({name: options[name] for name in ("target", "seed", "priors")})
+    """Submits a job and prints its id; with several numbers of rows (`--m 1,2,4,8..256`) a batch of jobs."""
+    rows, body = options["m"], _given({name: options[name] for name in ("target", "seed", "priors")})
+    if isinstance(rows, tuple):
+        options["m"] = rows[0]
+    pair = pair_body(take_pair(options))
+    body |= {"reuse": options["reuse"]}
     body["objective"] = _given({name: options[name] for name in ("l2", "regime")})
     body["budget"] = _given({name: options[name] for name in ("trials", "seconds", "patience")})
-    job = client.submit(body, idempotency_key=idempotency_key)
+    if isinstance(rows, tuple):
+        shape = {name: value for name, value in pair.items() if name != "kind"} | {"m": list(rows)}
+        job = client.submit_batch({"shapes": [shape], **body}, idempotency_key=idempotency_key)
+    else:
+        job = client.submit({"pair": pair, **body}, idempotency_key=idempotency_key)
     click.echo(f"{client.url}{job['links']['page']}", err=True)
     if watching:
         _watch(client, job["id"], None, as_json)
@@ -99,11 +107,15 @@ def submit(client: Client, /, idempotency_key: str | None, watching: bool, as_js
 @as_json
 @click.pass_obj
 def watch(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
-    """Follows a job until it ends, then prints its result."""
+    """Follows a job or a batch until it ends, then prints its result."""
     _watch(client, job_id, timeout_s, as_json)
 
 
 def _watch(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
+    if is_batch(job_id):
+        follow(client, client.batch(job_id), Console(stderr=True), timeout_s)
+        _print_batch_best(client, job_id, as_json)
+        return
     job = client.job(job_id)
     render.progress(job, client.events(job_id, timeout_s=timeout_s), Console(stderr=True))
     best = client.best(job_id)
@@ -115,7 +127,11 @@ def _watch(client: Client, job_id: str, timeout_s: float | None, as_json: bool) 
 @as_json
 @click.pass_obj
 def status(client: Client, job_id: str, as_json: bool) -> None:
-    """Prints a job as it stands, with how well its trials were forecast."""
+    """Prints a job, or a batch, as it stands; a job with how well its trials were forecast."""
+    if is_batch(job_id):
+        batch = client.batch(job_id)
+        print_json(batch) if as_json else click.echo("\n".join(status_lines(batch)))
+        return
     job = client.job(job_id)
     print_json(job) if as_json else click.echo("\n".join(render.status_lines(job)))
 
@@ -127,6 +143,15 @@ def status(client: Client, job_id: str, as_json: bool) -> None:
 def jobs(client: Client, state: str | None, as_json: bool) -> None:
     """Lists jobs, the newest first."""
     _list(client.jobs(state=state), as_json, render.jobs_table)
+
+
+@main.command()
+@as_json
+@click.pass_obj
+def batches(client: Client, as_json: bool) -> None:
+    """Lists batches, the newest first."""
+    for batch in client.batches():
+        print_json(batch) if as_json else click.echo(": ".join(status_lines(batch)))
 
 
 @main.command()
@@ -146,7 +171,10 @@ def trials(client: Client, /, job_id: str, as_json: bool, **filters: Any) -> Non
 @click.argument("job_id")
 @click.pass_obj
 def cancel(client: Client, job_id: str) -> None:
-    """Ends a job; its trials remain. Where others share its run, it goes on for them."""
+    """Ends a job, or a batch; trials remain. Where others share a job's run, it goes on for them."""
+    if is_batch(job_id):
+        click.echo(client.cancel_batch(job_id)["state"])
+        return
     job = client.cancel(job_id)
     click.echo(job["state"])
     if job["state"] != "cancelled":
@@ -160,7 +188,10 @@ def cancel(client: Client, job_id: str) -> None:
 @as_json
 @click.pass_obj
 def best(client: Client, /, job_id: str | None, as_json: bool, **options: Any) -> None:
-    """Prints the result of a job, or the best one for a pair."""
+    """Prints the result of a job or a batch, or the best one for a pair."""
+    if job_id is not None and is_batch(job_id):
+        _print_batch_best(client, job_id, as_json)
+        return
     found: Mapping[str, Any]
     if job_id is not None:
         found = {"match": "exact", "differences": [], "best": client.best(job_id)}
@@ -171,6 +202,15 @@ def best(client: Client, /, job_id: str | None, as_json: bool, **options: Any) -
         click.echo("\n".join(recipe_lines(found["best"])), err=True)
     if found["match"] != "exact":
         raise WeakerMatch(f"the match is {found['match']}: {'; '.join(found['differences'])}")
+
+
+def _print_batch_best(client: Client, batch_id: str, as_json: bool) -> None:
+    best = best_of(client, batch_id)
+    if as_json:
+        print_json(best)
+        return
+    for table in ladder_tables(best):
+        print_table(table)
 
 
 for command in (login, logout, fetch, samples, counters, trace, tune_model, pack, update, verify):
