@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -37,6 +37,10 @@ class Settings(BaseSettings):
     gpu: str = Field(
         default="auto",
         description="`auto`: this machine's GPUs, else a simulated H200; `simulated:<gpu>`; `none`: measure nothing",
+    )
+    when: Literal["always", "idle"] = Field(
+        default="always",
+        description="when this machine's GPUs are measured on: `always`, or `idle` while nobody else uses them",
     )
     scheduler: str | None = Field(
         default=None,
