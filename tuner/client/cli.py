@@ -68,6 +68,13 @@ def cmake_dir() -> None:
 @pair_options
 @click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
 @click.option("--regime", type=click.Choice(["burst", "sustained"]), help="By default sustained from 256 rows on.")
+@click.option(
+    "--energy-within",
+    "energy_within_percent",
+    metavar="PERCENT",
+    type=click.FloatRange(min=0, max=100, min_open=True),
+    help="Take what needs the least energy, up to so much slower than the fastest.",
+)
 @click.option("--trials", type=click.IntRange(min=1), help="Budget: recorded outcomes.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Budget: seconds of search.")
 @click.option("--patience", type=click.IntRange(min=1), help="Budget: trials without progress.")
@@ -87,7 +94,7 @@ def submit(client: Client, /, idempotency_key: str | None, watching: bool, as_js
         options["m"] = rows[0]
     pair = pair_body(take_pair(options))
     body |= {"reuse": options["reuse"]}
-    body["objective"] = _given({name: options[name] for name in ("l2", "regime")})
+    body["objective"] = _given({name: options[name] for name in ("l2", "regime", "energy_within_percent")})
     body["budget"] = _given({name: options[name] for name in ("trials", "seconds", "patience")})
     if isinstance(rows, tuple):
         shape = {name: value for name, value in pair.items() if name != "kind"} | {"m": list(rows)}

@@ -19,20 +19,9 @@ from tuner.errors import InvalidInput
 from tuner.wire.chains import check_searched
 from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
 from tuner.wire.job_view import JobView
-from tuner.wire.requests import (
-    MAX_SECONDS,
-    MAX_SEED,
-    MAX_TRIALS,
-    Asked,
-    BudgetRequest,
-    Label,
-    ObjectiveRequest,
-    PriorsName,
-    TargetId,
-    objective_of,
-    workload_of,
-)
+from tuner.wire.requests import MAX_SEED, Asked, Label, PriorsName, TargetId, workload_of
 from tuner.wire.responses import ArtifactLink, CandidateView, PageView
+from tuner.wire.searches import MAX_SECONDS, MAX_TRIALS, BudgetRequest, ObjectiveRequest, objective_of
 from tuner.wire.view import View, is_simulated, moment
 
 MAX_SHAPES = 64
@@ -138,6 +127,7 @@ class BatchRequest(Strict):
                 budget=Budget(**self.budget.model_dump()),
                 seed=self.seed,
                 priors=self.priors,
+                energy_within_percent=self.objective.energy_within_percent,
             )
             for workload in workloads
         ]

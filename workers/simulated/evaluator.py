@@ -50,6 +50,13 @@ LIBRARY_LAUNCH_US = 2.0
 LIBRARY_TILE = 128
 LIBRARY_WORST_WAVE = 1.3
 
+#: What a model of its energy takes: power whatever it does, and joules for each byte from DRAM and each operation.
+STATIC_W = 300.0
+DRAM_J_PER_BYTE = 60e-12
+TENSOR_J_PER_FLOP = 0.4e-12
+#: Each schedule takes more by a fixed share of that, of this standard deviation.
+ENERGY_ERROR = 0.05
+
 NUM_ROUNDS = 10
 #: Times in a preview, over those at the power limit; and how far off the ratio is, in standard deviations of a sample.
 PREVIEW_SPEED = 0.9
@@ -293,7 +300,7 @@ class SimulatedEvaluator:
         num_rounds: int,
         energy: bool = True,
     ) -> FinalsTimes:
-        """Interleaved rounds; the second half stands for a fresh process. Energy has no model here."""
+        """Interleaved rounds; the second half stands for a fresh process."""
         floor_us = reference_us(problem.workload, self._target.gpu)
         draw = self._random("finals", problem.seed)
         process_of_round = (0,) * num_rounds + (1,) * num_rounds
@@ -306,7 +313,22 @@ class SimulatedEvaluator:
             rounds = [max(true_us * math.exp(drift + draw.gauss(0, self._noise)), floor_us) for drift in drifts]
             times.append(None if fault else tuple(rounds))
             reasons.append(fault.reason if fault else "")
-        return FinalsTimes(times_us=tuple(times), reasons=tuple(reasons), process_of_round=process_of_round)
+        return FinalsTimes(
+            times_us=tuple(times),
+            reasons=tuple(reasons),
+            process_of_round=process_of_round,
+            energy_mj=tuple(
+                self._energy_mj(problem, candidate) if energy and row else None
+                for candidate, row in zip(candidates, times, strict=True)
+            ),
+        )
+
+    def _energy_mj(self, problem: Problem, candidate: Candidate) -> float:
+        """Of one run, millijoules: a model's, as its times are."""
+        workload = problem.workload
+        work_j = workload.compulsory_bytes * DRAM_J_PER_BYTE + workload.num_flops * TENSOR_J_PER_FLOP
+        joules = STATIC_W * self.true_us(problem, candidate) / 1e6 + work_j
+        return 1e3 * joules * math.exp(abs(self._random("energy", candidate).gauss(0, ENERGY_ERROR)))
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """Source, plans and manifest; nothing is compiled, so there is no cubin."""
