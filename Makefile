@@ -52,12 +52,13 @@ serve: $(VENV)/.server ## serve on 127.0.0.1:PORT (8000) with the demo's data; G
 	@$(BIN)/tuner serve --host 127.0.0.1 --port $(PORT) --data $(DATA) --gpu $(GPU)
 
 test: $(VENV)/.dev ## run the tests that need no GPU and are quick; kernels are compiled once and kept in build/cubins
-	@$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "not slow" $(NO_GPU) tests
+	@$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "not slow and not soak" $(NO_GPU) tests
 
 test-all: $(VENV)/.dev ## run every test that needs no GPU, and a hundredth of each soak program; every kernel is compiled again
-	@$(BIN)/python -m pytest $(PYTEST_FLAGS) --cold $(NO_GPU) tests
+	@$(BIN)/python -m pytest $(PYTEST_FLAGS) --cold -m "not soak" $(NO_GPU) tests
 
 soak: $(VENV)/.dev ## run what takes hours (PROGRAM= SEED= SECONDS=), going on where it was cut; writes benchmarks/results/soak/
+	@$(if $(PROGRAM),:,$(BIN)/python -m pytest $(PYTEST_FLAGS) -m soak $(NO_GPU) tests)
 	@$(BIN)/python -m tests.soak $(PROGRAM) $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
 	@$(if $(PROGRAM),:,if nvidia-smi >/dev/null 2>&1; then $(BIN)/python -m benchmarks.trust.sanitize; fi)
 

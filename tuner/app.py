@@ -79,6 +79,7 @@ def open_service(
         observers=observers,
         leads=lambda: not settings.standby or (standby is not None and standby.leads),
         winners=ShippedWinners(),
+        retention=settings.retention,
     )
     return service, standby, why
 

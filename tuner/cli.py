@@ -140,26 +140,37 @@ def rotate_key(data: Path | None) -> None:
 @click.option(
     "--cache", "cache_panels", type=int, required=True, help="Operand panels that the cache holds, 2 or more."
 )
+@click.option("--k", "num_steps", type=click.IntRange(min=1), default=1, show_default=True, help="K-steps of a tile.")
+@click.option(
+    "--policy",
+    type=click.Choice(["lru", "fifo"]),
+    default="lru",
+    show_default=True,
+    help="What goes when the cache is full: the panel used last the longest ago, or the one that came in first.",
+)
 @click.option("--list", "num_listed", type=click.IntRange(min=0), default=1, show_default=True, help="Paths to print.")
-def orders(rows: int, cols: int, cache_panels: int, num_listed: int) -> None:
+def orders(rows: int, cols: int, cache_panels: int, num_steps: int, policy: str, num_listed: int) -> None:
     """Finds the paths of least traffic over a grid of ROWS x COLS tiles, up to 4 x 4, from tile (0, 0).
 
-    A tile reads its row's panel of A and its column's panel of W. The cache keeps the panels used last.
+    A tile reads its row's panel of A and its column's panel of W. The cache keeps the panels used last. With several
+    k-steps a panel has a piece for each, and pieces are what is counted. The dashboard's order explorer shows the same.
     """
     from itertools import islice
 
     from tuner.core.plan.exact_rasters import exact_orders, grid_text
+    from tuner.core.plan.panel_cache import CachePolicy
     from tuner.core.plan.rasters import standard_traffic
 
-    best = exact_orders(rows, cols, cache_panels)
+    chosen, unit = CachePolicy(policy), "panels" if num_steps == 1 else "pieces"
+    best = exact_orders(rows, cols, cache_panels, num_steps, chosen)
     click.echo(
-        f"{rows} x {cols} tiles, a cache of {cache_panels} panels: at least {best.least_panels} panels from memory; "
+        f"{rows} x {cols} tiles, a cache of {cache_panels} {unit}: at least {best.least_panels} {unit} from memory; "
         f"{best.num_paths:,} paths attain it, not counting other names of rows and columns"
     )
-    for raster, panels in standard_traffic(rows, cols, cache_panels).items():
+    for raster, panels in standard_traffic(rows, cols, cache_panels, num_steps, chosen).items():
         lost = panels - best.least_panels
         click.echo(
-            f"  {raster!s:<10} {panels:>4} panels" + (f", {lost} more ({lost / best.least_panels:.0%})" if lost else "")
+            f"  {raster!s:<10} {panels:>4} {unit}" + (f", {lost} more ({lost / best.least_panels:.0%})" if lost else "")
         )
     for path in islice(best.paths(), num_listed):
         click.echo(f"\n{grid_text(path)}")

@@ -88,7 +88,7 @@ def delete(job_ids: tuple[str, ...], **options: Any) -> None:
     """Deletes jobs that have ended, with all that is known of them, and makes the database smaller."""
     store = _open(options)
     try:
-        _delete(store, list(job_ids))
+        _delete(store, list(job_ids), "by `tuner db delete`")
     finally:
         store.close()
 
@@ -109,7 +109,7 @@ def prune(days: float | None, keep: int | None, **options: Any) -> None:
         before = None if days is None else time.time() - 86400 * days
         with store.read() as session:
             found = expired(session, before=before, num_kept=keep)
-        _delete(store, found)
+        _delete(store, found, "by `tuner db prune`")
     finally:
         store.close()
 
@@ -121,16 +121,16 @@ def _open(options: dict[str, Any]) -> Store:
     return Store.open(settings.data, settings.database_url, settings.lock_patience_s)
 
 
-def _delete(store: Store, job_ids: list[str]) -> None:
+def _delete(store: Store, job_ids: list[str], reason: str) -> None:
     from tuner.core.access.caller import LOCAL
     from tuner.store import audit
-    from tuner.store.removal import delete_jobs, shrink
+    from tuner.store.removal import compact, mark
 
-    num_trials = 0
     for begin in range(0, len(job_ids), 20):
         with store.write() as session:
-            num_trials += delete_jobs(session, job_ids[begin : begin + 20])
             for job_id in job_ids[begin : begin + 20]:
+                mark(session, job_id, time.time(), reason)
                 audit.append(session, LOCAL, "job.delete", job_id, time.time())
-    shrink(store.engine)
-    click.echo(f"deleted {len(job_ids)} jobs and their {num_trials} trials")
+    swept = store.sweep()
+    compact(store.engine)
+    click.echo(f"deleted {swept.num_jobs} jobs and their {swept.num_trials} trials")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal, Self
@@ -24,6 +24,31 @@ DEFAULT_REQUESTS_PER_S = 300.0
 DEFAULT_MAX_CONNECTIONS = 1000
 #: Head and body of a request must each arrive in so many seconds.
 DEFAULT_REQUEST_DEADLINE_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """Which jobs that have ended are kept; all, unless something is given."""
+
+    #: Days since their end; None for ever.
+    days: float | None = None
+    #: How many, the newest; None for all.
+    num_jobs: int | None = None
+    #: Whether those stay that `GET /best` answers with.
+    keeps_best: bool = True
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is ever deleted."""
+        return self.days is not None or self.num_jobs is not None
+
+    def __str__(self) -> str:
+        """For log lines, and for what is said of a deleted job."""
+        limits = [
+            *([f"those of the last {self.days:g} days"] if self.days is not None else []),
+            *([f"the newest {self.num_jobs}"] if self.num_jobs is not None else []),
+        ]
+        return f"of jobs that have ended the server keeps {' and of these '.join(limits)}"
 
 
 class Settings(BaseSettings):
@@ -82,6 +107,16 @@ class Settings(BaseSettings):
         default=DEFAULT_DISK_LIMIT_BYTES,
         gt=0,
         description="most bytes of builds, artifacts, samples, counters and traces; oldest go first",
+    )
+    keep_days: float | None = Field(
+        default=None, gt=0, description="jobs that ended longer ago are deleted; by default none is for its age"
+    )
+    keep_jobs: int | None = Field(
+        default=None, ge=0, description="ended jobs beyond the newest so many are deleted; by default all are kept"
+    )
+    keep_best: bool = Field(
+        default=True,
+        description="whether `keep_days` and `keep_jobs` spare jobs whose result `GET /best` answers with",
     )
     lock_patience_s: float = Field(
         default=DEFAULT_LOCK_PATIENCE_S,
@@ -181,6 +216,11 @@ class Settings(BaseSettings):
     def limits(self) -> Limits:
         """How long anything may last."""
         return Limits(**{field.name: getattr(self, field.name) for field in fields(Limits)})
+
+    @property
+    def retention(self) -> Retention:
+        """How long jobs are kept."""
+        return Retention(days=self.keep_days, num_jobs=self.keep_jobs, keeps_best=self.keep_best)
 
     @property
     def finals(self) -> FinalsProcedure:

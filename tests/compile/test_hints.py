@@ -10,6 +10,7 @@ from tests.compile.test_kernels import SMALL
 from tests.support.cases import H200, wgmma
 from tests.support.compiled import compile_source
 from tests.support.covering import covering_values
+from tests.support.lanes import soak_unless
 from tests.support.tiling_samples import GATED
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.workload import Workload, ffn_pair
@@ -29,7 +30,11 @@ def hinted(workload: Workload, chosen: Tiling) -> list[Tiling]:
     return [one for one in asked if tiling_problem(workload, H200, one) is None]
 
 
-@pytest.mark.parametrize("workload", [ALIGNED, *RAGGED], ids=lambda workload: workload.describe())
+@pytest.mark.parametrize(
+    "workload",
+    soak_unless(lambda place, _: place % 2 == 0, [ALIGNED, *RAGGED]),
+    ids=lambda workload: workload.describe(),
+)
 def test_every_hint_is_other_code_for_every_width_of_a_copy(workload: Workload) -> None:
     cubins = {compile_source(render(workload, one), "sm_80")[0] for one in hinted(workload, SMALL)}
     assert len(cubins) == 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tomllib
 from pathlib import Path
@@ -115,3 +116,11 @@ def test_every_file_that_the_notice_names_exists(root: Path) -> None:
     named = re.findall(r"`([\w/]+/[\w/.]+)`", (root / "NOTICE").read_text())
     assert len(named) > 5
     assert [name for name in named if not (root / name).exists()] == []
+
+
+def test_what_is_vendored_is_what_the_notice_says(root: Path) -> None:
+    script = root / "tuner/api/static/vendor/echarts-6.1.0.min.js"
+    notice = (root / "NOTICE").read_text()
+    assert script.name in notice
+    assert hashlib.sha256(script.read_bytes()).hexdigest() in notice
+    assert script.name in (root / "tuner/api/static/charts.js").read_text()

@@ -13,6 +13,7 @@ import pytest
 
 import tuner.cli
 import tuner.client.cli
+from tests.support.lanes import soak_unless
 from tests.support.spaces import space_of
 from tuner.core.insight import derived_counters
 from tuner.core.problem import objective
@@ -193,7 +194,7 @@ def test_every_command_line_of_the_readme_is_one_that_the_programs_understand(ro
         command.make_context(line, words)
 
 
-@pytest.mark.parametrize("m", [16, pytest.param(512, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("m", soak_unless(lambda _, m: m == 16, [16, 512]))
 def test_the_size_of_the_space_is_the_one_that_is_written(m: int, root: Path) -> None:
     space = space_of(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), CATALOGUE["h200"])
     text = (root / "docs/schedule-space.md").read_text()

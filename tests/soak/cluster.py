@@ -1,95 +1,181 @@
-"""A cluster whose workers are killed at random loses no trial, counts none twice, and ends what it began.
+"""A cluster whose server, scheduler, workers and their children are killed (-9) at random loses no trial, counts none
+twice, and ends every job.
 
-python -m tests.soak.cluster [--size 200] [--seed 1]
+python -m tests.soak.cluster [--size 500] [--seed 1]
 
-Half of the workers are killed (-9) at random moments, and started again; one kill in ten is the scheduler's.
+Server and scheduler are `tuner`'s own processes. A worker's card is held by a child process (`member.py`). A kill may
+hit a process that starts.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import sqlite3
 import tempfile
 import time
+from collections import Counter
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from typing import Any
 
-from tests.service.dispatch.clusters import Process, ended, scheduler_process, wait_for_cards, worker_process
+import httpx
+
+from tests.soak import member
+from tests.soak.forked import Forked, command
+from tests.soak.member import children
 from tests.soak.program import Program, Row, Step, main
-from tests.support.builders import spec
-from tuner.core.trial.job import JobState
-from tuner.dispatch.cluster.join import join_as_server
-from tuner.service import Service
-from tuner.store import Store
+from tests.support.serving import body
 
-#: Kills of one job.
-STEP = 4
+#: Kills of one cluster.
+STEP = 10
 NUM_TRIALS = 60
 NUM_WORKERS = 2
-#: Longest that a job may take beside its kills, seconds.
+#: For which a worker's child keeps each trial.
+TRIAL_S = 0.1
+#: Longest that the jobs may take behind the last kill, and that a killed server may take to answer again, seconds.
 LIMIT_S = 300.0
+VICTIMS = ("server", "scheduler", "worker", "child")
+FINAL = ("succeeded", "failed", "cancelled")
 
 
-def work(step: Step) -> list[Row]:
-    """One job."""
-    with tempfile.TemporaryDirectory() as folder:
-        wrong = _try_job(Path(folder), random.Random(step.seed), step.count)
-    return [{"seed": step.seed, "kills": step.count, "wrong": wrong}]
+class Cluster:
+    """All the processes, and who is killed."""
+
+    def __init__(self, folder: Path, chance: random.Random, ends: ExitStack) -> None:
+        self._folder, self._chance = folder, chance
+        self._scheduler = self._new_scheduler(0)
+        ends.callback(lambda: self._scheduler.kill())
+        self._address = self._scheduler.line()
+        self._workers = [self._new_worker(number) for number in range(NUM_WORKERS)]
+        ends.callback(lambda: [worker.kill() for worker in self._workers])
+        self._server = self._new_server()
+        ends.callback(lambda: self._server.kill())
+        self._server.line()
+        self._num_jobs = 0
+        self.killed = Counter[str]()
+
+    def _new_scheduler(self, port: int) -> Forked:
+        return Forked(command, "scheduler", "--plain", "--port", str(port), folder=self._folder)
+
+    def _new_worker(self, number: int) -> Forked:
+        own = self._address, f"w{number}", str(self._folder / "builds"), str(TRIAL_S)
+        return Forked(member.main, *own, folder=self._folder)
+
+    def _new_server(self) -> Forked:
+        own = "serve", "--port", "0", "--data", str(self._folder / "data"), "--scheduler", self._address
+        return Forked(command, *own, folder=self._folder, TUNER_LOG_LEVEL="error")
+
+    def submit_where_idle(self) -> None:
+        """Has a job for each card, of problems that nobody asked for before."""
+        url = self._server.line()
+        num_open = sum(state not in FINAL for (state,) in rows(self._folder, "select state from jobs"))
+        for _ in range(NUM_WORKERS - num_open):
+            self._num_jobs += 1
+            pair = body()["pair"] | {"d_hidden": 512 + 128 * self._num_jobs}
+            asked = body(pair=pair, budget={"trials": NUM_TRIALS, "seconds": 3600})
+            httpx.post(f"{url}/jobs", json=asked, timeout=60).raise_for_status()
+
+    def kill_one(self) -> None:
+        """One of the four kinds, at random; whoever starts it again does so at once. A child is its worker's care."""
+        victim, number = self._chance.choice(VICTIMS), self._chance.randrange(NUM_WORKERS)
+        if victim == "child" and not self._kill_child(number):
+            victim = "worker"  # which is starting, and has none yet
+        self.killed[victim] += 1
+        if victim == "server":
+            self._server.kill()
+            self._server = self._new_server()
+        elif victim == "scheduler":
+            self._scheduler.kill()
+            self._scheduler = self._new_scheduler(int(self._address.rpartition(":")[2]))
+        elif victim == "worker":
+            self._workers[number].kill()
+            self._workers[number] = self._new_worker(number)
+
+    def _kill_child(self, number: int) -> bool:
+        """One of a worker's that hold its card, or wait to; whether there was one."""
+        with suppress(OSError):
+            if found := children(self._workers[number].pid):
+                os.kill(self._chance.choice(found), signal.SIGKILL)
+                return True
+        return False
+
+    def wait_until_all_ended(self) -> str:
+        """What was wrong; empty where all jobs have ended."""
+        end = time.monotonic() + LIMIT_S
+        while left := [row for row in rows(self._folder, "select id, state from jobs") if row[1] not in FINAL]:
+            if time.monotonic() > end:
+                return f"{left} did not end in {LIMIT_S:g} s"
+            time.sleep(0.2)
+        return ""
 
 
-def _try_job(folder: Path, chance: random.Random, num_kills: int) -> str:
-    """What was wrong with it; empty where nothing was."""
-    log = folder / "log"
-    with ended([]) as processes:
-        scheduler, address = scheduler_process(log)
-        processes.append(scheduler)
-        processes += [worker_process(address, log, f"w{number}") for number in range(NUM_WORKERS)]
-        service = Service(Store.open(folder / "data"), dispatcher := join_as_server(address, None, insecure=False))
-        service.start()
-        try:
-            wait_for_cards(dispatcher, NUM_WORKERS)
-            job, _ = service.submit(spec(64, trials=NUM_TRIALS, seconds=3600))
-            for _ in range(num_kills):
-                time.sleep(chance.uniform(0.2, 2.0))
-                _kill_one(processes, chance, address, log)
-            end = time.monotonic() + LIMIT_S
-            while not service.job(job.id).state.is_final:
-                if time.monotonic() > end:
-                    return f"it did not end: {service.job(job.id)}"
-                time.sleep(0.2)
-            return _wrong(service, job.id)
-        finally:
-            service.close()
+def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
+    """What the database says, beside its server."""
+    with closing(sqlite3.connect(folder / "data" / "tuner.db", timeout=60)) as database:
+        return database.execute(query).fetchall()
 
 
-def _kill_one(processes: list[Process], chance: random.Random, address: str, log: Path) -> None:
-    """Kills a worker or, seldom, the scheduler, and starts it again."""
-    if chance.random() < 0.1:
-        processes[0].end()
-        processes[0], _ = scheduler_process(log, int(address.rpartition(":")[2]))
-        return
-    number = chance.randrange(NUM_WORKERS)
-    processes[1 + number].end()
-    processes[1 + number] = worker_process(address, log, f"w{number}")
+def recorded(folder: Path) -> dict[tuple[str, int], tuple[Any, ...]]:
+    """Every trial by job and number, with all that is kept of it."""
+    return {row[:2]: row for row in rows(folder, "select * from trials order by job_id, number")}
 
 
-def _wrong(service: Service, job_id: str) -> str:
-    job, trials = service.job(job_id), service.trials(job_id, limit=500).items
-    if job.state is not JobState.SUCCEEDED:
-        return f"it {job.state}: {job.reason}"
-    if [trial.number for trial in trials] != list(range(NUM_TRIALS)):
-        return f"{len(trials)} trials are numbered {[trial.number for trial in trials]}"
-    if len({trial.candidate for trial in trials}) != NUM_TRIALS:
-        return "a candidate was tried again"
+def problem_of(folder: Path) -> str:
+    """What does not fit together in the database; empty where all does."""
+    sums = "select job_id, number, outcome, plan_kind, schedule, length(samples) from trials order by job_id, number"
+    jobs = "select id, state, reason, num_measured, num_rejected, num_failed, samples_bytes from jobs"
+    events = "select job_id, json_extract(data, '$.number') from events where kind = 'trial' order by id"
+    told = rows(folder, events)
+    for job, state, reason, *counts, samples_bytes in rows(folder, jobs):
+        trials = [row[1:] for row in rows(folder, sums) if row[0] == job]
+        by_outcome = Counter(row[1] for row in trials)
+        if [row[0] for row in trials] != list(range(len(trials))):
+            return f"{job} has trials {[row[0] for row in trials]}"
+        if counts != [by_outcome[name] for name in ("measured", "rejected", "failed")]:
+            return f"{job} counts {counts}, and has {dict(by_outcome)}"
+        if samples_bytes != sum(row[4] or 0 for row in trials):
+            return f"{job} counts {samples_bytes} bytes of samples, and has {sum(row[4] or 0 for row in trials)}"
+        if sorted(number for one, number in told if one == job) != list(range(len(trials))):
+            return f"the events of {job} tell another number of trials than its {len(trials)}"
+        if len({row[2:4] for row in trials}) != len(trials):
+            return f"{job} tried a candidate twice"
+        if state in FINAL and (state, len(trials)) != ("succeeded", NUM_TRIALS):
+            return f"{job} {state} with {len(trials)} trials: {reason}"
     return ""
 
 
+def work(step: Step) -> list[Row]:
+    """One cluster."""
+    chance, killed, wrong = random.Random(step.seed), Counter[str](), ""
+    with tempfile.TemporaryDirectory() as name, ExitStack() as ends:
+        folder = Path(name)
+        cluster, kept = Cluster(folder, chance, ends), dict[tuple[str, int], tuple[Any, ...]]()
+        for _ in range(step.count):
+            cluster.submit_where_idle()
+            time.sleep(chance.uniform(0.1, 1.5))
+            cluster.kill_one()
+            now = recorded(folder)
+            lost = [key for key, row in kept.items() if now.get(key) != row]
+            wrong = wrong or (f"gone or changed: {lost}" if lost else "") or problem_of(folder)
+            kept = now
+        wrong = wrong or cluster.wait_until_all_ended() or problem_of(folder)
+        killed, num_trials = cluster.killed, len(recorded(folder))
+        if wrong and (log := folder / "log").exists():
+            wrong += f"; {log.read_text()[-1000:]}"
+    return [{"seed": step.seed, "trials": num_trials, **{one: killed[one] for one in VICTIMS}, "wrong": wrong}]
+
+
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """No job lost anything."""
+    """No cluster lost anything, and each kind of process was killed."""
     bad = [row for row in rows if row["wrong"]]
-    whole = {"jobs": len(rows), "kills": sum(row["kills"] for row in rows), "jobs_that_lost": len(bad)}
+    sums = {name: sum(row[name] for row in rows) for name in ("trials", *VICTIMS)}
+    whole = {"clusters": len(rows), "kills": sum(sums[one] for one in VICTIMS), **sums, "clusters_that_lost": len(bad)}
     return [whole, *bad], [f"seed {row['seed']}: {row['wrong']}" for row in bad]
 
 
-PROGRAM = Program(name="cluster", unit="kills", size=100 * STEP, step=STEP, work=work, judge=judge)
+PROGRAM = Program(name="cluster", unit="kills", size=50 * STEP, step=STEP, work=work, judge=judge)
 
 if __name__ == "__main__":
     main(PROGRAM)

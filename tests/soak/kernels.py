@@ -21,9 +21,9 @@ from tuner.errors import BuildError
 from tuner.workers.builder.nvrtc import compile_source, parse_log
 from tuner.workers.source.render import render
 
-STEP = 12
+STEP = 5
 #: As many as there are, or a few more: a run takes each once.
-SIZE = 120 * STEP
+SIZE = 288 * STEP
 
 
 @dataclass(frozen=True, kw_only=True)

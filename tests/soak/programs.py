@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tests.soak import cluster, emulated, interleavings, kernels, kills, loads, packs, proof, searches, tilings
+from tests.soak import cluster, emulated, inputs, interleavings, kernels, kills, loads, packs, proof, searches, tilings
 from tests.soak.program import Program
 
 PROGRAMS: tuple[Program, ...] = (
     loads.PROGRAM,
     packs.PROGRAM,
+    inputs.PROGRAM,
     interleavings.PROGRAM,
     proof.PROGRAM,
     searches.PROGRAM,

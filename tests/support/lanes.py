@@ -1,4 +1,4 @@
-"""Which parameters of a test run in `make test`, where all of them would take too long."""
+"""Which parameters of a test run in `make test` and in CI, where all of them would take too long."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ import pytest
 T = TypeVar("T")
 
 
-def slow_unless(quick: Callable[[T], bool], values: Iterable[T]) -> list[object]:
-    """All of them; those that are not quick are marked `slow`.
+def soak_unless(short: Callable[[int, T], bool], values: Iterable[T]) -> list[object]:
+    """All of them; those that are not short, told by place and value, are marked `soak`: `make soak` alone runs them.
 
     Raises:
-        ValueError: none is quick.
+        ValueError: none is short.
     """
     every = list(values)
-    if not any(map(quick, every)):
-        raise ValueError("make test would run none of them")
-    return [value if quick(value) else pytest.param(value, marks=pytest.mark.slow) for value in every]
+    is_short = [short(place, value) for place, value in enumerate(every)]
+    if not any(is_short):
+        raise ValueError("CI would run none of them")
+    return [
+        value if kept else pytest.param(*(value if type(value) is tuple else (value,)), marks=pytest.mark.soak)
+        for kept, value in zip(is_short, every, strict=True)
+    ]

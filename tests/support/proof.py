@@ -77,6 +77,8 @@ class Judged:
     faults: frozenset[str]
     #: Of `verify`: one of these, or None where it accepts.
     refusal: str | None
+    #: Whether three ops or four, with a residual or a norm of one of them.
+    is_chain: bool
 
     @property
     def verdict(self) -> str:
@@ -109,7 +111,9 @@ def judged_plans(seed: int, count: int) -> Iterator[tuple[Judged, Plan, TileGrap
             if resident != num_ctas or mutant.words.tobytes() != plan.words.tobytes():
                 plan, mutation = mutant, drawn
         faults = frozenset(oracle.faults(plan.words.tolist(), graph, resident))
-        yield Judged(mutation=mutation, faults=faults, refusal=refusal(plan, graph, resident)), plan, graph, resident
+        verdict = refusal(plan, graph, resident)
+        judged = Judged(mutation=mutation, faults=faults, refusal=verdict, is_chain=bool(graph.epilogue_edges))
+        yield judged, plan, graph, resident
 
 
 def refusal(plan: Plan, graph: TileGraph, resident: int) -> str | None:
@@ -344,8 +348,18 @@ def counts(judged: Iterator[Judged]) -> list[dict[str, str | int]]:
             counter = by_mutation.setdefault(name, Counter())
             counter.update(["plans", one.verdict])
             counter["harmless"] += one.mutation != "none" and not one.faults
+            counter["chains"] += one.is_chain
             counter.update([one.problem] if one.problem else [])
-    columns = ("plans", "accepted", *REASONS.values(), "harmless", "false accept", "false reject", "wrong reason")
+    columns = (
+        "plans",
+        "chains",
+        "accepted",
+        *REASONS.values(),
+        "harmless",
+        "false accept",
+        "false reject",
+        "wrong reason",
+    )
     return [
         {"mutation": name, **{column.replace(" ", "_"): counter[column] for column in columns}}
         for name, counter in sorted(by_mutation.items())

@@ -65,6 +65,8 @@ def test_the_wheel_holds_the_device_files_the_migrations_the_pages_and_the_licen
         r"tuner/api/templates/.+\.html",
         r"tuner/winners/h200\.json",
         r"tuner/api/static/.+\.css",
+        r"tuner/api/static/vendor/echarts-.+\.js",
+        r"tuner/api/static/vendor/echarts\.LICENSE\.txt",
         r".+\.dist-info/licenses/LICENSE",
         r".+\.dist-info/licenses/NOTICE",
     ):

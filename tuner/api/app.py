@@ -12,11 +12,13 @@ from tuner.api.access_routes import access_routes, describe_access
 from tuner.api.batches import batch_routes
 from tuner.api.errors import add_error_handlers
 from tuner.api.events import event_routes
+from tuner.api.explorer import explorer_routes
 from tuner.api.guard import BodyGuard
 from tuner.api.head import HeadAsGet
 from tuner.api.health import health_routes
 from tuner.api.inspections import inspection_routes
 from tuner.api.jobs import job_routes
+from tuner.api.orders import order_routes
 from tuner.api.origin import OriginGuard
 from tuner.api.packs import pack_routes
 from tuner.api.pages import add_pages
@@ -63,6 +65,8 @@ def create_app(
     ):
         app.include_router(routes(service))
     app.include_router(access_routes(service, rates))
+    app.include_router(order_routes(service))
+    app.include_router(explorer_routes(service))
     add_pages(app, service)
     describe_access(app)
     add_error_handlers(app)

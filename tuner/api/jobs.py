@@ -98,6 +98,13 @@ def job_routes(service: Service) -> APIRouter:
             service.job(job_id), service.forecast_quality(job_id), service.priors(job_id), service.desk.place(job_id)
         )
 
+    @router.delete("/jobs/{job_id}", response_model=JobView, responses={204: {"description": "It is deleted"}})
+    def delete_job(job_id: JobId, caller: Asker) -> Response | JobView:
+        """Deletes a job that has ended, with its trials, events, result and artifact. Where others share its run, it
+        stays theirs: the answer is the job without its former owner."""
+        left = service.desk.delete(job_id, caller)
+        return Response(status_code=204) if left is None else JobView.of(left)
+
     @router.post("/jobs/{job_id}:cancel")
     def cancel_job(job_id: JobId, caller: Asker) -> JobView:
         """Ends a job; its trials remain. Where others share its run, it goes on for them."""

@@ -6,6 +6,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
+from tuner.api.access import Asker
 from tuner.api.batches import BatchId, batch_page, batches_page
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.api.inspection_table import inspection_table
@@ -13,6 +14,7 @@ from tuner.api.jobs import Cursor, JobId, KindFilter, OutcomeFilter, ReasonFilte
 from tuner.api.plot import Plot, draw
 from tuner.api.rendering import STATIC_PATH, render
 from tuner.api.results import target_views
+from tuner.core.access.caller import Role
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -72,6 +74,7 @@ def _page_routes(service: Service) -> APIRouter:
     def show_job(
         request: Request,
         job_id: JobId,
+        caller: Asker,
         cursor: Cursor = None,
         outcome: OutcomeFilter = None,
         plan_kind: KindFilter = None,
@@ -82,7 +85,13 @@ def _page_routes(service: Service) -> APIRouter:
         chosen = TrialFilterView(outcome=outcome, plan_kind=plan_kind, reason=reason, sort=sort)
         page = _job_page(service, job_id, cursor, chosen)
         return render(
-            request, "job.html", page, plot=_plot(page), inspections=inspection_table(page.inspected), choices=_CHOICES
+            request,
+            "job.html",
+            page,
+            plot=_plot(page),
+            inspections=inspection_table(page.inspected),
+            choices=_CHOICES,
+            may_change=caller.role.allows(Role.SUBMIT) and caller.owns(page.job.owners),
         )
 
     @router.get("/ui/batches", response_model=BatchesPage)

@@ -22,6 +22,14 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
+#: The places that every page leads to.
+PLACES = (
+    ("/", "Jobs"),
+    ("/ui/batches", "Batches"),
+    ("/ui/results", "Results"),
+    ("/ui/explorer", "Explorer"),
+    ("/ui/fleet", "Fleet"),
+)
 _HEADERS = {"Content-Security-Policy": _POLICY, "Vary": "Accept, Cookie", "Cache-Control": "no-store"}
 
 
@@ -43,6 +51,7 @@ def clock(value: datetime | None) -> str:
 _templates = Environment(
     loader=PackageLoader("tuner.api"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
+_templates.globals.update(places=PLACES)
 _templates.filters.update(us=microseconds, ratio=ratio, clock=clock, figure=figure)
 
 
@@ -66,9 +75,11 @@ def render(request: Request, template: str, page: BaseModel, **context: object) 
     html = _templates.get_template(template).render(
         page=page,
         json_href=_json_href(request),
+        here=request.url.path,
         following=following,
         session=session_of(request),
         owner=request.scope[CALLER].owner,
+        role=request.scope[CALLER].role,
         **context,
     )
     return HTMLResponse(html, headers=_HEADERS)
@@ -76,13 +87,13 @@ def render(request: Request, template: str, page: BaseModel, **context: object) 
 
 def render_error(document: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """A problem as a page."""
-    html = _templates.get_template("error.html").render(problem=document, session=None)
+    html = _templates.get_template("error.html").render(problem=document, session=None, here="")
     return HTMLResponse(html, document.status, {**_HEADERS, **(headers or {})})
 
 
 def render_form(template: str, status: int = 200, **context: object) -> Response:
     """A page for whoever has no session yet."""
-    return HTMLResponse(_templates.get_template(template).render(session=None, **context), status, _HEADERS)
+    return HTMLResponse(_templates.get_template(template).render(session=None, here="", **context), status, _HEADERS)
 
 
 def _json_href(request: Request) -> str:

@@ -189,6 +189,16 @@ def cancel(client: Client, job_id: str) -> None:
 
 
 @main.command()
+@click.argument("job_ids", metavar="JOB...", nargs=-1, required=True)
+@click.pass_obj
+def delete(client: Client, job_ids: tuple[str, ...]) -> None:
+    """Deletes jobs that have ended, with trials, results and kernels. What others share stays theirs."""
+    for job_id in job_ids:
+        job = client.delete(job_id)
+        click.echo(f"{job_id} deleted" if job is None else f"{job_id} stays, for {', '.join(job['owners'])}")
+
+
+@main.command()
 @click.argument("job_id", required=False)
 @pair_options
 @match_options

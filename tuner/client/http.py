@@ -95,6 +95,12 @@ class Client:
         """Ends a job, or what one's own part of it is, where others share its run: see `owners` of the answer."""
         return self._json("POST", f"{_job_path(job_id)}:cancel")
 
+    def delete(self, job_id: str) -> Json | None:
+        """Deletes a job that has ended, with all that is known of it; None where it is gone. Where others share its
+        run, it stays theirs and is answered."""
+        response = self._request("DELETE", _job_path(job_id))
+        return None if response.status_code == httpx.codes.NO_CONTENT else self._document(response)
+
     def submit_batch(self, body: Json, *, idempotency_key: str | None = None) -> Json:
         """Asks for several jobs; `body` as `POST /batches` takes it. Answers the batch, which may have existed."""
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}

@@ -119,6 +119,11 @@ def pack_options(command: F) -> F:
                 show_default=True,
                 help="Where our kernel gains less over the library, the library is kept.",
             ),
+            click.option(
+                "--batch-invariant",
+                is_flag=True,
+                help="A row's bits depend on no other row: kernels of one order of sums alone, whatever they gain.",
+            ),
             click.option("--key", help="The public key that must have signed it, as `tuner key show` prints it."),
         ]
     ):

@@ -56,7 +56,7 @@ def check_signature(pack: Pack, key: str, *, is_demanded: bool) -> None:
         click.echo(f"tuner-client: the signature is not verified: {error}", err=True)
 
 
-def order_of_jobs(jobs: Sequence[Json], min_gain: float) -> Json:
+def order_of_jobs(jobs: Sequence[Json], min_gain: float, batch_invariant: bool = False) -> Json:
     """The order of a pack of some jobs' shapes and rows.
 
     Raises:
@@ -74,7 +74,8 @@ def order_of_jobs(jobs: Sequence[Json], min_gain: float) -> Json:
         several = ", ".join(sorted(targets | l2s))
         raise click.UsageError(f"the jobs are of several targets or objectives: {several}; give those of one")
     shapes = [{**vars(shape), "rows": sorted(set(of_it))} for shape, of_it in rows.items()]
-    return {"shapes": shapes, "target": targets.pop(), "l2": l2s.pop(), "min_gain": min_gain}
+    order = {"shapes": shapes, "target": targets.pop(), "l2": l2s.pop(), "min_gain": min_gain}
+    return order | ({"batch_invariant": True} if batch_invariant else {})
 
 
 def make(client: Client, order: Json, output: Path, lock_path: Path | None, key: str | None) -> Pack:
@@ -110,10 +111,16 @@ def _made(client: Client, order: Json, key: str | None) -> tuple[bytes, Pack]:
 @pack_options
 @click.pass_obj
 def pack(
-    client: Client, job_ids: tuple[str, ...], output: Path, lock: Path | None, min_gain: float, key: str | None
+    client: Client,
+    job_ids: tuple[str, ...],
+    output: Path,
+    lock: Path | None,
+    min_gain: float,
+    batch_invariant: bool,
+    key: str | None,
 ) -> None:
     """Builds a pack from finished jobs: for the shape and m of each the best result there is."""
-    order = order_of_jobs([client.job(job_id) for job_id in job_ids], min_gain)
+    order = order_of_jobs([client.job(job_id) for job_id in job_ids], min_gain, batch_invariant)
     print_table(ladder_table(make(client, order, output, lock, pinned(key))))
 
 
@@ -186,10 +193,15 @@ def ladder_table(pack: Pack) -> Table:
     """What each range of rows runs, and what it gains."""
     simulated = str(pack.document["provenance"].get("target", "")).startswith(SIMULATED_PREFIX)
     table = Table("shape", "rows", "runs", "speed-up", "95 % interval", title=f"pack{render.mark(simulated)}")
+    is_invariant = any(entry.invariant_rows for entry in pack.entries)
+    if is_invariant:
+        table.add_column("without the promise")
+        table.caption = "batch-invariant: a row's bits depend on no other row, up to the largest m"
     for entry in pack.entries:
         for rung in entry.rungs:
             interval = "–" if rung.interval is None else f"{rung.interval[0]:.3f}–{rung.interval[1]:.3f}"
-            table.add_row(str(entry.shape), _rows(rung), _runs(rung), render.ratio(rung.speedup), interval)
+            without = [render.ratio(rung.provenance.get("without_the_promise"))] if is_invariant else []
+            table.add_row(str(entry.shape), _rows(rung), _runs(rung), render.ratio(rung.speedup), interval, *without)
     return table
 
 

@@ -75,9 +75,8 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], rows: tuple[int, ..
         click.echo(f"tuner-client: {job['id']} ({job['workload']}) {job['state']}{why}; the library is kept", err=True)
     if not done:
         raise JobFailed("no job has succeeded, so there is nothing to pack")
-    pack = make(
-        client, order_of_jobs(done, options["min_gain"]), options["output"], options["lock"], pinned(options["key"])
-    )
+    order = order_of_jobs(done, options["min_gain"], options["batch_invariant"])
+    pack = make(client, order, options["output"], options["lock"], pinned(options["key"]))
     print_table(ladder_table(pack))
 
 

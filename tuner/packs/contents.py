@@ -96,6 +96,12 @@ class Kernel:
         return hashlib.sha256(self.files["manifest.json"]).hexdigest()
 
     @property
+    def order_of_sums(self) -> str:
+        """In which order it adds up its products; empty where a row's bits depend on its place, or it does not say."""
+        numbers = self.manifest["numbers"]
+        return str(numbers.get("order_of_sums", "")) if numbers.get("rows_independent") else ""
+
+    @property
     def simulated(self) -> bool:
         """Whether no card ever ran it."""
         return bool(self.manifest["simulated"])
@@ -126,6 +132,8 @@ class Entry:
     shape: Shape
     #: By rows, from the fewest on; rows of no range have no answer.
     rungs: tuple[Rung, ...]
+    #: Up to so many rows a row's bits depend on its own values alone; 0 where that is not promised.
+    invariant_rows: int = 0
 
     def at(self, m: int) -> Rung | None:
         """What computes it for m rows; None where the ladder has no answer."""
@@ -151,6 +159,21 @@ def check(entries: tuple[Entry, ...]) -> None:
             end = rung.m_hi
             if rung.kernel is not None:
                 _check_kernel(where, entry.shape, rung, rung.kernel)
+        if entry.invariant_rows:
+            _check_promise(entry)
+
+
+def _check_promise(entry: Entry) -> None:
+    promised = [rung for rung in entry.rungs if rung.m_lo <= entry.invariant_rows]
+    orders = {rung.kernel and rung.kernel.order_of_sums for rung in promised}
+    ends = [1, *(rung.m_hi + 1 for rung in promised)]
+    begins = [*(rung.m_lo for rung in promised), entry.invariant_rows + 1]
+    if len(orders) != 1 or not all(orders) or ends != begins:
+        raise InvalidInput(
+            "invariant_rows",
+            f"{entry.shape}: not every number of rows up to {entry.invariant_rows} has a kernel of one order of sums",
+            "give kernels of one order, without a gap",
+        )
 
 
 def _check_kernel(where: str, shape: Shape, rung: Rung, kernel: Kernel) -> None:

@@ -26,6 +26,8 @@ class Found:
     #: The library's time over the winner's, and its 95 % interval.
     speedup: float | None
     interval: tuple[float, float] | None
+    #: What the winner gains, the library counting as 1; None where nothing was measured.
+    best_speedup: float | None = None
     #: How the library was called; empty where that is not known.
     library: Mapping[str, Any] = field(default_factory=dict)
     #: Where it comes from, e.g. the job; for people.

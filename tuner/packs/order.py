@@ -21,11 +21,14 @@ class PackOrder:
     l2: CacheState
     #: The least speed-up over the library for which a kernel is kept.
     min_gain: float
+    #: Whether a row's bits may depend on its own values alone; `min_gain` then keeps nothing back.
+    batch_invariant: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values."""
         shapes = [{**asdict(shape), "rows": list(rows)} for shape, rows in self.shapes]
-        return {"shapes": shapes, "target": self.target_id, "l2": str(self.l2), "min_gain": self.min_gain}
+        order = {"shapes": shapes, "target": self.target_id, "l2": str(self.l2), "min_gain": self.min_gain}
+        return order | ({"batch_invariant": True} if self.batch_invariant else {})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,6 +99,7 @@ def _entries(document: dict[str, Any], files: dict[str, bytes]) -> tuple[Entry, 
                 )
                 for rung in one["rungs"]
             ),
+            invariant_rows=one["batch_invariant"]["rows"][1] if "batch_invariant" in one else 0,
         )
         for one in document["shapes"]
     )

@@ -96,10 +96,18 @@ def _for_people(entries: tuple[Entry, ...], kernels: tuple[Kernel, ...], provena
         "tuner_version": __version__,
         "simulated": any(kernel.simulated for kernel in kernels),
         "provenance": provenance,
-        "shapes": [{"shape": vars(entry.shape), "rungs": [_rung(rung) for rung in entry.rungs]} for entry in entries],
+        "shapes": [_ladder(entry) for entry in entries],
         "kernels": {kernel.digest: _about(kernel) for kernel in kernels},
     }
     return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _ladder(entry: Entry) -> dict[str, Any]:
+    ladder = {"shape": vars(entry.shape), "rungs": [_rung(rung) for rung in entry.rungs]}
+    first = entry.rungs[0].kernel
+    if entry.invariant_rows and first is not None:
+        ladder["batch_invariant"] = {"rows": [1, entry.invariant_rows], "order_of_sums": first.order_of_sums}
+    return ladder
 
 
 def _rung(rung: Rung) -> dict[str, Any]:

@@ -5,12 +5,14 @@ number = op.register(pack.bind(Weights(w1, w2, activation="silu", gated=True)))
 y = torch.ops.tuner.ffn(x, w1, w2, None, None, None, None, "silu", True, number)
 
 The weights are operands, so that a graph knows what it reads. `number` names the prepared FFN. For 0, for tensors of
-the CPU and for weights that are not those of `number`, PyTorch's own products compute it. In the product this module
-alone imports torch, and nothing imports this module but who calls it.
+the CPU, and for operands or options that are not those of `number`, PyTorch's own products compute it. It is for
+inference: there is no gradient. In the product this module alone imports torch, and nothing imports this module but
+who calls it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,19 +24,39 @@ _SCHEMA = (
     "str activation, bool gated, int number) -> Tensor"
 )
 _library = torch.library.Library("tuner", "FRAGMENT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Prepared:
+    """A prepared FFN, and what it computes."""
+
+    ffn: Ffn
+    #: Addresses of both weights and both biases; 0 for a bias that is not there.
+    addresses: tuple[int, int, int, int]
+    #: Activation, gated, with a residual, with a factor per row.
+    options: tuple[str, bool, bool, bool]
+
+
 #: By number; the first place is nobody's.
-_ffns: list[Ffn | None] = [None]
+_prepared: list[_Prepared | None] = [None]
 
 
 def register(ffn: Ffn) -> int:
     """The number by which the operator knows a prepared FFN, from now on."""
-    _ffns.append(ffn)
-    return len(_ffns) - 1
+    of = ffn.weights
+    addresses = (_address(of.w1), _address(of.w2), _address(of.b1), _address(of.b2))
+    options = (of.activation, of.gated, of.residual, of.row_scale)
+    _prepared.append(_Prepared(ffn=ffn, addresses=addresses, options=options))
+    return len(_prepared) - 1
 
 
 def forget(number: int) -> None:
     """Lets go of an FFN; PyTorch's own products compute what still names it."""
-    _ffns[number] = None
+    _prepared[number] = None
+
+
+def _address(tensor: Any) -> int:
+    return 0 if tensor is None else int(tensor.data_ptr())
 
 
 def _activate(z: torch.Tensor, activation: str) -> torch.Tensor:
@@ -74,6 +96,30 @@ def by_torch(
     return y if residual is None else y + residual
 
 
+def _check(x: torch.Tensor, *operands: torch.Tensor | None) -> None:
+    """That it is asked for what it does: rows of X, and no gradient."""
+    if x.dim() != 2:
+        raise ValueError(f"x has {x.dim()} dimensions: give [m, d_in], e.g. x.view(-1, x.shape[-1])")
+    if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, *operands)):
+        raise NotImplementedError("tuner::ffn has no gradient: call it under torch.inference_mode() or torch.no_grad()")
+
+
+def _on_cpu(
+    x: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    b1: torch.Tensor | None,
+    b2: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    row_scale: torch.Tensor | None,
+    activation: str,
+    gated: bool,
+    number: int,
+) -> torch.Tensor:
+    _check(x, w1, w2, b1, b2, residual, row_scale)
+    return by_torch(x, w1, w2, b1, b2, residual, row_scale, activation, gated)
+
+
 def _on_cuda(
     x: torch.Tensor,
     w1: torch.Tensor,
@@ -86,20 +132,28 @@ def _on_cuda(
     gated: bool,
     number: int,
 ) -> torch.Tensor:
-    ffn = _ffns[number]
-    if ffn is None or ffn.weights.w1.data_ptr() != w1.data_ptr() or not ffn.is_kernel(x.shape[0]):
+    _check(x, w1, w2, b1, b2, residual, row_scale)
+    known = _prepared[number]
+    if (
+        known is None
+        or not known.ffn.is_kernel(x.shape[0])
+        or known.addresses != (w1.data_ptr(), w2.data_ptr(), _address(b1), _address(b2))
+        or known.options != (activation, gated, residual is not None, row_scale is not None)
+    ):
         return by_torch(x, w1, w2, b1, b2, residual, row_scale, activation, gated)
-    found: torch.Tensor = ffn(x.contiguous(), residual=residual, row_scale=row_scale)
+    added = None if residual is None else residual.contiguous()
+    found: torch.Tensor = known.ffn(x.contiguous(), residual=added, row_scale=row_scale)
     return found
 
 
 def _fake(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) -> torch.Tensor:
+    _check(x, w1, w2)
     return x.new_empty((x.shape[0], w2.shape[0]))
 
 
-_library.define(_SCHEMA)
+_library.define(_SCHEMA, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order))
 _library.impl("ffn", _on_cuda, "CUDA")
-_library.impl("ffn", by_torch, "CPU")
+_library.impl("ffn", _on_cpu, "CPU")
 torch.library.register_fake("tuner::ffn", _fake, lib=_library)
 
 __all__ = ["by_torch", "forget", "register"]

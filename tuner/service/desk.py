@@ -12,7 +12,7 @@ from tuner.core.trial.job import JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.records import JobRecord
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Forbidden, InvalidInput
-from tuner.store import Session, Store, audit, jobs, keys, queue
+from tuner.store import Session, Store, audit, jobs, keys, queue, removal
 
 
 class Desk:
@@ -107,6 +107,26 @@ class Desk:
             return jobs.detach(session, job.id, caller.owner)
         audit.append(session, caller, "job.cancel", job.id, now)
         return jobs.set_state(session, job.id, JobState.CANCELLED, now)
+
+    def delete(self, job_id: str, caller: Caller) -> JobRecord | None:
+        """Takes a job that has ended out of sight with all that is known of it, and answers None. Where others share
+        its run it stays theirs, open or not, and is answered as it is without `caller`.
+
+        Raises:
+            NotFound: no such job, or it was deleted before.
+            Forbidden: it is somebody else's.
+            Conflict: it is open, and nobody else's.
+        """
+        now = self._clock()
+        with self._store.write() as session:
+            job = jobs.get(session, job_id)
+            check_owner(caller, job, "delete")
+            if caller.owner in job.owners and len(job.owners) > 1:
+                audit.append(session, caller, "job.detach", job_id, now)
+                return jobs.detach(session, job_id, caller.owner)
+            removal.mark(session, job_id, now, f"by {caller.owner}" if caller.owner else "by a client")
+            audit.append(session, caller, "job.delete", job_id, now)
+        return None
 
     def pause(self, job_id: str, caller: Caller, is_paused: bool) -> JobRecord:
         """Has an open job wait, or go on. Of a search under way, what is at the card is recorded first.

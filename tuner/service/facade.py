@@ -30,6 +30,7 @@ from tuner.service.access import Access
 from tuner.service.batches import Batches
 from tuner.service.desk import Desk
 from tuner.service.inspector import check_inspection
+from tuner.service.janitor import Janitor
 from tuner.service.matching import check_match
 from tuner.service.metrics import Metrics, Observer
 from tuner.service.pack_maker import make_pack
@@ -37,7 +38,7 @@ from tuner.service.paging import check_limit
 from tuner.service.reading import TrialReader
 from tuner.service.runner import Runner
 from tuner.service.runners import Runners
-from tuner.settings import DEFAULT_DISK_LIMIT_BYTES
+from tuner.settings import DEFAULT_DISK_LIMIT_BYTES, Retention
 from tuner.store import Freed, Store, audit, bests, inspections, jobs, trials
 
 _NO_RESULT_YET = {
@@ -64,12 +65,13 @@ class Service(TrialReader):
         winners: KnownWinners | None = None,
         clock: Callable[[], float] = time.time,
         leads: Callable[[], bool] = lambda: True,
+        retention: Retention | None = None,
     ) -> None:
         """`disk_limit_bytes` is what artifacts, builds and samples may fill; `finals` is how finals are held (as usual,
         where it is not given); `max_ahead` is how many candidates of a job may be on their way besides one, at most;
         `observers` are told of every recorded trial. Jobs begin with what the database has of shapes like theirs, and
         with `winners` that are kept elsewhere. `leads` says whether this server runs the jobs; one that does not takes
-        jobs for the one that does."""
+        jobs for the one that does. `retention` is which ended jobs are kept: all, where it is not given."""
         super().__init__(store)
         self._dispatcher = dispatcher
         self._clock = clock
@@ -98,11 +100,13 @@ class Service(TrialReader):
                 observers=observers,
             )
         )
+        self._janitor = Janitor(store, retention or Retention(), clock, leads)
         dispatcher.watch(self._runners.join_in)
 
     def start(self) -> None:
         """Starts one runner per worker; those that come later get theirs then."""
         self._runners.start()
+        self._janitor.start()
 
     def begin_drain(self) -> None:
         """Has the runners end when what is at their cards is recorded. Waits for nothing, and may be called again."""
@@ -115,8 +119,10 @@ class Service(TrialReader):
     def close(self) -> None:
         """Ends the runners, then closes the dispatcher and the store."""
         self._runners.stop()
+        self._janitor.stop()
         self._dispatcher.close()
         self._runners.join()
+        self._janitor.join()
         self._store.close()
 
     def submit(

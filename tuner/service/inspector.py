@@ -17,7 +17,7 @@ from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured, Metric
 from tuner.core.trial.records import FinalRow, Inspection, InspectionKind, JobRecord
 from tuner.dispatch import MeasureLane
-from tuner.errors import InvalidInput, Quarantined, TunerError, WorkerError
+from tuner.errors import InvalidInput, NotFound, Quarantined, TunerError, WorkerError
 from tuner.logs import about
 from tuner.service.claims import Claims
 from tuner.service.keeper import Keeper
@@ -111,7 +111,11 @@ class Inspector:
         if inspection.num_attempts >= inspections.MAX_ATTEMPTS:
             self._fail(inspection, f"the service ended {inspection.num_attempts} times while it was taken")
             return
-        job, trial = self._keeper.write(lambda session: _begin(session, inspection))
+        try:
+            job, trial = self._keeper.write(lambda session: _begin(session, inspection))
+        except NotFound as error:
+            _log.info("an inspection is not taken: %s", error)
+            return
         try:
             with about(job_id=job.id, trial_number=str(trial.number)):
                 result = self._inspect(inspection, problem_of(job), trial)

@@ -77,7 +77,8 @@ class LadderMaker:
         with self._store.read() as session:
             members = [job for job, _ in batches.jobs_of(session, batch_id, number)]
             measured = [(job, best) for job in members if (best := bests.find(session, job.id))]
-        largest = max(members, key=lambda job: rows_of(job.spec.workload)).spec.workload.describe()
+        workloads = sorted((job.spec.workload for job in members), key=rows_of)  # none where all jobs were deleted
+        largest = workloads[-1].describe() if workloads else ""
         try:
             ladder = self._ladder(largest, measured)
         except (Stopped, Quarantined):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from dataclasses import asdict, replace
+from typing import Any
 
 from tuner.core.access.caller import LOCAL, Caller
 from tuner.core.problem.gpu import SIMULATED_PREFIX
@@ -14,6 +15,7 @@ from tuner.core.trial.questions import Machine, Question
 from tuner.core.trial.records import Best, JobRecord
 from tuner.errors import NotFound
 from tuner.packs.contents import Kernel, Shape
+from tuner.packs.invariant import make_invariant_entry
 from tuner.packs.ladder import Found, make_entry
 from tuner.packs.order import MadePack, PackOrder
 from tuner.packs.signing import signing_key
@@ -39,8 +41,12 @@ def make_pack(
     entries = []
     for shape, rows in order.shapes:
         results = [_found(store, order, shape, m, kernel_version) for m in sorted(set(rows))]
-        entries.append(make_entry(shape, results, min_gain=order.min_gain))
-    about = {"target": order.target_id, "l2": str(order.l2), "min_gain": order.min_gain}
+        if order.batch_invariant:
+            entries.append(make_invariant_entry(shape, results))
+        else:
+            entries.append(make_entry(shape, results, min_gain=order.min_gain))
+    about: dict[str, Any] = {"target": order.target_id, "l2": str(order.l2), "min_gain": order.min_gain}
+    about |= {"batch_invariant": True} if order.batch_invariant else {}
     content = pack_bytes(entries, provenance=about, sign=key.sign)
     digest = store.artifacts.put(content)
     with store.write() as session:
@@ -68,7 +74,25 @@ def _found(store: Store, order: PackOrder, shape: Shape, m: int, kernel_version:
             fit = check_match(bests.closest(session, of_now), of_now)
         except NotFound:
             fit = check_match(bests.closest(session, question), question)
+    if order.batch_invariant and not fit.best.winner.is_ours:
+        return _behind_the_library(store, m, fit.job, fit.best)
     return _as_found(store, m, fit.job, fit.best)
+
+
+def _behind_the_library(store: Store, m: int, job: JobRecord, best: Best) -> Found:
+    """Our best kernel where the library won: a batch-invariant ladder may have to take it."""
+    found = _as_found(store, m, job, best)
+    if best.artifact_digest is None:
+        return found
+    kernel = _kernel(store, best.artifact_digest)
+    schedule, kind = kernel.manifest["schedule_digest"], kernel.manifest["plan_kind"]
+    row = next(
+        row
+        for row in best.finals
+        if str(row.candidate.plan_kind) == kind and row.candidate.schedule and row.candidate.schedule.digest == schedule
+    )
+    provenance = {**found.provenance, "time_us": row.time_us}
+    return replace(found, kernel=kernel, speedup=row.speedup, interval=row.speedup_ci95, provenance=provenance)
 
 
 def _as_found(store: Store, m: int, job: JobRecord, best: Best) -> Found:
@@ -77,6 +101,7 @@ def _as_found(store: Store, m: int, job: JobRecord, best: Best) -> Found:
         "job": job.id,
         "verdict": str(best.verdict),
         "winner": str(best.winner),
+        "time_us": row.time_us if row else None,
         "gpu": best.environment.gpu_name,
         "driver": best.environment.driver,
     }
@@ -85,6 +110,7 @@ def _as_found(store: Store, m: int, job: JobRecord, best: Best) -> Found:
         m=m,
         kernel=_kernel(store, best.artifact_digest) if is_ours and best.artifact_digest else None,
         speedup=row.speedup if row else None,
+        best_speedup=row.speedup if row else None,
         interval=row.speedup_ci95 if row else None,
         library=best.library.to_json() if best.library else {},
         provenance=provenance,

@@ -17,7 +17,7 @@ from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.priors import KnownWinners, Prior
 from tuner.core.trial.records import JobRecord
 from tuner.dispatch import Dispatcher
-from tuner.errors import Conflict, Quarantined, StoreUnavailable, WorkerError
+from tuner.errors import Conflict, NotFound, Quarantined, StoreUnavailable, WorkerError
 from tuner.logs import about
 from tuner.search import Searcher
 from tuner.service.ahead import Ahead
@@ -218,7 +218,7 @@ class Runner:
     def _end(self, job_id: str, error: Exception) -> None:
         """Ends a job that `error` stopped; the other jobs go on."""
         match error:
-            case Conflict() if self._is_final(job_id):
+            case Conflict() | NotFound() if self._has_ended(job_id):
                 _log.info("%s was ended by a client", job_id)
                 return
             case JobFailed() | WorkerError():
@@ -228,12 +228,16 @@ class Runner:
                 reason = f"a fault of the service: {type(error).__name__}: {error}"
         try:
             self._step(job_id, JobState.FAILED, reason)
-        except Conflict:
+        except (Conflict, NotFound):
             _log.info("%s was ended by a client before it failed: %s", job_id, reason)
 
-    def _is_final(self, job_id: str) -> bool:
+    def _has_ended(self, job_id: str) -> bool:
+        """Whether it is over, or deleted since."""
         with self._store.read() as session:
-            return jobs.get(session, job_id).state.is_final
+            try:
+                return jobs.get(session, job_id).state.is_final
+            except NotFound:
+                return True
 
     def _step(self, job_id: str, state: JobState, reason: str = "") -> JobRecord:
         now = self._clock()

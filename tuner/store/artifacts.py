@@ -8,10 +8,12 @@ import re
 import tempfile
 from pathlib import Path
 
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from tuner.errors import InvalidInput, NotFound, StoreUnavailable
-from tuner.store.models import ArtifactRow
+from tuner.store.batch_models import BatchKernelRow
+from tuner.store.models import ArtifactRow, BestRow, PackRow
 
 
 class ArtifactFolder:
@@ -76,3 +78,13 @@ def register(session: Session, digest: str, size_bytes: int, now: float) -> None
     """Notes that the file exists, so that a result can refer to it."""
     session.merge(ArtifactRow(digest=digest, size_bytes=size_bytes, created_at=now))
     session.flush()
+
+
+def is_named(session: Session, digest: str) -> bool:
+    """Whether a result, a ladder or a pack names an artifact."""
+    names = (
+        select(func.count()).select_from(BestRow).where(BestRow.artifact_digest == digest),
+        select(func.count()).select_from(PackRow).where(PackRow.digest == digest),
+        select(func.count()).select_from(BatchKernelRow).where(BatchKernelRow.digest == digest),
+    )
+    return any(session.scalar(name) for name in names)

@@ -23,6 +23,7 @@ from sqlalchemy.sql.sqltypes import JSON
 
 from tuner.errors import StoreError
 from tuner.store import migrate
+from tuner.store.removal import compact
 
 #: What a backup says of itself.
 FORMAT = 1
@@ -45,6 +46,8 @@ def upgrade_with_backup(engine: Engine, directory: Path) -> Path | None:
         backup = directory / "backups" / f"{found}-before-{migrate.head()}-{time.strftime('%Y%m%dT%H%M%S')}.zip"
         back_up(engine, backup)
     migrate.upgrade(engine)
+    if backup is not None and engine.dialect.name == "sqlite":
+        compact(engine)  # from then on free pages can be given back one by one
     return backup
 
 
@@ -65,14 +68,7 @@ def back_up(engine: Engine, path: Path) -> dict[str, int]:
             os.fdopen(handle, "wb") as file,
             zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=3) as archive,
         ):
-            with engine.connect() as connection:
-                tables = _tables(engine)
-                for table in tables:
-                    with archive.open(f"{table.name}.jsonl", "w", force_zip64=True) as lines:
-                        counts[table.name] = 0
-                        for row in connection.execution_options(yield_per=_SLICE).execute(select(table)):
-                            lines.write(_line(table, row) + b"\n")
-                            counts[table.name] += 1
+            _write_tables(engine, archive, counts)
             manifest = {"format": FORMAT, "revision": revision, "rows": counts}
             archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
         os.replace(temporary, path)

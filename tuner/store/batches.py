@@ -19,7 +19,7 @@ from tuner.errors import InvalidInput, NotFound
 from tuner.store.batch_models import BatchJobRow, BatchKernelRow, BatchLadderRow, BatchRow
 from tuner.store.cursors import decode_cursor, encode_cursor
 from tuner.store.encoding import candidate_from_json, candidate_to_json, row_to_trial
-from tuner.store.jobs import OPEN_STATES, row_of, to_record
+from tuner.store.jobs import IS_KEPT, OPEN_STATES, row_of, to_record
 from tuner.store.models import EventRow, JobRow, TrialRow
 
 
@@ -104,7 +104,7 @@ def _records(session: Session, rows: Sequence[BatchRow]) -> list[BatchRecord]:
             func.sum(JobRow.search_s),
         )
         .join(JobRow, JobRow.seq == BatchJobRow.job_seq)
-        .where(BatchJobRow.batch_seq.in_(seqs))
+        .where(BatchJobRow.batch_seq.in_(seqs), IS_KEPT)
         .group_by(BatchJobRow.batch_seq, JobRow.state)
     )
     found: dict[int, list[tuple[JobState, int, int, int, float]]] = {seq: [] for seq in seqs}
@@ -150,7 +150,7 @@ def jobs_of(session: Session, batch_id: str, ladder: int | None = None) -> list[
     """
     seq = row_of_batch(session, batch_id).seq
     query = select(JobRow, BatchJobRow.ladder).join(BatchJobRow, BatchJobRow.job_seq == JobRow.seq)
-    query = query.where(BatchJobRow.batch_seq == seq).order_by(BatchJobRow.position)
+    query = query.where(BatchJobRow.batch_seq == seq, IS_KEPT).order_by(BatchJobRow.position)
     if ladder is not None:
         query = query.where(BatchJobRow.ladder == ladder)
     return [(to_record(row), number) for row, number in session.execute(query)]
@@ -165,7 +165,7 @@ def job_page(session: Session, batch_id: str, cursor: str | None, limit: int) ->
     """
     seq, listing = row_of_batch(session, batch_id).seq, f"jobs of {batch_id}"
     query = select(JobRow, BatchJobRow).join(BatchJobRow, BatchJobRow.job_seq == JobRow.seq)
-    query = query.where(BatchJobRow.batch_seq == seq).order_by(BatchJobRow.position).limit(limit + 1)
+    query = query.where(BatchJobRow.batch_seq == seq, IS_KEPT).order_by(BatchJobRow.position).limit(limit + 1)
     if cursor is not None:
         query = query.where(BatchJobRow.position > decode_cursor(listing, cursor, (int,))[0])
     rows = session.execute(query).all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, inspect, text
 
 from tuner.errors import StoreError
 from tuner.store.migrate import revision_of
@@ -50,8 +50,12 @@ def check_tables(engine: Engine) -> list[str]:
                 if damage:
                     raise StoreError(f"the database at {engine.url!r} is damaged: {damage[0]}; restore a backup")
         counted = "select count(*), coalesce(sum(num_measured + num_rejected + num_failed), 0) from jobs"
+        all_trials = "select count(*) from trials"
+        if "deleted_at" in {column["name"] for column in inspect(connection).get_columns("jobs")}:
+            counted += " where deleted_at is null"  # of others some trials have gone already
+            all_trials += " join jobs on jobs.id = trials.job_id where jobs.deleted_at is null"
         num_jobs, promised = connection.execute(text(counted)).one()
-        num_trials = connection.execute(text("select count(*) from trials")).scalar()
+        num_trials = connection.execute(text(all_trials)).scalar()
     if num_trials != promised:
         raise StoreError(f"the jobs tell of {promised} trials, and there are {num_trials}; restore a backup")
     return [f"the tables are of revision {found}", f"{num_jobs} jobs, {num_trials} trials: their numbers agree"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -25,6 +25,7 @@ from tuner.store.engines import make_engine, writing
 from tuner.store.faults import as_store_errors
 from tuner.store.gc import Collector, Freed
 from tuner.store.leadership import Leadership
+from tuner.store.removal import Sweeper, Swept
 
 #: A store that others write to, too, is looked at so often for their writes, seconds.
 _POLL_S = 0.2
@@ -150,6 +151,15 @@ class Store:
     def collect_garbage(self, limit_bytes: int) -> Freed:
         """Bounds what artifacts, builds and samples of ended jobs take; what a result names stays."""
         return Collector(self.read, self.write, self.artifacts, self.build_cache).collect(limit_bytes)
+
+    def sweep(self, goes_on: Callable[[], bool] = lambda: True) -> Swept:
+        """Removes jobs that were taken out of sight, until all are gone or `goes_on` is false.
+
+        Raises:
+            StoreUnavailable: the database takes no writes now; the next sweep goes on.
+        """
+        with as_store_errors():
+            return Sweeper(self.engine, self.read, self.write, self.artifacts).sweep(goes_on)
 
     def ping(self) -> None:
         """Raises:

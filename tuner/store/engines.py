@@ -45,7 +45,8 @@ def make_engine(directory: Path, database_url: str | None, lock_patience_s: floa
 
 
 def _prepare_sqlite(engine: Engine, lock_patience_s: float) -> None:
-    """WAL, and transactions that SQLAlchemy begins: the driver's own would commit before DDL."""
+    """WAL, and transactions that SQLAlchemy begins: the driver's own would commit before DDL. Free pages of a new file
+    can be given back a few at a time."""
     busy_timeout = f"busy_timeout = {round(1000 * lock_patience_s)}"
 
     @event.listens_for(engine, "connect")
@@ -53,7 +54,8 @@ def _prepare_sqlite(engine: Engine, lock_patience_s: float) -> None:
         connection.isolation_level = None
         cursor = connection.cursor()
         # In WAL mode a commit outlives the process with synchronous=NORMAL; only a power cut may take the last ones.
-        for pragma in ("journal_mode = wal", "synchronous = normal", "foreign_keys = on", busy_timeout):
+        auto_vacuum = "auto_vacuum = incremental"
+        for pragma in (auto_vacuum, "journal_mode = wal", "synchronous = normal", "foreign_keys = on", busy_timeout):
             cursor.execute(f"pragma {pragma}")
         cursor.close()
 

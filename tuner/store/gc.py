@@ -14,7 +14,7 @@ from sqlalchemy import CompoundSelect, delete, func, select, union, update
 from sqlalchemy.orm import Session
 
 from tuner.core.trial.job import JobState
-from tuner.store.artifacts import ArtifactFolder
+from tuner.store.artifacts import ArtifactFolder, is_named
 from tuner.store.batch_models import BatchKernelRow
 from tuner.store.models import ArtifactRow, BestRow, InspectionRow, JobRow, PackRow, TrialRow
 
@@ -146,7 +146,7 @@ class Collector:
 
     def _drop_artifact(self, path: Path) -> None:
         with self._write() as session:  # a result that names it could have come meanwhile
-            if path.name not in set(session.scalars(_named(path.name))):
+            if not is_named(session, path.name):
                 path.unlink(missing_ok=True)
 
     def _forget_files(self) -> None:
@@ -161,13 +161,10 @@ class Collector:
                 session.execute(delete(ArtifactRow).where(some, ArtifactRow.digest.not_in(named)))
 
 
-def _named(digest: str | None = None) -> CompoundSelect[str]:
-    """Digests of the artifacts that a result, a ladder or a pack names: all, or one where it is."""
-    queries = [
-        select(column).where(column.is_not(None) if digest is None else column == digest)
-        for column in (BestRow.artifact_digest, BatchKernelRow.digest, PackRow.digest)
-    ]
-    return union(*queries)
+def _named() -> CompoundSelect[str]:
+    """Digests of the artifacts that a result, a ladder or a pack names."""
+    columns = (BestRow.artifact_digest, BatchKernelRow.digest, PackRow.digest)
+    return union(*(select(column).where(column.is_not(None)) for column in columns))
 
 
 def _drop_slice(session: Session, job_id: str, after: int) -> int | None:

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session, undefer
 from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.outcome import Metric
 from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
+from tuner.store.jobs import IS_KEPT
 from tuner.store.models import InspectionRow, JobRow
 from tuner.store.packing import pack, unpack_counters, unpack_trace
 
@@ -108,6 +109,7 @@ def next_pending(
         .where(
             InspectionRow.state == str(InspectionState.PENDING),
             JobRow.target_id == target_id,
+            IS_KEPT,
             InspectionRow.seq.not_in(besides),
         )
         .order_by(InspectionRow.is_urgent.desc(), InspectionRow.num_attempts, InspectionRow.seq)
@@ -119,7 +121,8 @@ def next_pending(
 
 
 def _row(session: Session, seq: int) -> InspectionRow:
-    return session.get_one(InspectionRow, seq)
+    """The row, or one that nobody keeps where its job was deleted meanwhile."""
+    return session.get(InspectionRow, seq) or InspectionRow(num_attempts=0)
 
 
 def begin(session: Session, seq: int) -> None:

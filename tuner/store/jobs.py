@@ -6,6 +6,7 @@ import json
 import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
@@ -16,10 +17,12 @@ from tuner.core.trial.records import JobRecord, Page
 from tuner.errors import Conflict, NotFound
 from tuner.store import events
 from tuner.store.cursors import decode_cursor, encode_cursor
-from tuner.store.models import JobLabelRow, JobOwnerRow, JobRow
+from tuner.store.models import DeletedJobRow, JobLabelRow, JobOwnerRow, JobRow
 
 #: States in which a job still has work to do, as the database spells them.
 OPEN_STATES = tuple(str(state) for state in JobState if not state.is_final)
+#: Of rows that are not on their way out.
+IS_KEPT = JobRow.deleted_at.is_(None)
 
 
 def to_record(row: JobRow) -> JobRecord:
@@ -55,10 +58,18 @@ def row_of(session: Session, job_id: str) -> JobRow:
     """Raises:
     NotFound: no such job.
     """
-    row = session.scalar(select(JobRow).where(JobRow.id == job_id))
+    row = session.scalar(select(JobRow).where(JobRow.id == job_id, IS_KEPT))
     if row is None:
-        raise NotFound(f"there is no job {job_id[:80]!r}; GET /jobs lists those there are")
+        raise NotFound(_why_absent(session, job_id))
     return row
+
+
+def _why_absent(session: Session, job_id: str) -> str:
+    gone = session.get(DeletedJobRow, job_id)
+    if gone is None:
+        return f"there is no job {job_id[:80]!r}; GET /jobs lists those there are"
+    at = datetime.fromtimestamp(gone.deleted_at, UTC).isoformat(timespec="seconds")
+    return f"{job_id} was deleted at {at}, with all that was known of it: {gone.reason}"
 
 
 def insert(
@@ -134,14 +145,16 @@ def find_open(session: Session, problem_digest: str) -> JobRecord | None:
 
 def find_succeeded(session: Session, problem_digest: str) -> JobRecord | None:
     """The newest job that solved that problem."""
-    query = select(JobRow).where(JobRow.problem_digest == problem_digest, JobRow.state == str(JobState.SUCCEEDED))
+    is_solved = JobRow.state == str(JobState.SUCCEEDED)
+    query = select(JobRow).where(JobRow.problem_digest == problem_digest, is_solved, IS_KEPT)
     row = session.scalar(query.order_by(JobRow.seq.desc()).limit(1))
     return to_record(row) if row else None
 
 
 def counts_by_state(session: Session) -> dict[tuple[str, str], int]:
     """Jobs by target and state."""
-    query = select(JobRow.target_id, JobRow.state, func.count()).group_by(JobRow.target_id, JobRow.state)
+    query = select(JobRow.target_id, JobRow.state, func.count()).where(IS_KEPT)
+    query = query.group_by(JobRow.target_id, JobRow.state)
     return {(target_id, state): count for target_id, state, count in session.execute(query)}
 
 
@@ -173,6 +186,7 @@ class JobFilter:
 
     def conditions(self) -> Iterator[ColumnElement[bool]]:
         """The same as SQL."""
+        yield IS_KEPT
         columns = {"state": JobRow.state, "project": JobRow.project, "target_id": JobRow.target_id}
         for name, column in columns.items():
             if (value := getattr(self, name)) is not None:

@@ -23,6 +23,8 @@ from tuner.core.trial.job import JobState
 
 #: States in which a job still has work to do, as SQL for the partial index below.
 _IS_OPEN = text("state in ({})".format(", ".join(f"'{state}'" for state in JobState if not state.is_final)))
+_IS_DELETED = text("deleted_at is not null")
+_IS_DUE = text("due_at is not null")
 
 
 class Base(DeclarativeBase):
@@ -41,6 +43,8 @@ class JobRow(Base):
         Index("ix_jobs_problem", "problem_digest", "state"),
         Index("ix_jobs_target", "target_id", "state"),
         Index("ix_jobs_project", "project", "seq"),
+        Index("ix_jobs_deleted", "seq", sqlite_where=_IS_DELETED, postgresql_where=_IS_DELETED),
+        Index("ix_jobs_finished", "finished_at"),
     )  # fmt: skip
 
     #: Order of arrival.
@@ -75,6 +79,8 @@ class JobRow(Base):
     #: When its search must end; null for whenever.
     deadline_at: Mapped[float | None]
     is_paused: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
+    #: Since when it is out of sight, and its rows are on their way out; null for a job that is kept.
+    deleted_at: Mapped[float | None]
     #: The batch that made it, and how far it is with its ladder; null where it was asked for alone.
     batch_id: Mapped[str | None] = mapped_column(String(32))
     batch_step: Mapped[int | None]
@@ -260,6 +266,43 @@ class JobLabelRow(Base):
 
     job_seq: Mapped[int] = mapped_column(ForeignKey("jobs.seq"), primary_key=True)
     label: Mapped[str] = mapped_column(String(64), primary_key=True)
+
+
+class DeletedJobRow(Base):
+    """What is said of a job that was deleted."""
+
+    __tablename__ = "deleted_jobs"
+
+    job_id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    deleted_at: Mapped[float]
+    #: By whom, or by which rule.
+    reason: Mapped[str] = mapped_column(String(255))
+
+
+class WebhookRow(Base):
+    """An address that is told when a job has ended."""
+
+    __tablename__ = "webhooks"
+    __table_args__ = (
+        Index("ix_webhooks_job", "job_id", "owner", "url", unique=True),
+        Index("ix_webhooks_due", "due_at", sqlite_where=_IS_DUE, postgresql_where=_IS_DUE),
+        {"sqlite_autoincrement": True},
+    )  # fmt: skip
+
+    #: Order of asking; it names the delivery.
+    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    job_id: Mapped[str] = mapped_column(String(32), ForeignKey("jobs.id"))
+    #: Who asked; empty where the service knew no tokens.
+    owner: Mapped[str] = mapped_column(String(64))
+    url: Mapped[str] = mapped_column(String(500))
+    #: waiting, due, delivered or failed.
+    state: Mapped[str] = mapped_column(String(16))
+    num_attempts: Mapped[int] = mapped_column(default=0)
+    #: When it is sent next; null where it is not to be sent (yet, or any more).
+    due_at: Mapped[float | None]
+    ended_at: Mapped[float | None]
+    #: Why the last attempt failed.
+    reason: Mapped[str] = mapped_column(String(255), default="")
 
 
 class TokenRow(Base):

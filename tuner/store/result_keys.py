@@ -94,6 +94,15 @@ def closest_job(session: Session, question: Question) -> str | None:
 _BEST_FIRST = (ResultKeyRow.sure_speedup.desc(), ResultKeyRow.num_trials.desc(), ResultKeyRow.seq.desc())
 
 
+def best_of_each() -> Select[str]:
+    """Jobs whose result answers some exact question: the best of a workload, target, objective and machine."""
+    alike = (ResultKeyRow.workload_digest, ResultKeyRow.target_id, ResultKeyRow.objective,
+             *(getattr(ResultKeyRow, name) for name in _COMPARED))  # fmt: skip
+    rank = func.row_number().over(partition_by=alike, order_by=_BEST_FIRST).label("rank")
+    ranked = select(ResultKeyRow.job_id, rank).subquery()
+    return select(ranked.c.job_id).where(ranked.c.rank == 1)
+
+
 def distance_to(workload: Workload) -> ColumnElement[float]:
     """How far off a result's sizes are from those of a workload, by the factors between them."""
     sizes = _log_sizes(workload)

@@ -53,6 +53,11 @@ class PackRequest(Strict):
         default=DEFAULT_MIN_GAIN, ge=0, le=100, description="least speed-up over the library for which a kernel is kept"
     )
 
+    batch_invariant: bool = Field(
+        default=False,
+        description="a row's bits depend on no other row: kernels of one order of sums alone; no `min_gain`",
+    )
+
     def to_order(self, default_target_id: str | None) -> PackOrder:
         """The pack that is asked for.
 
@@ -63,7 +68,13 @@ class PackRequest(Strict):
         if target_id is None:
             raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
         shapes = tuple((shape.to_shape(), tuple(shape.rows)) for shape in self.shapes)
-        return PackOrder(shapes=shapes, target_id=target_id, l2=self.l2, min_gain=self.min_gain)
+        return PackOrder(
+            shapes=shapes,
+            target_id=target_id,
+            l2=self.l2,
+            min_gain=self.min_gain,
+            batch_invariant=self.batch_invariant,
+        )
 
 
 class PackView(View):

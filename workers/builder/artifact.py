@@ -98,7 +98,7 @@ def assemble(
         "kernel": _kernel(plans[0].gpu, launchable, environment, parameter["size_bytes"])
         | {"variants": [_variant(variant, variants) for variant in offered]},
         "rows": legal_rows(workload),
-        "numbers": numbers(workload),
+        "numbers": numbers(workload, plans),
         "aliasing": aliasing(workload),
         "intermediates": INTERMEDIATES,
         "parameter": parameter,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tuner.core.problem.tolerance import MAX_REL_ERROR
 from tuner.core.problem.workload import Workload
+from tuner.core.proof.order_of_sums import order_of_sums
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.plan_kinds import PlanKind
 
@@ -52,14 +54,19 @@ def legal_rows(workload: Workload) -> dict[str, int]:
     return {"min": 1 if len(rows) == 1 else most, "max": most}
 
 
-def numbers(workload: Workload) -> dict[str, Any]:
+def numbers(workload: Workload, plans: Sequence[VerifiedPlan]) -> dict[str, Any]:
     """How exact, how repeatable, and in which form."""
+    order = order_of_sums(plans)
     return {
         "max_rel_error": MAX_REL_ERROR[workload.dtype],
         "max_rel_error_meaning": "of ||out - reference|| / ||reference|| against float64",
         "accumulation": "fp32",
         "deterministic": True,
         "deterministic_meaning": "the same build and plan give the same bits in every launch, whatever runs beside it",
+        "order_of_sums": order.text,
+        "order_of_sums_meaning": "kernels of one order give a row the same bits; columns of k, sum by sum",
+        "rows_independent": order.is_of_rows,
+        "rows_independent_meaning": "a row's bits depend neither on the number of rows nor on its place among them",
         "gelu": "tanh",
         "gate": "above_up",
         "gate_meaning": "a gated op's weight and bias hold the gate's rows first, then the up projection's",

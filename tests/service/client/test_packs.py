@@ -80,6 +80,28 @@ def test_a_models_config_becomes_a_pack_and_run_again_takes_what_has_finished(
     assert (len(list(client.jobs())), output.read_bytes()) == (num_jobs, content)
 
 
+def test_a_batch_invariant_pack_has_kernels_of_one_order_and_says_what_that_costs(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    output, lock = tmp_path / "model.tunerpack", tmp_path / "tuner.lock"
+    command = ["tune-model", str(config), "--m", "8,2,1", "--trials", "4", "--batch-invariant"]
+    made = run(*command, "-o", str(output), "--lock", str(lock))
+    assert made.exit_code == 0, made.stderr
+    assert "without the" in made.stdout
+    [entry] = read_pack(output.read_bytes()).entries
+    assert entry.invariant_rows == 8
+    rungs = [entry.at(m) for m in range(1, 9)]
+    [order] = {rung.kernel.order_of_sums for rung in rungs if rung and rung.kernel}
+    assert order
+    assert all(rung and rung.kernel for rung in rungs)
+    above = entry.at(9)
+    assert above is not None
+    assert above.kernel is None
+    assert "is unchanged" in run("update", "--lock", str(lock)).stderr
+    assert run(*fetching(lock, tmp_path / "out")).exit_code == 0
+    assert (tmp_path / "out" / "model.tunerpack").read_bytes() == output.read_bytes()
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [({"num_local_experts": 8}, "a mixture of experts"), ({"quantization_config": {"quant_method": "gptq"}}, "gptq")],
@@ -148,6 +170,16 @@ def test_a_pack_that_is_nowhere_is_no_result_and_nothing_is_written(run: Run, lo
     result = run(*fetching(locked, tmp_path / "out", "--offline"))
     assert (result.exit_code, (tmp_path / "out").exists()) == (ExitCode.NO_RESULT, False)
     assert "fetch it once without --offline" in result.stderr
+
+
+def test_a_pack_that_the_service_has_not_is_no_result_and_nothing_is_written(
+    run: Run, locked: Path, tmp_path: Path
+) -> None:
+    lock = read_lock(locked)
+    elsewhere = replace(lock.packs[0], path="b.tunerpack", sha256="0" * 64)
+    write_lock(locked, replace(lock, packs=(*lock.packs, elsewhere)))
+    result = run(*fetching(locked, tmp_path / "out"))
+    assert (result.exit_code, (tmp_path / "out").exists()) == (ExitCode.NO_RESULT, False), result.stderr
 
 
 def test_any_byte_that_is_flipped_is_refused_and_nothing_is_written(run: Run, locked: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.support.second_oracle.judge import Verdict
 DISAGREEMENTS = ("false_accept", "false_refusal", "wrong_reason")
 #: Refusals that docs/proof.md names: of plans that some engine, or every engine, would run.
 NAMED = ("order_of_a_queue", "place_of_a_wait", "engine_in_order")
-COLUMNS = ("plans", "accepted", *REASONS.values(), *DISAGREEMENTS, *NAMED)
+COLUMNS = ("plans", "chains", "accepted", *REASONS.values(), *DISAGREEMENTS, *NAMED)
 
 
 class Judged(NamedTuple):
@@ -63,7 +63,9 @@ def counts(judged: Iterator[Judged]) -> list[dict[str, str | int]]:
     """A row per mutation: plans by the prover's verdict, disagreements, and named refusals."""
     by_mutation: dict[str, Counter[str]] = {}
     for one in judged:
-        by_mutation.setdefault(one.case.mutation, Counter()).update(["plans", one.refusal or "accepted", *one.kinds])
+        by_mutation.setdefault(one.case.mutation, Counter()).update(
+            ["plans", one.refusal or "accepted", *one.kinds, *["chains"] * one.case.is_chain]
+        )
     return [
         {"mutation": mutation, **{column: counter[column] for column in COLUMNS}}
         for mutation, counter in sorted(by_mutation.items())

@@ -16,7 +16,7 @@ import numpy as np
 from tests.support.cases import H200, adds, chain_of_three, decoder_block, fork, gemms, simt, tiling, wgmma
 from tests.support.chain_graphs import CHAIN_GRAPHS
 from tests.support.second_oracle.judge import Verdict, judge, judge_pair
-from tests.support.second_oracle.mutators import MUTATORS
+from tests.support.second_oracle.mutators import MUTATORS, OF_EPILOGUES
 from tests.support.second_oracle.table import Kernel, Op
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
@@ -98,6 +98,11 @@ class Case:
     mutation: str = "none"
 
     @property
+    def is_chain(self) -> bool:
+        """Whether the launch has three ops or four, with a residual or a norm of one of them."""
+        return len(self.graph.op_indices) > 2 and bool(self.graph.epilogue_edges)
+
+    @property
     def kernel(self) -> Kernel:
         """As the oracle has it."""
         workload, chosen = self.graph.workload, self.graph.tiling
@@ -165,7 +170,9 @@ def mutated(case: Case, rng: random.Random) -> Case:
     raws, which = [*case.raws], rng.randrange(len(case.raws))
     words = list(struct.unpack(f"={len(raws[which]) // 4}i", raws[which]))
     mutation = rng.choice(tuple(MUTATORS))
-    changed = MUTATORS[mutation](words, rng)
+    if case.is_chain and rng.random() < 0.35:
+        mutation = rng.choice(tuple(OF_EPILOGUES))
+    changed = {**MUTATORS, **OF_EPILOGUES}[mutation](words, rng)
     for _ in range(rng.choice((0, 0, 0, 1, 2))):
         again = rng.choice(("a word of a task", "a word of a wait", "tasks swapped", "waits of a task changed"))
         if is_sound(changed):

@@ -16,6 +16,9 @@ EXTREMES = (
     *(-(2**31) + 1, 159, 160, 161, 4096),
 )
 
+#: A wait that stands before a task's epilogue says so instead of a k-step.
+EPILOGUE = 2**26
+
 
 def signed(value: int) -> int:
     """As a word holds it."""
@@ -191,6 +194,64 @@ def _counted(sections: Sections) -> Sections:
     return sections
 
 
+def epilogue_wait_lost(words: Words, rng: random.Random) -> Words:
+    """A task loses its last wait, one for its epilogue where there is such a task."""
+    sections = Sections.of(words)
+    waiting = [task for task in sections.tasks if task[4] > task[3]]
+    late = [task for task in waiting if sections.waits[task[4] - 1][4] == EPILOGUE]
+    if waiting:
+        rng.choice(late or waiting)[4] -= 1
+    return sections.words()
+
+
+def share_missing(words: Words, rng: random.Random) -> Words:
+    """A task's last wait, its own from now on, asks for one post less, or for one signal less."""
+    sections = Sections.of(words)
+    waiting = [task for task in sections.tasks if task[4] > task[3]]
+    if not waiting:
+        return sections.words()
+    task = rng.choice(waiting)
+    own = [[*wait] for wait in sections.waits[task[3] : task[4]]]
+    at = 1 if own[-1][1] - own[-1][0] > 1 and rng.random() < 0.5 else 2
+    own[-1][at] -= own[-1][at] > 0
+    task[3], task[4] = len(sections.waits), len(sections.waits) + len(own)
+    sections.waits += own
+    return sections.words()
+
+
+def tiles_exchanged(words: Words, rng: random.Random) -> Words:
+    """Two tasks of an op compute each other's tile, and post as they did: squares come to the other's slot."""
+    sections = Sections.of(words)
+    tasks = sections.tasks
+    pairs = [
+        (one, other)
+        for one in tasks
+        for other in tasks
+        if one[0] & 0xFFFF == other[0] & 0xFFFF and one[1:3] != other[1:3]
+    ]
+    if pairs:
+        one, other = rng.choice(pairs)
+        for at in (1, 2, *((3, 4) if rng.random() < 0.5 else ())):
+            one[at], other[at] = other[at], one[at]
+    return sections.words()
+
+
+def wait_changes_sides(words: Words, rng: random.Random) -> Words:
+    """A wait for the inputs stands before the epilogue, or one for the epilogue before the first k-step."""
+    sections = Sections.of(words)
+    if sections.waits:
+        wait = rng.choice(sections.waits)
+        wait[4] = 0 if wait[4] == EPILOGUE else EPILOGUE
+    return sections.words()
+
+
+#: Of plans whose tasks read something in their epilogues.
+OF_EPILOGUES: dict[str, Callable[[Words, random.Random], Words]] = {
+    "an epilogue's wait lost": epilogue_wait_lost,
+    "a share missing": share_missing,
+    "tiles exchanged": tiles_exchanged,
+    "a wait changes sides": wait_changes_sides,
+}
 MUTATORS: dict[str, Callable[[Words, random.Random], Words]] = {
     "any word": any_word,
     "a word of the header": header_word,

@@ -13,7 +13,7 @@ from benchmarks.common.rows import Row
 from benchmarks.common.workbench import Workbench
 from benchmarks.simulator.data import NUM_AGAIN, NUM_COUNTED, NUM_TRACED, collect
 from benchmarks.simulator.draw import MAX_TASKS, NUM_ORDERS, draw, judged_rows
-from tests.support.lanes import slow_unless
+from tests.support.lanes import soak_unless
 from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE
@@ -32,7 +32,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("row", slow_unless(lambda row: row.m == 16, judged_rows()), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", soak_unless(lambda _, row: row.m in (16, 256), judged_rows()), ids=lambda row: row.name)
 def test_a_draw_is_legal_and_has_tilings_in_many_orders(row: Row) -> None:
     drawn = draw(row.workload, H200, row.name)
     assert drawn == draw(row.workload, H200, row.name)

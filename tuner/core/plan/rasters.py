@@ -12,7 +12,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan.exact_rasters import best_path, traffic
+from tuner.core.plan.exact_rasters import best_path
+from tuner.core.plan.panel_cache import CachePolicy, Tile, traffic
 from tuner.core.schedule.ordering import Raster, RasterKind
 
 Ints = npt.NDArray[np.int64]
@@ -110,8 +111,8 @@ def _moved(at: Pair, step: Pair, count: int) -> Pair:
     return at[0] + count * step[0], at[1] + count * step[1]
 
 
-def standard_traffic(num_rows: int, num_cols: int, cache_panels: int) -> dict[Raster, int]:
-    """Operand panels that each raster of its own brings in through a cache of so many, the least first."""
+def standard_rasters(num_rows: int, num_cols: int) -> list[Raster]:
+    """The rasters of a grid that are walks of their own, the plainest names first; without the exact ones."""
     widths = range(1, max(num_rows, num_cols))
     of_kind = {RasterKind.SNAKE: widths, RasterKind.GROUPED: widths[1:], RasterKind.PANEL: widths[1:]}
     offered = (
@@ -121,11 +122,28 @@ def standard_traffic(num_rows: int, num_cols: int, cache_panels: int) -> dict[Ra
         for width in of_kind.get(kind, (1,))
     )
     shape = frozenset({(num_rows, num_cols)})
-    panels = {}
-    for raster in offered:
-        if plain_name(raster, shape) == raster:
-            rows, cols = raster_order(raster, num_rows, num_cols)
-            panels[raster] = traffic(list(zip(rows.tolist(), cols.tolist(), strict=True)), cache_panels)
+    return [raster for raster in offered if plain_name(raster, shape) == raster]
+
+
+def raster_path(raster: Raster, num_rows: int, num_cols: int) -> list[Tile]:
+    """The tiles of a grid in the raster's order.
+
+    Raises:
+        InvalidInput: exact paths of a grid this large are not known.
+    """
+    rows, cols = raster_order(raster, num_rows, num_cols)
+    return list(zip(rows.tolist(), cols.tolist(), strict=True))
+
+
+def standard_traffic(
+    num_rows: int, num_cols: int, cache_panels: int, num_steps: int = 1, policy: CachePolicy = CachePolicy.LRU
+) -> dict[Raster, int]:
+    """Operand panels (pieces, where there are several k-steps) that each raster of its own brings in through a cache of
+    so many, the least first."""
+    panels = {
+        raster: traffic(raster_path(raster, num_rows, num_cols), cache_panels, num_steps, policy)
+        for raster in standard_rasters(num_rows, num_cols)
+    }
     return dict(sorted(panels.items(), key=lambda item: item[1]))
 
 

@@ -16,3 +16,4 @@ def test_verify_agrees_with_the_oracle_on_random_plans_and_their_mutants() -> No
     assert (total["false_accept"], total["false_reject"], total["wrong_reason"]) == (0, 0, 0)
     assert min(int(total[reason]) for reason in ("accepted", *REASONS.values())) > 50
     assert int(total["harmless"]) > 100
+    assert int(total["chains"]) > 0.3 * 2000

@@ -19,7 +19,7 @@ from tests.support.second_oracle.agreement import COLUMNS, DISAGREEMENTS, counts
 from tests.support.second_oracle.cases import GRAPHS, Case
 from tests.support.second_oracle.device import is_over
 from tests.support.second_oracle.judge import HANG, LAUNCHES, judge
-from tests.support.second_oracle.mutators import EXTREMES, MUTATORS, any_word
+from tests.support.second_oracle.mutators import EXTREMES, MUTATORS, OF_EPILOGUES, any_word
 from tuner.core.plan import words as plan_words
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.words import Plan
@@ -49,7 +49,8 @@ def test_the_prover_and_the_oracle_agree_on_plans_of_which_any_word_was_changed(
     total = {name: sum(int(row[name]) for row in rows) for name in COLUMNS}
     assert [total[name] for name in DISAGREEMENTS] == [0, 0, 0]
     assert min(total[name] for name in ("accepted", "words", "coverage", "capacity", "safety", "liveness")) > 2
-    assert {row["mutation"] for row in rows} >= {"none", *MUTATORS}
+    assert {row["mutation"] for row in rows} >= {"none", *MUTATORS, *OF_EPILOGUES}
+    assert sum(int(row["chains"]) for row in rows) > 0.3 * total["plans"]
 
 
 def test_both_oracles_agree_on_plans_of_the_first_ones_mutations() -> None:

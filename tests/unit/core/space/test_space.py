@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.cases import H200, chain_of_three, small_gpu, wgmma
 from tests.support.cases import ordering as plain
-from tests.support.lanes import slow_unless
+from tests.support.lanes import soak_unless
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.build import make_plan
@@ -74,8 +74,8 @@ def offered_ordering(num_ops: int, rng: random.Random) -> Ordering:
 
 @pytest.mark.parametrize(
     "workload",
-    slow_unless(
-        lambda workload: workload.ops[0].m == 16,
+    soak_unless(
+        lambda place, _: place in (1, 3),
         [
             ffn_pair(m=48, d_in=32, d_hidden=96, d_out=64),
             ffn_pair(m=16, d_in=32, d_hidden=200, d_out=64),

@@ -1,0 +1,369 @@
+"""A decode step of transformers' own Llama, with and without the kernels of a pack in its MLPs.
+
+    tuner-client tune-model config.json --m 1,16,64 -o llama.tunerpack
+    python examples/llama_decode.py llama.tunerpack --json rows.json
+
+The model is Llama-3-8B with random weights and a static cache, of which half is filled. A step is one token of each
+sequence, in a CUDA graph: eager, and by torch.compile. Then the MLPs are replaced in place. Their gate and up weights
+are merged, and the originals are freed. What is printed: milliseconds a step before and after, that of the MLPs alone,
+and whether the logits agree. `--shard` does the same for the MLPs of one of eight ranks of Llama-3-70B.
+
+Without a GPU it runs a tiny model by the operator's own PyTorch formula, which checks the replacing and no times:
+
+    python examples/llama_decode.py --tiny
+
+It needs torch, transformers and tuner. About four minutes on an H200.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import sys
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+
+import tuner.runtime as runtime
+from tuner.runtime import torch_op
+
+#: Of Llama-3-8B, by its published config.
+LLAMA_3_8B = {
+    "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
+}  # fmt: skip
+TINY = {
+    "vocab_size": 97, "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
+}  # fmt: skip
+#: Hidden size, columns of the intermediate of one of eight ranks, and layers of Llama-3-70B.
+SHARD = (8192, 28672 // 8, 80)
+
+#: What should be reached: the MLPs' share of the eager step, how far it may be from what the pack promises, the whole
+#: compiled step, and the same where the captured graph keeps programmatic launches.
+MLP_BAR, PROMISE_BAR, COMPILED_BAR, PROGRAMMATIC_BAR = 1.17, 1.05, 1.04, 1.06
+#: ||logits - those before|| / ||those before||: a few roundings of bf16, layer upon layer.
+LOGITS_BAR = 0.05
+NUM_TIMED = 40
+
+Row = dict[str, Any]
+
+
+class PackedMlp(torch.nn.Module):
+    """An MLP of a model by the operator; for the rows that the pack leaves to the library, by PyTorch's products."""
+
+    def __init__(self, w1: torch.Tensor, w2: torch.Tensor, number: int) -> None:
+        super().__init__()
+        self.register_buffer("w1", w1)
+        self.register_buffer("w2", w2)
+        self.number = number
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., hidden] as it comes."""
+        rows = x.reshape(-1, x.shape[-1])
+        y = torch.ops.tuner.ffn(rows, self.w1, self.w2, None, None, None, None, "silu", True, self.number)
+        return y.view(x.shape)
+
+
+def packed(gate: torch.nn.Linear, up: torch.nn.Linear, down: torch.nn.Linear, pack: runtime.Pack | None) -> PackedMlp:
+    """The MLP of three projections, whose gate and up weights it frees. The gate's rows come first."""
+    w1, w2 = torch.cat([gate.weight, up.weight]), down.weight.detach()
+    gate.weight = up.weight = None
+    number = 0
+    if pack is not None:
+        number = torch_op.register(pack.bind(runtime.Weights(w1, w2, activation="silu", gated=True)))
+    return PackedMlp(w1, w2, number)
+
+
+def replace_mlps(model: LlamaForCausalLM, pack: runtime.Pack | None) -> None:
+    """Puts the operator in place of each MLP; layer by layer, so that no more than one is there twice."""
+    for layer in model.model.layers:
+        mlp = layer.mlp
+        layer.mlp = packed(mlp.gate_proj, mlp.up_proj, mlp.down_proj, pack)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoder:
+    """A model with a cache that is half full, and the next token of each sequence."""
+
+    model: LlamaForCausalLM
+    cache: StaticCache
+    tokens: torch.Tensor
+    positions: torch.Tensor
+
+    @classmethod
+    def of(cls, model: LlamaForCausalLM, batch: int, length: int) -> Decoder:
+        """`length`: of the cache; random keys and values fill half of it."""
+        device, config = model.device, model.config
+        cache = StaticCache(config=config, max_cache_len=length)
+        generator = torch.Generator(device=device).manual_seed(5)
+        shape = (batch, config.num_key_value_heads, length // 2, config.head_dim)
+        for i in range(config.num_hidden_layers):
+            keys, values = (
+                torch.randn(shape, generator=generator, device=device, dtype=model.dtype) / 8 for _ in range(2)
+            )
+            cache.update(keys, values, i)
+        tokens = torch.randint(config.vocab_size, (batch, 1), generator=generator, device=device)
+        positions = torch.full((batch, 1), length // 2, device=device)
+        return cls(model=model, cache=cache, tokens=tokens, positions=positions)
+
+    def step(self, run: Callable[..., Any]) -> torch.Tensor:
+        """The logits of the next token; the cache is then as before, so that every step is the same."""
+        found = run(
+            input_ids=self.tokens, position_ids=self.positions, past_key_values=self.cache, use_cache=True
+        ).logits
+        for layer in self.cache.layers:
+            layer.cumulative_length.sub_(1)
+        return found
+
+
+def captured(step: Callable[[], torch.Tensor]) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
+    """A CUDA graph of a step, and where it leaves its result; other streams have warmed it up before."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        result = step()
+    graph.instantiate()
+    return graph, result
+
+
+def milliseconds(graph: torch.cuda.CUDAGraph) -> float:
+    """Of one replay: the median of some."""
+    times = []
+    for turn in range(NUM_TIMED + 5):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        if turn >= 5:  # the first ones warm up
+            times.append(begin.elapsed_time(end))
+    return statistics.median(times)
+
+
+def programmatic_edges(graph: torch.cuda.CUDAGraph) -> int:
+    """Edges of a captured graph that let a kernel begin before the one in front of it has ended."""
+    import ctypes
+
+    cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_size_t()
+    handle = ctypes.c_void_p(graph.raw_cuda_graph())
+    if cuda.cuGraphGetEdges_v2(handle, None, None, None, ctypes.byref(count)):
+        return 0
+    ends = (ctypes.c_void_p * count.value)(), (ctypes.c_void_p * count.value)()
+    data = (
+        ctypes.c_uint8 * 8 * count.value
+    )()  # CUgraphEdgeData: the third byte is the type, of which 1 is programmatic
+    if cuda.cuGraphGetEdges_v2(handle, *ends, data, ctypes.byref(count)):
+        return 0
+    return sum(edge[2] == 1 for edge in data)
+
+
+def mlps_step(mlps: Sequence[torch.nn.Module], x: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """All MLPs of a model, one after the other, on an input of one size."""
+
+    def step() -> torch.Tensor:
+        y = x
+        for mlp in mlps:
+            y = torch.nn.functional.rms_norm(mlp(y), y.shape[-1:])  # so that no value grows from layer to layer
+        return y
+
+    return step
+
+
+def rel_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    """Of the difference's norm to the wanted one's."""
+    return float((found.float() - wanted.float()).norm() / wanted.float().norm())
+
+
+def at_least(check: str, value: float, bar: float, **raw: Any) -> Row:
+    """A row that holds where the value is no less than the bar."""
+    return {"check": check, "value": round(value, 4), "bar": bar, "holds": value >= bar, **raw}
+
+
+def at_most(check: str, value: float, bar: float, **raw: Any) -> Row:
+    """A row that holds where the value is no more than the bar."""
+    return {"check": check, "value": round(value, 6), "bar": bar, "holds": value <= bar, **raw}
+
+
+def promised_us(path: Path, hidden: int, intermediate: int, batch: int) -> float | None:
+    """What the finals of a pack's kernel took at so many rows, microseconds; None where the pack does not say."""
+    with zipfile.ZipFile(path) as archive:
+        document = json.loads(archive.read("pack.json"))
+    for ladder in document["shapes"]:
+        shape = ladder["shape"]
+        if (shape["d_in"], shape["d_hidden"], shape["gated"]) == (hidden, intermediate, True):
+            for rung in ladder["rungs"]:
+                if rung["m"][1] == batch and rung["kernel"]:
+                    time_us = rung["provenance"].get("time_us")
+                    return None if time_us is None else float(time_us)
+    return None
+
+
+def build(sizes: dict[str, Any], device: str) -> LlamaForCausalLM:
+    """A model of random weights, of one seed."""
+    torch.manual_seed(11)
+    with torch.device(device):
+        model = LlamaForCausalLM(LlamaConfig(**sizes, attn_implementation="sdpa", dtype=torch.bfloat16))
+    return model.to(torch.bfloat16).eval().requires_grad_(False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times:
+    """Milliseconds of a step at one batch size, and its logits."""
+
+    eager_ms: float
+    mlps_ms: float
+    compiled_ms: float
+    programmatic_edges: int
+    logits: torch.Tensor
+
+
+def measure(model: LlamaForCausalLM, batch: int, length: int) -> Times:
+    """One model at one batch size; each step in a graph of its own."""
+    decoder = Decoder.of(model, batch, length)
+    graph, logits = captured(lambda: decoder.step(model))
+    eager_ms = milliseconds(graph)
+    kept = logits.clone()
+    x = torch.randn(batch, model.config.hidden_size, device=model.device, dtype=model.dtype)
+    mlps_ms = milliseconds(captured(mlps_step([layer.mlp for layer in model.model.layers], x))[0])
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True)
+    graph, _ = captured(lambda: decoder.step(compiled))
+    compiled_ms, edges = milliseconds(graph), programmatic_edges(graph)
+    return Times(eager_ms=eager_ms, mlps_ms=mlps_ms, compiled_ms=compiled_ms, programmatic_edges=edges, logits=kept)
+
+
+def rows_of(batch: int, before: Times, after: Times, promised_ms: float | None) -> list[Row]:
+    """What is checked of one batch size."""
+    at = f"batch {batch}"
+    raw = {"before_ms": round(before.mlps_ms, 4), "after_ms": round(after.mlps_ms, 4)}
+    rows = [
+        at_most(f"llama-3-8b, {at}: logits", rel_error(after.logits, before.logits), LOGITS_BAR),
+        at_least(f"llama-3-8b, {at}: MLPs of the eager step", before.mlps_ms / after.mlps_ms, MLP_BAR, **raw),
+    ]
+    if promised_ms is not None:
+        name = f"llama-3-8b, {at}: MLPs, over what the pack promises"
+        rows.append(at_most(name, after.mlps_ms / promised_ms, PROMISE_BAR, promised_ms=round(promised_ms, 4), **raw))
+    raw = {name: round(value, 4) for name, value in (("before_ms", before.eager_ms), ("after_ms", after.eager_ms))}
+    rows.append(at_least(f"llama-3-8b, {at}: eager step", before.eager_ms / after.eager_ms, 1.0, **raw))
+    edges = after.programmatic_edges
+    bar = 1.0 if batch != 1 else PROGRAMMATIC_BAR if edges else COMPILED_BAR
+    raw = {"before_ms": round(before.compiled_ms, 4), "after_ms": round(after.compiled_ms, 4)}
+    speedup = before.compiled_ms / after.compiled_ms
+    rows.append(at_least(f"llama-3-8b, {at}: compiled step", speedup, bar, programmatic_edges=edges, **raw))
+    return rows
+
+
+def decode(path: Path, batches: Sequence[int], length: int) -> list[Row]:
+    """The whole model on a card."""
+    model = build(LLAMA_3_8B, "cuda")
+    config = model.config
+    before = {batch: measure(model, batch, length) for batch in batches}
+    pack = runtime.load(path)
+    if note := pack.check():
+        print(note, file=sys.stderr)
+    replace_mlps(model, pack)
+    gc.collect()
+    torch.cuda.empty_cache()
+    rows = []
+    for batch in batches:
+        after = measure(model, batch, length)
+        us = promised_us(path, config.hidden_size, config.intermediate_size, batch)
+        promised = None if us is None else us * config.num_hidden_layers / 1e3
+        rows += rows_of(batch, before[batch], after, promised)
+    for sentence in pack.aborts():
+        rows.append({"check": "llama-3-8b: aborts", "value": None, "bar": 0, "holds": False, "reason": sentence})
+    return rows
+
+
+def shard(path: Path, batches: Sequence[int]) -> list[Row]:
+    """The MLPs of one of eight ranks of Llama-3-70B, without the sum over the ranks."""
+    hidden, intermediate, num_layers = SHARD
+    pack, half = runtime.load(path), {"device": "cuda", "dtype": torch.bfloat16}
+
+    def projections() -> tuple[torch.nn.Linear, ...]:
+        sizes = ((hidden, intermediate), (hidden, intermediate), (intermediate, hidden))
+        return tuple(torch.nn.Linear(*size, bias=False, **half).requires_grad_(False) for size in sizes)
+
+    class Plain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate, self.up, self.down = projections()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.down(torch.nn.functional.silu(self.gate(x)) * self.up(x))
+
+    mlps: list[torch.nn.Module] = [Plain() for _ in range(num_layers)]
+    inputs = {batch: torch.randn(batch, hidden, **half) for batch in batches}
+    before = {}
+    for batch, x in inputs.items():
+        graph, result = captured(mlps_step(mlps, x))
+        before[batch] = milliseconds(graph), result.clone()
+    for i, mlp in enumerate(mlps):
+        mlps[i] = packed(mlp.gate, mlp.up, mlp.down, pack)
+    rows = []
+    for batch, x in inputs.items():
+        graph, result = captured(mlps_step(mlps, x))
+        before_ms, wanted = before[batch]
+        after_ms, at = milliseconds(graph), f"llama-3-70b shard of 8, batch {batch}"
+        raw = {"before_ms": round(before_ms, 4), "after_ms": round(after_ms, 4)}
+        rows.append(at_most(f"{at}: output", rel_error(result, wanted), LOGITS_BAR))
+        rows.append(at_least(f"{at}: MLPs", before_ms / after_ms, MLP_BAR, **raw))
+    return rows
+
+
+def tiny() -> list[Row]:
+    """A small model on the CPU: the logits before and after, eager and compiled."""
+    model, rows = build(TINY, "cpu"), []
+    decoders = {batch: Decoder.of(model, batch, 32) for batch in (1, 4)}
+    before = {batch: decoder.step(model) for batch, decoder in decoders.items()}
+    replace_mlps(model, None)
+    compiled = torch.compile(model, fullgraph=True)
+    for batch, decoder in decoders.items():
+        for name, run in (("eager", model), ("compiled", compiled)):
+            error = rel_error(decoder.step(run), before[batch])
+            rows.append(at_most(f"tiny, batch {batch}: logits, {name}", error, LOGITS_BAR))
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; 1 where a row does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pack", nargs="?", type=Path, help="a pack with the shape of the model's MLPs")
+    parser.add_argument("--batch", default="1,16,64", help="sequences of a step, with commas between them")
+    parser.add_argument("--length", type=int, default=1024, help="tokens of the cache; half of it is filled")
+    parser.add_argument("--shard", action="store_true", help="the MLPs of a rank of Llama-3-70B instead")
+    parser.add_argument("--tiny", action="store_true", help="a tiny model on the CPU, without a pack")
+    parser.add_argument("--json", type=Path, help="where the rows go")
+    options = parser.parse_args(arguments)
+    if not options.tiny and (options.pack is None or not torch.cuda.is_available()):
+        parser.error("give a pack, on a machine with a GPU; or --tiny for a model on the CPU")
+    batches = [int(part) for part in options.batch.split(",")]
+    with torch.inference_mode():
+        if options.tiny:
+            rows = tiny()
+        else:
+            rows = shard(options.pack, batches) if options.shard else decode(options.pack, batches, options.length)
+    for row in rows:
+        before, after = row.get("before_ms"), row.get("after_ms")
+        times = "" if before is None else f"{before:8.3f} ms -> {after:8.3f} ms"
+        print(f"{row['check']:58} {row['value']!s:>10} (bar {row['bar']}) {times} {'' if row['holds'] else 'MISSED'}")
+    if options.json is not None:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    return 0 if all(row["holds"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

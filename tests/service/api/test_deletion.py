@@ -1,0 +1,122 @@
+"""Deleted jobs over HTTP: who may, what is left, and jobs that go by age and count."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from tests.service.api.test_access import Guarded, make_token, pair
+from tests.service.service.helpers import evaluator
+from tests.support.serving import SMALL_PAIR, Server, body, listening, running_service, wait_until_final
+from tuner.client.cli import main
+from tuner.core.access.caller import Role
+from tuner.dispatch import LocalDispatcher
+from tuner.service import Service, janitor
+from tuner.settings import Retention
+from tuner.store import Store
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.05)
+
+
+def test_what_is_deleted_is_gone_with_its_kernel_and_its_address_says_so(tmp_path: Path) -> None:
+    with running_service(tmp_path / "data") as service, listening(service) as url, httpx.Client(base_url=url) as http:
+        job_id = http.post("/jobs", json=body(), headers={"Idempotency-Key": "one"}).json()["id"]
+        wait_until_final(service, job_id)
+        digest = http.get(f"/jobs/{job_id}/best").json()["artifact"]["digest"]
+        path = service._store.artifacts.path(digest)
+        assert path.exists()
+        gone = CliRunner().invoke(main, ["--url", url, "delete", job_id])
+        assert gone.output == f"{job_id} deleted\n"
+        for asked in ("", "/trials", "/trials/0/samples", "/events", "/best"):
+            answer = http.get(f"/jobs/{job_id}{asked}")
+            assert answer.status_code == 404, asked
+            assert "was deleted at" in answer.json()["detail"], asked
+        assert http.get("/best", params={**SMALL_PAIR, "target": "simulated:h200"}).status_code == 404
+        assert http.get("/jobs").json()["items"] == []
+        assert http.delete(f"/jobs/{job_id}").status_code == 404
+        until(lambda: not path.exists())
+        again = http.post("/jobs", json=body(), headers={"Idempotency-Key": "one"})
+        assert (again.status_code, again.json()["id"] == job_id) == (202, False)
+        assert wait_until_final(service, again.json()["id"]) == "succeeded"
+
+
+def test_an_open_job_is_refused_and_a_shared_one_stays_for_the_others(tmp_path: Path) -> None:
+    with running_service(tmp_path / "data", latency_s=5.0) as service, listening(service) as url:
+        people = {"reader": ("rita", Role.READ), "alice": ("alice", Role.SUBMIT), "bob": ("bob", Role.SUBMIT),
+                  "admin": ("root", Role.ADMIN)}  # fmt: skip
+        secrets = {name: make_token(service, *who)[1] for name, who in people.items()}
+        guarded = Guarded(url=url, service=service, secrets=secrets)
+        path = "/jobs/" + guarded.ask("alice", "POST", "/jobs", json=pair(16)).json()["id"]
+        refused = guarded.ask("alice", "DELETE", path)
+        assert (refused.status_code, "cancel it before" in refused.json()["detail"]) == (409, True)
+        assert [guarded.ask(who, "DELETE", path).status_code for who in ("", "reader", "bob")] == [401, 403, 403]
+        guarded.ask("bob", "POST", "/jobs", json=pair(16))
+        left = guarded.ask("alice", "DELETE", path)
+        assert (left.status_code, left.json()["owners"], left.json()["state"] in ("queued", "searching")) == (
+            200, ["bob"], True)  # fmt: skip
+        assert guarded.ask("alice", "DELETE", path).status_code == 403
+        assert guarded.ask("bob", "POST", f"{path}:cancel").status_code == 200
+        assert guarded.ask("admin", "DELETE", path).status_code == 204
+        found = guarded.ask("alice", "GET", path)
+        assert (found.status_code, "by root" in found.json()["detail"]) == (404, True)
+        entries = guarded.ask("admin", "GET", "/audit").json()["items"]
+        assert [one["action"] for one in entries][:3] == ["job.delete", "job.cancel", "job.detach"]
+
+
+def test_a_job_that_is_cancelled_and_deleted_at_the_card_harms_no_other(tmp_path: Path) -> None:
+    with running_service(tmp_path / "data", latency_s=0.3) as service, listening(service) as url:
+        for _ in range(3):
+            job_id = httpx.post(f"{url}/jobs", json=body()).json()["id"]
+            until(lambda job_id=job_id: service.job(job_id).state == "searching")  # type: ignore[misc]
+            httpx.post(f"{url}/jobs/{job_id}:cancel")
+            assert httpx.delete(f"{url}/jobs/{job_id}").status_code == 204
+        last = httpx.post(f"{url}/jobs", json=body(budget={"trials": 4})).json()["id"]
+        assert wait_until_final(service, last) == "succeeded"
+        assert httpx.get(f"{url}/livez").status_code == 200
+
+
+def test_retention_deletes_the_oldest_and_spares_the_best_and_the_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(janitor, "RETENTION_PERIOD_S", 0.1)
+    monkeypatch.setattr(janitor, "PERIOD_S", 0.1)
+    store = Store.open(tmp_path / "data")
+    service = Service(store, LocalDispatcher([evaluator()]), retention=Retention(num_jobs=1))
+    service.start()
+    try:
+        with listening(service) as url:
+            ids = []
+            for seed in range(3):  # the same problem, one after the other: one of them is its best
+                ids.append(httpx.post(f"{url}/jobs", json=body(seed=seed)).json()["id"])
+                wait_until_final(service, ids[-1])
+            best = httpx.get(f"{url}/best", params={**SMALL_PAIR, "target": "simulated:h200"}).json()["best"]["job_id"]
+            kept = {ids[-1], best}
+            until(lambda: {job.id for job in service.jobs().items} == kept)
+            gone = next(job_id for job_id in ids if job_id not in kept)
+            assert "of jobs that have ended the server keeps the newest 1" in httpx.get(f"{url}/jobs/{gone}").text
+            actions = [(entry.action, entry.subject) for entry in service.access.entries().items]
+            assert ("job.expire", gone) in actions
+            again = httpx.get(f"{url}/best", params={**SMALL_PAIR, "target": "simulated:h200"}).json()["best"]["job_id"]
+            assert again == best
+    finally:
+        service.close()
+
+
+def test_a_server_keeps_as_many_jobs_as_its_environment_says(tmp_path: Path) -> None:
+    with Server(tmp_path / "data", "--gpu", "simulated:h200", TUNER_KEEP_JOBS="0", TUNER_KEEP_BEST="false") as server:
+        job_id = httpx.post(f"{server.url}/jobs", json=body(budget={"trials": 4})).json()["id"]
+        until(lambda: httpx.get(f"{server.url}/jobs/{job_id}").json().get("finished_at") is not None)
+        server.stop()
+    with Server(tmp_path / "data", "--gpu", "simulated:h200", TUNER_KEEP_JOBS="0", TUNER_KEEP_BEST="false") as server:
+        until(lambda: httpx.get(f"{server.url}/jobs/{job_id}").status_code == 404)
+        assert httpx.get(f"{server.url}/readyz").status_code == 200

@@ -1,0 +1,72 @@
+"""A worker of a cluster whose card is held by a child process, as a real one is: to be killed, and its child."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.service.dispatch.clusters import HERE
+from tests.soak.held import child
+from tuner.core.problem.gpu import parse_target
+from tuner.core.trial.evaluator import Prepared, Problem
+from tuner.core.trial.limits import Limits
+from tuner.core.trial.outcome import Failed, Outcome, Stage
+from tuner.dispatch.cluster.calls import WorkerCalls
+from tuner.dispatch.cluster.nodes import prepare_process, run_worker
+from tuner.dispatch.cluster.security import security_for
+from tuner.workers.host.gpu_process import ChildLost, GpuProcesses
+from tuner.workers.protocol import messages
+from tuner.workers.simulated.evaluator import PreparedModel, SimulatedEvaluator
+
+DEADLINE_S = 30.0
+
+
+class HeldTwin(SimulatedEvaluator):
+    """The twin, whose card is a process that may die."""
+
+    def __init__(self, seconds: str) -> None:
+        super().__init__(parse_target("simulated:h200"))
+        limits = Limits(start_deadline_s=DEADLINE_S, prepare_deadline_s=DEADLINE_S)
+        self._processes = GpuProcesses(seconds, b"", limits, main=child)
+
+    def measure(
+        self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None, *, energy: bool = False
+    ) -> Outcome:
+        """As a supervisor does it: a candidate that takes the child along has failed."""
+        assert isinstance(prepared, PreparedModel)
+        self._processes.ready(problem)
+        work = messages.Work(plan_kind=prepared.candidate.plan_kind)
+        try:
+            self._processes.ask(messages.EvaluateRequest(problem=problem, work=work), DEADLINE_S)
+        except ChildLost as lost:
+            return Failed(stage=Stage.LAUNCH, kind=lost.kind, reason=str(lost), stage_s=dict(prepared.stage_s))
+        return super().measure(problem, prepared, incumbent_speedup, energy=energy)
+
+
+def children(pid: int) -> list[int]:
+    """Process ids of a worker's children that hold its card, or wait to."""
+    texts = [(task / "children").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    found = [int(one) for text in texts for one in text.split()]
+    return [one for one in found if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
+
+
+async def _run(scheduler: str, name: str, folder: str, seconds: str) -> None:
+    prepare_process()
+    calls = WorkerCalls(name, [HeldTwin(seconds)], Path(folder), Limits(), num_places=1)
+    await run_worker(
+        scheduler,
+        security_for(scheduler, None, insecure=False),
+        calls.announcement,
+        calls.answer,
+        asyncio.Event(),
+        name=name,
+        host=HERE,
+        port=0,
+        announce=lambda _: None,
+    )
+
+
+def main(arguments: list[str]) -> None:
+    """Until it is killed; takes the scheduler's address, the worker's name, a folder, and the seconds for which the
+    child keeps a trial."""
+    asyncio.run(_run(*arguments))

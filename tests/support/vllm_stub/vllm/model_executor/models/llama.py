@@ -1,0 +1,67 @@
+"""vLLM's Llama as a plugin sees it: its constructor, its layers' MLPs with merged weights, and `load_weights`.
+
+Source: https://docs.vllm.ai/en/stable/api/vllm/model_executor/models/llama/ and /contributing/model/basic/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class _Linear(nn.Module):
+    """A parallel linear layer: `weight` [out, in] of this rank; it gives its output and a bias that is not added."""
+
+    def __init__(self, rows: int, columns: int, bias: bool, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(rows, columns).to(dtype) / columns**0.5, requires_grad=False)
+        self.bias = nn.Parameter(torch.zeros(rows, dtype=dtype), requires_grad=False) if bias else None
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return nn.functional.linear(x, self.weight, self.bias), None
+
+
+class LlamaMLP(nn.Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.gate_up_proj = _Linear(2 * config.intermediate_size, config.hidden_size, config.mlp_bias, config.dtype)
+        self.down_proj = _Linear(config.hidden_size, config.intermediate_size, config.mlp_bias, config.dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        both, _ = self.gate_up_proj(x)
+        gate, up = both.chunk(2, dim=-1)
+        y, _ = self.down_proj(nn.functional.silu(gate) * up)
+        return y
+
+
+class _Layer(nn.Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.mlp = LlamaMLP(config)
+
+
+class _Model(nn.Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([_Layer(config) for _ in range(config.num_hidden_layers)] + [nn.Identity()])
+
+
+class LlamaForCausalLM(nn.Module):
+    def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
+        super().__init__()
+        self.model = _Model(vllm_config.model_config.hf_config)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.model.layers[:-1]:
+            x = x + layer.mlp(x)
+        return x
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
+        parameters, loaded = dict(self.named_parameters()), set()
+        for name, weight in weights:
+            parameters[name].data = weight.clone()
+            loaded.add(name)
+        return loaded

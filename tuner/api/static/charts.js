@@ -1,0 +1,126 @@
+// Charts on a canvas, by ECharts, in the colours of the page. ECharts is loaded when the first chart comes into view,
+// so that a page's text never waits for it.
+"use strict";
+
+const ECHARTS = "/static/vendor/echarts-6.1.0.min.js";
+const COLOURS = ["paper", "panel", "ink", "quiet", "line", "shade", "accent", "good", "bad", "wait", "sim",
+  "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"];
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+let library = null;
+
+/** The colours of the page's scheme, by their names in tuner.css. */
+export function colours() {
+  const style = getComputedStyle(document.documentElement);
+  return Object.fromEntries(COLOURS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+}
+
+/** Loads ECharts once; a promise of it. */
+export function load() {
+  library ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = ECHARTS;
+    script.onload = () => resolve(window.echarts);
+    script.onerror = () => reject(new Error(`${ECHARTS} did not load`));
+    document.head.append(script);
+  });
+  return library;
+}
+
+/** What charts have in common: fonts, a tooltip that sets no inline style (the page's policy forbids that), no motion. */
+export function common(c) {
+  return {
+    animation: false,
+    backgroundColor: "transparent",
+    color: [c.c1, c.c2, c.c3, c.c4, c.c5, c.c6, c.c7, c.c8],
+    textStyle: { color: c.ink, fontFamily: "system-ui, sans-serif", fontSize: 12 },
+    grid: { left: 8, right: 16, top: 36, bottom: 56, containLabel: true },
+    legend: { top: 0, left: 0, icon: "circle", itemWidth: 10, itemHeight: 10, textStyle: { color: c.ink },
+      inactiveColor: c.line },
+    tooltip: {
+      renderMode: "richText", confine: true, backgroundColor: c.panel, borderColor: c.line, borderWidth: 1,
+      padding: 8, textStyle: { color: c.ink, fontSize: 12 },
+    },
+  };
+}
+
+/** An axis in the page's colours; `more` overrides. */
+export function axis(c, name, more = {}) {
+  return {
+    name, nameLocation: "middle", nameGap: 32, nameTextStyle: { color: c.quiet },
+    axisLine: { lineStyle: { color: c.line } }, axisTick: { lineStyle: { color: c.line } },
+    axisLabel: { color: c.quiet, hideOverlap: true }, splitLine: { lineStyle: { color: c.line, opacity: 0.6 } },
+    ...more,
+  };
+}
+
+/** Zoom by wheel and drag inside a chart, and a slider below it whose ends are moved. */
+export function zoom(c) {
+  return [
+    { type: "inside", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false, filterMode: "none" },
+    { type: "slider", height: 18, bottom: 4, filterMode: "none", borderColor: c.line, backgroundColor: c.shade,
+      fillerColor: `${c.accent}33`, handleStyle: { color: c.accent, borderColor: c.accent },
+      moveHandleStyle: { color: c.line }, dataBackground: { lineStyle: { color: c.line }, areaStyle: { color: c.line } },
+      selectedDataBackground: { lineStyle: { color: c.accent }, areaStyle: { color: c.line } },
+      textStyle: { color: c.quiet }, showDetail: false },
+  ];
+}
+
+/**
+ * Draws into `element` what `option(colours, echarts)` returns, once it comes into view; again when the scheme or the
+ * size changes. Returns { redraw, instance }: `redraw()` asks `option` again; `instance` is a promise of the chart.
+ */
+export function chart(element, option) {
+  let drawn = null;
+  const redraw = () => {
+    if (!drawn) return;
+    const c = colours();
+    drawn.setOption({ ...common(c), ...option(c, window.echarts) }, { notMerge: true });
+    element.dataset.drawn = String(Number(element.dataset.drawn ?? 0) + 1);
+  };
+  const instance = seen(element).then(load).then((echarts) => {
+    drawn = echarts.init(element, null, { renderer: "canvas" });
+    redraw();
+    dark.addEventListener("change", redraw);
+    new ResizeObserver(() => drawn.resize()).observe(element);
+    addKeys(element, drawn);
+    return drawn;
+  });
+  return { redraw, instance };
+}
+
+/** Whether the reader asked for no motion. */
+export function isStill() {
+  return still.matches;
+}
+
+function seen(element) {
+  return new Promise((resolve) => {
+    const observer = new IntersectionObserver((entries) => {
+      if (entries.some((entry) => entry.isIntersecting)) {
+        observer.disconnect();
+        resolve();
+      }
+    }, { rootMargin: "200px" });
+    observer.observe(element);
+  });
+}
+
+// A chart that is zoomed has the focus: + and - zoom about the middle, the arrows move, 0 shows all.
+function addKeys(element, drawn) {
+  element.addEventListener("keydown", (event) => {
+    const range = drawn.getOption().dataZoom?.[0];
+    if (!range || event.ctrlKey || event.metaKey || event.altKey) return;
+    const { start, end } = range, width = end - start, middle = (start + end) / 2;
+    const moves = {
+      "+": [middle - width / 4, middle + width / 4], "=": [middle - width / 4, middle + width / 4],
+      "-": [middle - width, middle + width], "0": [0, 100],
+      ArrowLeft: [start - width / 5, end - width / 5], ArrowRight: [start + width / 5, end + width / 5],
+    };
+    const to = moves[event.key];
+    if (!to) return;
+    event.preventDefault();
+    const shift = Math.max(0, -to[0]) - Math.max(0, to[1] - 100);
+    drawn.dispatchAction({ type: "dataZoom", start: Math.max(0, to[0] + shift), end: Math.min(100, to[1] + shift) });
+  });
+}

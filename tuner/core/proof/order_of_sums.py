@@ -1,0 +1,95 @@
+"""In which order the products of an output element are added up, as its kernel and its plan have it.
+
+A row's bits do not depend on how many rows there are, nor on its place among them, where every tile row of an op adds
+up its products alike. Kernels of one order give a row the same bits, so a ladder of such kernels is batch-invariant.
+
+What is in an order: the engine, which of its operands are the weights, and how it stores; then for each op the k-steps
+of each sum and which sums are added to which. What is not: the sizes of tiles. Every engine adds a sum's products in
+slices of its instruction's depth, from the first column of k on, and zeros behind k change no sum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.tiling import Epilogue, Tiling
+
+#: Of a tile: the first k-step, the stride and the number of steps of each of its sums.
+_Sums = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderOfSums:
+    """An order, and whether each row has it."""
+
+    #: The same text, the same bits of a row.
+    text: str
+    #: Whether a row's bits depend on its own values alone.
+    is_of_rows: bool
+
+
+def order_of_sums(plans: Sequence[VerifiedPlan]) -> OrderOfSums:
+    """That of a kernel's launches."""
+    tiling = plans[0].graph.tiling
+    texts, is_of_rows = [_engine(tiling)], not _is_shared_among_rows(tiling)
+    for plan in plans:
+        for op, by_column in sorted(_sums_of_tiles(plan).items()):
+            is_of_rows = is_of_rows and all(len(rows) == 1 for rows in by_column.values())
+            gemm = plan.graph.workload.ops[op]
+            columns = [
+                " or ".join(_words(sums, tiling, op, gemm.k) for sums in sorted(rows)) for rows in by_column.values()
+            ]
+            texts.append(f"{gemm.name}: {_joined(columns, tiling.tiles[op].n)}")
+    return OrderOfSums(text="; ".join(texts), is_of_rows=is_of_rows)
+
+
+def _engine(tiling: Tiling) -> str:
+    swapped = " swap-ab" if tiling.swap_ab else ""
+    stores = f" {tiling.epilogue}-epilogue" if tiling.epilogue is not Epilogue.DIRECT else ""
+    return f"{tiling.engine}{swapped}{stores}"
+
+
+def _is_shared_among_rows(tiling: Tiling) -> bool:
+    """Whether CTAs that share k finish different rows of a tile, each beginning with its own sum. Two sums have one
+    order only, since addition commutes."""
+    return tiling.swap_ab and tiling.cluster_k > 2
+
+
+def _sums_of_tiles(plan: VerifiedPlan) -> dict[int, dict[int, set[_Sums]]]:
+    """By op and tile column: how the tiles of the column are added up."""
+    tasks = plan.plan.tasks
+    parts: dict[tuple[int, int, int], dict[int, tuple[int, int, int]]] = defaultdict(dict)
+    for (op, row, column, part), steps in zip(
+        tasks[:, [0, 1, 2, 6]].tolist(), plan.graph.steps_of(tasks).tolist(), strict=True
+    ):
+        parts[op, row, column][part] = tuple(steps)
+    found: dict[int, dict[int, set[_Sums]]] = defaultdict(lambda: defaultdict(set))
+    for (op, _, column), of_tile in sorted(parts.items()):
+        found[op][column].add(tuple(steps for _, steps in sorted(of_tile.items())))
+    return found
+
+
+def _words(sums: _Sums, tiling: Tiling, op: int, depth: int) -> str:
+    """How one tile is added up, in columns of k."""
+    step = tiling.tiles[op].k
+    texts = []
+    for first, stride, count in sums:
+        if stride == 1:
+            texts.append(f"{first * step}-{min((first + count) * step, depth)}")
+        else:
+            texts.append(f"every {stride}. {step} from {first * step}")
+    shared = f", each {step} by another of {tiling.cluster_k} CTAs" if tiling.cluster_k > 1 else ""
+    # Which of several CTAs finishes a column follows from the columns of a tile.
+    shared += f" that share {tiling.tiles[op].n} columns" if tiling.cluster_k > 2 else ""
+    return " + ".join(texts) + shared
+
+
+def _joined(columns: list[str], width: int) -> str:
+    if len(set(columns)) == 1:
+        return columns[0]
+    digest = hashlib.sha256("\n".join(columns).encode()).hexdigest()[:16]
+    return f"column by column of {width}, {digest}"
