@@ -1,8 +1,8 @@
 """What a small cache holds while tiles are walked: loads, evictions, and the traffic so far, tile by tile.
 
-A tile (row, col) of a product reads a row panel of A and a column panel of W, each in pieces: one per k-step. A piece is
-in the cache or comes from memory and costs 1. With one k-step a piece is a whole panel. A second product, whose inputs
-are the first one's tiles, reads them (H) and its own weights (V).
+A tile (row, col) of a product reads a row panel of A and a column panel of W, each in pieces: one per k-step. A piece
+is in the cache, or comes from memory and costs 1. With one k-step a piece is a whole panel. A second product, whose
+inputs are the first one's tiles, reads them (H) and its own weights (V).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class CachePolicy(StrEnum):
     #: The one that came in first.
     FIFO = "fifo"
     #: The one whose next use is the farthest, as only who knows the rest of the path can say.
-    #: Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 5(2), 1966.
+    #: Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems J. 5(2), 1966.
     OPTIMAL = "optimal"
 
 
