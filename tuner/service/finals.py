@@ -92,7 +92,9 @@ def choose_finalists(history: Iterable[Trial], besides: Sequence[Trial] = ()) ->
         for kind in PlanKind
         for trial in _first([item for item in measured if item[1].candidate.plan_kind is kind], kind.num_finalists)
     ]
-    return (*chosen, *(trial for trial in besides if trial not in chosen))
+    numbers = {trial.number for trial in chosen}
+    more = {trial.number: trial for trial in besides if trial.number not in numbers}
+    return (*chosen, *more.values())
 
 
 def _first(ranked: Sequence[tuple[Measured, Trial]], count: int) -> list[Trial]:

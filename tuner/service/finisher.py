@@ -71,7 +71,7 @@ class Finisher:
         problem = problem_of(job)
         within = job.spec.energy_within_percent
         near = () if within is None else near_the_fastest(past, within)
-        finalists = choose_finalists(past, tuple(dict.fromkeys((*besides, *near))))
+        finalists = choose_finalists(past, (*besides, *near))
         if not finalists or finalists[0].candidate.plan_kind.is_ours:
             raise JobFailed(f"there is nothing to compare with: {_library_reason(past)}")
         candidates = tuple(trial.candidate for trial in finalists)
