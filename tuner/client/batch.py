@@ -16,7 +16,7 @@ from tuner.client.errors import JobFailed
 from tuner.client.http import Client, check_deadline
 from tuner.client.output import document, write_or_print
 
-Json = dict[str, Any]
+Json = Mapping[str, Any]
 
 #: Seconds between two updates, and between two plain lines.
 _ASK_EVERY_S = 1.0

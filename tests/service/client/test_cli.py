@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 
+import click
 import pytest
 
 from tests.service.client.conftest import Run
 from tests.support.repository import ROOT
 from tests.support.serving import SMALL_PAIR, Server
 from tuner.client import Client, ExitCode
-from tuner.client.cli import main
+from tuner.client.cli import COMMANDS, main
 
 PAIR = ["--m", "16", "--d-in", "256", "--d-hidden", "512", "--d-out", "256"]
 GEMMS = ["--first", "64,64,64", "--second", "64,64,64"]
@@ -154,9 +155,11 @@ def test_every_exit_code_and_command_is_documented() -> None:
     page = (ROOT / "docs/client.md").read_text()
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \| (.*) \|$", page, re.MULTILINE)
     assert rows == [(str(code.value), code.name, code.meaning) for code in ExitCode]
-    for command in [name for name in main.commands if name != "fetch"] + ["fetch best"]:
-        assert f"| `{command}" in page
-    fetch_best = main.commands["fetch"].commands["best"]  # type: ignore[attr-defined]
+    for name in [name for name in COMMANDS if name != "fetch"] + ["fetch best"]:
+        assert f"| `{name}" in page
+    fetch = main.get_command(click.Context(main), "fetch")
+    assert isinstance(fetch, click.Group)
+    fetch_best = fetch.commands["best"]
     for option in fetch_best.params:
         if option.name not in ("m", "d_in", "d_hidden", "d_out", "output"):
             assert option.opts[0] in page, option.name
