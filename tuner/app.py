@@ -115,6 +115,7 @@ def _dispatcher(settings: Settings, build_cache: Path) -> tuple[Dispatcher, str]
         limits=settings.limits,
         latency_s=settings.simulated_latency_s,
         build_s=settings.simulated_build_s,
+        when_idle=settings.when == "idle",
     )
     return LocalDispatcher(evaluators), why
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -64,6 +64,10 @@ class Settings(BaseSettings):
     gpu: str = Field(
         default="auto",
         description="`auto`: this machine's GPUs, else a simulated H200; `simulated:<gpu>`; `none`: measure nothing",
+    )
+    when: Literal["always", "idle"] = Field(
+        default="always",
+        description="when this machine's GPUs are measured on: `always`, or `idle` while nobody else uses them",
     )
     scheduler: str | None = Field(
         default=None,

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from tuner import __version__
 from tuner.api.access import AccessGuard, Rates
 from tuner.api.access_routes import access_routes, describe_access
+from tuner.api.batches import batch_routes
 from tuner.api.errors import add_error_handlers
 from tuner.api.events import event_routes
 from tuner.api.explorer import explorer_routes
@@ -56,7 +57,15 @@ def create_app(
     """
     app = FastAPI(title="tuner", version=__version__, description=_DESCRIPTION, redoc_url=None, docs_url=None)
     rates = Rates(requests_per_s)
-    for routes in (job_routes, inspection_routes, event_routes, result_routes, pack_routes, health_routes):
+    for routes in (
+        job_routes,
+        batch_routes,
+        inspection_routes,
+        event_routes,
+        result_routes,
+        pack_routes,
+        health_routes,
+    ):
         app.include_router(routes(service))
     app.include_router(access_routes(service, rates))
     app.include_router(explorer_routes(service))

@@ -76,6 +76,7 @@ class Objective(TypedDict):
 
     l2: str
     regime: str
+    energy_within_percent: float | None
 
 
 class Budget(TypedDict):
@@ -331,6 +332,7 @@ class Best(TypedDict):
     procedure: FinalsProcedure | None
     finals: list[FinalRow]
     winner_row: int
+    energy_row: int | None
     reference_us: float
     artifact: ArtifactLink | None
     environment: Environment

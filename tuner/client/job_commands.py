@@ -12,6 +12,7 @@ from rich.console import Console
 
 import tuner
 from tuner.client import render
+from tuner.client.batch import best_of, follow, is_batch, ladder_tables, status_lines
 from tuner.client.errors import WeakerMatch
 from tuner.client.fetch import is_the_librarys, recipe_lines
 from tuner.client.http import Client
@@ -30,6 +31,13 @@ def cmake_dir() -> None:
 @pair_options
 @click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
 @click.option("--regime", type=click.Choice(["burst", "sustained"]), help="By default sustained from 256 rows on.")
+@click.option(
+    "--energy-within",
+    "energy_within_percent",
+    metavar="PERCENT",
+    type=click.FloatRange(min=0, max=100, min_open=True),
+    help="Take what needs the least energy, up to so much slower than the fastest.",
+)
 @click.option("--trials", type=click.IntRange(min=1), help="Budget: recorded outcomes.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Budget: seconds of search.")
 @click.option("--patience", type=click.IntRange(min=1), help="Budget: trials without progress.")
@@ -55,15 +63,22 @@ def cmake_dir() -> None:
 def submit(
     client: Client, /, chain: Path | None, idempotency_key: str | None, watching: bool, as_json: bool, **options: Any
 ) -> None:
-    """Submits a job and prints its id."""
+    """Submits a job and prints its id; with several numbers of rows (`--m 1,2,4,8..256`) a batch of jobs."""
+    rows = options["m"]
+    if isinstance(rows, tuple):
+        options["m"] = rows[0]
     pair = pair_body(take_pair(options)) if chain is None else chain_body(chain, options)
-    body: dict[str, Any] = {"pair": pair, "reuse": options["reuse"]}
+    body: dict[str, Any] = {"reuse": options["reuse"]}
     named = ("target", "seed", "priors", "priority", "project", "deadline_s", "webhook")
     body |= _given({name: options[name] for name in named})
     body |= {"labels": list(options["labels"])} if options["labels"] else {}
-    body["objective"] = _given({name: options[name] for name in ("l2", "regime")})
+    body["objective"] = _given({name: options[name] for name in ("l2", "regime", "energy_within_percent")})
     body["budget"] = _given({name: options[name] for name in ("trials", "seconds", "patience")})
-    job = client.submit(body, idempotency_key=idempotency_key)
+    if isinstance(rows, tuple):
+        shape = {name: value for name, value in pair.items() if name != "kind"} | {"m": list(rows)}
+        job = client.submit_batch({"shapes": [shape], **body}, idempotency_key=idempotency_key)
+    else:
+        job = client.submit({"pair": pair, **body}, idempotency_key=idempotency_key)
     click.echo(f"{client.url}{job['links']['page']}", err=True)
     if watching:
         _watch(client, job["id"], None, as_json)
@@ -77,11 +92,15 @@ def submit(
 @as_json
 @click.pass_obj
 def watch(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
-    """Follows a job until it ends, then prints its result."""
+    """Follows a job or a batch until it ends, then prints its result."""
     _watch(client, job_id, timeout_s, as_json)
 
 
 def _watch(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
+    if is_batch(job_id):
+        follow(client, client.batch(job_id), Console(stderr=True), timeout_s)
+        _print_batch_best(client, job_id, as_json)
+        return
     job = client.job(job_id)
     render.progress(job, client.events(job_id, timeout_s=timeout_s), Console(stderr=True))
     best = client.best(job_id)
@@ -93,7 +112,11 @@ def _watch(client: Client, job_id: str, timeout_s: float | None, as_json: bool) 
 @as_json
 @click.pass_obj
 def status(client: Client, job_id: str, as_json: bool) -> None:
-    """Prints a job as it stands, with how well its trials were forecast."""
+    """Prints a job, or a batch, as it stands; a job with how well its trials were forecast."""
+    if is_batch(job_id):
+        batch = client.batch(job_id)
+        print_json(batch) if as_json else click.echo("\n".join(status_lines(batch)))
+        return
     job = client.job(job_id)
     print_json(job) if as_json else click.echo("\n".join(render.status_lines(job)))
 
@@ -115,6 +138,15 @@ def jobs(client: Client, /, as_json: bool, **filters: Any) -> None:
 
 
 @click.command()
+@as_json
+@click.pass_obj
+def batches(client: Client, as_json: bool) -> None:
+    """Lists batches, the newest first."""
+    for batch in client.batches():
+        print_json(batch) if as_json else click.echo(": ".join(status_lines(batch)))
+
+
+@click.command()
 @click.argument("job_id")
 @click.option("--outcome", type=click.Choice(["measured", "rejected", "failed"]))
 @click.option("--plan-kind", type=click.Choice([str(kind) for kind in PlanKind]))
@@ -131,7 +163,10 @@ def trials(client: Client, /, job_id: str, as_json: bool, **filters: Any) -> Non
 @click.argument("job_id")
 @click.pass_obj
 def cancel(client: Client, job_id: str) -> None:
-    """Ends a job; its trials remain. Where others share its run, it goes on for them."""
+    """Ends a job, or a batch; trials remain. Where others share a job's run, it goes on for them."""
+    if is_batch(job_id):
+        click.echo(client.cancel_batch(job_id)["state"])
+        return
     job = client.cancel(job_id)
     click.echo(job["state"])
     if job["state"] != "cancelled":
@@ -172,7 +207,10 @@ def delete(client: Client, job_ids: tuple[str, ...]) -> None:
 @as_json
 @click.pass_obj
 def best(client: Client, /, job_id: str | None, as_json: bool, **options: Any) -> None:
-    """Prints the result of a job, or the best one for a pair."""
+    """Prints the result of a job or a batch, or the best one for a pair."""
+    if job_id is not None and is_batch(job_id):
+        _print_batch_best(client, job_id, as_json)
+        return
     found: Mapping[str, Any]
     if job_id is not None:
         found = {"match": "exact", "differences": [], "best": client.best(job_id)}
@@ -183,6 +221,15 @@ def best(client: Client, /, job_id: str | None, as_json: bool, **options: Any) -
         click.echo("\n".join(recipe_lines(found["best"])), err=True)
     if found["match"] != "exact":
         raise WeakerMatch(f"the match is {found['match']}: {'; '.join(found['differences'])}")
+
+
+def _print_batch_best(client: Client, batch_id: str, as_json: bool) -> None:
+    best = best_of(client, batch_id)
+    if as_json:
+        print_json(best)
+        return
+    for table in ladder_tables(best):
+        print_table(table)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

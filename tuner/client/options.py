@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tuner.client.row_counts import row_counts
 from tuner.core.problem.presets import MODELS, Run
 from tuner.core.problem.workload import Dtype
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
@@ -44,7 +45,12 @@ def pair_options(command: F) -> F:
     """The options that spell a pair."""
     for option in reversed(
         [
-            click.option("--m", type=_SIZE, help="Rows of X and Y, or tokens of a step."),
+            click.option(
+                "--m",
+                metavar="M",
+                callback=row_counts,
+                help="Rows of X and Y, or tokens of a step; submit takes several, such as 1,2,4,8..256.",
+            ),
             click.option("--d-in", type=_SIZE, help="Columns of X."),
             click.option("--d-hidden", type=_SIZE, help="Columns of the intermediate."),
             click.option("--d-out", type=_SIZE, help="Columns of Y."),
@@ -152,6 +158,8 @@ def take_pair(options: dict[str, Any]) -> dict[str, Any]:
         click.UsageError: options are missing, or belong to another kind of pair.
     """
     given = {name: value for name in _PAIR if (value := options.pop(name)) is not None}
+    if isinstance(given.get("m"), tuple):
+        raise click.UsageError("--m takes one number of rows here, or --batch names a batch")
     kind, what = "ffn", "a pair"
     needed, optional = {*_FFN_SIZES}, {*_FFN_OPTIONS}
     if "first" in given or "second" in given:

@@ -27,6 +27,7 @@ from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
 from tuner.packs.order import MadePack, PackOrder
 from tuner.service.access import Access
+from tuner.service.batches import Batches
 from tuner.service.charts import JobCharts
 from tuner.service.courier import Courier
 from tuner.service.desk import Desk
@@ -83,6 +84,8 @@ class Service(TrialReader):
         self._disk_limit_bytes = disk_limit_bytes
         #: Where jobs are asked for, paused and ended.
         self.desk = Desk(store, dispatcher, clock, leads, courier.policy if courier else None)
+        #: Jobs that are asked for together.
+        self.batches = Batches(store, self.desk, clock)
         #: The tokens, and the audit log.
         self.access = Access(store, clock)
         #: What the charts of the pages show.

@@ -34,9 +34,10 @@ def form_digest(workload: Workload) -> str:
     return _digest({**data, "ops": [{**op, **any_size} for op in data["ops"]]})
 
 
-def objective_key(objective: Objective) -> str:
-    """The state of the L2 and the regime, as one word of a key."""
-    return f"{objective.l2}/{objective.regime}"
+def objective_key(objective: Objective, energy_within_percent: float | None = None) -> str:
+    """The state of the L2 and the regime, as one word of a key, and by how much the least energy may be slower."""
+    energy = "" if energy_within_percent is None else f"/energy{energy_within_percent:g}"
+    return f"{objective.l2}/{objective.regime}{energy}"
 
 
 def _log_sizes(workload: Workload) -> list[float]:
@@ -55,7 +56,7 @@ def key_of(seq: int, job_id: str, spec: JobSpec, best: Best) -> ResultKeyRow:
         workload_digest=spec.workload.digest,
         target_id=spec.target_id,
         is_simulated=spec.target_id.startswith(SIMULATED_PREFIX),
-        objective=objective_key(spec.objective),
+        objective=objective_key(spec.objective, spec.energy_within_percent),
         sure_speedup=best.sure_speedup,
         num_trials=spec.budget.trials,
         **{name: getattr(environment, name) for name in _COMPARED},

@@ -20,9 +20,9 @@ from tuner.wire.requests import (
     Gemm,
     IndependentPair,
     TargetId,
-    objective_of,
     workload_of,
 )
+from tuner.wire.searches import objective_for
 
 #: Further than any two shapes are apart.
 MAX_DISTANCE = 6 * 31.0
@@ -93,7 +93,7 @@ class BestQuery(BaseModel):
         return Question(
             workload=workload,
             target_id=target_id,
-            objective=objective_of(self.l2, self.regime, workload),
+            objective=objective_for(self.l2, self.regime, workload),
             machine=Machine(
                 gpu_name=self.gpu_name, driver=self.driver, cuda=self.cuda, kernel_version=self.kernel_version
             ),

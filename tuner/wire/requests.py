@@ -19,27 +19,23 @@ from tuner.core.problem.workload import (
 from tuner.core.trial.job import (
     MAX_PRIORITY,
     Budget,
-    CacheState,
     JobSpec,
     JobTerms,
-    Objective,
     PriorsChoice,
-    Regime,
-    default_regime,
 )
 from tuner.errors import InvalidInput
 from tuner.wire.chains import Chain, DecoderBlock
 from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
+from tuner.wire.searches import (
+    MAX_SECONDS,
+    BudgetRequest,
+    ObjectiveRequest,
+    objective_of,
+)
 
 #: Seeds stay within what every random generator takes.
 MAX_SEED = 2**31 - 1
-MAX_TRIALS = 100_000
-MAX_SECONDS = 7 * 24 * 3600.0
 
-CacheName = Annotated[CacheState, Field(strict=False, description="what the L2 holds when a sample starts")]
-RegimeName = Annotated[
-    Regime, Field(strict=False, description="the card's power state; by default sustained from 256 rows on")
-]
 Label = Annotated[str, Field(min_length=1, max_length=64)]
 PriorsName = Annotated[
     PriorsChoice,
@@ -165,28 +161,6 @@ def pair_of(workload: Workload) -> FfnPair | IndependentPair | Chain:
     return form.from_workload(workload)
 
 
-class ObjectiveRequest(Strict):
-    """What "fast" means."""
-
-    l2: CacheName = CacheState.COLD
-    regime: RegimeName | None = None
-
-
-class BudgetRequest(Strict):
-    """When the search stops: whichever comes first."""
-
-    trials: int = Field(default=Budget.trials, ge=1, le=MAX_TRIALS, description="recorded outcomes, baselines included")
-    seconds: float = Field(
-        default=Budget.seconds, gt=0, le=MAX_SECONDS, description="wall-clock seconds, finals not counted"
-    )
-    patience: int | None = Field(
-        default=Budget.patience,
-        ge=1,
-        le=MAX_TRIALS,
-        description="trials in a row that are not faster by half a per cent, after which nothing new is tried",
-    )
-
-
 LLAMA_FFN = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16"}
 EXAMPLES: dict[str, Any] = {
     "smallest": {"summary": "Only the pair: everything else has a default", "value": {"pair": LLAMA_FFN}},
@@ -290,10 +264,11 @@ class TuneRequest(Strict):
         return JobSpec(
             workload=workload,
             target_id=target_id,
-            objective=objective_of(self.objective.l2, self.objective.regime, workload),
+            objective=objective_of(self.objective, workload),
             budget=Budget(**self.budget.model_dump()),
             seed=self.seed,
             priors=self.priors,
+            energy_within_percent=self.objective.energy_within_percent,
         )
 
     @property
@@ -303,6 +278,8 @@ class TuneRequest(Strict):
         body = self.model_dump(mode="json")
         if self.priors is PriorsChoice.NEAREST:
             del body["priors"]
+        if self.objective.energy_within_percent is None:
+            del body["objective"]["energy_within_percent"]
         if self.budget.patience is None:
             del body["budget"]["patience"]
         for name in ("priority", "project", "labels", "deadline_s", "webhook"):
@@ -310,8 +287,3 @@ class TuneRequest(Strict):
                 del body[name]
         text = json.dumps(body, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-def objective_of(l2: CacheState, regime: Regime | None, workload: Workload) -> Objective:
-    """The regime is that of the rows, where none is given."""
-    return Objective(l2=l2, regime=regime or default_regime(max(op.m for op in workload.ops)))

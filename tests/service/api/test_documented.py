@@ -64,6 +64,13 @@ def test_every_field_of_a_request_has_its_row(api: Api) -> None:
     assert {word for row in rows for word in re.findall(r"`([^`]+)`", row)} == fields
 
 
+def test_every_field_of_a_batch_has_its_row(api: Api) -> None:
+    fields = api.get("/openapi.json")["components"]["schemas"]["BatchRequest"]["properties"].keys()
+    _, _, table = PAGE.partition("| field of a batch |")
+    rows = [line.split("|")[1] for line in table.partition("\n\n")[0].splitlines()[1:]]
+    assert {word for row in rows for word in re.findall(r"`([^`]+)`", row)} == fields
+
+
 def test_every_refusal_of_the_guards_is_in_the_description_of_each_route(api: Api) -> None:
     for path, methods in api.get("/openapi.json")["paths"].items():
         for method, route in methods.items():
@@ -77,7 +84,7 @@ def test_allow_names_every_method_of_the_path_and_no_other(api: Api) -> None:
         known = {method.upper() for method in methods} | ({"HEAD"} if "get" in methods else set())
         if ":" in path:  # also the path of a job whose id would end so
             known |= {"GET", "HEAD"}
-        address = path.format(job_id="job-0", number=0, digest="0" * 64)
+        address = path.format(job_id="job-0", batch_id="batch-0", number=0, digest="0" * 64)
         for method in ("DELETE", "PUT", "PATCH", "OPTIONS"):
             response = api.http.request(method, address)
             assert response.status_code == 405, path

@@ -54,6 +54,19 @@ class FinalRow:
     num_dropped: int = 0
 
 
+def least_energy_row(rows: Sequence[FinalRow], within_percent: float) -> int | None:
+    """Index of the row that takes the least energy, of those that are slower than the fastest by so many per cent at
+    most; None where no such row has an energy."""
+    times = [row.time_us for row in rows if row.time_us is not None]
+    limit_us = (1 + within_percent / 100) * min(times, default=0.0)
+    energies = {
+        index: row.energy_mj
+        for index, row in enumerate(rows)
+        if row.energy_mj is not None and row.time_us is not None and row.time_us <= limit_us
+    }
+    return min(energies, key=energies.__getitem__, default=None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PolicyTime:
     """What a policy's order reaches with the kernel and the grid of a job's best fused schedule, launched plainly."""
@@ -149,6 +162,9 @@ class JobRecord:
     deadline_at: float | None = None
     #: Whether an owner has it wait.
     is_paused: bool = False
+    #: The batch that made it, and how far it is with the others of its ladder; None where it was asked for alone.
+    batch_id: str | None = None
+    batch_step: int | None = None
 
     @property
     def num_trials(self) -> int:
