@@ -289,8 +289,8 @@ class Searcher:
         return None
 
     def _guess(self, kind: PlanKind) -> Schedule | None:
-        """What needs no model: forecasts for fused, then the policies' orders of the best of these; for the others,
-        every other time, what is best when fused, of runs with the cut of the best forecast."""
+        """What needs no model: forecasts for fused, then the policies' orders of the best of these. For the others it
+        is, every other time, what is best when fused; for runs in the cut with the best forecast."""
         given = self._kinds[kind].given
         guesses: Iterable[Schedule] = ()
         if kind is PlanKind.FUSED:

@@ -18,8 +18,8 @@ def num_each(num_ops: int, most: int) -> int:
 
 
 def best_together(ranked: Sequence[Sequence[Choice]], most: int) -> Iterator[tuple[Choice, ...]]:
-    """Of each op's choices, the best first: the product of as many as make `most` at most; where that is one of each,
-    the best of all, and then with one op's next one. None twice."""
+    """Of each op's choices, the best first: the product of as many as make `most` at most. Where that is one of each,
+    it is the best of all, and then the same with one op's next one. None twice."""
     each = num_each(len(ranked), most)
     if each > 1:
         yield from product(*(choices[:each] for choices in ranked))

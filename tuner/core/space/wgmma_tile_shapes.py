@@ -281,8 +281,9 @@ def by_rate(shapes: tuple[TileShape, ...]) -> float:
 
 
 def balanced_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
-    """Of ops that follow each other, dealt to the SMs in turns: halfway between what the SM with the most of all ops
-    takes, as if weights ran ahead without end, and what the busiest of each op take together, as if none did."""
+    """Of ops that follow each other, dealt to the SMs in turns: halfway between two bounds. One is what the SM with the
+    most of all ops takes, as if weights ran ahead without end. The other is what the busiest of each op take together,
+    as if none did."""
     loads_us, dealt, each_us = np.zeros(lanes), 0, 0.0
     for shape in shapes:
         counts = np.bincount((dealt + np.arange(shape.num_tasks)) % lanes, minlength=lanes)
