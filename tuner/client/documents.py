@@ -327,6 +327,7 @@ class Best(TypedDict):
     target: str
     simulated: bool
     verdict: str
+    sentence: str
     winner: str
     tie_band: float
     procedure: FinalsProcedure | None
