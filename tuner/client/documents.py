@@ -135,7 +135,7 @@ class Webhook(TypedDict):
     """Who gets a message at the end of a job, and how far that is."""
 
     host: str
-    state: Literal["waiting", "due", "delivered", "failed"]
+    state: str
     num_attempts: int
     next_at: str | None
     ended_at: str | None
