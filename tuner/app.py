@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -125,6 +126,11 @@ def _fill(late: LateDispatcher, settings: Settings, build_cache: Path) -> str:
     return why
 
 
+#: A thread that computes keeps the interpreter for so long at most while others wait, seconds. A request changes hands
+#: several times, and a search computes in threads of its own: by Python's 5 ms each of these changes could take that.
+_SWITCH_S = 0.0005
+
+
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     """Serves until SIGTERM or SIGINT; `announce` gets the address once it answers.
 
@@ -133,6 +139,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         TunerError: as `open_service`.
     """
     logs.configure(settings.log_level, settings.log_format)
+    sys.setswitchinterval(_SWITCH_S)
     ending = _Ending()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, ending.on_signal)

@@ -14,6 +14,7 @@ from tests.soak import (
     packs,
     proof,
     searches,
+    storage,
     tilings,
 )
 from tests.soak.program import Program
@@ -27,6 +28,7 @@ PROGRAMS: tuple[Program, ...] = (
     proof.PROGRAM,
     searches.PROGRAM,
     kills.PROGRAM,
+    storage.PROGRAM,
     cluster.PROGRAM,
     kernels.PROGRAM,
     tilings.PROGRAM,

@@ -15,7 +15,7 @@ from tuner.client import render
 from tuner.client.errors import WeakerMatch
 from tuner.client.fetch import is_the_librarys, recipe_lines
 from tuner.client.http import Client
-from tuner.client.options import match_options, pair_body, pair_options, take_pair, take_question
+from tuner.client.options import chain_body, match_options, pair_body, pair_options, take_pair, take_question
 from tuner.client.output import as_json, print_json, print_table
 from tuner.core.schedule.plan_kinds import PlanKind
 
@@ -38,6 +38,11 @@ def cmake_dir() -> None:
     "--priors", type=click.Choice(["nearest", "none"]), help="Begin with earlier winners, or with none: a fair search."
 )
 @click.option("--reuse", is_flag=True, help="Take a finished job of the same problem, if there is one.")
+@click.option(
+    "--chain",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="In place of a pair: a JSON file with m and ops, as POST /jobs takes a chain.",
+)
 @click.option("--priority", type=click.IntRange(-10, 10), help="The higher goes first; above 0 only for admins.")
 @click.option("--project", help="What it belongs to.")
 @click.option("--label", "labels", multiple=True, help="A word by which it is found again; may be repeated.")
@@ -47,9 +52,12 @@ def cmake_dir() -> None:
 @click.option("--watch", "watching", is_flag=True, help="Then watch the job until it ends.")
 @as_json
 @click.pass_obj
-def submit(client: Client, /, idempotency_key: str | None, watching: bool, as_json: bool, **options: Any) -> None:
+def submit(
+    client: Client, /, chain: Path | None, idempotency_key: str | None, watching: bool, as_json: bool, **options: Any
+) -> None:
     """Submits a job and prints its id."""
-    body: dict[str, Any] = {"pair": pair_body(take_pair(options)), "reuse": options["reuse"]}
+    pair = pair_body(take_pair(options)) if chain is None else chain_body(chain, options)
+    body: dict[str, Any] = {"pair": pair, "reuse": options["reuse"]}
     named = ("target", "seed", "priors", "priority", "project", "deadline_s", "webhook")
     body |= _given({name: options[name] for name in named})
     body |= {"labels": list(options["labels"])} if options["labels"] else {}

@@ -10,7 +10,7 @@ import pytest
 from tests.service.api.conftest import Api
 from tests.support.repository import ROOT
 from tuner.api.errors import STATUS
-from tuner.wire.requests import BestQuery
+from tuner.wire.best_query import BestQuery
 
 PAGE = (ROOT / "docs/http-api.md").read_text()
 
