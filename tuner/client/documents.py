@@ -327,6 +327,7 @@ class Best(TypedDict):
     simulated: bool
     verdict: str
     winner: str
+    sentence: str
     tie_band: float
     procedure: FinalsProcedure | None
     finals: list[FinalRow]
