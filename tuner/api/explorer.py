@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 
-from tuner.api.errors import PROBLEM_RESPONSES
+from tuner.api.errors import PAGE_RESPONSES
 from tuner.api.plot import nice_ticks
 from tuner.api.rendering import render
 from tuner.core.plan.panel_cache import CachePolicy
@@ -111,7 +111,7 @@ class Chart:
 
 def explorer_routes(_: Service) -> APIRouter:
     """The page and its JSON form."""
-    router = APIRouter(tags=["dashboard"], responses=PROBLEM_RESPONSES, default_response_class=Response)
+    router = APIRouter(tags=["dashboard"], responses=PAGE_RESPONSES, default_response_class=Response)
 
     @router.get(_PATH, response_model=ExplorerPage)
     @router.get(f"{_PATH}.json", response_model=ExplorerPage, include_in_schema=False)

@@ -9,7 +9,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import CudaLexer
 
-from tuner.api.errors import PROBLEM_RESPONSES
+from tuner.api.errors import PAGE_RESPONSES
 from tuner.api.jobs import JobId, TrialNumber
 from tuner.api.pictures.roofline import draw_roofline
 from tuner.api.pictures.samples import draw_samples
@@ -25,7 +25,7 @@ _TRIAL = "/ui/jobs/{job_id}/trials/{number}"
 
 def trial_page_routes(service: Service) -> APIRouter:
     """Each page with its JSON form at the same path and `.json`."""
-    router = APIRouter(tags=["dashboard"], responses=PROBLEM_RESPONSES, default_response_class=Response)
+    router = APIRouter(tags=["dashboard"], responses=PAGE_RESPONSES, default_response_class=Response)
 
     @router.get(_TRIAL, response_model=TrialPage)
     @router.get(f"{_TRIAL}.json", response_model=TrialPage, include_in_schema=False)

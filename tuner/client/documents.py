@@ -162,7 +162,7 @@ class Webhook(TypedDict):
     """Who gets a message at the end of a job, and how far that is."""
 
     host: str
-    state: Literal["waiting", "due", "delivered", "failed"]
+    state: str
     num_attempts: int
     next_at: str | None
     ended_at: str | None
@@ -329,6 +329,7 @@ class Best(TypedDict):
     verdict: str
     sentence: str
     winner: str
+    sentence: str
     tie_band: float
     procedure: FinalsProcedure | None
     finals: list[FinalRow]

@@ -183,9 +183,8 @@ def find_succeeded(session: Session, problem_digest: str) -> JobRecord | None:
 
 def counts_by_state(session: Session) -> dict[tuple[str, str], int]:
     """Jobs by target and state."""
-    query = select(JobRow.target_id, JobRow.state, func.count()).where(IS_KEPT)
-    query = query.group_by(JobRow.target_id, JobRow.state)
-    return {(target_id, state): count for target_id, state, count in session.execute(query)}
+    query = select(JobRow.target_id, JobRow.state, func.count()).group_by(JobRow.target_id, JobRow.state)
+    return {(target_id, state): count for target_id, state, count in session.execute(query.where(IS_KEPT))}
 
 
 def oldest_queued(session: Session) -> dict[str, float]:
