@@ -41,8 +41,34 @@ class IndependentPair(TypedDict):
     dtype: NotRequired[str]
 
 
-#: What `POST /jobs` takes as `pair`.
-Pair = FfnPair | IndependentPair
+class ChainOp(TypedDict):
+    """C[m, n] = act(s[m] A[m, k] W[n, k]^T + bias) + R[m, n]; gated, W is [2n, k] and C is act(gate) * up + R."""
+
+    name: str
+    source: str
+    n: int
+    k: int
+    activation: NotRequired[str]
+    gated: NotRequired[bool]
+    bias: NotRequired[bool]
+    residual: NotRequired[str | None]
+    row_scale: NotRequired[bool]
+    norm: NotRequired[str | None]
+    eps: NotRequired[float | None]
+    is_output: NotRequired[bool]
+
+
+class Chain(TypedDict):
+    """Up to eight GEMMs in topological order."""
+
+    kind: Literal["chain"]
+    m: int
+    ops: list[ChainOp]
+    dtype: NotRequired[str]
+
+
+#: What `POST /jobs` takes as `pair`, beside presets.
+Pair = FfnPair | IndependentPair | Chain
 
 
 class Objective(TypedDict):
@@ -132,6 +158,17 @@ class Prior(TypedDict):
     speedup: float | None
 
 
+class Webhook(TypedDict):
+    """Who gets a message at the end of a job, and how far that is."""
+
+    host: str
+    state: Literal["waiting", "due", "delivered", "failed"]
+    num_attempts: int
+    next_at: str | None
+    ended_at: str | None
+    reason: str
+
+
 class JobDetail(Job):
     """A job as it stands, what its trials say of the forecasts, what its search began with, and when its turn comes."""
 
@@ -139,6 +176,7 @@ class JobDetail(Job):
     priors_used: list[Prior]
     queue_position: int | None
     queue_eta_s: float | None
+    webhooks: list[Webhook]
 
 
 class Metric(TypedDict):

@@ -95,6 +95,10 @@ class Client:
         """Ends a job, or what one's own part of it is, where others share its run: see `owners` of the answer."""
         return cast(Job, self._json("POST", f"{_job_path(job_id)}:cancel"))
 
+    def change(self, job_id: str, verb: str) -> Job:
+        """Has a job `pause`, `resume` or `retry`; the answer to the last is the job that does it again."""
+        return cast(Job, self._json("POST", f"{_job_path(job_id)}:{verb}"))
+
     def delete(self, job_id: str) -> Job | None:
         """Deletes a job that has ended, with all that is known of it; None where it is gone. Where others share its
         run, it stays theirs and is answered."""

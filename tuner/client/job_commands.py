@@ -16,7 +16,7 @@ from tuner.client.batch import best_of, follow, is_batch, ladder_tables, status_
 from tuner.client.errors import WeakerMatch
 from tuner.client.fetch import is_the_librarys, recipe_lines
 from tuner.client.http import Client
-from tuner.client.options import match_options, pair_body, pair_options, take_pair, take_question
+from tuner.client.options import chain_body, match_options, pair_body, pair_options, take_pair, take_question
 from tuner.client.output import as_json, print_json, print_table
 from tuner.core.schedule.plan_kinds import PlanKind
 
@@ -46,17 +46,32 @@ def cmake_dir() -> None:
     "--priors", type=click.Choice(["nearest", "none"]), help="Begin with earlier winners, or with none: a fair search."
 )
 @click.option("--reuse", is_flag=True, help="Take a finished job of the same problem, if there is one.")
+@click.option(
+    "--chain",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="In place of a pair: a JSON file with m and ops, as POST /jobs takes a chain.",
+)
+@click.option("--priority", type=click.IntRange(-10, 10), help="The higher goes first; above 0 only for admins.")
+@click.option("--project", help="What it belongs to.")
+@click.option("--label", "labels", multiple=True, help="A word by which it is found again; may be repeated.")
+@click.option("--deadline", "deadline_s", type=click.FloatRange(min=0, min_open=True), help="Seconds to its end.")
+@click.option("--webhook", help="An address that gets a message at its end, of a host that the server allows.")
 @click.option("--idempotency-key", help="Sent again with the same request, it gives the same job.")
 @click.option("--watch", "watching", is_flag=True, help="Then watch the job until it ends.")
 @as_json
 @click.pass_obj
-def submit(client: Client, /, idempotency_key: str | None, watching: bool, as_json: bool, **options: Any) -> None:
+def submit(
+    client: Client, /, chain: Path | None, idempotency_key: str | None, watching: bool, as_json: bool, **options: Any
+) -> None:
     """Submits a job and prints its id; with several numbers of rows (`--m 1,2,4,8..256`) a batch of jobs."""
-    rows, body = options["m"], _given({name: options[name] for name in ("target", "seed", "priors")})
+    rows = options["m"]
     if isinstance(rows, tuple):
         options["m"] = rows[0]
-    pair = pair_body(take_pair(options))
-    body |= {"reuse": options["reuse"]}
+    pair = pair_body(take_pair(options)) if chain is None else chain_body(chain, options)
+    body: dict[str, Any] = {"reuse": options["reuse"]}
+    named = ("target", "seed", "priors", "priority", "project", "deadline_s", "webhook")
+    body |= _given({name: options[name] for name in named})
+    body |= {"labels": list(options["labels"])} if options["labels"] else {}
     body["objective"] = _given({name: options[name] for name in ("l2", "regime", "energy_within_percent")})
     body["budget"] = _given({name: options[name] for name in ("trials", "seconds", "patience")})
     job: Mapping[str, Any]
@@ -109,11 +124,18 @@ def status(client: Client, job_id: str, as_json: bool) -> None:
 
 @click.command()
 @click.option("--state", type=click.Choice(["queued", "searching", "finals", "succeeded", "failed", "cancelled"]))
+@click.option("--owner")
+@click.option("--project")
+@click.option("--label")
+@click.option("--target")
+@click.option("--m", type=click.IntRange(min=1), help="Rows of the first product.")
+@click.option("--n", type=click.IntRange(min=1), help="Columns of the first product.")
+@click.option("--k", type=click.IntRange(min=1), help="Depth of the first product.")
 @as_json
 @click.pass_obj
-def jobs(client: Client, state: str | None, as_json: bool) -> None:
+def jobs(client: Client, /, as_json: bool, **filters: Any) -> None:
     """Lists jobs, the newest first."""
-    _list(client.jobs(state=state), as_json, render.jobs_table)
+    _list(client.jobs(**filters), as_json, render.jobs_table)
 
 
 @click.command()
@@ -150,6 +172,23 @@ def cancel(client: Client, job_id: str) -> None:
     click.echo(job["state"])
     if job["state"] != "cancelled":
         click.echo(f"tuner-client: {job_id} is yours no longer, and goes on for {', '.join(job['owners'])}", err=True)
+
+
+def _change(verb: str, words: str) -> click.Command:
+    """The command that has a job do `verb`."""
+
+    @click.argument("job_id")
+    @click.pass_obj
+    def change(client: Client, job_id: str) -> None:
+        job = client.change(job_id, verb)
+        click.echo(job["id"] if verb == "retry" else "paused" if job["is_paused"] else job["state"])
+
+    return click.command(verb, help=words)(change)
+
+
+pause = _change("pause", "Has an open job wait; what is at the card is recorded first.")
+resume = _change("resume", "Has a paused job go on.")
+retry = _change("retry", "Submits a job that failed or was cancelled again, and prints the new id.")
 
 
 @click.command()

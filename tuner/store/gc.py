@@ -150,15 +150,15 @@ class Collector:
                 path.unlink(missing_ok=True)
 
     def _forget_files(self) -> None:
-        """Strikes artifacts off the list whose files have gone, but for those that a result names."""
-        named = _named()
+        """Strikes artifacts off the list whose files have gone, but for those that something names."""
+        unnamed = (ArtifactRow.digest.not_in(_named()),)
         with self._read() as session:
-            listed = list(session.scalars(select(ArtifactRow.digest).where(ArtifactRow.digest.not_in(named))))
+            listed = list(session.scalars(select(ArtifactRow.digest).where(*unnamed)))
         gone = [digest for digest in listed if not self._artifacts.path(digest).exists()]
         for begin in range(0, len(gone), _SLICE):
             with self._write() as session:
                 some = ArtifactRow.digest.in_(gone[begin : begin + _SLICE])
-                session.execute(delete(ArtifactRow).where(some, ArtifactRow.digest.not_in(named)))
+                session.execute(delete(ArtifactRow).where(some, *unnamed))
 
 
 def _named() -> CompoundSelect[str]:
