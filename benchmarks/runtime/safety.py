@@ -73,7 +73,7 @@ def _streams(here: Callable[..., Any]) -> list[Row]:
 
     chosen = on_card.candidate(NARROW, PlanKind.FUSED, Assignment.TICKET)
     with here(on_card.long_and_narrow(), chosen) as (pack, of):
-        errors = on_card.errors_of_two_lanes(pack, of)
+        errors = on_card.errors_of_two_strands(pack, of)
     with here(on_card.long_and_narrow(), chosen) as (pack, of):
         sentences, error_after = on_card.shared_workspace(pack, of)
     unreported = "two streams on one workspace: not reported"

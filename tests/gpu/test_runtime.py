@@ -99,11 +99,11 @@ def test_ten_thousand_replays_of_32_layers_give_the_same_bits(builder: Builder, 
 NARROW = wgmma((16, 128, 64))
 
 
-def test_two_streams_with_lanes_of_their_own_are_right(builder: Builder, gpu: Gpu, tmp_path: Path) -> None:
+def test_two_streams_with_strands_of_their_own_are_right(builder: Builder, gpu: Gpu, tmp_path: Path) -> None:
     check_runs(NARROW, gpu)
     chosen = on_card.candidate(NARROW, PlanKind.FUSED, Assignment.TICKET)
     with on_card.opened(builder, gpu, tmp_path, on_card.long_and_narrow(), chosen) as (pack, of):
-        assert max(on_card.errors_of_two_lanes(pack, of)) <= 1
+        assert max(on_card.errors_of_two_strands(pack, of)) <= 1
 
 
 def test_two_launches_at_once_on_one_workspace_are_reported_and_reset(

@@ -33,7 +33,7 @@ def test_every_option_of_the_server_is_a_setting() -> None:
 
 
 def test_no_row_is_left_of_what_is_gone(page: str) -> None:
-    variables = set(re.findall(r"`TUNER_([A-Z_]+)`", page)) - {"URL", "TOKEN", "WORKER_EXTRA"}
+    variables = set(re.findall(r"`TUNER_([A-Z_]+)`", page)) - {"URL", "TOKEN", "CONFIG", "WORKER_EXTRA"}
     assert {name.lower() for name in variables} == set(Settings.model_fields)
 
 

@@ -38,6 +38,7 @@ KEPT = {
     "deal": kept("deal deals dealt dealer"),
     "gate": kept("gate gates", r"gate(_error)?|with_gate|\w*start_gates?(_name)?"),
     "hint": kept("hint hints", r"cachehint", r"^(?!tuner/(search/(?!axes)|api/)|benchmarks/pairs/)"),
+    "lane": kept("lane lanes", r"lanes", r"^(?!tuner/runtime/)"),  # DLPack has lanes
     "look": kept("look looks looked", r"look_ahead"),
     "offer": kept("offer offers"),
     "part": kept("part parts", r"(?!(verify|make|generated|line|row|partition)_parts?\b|kLineParts|kRowParts)\w*"),

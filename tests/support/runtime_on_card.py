@@ -120,13 +120,13 @@ def differing_layers(pack: Pack, of: Operands, *, layers: int, replays: int) -> 
     return sum(not bool((a == b).all()) for a, b in zip(first, outputs, strict=True))
 
 
-def errors_of_two_lanes(pack: Pack, of: Operands, launches: int = 200) -> list[float]:
+def errors_of_two_strands(pack: Pack, of: Operands, launches: int = 200) -> list[float]:
     """Of two streams with workspaces of their own: each one's relative error, over the tolerance."""
-    lanes = [pack.bind(of.weights, lane=lane) for lane in range(2)]
-    streams, rows = [cupy.cuda.Stream(non_blocking=True) for _ in lanes], of.workload.ops[0].m
-    outputs = [of.output(rows) for _ in lanes]
+    strands = [pack.bind(of.weights, strand=strand) for strand in range(2)]
+    streams, rows = [cupy.cuda.Stream(non_blocking=True) for _ in strands], of.workload.ops[0].m
+    outputs = [of.output(rows) for _ in strands]
     for _ in range(launches):
-        for ffn, stream, y in zip(lanes, streams, outputs, strict=True):
+        for ffn, stream, y in zip(strands, streams, outputs, strict=True):
             ffn(of.x, out=y, stream=stream.ptr)
     cupy.cuda.Device().synchronize()
     assert pack.aborts() == []

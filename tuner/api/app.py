@@ -26,6 +26,7 @@ from tuner.api.results import result_routes
 from tuner.api.security_headers import SecurityHeaders
 from tuner.api.trial_pages import trial_page_routes
 from tuner.api.trials import trial_routes
+from tuner.api.webhooks import describe_webhooks
 from tuner.api.wire_version import WireVersion
 from tuner.service import Service
 from tuner.settings import DEFAULT_REQUEST_DEADLINE_S, DEFAULT_REQUESTS_PER_S
@@ -62,6 +63,7 @@ def create_app(
     app.include_router(trial_routes(service))
     app.include_router(trial_page_routes(service))
     add_pages(app, service)
+    describe_webhooks(app)
     describe_access(app)
     add_error_handlers(app)
     app.add_middleware(BodyGuard, deadline_s=request_deadline_s)

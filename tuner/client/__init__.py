@@ -1,8 +1,32 @@
-"""The client: a library and a command line that need neither server nor GPU."""
+"""The client: a library and a command line that need neither server nor GPU.
 
-from tuner.client.artifact import Artifact, open_artifact
-from tuner.client.errors import ClientError
-from tuner.client.exits import ExitCode
-from tuner.client.http import Client
+What it consists of is imported when it is asked for: the command line must be quick to say what it can do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tuner.client.artifact import Artifact, open_artifact
+    from tuner.client.errors import ClientError
+    from tuner.client.exits import ExitCode
+    from tuner.client.http import Client
+else:
+    from importlib import import_module
+
+    _HOMES = {
+        "Artifact": "artifact",
+        "Client": "http",
+        "ClientError": "errors",
+        "ExitCode": "exits",
+        "open_artifact": "artifact",
+    }
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
 
 __all__ = ["Artifact", "Client", "ClientError", "ExitCode", "open_artifact"]

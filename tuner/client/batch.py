@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from tuner.client import render
 from tuner.client.http import Client
 
-Json = dict[str, Any]
+Json = Mapping[str, Any]
 
 #: Seconds between two updates, and between two plain lines.
 _ASK_EVERY_S = 1.0

@@ -1,37 +1,81 @@
-"""`tuner-client`: submits jobs, watches them, and fetches what they found. Data on stdout, all else on stderr."""
+"""`tuner-client`: submits jobs, watches them, and fetches what they found. Data on stdout, all else on stderr.
+
+A command's module is imported when it is asked for, so that `--help` and the completion of a shell are quick.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from importlib import import_module
 from typing import Any
 
 import click
-from rich.console import Console
 
-import tuner
 from tuner import __version__
-from tuner.client import render
-from tuner.client.credentials import token_for
-from tuner.client.errors import ClientError, WeakerMatch
+from tuner.client.config import DEFAULT_URL, URL_VARIABLE, commands_defaults, read_config
+from tuner.client.errors import ClientError
 from tuner.client.exits import ExitCode
-from tuner.client.fetch import fetch, is_the_librarys, recipe_lines
-from tuner.client.http import DEFAULT_URL, Client
-from tuner.client.inspect import counters, trace
-from tuner.client.login import login, logout
-from tuner.client.options import match_options, pair_body, pair_options, take_pair, take_question
-from tuner.client.output import as_json, print_json, print_table
-from tuner.client.packs import pack, update
-from tuner.client.samples import samples
-from tuner.client.tune_model import tune_model
-from tuner.client.verify import verify
-from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.versions import VERSION_MESSAGE
+
+#: Each command's module, its name there, and what it does, as the list of commands has it.
+COMMANDS = {
+    "submit": ("job_commands", "submit", "Submits a job and prints its id."),
+    "watch": ("job_commands", "watch", "Follows a job until it ends, then prints its result."),
+    "status": ("job_commands", "status", "Prints a job as it stands, with how well its trials were forecast."),
+    "jobs": ("job_commands", "jobs", "Lists jobs, the newest first."),
+    "trials": ("job_commands", "trials", "Lists a job's trials."),
+    "best": ("job_commands", "best", "Prints the result of a job, or the best one for a pair."),
+    "cancel": ("job_commands", "cancel", "Ends a job; its trials remain."),
+    "pause": ("job_commands", "pause", "Has an open job wait."),
+    "resume": ("job_commands", "resume", "Has a paused job go on."),
+    "retry": ("job_commands", "retry", "Submits a job that failed or was cancelled again."),
+    "delete": ("job_commands", "delete", "Deletes jobs that have ended, with trials, results and kernels."),
+    "fetch": ("fetch", "fetch", "Fetches what jobs found, or what a lock file names."),
+    "export": ("export", "export", "Writes a job's trials in a format that other programs read."),
+    "samples": ("samples", "samples", "Prints the raw samples of a measured trial as JSON."),
+    "counters": ("inspect", "counters", "Prints the hardware counters of a measured trial."),
+    "trace": ("inspect", "trace", "Writes the in-kernel trace of a measured trial of ours."),
+    "tune-model": ("tune_model", "tune_model", "Tunes the feed-forward blocks of a Hugging Face model."),
+    "pack": ("packs", "pack", "Builds a pack from finished jobs."),
+    "update": ("packs", "update", "Asks for the packs of a lock again, and shows what changed."),
+    "verify": ("verify", "verify", "Checks a pack, and runs its kernels on this machine's card."),
+    "login": ("login", "login", "Keeps a token for the service at --url."),
+    "logout": ("login", "logout", "Forgets the token for the service at --url."),
+    "cmake-dir": ("job_commands", "cmake_dir", "Prints the folder that CMake takes as Tuner_DIR."),
+    "completion": ("completion", "completion", "Prints a shell's script that completes commands and options."),
+}
 
 
 class _Commands(click.Group):
-    """Turns the client's errors into a line on stderr and an exit code."""
+    """Loads commands when they are asked for; turns the client's errors into a line on stderr and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of their use."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, with what the configuration file says for it as its defaults."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, name, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(f"tuner.client.{module}"), name)
+        if ctx.default_map and cmd_name in ctx.default_map:
+            ctx.default_map[cmd_name] = commands_defaults(command, ctx.default_map[cmd_name], cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (_, _, words) in COMMANDS.items()])
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Reads the configuration file; what it says goes behind options and environment variables."""
+        try:
+            extra.setdefault("default_map", read_config(tables=COMMANDS))
+        except ClientError as error:
+            raise click.UsageError(str(error)) from error
+        return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command."""
@@ -42,161 +86,22 @@ class _Commands(click.Group):
             ctx.exit(error.exit_code)
         except (KeyError, TypeError, AttributeError, ValueError):
             # An answer of ours has the fields that are read of it. One that named no version may be a stranger's.
-            if not isinstance(ctx.obj, Client) or ctx.obj.is_known:
+            if getattr(ctx.obj, "is_known", True):
                 raise
             click.echo(f"tuner-client: what answers at {ctx.obj.url} is no tuner service, or an older one", err=True)
             ctx.exit(ExitCode.UNREACHABLE)
 
 
 @click.group(cls=_Commands, epilog="Exit codes: " + "; ".join(f"{code:d} {code.meaning}" for code in ExitCode) + ".")
-@click.option("--url", envvar="TUNER_URL", default=DEFAULT_URL, show_default=True, help="Where the service is.")
+@click.option("--url", envvar=URL_VARIABLE, default=DEFAULT_URL, show_default=True, help="Where the service is.")
 @click.version_option(__version__, message=VERSION_MESSAGE)
 @click.pass_context
 def main(ctx: click.Context, url: str) -> None:
     """Asks a tuner service for fast kernel pairs."""
+    from tuner.client.credentials import token_for
+    from tuner.client.http import Client
+
     ctx.obj = ctx.with_resource(Client(url, token=token_for(url)))
-
-
-@main.command("cmake-dir")
-def cmake_dir() -> None:
-    """Prints the folder that CMake takes as Tuner_DIR, for find_package(Tuner)."""
-    click.echo(Path(tuner.__file__).parent / "runtime" / "c" / "cmake")
-
-
-@main.command()
-@pair_options
-@click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
-@click.option("--regime", type=click.Choice(["burst", "sustained"]), help="By default sustained from 256 rows on.")
-@click.option("--trials", type=click.IntRange(min=1), help="Budget: recorded outcomes.")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Budget: seconds of search.")
-@click.option("--patience", type=click.IntRange(min=1), help="Budget: trials without progress.")
-@click.option("--seed", type=click.IntRange(min=0))
-@click.option(
-    "--priors", type=click.Choice(["nearest", "none"]), help="Begin with earlier winners, or with none: a fair search."
-)
-@click.option("--reuse", is_flag=True, help="Take a finished job of the same problem, if there is one.")
-@click.option("--idempotency-key", help="Sent again with the same request, it gives the same job.")
-@click.option("--watch", "watching", is_flag=True, help="Then watch the job until it ends.")
-@as_json
-@click.pass_obj
-def submit(client: Client, /, idempotency_key: str | None, watching: bool, as_json: bool, **options: Any) -> None:
-    """Submits a job and prints its id."""
-    body: dict[str, Any] = {"pair": pair_body(take_pair(options)), "reuse": options["reuse"]}
-    body |= _given({name: options[name] for name in ("target", "seed", "priors")})
-    body["objective"] = _given({name: options[name] for name in ("l2", "regime")})
-    body["budget"] = _given({name: options[name] for name in ("trials", "seconds", "patience")})
-    job = client.submit(body, idempotency_key=idempotency_key)
-    click.echo(f"{client.url}{job['links']['page']}", err=True)
-    if watching:
-        _watch(client, job["id"], None, as_json)
-    else:
-        click.echo(json.dumps(job) if as_json else job["id"])
-
-
-@main.command()
-@click.argument("job_id")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), help="Seconds to wait at most.")
-@as_json
-@click.pass_obj
-def watch(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
-    """Follows a job until it ends, then prints its result."""
-    _watch(client, job_id, timeout_s, as_json)
-
-
-def _watch(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
-    job = client.job(job_id)
-    render.progress(job, client.events(job_id, timeout_s=timeout_s), Console(stderr=True))
-    best = client.best(job_id)
-    print_json(best) if as_json else print_table(render.results_table(best))
-
-
-@main.command()
-@click.argument("job_id")
-@as_json
-@click.pass_obj
-def status(client: Client, job_id: str, as_json: bool) -> None:
-    """Prints a job as it stands, with how well its trials were forecast."""
-    job = client.job(job_id)
-    print_json(job) if as_json else click.echo("\n".join(render.status_lines(job)))
-
-
-@main.command()
-@click.option("--state", type=click.Choice(["queued", "searching", "finals", "succeeded", "failed", "cancelled"]))
-@as_json
-@click.pass_obj
-def jobs(client: Client, state: str | None, as_json: bool) -> None:
-    """Lists jobs, the newest first."""
-    _list(client.jobs(state=state), as_json, render.jobs_table)
-
-
-@main.command()
-@click.argument("job_id")
-@click.option("--outcome", type=click.Choice(["measured", "rejected", "failed"]))
-@click.option("--plan-kind", type=click.Choice([str(kind) for kind in PlanKind]))
-@click.option("--reason", help="Only trials that failed for this reason, e.g. hang.")
-@click.option("--sort", type=click.Choice(["number", "time", "speedup"]), default="number", show_default=True)
-@as_json
-@click.pass_obj
-def trials(client: Client, /, job_id: str, as_json: bool, **filters: Any) -> None:
-    """Lists a job's trials."""
-    _list(client.trials(job_id, limit=500, **filters), as_json, render.trials_table)
-
-
-@main.command()
-@click.argument("job_id")
-@click.pass_obj
-def cancel(client: Client, job_id: str) -> None:
-    """Ends a job; its trials remain. Where others share its run, it goes on for them."""
-    job = client.cancel(job_id)
-    click.echo(job["state"])
-    if job["state"] != "cancelled":
-        click.echo(f"tuner-client: {job_id} is yours no longer, and goes on for {', '.join(job['owners'])}", err=True)
-
-
-@main.command()
-@click.argument("job_ids", metavar="JOB...", nargs=-1, required=True)
-@click.pass_obj
-def delete(client: Client, job_ids: tuple[str, ...]) -> None:
-    """Deletes jobs that have ended, with trials, results and kernels. What others share stays theirs."""
-    for job_id in job_ids:
-        job = client.delete(job_id)
-        click.echo(f"{job_id} deleted" if job is None else f"{job_id} stays, for {', '.join(job['owners'])}")
-
-
-@main.command()
-@click.argument("job_id", required=False)
-@pair_options
-@match_options
-@as_json
-@click.pass_obj
-def best(client: Client, /, job_id: str | None, as_json: bool, **options: Any) -> None:
-    """Prints the result of a job, or the best one for a pair."""
-    found: Mapping[str, Any]
-    if job_id is not None:
-        found = {"match": "exact", "differences": [], "best": client.best(job_id)}
-    else:
-        found = client.find_best(**take_question(options))
-    print_json(found["best"]) if as_json else print_table(render.results_table(found["best"]))
-    if is_the_librarys(found["best"]):
-        click.echo("\n".join(recipe_lines(found["best"])), err=True)
-    if found["match"] != "exact":
-        raise WeakerMatch(f"the match is {found['match']}: {'; '.join(found['differences'])}")
-
-
-for command in (login, logout, fetch, samples, counters, trace, tune_model, pack, update, verify):
-    main.add_command(command)
-
-
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _list(items: Iterable[Mapping[str, Any]], as_json: bool, table: Any) -> None:
-    if not as_json:
-        print_table(table(items))
-        return
-    for item in items:
-        print_json(item)
 
 
 if __name__ == "__main__":

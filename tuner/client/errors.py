@@ -12,6 +12,12 @@ class ClientError(TunerError):
     exit_code = ExitCode.FAULT
 
 
+class Misconfigured(ClientError):
+    """The client's configuration file cannot be used."""
+
+    exit_code = ExitCode.USAGE
+
+
 class NoResult(ClientError):
     """What was asked for does not exist, or does not exist yet."""
 
@@ -28,6 +34,12 @@ class LibraryWins(ClientError):
     """No kernel of ours is faster than the library."""
 
     exit_code = ExitCode.LIBRARY_WINS
+
+
+class UnfusedWins(ClientError):
+    """Several launches of our kernel are faster than one."""
+
+    exit_code = ExitCode.UNFUSED_WINS
 
 
 class NotVerified(ClientError):

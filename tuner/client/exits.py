@@ -32,3 +32,4 @@ class ExitCode(IntEnum):
     NO_TOKEN = 12, "the service asks for a token, and there is none, or it is unknown, expired or revoked"
     LIBRARY_WINS = 13, "the answer is the vendor's library; nothing is written without --even-if-slower"
     NOT_VERIFIED = 14, "a pack's kernels do not run here, or their numbers are wrong"
+    UNFUSED_WINS = 15, "the answer is our kernel in several launches; nothing is written without --accept-unfused"

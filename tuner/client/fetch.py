@@ -10,13 +10,15 @@ from typing import Any
 
 import click
 
+from tuner.client import render
 from tuner.client.environment import Asker, detect, differences
-from tuner.client.errors import LibraryWins, NoResult, Refused, WeakerMatch
+from tuner.client.errors import LibraryWins, NoResult, Refused, UnfusedWins, WeakerMatch
 from tuner.client.http import Client
 from tuner.client.lock import Cache
 from tuner.client.options import match_options, pair_options, take_question
 from tuner.client.output import write_or_print
 from tuner.client.packs import default_cache, fetch_locked, pinned
+from tuner.core.schedule.plan_kinds import PlanKind
 
 FORMATS = ("json", "manifest", "cu", "cubin", "zip")
 
@@ -45,7 +47,8 @@ def fetch(
 @pair_options
 @match_options
 @click.option("--accept-nearest", is_flag=True, help="Take a match that is weaker than exact.")
-@click.option("--even-if-slower", is_flag=True, help="Take our kernel where the library is the answer.")
+@click.option("--accept-unfused", is_flag=True, help="Take our kernel where several launches of it are the answer.")
+@click.option("--even-if-slower", is_flag=True, help="Take our kernel whatever the answer is, the library too.")
 @click.option("--format", "format", type=click.Choice(FORMATS), default="zip", show_default=True)
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="By default stdout.")
 @click.option(
@@ -61,6 +64,7 @@ def fetch_best(
     /,
     job_id: str | None,
     accept_nearest: bool,
+    accept_unfused: bool,
     even_if_slower: bool,
     format: str,
     output: Path | None,
@@ -70,7 +74,7 @@ def fetch_best(
     """Writes the best result: of a job, or for a pair and a target.
 
     `json` is the result with all times; `zip` the whole artifact; `manifest`, `cu` and `cubin` are parts of it. Nothing
-    is written for a weaker match, or where the library is the answer, unless that is asked for.
+    is written for a weaker match, or where the answer is not to fuse, unless that is asked for.
     """
     asked = {name: options.pop(name) for name in ("gpu_name", "driver", "cuda", "kernel_version")}
     here = {} if elsewhere else detect()
@@ -79,7 +83,8 @@ def fetch_best(
     best = found["best"]
     if best["simulated"]:
         click.echo("tuner-client: the result is simulated: no card has run it", err=True)
-    check_accepted(found, accept_nearest=accept_nearest, even_if_slower=even_if_slower)
+    check_match(found, accept_nearest=accept_nearest)
+    check_answer(best, accept_unfused=accept_unfused, even_if_slower=even_if_slower)
     write_or_print(_content(client, found, format), output)
 
 
@@ -92,25 +97,40 @@ def find(client: Client, job_id: str | None, options: dict[str, Any], asker: Ask
     return {"match": "nearest" if unlike else "exact", "differences": unlike, "best": best}
 
 
-def check_accepted(found: dict[str, Any], *, accept_nearest: bool, even_if_slower: bool) -> None:
-    """Says on stderr what is weak about a result.
+def check_match(found: Mapping[str, Any], *, accept_nearest: bool) -> None:
+    """Says on stderr what differs from what was asked.
 
     Raises:
         WeakerMatch: it is no exact match, and that was not accepted.
-        LibraryWins: the library is the answer, and a slower kernel was not asked for.
     """
-    best = found["best"]
-    if found["match"] != "exact":
-        weaker = f"the match is {found['match']}: {'; '.join(found['differences'])}"
-        if not accept_nearest:
-            raise WeakerMatch(f"{weaker}; nothing is written without --accept-nearest")
-        click.echo(f"tuner-client: {weaker}", err=True)
+    if found["match"] == "exact":
+        return
+    weaker = f"the match is {found['match']}: {'; '.join(found['differences'])}"
+    if not accept_nearest:
+        raise WeakerMatch(f"{weaker}; nothing is written without --accept-nearest")
+    click.echo(f"tuner-client: {weaker}", err=True)
+
+
+def check_answer(best: Mapping[str, Any], *, accept_unfused: bool, even_if_slower: bool) -> None:
+    """Says on stderr what the answer is, where it is not to fuse.
+
+    Raises:
+        LibraryWins: the library is the answer, and a slower kernel was not asked for.
+        UnfusedWins: several launches of our kernel are the answer, and these were not asked for.
+    """
+    verdict = f"the verdict of {best['job_id']} is {best['verdict']!r}"
     if is_the_librarys(best):
-        words = f"the verdict of {best['job_id']} is {best['verdict']!r}, and the library is the answer"
-        words = "\n".join([words, *recipe_lines(best)])
+        words = "\n".join([f"{verdict}, and the library is the answer", *recipe_lines(best)])
         if not even_if_slower:
             raise LibraryWins(f"{words}\nnothing is written without --even-if-slower")
-        click.echo(f"tuner-client: {words}", err=True)
+    elif not PlanKind(best["winner"]).is_fused:
+        gain = render.ratio(best["finals"][best["winner_row"]]["speedup"])
+        words = f"{verdict}, and the answer is our kernel as {render.words(best['winner'])}, {gain} the library's speed"
+        if not (accept_unfused or even_if_slower):
+            raise UnfusedWins(f"{words}; nothing is written without --accept-unfused")
+    else:
+        return
+    click.echo(f"tuner-client: {words}", err=True)
 
 
 def is_the_librarys(best: Mapping[str, Any]) -> bool:

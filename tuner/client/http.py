@@ -6,13 +6,15 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, cast
 from urllib.parse import quote
 
 import httpx
 
 from tuner import __version__
 from tuner.client.artifact import Artifact, open_artifact
+from tuner.client.config import DEFAULT_URL
+from tuner.client.documents import Best, Job, JobDetail, Trial
 from tuner.client.errors import (
     ClientError,
     Incompatible,
@@ -25,8 +27,6 @@ from tuner.client.errors import (
     Unreachable,
 )
 from tuner.versions import DISTRIBUTION, WIRE_HEADER, WIRE_VERSION
-
-DEFAULT_URL = "http://127.0.0.1:8000"
 
 Json = dict[str, Any]
 
@@ -82,24 +82,28 @@ class Client:
         """Closes the connection."""
         self._http.close()
 
-    def submit(self, body: Json, *, idempotency_key: str | None = None) -> Json:
+    def submit(self, body: Mapping[str, Any], *, idempotency_key: str | None = None) -> Job:
         """Asks for a job; `body` as `POST /jobs` takes it. Answers the job, which may have existed."""
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        return self._json("POST", "/jobs", json=body, headers=headers)
+        return cast(Job, self._json("POST", "/jobs", json=body, headers=headers))
 
-    def job(self, job_id: str) -> Json:
+    def job(self, job_id: str) -> JobDetail:
         """A job as it stands."""
-        return self._json("GET", _job_path(job_id))
+        return cast(JobDetail, self._json("GET", _job_path(job_id)))
 
-    def cancel(self, job_id: str) -> Json:
+    def cancel(self, job_id: str) -> Job:
         """Ends a job, or what one's own part of it is, where others share its run: see `owners` of the answer."""
-        return self._json("POST", f"{_job_path(job_id)}:cancel")
+        return cast(Job, self._json("POST", f"{_job_path(job_id)}:cancel"))
 
-    def delete(self, job_id: str) -> Json | None:
+    def change(self, job_id: str, verb: str) -> Job:
+        """Has a job `pause`, `resume` or `retry`; the answer to the last is the job that does it again."""
+        return cast(Job, self._json("POST", f"{_job_path(job_id)}:{verb}"))
+
+    def delete(self, job_id: str) -> Job | None:
         """Deletes a job that has ended, with all that is known of it; None where it is gone. Where others share its
         run, it stays theirs and is answered."""
         response = self._request("DELETE", _job_path(job_id))
-        return None if response.status_code == httpx.codes.NO_CONTENT else self._document(response)
+        return None if response.status_code == httpx.codes.NO_CONTENT else cast(Job, self._document(response))
 
     def whoami(self) -> Json:
         """Who the token belongs to, and what it is good for.
@@ -109,13 +113,13 @@ class Client:
         """
         return self._json("GET", "/whoami")
 
-    def jobs(self, **filters: Any) -> Iterator[Json]:
+    def jobs(self, **filters: Any) -> Iterator[Job]:
         """All jobs, the newest first."""
-        return self._items("/jobs", filters)
+        return cast(Iterator[Job], self._items("/jobs", filters))
 
-    def trials(self, job_id: str, **filters: Any) -> Iterator[Json]:
+    def trials(self, job_id: str, **filters: Any) -> Iterator[Trial]:
         """All trials of a job."""
-        return self._items(f"{_job_path(job_id)}/trials", filters)
+        return cast(Iterator[Trial], self._items(f"{_job_path(job_id)}/trials", filters))
 
     def samples(self, job_id: str, number: int) -> Json:
         """The raw samples of a measured trial, round by round.
@@ -132,7 +136,7 @@ class Client:
             raise self._stranger()
         return found
 
-    def best(self, job_id: str) -> Json:
+    def best(self, job_id: str) -> Best:
         """The result of a job.
 
         Raises:
@@ -142,7 +146,7 @@ class Client:
         job = self.job(job_id)
         if job["state"] in ("failed", "cancelled"):
             raise JobFailed(f"{job_id} {job['state']}" + (f": {job['reason']}" if job["reason"] else ""))
-        return self._json("GET", f"{_job_path(job_id)}/best")
+        return cast(Best, self._json("GET", f"{_job_path(job_id)}/best"))
 
     def find_best(self, **query: Any) -> Json:
         """The best result for a pair on a target: `GET /best`, with its `match` and `differences`."""

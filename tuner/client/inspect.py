@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from tuner.client import render
+from tuner.client.export import trace_file
 from tuner.client.http import Client
 from tuner.client.output import as_json, print_json, print_table, write_or_print
 
@@ -40,7 +40,4 @@ def counters(
 @click.pass_obj
 def trace(client: Client, job_id: str, number: int, output: Path | None, timeout_s: float | None) -> None:
     """Writes the in-kernel trace of a measured trial of ours as a file for ui.perfetto.dev or chrome://tracing."""
-    found = client.trace(job_id, number, format="perfetto", timeout_s=timeout_s)
-    if found["otherData"]["simulated"]:
-        click.echo("tuner-client: the trace is simulated: no card has run it", err=True)
-    write_or_print((json.dumps(found, separators=(",", ":")) + "\n").encode(), output)
+    write_or_print(trace_file(client, job_id, number, timeout_s), output)

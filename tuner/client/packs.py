@@ -56,7 +56,7 @@ def check_signature(pack: Pack, key: str, *, is_demanded: bool) -> None:
         click.echo(f"tuner-client: the signature is not verified: {error}", err=True)
 
 
-def order_of_jobs(jobs: Sequence[Json], min_gain: float, batch_invariant: bool = False) -> Json:
+def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_invariant: bool = False) -> Json:
     """The order of a pack of some jobs' shapes and rows.
 
     Raises:

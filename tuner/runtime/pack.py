@@ -1,7 +1,7 @@
 """A pack in Python: its kernels on arrays, on the caller's stream, without a copy and without waiting.
 
-A lane is what runs at once: the launches of one lane follow each other. An FFN of another stream that may run beside it
-takes another lane, so that it has workspaces of its own.
+A strand is what runs at once: the launches of one strand follow each other. An FFN of another stream that may run
+beside it takes another strand, so that it has workspaces of its own.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Pack:
             choice=choice,
         )
 
-    def bind(self, weights: Weights, *, lane: int = 0, safe_weights: bool = False, as_measured: bool = False) -> Ffn:
+    def bind(self, weights: Weights, *, strand: int = 0, safe_weights: bool = False, as_measured: bool = False) -> Ffn:
         """An FFN of these weights, with every kernel of its ladder ready. Not inside a graph capture.
 
         `safe_weights`: what runs just before it in the stream may write the weights. `as_measured`: the builds that
@@ -94,11 +94,11 @@ class Pack:
         if safe_weights and as_measured:
             raise RuntimeFailure(-1, "give safe_weights or as_measured, not both")
         flags = native.SAFE_WEIGHTS if safe_weights else native.AS_MEASURED if as_measured else 0
-        by_rows = self._ladder(weights, lane, flags)
+        by_rows = self._ladder(weights, strand, flags)
         most = len(by_rows) - 1
-        return Ffn(self, weights, by_rows, self._room(lane, weights, most) if most else 0)
+        return Ffn(self, weights, by_rows, self._room(strand, weights, most) if most else 0)
 
-    def _ladder(self, weights: Weights, lane: int, flags: int) -> list[Prepared | None]:
+    def _ladder(self, weights: Weights, strand: int, flags: int) -> list[Prepared | None]:
         """What computes each number of rows, up to the last that a kernel computes; None for the library."""
         by_rows: list[Prepared | None] = [None]
         found = self.find(weights.shape, 1)
@@ -106,16 +106,16 @@ class Pack:
             raise RuntimeFailure(native.NONE, self.c.tuner_error().decode())
         while True:
             if found.is_kernel:
-                prepared = self._prepare(found, weights, lane, flags)
+                prepared = self._prepare(found, weights, strand, flags)
                 by_rows += [None] * (found.m_lo - len(by_rows))
                 by_rows += [prepared] * (found.m_hi - found.m_lo + 1)
             if found.m_hi == _LAST_ROW:
                 return by_rows
             found = self.find(weights.shape, found.m_hi + 1)
 
-    def _prepare(self, answer: Answer, weights: Weights, lane: int, flags: int) -> Prepared:
-        """The kernel of an answer in a lane, shared by all FFNs of that lane and device."""
-        key = (answer.choice.kernel, lane, flags, weights.device)
+    def _prepare(self, answer: Answer, weights: Weights, strand: int, flags: int) -> Prepared:
+        """The kernel of an answer in a strand, shared by all FFNs of that strand and device."""
+        key = (answer.choice.kernel, strand, flags, weights.device)
         if key not in self._prepared:
             memory = weights.allocate(answer.choice.memory_bytes)
             self._prepared[key] = Prepared(
@@ -133,9 +133,9 @@ class Pack:
         for one in self._prepared.values():
             one.reset(stream)
 
-    def _room(self, lane: int, weights: Weights, rows: int) -> int:
-        """Room for the intermediate of a lane, for so many rows; shared by the FFNs of the lane."""
-        key = (lane, weights.device)
+    def _room(self, strand: int, weights: Weights, rows: int) -> int:
+        """Room for the intermediate of a strand, for so many rows; shared by the FFNs of the strand."""
+        key = (strand, weights.device)
         needed = rows * weights.d_hidden * 2
         held = self._scratch.get(key)
         if held is None or held[2] < needed:

@@ -21,7 +21,7 @@ from tuner.dispatch import BuildPool, MeasureLane
 from tuner.errors import Quarantined, WorkerError
 from tuner.search import Searcher
 from tuner.service.ahead import Ahead
-from tuner.service.forecasts import Forecaster, with_forecast
+from tuner.service.forecasts import with_forecast
 from tuner.service.waiting import Patience, Stopped, wait_for_one
 
 #: Candidates that are handed to the lane: one that is measured, and one behind it, so that the card does not wait for
@@ -50,7 +50,6 @@ class _Traveller:
     candidate: Candidate
     num_known: int
     chosen_at: float
-    forecast: Future[float | None]
     preparing: Future[Preparation]
     prepared: Prepared | None = None
     measuring: Future[Outcome] | None = None
@@ -79,7 +78,6 @@ class Pipeline:
         builds: BuildPool,
         lane: MeasureLane,
         ahead: Ahead,
-        forecaster: Forecaster,
         *,
         num_known: int,
         num_trials: int,
@@ -94,7 +92,6 @@ class Pipeline:
         self._builds = builds
         self._lane = lane
         self._ahead = ahead
-        self._forecaster = forecaster
         self._stop = stop
         self._drain = drain or threading.Event()
         self._clock = clock
@@ -222,7 +219,6 @@ class Pipeline:
                 candidate=candidate,
                 num_known=num_known,
                 chosen_at=chosen_at,
-                forecast=self._forecaster.begin(self._problem.workload, candidate),
                 preparing=preparing,
             )
         )
@@ -274,7 +270,7 @@ class Pipeline:
         for one in self._travellers:
             if one.outcome is not None:
                 self._travellers.remove(one)
-                outcome = with_forecast(one.outcome, one.forecast.result())
+                outcome = with_forecast(one.outcome, one.prepared and one.prepared.forecast_us)
                 return Arrival(
                     candidate=one.candidate,
                     outcome=outcome,

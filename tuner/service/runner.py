@@ -22,7 +22,6 @@ from tuner.service.ahead import Ahead
 from tuner.service.claims import Claims
 from tuner.service.finals import best_speedup
 from tuner.service.finisher import Finisher
-from tuner.service.forecasts import Forecaster
 from tuner.service.inspector import Inspector, problem_of
 from tuner.service.keeper import Keeper
 from tuner.service.metrics import Metrics, Observer
@@ -86,7 +85,6 @@ class Runner:
         self._keeper = Keeper(store, self._stop)
         self._inspector = Inspector(store, self._lane, target, claims, self._keeper, self._stop, clock)
         self._finisher = Finisher(store, self._keeper, self._lane, finals, disk_limit_bytes, self._stop, clock)
-        self._forecaster = Forecaster(target.gpu)
         self._priors = PriorBook(store, self._keeper, winners, clock)
         self._thread = threading.Thread(target=self._run, name=f"runner {target.id} {worker}", daemon=True)
 
@@ -114,7 +112,6 @@ class Runner:
         """Waits for the thread's end."""
         if self._thread.ident is not None:
             self._thread.join()
-        self._forecaster.close()
 
     def is_alive(self) -> bool:
         """Whether it still works."""
@@ -294,7 +291,8 @@ class Runner:
                 number += 1
                 pipeline.record(trial)
                 incumbent = best_speedup([trial], incumbent)
-                gives_way = gives_way or turn.is_over()
+                # Once its patience has run out a few last trials are left: another stay would cost more than they take.
+                gives_way = gives_way or (not progress.is_over and turn.is_over())
                 self._end_if_due(pipeline, progress, 0.0 if gives_way else budget_s - search_s)
                 if not self._drain.is_set():
                     self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on
@@ -328,7 +326,6 @@ class Runner:
             builds,
             self._lane,
             Ahead(num_places=builds.num_places, num_trials=num_trials, max_ahead=self._max_ahead),
-            self._forecaster,
             num_known=len(past),
             num_trials=num_trials,
             stop=self._stop,

@@ -150,16 +150,16 @@ class Collector:
                 path.unlink(missing_ok=True)
 
     def _forget_files(self) -> None:
-        """Strikes artifacts off the list whose files have gone, but for those that a result names."""
+        """Strikes artifacts off the list whose files have gone, but for those that a result or a pack names."""
         named = select(BestRow.artifact_digest).where(BestRow.artifact_digest.is_not(None))
-        named = named.union(select(PackRow.digest))
+        unnamed = (ArtifactRow.digest.not_in(named), ArtifactRow.digest.not_in(select(PackRow.digest)))
         with self._read() as session:
-            listed = list(session.scalars(select(ArtifactRow.digest).where(ArtifactRow.digest.not_in(named))))
+            listed = list(session.scalars(select(ArtifactRow.digest).where(*unnamed)))
         gone = [digest for digest in listed if not self._artifacts.path(digest).exists()]
         for begin in range(0, len(gone), _SLICE):
             with self._write() as session:
                 some = ArtifactRow.digest.in_(gone[begin : begin + _SLICE])
-                session.execute(delete(ArtifactRow).where(some, ArtifactRow.digest.not_in(named)))
+                session.execute(delete(ArtifactRow).where(some, *unnamed))
 
 
 def _drop_slice(session: Session, job_id: str, after: int) -> int | None:

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from tuner.core.trial.job import JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.records import JobRecord, Page
 from tuner.errors import Conflict, NotFound
-from tuner.store import events
+from tuner.store import events, webhooks
 from tuner.store.cursors import decode_cursor, encode_cursor
 from tuner.store.models import DeletedJobRow, JobLabelRow, JobOwnerRow, JobRow, table_of
 
@@ -256,5 +256,6 @@ def set_state(session: Session, job_id: str, state: JobState, now: float, reason
         row.started_at = now
     if state.is_final:
         row.finished_at = now
+        webhooks.job_ended(session, job_id, now)
     events.append(session, job_id, "state", now, {"state": str(state), "reason": reason})
     return to_record(row)

@@ -300,6 +300,8 @@ class WebhookRow(Base):
     #: Who asked; empty where the service knew no tokens.
     owner: Mapped[str] = mapped_column(String(64))
     url: Mapped[str] = mapped_column(String(500))
+    #: With its port, as the URL has it: one that does not answer keeps no other waiting.
+    host: Mapped[str] = mapped_column(String(500))
     #: waiting, due, delivered or failed.
     state: Mapped[str] = mapped_column(String(16))
     num_attempts: Mapped[int] = mapped_column(default=0)

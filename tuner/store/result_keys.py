@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session
 
 from tuner.core.problem.gpu import SIMULATED_PREFIX
-from tuner.core.problem.workload import Workload
+from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.trial.job import JobSpec, Objective
 from tuner.core.trial.questions import Question
 from tuner.core.trial.records import Best
@@ -27,9 +27,11 @@ def _digest(value: object) -> str:
 
 
 def form_digest(workload: Workload) -> str:
-    """16 hex digits that workloads share which differ in sizes alone."""
+    """16 hex digits that workloads share which differ in sizes alone; of chains, in rows alone. So the sizes of two ops
+    tell how far any two of a form are apart."""
     data = workload.to_json()
-    return _digest({**data, "ops": [{**op, "m": 1, "n": 1, "k": 1} for op in data["ops"]]})
+    any_size = {"m": 1} if workload.kind is WorkloadKind.CHAIN else {"m": 1, "n": 1, "k": 1}
+    return _digest({**data, "ops": [{**op, **any_size} for op in data["ops"]]})
 
 
 def objective_key(objective: Objective) -> str:

@@ -164,10 +164,18 @@ class SimulatedEvaluator:
         Raises:
             IllegalSchedule, PlanError: the candidate is refused.
         """
-        workload, gpu = problem.workload, self._target.gpu
+        return self._true_us(problem, candidate, self._forecast_us(problem, candidate))
+
+    def _forecast_us(self, problem: Problem, candidate: Candidate) -> float | None:
         if candidate.schedule is None:
+            return None
+        return forecast_us(problem.workload, self._target.gpu, candidate)
+
+    def _true_us(self, problem: Problem, candidate: Candidate, forecast: float | None) -> float:
+        workload, gpu = problem.workload, self._target.gpu
+        if forecast is None:
             return library_us(workload, gpu)
-        return max(forecast_us(workload, gpu, candidate) * self.slowdown(candidate), reference_us(workload, gpu))
+        return max(forecast * self.slowdown(candidate), reference_us(workload, gpu))
 
     def has_fault(self, candidate: Candidate) -> bool:
         """Whether this candidate hangs, crashes or computes wrong numbers."""
@@ -181,14 +189,15 @@ class SimulatedEvaluator:
         stage_s: dict[str, float] = {}
         begin_s = time.perf_counter()
         try:
-            true_us = self.true_us(problem, candidate)
+            forecast = self._forecast_us(problem, candidate)
+            true_us = self._true_us(problem, candidate, forecast)
         except (IllegalSchedule, PlanError) as error:
             return Rejected(stage=Stage.VERIFY, reason=str(error), stage_s={"verify": time.perf_counter() - begin_s})
         stage_s["simulate"] = time.perf_counter() - begin_s
         if self._build_s and candidate.schedule is not None:
             self._build(problem.workload, candidate.schedule.tiling)
             stage_s["build"] = time.perf_counter() - begin_s - stage_s["simulate"]
-        return PreparedModel(candidate=candidate, true_us=true_us, stage_s=stage_s)
+        return PreparedModel(candidate=candidate, true_us=true_us, forecast_us=forecast, stage_s=stage_s)
 
     def _build(self, workload: Workload, tiling: Tiling) -> None:
         """Takes the time of a build, unless that tiling was built."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
+import click
 import pytest
 
 from tests.service.client.conftest import Run
 from tests.support.repository import ROOT
 from tests.support.serving import SMALL_PAIR, Server
 from tuner.client import Client, ExitCode
-from tuner.client.cli import main
+from tuner.client.cli import COMMANDS, main
 
 PAIR = ["--m", "16", "--d-in", "256", "--d-hidden", "512", "--d-out", "256"]
 GEMMS = ["--first", "64,64,64", "--second", "64,64,64"]
@@ -54,6 +56,36 @@ def test_every_option_of_submit_reaches_the_server(run: Run) -> None:
     other = run("submit", *PAIR, "--seed", "6", "--idempotency-key", "k")
     assert other.exit_code == ExitCode.REFUSED
     assert "Idempotency-Key" in other.stderr
+
+
+def test_a_preset_and_a_file_of_ops_are_submitted(run: Run, tmp_path: Path) -> None:
+    """Each is cancelled at once: what is asked here is what the server was told."""
+    path = tmp_path / "chain.json"
+    ops = [{"name": "a", "source": "x", "n": 64, "k": 32}, {"name": "b", "source": "a", "n": 32, "k": 64}]
+    path.write_text(json.dumps({"m": 16, "ops": ops}))
+    preset = ["--preset", "decoder-block", "--model", "llama3-70b", "--m", "16", "--tp", "8", "--run", "mlp"]
+    for options, names in (([*preset, "--trials", "1000"], ["gate_up", "down"]), (["--chain", str(path)], ["a", "b"])):
+        job = json.loads(run("submit", *options, "--json").stdout)
+        run("cancel", job["id"])
+        assert job["pair"]["kind"] == "chain"
+        assert [op["name"] for op in job["pair"]["ops"]] == names
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--preset", "decoder-block", "--m", "16"], "needs --model as well"),
+        (["--preset", "decoder-block", "--m", "16", "--model", "llama3-8b", "--d-in", "4"], "--d-in: not for --preset"),
+        (["--tp", "2", *PAIR], "--preset decoder-block needs --model, --preset as well"),
+        (["--chain", "no-such.json"], "no-such.json cannot be read"),
+        (["--chain", "pyproject.toml"], "is no JSON"),
+        (["--chain", "pyproject.toml", "--m", "3"], "--m: not with --chain"),
+    ],
+)
+def test_options_of_a_chain_that_do_not_go_together_are_refused(run: Run, options: list[str], words: str) -> None:
+    result = run("submit", *options)
+    assert result.exit_code == ExitCode.USAGE
+    assert words in " ".join(result.stderr.split())
 
 
 def test_status_tells_where_a_job_is_and_how_well_its_trials_were_forecast(run: Run, job_id: str) -> None:
@@ -154,9 +186,11 @@ def test_every_exit_code_and_command_is_documented() -> None:
     page = (ROOT / "docs/client.md").read_text()
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \| (.*) \|$", page, re.MULTILINE)
     assert rows == [(str(code.value), code.name, code.meaning) for code in ExitCode]
-    for command in [name for name in main.commands if name != "fetch"] + ["fetch best"]:
-        assert f"| `{command}" in page
-    fetch_best = main.commands["fetch"].commands["best"]  # type: ignore[attr-defined]
+    for name in [name for name in COMMANDS if name != "fetch"] + ["fetch best"]:
+        assert f"| `{name}" in page
+    fetch = main.get_command(click.Context(main), "fetch")
+    assert isinstance(fetch, click.Group)
+    fetch_best = fetch.commands["best"]
     for option in fetch_best.params:
         if option.name not in ("m", "d_in", "d_hidden", "d_out", "output"):
             assert option.opts[0] in page, option.name

@@ -127,6 +127,32 @@ def test_where_the_library_is_the_answer_nothing_is_written_and_its_algorithm_is
     assert "the library is the answer" in written.stderr
 
 
+@pytest.mark.parametrize("verdict", ["do not fuse", "tie"])
+@pytest.mark.parametrize("flag", ["--accept-unfused", "--even-if-slower"])
+def test_where_several_launches_are_the_answer_nothing_is_written_unless_they_are_accepted(
+    run: Run, job_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: str, flag: str
+) -> None:
+    path, best = tmp_path / "kernel.zip", Client.best
+    kind = "two_launches_pdl"
+    monkeypatch.setattr(Client, "best", lambda *_: {**best(*_), "winner": kind, "verdict": verdict, "winner_row": 1})
+    refused = run("fetch", "best", "--job", job_id, "-o", str(path))
+    assert (refused.exit_code, path.exists(), refused.stdout) == (ExitCode.UNFUSED_WINS, False, "")
+    assert f"is '{verdict}', and the answer is our kernel as two launches pdl, 0." in refused.stderr
+    written = run("fetch", "best", "--job", job_id, "-o", str(path), flag)
+    assert (written.exit_code, path.exists()) == (ExitCode.OK, True)
+    assert "the answer is our kernel as two launches pdl" in written.stderr
+
+
+@pytest.mark.parametrize("verdict", ["fused wins", "tie"])
+def test_where_a_fused_launch_is_the_answer_it_is_written(
+    run: Run, job_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: str
+) -> None:
+    path, best = tmp_path / "kernel.zip", Client.best
+    monkeypatch.setattr(Client, "best", lambda *_: {**best(*_), "winner": "fused", "verdict": verdict})
+    assert run("fetch", "best", "--job", job_id, "-o", str(path)).exit_code == ExitCode.OK
+    assert path.exists()
+
+
 def test_another_version_of_the_kernels_is_a_weaker_match(run: Run, job_id: str) -> None:
     asked = [*FETCH, "--job", job_id, "--format", "json", "--kernel-version", "0" * 16]
     assert run(*asked).exit_code == ExitCode.WEAKER_MATCH

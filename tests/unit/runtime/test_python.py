@@ -109,7 +109,7 @@ def test_ffns_of_one_lane_share_kernels_and_another_lane_has_its_own(recorder: R
     recorder.clear()
     pack.bind(plain())
     assert recorder.calls("cuModuleLoadData") == recorder.calls("cuMemHostAlloc") == []
-    pack.bind(plain(), lane=1)
+    pack.bind(plain(), strand=1)
     assert recorder.calls("cuModuleLoadData") == []
     assert len(recorder.calls("cuMemHostAlloc")) == 2
 
@@ -159,7 +159,7 @@ def test_an_abort_is_told_in_words_and_reset(recorder: Recorder, pack: Pack) -> 
     fields[:] = [1, -2, -1, 140, 132, 3]
     assert pack.aborts() == [
         "two launches ran at once on one workspace: CTA 3 saw 140 CTAs start where a launch has 132; "
-        "give each stream a lane of its own"
+        "give each stream a strand of its own"
     ]
     fields[:] = [1, 7, 3, 11, 12, 5]
     assert pack.aborts() == ["CTA 5, task 7 waited for signal 3: 11 posts seen, 12 expected"]

@@ -126,6 +126,8 @@ class JobTerms:
     labels: tuple[str, ...] = ()
     #: Seconds from its submission until its search must end; None for as long as it takes.
     deadline_s: float | None = None
+    #: What is told of its end; None for nobody. Another owner of the same run has one of his own.
+    webhook: str | None = None
 
 
 class JobState(StrEnum):

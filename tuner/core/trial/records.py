@@ -263,3 +263,42 @@ class Inspection:
     finished_at: float | None
     #: Left out where a listing does not need it.
     result: CounterReport | Trace | None = None
+
+
+class WebhookState(StrEnum):
+    """Where a webhook stands."""
+
+    #: The job goes on.
+    WAITING = "waiting"
+    #: The job has ended, and the receiver has not taken it yet.
+    DUE = "due"
+    DELIVERED = "delivered"
+    #: The receiver did not take it, and is not asked any more; the record's `reason` says why.
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Webhook:
+    """An address that is told when a job has ended."""
+
+    #: Of the row; it names the delivery.
+    seq: int
+    job_id: str
+    #: Who asked; empty where the service knew no tokens.
+    owner: str
+    url: str
+    #: With its port, as the URL has it.
+    host: str
+    state: WebhookState
+    num_attempts: int
+    #: When the next attempt is made, seconds since the epoch; None where none is.
+    due_at: float | None
+    #: When it was taken, or given up.
+    ended_at: float | None
+    #: Why the last attempt failed; empty otherwise.
+    reason: str
+
+    @property
+    def delivery(self) -> str:
+        """A name that all attempts share, so that a receiver knows one that he has had."""
+        return f"hook-{self.seq}"

@@ -1,0 +1,177 @@
+"""`tuner.tune`: in this process and at a service, what it answers, what it shows, and how it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+import tuner
+from tests.support.repository import ROOT
+from tests.support.serving import SMALL_PAIR, Server, running_service
+from tuner.client import Client, ClientError
+from tuner.client.documents import FfnPair, JobDetail
+from tuner.client.errors import Refused, Unreachable
+from tuner.python import bars
+from tuner.versions import install_command
+
+PAIR: FfnPair = {"kind": "ffn", "m": 16, "d_in": 256, "d_hidden": 512, "d_out": 256}
+TARGET = "simulated:h200"
+
+
+@pytest.fixture(autouse=True)
+def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the user's."""
+    for name in ("TUNER_URL", "TUNER_TOKEN", "TUNER_DATA", "TUNER_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuner.Result]:
+    """A pair that was tuned in this process, which listened nowhere."""
+
+    def listen(*_: object) -> None:
+        raise AssertionError("a port was opened")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "listen", listen)
+        yield tuner.tune(PAIR, target=TARGET, trials=8, data=tmp_path_factory.mktemp("here"), progress=False)
+
+
+def test_what_is_tuned_in_this_process_is_what_the_api_answers(result: tuner.Result) -> None:
+    assert result.job["state"] == "succeeded"
+    assert result.job["pair"] == {**SMALL_PAIR, **result.job["pair"]}
+    assert [trial["number"] for trial in result.trials] == list(range(8))
+    assert result.simulated
+    assert result.verdict == result.best["verdict"]
+    assert result.winner["candidate"]["plan_kind"] == result.best["winner"]
+    assert result.artifact is not None
+    assert result.artifact.manifest["job_id"] == result.job["id"]
+
+
+def test_a_result_is_a_line_a_table_and_a_page_with_its_chart(result: tuner.Result) -> None:
+    assert repr(result).startswith(f"<Result {result.job['id']}: {result.verdict}; ")
+    assert f"Verdict: {result.verdict}" in str(result)
+    html = result._repr_html_()
+    page = ElementTree.fromstring(html)
+    points = page.findall(".//{http://www.w3.org/2000/svg}circle")
+    measured = [
+        trial for trial in result.trials if trial["outcome"]["kind"] == "measured" and trial["candidate"]["schedule"]
+    ]
+    assert len(points) == len(measured) > 0
+    assert len(page.findall(".//tbody/tr")) == len(result.best["finals"])
+    # Each figure of the table stands beside its mark.
+    assert all("(simulated)" in (row[0].text or "") for row in page.findall(".//tbody/tr"))
+    for text in (repr(result), str(result)):
+        assert "(simulated)" in text
+
+
+def test_the_kernel_is_saved_whole(result: tuner.Result, tmp_path: Path) -> None:
+    written = result.save(tmp_path / "kernel")
+    manifest = json.loads((tmp_path / "kernel/manifest.json").read_text())
+    assert {path.name for path in written} == {*manifest["files"], "manifest.json"}
+    assert all(path.is_file() for path in written)
+
+
+def test_the_service_that_the_environment_or_the_file_names_is_asked(
+    server: Server, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNER_URL", server.url)
+    found = tuner.tune(PAIR, trials=4, seed=77, progress=False)
+    assert client.job(found.job["id"])["seed"] == 77
+    monkeypatch.delenv("TUNER_URL")
+    (tmp_path / "config/tuner").mkdir(parents=True)
+    (tmp_path / "config/tuner/config.toml").write_text(f'url = "{server.url}"\n')
+    again = tuner.tune(PAIR, trials=4, seed=77, reuse=True, progress=False)
+    assert again.job["id"] == found.job["id"]
+    assert again.best == found.best
+    assert not (tmp_path / "cache").exists()
+
+
+def test_what_is_refused_says_which_field_and_why(server: Server) -> None:
+    with pytest.raises(Refused, match=r"pair.m: .*greater than or equal to 1"):
+        tuner.tune({**PAIR, "m": 0}, url=server.url)
+    with pytest.raises(Refused, match="no GPU is called 'h9000'"):
+        tuner.tune(PAIR, target="h9000", url=server.url)
+
+
+def test_an_interrupt_cancels_the_job_and_says_where_its_trials_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def sleep(seconds: float) -> None:
+        (job,) = service.jobs()
+        if job["num_trials"]:
+            signal.raise_signal(signal.SIGINT)
+        time.sleep(seconds)
+
+    monkeypatch.setattr("tuner.python.tuning._pause", sleep)
+    with tuner.connect(data=tmp_path / "data", gpu=TARGET) as service:
+        with pytest.raises(KeyboardInterrupt):
+            tuner.tune(PAIR, trials=100_000, client=service)
+        (job,) = service.jobs()
+        assert job["state"] == "cancelled"
+        assert len(list(service.trials(job["id"]))) > 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{job['id']} is cancelled; its" in said
+    assert f"tuner serve --data {tmp_path}/data has them at /ui/jobs/{job['id']}" in said
+
+
+def test_a_folder_that_another_process_has_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    with running_service(tmp_path / "data"), pytest.raises(Unreachable, match="another"):
+        tuner.tune(PAIR, data=tmp_path / "data")
+
+
+def test_without_the_servers_libraries_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "tuner.python.here", raising=False)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    with pytest.raises(Unreachable, match=re.escape(f"set TUNER_URL, or {install_command('server')}")):
+        tuner.tune(PAIR)
+
+
+def test_a_script_that_a_process_at_a_card_imports_does_not_tune_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("multiprocessing.process._current_process._inheriting", True, raising=False)
+    with pytest.raises(ClientError, match="__main__"):
+        tuner.tune(PAIR, data=tmp_path)
+
+
+def test_elsewhere_than_in_a_terminal_each_state_is_a_line(
+    result: tuner.Result, capsys: pytest.CaptureFixture[str]
+) -> None:
+    states = [{**result.job, "state": state} for state in ("queued", "searching", "searching", "succeeded")]
+    seen: list[JobDetail] = list(bars.shown(states, Console(stderr=True)))  # type: ignore[arg-type]
+    assert seen == states
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["queued", "searching", "succeeded"]
+    assert all("8/8 trials" in line for line in lines)
+
+
+def test_the_notebook_of_the_examples_runs_in_a_real_kernel_and_shows_bar_and_chart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import nbclient
+    import nbformat
+
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    notebook = nbformat.read(ROOT / "examples/tune.ipynb", as_version=4)
+    assert all(not cell.get("outputs") for cell in notebook.cells), "the notebook is kept without outputs"
+    place = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=280, kernel_name="python3", resources=place).execute()
+    outputs = {cell["id"]: cell.get("outputs", []) for cell in notebook.cells}
+    shown = [output["data"]["text/html"] for output in outputs["tune"] if "data" in output]
+    assert any("<progress value='8' max='8'>" in html and "succeeded" in html for html in shown)
+    assert "<svg" in shown[-1]
+    assert not [output for output in outputs["tune"] if output["output_type"] == "stream"], "something was warned of"
+    assert (tmp_path / "kernel/kernel.cu").is_file()

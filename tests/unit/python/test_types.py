@@ -1,0 +1,48 @@
+"""What a type checker says of a user's script."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.repository import ROOT
+
+#: Every line with `type: ignore` is wrong, and a checker that saw no types would call the remark unused.
+SCRIPT = """
+import tuner
+from tuner.client import Client
+from tuner.client.documents import Gemm
+
+result = tuner.tune({"kind": "ffn", "m": 16, "d_in": 64, "d_hidden": 64, "d_out": 64, "gated": True}, target="h200")
+verdict: str = result.verdict
+times: list[float | None] = [row["time_us"] for row in result.best["finals"]]
+for trial in result.trials:
+    if trial["outcome"]["kind"] == "measured":
+        fastest: float = trial["outcome"]["time_us"]
+with tuner.connect() as client:
+    jobs: list[str] = [job["state"] for job in client.jobs()]
+    gemm: Gemm = {"m": 1, "n": 2, "k": 3}
+    tuner.tune({"kind": "independent", "first": gemm, "second": gemm}, client=client)
+
+tuner.tune({"kind": "ffn", "m": 16})  # type: ignore[arg-type]
+tuner.tune({"kind": "ffn", "m": "16", "d_in": 64, "d_hidden": 64, "d_out": 64})  # type: ignore[typeddict-item]
+tuner.tune({"kind": "ffn", "m": 1, "d_in": 1, "d_hidden": 1, "d_out": 1}, l2="tepid")  # type: ignore[arg-type]
+wrong: int = result.verdict  # type: ignore[assignment]
+result.best["speed"]  # type: ignore[typeddict-item]
+Client("http://127.0.0.1:8000").job("job-0")["stat"]  # type: ignore[typeddict-item]
+tuner.tun  # type: ignore[attr-defined]
+"""
+
+
+def test_a_users_script_is_checked_strictly_and_its_mistakes_are_seen(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "mypy", "--strict", str(script)]
+    result = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stdout
+
+
+def test_the_package_says_that_it_has_types() -> None:
+    assert (ROOT / "tuner/py.typed").is_file()
+    assert (ROOT / "tuner/__init__.pyi").is_file()

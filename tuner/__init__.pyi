@@ -1,0 +1,5 @@
+from tuner.python import Result as Result
+from tuner.python import connect as connect
+from tuner.python import tune as tune
+
+__version__: str

@@ -1,0 +1,100 @@
+"""The client's configuration file: TOML with a key for each option, a table for each command.
+
+An option goes before an environment variable, and that before the file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.client.errors import Misconfigured
+
+#: Where the service is sought unless somebody says otherwise.
+DEFAULT_URL = "http://127.0.0.1:8000"
+#: The environment variable that names another file.
+CONFIG_VARIABLE = "TUNER_CONFIG"
+#: The environment variable that says where the service is.
+URL_VARIABLE = "TUNER_URL"
+#: Keys outside of any table.
+_TOP = ("url",)
+
+
+def config_path() -> Path:
+    """The file: that of the environment, else the one in the user's own folder for configuration."""
+    return Path(os.environ.get(CONFIG_VARIABLE) or Path(click.get_app_dir("tuner")) / "config.toml")
+
+
+def read_config(tables: Collection[str] | None = None) -> dict[str, Any]:
+    """What the file says; nothing where there is none.
+
+    Args:
+        tables: the commands that there are; None where they are not of interest.
+
+    Raises:
+        Misconfigured: it cannot be read, or names what is not there.
+    """
+    path = config_path()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if os.environ.get(CONFIG_VARIABLE):
+            words = f"{CONFIG_VARIABLE} names {path}, which is not there; unset it, or write the file"
+            raise Misconfigured(words) from None
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"{path} cannot be read: {error}; mend it, or delete it") from error
+    import tomllib
+
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Misconfigured(f"{path} is no TOML: {error}") from error
+    _check_top(found, tables, path)
+    return found
+
+
+def _check_top(found: Mapping[str, Any], tables: Collection[str] | None, path: Path) -> None:
+    for key, value in found.items():
+        if key in _TOP:
+            if not isinstance(value, str):
+                raise Misconfigured(f'{path}: {key} is {value!r}; give a text, e.g. {key} = "{DEFAULT_URL}"')
+        elif not isinstance(value, dict):
+            raise Misconfigured(f"{path}: no setting is called {key!r}; outside of tables there is {', '.join(_TOP)}")
+        elif tables is not None and key not in tables:
+            raise Misconfigured(f"{path}: [{key}] is no command; there are {', '.join(tables)}")
+
+
+def commands_defaults(command: click.Command, table: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A command's table as click takes it: by parameters, where the file has the long names of options.
+
+    Raises:
+        Misconfigured: the command has no such option.
+    """
+    options = {
+        long.removeprefix("--"): option.name
+        for option in command.params
+        if isinstance(option, click.Option)
+        for long in option.opts
+        if long.startswith("--")
+    }
+    inner = command.commands if isinstance(command, click.Group) else {}
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in inner and isinstance(value, dict):
+            found[key] = commands_defaults(inner[key], value, f"{name}.{key}")
+        elif key in options and not isinstance(value, dict):
+            found[str(options[key])] = value
+        else:
+            known = ", ".join([*options, *inner])
+            raise Misconfigured(f"{config_path()}: [{name}] has no option {key!r}; there are {known}")
+    return found
+
+
+def configured_url() -> str | None:
+    """Where the service is, by the environment, else by the file; None where neither says it."""
+    return os.environ.get(URL_VARIABLE) or read_config().get("url")

@@ -1,0 +1,48 @@
+"""A candidate as named values: one for each axis of the schedule space, those at their defaults too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Any
+
+from tuner.client.documents import Candidate, Trial
+from tuner.core.schedule.ordering import Schedule
+
+#: What an axis can have.
+Value = bool | int | float | str
+
+#: The axis that every candidate has.
+PLAN_KIND = "plan_kind"
+
+
+def axes_of(candidate: Candidate) -> dict[str, Value]:
+    """E.g. ``plan_kind``, ``num_stages``, ``tiles_0_m``, ``interleave_kind``; of the library its plan kind alone."""
+    found: dict[str, Value] = {PLAN_KIND: candidate["plan_kind"]}
+    if candidate["schedule"] is not None:
+        for half in asdict(Schedule.from_json(candidate["schedule"])).values():
+            found |= _flat(half)
+    return found
+
+
+def _flat(values: dict[str, Any]) -> Iterator[tuple[str, Value]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            inner = value
+        elif isinstance(value, list | tuple):
+            inner = {str(index): one for index, one in enumerate(value)}
+        else:
+            if value is not None:
+                yield name, str(value) if isinstance(value, StrEnum) else value
+            continue
+        yield from ((f"{name}_{rest}", one) for rest, one in _flat(inner))
+
+
+def values_of(trials: Iterable[Trial]) -> dict[str, list[Value]]:
+    """The values that each axis had in some trials, in order, by the axes' names in the order of their appearance."""
+    found: dict[str, dict[Value, None]] = {}
+    for trial in trials:
+        for name, value in axes_of(trial["candidate"]).items():
+            found.setdefault(name, {})[value] = None
+    return {name: sorted(values, key=lambda one: (isinstance(one, str), one)) for name, values in found.items()}

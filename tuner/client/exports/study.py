@@ -1,0 +1,97 @@
+"""A study of Optuna in an SQLite file, which `optuna.load_study` and optuna-dashboard read."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.client.documents import JobDetail, Trial
+from tuner.client.errors import ClientError
+from tuner.client.exports.axes import Value, axes_of, values_of
+from tuner.versions import install_command
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial
+
+#: Figures of a measured trial beside its time.
+_FIGURES = ("library_us", "speedup", "spread", "rel_error", "truncated", "remark")
+
+
+def study_of(job: JobDetail, trials: Sequence[Trial]) -> bytes:
+    """The file: a study that is called as the job, to be minimised, in microseconds.
+
+    A measured trial is complete. A rejected one is pruned, since it never ran. A failed one has failed.
+
+    Raises:
+        ClientError: Optuna is not installed.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise ClientError(f"Optuna is not installed; it comes with {install_command('server')}") from error
+    distributions = {name: _distribution(values) for name, values in values_of(trials).items()}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "study.db"
+        storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
+        optuna.logging.disable_propagation()
+        verbosity = optuna.logging.get_verbosity()
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        try:
+            study = optuna.create_study(storage=storage, study_name=job["id"], direction="minimize")
+            for name in ("workload", "target", "simulated", "seed", "state"):
+                study.set_user_attr(name, job[name])
+            study.set_user_attr("unit", "microseconds")
+            study.add_trials([_frozen(trial, distributions) for trial in trials])
+        finally:
+            optuna.logging.set_verbosity(verbosity)
+            storage.remove_session()
+            storage.engine.dispose()
+        return file.read_bytes()
+
+
+def _distribution(values: Sequence[Value]) -> BaseDistribution:
+    """A range where the values are whole numbers, else a choice."""
+    from optuna.distributions import CategoricalDistribution, IntDistribution
+
+    numbers = [one for one in values if isinstance(one, int) and not isinstance(one, bool)]
+    if len(numbers) == len(values) and len(values) > 1:
+        return IntDistribution(min(numbers), max(numbers))
+    return CategoricalDistribution(values)
+
+
+def _frozen(trial: Trial, distributions: dict[str, BaseDistribution]) -> FrozenTrial:
+    from optuna.trial import TrialState, create_trial
+
+    outcome, axes = trial["outcome"], axes_of(trial["candidate"])
+    attributes: dict[str, Any] = {
+        "number": trial["number"],
+        "outcome": outcome["kind"],
+        "simulated": trial["simulated"],
+        "schedule": trial["candidate"]["text"],
+    }
+    value, state = None, TrialState.FAIL
+    if outcome["kind"] == "measured":
+        value, state = outcome["time_us"], TrialState.COMPLETE
+        attributes |= {name: outcome[name] for name in _FIGURES}  # type: ignore[literal-required]
+    else:
+        attributes |= {"stage": outcome["stage"], "reason": outcome["reason"]}
+        if outcome["kind"] == "rejected":
+            state = TrialState.PRUNED
+    found = create_trial(
+        state=state,
+        value=value,
+        params=dict(axes),
+        distributions={name: distributions[name] for name in axes},
+        user_attrs=attributes,
+    )
+    found.datetime_start, found.datetime_complete = _local(trial["started_at"]), _local(trial["finished_at"])
+    return found
+
+
+def _local(moment: str) -> datetime:
+    """As Optuna keeps times: local ones, without a zone."""
+    return datetime.fromisoformat(moment).astimezone().replace(tzinfo=None)

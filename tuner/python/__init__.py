@@ -1,0 +1,7 @@
+"""tuner from Python: `tuner.tune` and what it answers, in scripts and in notebooks."""
+
+from tuner.python.result import Result
+from tuner.python.tuning import tune
+from tuner.python.where import connect
+
+__all__ = ["Result", "connect", "tune"]

@@ -1,0 +1,67 @@
+"""How far a job is, while it is waited for: a bar in a notebook or in a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from html import escape
+from typing import Any, Protocol
+
+from rich.console import Console
+
+from tuner.client import render
+from tuner.client.documents import JobDetail
+
+
+class _Handle(Protocol):
+    """What IPython gives for something that it shows and may show anew."""
+
+    def update(self, shown: Any) -> None:
+        """Shows something else in its place."""
+
+
+def shown(jobs: Iterable[JobDetail], console: Console) -> Iterator[JobDetail]:
+    """Passes `jobs` on, one job as it stands again and again, and shows each."""
+    if console.is_jupyter:
+        return _in_notebook(jobs)
+    return _in_terminal(jobs, console) if console.is_terminal else _as_lines(jobs, console)
+
+
+def line(job: JobDetail) -> str:
+    """`searching: 16/60 trials, about 14 s left; best of ours 66.8 µs, ...`."""
+    pace = render.pace_line(job, job["budget"]) if job["state"] == "searching" else ""
+    count = f"{job['num_trials']}/{job['budget']['trials']} trials" + (f", {pace}" if pace else "")
+    return f"{job['state']}: {count}; {render.status_line(job, job)}"
+
+
+def _in_notebook(jobs: Iterable[JobDetail]) -> Iterator[JobDetail]:
+    from IPython.display import HTML, display  # the kernel of a notebook has it, and nothing else needs it
+
+    handle: _Handle | None = None
+    for job in jobs:
+        bar = HTML(
+            f"<progress value='{job['num_trials']}' max='{job['budget']['trials']}'></progress> {escape(line(job))}"
+        )
+        if handle is None:
+            handle = display(bar, display_id=True)
+        else:
+            handle.update(bar)
+        yield job
+
+
+def _in_terminal(jobs: Iterable[JobDetail], console: Console) -> Iterator[JobDetail]:
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    with Progress(BarColumn(), TextColumn("{task.description}"), console=console) as bar:
+        task = bar.add_task("")
+        for job in jobs:
+            bar.update(task, completed=job["num_trials"], total=job["budget"]["trials"], description=line(job))
+            yield job
+
+
+def _as_lines(jobs: Iterable[JobDetail], console: Console) -> Iterator[JobDetail]:
+    state = ""
+    for job in jobs:
+        if job["state"] != state:
+            state = job["state"]
+            console.print(line(job), highlight=False, soft_wrap=True)
+        yield job

@@ -1,0 +1,77 @@
+"""A service in this process: the real job loop, the API without a port, and a database in the user's cache folder."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from fastapi import FastAPI
+
+from tuner.api.app import create_app
+from tuner.app import open_service
+from tuner.errors import InvalidInput
+from tuner.python.client_here import ClientHere
+from tuner.settings import Settings
+
+#: Nobody listens there: the address of requests that never leave the process.
+_ADDRESS = "http://localhost"
+
+
+def default_data() -> Path:
+    """The folder of the service that runs in a process, unless somebody says otherwise."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tuner" / "service"
+
+
+@contextmanager
+def service_here(data: Path | None, gpu: str | None, token: str | None) -> Iterator[ClientHere]:
+    """A client of a service that runs as long as the block lasts.
+
+    Raises:
+        StoreError: the folder cannot be used, e.g. since another process has it.
+        InvalidInput: `gpu` is no choice, or a script is run again by a process at a card.
+    """
+    _check_script()
+    folder = data or Path(os.environ.get("TUNER_DATA") or default_data())
+    given = {"data": folder, "host": "127.0.0.1", "standby": False} | ({} if gpu is None else {"gpu": gpu})
+    service, _, why = open_service(Settings.model_validate(given), lambda: None)
+    with ExitStack() as stack:
+        stack.callback(service.close)
+        service.start()
+        portal = stack.enter_context(start_blocking_portal())
+        transport = _InProcess(create_app(service, requests_per_s=0), portal)
+        client = stack.enter_context(ClientHere(_ADDRESS, token=token, transport=transport))
+        client.data, client.why = folder, why
+        yield client
+
+
+def _check_script() -> None:
+    """A process at a card imports the script that began it first, as `multiprocessing` has it.
+
+    Raises:
+        InvalidInput: this is such a process, and the script tunes when it is imported.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        remedy = 'put what it does under `if __name__ == "__main__":`, as multiprocessing asks of every script'
+        raise InvalidInput("script", "it tunes when it is imported, and a process at a card imports it", remedy)
+
+
+class _InProcess(httpx.BaseTransport):
+    """Hands requests to an application in a thread of this process."""
+
+    def __init__(self, app: FastAPI, portal: BlockingPortal) -> None:
+        self._transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        self._portal = portal
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """The application's whole answer."""
+        return self._portal.call(self._answer, request)
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        response = await self._transport.handle_async_request(request)
+        content = await response.aread()
+        return httpx.Response(response.status_code, headers=response.headers, content=content)

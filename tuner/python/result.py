@@ -1,0 +1,96 @@
+"""What tuning a pair has given: the API's own documents, the kernel, and how they look."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from rich.console import Console
+
+from tuner.client import render
+from tuner.client.artifact import Artifact
+from tuner.client.documents import Best, FinalRow, JobDetail, Trial
+from tuner.client.files import write_atomically
+from tuner.python.chart import chart
+
+_WIDTH = 140
+_HEADERS = ("plan kind", "time", "speed-up", "95 % interval", "schedule")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Result:
+    """A finished job. Printed it is a table; a notebook shows it with the chart of its trials."""
+
+    #: As `GET /jobs/{id}` answers it.
+    job: JobDetail
+    #: As `GET /jobs/{id}/best` answers it.
+    best: Best
+    #: As `GET /jobs/{id}/trials` lists them.
+    trials: tuple[Trial, ...]
+    #: The fastest kernel of ours, every byte checked; None where none was measured in the finals.
+    artifact: Artifact | None
+
+    @property
+    def verdict(self) -> str:
+        """`fused wins`, `tie` or `do not fuse`."""
+        return self.best["verdict"]
+
+    @property
+    def winner(self) -> FinalRow:
+        """The winning plan kind's row of the finals."""
+        return self.best["finals"][self.best["winner_row"]]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether no card was involved: then the times are a model's."""
+        return self.best["simulated"]
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Writes the kernel's files into a folder: source, plan, manifest and, unless simulated, cubin.
+
+        Raises:
+            ValueError: there is no kernel.
+        """
+        if self.artifact is None:
+            raise ValueError(f"{self.job['id']} has no kernel: none of ours was measured in the finals")
+        for name, content in self.artifact.files.items():
+            write_atomically(Path(folder) / name, content)
+        return [Path(folder) / name for name in self.artifact.files]
+
+    def __repr__(self) -> str:
+        winner = self.winner
+        return (
+            f"<Result {self.job['id']}: {self.verdict}; {render.words(winner['candidate']['plan_kind'])} "
+            f"{render.microseconds(winner['time_us'])}, {render.ratio(winner['speedup'])}{render.mark(self.simulated)}>"
+        )
+
+    def __str__(self) -> str:
+        console = Console(file=io.StringIO(), width=_WIDTH)
+        with console.capture() as captured:
+            console.print(render.results_table(self.best))
+        return captured.get()
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th style='text-align:left'>{name}</th>" for name in _HEADERS)
+        rows = "".join(self._row(index, row) for index, row in enumerate(self.best["finals"]))
+        title = f"{self.best['workload']} on {self.best['target']}{render.mark(self.simulated)}"
+        return (
+            f"<div><p><strong>{escape(title)}</strong></p>"
+            f"{chart(self.trials, self.job['library_us'], self.simulated)}"
+            f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+            f"<p>{escape(render.verdict_line(self.best))}</p></div>"
+        )
+
+    def _row(self, index: int, row: FinalRow) -> str:
+        interval = row["speedup_ci95"]
+        cells = (
+            render.words(row["candidate"]["plan_kind"]) + render.mark(self.simulated),
+            render.microseconds(row["time_us"]),
+            render.ratio(row["speedup"]),
+            "–" if interval is None else f"{interval[0]:.3f}–{interval[1]:.3f}",
+            row["reason"] or row["candidate"]["text"] or "the vendor's own",
+        )
+        weight = " style='font-weight:bold'" if index == self.best["winner_row"] else ""
+        return f"<tr{weight}>" + "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in cells) + "</tr>"

@@ -1,0 +1,130 @@
+"""`tuner.tune`: a pair in, its result out, with a bar in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+
+from tuner.client.documents import JobDetail, Pair
+from tuner.client.errors import ClientError
+from tuner.client.http import Client
+from tuner.core.problem.gpu import SIMULATED_PREFIX
+from tuner.python.bars import shown
+from tuner.python.client_here import ClientHere
+from tuner.python.result import Result
+from tuner.python.where import connect
+
+#: Seconds between two questions how far the job is.
+_ASK_EVERY_S = 0.25
+_pause = time.sleep
+_ENDED = ("succeeded", "failed", "cancelled")
+
+
+def tune(
+    pair: Pair,
+    *,
+    target: str | None = None,
+    trials: int | None = None,
+    seconds: float | None = None,
+    patience: int | None = None,
+    seed: int | None = None,
+    priors: Literal["nearest", "none"] | None = None,
+    l2: Literal["cold", "warm"] | None = None,
+    regime: Literal["burst", "sustained"] | None = None,
+    reuse: bool = False,
+    url: str | None = None,
+    token: str | None = None,
+    data: str | Path | None = None,
+    client: Client | None = None,
+    progress: bool = True,
+) -> Result:
+    """Tunes a pair and returns when its job has ended. What is not given has the API's default.
+
+    The job goes to the service at `url`, else to that of `TUNER_URL` or of the configuration file. Where none is named
+    it runs in this process, with its database in `data`. Ctrl-C cancels the job; its trials remain.
+
+    Args:
+        pair: as `POST /jobs` takes it, e.g. ``{"kind": "ffn", "m": 16, "d_in": 256, "d_hidden": 512, "d_out": 256}``.
+        target: e.g. ``h200`` or ``simulated:h200``.
+        trials: budget: recorded outcomes.
+        seconds: budget: seconds of search.
+        patience: budget: trials without progress.
+        seed: of the search.
+        priors: whether the search begins with earlier winners.
+        l2: what the L2 holds when a sample starts.
+        regime: the card's power state.
+        reuse: whether a finished job of the same problem will do.
+        url: of a service.
+        token: for that service.
+        data: in this process: the folder of database and kernels.
+        client: a connection of `tuner.connect`, in place of `url`, `token` and `data`.
+        progress: whether a bar is shown.
+
+    Raises:
+        ClientError: the request is refused, the job fails, or the service cannot be reached.
+    """
+    body: dict[str, Any] = {"pair": pair, "reuse": reuse}
+    body |= _given({"target": target, "seed": seed, "priors": priors})
+    body["budget"] = _given({"trials": trials, "seconds": seconds, "patience": patience})
+    body["objective"] = _given({"l2": l2, "regime": regime})
+    # In this process a simulated target is one that can always be had.
+    gpu = target if target and target.startswith(SIMULATED_PREFIX) else None
+    opened = connect(url, token=token, data=data, gpu=gpu) if client is None else nullcontext(client)
+    console = Console(stderr=True, quiet=not progress)
+    with opened as service:
+        if isinstance(service, ClientHere):
+            console.print(service.why, highlight=False, soft_wrap=True)
+        job_id = service.submit(body)["id"]
+        try:
+            for _ in shown(_watched(service, job_id), console) if progress else _watched(service, job_id):
+                pass
+        except KeyboardInterrupt:
+            _cancel(service, job_id)
+            raise
+        return _result(service, job_id)
+
+
+def _watched(client: Client, job_id: str) -> Iterator[JobDetail]:
+    """The job as it stands, again and again until it has ended."""
+    while True:
+        job = client.job(job_id)
+        yield job
+        if job["state"] in _ENDED:
+            return
+        _pause(_ASK_EVERY_S)
+
+
+def _cancel(client: Client, job_id: str) -> None:
+    """Ends the job, and says where its trials are."""
+    try:
+        job = client.cancel(job_id)
+    except ClientError as error:
+        Console(stderr=True).print(f"{job_id} could not be cancelled: {error}", highlight=False)
+        return
+    Console(stderr=True).print(
+        f"{job_id} is {job['state']}; its {job['num_trials']} trials remain: {_where(client, job_id)}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _where(client: Client, job_id: str) -> str:
+    """How somebody gets at a job's trials."""
+    if isinstance(client, ClientHere):
+        return f"tuner serve --data {client.data} has them at /ui/jobs/{job_id}"
+    return f"{client.url}/ui/jobs/{job_id}"
+
+
+def _result(client: Client, job_id: str) -> Result:
+    best = client.best(job_id)
+    artifact = None if best["artifact"] is None else client.artifact(best["artifact"]["digest"])
+    return Result(job=client.job(job_id), best=best, trials=tuple(client.trials(job_id, limit=500)), artifact=artifact)
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,0 +1,55 @@
+"""Where jobs go: to the service that the caller or his settings name, else to one in this process."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tuner.client.config import configured_url
+from tuner.client.credentials import token_for
+from tuner.client.errors import Unreachable
+from tuner.client.http import Client
+from tuner.errors import TunerError
+from tuner.versions import install_command
+
+
+@contextmanager
+def connect(
+    url: str | None = None, *, token: str | None = None, data: str | Path | None = None, gpu: str | None = None
+) -> Iterator[Client]:
+    """A client for as long as the block lasts, so that many pairs are tuned over one connection.
+
+    Args:
+        url: of a service; by default `TUNER_URL`, then the configuration file's. Where none is named, or `data` is, the
+            jobs run in this process, which opens no port.
+        token: for that service; by default `TUNER_TOKEN`, then what `tuner-client login` keeps.
+        data: in this process: the folder of database and kernels; by default `TUNER_DATA`, then one in the
+            user's cache folder.
+        gpu: in this process: as `tuner serve --gpu` takes it.
+
+    Raises:
+        Unreachable: no service is named, and this install has none of its own; or its folder cannot be used.
+    """
+    url = url or (None if data is not None else configured_url())
+    if url is not None:
+        with Client(url, token=token or token_for(url)) as client:
+            yield client
+        return
+    try:
+        with warnings.catch_warnings():
+            # Optuna's own bars would need widgets in a notebook; nobody sees them here.
+            warnings.filterwarnings("ignore", message="IProgress not found")
+            from tuner.python.here import service_here
+    except ImportError as error:
+        raise Unreachable(
+            f"no service is named, and {error.name} is missing to run jobs in this process; set TUNER_URL, or "
+            f"{install_command('server')}"
+        ) from error
+    with ExitStack() as stack:
+        try:
+            here = stack.enter_context(service_here(None if data is None else Path(data), gpu, token))
+        except TunerError as error:
+            raise Unreachable(str(error)) from error
+        yield here
