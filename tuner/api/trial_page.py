@@ -235,15 +235,17 @@ def timeline_page(job_id: str, number: int, of: str, gantt: Gantt) -> TimelinePa
 
 def _wait(gantt: Gantt, task: int, who: int) -> WaitView:
     _, op, row, col, _, sm, taken, ready, *_ = gantt.tasks[task].tolist()
-    fields = {"for_op": "", "for_tile": "", "for_sm": None}
+    for_op, for_tile, for_sm = "", "", None
     if who >= 0:
-        _, for_op, for_row, for_col, _, for_sm, *_ = gantt.tasks[who].tolist()
-        fields = {"for_op": gantt.op_names[for_op], "for_tile": f"({for_row}, {for_col})", "for_sm": for_sm}
+        _, awaited, for_row, for_col, _, for_sm, *_ = gantt.tasks[who].tolist()
+        for_op, for_tile = gantt.op_names[awaited], f"({for_row}, {for_col})"
     return WaitView(
         task=task,
         op=gantt.op_names[op],
         tile=f"({row}, {col})",
         sm=sm,
         waited_us=(ready - taken) / 1e3,
-        **fields,
+        for_op=for_op,
+        for_tile=for_tile,
+        for_sm=for_sm,
     )
