@@ -16,7 +16,7 @@ def order_routes(_: Service) -> APIRouter:
     router = APIRouter(tags=["orders"], responses=PROBLEM_RESPONSES)
 
     @router.get("/orders")
-    def walk_order(query: Annotated[OrdersQuery, Query()]) -> OrdersView:
+    def follow_order(query: Annotated[OrdersQuery, Query()]) -> OrdersView:
         """Each step of an order, drawn or standard, with what the cache holds; other orders and the optimum beside."""
         return OrdersView.of(query)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tuner.api.trials import gpu_of, plans_of, trial_view
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.insight.explain import differences
@@ -237,15 +235,17 @@ def timeline_page(job_id: str, number: int, of: str, gantt: Gantt) -> TimelinePa
 
 def _wait(gantt: Gantt, task: int, who: int) -> WaitView:
     _, op, row, col, _, sm, taken, ready, *_ = gantt.tasks[task].tolist()
-    fields: dict[str, Any] = {"for_op": "", "for_tile": "", "for_sm": None}
+    for_op, for_tile, for_sm = "", "", None
     if who >= 0:
-        _, for_op, for_row, for_col, _, for_sm, *_ = gantt.tasks[who].tolist()
-        fields = {"for_op": gantt.op_names[for_op], "for_tile": f"({for_row}, {for_col})", "for_sm": for_sm}
+        _, awaited, for_row, for_col, _, for_sm, *_ = gantt.tasks[who].tolist()
+        for_op, for_tile = gantt.op_names[awaited], f"({for_row}, {for_col})"
     return WaitView(
         task=task,
         op=gantt.op_names[op],
         tile=f"({row}, {col})",
         sm=sm,
         waited_us=(ready - taken) / 1e3,
-        **fields,
+        for_op=for_op,
+        for_tile=for_tile,
+        for_sm=for_sm,
     )

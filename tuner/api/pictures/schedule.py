@@ -49,7 +49,7 @@ class OpPicture:
     y: float
     cells: list[TileCell]
     #: Points of the walk; empty where it would hide the tiles.
-    walk: str
+    path: str
     note: str
 
 
@@ -151,11 +151,11 @@ def _op(
                     centres[op, tile_row, tile_col] = (round(x + width / 2, 1), round(y + height / 2, 1))
     is_walkable = down == right == 1 and min(width, height) >= 6 and num_rows * num_cols <= 256
     order = np.argsort(first, axis=None, kind="stable").tolist() if is_walkable else []
-    walk = " ".join(f"{x},{y}" for place in order for x, y in [centres[op, place // num_cols, place % num_cols]])
+    path = " ".join(f"{x},{y}" for place in order for x, y in [centres[op, place // num_cols, place % num_cols]])
     parts = f", {len(mine)} tasks" if len(mine) != num_rows * num_cols else ""
     coarse = "" if down == right == 1 else f"; a cell is {down} x {right} tiles"
     note = f"{num_rows} x {num_cols} tiles{parts}{coarse}"
-    return OpPicture(name=plan.graph.workload.ops[op].name, y=top + 14, cells=cells, walk=walk, note=note), centres
+    return OpPicture(name=plan.graph.workload.ops[op].name, y=top + 14, cells=cells, path=path, note=note), centres
 
 
 def _title(row: int, col: int, block: Ints) -> str:

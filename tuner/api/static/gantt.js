@@ -6,7 +6,6 @@ import { PHASES } from "./gantt_data.js";
 
 const GUTTER = 46;
 const AXIS = 22;
-const MIN_SPAN_NS = 200;
 // Heights of the bars: of one chart, of one of two; and of a row at most, so that few SMs are no blocks.
 const [TALL, HALF, MAX_ROW] = [540, 330, 26];
 const MAX_MEASURES = 500;
@@ -21,39 +20,6 @@ function colour(name) {
 
 const word = ([red, green, blue]) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 const css = ([red, green, blue]) => `rgb(${red} ${green} ${blue})`;
-
-// What all charts of a page share: the time that is shown, and how bars are coloured.
-export class View {
-  constructor(endNs) {
-    this.endNs = endNs;
-    this.from = 0;
-    this.to = endNs;
-    this.byOp = false;
-    this.charts = [];
-  }
-
-  show(from, to) {
-    const span = Math.min(this.endNs, Math.max(MIN_SPAN_NS, to - from));
-    this.from = Math.min(Math.max(0, from), this.endNs - span);
-    this.to = this.from + span;
-    this.changed();
-  }
-
-  zoom(factor, at = (this.from + this.to) / 2) {
-    const span = Math.min(this.endNs, Math.max(MIN_SPAN_NS, (this.to - this.from) * factor));
-    const share = (at - this.from) / (this.to - this.from);
-    this.show(at - span * share, at - span * share + span);
-  }
-
-  pan(share) {
-    const by = (this.to - this.from) * share;
-    this.show(this.from + by, this.to + by);
-  }
-
-  changed() {
-    for (const chart of this.charts) chart.dirty();
-  }
-}
 
 export class Chart {
   constructor(figure, run, view, onSelect) {

@@ -2,7 +2,8 @@
 "use strict";
 
 import { Run } from "./gantt_data.js";
-import { Chart, View } from "./gantt.js";
+import { Chart } from "./gantt.js";
+import { View } from "./gantt_view.js";
 import { listen } from "./gantt_input.js";
 
 const section = document.getElementById("gantt");

@@ -61,7 +61,7 @@ def reads_of(op: int, tile: Tile, num_steps: int) -> tuple[Piece, ...]:
     return tuple(piece for step in range(num_steps) for piece in (Piece(inputs, row, step), Piece(weights, col, step)))
 
 
-def walk(reads: Iterable[Sequence[Piece]], size: int, policy: CachePolicy = CachePolicy.LRU) -> list[CacheStep]:
+def cache_steps(reads: Iterable[Sequence[Piece]], size: int, policy: CachePolicy = CachePolicy.LRU) -> list[CacheStep]:
     """The cache of `size` pieces after each of these tiles."""
     tiles = [tuple(tile) for tile in reads]
     later = _next_uses(tiles) if policy is CachePolicy.OPTIMAL else None
@@ -90,7 +90,7 @@ def walk(reads: Iterable[Sequence[Piece]], size: int, policy: CachePolicy = Cach
 
 def traffic(path: Iterable[Tile], cache_panels: int, num_steps: int = 1, policy: CachePolicy = CachePolicy.LRU) -> int:
     """Pieces that a path over any grid brings in through a cache of so many; with one k-step they are panels."""
-    steps = walk((reads_of(0, tile, num_steps) for tile in path), cache_panels, policy)
+    steps = cache_steps((reads_of(0, tile, num_steps) for tile in path), cache_panels, policy)
     return steps[-1].total if steps else 0
 
 

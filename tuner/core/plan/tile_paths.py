@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tuner.core.plan.exact_rasters import best_path, fewest_panels
 from tuner.core.plan.interleaves import merge_blocks
-from tuner.core.plan.panel_cache import CachePolicy, CacheStep, reads_of, walk
+from tuner.core.plan.panel_cache import CachePolicy, CacheStep, cache_steps, reads_of
 from tuner.core.plan.rasters import raster_path, standard_rasters
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import Interleave, InterleaveKind, Raster, RasterKind
@@ -106,7 +106,7 @@ class TileGrid:
         """
         self.check(path)
         reads = [reads_of(stop.op, (stop.row, stop.col), self.num_steps_of(stop.op)) for stop in path]
-        return walk(reads, self.cache_size, self.policy)
+        return cache_steps(reads, self.cache_size, self.policy)
 
     def path_of(self, order: StandardOrder) -> tuple[Stop, ...]:
         """The tiles in a standard order.

@@ -6,7 +6,7 @@ from itertools import pairwise, permutations, product
 import pytest
 
 from tuner.core.plan.exact_rasters import exact_orders, fewest_panels
-from tuner.core.plan.panel_cache import CachePolicy, CacheStep, Piece, Tile, reads_of, traffic, walk
+from tuner.core.plan.panel_cache import CachePolicy, CacheStep, Piece, Tile, cache_steps, reads_of, traffic
 from tuner.errors import InvalidInput
 
 
@@ -17,7 +17,7 @@ def pieces(text: str) -> list[list[Piece]]:
 
 def misses(text: str, size: int, policy: CachePolicy) -> str:
     """What came from memory, in order."""
-    return "".join(piece.operand for step in walk(pieces(text), size, policy) for piece in step.loads)
+    return "".join(piece.operand for step in cache_steps(pieces(text), size, policy) for piece in step.loads)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_every_step_accounts_for_what_the_cache_holds(policy: CachePolicy) -> No
         num_steps, size = rng.randint(1, 3), rng.randint(2, 12)
         held: set[Piece] = set()
         total = 0
-        for step in walk([reads_of(0, tile, num_steps) for tile in path], size, policy):
+        for step in cache_steps([reads_of(0, tile, num_steps) for tile in path], size, policy):
             assert set(step.loads) == {piece for piece in step.reads if piece not in held} | (
                 set(step.loads) & set(step.evicted)
             )
@@ -69,7 +69,9 @@ def test_what_goes_next_stands_first() -> None:
 
     path: list[Tile] = [(0, 0), (0, 1), (0, 2), (1, 2), (1, 1), (1, 0)]
     for policy in (CachePolicy.LRU, CachePolicy.FIFO):
-        for expected, gone in first_gone(walk([[piece] for tile in path for piece in reads_of(0, tile, 1)], 3, policy)):
+        for expected, gone in first_gone(
+            cache_steps([[piece] for tile in path for piece in reads_of(0, tile, 1)], 3, policy)
+        ):
             assert expected == gone
 
 
