@@ -329,7 +329,6 @@ class Best(TypedDict):
     verdict: str
     sentence: str
     winner: str
-    sentence: str
     tie_band: float
     procedure: FinalsProcedure | None
     finals: list[FinalRow]
