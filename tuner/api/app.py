@@ -19,6 +19,7 @@ from tuner.api.head import HeadAsGet
 from tuner.api.health import health_routes
 from tuner.api.inspections import inspection_routes
 from tuner.api.jobs import job_routes
+from tuner.api.orders import order_routes
 from tuner.api.origin import OriginGuard
 from tuner.api.packs import pack_routes
 from tuner.api.pages import add_pages
@@ -68,6 +69,7 @@ def create_app(
     ):
         app.include_router(routes(service))
     app.include_router(access_routes(service, rates))
+    app.include_router(order_routes(service))
     app.include_router(explorer_routes(service))
     app.include_router(trial_routes(service))
     app.include_router(trial_page_routes(service))
