@@ -81,7 +81,7 @@ class Cluster:
         """One of the four kinds, at random; whoever starts it again does so at once. A child is its worker's care."""
         victim, number = self._chance.choice(VICTIMS), self._chance.randrange(NUM_WORKERS)
         if victim == "child" and not self._kill_child(number):
-            victim = "worker"  # which is starting, and has none yet
+            victim = "worker"  # which has none, since the server gives it nothing
         self.killed[victim] += 1
         if victim == "server":
             self._server.kill()
@@ -98,11 +98,14 @@ class Cluster:
             worker.kill()
 
     def _kill_child(self, number: int) -> bool:
-        """One of a worker's that hold its card, or wait to; whether there was one."""
-        with suppress(OSError):
-            if found := children(self._workers[number].pid):
-                os.kill(self._chance.choice(found), signal.SIGKILL)
-                return True
+        """One of a worker's that hold its card, or wait to, as soon as there is one; whether there was."""
+        end = time.monotonic() + LIMIT_S / 10
+        while time.monotonic() < end:
+            with suppress(OSError):
+                if found := children(self._workers[number].pid):
+                    os.kill(self._chance.choice(found), signal.SIGKILL)
+                    return True
+            time.sleep(0.1)
         return False
 
     def wait_until_all_ended(self) -> str:

@@ -29,6 +29,7 @@ _INSERT_JOB, _INSERT_OWNER, _INSERT_LABEL = (
     sql_insert(table_of(model)) for model in (JobRow, JobOwnerRow, JobLabelRow)
 )
 _OPEN_ID = select(JobRow.id).where(JobRow.problem_digest == bindparam("digest"), JobRow.state.in_(OPEN_STATES))
+_IS_THERE = select(JobRow.seq).where(JobRow.id == bindparam("job_id"), IS_KEPT)
 #: Of a new job, what the database has under the same name.
 _INSERTED = (
     "id", "reason", "created_at", "card_s", "priority", "project", "deadline_at", "batch_id", "batch_step"
@@ -72,6 +73,14 @@ def row_of(session: Session, job_id: str) -> JobRow:
     if row is None:
         raise NotFound(_why_absent(session, job_id))
     return row
+
+
+def check_there(session: Session, job_id: str) -> None:
+    """Raises:
+    NotFound: no such job.
+    """
+    if session.connection().scalar(_IS_THERE, {"job_id": job_id}) is None:
+        raise NotFound(_why_absent(session, job_id))
 
 
 def _why_absent(session: Session, job_id: str) -> str:

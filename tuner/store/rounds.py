@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 
 from tuner.core.trial.samples import DropReason, Round
 
@@ -25,6 +26,7 @@ def pack_rounds(rounds: Sequence[Round]) -> bytes:
     )
 
 
+@lru_cache(maxsize=1024)  # pages show the same trials again and again
 def unpack_rounds(packed: bytes | None) -> tuple[Round, ...]:
     """The rounds; none where they were removed from the disk. The first form has the candidate's times alone."""
     if not packed:

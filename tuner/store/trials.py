@@ -17,7 +17,7 @@ from tuner.errors import Conflict, NotFound
 from tuner.store import events
 from tuner.store.cursors import decode_cursor, encode_cursor
 from tuner.store.encoding import outcome_kind, row_to_trial, trial_to_row
-from tuner.store.jobs import row_of, to_record
+from tuner.store.jobs import check_there, row_of, to_record
 from tuner.store.models import EventRow, JobRow, TrialRow
 from tuner.store.trial_places import SortKey, TrialFilter, find_places
 
@@ -117,7 +117,7 @@ def page(session: Session, job_id: str, chosen: TrialFilter, cursor: str | None,
         NotFound: no such job.
         InvalidInput: a cursor of another listing.
     """
-    row_of(session, job_id)
+    check_there(session, job_id)
     listing = f"trials of {job_id} {chosen.outcome} {chosen.plan_kind} {chosen.reason} by {chosen.sort}"
     position = None if cursor is None else decode_cursor(listing, cursor, (float, int))
     after = None if position is None else (position[0], position[1])
@@ -159,7 +159,7 @@ def forecasts(session: Session, job_id: str) -> list[tuple[float, float]]:
 def best_so_far(session: Session, job_id: str) -> list[tuple[int, float, float | None]]:
     """(trial number, fastest of ours so far, fastest library so far), microseconds, at each trial that was faster than
     all of ours before it."""
-    row_of(session, job_id)
+    check_there(session, job_id)
     query = select(EventRow.data).where(EventRow.job_id == job_id, EventRow.kind == literal_column("'best'"))
     return [
         (data["number"], data["best_us"], data["library_us"]) for data in session.scalars(query.order_by(EventRow.id))

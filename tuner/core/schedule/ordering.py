@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Self
 
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
@@ -233,6 +235,12 @@ _LATER_ORDERING: dict[str, Any] = {
 _LATER_INTERLEAVE = {"lag": 0, "chunks": 1}
 
 
+@lru_cache(maxsize=1024)
+def _as_dict(schedule: Schedule) -> bytes:
+    """`asdict`, pickled: pages show the same schedules again and again, and a copy is made sooner than a walk."""
+    return pickle.dumps(asdict(schedule))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
     """One point of the space: what is compiled, and in which order it runs."""
@@ -248,7 +256,7 @@ class Schedule:
 
         What came later is left out while it has its default, so that digests outlive new axes.
         """
-        data = asdict(self)
+        data: dict[str, Any] = pickle.loads(_as_dict(self))
         halves = (data["tiling"], data["ordering"], data["ordering"]["interleave"])
         for half, defaults in zip(halves, (_LATER_TILING, _LATER_ORDERING, _LATER_INTERLEAVE), strict=True):
             for name, default in defaults.items():
