@@ -57,8 +57,8 @@ def fill(data: Path) -> dict[str, Any]:
 
 def _copy_trials(database: sqlite3.Connection, source: str) -> None:
     """Gives each of the other jobs the first trials of `source`, with their events and totals."""
-    told = "kind in ('trial', 'best') and json_extract(data, '$.number') < ?"
-    for table, which in (("trials", "number < ?"), ("events", told)):
+    answers = "kind in ('trial', 'best') and json_extract(data, '$.number') < ?"
+    for table, which in (("trials", "number < ?"), ("events", answers)):
         columns = [row[1] for row in database.execute(f"pragma table_info({table})") if row[1] not in ("job_id", "id")]
         listed = ", ".join(columns)
         database.execute(

@@ -40,7 +40,7 @@ _INTERACTIVE = """() => new Promise((resolve) => {
 })"""
 _PAINTED = "() => performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000"
 #: Elements beyond the window that nothing around them lets one scroll to.
-_CUT_OFF = """() => [...document.querySelectorAll('body *')].filter((element) => {
+_CLIPPED = """() => [...document.querySelectorAll('body *')].filter((element) => {
   const box = element.getBoundingClientRect();
   if (box.width === 0 || box.right <= innerWidth + 1 || element.closest('.skip')) return false;
   for (let around = element; around; around = around.parentElement)
@@ -70,7 +70,7 @@ def load(browser: Browser, address: str, num_loads: int, raw: dict[str, Any]) ->
 
 def faults(browser: Browser, url: str, paths: list[str]) -> list[dict[str, Any]]:
     """Rows of what is wrong on pages, in both colour schemes, and on a phone."""
-    messages, serious, cut_off = list[str](), list[str](), 0
+    messages, serious, clipped = list[str](), list[str](), 0
     for scheme in ("light", "dark"):
         context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme=scheme)
         page = context.new_page()
@@ -80,7 +80,7 @@ def faults(browser: Browser, url: str, paths: list[str]) -> list[dict[str, Any]]
             page.goto(url + path)
             if page.locator("#points .plot").count():
                 page.locator("#points[data-drawn]").wait_for(timeout=60_000)
-            cut_off += page.evaluate(_CUT_OFF)
+            clipped += page.evaluate(_CLIPPED)
             violations = Axe().run(page).response["violations"]
             serious += [f"{path}: {one['id']}" for one in violations if one["impact"] in ("serious", "critical")]
         context.close()
@@ -88,7 +88,7 @@ def faults(browser: Browser, url: str, paths: list[str]) -> list[dict[str, Any]]
     return [
         check_row("errors in the console", len(messages), 0, **raw, found=messages[:5]),
         check_row("serious or critical findings of axe-core", len(serious), 0, **raw, found=serious[:5]),
-        check_row("elements cut off at 390 px", cut_off, 0, **raw),
+        check_row("elements cut off at 390 px", clipped, 0, **raw),
     ]
 
 

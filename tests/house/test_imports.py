@@ -19,6 +19,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/errors.py": set(),
     "tuner/search": {"optuna", "numpy", "threadpoolctl"},
     "tuner/store": {"sqlalchemy", "alembic"},
+    "tuner/store/shapes.py": {"numpy", "sqlalchemy"},  # distances to thousands of shapes
     "tuner/dispatch": set(),
     "tuner/packs": set(),
     "tuner/runtime": set(),
@@ -33,6 +34,8 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/telemetry.py": {"opentelemetry"},
     "tuner/wire": {"pydantic"},
     "tuner/api": {"fastapi", "starlette", "sse_starlette", "jinja2", "pydantic", "anyio", "itsdangerous", "limits"},
+    "tuner/api/pictures": {"numpy"},
+    "tuner/api/trial_pages.py": {"fastapi", "pygments", "starlette"},  # colours of sources
     "tuner/api/connection.py": {"h11", "uvicorn"},  # the server's own protocol, with a deadline
     "tuner/client": {"httpx", "click", "rich"},
     "tuner/client/exports/study.py": {"optuna"},  # imported where it is used: an extra brings it
@@ -52,6 +55,7 @@ LIBRARIES: dict[str, set[str]] = {
     "workers": {"numpy", "pebble"},
     "workers/builder/nvrtc.py": {"cuda", "pebble"},  # NVRTC needs no GPU
     "workers/host/cards.py": {"pynvml"},  # NVML makes no CUDA context
+    "workers/host/card_readings.py": {"pynvml"},
     "workers/gpu": {"numpy", "cupy", "cupyx", "cuda", "pynvml", "pebble", "torch"},
     "migrations": {"alembic", "sqlalchemy"},
 }

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page
 from tests.support.serving import Server
 
 #: Elements of the page that reach beyond the window, and that nothing around them lets one scroll to.
-CUT_OFF = """() => [...document.querySelectorAll('body *')].filter((element) => {
+CLIPPED = """() => [...document.querySelectorAll('body *')].filter((element) => {
   const box = element.getBoundingClientRect();
   if (box.width === 0 || box.right <= innerWidth + 1 || element.closest('.skip')) return false;
   for (let around = element; around; around = around.parentElement)
@@ -41,7 +41,7 @@ def test_nothing_is_cut_off_on_a_phone(page: Page, server: Server, paths: list[s
     for path in paths:
         page.goto(server.url + path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
-        assert page.evaluate(CUT_OFF) == [], path
+        assert page.evaluate(CLIPPED) == [], path
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

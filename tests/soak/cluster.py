@@ -134,7 +134,7 @@ def problem_of(folder: Path) -> str:
     sums = "select job_id, number, outcome, plan_kind, schedule, length(samples) from trials order by job_id, number"
     jobs = "select id, state, reason, num_measured, num_rejected, num_failed, samples_bytes from jobs"
     events = "select job_id, json_extract(data, '$.number') from events where kind = 'trial' order by id"
-    told = rows(folder, events)
+    seen = rows(folder, events)
     for job, state, reason, *counts, samples_bytes in rows(folder, jobs):
         trials = [row[1:] for row in rows(folder, sums) if row[0] == job]
         by_outcome = Counter(row[1] for row in trials)
@@ -144,7 +144,7 @@ def problem_of(folder: Path) -> str:
             return f"{job} counts {counts}, and has {dict(by_outcome)}"
         if samples_bytes != sum(row[4] or 0 for row in trials):
             return f"{job} counts {samples_bytes} bytes of samples, and has {sum(row[4] or 0 for row in trials)}"
-        if sorted(number for one, number in told if one == job) != list(range(len(trials))):
+        if sorted(number for one, number in seen if one == job) != list(range(len(trials))):
             return f"the events of {job} tell another number of trials than its {len(trials)}"
         if len({row[2:4] for row in trials}) != len(trials):
             return f"{job} tried a candidate twice"

@@ -21,7 +21,7 @@ from tuner.workers.simulated.evaluator import PreparedModel, SimulatedEvaluator
 DEADLINE_S = 30.0
 
 
-class HeldTwin(SimulatedEvaluator):
+class HeldEvaluator(SimulatedEvaluator):
     """The twin, whose card is a process that may die."""
 
     def __init__(self, seconds: str) -> None:
@@ -52,7 +52,7 @@ def children(pid: int) -> list[int]:
 
 async def _run(scheduler: str, name: str, folder: str, seconds: str) -> None:
     prepare_process()
-    calls = WorkerCalls(name, [HeldTwin(seconds)], Path(folder), Limits(), num_places=1)
+    calls = WorkerCalls(name, [HeldEvaluator(seconds)], Path(folder), Limits(), num_places=1)
     await run_worker(
         scheduler,
         security_for(scheduler, None, insecure=False),

@@ -65,16 +65,16 @@ def fill_for(seconds: float, folder: Path, server: Forked, *, is_mounted: bool) 
                 file.write(bytes(4096))
     else:
         resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
-    end, was_told = time.monotonic() + seconds, False
+    end, was_said = time.monotonic() + seconds, False
     while time.monotonic() < end:
         with suppress(httpx.HTTPError):
-            was_told = was_told or httpx.get(f"{server.line()}/readyz", timeout=30).status_code == 503
+            was_said = was_said or httpx.get(f"{server.line()}/readyz", timeout=30).status_code == 503
         time.sleep(0.1)
     if is_mounted:
         ballast.unlink()
     else:
         resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    return was_told
+    return was_said
 
 
 def work(step: Step) -> list[Row]:
@@ -90,9 +90,9 @@ def work(step: Step) -> list[Row]:
         asked = body(budget={"trials": NUM_TRIALS, "seconds": 3600})
         httpx.post(f"{server.line()}/jobs", json=asked, timeout=60).raise_for_status()
         _wait_for(folder, chance.randrange(1, NUM_TRIALS // 2))
-        before, was_told = recorded(folder), True
+        before, was_said = recorded(folder), True
         if fault == "full disk":
-            was_told = fill_for(chance.uniform(1.0, 5.0), folder, server, is_mounted=is_mounted)
+            was_said = fill_for(chance.uniform(1.0, 5.0), folder, server, is_mounted=is_mounted)
         else:
             with locked(folder, float(fault.split()[2])):
                 pass
@@ -100,7 +100,7 @@ def work(step: Step) -> list[Row]:
         if wrong:
             shutil.copy(folder / "log", Path(tempfile.gettempdir()) / f"storage-{step.seed}.log")
     row: dict[str, Any] = {"fault": fault, "jobs": 1, "trials": NUM_TRIALS, "on_a_disk_of_its_own": int(is_mounted)}
-    return [row | {"told": int(was_told), "lost": int(bool(wrong)), "wrong": wrong}]
+    return [row | {"told": int(was_said), "lost": int(bool(wrong)), "wrong": wrong}]
 
 
 def _wait_for(folder: Path, num_trials: int) -> None:

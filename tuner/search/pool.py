@@ -12,7 +12,7 @@ import numpy as np
 from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, Schedule, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.space.cuts import Cut, cuts_of
+from tuner.core.space.run_starts import RunStarts, run_starts_of
 from tuner.core.space.space import Space
 from tuner.search.axes import Features, ordering_features, tiling_features
 
@@ -43,9 +43,9 @@ def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
     return replace(schedule, ordering=ordering)
 
 
-def cut_into_runs(schedule: Schedule, cut: Cut) -> Schedule:
+def in_runs(schedule: Schedule, starts: RunStarts) -> Schedule:
     """The same, with later runs that begin at these ops."""
-    return replace(schedule, ordering=replace(schedule.ordering, run_starts=cut)) if cut else schedule
+    return replace(schedule, ordering=replace(schedule.ordering, run_starts=starts)) if starts else schedule
 
 
 class Pool:
@@ -61,13 +61,13 @@ class Pool:
         whole = list(islice(space, NUM_DRAWN + 1))
         self._whole = whole if len(whole) <= NUM_DRAWN else None
         #: Ways to cut the ops into runs, for the kind that has them.
-        self._cuts = cuts_of(len(space.workload.ops)) if kind.is_in_runs else ()
+        self._run_starts = run_starts_of(len(space.workload.ops)) if kind.is_in_runs else ()
 
     def drawn(self, period: int) -> list[Schedule]:
         """Schedules from all over the space, others in each period."""
         if self._whole is not None:
-            cuts = self._cuts or ((),)
-            return self._plain(cut_into_runs(schedule, cut) for schedule in self._whole for cut in cuts)
+            all_starts = self._run_starts or ((),)
+            return self._plain(in_runs(schedule, starts) for schedule in self._whole for starts in all_starts)
         return self._ahead.pop(period, None) or self._draw(period)
 
     def draw_ahead(self, period: int) -> bool:
@@ -80,8 +80,8 @@ class Pool:
     def _draw(self, period: int) -> list[Schedule]:
         rng = random.Random(f"{self._seed}/{self._kind}/{period}")
         drawn = self._space.sample(rng, NUM_DRAWN)
-        if self._cuts:
-            drawn = [cut_into_runs(schedule, rng.choice(self._cuts)) for schedule in drawn]
+        if self._run_starts:
+            drawn = [in_runs(schedule, rng.choice(self._run_starts)) for schedule in drawn]
         return self._plain(drawn)
 
     def near(self, best: Iterable[Schedule]) -> list[Schedule]:

@@ -26,7 +26,7 @@ from tuner.core.space.space import Space
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.search.axes import distributions, from_params, to_params
-from tuner.search.pool import Pool, canonical, cut_into_runs
+from tuner.search.pool import Pool, canonical, in_runs
 from tuner.search.sampler import PoolExhausted, PoolSampler
 from tuner.search.seeds import NUM_SEEDS, first_guesses, policy_guesses, runs_by_forecast
 
@@ -129,7 +129,7 @@ class Searcher:
         #: for one is there for those behind it.
         repeated = [(kind, PlanKind.FUSED) for kind in (self._apart, self._runs) if kind]
         self._repeats = (*repeated, *dict.fromkeys(variations))
-        self._cuts: dict[Schedule, list[Schedule]] = {}
+        self._ranked_runs: dict[Schedule, list[Schedule]] = {}
         self._priors = deque(priors)
         self._known_seeds = list(seeds or ())
         self._more_seeds = first_guesses(space, seed) if seeds is None else iter(())
@@ -270,14 +270,14 @@ class Searcher:
         """A fused schedule in the runs of the best that was measured so, or else in those with the best forecast."""
         assert self._runs
         if best := self._kinds[self._runs].best():
-            return cut_into_runs(schedule, best[0].ordering.run_starts)
+            return in_runs(schedule, best[0].ordering.run_starts)
         return next(iter(self._in_runs(schedule)), None)
 
     def _in_runs(self, schedule: Schedule) -> list[Schedule]:
         """A fused schedule in runs, the shortest forecast first."""
-        if schedule not in self._cuts:
-            self._cuts[schedule] = runs_by_forecast(self._space, schedule)
-        return self._cuts[schedule]
+        if schedule not in self._ranked_runs:
+            self._ranked_runs[schedule] = runs_by_forecast(self._space, schedule)
+        return self._ranked_runs[schedule]
 
     def _vary(self, variations: list[tuple[PlanKind, PlanKind]]) -> Candidate | None:
         """The best schedule that a variation has not tried, of the first of these that has one."""

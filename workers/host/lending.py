@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection
 
 #: Seconds between two looks. To see somebody, and the process's end, take little more.
-LOOK_EVERY_S = 0.25
+READ_EVERY_S = 0.25
 #: Seconds for which nobody else must have been there before it is measured on again.
 QUIET_S = 10.0
 
@@ -34,7 +34,7 @@ class Lending:
         count_others: Callable[[], int],
         leave: Callable[[], None],
         *,
-        every_s: float = LOOK_EVERY_S,
+        every_s: float = READ_EVERY_S,
         quiet_s: float = QUIET_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -65,7 +65,7 @@ class Lending:
             return ""
         return "another process uses the card, which is lent to this service in idle hours alone"
 
-    def look(self) -> None:
+    def read(self) -> None:
         """One look: leaves where somebody is there."""
         if self._count_others():
             self._seen_at = self._clock()
@@ -73,4 +73,4 @@ class Lending:
 
     def _watch(self) -> None:
         while not self._stop.wait(self._every_s):
-            self.look()
+            self.read()

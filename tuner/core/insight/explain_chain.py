@@ -28,7 +28,7 @@ def explain_chain(
         read = ", ".join(f"{verb} {tensor}" for verb, tensor in named if workload.op_index(tensor) is not None)
         yield f"Op: {op.name} {read or 'reads inputs alone'}{_boundary(index, plan, timeline)}."
     ways = ranked_ways(workload, gpu, schedule)
-    told = "; ".join(f"{launches_of(workload, one)} {time_us:.1f} us" for time_us, one in ways[:NUM_WAYS])
+    lines = "; ".join(f"{launches_of(workload, one)} {time_us:.1f} us" for time_us, one in ways[:NUM_WAYS])
     yield f"Cuts: of {len(ways)} ways to launch it programmatically the shortest forecasts have {told}."
 
 

@@ -115,10 +115,10 @@ class MmaTilings:
         about two thirds of it."""
         for m, k, num_warps in product(self.tile_ms, self.tile_ks, WARPS):
             ranked = [self._ranked(op, m, k, num_warps) for op in range(len(self._workload.ops))]
-            for cuts in best_together(ranked, MAX_COMBINATIONS) if all(ranked) else ():
-                parts = tuple(count for _, count in cuts)
+            for shapes in best_together(ranked, MAX_COMBINATIONS) if all(ranked) else ():
+                parts = tuple(count for _, count in shapes)
                 bare = Tiling(
-                    tiles=tuple(tile for tile, _ in cuts),
+                    tiles=tuple(tile for tile, _ in shapes),
                     num_stages=2,
                     num_warps=num_warps,
                     split_k=parts if max(parts) > 1 else (),
@@ -140,8 +140,8 @@ class MmaTilings:
         """Cuts of an op that some warps can multiply, with the parts of a tile: the shortest time by bytes first."""
         per_column = self._workload.ops[op].rows_per_column
         tiles = [tile for n in self.tile_ns(op) if warp_grid(tile := Tile(m=m, n=n, k=k), num_warps, per_column)]
-        cuts = [(tile, parts) for tile in tiles for parts in self.parts(op, tile)]
-        return sorted(cuts, key=lambda cut: self._steps_of_busiest(op, *cut))
+        shapes = [(tile, parts) for tile in tiles for parts in self.parts(op, tile)]
+        return sorted(shapes, key=lambda shape: self._steps_of_busiest(op, *shape))
 
     def _steps_of_busiest(self, op: int, tile: Tile, parts: int) -> tuple[float, int]:
         """Elements that the SM with the most tasks multiplies or loads; of equals the wider tile is the better one."""

@@ -46,10 +46,10 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import CacheHint, Engine, Tiling
-from tuner.core.space.cuts import near_cuts
 from tuner.core.space.mma_tilings import MmaTilings
 from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.space.orderings import Choices, GridAssignment, Merge, Orderings
+from tuner.core.space.run_starts import near_run_starts
 from tuner.core.space.simt_tilings import SimtTilings
 from tuner.core.space.wgmma_tilings import WgmmaTilings
 from tuner.errors import IllegalSchedule
@@ -319,8 +319,8 @@ class Space:
         ctas, reserved = zip(*self.grids(tile_graph(self.workload, schedule.tiling)), strict=True)
         yield from (replace(ordering, ctas_per_sm=value) for value in sorted(set(ctas)))
         yield from (replace(ordering, reserved_sms=value) for value in sorted(set(reserved)))
-        if cut := ordering.run_starts:
-            yield from (replace(ordering, run_starts=other) for other in near_cuts(len(ordering.rasters), cut))
+        if starts := ordering.run_starts:
+            yield from (replace(ordering, run_starts=other) for other in near_run_starts(len(ordering.rasters), starts))
 
 
 @lru_cache(maxsize=4096)

@@ -284,12 +284,12 @@ def balanced_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
     """Of ops that follow each other, dealt to the SMs in turns: halfway between two bounds. One is what the SM with the
     most of all ops takes, as if weights ran ahead without end. The other is what the busiest of each op take together,
     as if none did."""
-    loads_us, dealt, each_us = np.zeros(lanes), 0, 0.0
+    loads_us, assigned, each_us = np.zeros(lanes), 0, 0.0
     for shape in shapes:
-        counts = np.bincount((dealt + np.arange(shape.num_tasks)) % lanes, minlength=lanes)
+        counts = np.bincount((assigned + np.arange(shape.num_tasks)) % lanes, minlength=lanes)
         loads_us += counts * shape.task_us
         each_us += float(counts.max()) * shape.task_us
-        dealt += shape.num_tasks
+        assigned += shape.num_tasks
     return round((float(loads_us.max()) + each_us) / 2, 3)
 
 

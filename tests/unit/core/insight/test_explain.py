@@ -32,22 +32,22 @@ def test_a_chain_is_told_by_its_ops_boundaries_and_cuts() -> None:
     block = decoder_block(16, 512, 512, 512, heads=512)
     chosen = Schedule(tiling=wgmma(*[(16, 64, 64)] * 4), ordering=Ordering(rasters=(Raster(),) * 4))
     words = explain(block, H200, chosen)
-    told = [sentence for sentence in words if sentence.startswith("Op: ")]
-    assert told[0] == "Op: o reads inputs alone."
-    assert told[2].startswith("Op: down reads up, adds o; its tasks wait ")
-    assert "begins " in told[3]
-    (cuts,) = (sentence for sentence in words if sentence.startswith("Cuts: "))
-    assert "of 8 ways" in cuts
-    assert "[o" in cuts
+    text = [sentence for sentence in words if sentence.startswith("Op: ")]
+    assert text[0] == "Op: o reads inputs alone."
+    assert text[2].startswith("Op: down reads up, adds o; its tasks wait ")
+    assert "begins " in text[3]
+    (all_starts,) = (sentence for sentence in words if sentence.startswith("Cuts: "))
+    assert "of 8 ways" in all_starts
+    assert "[o" in all_starts
 
 
 def test_launches_are_told_by_their_ops() -> None:
     block = decoder_block(16, 512, 512, 512, heads=512)
-    cut = Ordering(rasters=(Raster(),) * 4, run_starts=(1, 3))
-    chosen = Schedule(tiling=wgmma(*[(16, 64, 64)] * 4), ordering=cut)
+    starts = Ordering(rasters=(Raster(),) * 4, run_starts=(1, 3))
+    chosen = Schedule(tiling=wgmma(*[(16, 64, 64)] * 4), ordering=starts)
     kinds = {PlanKind.RUNS: "[o] [up down] [qkv]", PlanKind.N_LAUNCHES: "[o] [up] [down] [qkv]"}
-    for kind, told in {**kinds, PlanKind.FUSED: "[o up down qkv]"}.items():
-        assert launches_of(block, Candidate(plan_kind=kind, schedule=chosen)) == told
+    for kind, text in {**kinds, PlanKind.FUSED: "[o up down qkv]"}.items():
+        assert launches_of(block, Candidate(plan_kind=kind, schedule=chosen)) == text
 
 
 def test_the_edges_are_those_of_the_tasks_that_run() -> None:

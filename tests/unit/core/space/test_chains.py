@@ -14,11 +14,11 @@ from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
 from tuner.core.space.combined import best_together, num_each
-from tuner.core.space.cuts import cuts_of, near_cuts
+from tuner.core.space.run_starts import near_run_starts, run_starts_of
 from tuner.core.space.space import Space
 from tuner.core.space.wgmma_tile_shapes import TileShape, balanced_us
 from tuner.search.axes import distributions, from_params, to_params
-from tuner.search.pool import cut_into_runs
+from tuner.search.pool import in_runs
 
 BLOCK = block_of_a_model("llama3-8b", m=16)
 
@@ -69,18 +69,18 @@ def test_ops_that_fill_each_others_waves_are_balanced() -> None:
 
 def test_every_cut_is_legal_once_and_its_neighbours_are_cuts() -> None:
     for num_ops, count in ((3, 2), (4, 6), (8, 126)):
-        cuts = cuts_of(num_ops)
-        assert len(set(cuts)) == len(cuts) == count
-        assert all(runs_problem(num_ops, PlanKind.RUNS, cut) is None for cut in cuts)
-        assert all(set(near_cuts(num_ops, cut)) < set(cuts) - {cut} | {()} for cut in cuts)
-    assert set(near_cuts(4, (2,))) == {(1,), (3,), (1, 2), (2, 3)}
+        all_starts = run_starts_of(num_ops)
+        assert len(set(all_starts)) == len(all_starts) == count
+        assert all(runs_problem(num_ops, PlanKind.RUNS, starts) is None for starts in all_starts)
+        assert all(set(near_run_starts(num_ops, starts)) < set(all_starts) - {starts} | {()} for starts in all_starts)
+    assert set(near_run_starts(4, (2,))) == {(1,), (3,), (1, 2), (2, 3)}
 
 
 def test_a_cut_is_an_axis_of_chains_alone() -> None:
     space = Space(BLOCK, H200)
-    schedule = cut_into_runs(space.sample(random.Random(2), 1)[0], (1, 3))
+    schedule = in_runs(space.sample(random.Random(2), 1)[0], (1, 3))
     assert from_params(to_params(schedule)) == schedule
     assert to_params(schedule).keys() == distributions(4).keys()
     assert not any(name.startswith("begins_run") for name in distributions(2))
     changed = {one.ordering.run_starts for one in space.neighbours(schedule)}
-    assert changed == {(1, 3), *near_cuts(4, (1, 3))}
+    assert changed == {(1, 3), *near_run_starts(4, (1, 3))}

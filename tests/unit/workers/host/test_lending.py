@@ -38,14 +38,14 @@ def test_our_own_process_is_nobody_else_by_whatever_number(
 def test_it_leaves_at_the_first_look_and_is_away_until_it_was_quiet_for_a_while() -> None:
     now, others, left = [100.0], [0], list[float]()
     lending = Lending(lambda: others[0], lambda: left.append(now[0]), quiet_s=10.0, clock=lambda: now[0])
-    lending.look()
+    lending.read()
     assert (left, lending.away) == ([], "")
     others[0] = 1
-    lending.look()
+    lending.read()
     assert left == [100.0]
     assert "another process uses the card" in lending.away
     others[0], now[0] = 0, 109.0
-    lending.look()
+    lending.read()
     assert lending.away
     now[0] = 110.0
     assert lending.away == ""
