@@ -29,7 +29,7 @@ def explain_chain(
         yield f"Op: {op.name} {read or 'reads inputs alone'}{_boundary(index, plan, timeline)}."
     ways = ranked_ways(workload, gpu, schedule)
     lines = "; ".join(f"{launches_of(workload, one)} {time_us:.1f} us" for time_us, one in ways[:NUM_WAYS])
-    yield f"Cuts: of {len(ways)} ways to launch it programmatically the shortest forecasts have {told}."
+    yield f"Cuts: of {len(ways)} ways to launch it programmatically the shortest forecasts have {lines}."
 
 
 def launches_of(workload: Workload, candidate: Candidate) -> str:
