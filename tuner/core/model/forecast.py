@@ -10,7 +10,6 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, fused
-from tuner.core.schedule.plan_kinds import PlanKind
 
 #: What a launch saves that begins while the launch before it ends.
 PROGRAMMATIC_GAIN_US = 1.5
@@ -26,10 +25,8 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: fl
     """
     launch_us = rates_of(gpu).launch_us
     plans = plans_for(workload, gpu, candidate)
-    if candidate.plan_kind is PlanKind.FUSED:
-        (plan,) = plans
-        return simulate(plan, limit_us=limit_us).makespan_us
-    timelines = [simulate(plan) for plan in plans]
+    is_limited = len(plans) == 1 and not candidate.plan_kind.is_programmatic
+    timelines = [simulate(plan, limit_us=limit_us if is_limited else math.inf) for plan in plans]
     total_us = sum(timeline.makespan_us for timeline in timelines)
     if candidate.plan_kind.is_programmatic:
         return total_us - len(timelines) * PROGRAMMATIC_GAIN_US
