@@ -15,12 +15,13 @@ from statistics import median
 from tests.soak.program import Program, Row, Step, main
 from tuner.core.model.bounds import reference_us
 from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.problem.gpu import parse_target
-from tuner.core.problem.workload import ffn_pair
+from tuner.core.problem.gpu import Gpu, parse_target
+from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
+from tuner.core.space.mma_tilings import MmaTilings
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.job import Objective, Trial
@@ -42,17 +43,26 @@ def _is_plain(tiling: Tiling) -> bool:
     return rings == (6, 0) and max(tiling.split_k, default=1) <= 4 and all(t.n in TILE_NS for t in tiling.tiles)
 
 
-class Narrow(Space):
-    """Fewer tile sizes, splits, rings, run-aheads and grids, so that every schedule is simulated in half a minute."""
+class NarrowTilings(MmaTilings):
+    """Fewer tile sizes, and no splits."""
 
     tile_ks = (64, 128)
-    run_aheads = (100,)
 
     def tile_ns(self, op: int) -> tuple[int, ...]:
         return TILE_NS
 
     def parts(self, op: int, tile: Tile) -> tuple[int, ...]:
         return (1,)
+
+
+class Narrow(Space):
+    """Fewer tilings, rings, run-aheads and grids, so that every schedule is simulated in half a minute."""
+
+    run_aheads = (100,)
+
+    def __init__(self, workload: Workload, gpu: Gpu) -> None:
+        super().__init__(workload, gpu)
+        self._mma = NarrowTilings(workload, gpu)
 
     def grids(self, graph: TileGraph) -> tuple[tuple[int, int], ...]:
         return ((1, 0),)

@@ -45,13 +45,13 @@ def diagnose_workers() -> list[Check]:
     return [_checked("driver", _driver), _checked("CuPy", _cupy), _checked("NVRTC", _nvrtc), _checked("CUPTI", _cupti)]
 
 
-def diagnose_scheduler(scheduler: str, tls: Path | None, *, insecure: bool, deadline_s: float = 5.0) -> Check:
+def diagnose_scheduler(scheduler: str, tls: Path | None, *, insecure: bool, within_s: float = 5.0) -> Check:
     """Whether a cluster's scheduler answers in time, and whether it has workers that this version understands."""
     name = "cluster"
     try:
         from tuner.dispatch.cluster.asking import call_the_roll
 
-        roll = call_the_roll(scheduler, tls, insecure=insecure, deadline_s=deadline_s)
+        roll = call_the_roll(scheduler, tls, insecure=insecure, deadline_s=within_s)
     except ModuleNotFoundError as error:
         remedy = install_command("server,cluster")
         return Check(name=name, finding=Finding.FAIL, found=f"{error.name} is not installed", remedy=remedy)

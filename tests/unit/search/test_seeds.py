@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
@@ -47,10 +48,10 @@ def test_the_first_guesses_fill_the_gpu_and_every_engine_is_among_the_others(m: 
 def test_a_guess_is_there_before_the_others_are_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
     forecast: list[Tiling] = []
 
-    def counting(space: Space, candidate: Candidate) -> float:
+    def counting(space: Space, candidate: Candidate, limit_us: float = math.inf) -> float:
         assert candidate.schedule is not None
         forecast.append(candidate.schedule.tiling)
-        return forecast_us(space, candidate)
+        return forecast_us(space, candidate, limit_us)
 
     monkeypatch.setattr("tuner.search.seeds.forecast_us", counting)
     here = space(256)

@@ -33,7 +33,7 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
-from tuner.core.space.mma_tilings import SPLITS
+from tuner.core.space.mma_tilings import SPLITS, MmaTilings
 from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError, WordError
 
 #: One tile row: up has 4 tiles, down 2 tiles of 2 parts, each of which reads half of up's.
@@ -322,10 +322,10 @@ def test_the_sums_of_all_parts_have_to_fit_the_workspace() -> None:
 
 
 def test_splits_are_offered_where_an_op_has_fewer_tiles_than_there_are_sms() -> None:
-    space = space_of(LLAMA, H200)
+    space, tilings = space_of(LLAMA, H200), MmaTilings(LLAMA, H200)
     wide, narrow = Tile(m=16, n=128, k=64), Tile(m=16, n=32, k=64)
-    assert space.parts(1, wide) == (1, 3, 4)  # 32 tiles
-    assert space.parts(0, wide) == space.parts(1, narrow) == (1,)  # 112 and 128 tiles
+    assert tilings.parts(1, wide) == (1, 3, 4)  # 32 tiles
+    assert tilings.parts(0, wide) == tilings.parts(1, narrow) == (1,)  # 112 and 128 tiles
     for chosen in [offered for offered in space.tilings if offered.engine is Engine.MMA][::50]:
         for op, tile in enumerate(chosen.tiles):
             parts = chosen.num_parts(op)

@@ -30,6 +30,7 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
+from tuner.core.space.mma_tilings import MmaTilings
 from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule
@@ -239,11 +240,11 @@ def test_neighbours_are_the_legal_schedules_that_differ_in_one_axis() -> None:
 
 
 def test_offered_tiles_fit_the_matrices() -> None:
-    assert space_of(LLAMA, H200).tile_ms == (16,)
-    assert space_of(replace_m(100), H200).tile_ms == (16, 32, 64, 128)
-    assert space_of(replace_m(4096), H200).tile_ms == (64, 128, 256)
-    assert space_of(replace_m(100_000), H200).tile_ms == (256,)
-    narrow = space_of(ffn_pair(m=16, d_in=40, d_hidden=33, d_out=1), H200)
+    assert MmaTilings(LLAMA, H200).tile_ms == (16,)
+    assert MmaTilings(replace_m(100), H200).tile_ms == (16, 32, 64, 128)
+    assert MmaTilings(replace_m(4096), H200).tile_ms == (64, 128, 256)
+    assert MmaTilings(replace_m(100_000), H200).tile_ms == (256,)
+    narrow = MmaTilings(ffn_pair(m=16, d_in=40, d_hidden=33, d_out=1), H200)
     assert (narrow.tile_ns(0), narrow.tile_ns(1), narrow.tile_ks) == ((32, 64), (32,), (32, 64))
 
 
