@@ -78,6 +78,7 @@ def test_several_rows_are_a_job_each(page: Page, server: Server) -> None:
 
 def test_the_curve_is_zoomed_by_the_keyboard_and_drawn_over_seconds(page: Page, server: Server, job_id: str) -> None:
     page.goto(f"{server.url}/ui/jobs/{job_id}")
+    page.locator("#points").scroll_into_view_if_needed()  # a chart is drawn when it comes into view
     curve = page.locator("#points[data-drawn]")
     curve.wait_for(timeout=60_000)
     zoom = "echarts.getInstanceByDom(document.getElementById('points')).getOption().dataZoom[0]"

@@ -31,16 +31,17 @@ def test_a_job_is_submitted_watched_and_its_result_printed(run: Run) -> None:
     assert "succeeded" not in result.stdout
 
 
-def test_submit_prints_the_id_alone_on_stdout(run: Run, job_id: str) -> None:
+def test_submit_prints_the_id_alone_on_stdout(run: Run, client: Client) -> None:
     result = run("submit", *PAIR, "--reuse")
-    assert (result.exit_code, result.stdout) == (ExitCode.OK, f"{job_id}\n")
+    job_id = result.stdout.removesuffix("\n")
+    assert (result.exit_code, client.job(job_id)["pair"]) == (ExitCode.OK, SMALL_PAIR | client.job(job_id)["pair"])
     assert f"/ui/jobs/{job_id}" in result.stderr
 
 
 def test_every_option_of_submit_reaches_the_server(run: Run) -> None:
     options = (
         "--activation gelu --bias --gated --residual --row-scale --dtype bf16 --target simulated:h200 --l2 warm "
-        "--regime sustained --trials 3 --patience 2 --priors none"
+        "--regime sustained --energy-within 3 --trials 3 --patience 2 --priors none"
     )
     result = run("submit", *PAIR, *options.split(), "--seconds", "7", "--seed", "5", "--idempotency-key", "k", "--json")
     job = json.loads(result.stdout)
@@ -50,7 +51,7 @@ def test_every_option_of_submit_reaches_the_server(run: Run) -> None:
         **dict.fromkeys(("bias", "gated", "residual", "row_scale"), True),
         "dtype": "bf16",
     }
-    assert job["objective"] == {"l2": "warm", "regime": "sustained"}
+    assert job["objective"] == {"l2": "warm", "regime": "sustained", "energy_within_percent": 3.0}
     assert (job["budget"], job["seed"]) == ({"trials": 3, "seconds": 7, "patience": 2}, 5)
     assert job["priors"] == "none"
     other = run("submit", *PAIR, "--seed", "6", "--idempotency-key", "k")

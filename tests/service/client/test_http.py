@@ -60,4 +60,4 @@ def test_events_are_read_as_the_standard_has_them() -> None:
 def test_every_error_has_an_exit_code_of_its_own() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ClientError)]
     codes = [kind.exit_code for kind in kinds]
-    assert sorted(codes) == sorted(set(ExitCode) - {ExitCode.OK, ExitCode.USAGE})
+    assert sorted(codes) == sorted(set(ExitCode) - {ExitCode.OK})

@@ -47,7 +47,9 @@ def test_any_other_word_is_refused(tmp_path: Path, gpu: str) -> None:
 class CardOrNone(SimulatedEvaluator):
     """Stands where a card's supervisor would; the card ``GPU-broken`` does not come up."""
 
-    def __init__(self, card: Card, build_cache: Path, limits: Limits, builder: Builder) -> None:
+    def __init__(
+        self, card: Card, build_cache: Path, limits: Limits, builder: Builder, *, when_idle: bool = False
+    ) -> None:
         if card.uuid == "GPU-broken":
             raise WorkerError("the probe failed")
         super().__init__(parse_target("simulated:h200"))
