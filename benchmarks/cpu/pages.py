@@ -79,6 +79,7 @@ def faults(browser: Browser, url: str, paths: list[str]) -> list[dict[str, Any]]
         for path in paths:
             page.goto(url + path)
             if page.locator("#points .plot").count():
+                page.locator("#points").scroll_into_view_if_needed()
                 page.locator("#points[data-drawn]").wait_for(timeout=60_000)
             clipped += page.evaluate(_CLIPPED)
             violations = Axe().run(page).response["violations"]

@@ -26,6 +26,7 @@ def test_a_finished_job_shows_verdict_plot_words_and_counts(page: Page, server: 
     page.goto(f"{server.url}/ui/jobs/{job_id}")
     expect(page.locator("#verdict h2")).to_contain_text("Verdict: ")
     expect(page.locator("#finals tr.winner")).to_have_count(1)
+    page.locator("#points").scroll_into_view_if_needed()
     expect(page.locator("#points")).to_have_attribute("data-drawn", re.compile("[0-9]+"), timeout=30_000)
     box = page.locator("#points canvas").bounding_box()
     assert box is not None
@@ -57,16 +58,16 @@ def test_filters_and_sorting_change_the_table_and_the_address(page: Page, server
     page.goto(f"{server.url}/ui/jobs/{job_id}")
     rows = page.locator("#trials tbody tr")
     assert rows.count() == 100
-    page.get_by_label("Outcome").select_option("measured")
-    page.get_by_label("Plan kind").select_option("fused")
-    page.get_by_label("Sort by").select_option("time")
+    page.locator("select[name=outcome]").select_option("measured")
+    page.locator("select[name=plan_kind]").select_option("fused")
+    page.locator("select[name=sort]").select_option("time")
     page.get_by_role("button", name="Show").click()
     page.wait_for_url("**outcome=measured&plan_kind=fused&sort=time**")
     assert "reason" not in page.url
     times = [float(text.split()[0]) for text in page.locator("#trials tbody td:nth-child(4)").all_inner_texts()]
     assert times == sorted(times)
     assert set(page.locator("#trials tbody td:nth-child(2)").all_inner_texts()) == {"fused"}
-    expect(page.get_by_label("Plan kind")).to_have_value("fused")
+    expect(page.locator("select[name=plan_kind]")).to_have_value("fused")
 
 
 def test_a_count_leads_to_its_trials_and_a_long_table_goes_on(page: Page, server: Server, job_id: str) -> None:
@@ -93,11 +94,11 @@ def test_an_open_job_is_followed_without_a_reload(page: Page, server: Server) ->
         job = client.submit(body(pair={**SMALL_PAIR, "m": 32}, budget={"trials": 60}))
         page.goto(f"{server.url}/ui/jobs/{job['id']}")
         page.evaluate("window.loadedOnce = true")
-        page.get_by_label("Sort by").select_option("speedup")  # an unsent choice survives the refreshes
+        page.locator("select[name=sort]").select_option("speedup")  # an unsent choice survives the refreshes
         expect(page.locator(".facts .state")).to_have_text("succeeded", timeout=30_000)
         expect(page.locator("#verdict")).to_be_visible()
         expect(page.locator("#trials tbody tr")).to_have_count(60)
-        expect(page.get_by_label("Sort by")).to_have_value("speedup")
+        expect(page.locator("select[name=sort]")).to_have_value("speedup")
         assert page.evaluate("window.loadedOnce") is True
 
 

@@ -50,6 +50,7 @@ def test_axe_finds_nothing_serious(browser: Browser, server: Server, paths: list
     for path in paths:
         page.goto(server.url + path)
         if "/jobs/" in path and page.locator("#points .plot").count():
+            page.locator("#points").scroll_into_view_if_needed()
             page.locator("#points[data-drawn]").wait_for(timeout=60_000)
         found = Axe().run(page).response["violations"]
         serious = [
