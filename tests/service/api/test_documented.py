@@ -85,7 +85,7 @@ def test_allow_names_every_method_of_the_path_and_no_other(api: Api) -> None:
         if ":" in path:  # also the path of a job whose id would end so
             known |= {"GET", "HEAD"}
         address = path.format(job_id="job-0", batch_id="batch-0", number=0, digest="0" * 64)
-        for method in ("DELETE", "PUT", "PATCH", "OPTIONS"):
+        for method in {"DELETE", "PUT", "PATCH", "OPTIONS"} - known:
             response = api.http.request(method, address)
             assert response.status_code == 405, path
             assert set(response.headers["allow"].split(", ")) == known, path
