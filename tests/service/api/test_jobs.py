@@ -166,7 +166,7 @@ def test_a_job_says_which_priors_it_used_what_each_gave_and_whether_it_is_fair(a
             assert prior["time_us"] == trial["outcome"].get("time_us")
             assert prior["simulated"] is True
         page = api.http.get(f"/ui/jobs/{job['id']}").text
-        assert page.count('<section id="priors">') == (priors == "nearest")
+        assert page.count(' id="priors">') == (priors == "nearest")
     assert 1 <= len(used["nearest"]) <= 3
     assert all(prior["source"].startswith("job-") for prior in used["nearest"])
     assert used["none"] == []

@@ -104,7 +104,8 @@ def test_a_job_its_page_and_its_trials_look_through_no_whole_table(large: Any) -
         for path in paths:
             assert httpx.get(f"{url}{path}").status_code == 200
     assert steps
-    assert whole_tables(steps) == []
+    # Whether there is any token is asked of the first row alone.
+    assert [step for step in whole_tables(steps) if "FROM tokens\n LIMIT" not in step] == []
     sorts = [step for step in steps if step.startswith("USE TEMP B-TREE FOR ORDER BY")]
     # Those of the listed trials alone are sorted.
     assert [step for step in sorts if "FROM inspections" not in step] == [], "a sort looks at every row that there is"
