@@ -53,9 +53,13 @@ def _prepare_sqlite(engine: Engine, lock_patience_s: float) -> None:
     def configure(connection: Any, _record: Any) -> None:
         connection.isolation_level = None
         cursor = connection.cursor()
+        cursor.execute(f"pragma {busy_timeout}")
+        if cursor.execute("pragma page_count").fetchone() == (0,):
+            cursor.execute(
+                "pragma auto_vacuum = incremental"
+            )  # of a file that is there it would take the writers' lock
         # In WAL mode a commit outlives the process with synchronous=NORMAL; only a power cut may take the last ones.
-        auto_vacuum = "auto_vacuum = incremental"
-        for pragma in (auto_vacuum, "journal_mode = wal", "synchronous = normal", "foreign_keys = on", busy_timeout):
+        for pragma in ("journal_mode = wal", "synchronous = normal", "foreign_keys = on"):
             cursor.execute(f"pragma {pragma}")
         cursor.close()
 
