@@ -10,6 +10,7 @@ import pytest
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import FailingKinds, Latch, SickCard, candidate_of, evaluator, finish, wait_until
 from tests.support.builders import TARGET, rejected, spec
+from tests.support.repeats import REPEATS
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -20,7 +21,6 @@ from tuner.core.trial.outcome import Outcome, Rejected
 from tuner.core.trial.records import JobRecord
 from tuner.errors import WorkerError
 from tuner.search import Searcher
-from tuner.search.searcher import REPEATS
 from tuner.service import Service
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 

@@ -9,10 +9,10 @@ import pytest
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import SickCard, evaluator, finish, wait_until
 from tests.support.builders import failed, measured, spec, trial
+from tests.support.repeats import REPEATS
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import Budget, JobSpec, JobState, PriorsChoice, Trial
 from tuner.core.trial.outcome import Measured
-from tuner.search.searcher import REPEATS
 from tuner.service.progress import MIN_PROGRESS, Progress
 
 

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import pytest
 
+from tests.support.repeats import REPEATS, VARIATIONS
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE, Gpu
@@ -20,7 +21,7 @@ from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.search import Searcher
 from tuner.search.pool import canonical
-from tuner.search.searcher import REPEAT_EVERY, REPEATS, VARIATIONS
+from tuner.search.searcher import REPEAT_EVERY
 from tuner.search.seeds import NUM_SEEDS, policy_guesses
 
 GPU = CATALOGUE["a40"]
