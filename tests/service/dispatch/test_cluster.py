@@ -184,7 +184,7 @@ def test_closing_cancels_what_waits_and_leaves_the_workers(watched: Watched, dis
 
 def test_the_doctor_asks_the_scheduler_who_is_there(members: Members, certificates: Path) -> None:
     def check_of(address: str, tls: Path | None = certificates) -> Check:
-        return diagnose_scheduler(address, tls, insecure=False, deadline_s=1.0)
+        return diagnose_scheduler(address, tls, insecure=False, within_s=5.0)
 
     assert check_of(members.scheduler.address).finding is Finding.WARN
     members.add_worker([Watched(), Watched("simulated:a40")])
