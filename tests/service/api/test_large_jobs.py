@@ -108,7 +108,8 @@ def test_a_job_its_page_and_its_trials_look_through_no_whole_table(large: Any) -
     assert [step for step in whole_tables(steps) if "FROM tokens\n LIMIT" not in step] == []
     sorts = [step for step in steps if step.startswith("USE TEMP B-TREE FOR ORDER BY")]
     # Those of the listed trials alone are sorted.
-    assert [step for step in sorts if "FROM inspections" not in step] == [], "a sort looks at every row that there is"
+    few = ("FROM inspections", "FROM job_owners", "FROM webhooks")  # of this job alone
+    assert [step for step in sorts if not any(name in step for name in few)] == [], "a sort looks at every row"
 
 
 def test_forecasts_are_judged_by_a_bounded_number_of_trials(large: Any, monkeypatch: pytest.MonkeyPatch) -> None:
