@@ -29,6 +29,8 @@ POLL_S = 0.5
 POLL_TIMEOUT_S = 10.0
 #: A dispatcher that is made waits so long for its first look.
 FIRST_POLL_S = 5.0
+#: At its end a task is cancelled so often, and waited for so many seconds each time.
+_CANCELS, _CANCEL_S = 10, 1.0
 
 
 class ClusterDispatcher:
@@ -124,10 +126,12 @@ class ClusterDispatcher:
                     lane.close()
             for member in self._members.values():
                 member.leave("the server closes")
-            tasks = asyncio.all_tasks(self._loop)
-            for task in tasks:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            for _ in range(_CANCELS):  # `asyncio.wait_for` of Python 3.11 may swallow one
+                tasks = asyncio.all_tasks(self._loop)
+                for task in tasks:
+                    task.cancel()
+                if tasks:
+                    self._loop.run_until_complete(asyncio.wait(tasks, timeout=_CANCEL_S))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
 
