@@ -10,7 +10,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,25 +89,46 @@ def run(
     seed: int = 1,
     size: int | None = None,
     seconds: float = float("inf"),
+    num_processes: int = 1,
     kept: Path = KEPT,
     results: Path = RESULTS,
 ) -> list[str] | None:
     """Does the steps that are not done yet; what is wrong, or None where the time was over before the last step."""
     todo = steps(program, seed, size or program.size)
     done = Kept(kept / f"{program.name}-{seed}-{commit()[:12]}.jsonl")
-    begin = time.monotonic()
-    for index, step in enumerate(todo):
-        if index in done.rows:
-            continue
-        if time.monotonic() - begin >= seconds:
-            print(f"{program.name}: {index} of {len(todo)} steps are done; the same command goes on", flush=True)
-            return None
-        done.keep(index, program.work(step))
-        print(f"{program.name}: {(index + 1) * program.step} {program.unit}", flush=True)
+    left = {index: step for index, step in enumerate(todo) if index not in done.rows}
+    for index, rows in _worked(program, left, seconds, num_processes):
+        done.keep(index, rows)
+        print(f"{program.name}: {len(done.rows) * program.step} {program.unit}", flush=True)
+    if len(done.rows) < len(todo):
+        print(f"{program.name}: {len(done.rows)} of {len(todo)} steps are done; the same command goes on", flush=True)
+        return None
     rows, wrong = program.judge([row for index in range(len(todo)) for row in done.rows[index]])
     setting = {"seed": seed, "unit": program.unit, "size": len(todo) * program.step}
     write_report(results / f"{program.name}.json", rows, {**NO_GPU, **setting})
     return wrong
+
+
+def _worked(
+    program: Program, left: dict[int, Step], seconds: float, num_processes: int
+) -> Iterator[tuple[int, list[Row]]]:
+    """The steps' rows as they come; none is begun after so many seconds."""
+    end = time.monotonic() + seconds
+    if num_processes == 1:
+        for index, step in left.items():
+            if time.monotonic() >= end:
+                return
+            yield index, program.work(step)
+        return
+    with ProcessPoolExecutor(num_processes) as pool:
+        futures = {pool.submit(program.work, step): index for index, step in left.items()}
+        for future in as_completed(futures):
+            if future.cancelled():
+                continue
+            yield futures[future], future.result()
+            if time.monotonic() >= end:
+                for other in futures:
+                    other.cancel()
 
 
 def total(rows: Iterable[Row], key: str) -> list[Row]:
@@ -128,8 +150,18 @@ def main(program: Program) -> None:
     parser.add_argument("--size", type=int, default=program.size, help=f"{program.unit} of the whole run")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no step after so many")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="so many steps at once, where no step listens on a port"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    wrong = run(program, seed=arguments.seed, size=arguments.size, seconds=arguments.seconds, results=arguments.results)
+    wrong = run(
+        program,
+        seed=arguments.seed,
+        size=arguments.size,
+        seconds=arguments.seconds,
+        num_processes=arguments.processes,
+        results=arguments.results,
+    )
     if wrong:
         raise SystemExit("\n".join(wrong))

@@ -91,6 +91,18 @@ def test_time_that_is_over_leaves_the_rest_for_the_next_run(tmp_path: Path) -> N
     assert units.steps == []
 
 
+def work(step: Step) -> list[Row]:
+    return [{"sum": "all", "unit": step.first + i} for i in range(step.count)]
+
+
+def test_several_processes_come_to_the_same(tmp_path: Path) -> None:
+    program = replace(Units().program, work=work)
+    assert run(program, num_processes=2, kept=tmp_path, results=tmp_path) == []
+    assert json.loads((tmp_path / "units.json").read_text())["rows"] == [{"sum": "all", "unit": sum(range(10))}]
+    (kept,) = tmp_path.glob("*.jsonl")
+    assert len(kept.read_text().splitlines()) == 5
+
+
 def test_what_is_wrong_is_said_and_the_figures_are_written(tmp_path: Path) -> None:
     program = replace(Units().program, size=14)
     assert run(program, kept=tmp_path, results=tmp_path) == ["unit 13 is wrong"]
