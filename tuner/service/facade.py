@@ -30,9 +30,10 @@ from tuner.service.access import Access
 from tuner.service.batches import Batches
 from tuner.service.charts import JobCharts
 from tuner.service.courier import Courier
-from tuner.service.desk import Desk
+from tuner.service.desk import Desk, Submission
 from tuner.service.fleet import Fleet
 from tuner.service.inspector import check_inspection
+from tuner.service.intake import Intake
 from tuner.service.janitor import Janitor
 from tuner.service.matching import check_match
 from tuner.service.metrics import Metrics, Observer
@@ -84,6 +85,8 @@ class Service(TrialReader):
         self._disk_limit_bytes = disk_limit_bytes
         #: Where jobs are asked for, paused and ended.
         self.desk = Desk(store, dispatcher, clock, leads, courier.policy if courier else None)
+        #: Takes in what many ask for at once.
+        self.intake = Intake(self.desk)
         #: Jobs that are asked for together.
         self.batches = Batches(store, self.desk, clock)
         #: The tokens, and the audit log.
@@ -135,6 +138,7 @@ class Service(TrialReader):
 
     def close(self) -> None:
         """Ends the runners, then closes the dispatcher and the store."""
+        self.intake.close()
         self._runners.stop()
         for one in self._beside:
             one.stop()
@@ -163,7 +167,14 @@ class Service(TrialReader):
             InvalidInput: no worker serves the target, or the key came with another body.
         """
         return self.desk.submit(
-            spec, caller, terms or JobTerms(), idempotency_key=idempotency_key, body_digest=body_digest, reuse=reuse
+            Submission(
+                spec=spec,
+                caller=caller,
+                terms=terms or JobTerms(),
+                idempotency_key=idempotency_key,
+                body_digest=body_digest,
+                reuse=reuse,
+            )
         )
 
     def job(self, job_id: str) -> JobRecord:
