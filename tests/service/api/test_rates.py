@@ -26,7 +26,8 @@ def test_the_window_before_counts_for_as_much_of_it_as_is_not_over() -> None:
 def test_what_is_refused_is_not_counted_and_asking_is_no_hit() -> None:
     now = [1000.0]
     window = SlidingWindow(1, lambda: now[0])
-    assert window.has_room("one") and window.has_room("one") and window.hit("one")
+    assert [window.has_room("one") for _ in range(3)] == [True] * 3
+    assert window.hit("one")
     assert [window.hit("one") for _ in range(50)] == [False] * 50
     now[0] += 2 * WINDOW_S
     assert window.hit("one")
