@@ -26,6 +26,7 @@ from tuner.core.trial.records import (
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
 from tuner.packs.order import MadePack, PackOrder
+from tuner.search import search_here
 from tuner.service.access import Access
 from tuner.service.batches import Batches
 from tuner.service.charts import JobCharts
@@ -43,6 +44,7 @@ from tuner.service.paging import check_limit
 from tuner.service.reading import TrialReader
 from tuner.service.runner import Runner
 from tuner.service.runners import Runners
+from tuner.service.searching import Search
 from tuner.settings import DEFAULT_DISK_LIMIT_BYTES, Retention
 from tuner.store import Freed, Store, audit, bests, inspections, jobs, trials
 
@@ -72,13 +74,14 @@ class Service(TrialReader):
         leads: Callable[[], bool] = lambda: True,
         retention: Retention | None = None,
         courier: Courier | None = None,
+        search: Search = search_here,
     ) -> None:
         """`disk_limit_bytes` is what artifacts, builds and samples may fill; `finals` is how finals are held (as usual,
         where it is not given); `max_ahead` is how many candidates of a job may be on their way besides one, at most;
         `observers` are told of every recorded trial. Jobs begin with what the database has of shapes like theirs, and
         with `winners` that are kept elsewhere. `leads` says whether this server runs the jobs; one that does not takes
         jobs for the one that does. `retention` is which ended jobs are kept: all, where it is not given. `courier`
-        sends the webhooks; without one none may be asked for."""
+        sends the webhooks; without one none may be asked for. `search` begins a search, here or in another process."""
         super().__init__(store)
         self._dispatcher = dispatcher
         self._clock = clock
@@ -113,6 +116,7 @@ class Service(TrialReader):
                 clock,
                 metrics=self.metrics,
                 observers=observers,
+                search=search,
             )
         )
         #: What works beside the runners, in threads of its own.
