@@ -44,7 +44,12 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-Asker = Annotated[Caller, Depends(caller_of)]
+async def _asker(request: Request) -> Caller:
+    """The same as a dependency. A plain function would be called in another thread, for a look into a dict."""
+    return caller_of(request)
+
+
+Asker = Annotated[Caller, Depends(_asker)]
 
 
 @dataclass(frozen=True, kw_only=True)
