@@ -43,7 +43,7 @@ class _Request:
     #: Of the first request: how it is begun.
     order: SearchOrder | None
     #: Trials that were recorded since the request before.
-    told: tuple[Trial, ...]
+    trials: tuple[Trial, ...]
     is_winding_up: bool
     #: The method of `Searcher`.
     method: str
@@ -116,7 +116,7 @@ class RemoteSearch:
         self._process = process
         self._number = process.new_number()
         self._order: SearchOrder | None = order
-        self._told: list[Trial] = []
+        self._unsent: list[Trial] = []
         self._is_winding_up = False
         #: Whether the next choice is better made when nothing is on its way; as of the last answer.
         self.waits_for_all = False
@@ -136,7 +136,7 @@ class RemoteSearch:
 
     def tell(self, trial: Trial) -> None:
         """Adds a recorded trial; it is handed over with the next question."""
-        self._told.append(trial)
+        self._unsent.append(trial)
 
     def wind_up(self) -> None:
         """As `Searcher.wind_up`."""
@@ -147,12 +147,12 @@ class RemoteSearch:
         self._process.end(self._number)
 
     def _call(self, method: str) -> Any:
-        order, told = self._order, tuple(self._told)
-        answer = self._process.ask(self._number, order, told, self._is_winding_up, method)
+        order, trials = self._order, tuple(self._unsent)
+        answer = self._process.ask(self._number, order, trials, self._is_winding_up, method)
         if answer is None:
             return None
         self._order = None
-        del self._told[: len(told)]
+        del self._unsent[: len(trials)]
         if answer.error is not None:
             raise answer.error
         self.waits_for_all = answer.waits_for_all
@@ -175,7 +175,7 @@ class _Process:
         self._lock = threading.Lock()
         self._last_number = 0
         self._live: set[int] = set()
-        #: Searches that are over, which it has not been told.
+        #: Searches that are over, of which it does not know yet.
         self._over: list[int] = []
         #: Whether it has died, or was killed.
         self.is_lost = False
@@ -208,7 +208,7 @@ class _Process:
         self._process.join()
 
     def ask(
-        self, number: int, order: SearchOrder | None, told: tuple[Trial, ...], is_winding_up: bool, method: str
+        self, number: int, order: SearchOrder | None, trials: tuple[Trial, ...], is_winding_up: bool, method: str
     ) -> _Answer | None:
         """The answer; None of a search that is over.
 
@@ -223,7 +223,7 @@ class _Process:
             if self.is_lost:
                 raise SearchLost("its process has died")
             request = _Request(
-                number=number, ended=ended, order=order, told=told, is_winding_up=is_winding_up, method=method
+                number=number, ended=ended, order=order, trials=trials, is_winding_up=is_winding_up, method=method
             )
             try:
                 self._pipe.send(request)
@@ -259,7 +259,7 @@ def _answer(searches: dict[int, Searcher], request: _Request) -> _Answer:
         if request.order is not None:
             searches[request.number] = request.order.begin()
         searcher = searches[request.number]
-        for trial in request.told:
+        for trial in request.trials:
             searcher.tell(trial)
         if request.is_winding_up:
             searcher.wind_up()
