@@ -153,7 +153,8 @@ def fastest(session: Session, job_id: str) -> dict[PlanKind, tuple[float, int]]:
     check_there(session, job_id)
     connection, found = session.connection(), {}
     for kind in PlanKind:
-        if kind.is_ours and (row := connection.execute(_FASTEST, {"job_id": job_id, "kind": str(kind)}).first()):
+        row = connection.execute(_FASTEST, {"job_id": job_id, "kind": str(kind)}).first() if kind.is_ours else None
+        if row is not None and row[0] is not None:
             found[kind] = (row[0], row[1])
     return found
 
