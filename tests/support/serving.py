@@ -68,22 +68,22 @@ def listening(service: Service, **options: Any) -> Iterator[str]:
             thread.join()
 
 
-def wait_until_final(service: Service, job_id: str, timeout_s: float = 60.0) -> str:
+def wait_until_final(service: Service, job_id: str, timeout_s: float = 90.0) -> str:
     """The job's last state."""
     deadline = time.monotonic() + timeout_s
     while not (state := service.job(job_id).state).is_final:
         assert time.monotonic() < deadline, f"{job_id} is still {state}"
-        time.sleep(0.02)
+        time.sleep(0.05)  # asking takes milliseconds of the processor that the job wants
     return state
 
 
-def wait_until_inspected(service: Service, job_id: str, timeout_s: float = 60.0) -> None:
+def wait_until_inspected(service: Service, job_id: str, timeout_s: float = 90.0) -> None:
     """Returns when every inspection at the job has ended, so that its page stays as it is."""
     deadline = time.monotonic() + timeout_s
     numbers = range(service.job(job_id).num_trials)
     while any(inspection.finished_at is None for inspection in service.inspections(job_id, numbers)):
         assert time.monotonic() < deadline, f"{job_id} is still inspected"
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 class Server:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.builders import TARGET
+from tests.support.serving import wait_until_final
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -136,5 +137,5 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 90.0) -> None:
 
 
 def finish(service: Service, job: JobRecord) -> JobRecord:
-    wait_until(lambda: service.job(job.id).state.is_final)
+    wait_until_final(service, job.id, timeout_s=90.0)
     return service.job(job.id)

@@ -109,7 +109,7 @@ def test_a_budget_of_seconds_ends_the_search(serve: Serve) -> None:
     service = serve(evaluator(latency_s=0.05))
     job = finish(service, service.submit(spec(trials=1000, seconds=0.5))[0])
     assert job.state is JobState.SUCCEEDED
-    assert 2 <= job.num_trials <= 11
+    assert 2 <= job.num_trials < 100
     assert job.search_s >= 0.5
 
 
