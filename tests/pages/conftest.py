@@ -40,9 +40,10 @@ def chromium() -> str:
     return path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser(chromium: str) -> Iterator[Browser]:
-    """A browser for the whole lane."""
+    """A browser for the tests of this folder that follow each other: while it is there, no other test of the process
+    can have an event loop of its own."""
     expect.set_options(timeout=LIMIT_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS.split())
