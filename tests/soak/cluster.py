@@ -29,7 +29,7 @@ from tests.support.forked import Forked, command
 from tests.support.serving import body
 
 #: Kills of one cluster.
-STEP = 10
+STEP = 5
 NUM_TRIALS = 60
 NUM_WORKERS = 2
 #: For which a worker's child keeps each trial.
@@ -182,7 +182,7 @@ def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
     return [whole, *bad], [f"seed {row['seed']}: {row['wrong']}" for row in bad]
 
 
-PROGRAM = Program(name="cluster", unit="kills", size=50 * STEP, step=STEP, work=work, judge=judge)
+PROGRAM = Program(name="cluster", unit="kills", size=100 * STEP, step=STEP, work=work, judge=judge)
 
 if __name__ == "__main__":
     main(PROGRAM)
