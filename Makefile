@@ -145,8 +145,9 @@ bench-preview: $(VENV)/.dev ## judge by replay whether previews under sustained 
 bench-orders: $(VENV)/.dev ## time one tiling of a pair in many orders on this machine's GPU (4 min, SECONDS=); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.orders.measure --gpu $(GPU) $(if $(SECONDS),--seconds $(SECONDS))
 
-bench-chains: $(VENV)/.dev ## chains of a decoder layer against the library (1 min a row, ROW=, TORCH=1, MISSING=1, SECONDS=); writes benchmarks/results/<gpu>/
-	@$(BIN)/python -m benchmarks.chains.measure --gpu $(GPU) $(if $(ROW),--row $(ROW)) $(if $(TORCH),--torch) $(if $(MISSING),--missing) $(if $(SECONDS),--seconds $(SECONDS))
+bench-chains: $(VENV)/.dev ## chains of a decoder layer against the library (1 min a row, ROW=, TRIALS=, TORCH=1, MISSING=1, SECONDS=); writes benchmarks/results/<gpu>/
+	@$(BIN)/python -m benchmarks.chains.search --gpu $(GPU) $(if $(ROW),--row $(ROW)) $(if $(TRIALS),--trials $(TRIALS)) $(if $(MISSING),--missing) $(if $(SECONDS),--seconds $(SECONDS))
+	@$(if $(TORCH),$(BIN)/python -m benchmarks.chains.torch_compile --gpu $(GPU) $(if $(ROW),--row $(ROW)))
 
 bench-simulator: $(VENV)/.dev ## judge the simulator by measured schedules, and fit it (FIT=1, minutes); no GPU; writes benchmarks/results/h200/
 	@$(BIN)/python -m benchmarks.simulator.judge $(if $(FIT),--fit --trials 30)

@@ -43,7 +43,7 @@ class Jobs:
     """A service whose jobs are asked for one by one. A job that an earlier run began, or ended, is not begun again."""
 
     def __init__(self, service: Service, target_id: str, environment: Environment) -> None:
-        self._service = service
+        self.service = service
         self.target_id = target_id
         self.environment = environment
 
@@ -52,7 +52,7 @@ class Jobs:
         for state in (JobState.QUEUED, JobState.SEARCHING, JobState.FINALS):
             for job in self._all(state):
                 if job.spec not in wanted:
-                    self._service.cancel(job.id)
+                    self.service.cancel(job.id)
 
     def begin(self, spec: JobSpec, *, anew: bool = False) -> JobRecord:
         """The job of `spec`: one that is open or has succeeded, unless it is to be run `anew`, else a new one.
@@ -64,7 +64,7 @@ class Jobs:
             done = next((job for job in self._all(JobState.SUCCEEDED) if job.spec == spec), None)
             if done is not None:
                 return done
-        job, _ = self._service.submit(spec)
+        job, _ = self.service.submit(spec)
         if job.spec != spec:
             raise JobError(f"{job.id} works on the same problem with another budget or seed")
         return job
@@ -75,22 +75,22 @@ class Jobs:
         Raises:
             JobError: it has not succeeded.
         """
-        while not (job := self._service.job(job.id)).state.is_final:
-            self._service.check_alive()
+        while not (job := self.service.job(job.id)).state.is_final:
+            self.service.check_alive()
             time.sleep(_POLL_S)
         if job.state is not JobState.SUCCEEDED:
             raise JobError(f"{job.id} ended {job.state}: {job.reason}")
         trials, cursor = list[Trial](), None
         while True:
-            page = self._service.trials(job.id, limit=500, cursor=cursor)
+            page = self.service.trials(job.id, limit=500, cursor=cursor)
             trials += page.items
             if (cursor := page.next_cursor) is None:
-                return Ended(job=job, best=self._service.best(job.id), trials=trials)
+                return Ended(job=job, best=self.service.best(job.id), trials=trials)
 
     def _all(self, state: JobState) -> list[JobRecord]:
         found, cursor = list[JobRecord](), None
         while True:
-            page = self._service.jobs(state=state, limit=500, cursor=cursor)
+            page = self.service.jobs(state=state, limit=500, cursor=cursor)
             found += page.items
             if (cursor := page.next_cursor) is None:
                 return found

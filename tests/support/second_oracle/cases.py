@@ -114,7 +114,7 @@ class Case:
                 for tensor in (op.source, op.residual_source, op.norm)
             )
             sizes = (op.m, op.n, op.k, tile.m, tile.n, tile.k)
-            ops.append(Op(*sizes, source, (chosen.split_k or (1,) * 9)[index], adds, norms))
+            ops.append(Op(*sizes, source, (chosen.split_k or (1,) * 9)[index], adds, norms, op.gated))
         return Kernel(
             ops=tuple(ops),
             launched=self.graph.op_indices,

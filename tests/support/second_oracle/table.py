@@ -32,6 +32,8 @@ class Op(NamedTuple):
     #: The op of the launch whose output it adds, and the one whose rows' squares it reads; or -1.
     adds: int = -1
     norms: int = -1
+    #: Then a part of a tile has the sums of two projections.
+    is_gated: bool = False
 
     @property
     def late_sources(self) -> tuple[int, ...]:
@@ -184,7 +186,7 @@ def capacity_fault(table: Table, kernel: Kernel) -> str:
     tiles = [-(-op.m // op.tile_m) * -(-op.n // op.tile_n) for op in kernel.ops]
     if table.num_signals > sum(tiles):
         return "more signals than tiles that could post to them"
-    sums = [4 * op.tile_m * op.tile_n * op.most_parts for op in kernel.ops if op.most_parts > 1]
+    sums = [4 * op.tile_m * op.tile_n * (1 + op.is_gated) * op.most_parts for op in kernel.ops if op.most_parts > 1]
     if table.num_slots * max(sums, default=0) > SLOT_BYTES:
         return "the slots take more than a workspace has"
     needs_all = table.assignment != TICKET and table.num_signals > 0

@@ -1,4 +1,4 @@
-"""The benchmark of chains on the simulated twin: its rows, its schedules, and what it writes."""
+"""The benchmark of chains on the simulated twin: its rows, its jobs, and what it writes."""
 
 from __future__ import annotations
 
@@ -8,21 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chains.measure import main
-from benchmarks.chains.rows import BARS, ROWS, choose_rows
-from benchmarks.chains.schedules import in_runs_of, schedules_of, tilings_of
-from tests.support.cases import H200
-from tuner.core.legal.legality import tiling_problem
+from benchmarks.chains import search, torch_compile
+from benchmarks.chains.boundaries import boundaries_of
+from benchmarks.chains.rows import BARS, choose_rows
+from tuner.core.trial.inspection import TaskSpan, Trace
 from tuner.errors import InvalidInput
-
-
-@pytest.mark.parametrize("row", [row for row in ROWS if row.m in (16, 512)], ids=lambda row: row.name)
-def test_every_row_has_several_legal_tilings_that_fill_shared_memory(row: object) -> None:
-    workload = row.workload  # type: ignore[attr-defined]
-    tilings = tilings_of(workload, H200)
-    assert len(tilings) >= 5
-    assert all(tiling_problem(workload, H200, tiling) is None for tiling in tilings)
-    assert all(tiling.num_stages >= 3 for tiling in tilings)
 
 
 def test_a_row_is_named_or_all_are_taken() -> None:
@@ -32,39 +22,49 @@ def test_a_row_is_named_or_all_are_taken() -> None:
         choose_rows(["m17"])
 
 
-def test_a_fused_launch_is_tried_in_more_orders() -> None:
-    workload = choose_rows(["llama3-70b-tp8-run/m16"])[0].workload
-    apart, fused = (schedules_of(workload, H200, is_fused=is_fused) for is_fused in (False, True))
-    assert fused[: len(apart)] == apart
-    assert len(fused) > len(apart)
-
-
-def test_a_chain_of_four_is_launched_in_six_ways_of_runs_and_one_of_two_in_none() -> None:
-    four, two = (
-        schedules_of(choose_rows([name])[0].workload, H200, is_fused=True)[0]
-        for name in ("llama3-8b/m16", "llama3-70b-tp8-run/m16")
-    )
-    starts = [one.ordering.run_starts for one in in_runs_of(four)]
-    assert starts == [(1,), (2,), (3,), (1, 2), (1, 3), (2, 3)]
-    assert in_runs_of(two) == []
-
-
 def test_a_row_is_written_with_every_kind_and_goes_on_where_it_was_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "chains.json"
-    asked = ["measure", "--gpu", "simulated:h200", "--row", "llama3-70b-tp8-run/m16", "--most", "3", "--out", str(out)]
+    out, row_name = tmp_path / "chains.json", "llama3-70b-tp8-run/m16"
+    asked = ["search", "--gpu", "simulated:h200", "--row", row_name, "--trials", "8", "--out", str(out)]
+    asked += ["--data", str(tmp_path / "jobs")]
     monkeypatch.setattr(sys, "argv", asked)
-    main()
+    search.main()
     written = json.loads(out.read_text())
     (row,) = written["rows"]
-    assert (row["chain"], row["m"]) == ("llama3-70b-tp8-run", 16)
+    assert (row["chain"], row["m"], row["trials"]) == ("llama3-70b-tp8-run", 16, 8)
     assert {"library", "fused", "fused_pdl"} < set(row["kind_us"])
     assert row["verdict_speedup"] > 0
     assert row["over_reference"] > 1
+    assert [boundary["op"] for boundary in row["boundaries"]] == ["gate_up", "down"]
     assert not written["meta"]["complete"]
     assert written["meta"]["chains"]["llama3-70b-tp8-run"]["mean"] == row["verdict_speedup"]
     capsys.readouterr()
     monkeypatch.setattr(sys, "argv", [*asked, "--missing"])
-    main()
-    assert "llama3-70b-tp8-run/m16 {" not in capsys.readouterr().out
+    search.main()
+    assert row_name not in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["torch", "--gpu", "simulated:h200", "--row", row_name, "--out", str(out)])
+    torch_compile.main()
+    (row,) = json.loads(out.read_text())["rows"]
+    assert (row["torch_compile_us"], row["torch_reason"]) == (None, "a simulated GPU has no PyTorch")
+
+
+def span(op: int, cta: int, *times_us: int) -> TaskSpan:
+    taken, ready, loaded, computed, stored = (1000 * time for time in times_us)
+    return TaskSpan(
+        launch=0, task=2 * op + cta, op=op, tile_m=0, tile_n=cta, cta=cta, sm=cta,
+        taken_ns=taken, ready_ns=ready, loaded_ns=loaded, computed_ns=computed, stored_ns=stored,
+    )  # fmt: skip
+
+
+def test_a_boundary_is_from_the_last_product_before_it_to_the_first_operands_behind_it() -> None:
+    spans = (
+        span(0, 0, 0, 0, 1, 4, 6),
+        span(0, 1, 0, 0, 1, 6, 9),
+        span(1, 0, 6, 10, 12, 20, 21),
+        span(1, 1, 9, 11, 13, 19, 20),
+    )
+    trace = Trace(spans=spans, op_names=("up", "down"), makespan_ns=21000, shares=(), tail=0.0, simulated=True)
+    first, second = boundaries_of(trace)
+    assert first == {"op": "up", "begin_us": 1.0, "end_us": 9.0, "compute_us": 4.0, "store_us": 2.5}
+    assert (second["idle_us"], second["spread_us"], second["signal_us"], second["load_us"]) == (7.5, 1.5, 1.5, 2.0)

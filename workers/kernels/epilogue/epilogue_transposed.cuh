@@ -69,10 +69,25 @@ struct WarpColumns {
   __device__ __forceinline__ int row(int tile_row0, int fragment) const { return tile_row0 + fragment / kFragments * 8; }
   __device__ __forceinline__ int column(int fragment) const { return first + fragment % kFragments * 8; }
 
-  // The lane's word of it, transposed; `sums` are the block's.
+  // The lane's words of the residual of up to `count` fragments from `first_fragment` on.
+  __device__ __forceinline__ void load_residuals(u32 (&words)[kResidualsInFlight<kOp>], int count, const OpArgs& op,
+                                                 int tile_row0, int first_fragment, int lane) const {
+    if constexpr (kConfig.residual) {
+#pragma unroll
+      for (int i = 0; i < kResidualsInFlight<kOp>; ++i) {
+        const long long own_row = row(tile_row0, first_fragment + i) + lane / 4;
+        const int column0 = column(first_fragment + i);
+        words[i] = 0;
+        if (i < count && own_row < op.m && column0 < op.n)
+          words[i] = *reinterpret_cast<const u32*>(op.residual + own_row * op.n + column0 + lane % 4 * 2);
+      }
+    }
+  }
+
+  // The lane's word of a fragment, transposed; `sums` are the block's, `residual` is the lane's.
   __device__ __forceinline__ u32 finish(const float* sums, const OpArgs& op, const RowNorm& norm, int tile_row0, int fragment,
-                                        int lane) const {
-    const int row0 = row(tile_row0, fragment), column0 = column(fragment);
+                                        int lane, u32 residual) const {
+    const int row0 = row(tile_row0, fragment);
     float scale[2] = {1.0f, 1.0f};
     if constexpr (kConfig.row_scale) {
 #pragma unroll
@@ -86,13 +101,7 @@ struct WarpColumns {
       for (int r = 0; r < 2; ++r)
         scale[r] = load_shared_float(norm.factors + 4 * (row0 - tile_row0 + lane % 4 * 2 + r));
     }
-    u32 residual = 0;
-    if constexpr (kConfig.residual) {
-      const long long own_row = row0 + lane / 4;
-      if (own_row < op.m && column0 < op.n)
-        residual = *reinterpret_cast<const u32*>(op.residual + own_row * op.n + column0 + lane % 4 * 2);
-      residual = transpose_fragment(residual);
-    }
+    if constexpr (kConfig.residual) residual = transpose_fragment(residual);
     const float* two = sums + fragment / kFragments * 4 + fragment % kFragments * 2;
     return transpose_fragment(finish_rows<kOp>(two, own[fragment % kFragments], scale, residual));
   }
@@ -153,7 +162,8 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
   using Columns = WarpColumns<kOp>;
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr int kBegin = kFirst * Columns::kFragments, kNumFragments = (kEnd - kFirst) * Columns::kFragments;
-  constexpr int kInFours = kBegin + kNumFragments / 4 * 4;
+  constexpr int kInFours = kBegin + kNumFragments / 4 * 4, kEndFragment = kBegin + kNumFragments;
+  constexpr int kBatch = kResidualsInFlight<kOp>;
   const int thread = team_thread(), group = thread / 128, lane = thread % 32, q = lane % 4;
   const int tile_row0 = task.tile_m * kConfig.tile_m;
   TransposedSquares<kOp> squares{norm};
@@ -163,12 +173,15 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
     if (weight_row >= Tile::kSharedRows) continue;  // columns of another tile
     const Columns columns(op, task.tile_n * kConfig.tile_n + (kConfig.gated ? weight_row / 2 : weight_row), lane);
     const float* sums = acc + block * Tile::kBlockSums;
+    [[maybe_unused]] u32 residuals[kBatch];
 #pragma unroll
     for (int first = kBegin; first < kInFours; first += 4) {
+      const int loaded = (first - kBegin) % kBatch;
+      if (loaded == 0) columns.load_residuals(residuals, kEndFragment - first, op, tile_row0, first, lane);
       u32 words[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        words[i] = columns.finish(sums, op, norm, tile_row0, first + i, lane);
+        words[i] = columns.finish(sums, op, norm, tile_row0, first + i, lane, residuals[loaded + i]);
         squares.add(block, first + i, words[i], lane);
       }
       transpose_four(words, q);
@@ -179,8 +192,10 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
                                           make_uint4(words[0], words[1], words[2], words[3]));
     }
 #pragma unroll
-    for (int fragment = kInFours; fragment < kBegin + kNumFragments; ++fragment) {
-      const u32 two = columns.finish(sums, op, norm, tile_row0, fragment, lane);
+    for (int fragment = kInFours; fragment < kEndFragment; ++fragment) {
+      const int loaded = (fragment - kBegin) % kBatch;
+      if (loaded == 0) columns.load_residuals(residuals, kEndFragment - fragment, op, tile_row0, fragment, lane);
+      const u32 two = columns.finish(sums, op, norm, tile_row0, fragment, lane, residuals[loaded]);
       squares.add(block, fragment, two, lane);
       const long long row = columns.row(tile_row0, fragment) + lane / 4;
       const int column = columns.column(fragment);

@@ -41,24 +41,41 @@ __device__ __forceinline__ TileRow tile_row(const OpArgs& op, const Task& task, 
   return {static_cast<long long>(row) * op.n, scale, is_inside};
 }
 
-// Two neighbours of a row, from the sums of group j on, finished and rounded.
+// Words of the residual that a thread has under way at a time, as far as its sums leave registers for them: a load that
+// stands behind a store of the one before is a round trip of its own.
 template <int kOp>
-__device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, const TileRow& row, int column) {
+constexpr int kResidualsInFlight = WgmmaTile<kOp>::kNumSums <= 64 ? 16 : 8;
+
+// A thread's words of the residual of a row, of up to `count` groups of columns that begin at `column`.
+template <int kOp>
+__device__ __forceinline__ void load_residuals(u32 (&words)[kResidualsInFlight<kOp>], int count, const OpArgs& op,
+                                               const TileRow& row, int column) {
+  if constexpr (kOps[kOp].residual) {
+#pragma unroll
+    for (int i = 0; i < kResidualsInFlight<kOp>; ++i) {
+      words[i] = 0;
+      if (i < count && row.is_inside && column + i * 8 < op.n)
+        words[i] = *reinterpret_cast<const u32*>(op.residual + row.first + column + i * 8);
+    }
+  }
+}
+
+// Two neighbours of a row, from the sums of group j on, finished and rounded; `residual` is theirs.
+template <int kOp>
+__device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, const TileRow& row, int column,
+                                          u32 residual) {
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr int kUp = kConfig.tile_n / 2;  // from a gate's sum to its up projection's
-  float bias[2][2] = {}, residual[2] = {};
+  float bias[2][2] = {};
   if constexpr (kConfig.bias) load_two(bias[0], op.bias, column, op.n);
   if constexpr (kConfig.bias && kConfig.gated) load_two(bias[1], op.bias + op.n, column, op.n);
-  if constexpr (kConfig.residual) {
-    if (row.is_inside) load_two(residual, op.residual + row.first, column, op.n);
-  }
   float out[2];
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
     out[c] = activate<kConfig.activation>(affine<scales_rows(kOp), kConfig.bias>(sums[c], row.scale, bias[0][c]));
     if constexpr (kConfig.gated)
       out[c] *= affine<scales_rows(kOp), kConfig.bias>(sums[kUp + c], row.scale, bias[1][c]);
-    if constexpr (kConfig.residual) out[c] += residual[c];
+    if constexpr (kConfig.residual) out[c] += unpack_one<kBf16>(static_cast<u16>(residual >> 16 * c));
   }
   return pack_two<kBf16>(out[0], out[1]);
 }
@@ -78,7 +95,7 @@ template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_n / 8>
 __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
                                                  const Task& task, const RowNorm& norm, TileSquares<kOp> squares = {}) {
   using Tile = WgmmaTile<kOp>;
-  constexpr int kInFours = kFirst + (kEnd - kFirst) / 4 * 4;
+  constexpr int kInFours = kFirst + (kEnd - kFirst) / 4 * 4, kBatch = kResidualsInFlight<kOp>;
   const int thread = team_thread(), group = thread / 128, lane = thread % 32, q = lane % 4;
   const int column0 = task.tile_n * kOps[kOp].tile_n;
 #pragma unroll
@@ -90,12 +107,15 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
       const int row_in_tile = warp_row + lane / 4 + half * 8;
       const TileRow row = tile_row<kOp>(op, task, norm, row_in_tile);
       const float* sums = acc + block * Tile::kBlockSums + half * 2;
+      [[maybe_unused]] u32 residuals[kBatch];
 #pragma unroll
       for (int j = kFirst; j < kInFours; j += 4) {
+        const int loaded = (j - kFirst) % kBatch;
+        if (loaded == 0) load_residuals<kOp>(residuals, kEnd - j, op, row, column0 + j * 8 + q * 2);
         u32 words[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          words[i] = finish_two<kOp>(sums + (j + i) * 4, op, row, column0 + (j + i) * 8 + q * 2);
+          words[i] = finish_two<kOp>(sums + (j + i) * 4, op, row, column0 + (j + i) * 8 + q * 2, residuals[loaded + i]);
           squares.add(block, half, words[i]);
         }
         transpose_four(words, q);
@@ -106,8 +126,9 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
       }
 #pragma unroll
       for (int j = kInFours; j < kEnd; ++j) {
-        const int column = column0 + j * 8 + q * 2;
-        const u32 two = finish_two<kOp>(sums + j * 4, op, row, column);
+        const int column = column0 + j * 8 + q * 2, loaded = (j - kFirst) % kBatch;
+        if (loaded == 0) load_residuals<kOp>(residuals, kEnd - j, op, row, column);
+        const u32 two = finish_two<kOp>(sums + j * 4, op, row, column, residuals[loaded]);
         squares.add(block, half, two);
         if (row.is_inside && column < op.n)
           store_global<kOps[kOp].output_hint>(reinterpret_cast<u32*>(op.c + row.first + column), two);

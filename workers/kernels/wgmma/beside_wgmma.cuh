@@ -30,6 +30,28 @@ __device__ __forceinline__ void load_task_factors(const LaunchArgs& args, const 
   }
 }
 
+// A residual that no op of the launch writes comes from DRAM, a round trip behind all weights that the SM has requested. It is
+// brought into the L2 while the tile is multiplied. The L2 is where writes become visible, so the loads that follow read what
+// is there when they come.
+template <int kOp = 0>
+__device__ __forceinline__ void prefetch_residual(const LaunchArgs& args, const Task& task) {
+  if constexpr (kOp < kNumOps) {
+    if (task.op != kOp) return prefetch_residual<kOp + 1>(args, task);
+    constexpr OpConfig kConfig = kOps[kOp];
+    if constexpr (kConfig.residual && !kChainOps[kOp].waits) {
+      constexpr int kLine = 64;  // elements
+      constexpr int kLines = (kConfig.tile_n + kLine - 1) / kLine + (kConfig.tile_n % kLine != 0);
+      const OpArgs& op = args.ops[kOp];
+      const int column0 = task.tile_n * kConfig.tile_n, end = min(column0 + kConfig.tile_n, op.n);
+#pragma unroll 1
+      for (int i = static_cast<int>(threadIdx.x) % 32; i < kConfig.tile_m * kLines; i += 32) {
+        const int row = task.tile_m * kConfig.tile_m + i / kLines, column = min(column0 + i % kLines * kLine, end - 1);
+        if (row < op.m && column0 < end) prefetch_l2(op.residual + static_cast<long long>(row) * op.n + column);
+      }
+    }
+  }
+}
+
 // One warp, all lanes.
 __device__ inline void prepare_epilogues(const LaunchArgs& args, const Shared& shared) {
   wait_for_prerequisites();
@@ -40,6 +62,7 @@ __device__ inline void prepare_epilogues(const LaunchArgs& args, const Shared& s
     const int index = slot.index;
     if (index < 0) return;
     const Task task = slot.task;
+    prefetch_residual(args, task);
     mbarrier_wait(shared.beside.waited(feed), feed.parity());
     const int next = *shared.beside.next_wait(feed);
     PendingWaits pending{next, next < task.wait_end ? 0 : kNoStep};

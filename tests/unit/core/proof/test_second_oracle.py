@@ -9,6 +9,7 @@ import random
 import re
 import struct
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ import pytest
 import tests.support.second_oracle as second_oracle
 from tests.support.proof import judged_plans
 from tests.support.second_oracle.agreement import COLUMNS, DISAGREEMENTS, counts, judged_by_both, judged_cases
-from tests.support.second_oracle.cases import GRAPHS, Case
+from tests.support.second_oracle.cases import GRAPHS, Case, random_case
 from tests.support.second_oracle.device import is_over
 from tests.support.second_oracle.judge import HANG, LAUNCHES, judge
 from tests.support.second_oracle.mutators import EXTREMES, MUTATORS, OF_EPILOGUES, any_word
+from tests.support.second_oracle.table import SLOT_BYTES, Op
 from tuner.core.plan import words as plan_words
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.words import Plan
@@ -27,6 +29,8 @@ from tuner.core.proof import verify as prover
 from tuner.errors import LivenessError
 
 FOLDER = Path(second_oracle.__file__).parent
+#: The word of a plan's header.
+NUM_SLOTS = 14
 
 
 def imports_of(path: Path) -> set[str]:
@@ -51,6 +55,22 @@ def test_the_prover_and_the_oracle_agree_on_plans_of_which_any_word_was_changed(
     assert min(total[name] for name in ("accepted", "words", "coverage", "capacity", "safety", "liveness")) > 2
     assert {row["mutation"] for row in rows} >= {"none", *MUTATORS, *OF_EPILOGUES}
     assert sum(int(row["chains"]) for row in rows) > 0.3 * total["plans"]
+
+
+def test_both_count_the_sums_of_a_gated_ops_parts_twice() -> None:
+    rng = random.Random(1)
+    cases = (random_case(rng) for _ in range(5000))
+    case = next(one for one in cases if one.mutation == "none" and any(is_gated_in_parts(op) for op in one.kernel.ops))
+    slot_bytes = max(4 * op.tile_m * op.tile_n * (1 + op.is_gated) * op.most_parts for op in case.kernel.ops)
+    for num_slots, refusal in ((SLOT_BYTES // slot_bytes + 1, "capacity"), (SLOT_BYTES // slot_bytes, None)):
+        words = list(struct.unpack(f"<{len(case.raws[0]) // 4}i", case.raws[0]))
+        words[NUM_SLOTS] = num_slots
+        judged = judged_by_both(replace(case, raws=(struct.pack(f"<{len(words)}i", *words),)))
+        assert (judged.refusal, judged.kinds) == (refusal, [])
+
+
+def is_gated_in_parts(op: Op) -> bool:
+    return op.is_gated and op.most_parts > 1 and 4 * op.tile_m * op.tile_n * 2 * op.most_parts > SLOT_BYTES / 2**16
 
 
 def test_both_oracles_agree_on_plans_of_the_first_ones_mutations() -> None:

@@ -1,0 +1,50 @@
+"""The results file of chains: a row per chain and m; rows of this commit and kernel stay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chains.rows import BARS, DECODE_MS, EACH_OTHER, ROWS, ChainRow
+from benchmarks.common.report import rows_of_this_build, write_report
+
+
+class Results:
+    """Rows by name, those that lie there already included."""
+
+    def __init__(self, path: Path, machine: dict[str, Any]) -> None:
+        self.path, self._machine = path, machine
+        self._rows = {f"{row['chain']}/m{row['m']}": row for row in rows_of_this_build(path, machine)}
+
+    def get(self, row: ChainRow) -> dict[str, Any] | None:
+        """What was measured of it, if anything."""
+        return self._rows.get(row.name)
+
+    def put(self, row: ChainRow, figures: dict[str, Any]) -> None:
+        """Adds or replaces a row and writes the file."""
+        self._rows[row.name] = figures
+        ordered = [self._rows[one.name] for one in ROWS if one.name in self._rows]
+        complete = len(ordered) == len(ROWS)
+        write_report(self.path, ordered, self._machine | {"complete": complete, "chains": summary_of(ordered)})
+
+
+def summary_of(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What was reached of each chain, beside what must be."""
+    found: dict[str, Any] = {}
+    for chain, bars in BARS.items():
+        own = {row["m"]: row for row in rows if row["chain"] == chain}
+        few = [own[m]["verdict_speedup"] for m in DECODE_MS if m in own]
+        others = [row["verdict_speedup"] for m, row in own.items() if m not in DECODE_MS]
+        found[chain] = {
+            "mean": round(math.prod(few) ** (1 / len(few)), 4) if few else None,
+            "mean_bar": bars.mean,
+            "least": min(few, default=None),
+            "each_bar": bars.each,
+            "over_reference": {m: own[m]["over_reference"] for m in bars.over_reference if m in own},
+            "over_reference_bars": bars.over_reference,
+            "least_of_many_rows": min(others, default=None),
+            "many_rows_bar": EACH_OTHER,
+        }
+    return found

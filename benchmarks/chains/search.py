@@ -1,0 +1,144 @@
+"""Searches chains by jobs of the service, against the library: benchmarks/results/<gpu>/chains.json.
+
+python -m benchmarks.chains.search [--row llama3-8b/m16] [--trials 60] [--missing] [--seconds 480]
+
+A row is a job, with the service's searcher, build pool, finals and verdict. The best fused launch is traced: its row
+says what happened at the boundaries. Rows are written one by one. Those of the same commit and kernel that are already
+there stay; `--missing` skips them. After `--seconds` no row is begun.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chains.boundaries import boundaries_of
+from benchmarks.chains.results import Results
+from benchmarks.chains.rows import ChainRow, choose_rows
+from benchmarks.common.finals import best_of_kinds, figures_of
+from benchmarks.common.jobs import Ended, Jobs, open_jobs
+from benchmarks.common.report import machine_of, results_file
+from benchmarks.common.workbench import Watch, message_of
+from tuner.core.trial.inspection import Trace
+from tuner.core.trial.job import Budget, JobSpec
+from tuner.core.trial.records import InspectionKind, InspectionState, JobRecord
+from tuner.errors import TunerError
+from tuner.winners import ShippedWinners
+
+#: A job's search takes no longer, seconds.
+SECONDS_PER_JOB = 3600.0
+#: How long a trace of a finalist is waited for.
+TRACE_S = 60.0
+_POLL_S = 0.1
+
+
+def spec_of(row: ChainRow, target_id: str, trials: int) -> JobSpec:
+    """The job of a row."""
+    return JobSpec(
+        workload=row.workload,
+        target_id=target_id,
+        objective=row.problem.objective,
+        budget=Budget(trials=trials, seconds=SECONDS_PER_JOB),
+        seed=0,
+    )
+
+
+def search_rows(jobs: Jobs, rows: Sequence[ChainRow], results: Results, trials: int, seconds: float) -> list[str]:
+    """Has each row searched, and writes it; the names of those that failed, each with its reason.
+
+    The next row's job is asked for before the one before it ends, so that the card does not wait.
+    """
+    failures, total = list[str](), Watch()
+    specs = [spec_of(row, jobs.target_id, trials) for row in rows]
+    jobs.drop_others(specs)
+    begun: dict[int, JobRecord] = {}
+
+    def begin(i: int) -> None:
+        if i < len(rows) and i not in begun:
+            begun[i] = jobs.begin(specs[i])
+
+    for i, row in enumerate(rows):
+        if i and total.seconds > seconds:
+            print(f"the time is up: {row.name} and those behind it are left", flush=True)
+            break
+        try:
+            begin(i)
+            with suppress(TunerError):  # it is begun again in its turn
+                begin(i + 1)
+            figures = row_of(row, jobs.end(begun[i]))
+        except Exception as error:  # whatever it is, the other rows may come through
+            failures.append(f"{row.name}: {message_of(error)}")
+            print(f"{failures[-1]} FAILED", flush=True)
+            continue
+        results.put(row, figures)
+        said = {name: figures[name] for name in ("winner", "verdict_speedup", "over_reference", "trials", "wall_s")}
+        print(row.name, json.dumps(figures["kind_us"]), json.dumps(said), flush=True)
+    return failures
+
+
+def row_of(row: ChainRow, ended: Ended) -> dict[str, Any]:
+    """The row's figures, all of them of the job's finals.
+
+    Raises:
+        TunerError: there are no times of the library, or none of a fused launch.
+    """
+    return {"chain": row.chain, "m": row.m, **figures_of(ended, row.reference_us)}
+
+
+def add_boundaries(jobs: Jobs, rows: Sequence[ChainRow], results: Results, trials: int) -> None:
+    """Where the time of the best fused launches went at the boundaries, as their traces show it."""
+    for row in rows:
+        found = results.get(row)
+        if found is None:
+            continue
+        ended = jobs.end(jobs.begin(spec_of(row, jobs.target_id, trials)))
+        fused = [one for kind, one in best_of_kinds(ended).items() if kind.is_fused]
+        best = min(fused, key=lambda one: one.time_us or math.inf)
+        trace = trace_of(jobs, ended.job.id, best.trial_number)
+        if trace is not None and not trace.reason:
+            boundaries = boundaries_of(trace)
+            results.put(row, found | {"boundaries": boundaries})
+            print(row.name, json.dumps(boundaries), flush=True)
+
+
+def trace_of(jobs: Jobs, job_id: str, number: int) -> Trace | None:
+    """The trace of a trial; None where it is not there in time."""
+    end = time.monotonic() + TRACE_S
+    asked, _ = jobs.service.ask_inspection(job_id, number, InspectionKind.TRACE)
+    while asked.state is InspectionState.PENDING and time.monotonic() < end:
+        time.sleep(_POLL_S)
+        asked = jobs.service.inspection(job_id, number, InspectionKind.TRACE)
+    return asked.result if isinstance(asked.result, Trace) else None
+
+
+def main() -> None:
+    """Searches what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--row", action="append", default=[], help="a row, a chain or m16")
+    parser.add_argument("--trials", type=int, default=60)
+    parser.add_argument("--missing", action="store_true", help="only rows that this commit and kernel lack")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after so many")
+    parser.add_argument("--rounds", type=int, help="of finals, in each of the two processes")
+    parser.add_argument("--gpu", default="auto")
+    parser.add_argument("--data", type=Path, help="keeps the jobs; default: build/bench-jobs/<gpu>/<commit>")
+    parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/chains.json")
+    arguments = parser.parse_args()
+    with open_jobs(arguments.gpu, winners=ShippedWinners(), num_rounds=arguments.rounds, data=arguments.data) as jobs:
+        results = Results(arguments.out or results_file(jobs.target_id, "chains"), machine_of(jobs.environment))
+        chosen = choose_rows(arguments.row)
+        rows = [row for row in chosen if not arguments.missing or results.get(row) is None]
+        failures = search_rows(jobs, rows, results, arguments.trials, arguments.seconds)
+        add_boundaries(jobs, rows, results, arguments.trials)
+    if failures:
+        sys.exit("\n".join(["failed:", *failures]))
+
+
+if __name__ == "__main__":
+    main()

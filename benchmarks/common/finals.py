@@ -1,0 +1,73 @@
+"""A job's finals as figures of a results file: the same columns for pairs and for chains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.common.jobs import Ended
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.job import Trial
+from tuner.core.trial.outcome import Measured
+from tuner.core.trial.records import FinalRow
+from tuner.errors import TunerError
+
+
+def best_of_kinds(ended: Ended) -> dict[PlanKind, FinalRow]:
+    """Each kind's fastest finalist."""
+    best: dict[PlanKind, FinalRow] = {}
+    for final in sorted(ended.best.finals, key=lambda final: -(final.time_us or 0.0)):
+        if final.time_us is not None:
+            best[final.candidate.plan_kind] = final
+    return best
+
+
+def figures_of(ended: Ended, reference_us: float) -> dict[str, Any]:
+    """Times, verdict, schedules and counts.
+
+    Raises:
+        TunerError: there are no times of the library, or none of a fused launch.
+    """
+    best = best_of_kinds(ended)
+    kind_us = {str(kind): best[kind].time_us or 0.0 for kind in PlanKind if kind in best}
+    reasons = [one.reason for one in ended.best.finals if one.reason]
+    if PlanKind.LIBRARY not in best or not any(kind.is_fused for kind in best):
+        raise TunerError(f"no library or no fused launch came through: {reasons}")
+    ours = min((kind for kind in best if kind.is_fused), key=lambda kind: kind_us[str(kind)])
+    winner = best[ended.best.winner]
+    finals, library = list(best.values()), str(PlanKind.LIBRARY)
+    figures: dict[str, Any] = {
+        "kind_us": {kind: round(time_us, 3) for kind, time_us in kind_us.items()},
+        "verdict": ended.best.verdict,
+        "winner": ended.best.winner,
+        "verdict_speedup": round(winner.speedup or 0.0, 4),
+        "tie_band": round(ended.best.tie_band, 4),
+        "reference_us": round(reference_us, 2),
+        "over_reference": round(min(us for kind, us in kind_us.items() if kind != library) / reference_us, 3),
+        "schedule": str(best[ours].candidate.schedule),
+        "schedules": {str(kind): str(one.candidate.schedule) for kind, one in best.items() if kind.is_ours},
+        "num_rounds": max(one.num_rounds for one in finals),
+        "num_dropped": max(one.num_dropped for one in finals),
+        "reasons": reasons,
+        "rel_error": _rel_error(ended.trials, finals),
+        "trials": ended.job.num_trials,
+        "priors": str(ended.job.spec.priors),
+        "search_s": round(ended.job.search_s, 1),
+        "wall_s": round((ended.job.finished_at or 0.0) - (ended.job.started_at or 0.0), 1),
+    }
+    for kind, name, interval in (
+        (PlanKind.FUSED, "fused_speedup", "ci95"),
+        (PlanKind.FUSED_PDL, "fused_speedup_pdl", "ci95_pdl"),
+    ):
+        if kind in best and (ci95 := best[kind].speedup_ci95):
+            figures |= {name: round(best[kind].speedup or 0.0, 4), interval: [round(end, 4) for end in ci95]}
+    if energies := {str(kind): round(one.energy_mj, 2) for kind, one in best.items() if one.energy_mj is not None}:
+        figures["energy_mj"] = energies
+    return figures
+
+
+def _rel_error(trials: Sequence[Trial], finals: Sequence[FinalRow]) -> float:
+    """The worst of the finalists' outputs, when they were tried."""
+    outcomes = {trial.number: trial.outcome for trial in trials}
+    measured = [outcome for one in finals if isinstance(outcome := outcomes[one.trial_number], Measured)]
+    return max((outcome.rel_error for outcome in measured), default=0.0)
