@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.support.builders import TARGET
 from tests.support.serving import wait_until_final
+from tests.support.waiting import wait_until as wait_until
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
