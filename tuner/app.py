@@ -132,6 +132,18 @@ def _fill(late: LateDispatcher, settings: Settings, build_cache: Path) -> str:
 _SWITCH_S = 0.0005
 
 
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """What signals do is what it was, once the block is over."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@_signals_kept()
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     """Serves until SIGTERM or SIGINT; `announce` gets the address once it answers.
 
@@ -142,7 +154,9 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     logs.configure(settings.log_level, settings.log_format)
     sys.setswitchinterval(_SWITCH_S)
     ending = _Ending()
-    with ending.on_signals(), listen(settings.host, settings.port) as listener:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, ending.on_signal)
+    with listen(settings.host, settings.port) as listener:
         telemetry = Telemetry() if settings.opentelemetry else None
         service, standby, why = open_service(settings, ending.give_up, [telemetry] if telemetry else [])
         log.info(why)
@@ -217,16 +231,6 @@ class _Ending:
     def take_over(self, server: uvicorn.Server, service: Service) -> None:
         """Names what is to end; until then the first signal unwinds, so that what was opened is closed."""
         self._server, self._service = server, service
-
-    @contextmanager
-    def on_signals(self) -> Iterator[None]:
-        """Within the block the signals are its own; afterwards they are what they were."""
-        before = {number: signal.signal(number, self.on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     @property
     def should_exit(self) -> bool:

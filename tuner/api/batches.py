@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Response
+from fastapi import APIRouter, Body, Header, Path, Response
 
 from tuner.api.access import Asker
 from tuner.api.errors import PROBLEM_RESPONSES
-from tuner.api.jobs import Cursor, IdempotencyKey, Limit, Word, default_target_id, say_where
+from tuner.api.jobs import Cursor, Limit, Word, default_target_id
 from tuner.errors import NotFound
 from tuner.service import Service
 from tuner.wire.batches import (
@@ -35,7 +35,7 @@ def batch_routes(service: Service) -> APIRouter:
         body: Annotated[BatchRequest, Body(openapi_examples=EXAMPLES)],
         response: Response,
         caller: Asker,
-        idempotency_key: IdempotencyKey = None,
+        idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
     ) -> BatchView:
         """Asks for several jobs at once; those of one shape share what they find, and answer as a ladder."""
         batch, created = service.batches.submit(
@@ -47,7 +47,8 @@ def batch_routes(service: Service) -> APIRouter:
             idempotency_key=idempotency_key,
             body_digest=body.digest,
         )
-        say_where(response, f"/batches/{batch.id}", created)
+        response.status_code = 202 if created else 200
+        response.headers["location"] = f"/batches/{batch.id}"
         return BatchView.of(batch)
 
     @router.get("/batches")

@@ -22,7 +22,6 @@ from tuner.wire.samples import SamplesView
 TrialNumber = Annotated[int, Path(ge=0, le=2**31 - 1, description="a trial's number within its job")]
 JobId = Annotated[str, Path(max_length=100, description="a job's id, e.g. `job-0123456789ab`")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before")]
-IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255)]
 Word = Annotated[str | None, Query(max_length=100, description="only jobs that have it")]
 Size = Annotated[int | None, Query(ge=1, lt=2**31, description="only jobs whose first product has this size")]
 Limit = Annotated[int, Query(ge=1, le=500, description="most items of the page")]
@@ -57,12 +56,6 @@ def job_detail(service: Service, job: JobRecord) -> JobDetail:
     )
 
 
-def say_where(response: Response, path: str, is_new: bool) -> None:
-    """That what was asked for is at `path`, made for this request or there before."""
-    response.status_code = 202 if is_new else 200
-    response.headers["location"] = path
-
-
 def job_routes(service: Service) -> APIRouter:
     """Submit, look at, cancel."""
     router = APIRouter(tags=["jobs"], responses=PROBLEM_RESPONSES)
@@ -72,7 +65,7 @@ def job_routes(service: Service) -> APIRouter:
         body: Annotated[TuneRequest, Body(openapi_examples=EXAMPLES)],
         response: Response,
         caller: Asker,
-        idempotency_key: IdempotencyKey = None,
+        idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
     ) -> JobView:
         """Asks for a tuned kernel pair. The same open problem posted again answers with the job that exists."""
         spec = body.to_spec(default_target_id(service))
@@ -84,7 +77,8 @@ def job_routes(service: Service) -> APIRouter:
             caller=caller,
             terms=body.terms,
         )
-        say_where(response, f"/jobs/{job.id}", created)
+        response.status_code = 202 if created else 200
+        response.headers["location"] = f"/jobs/{job.id}"
         return JobView.of(job)
 
     @router.get("/jobs")
@@ -141,7 +135,8 @@ def job_routes(service: Service) -> APIRouter:
     def retry_job(job_id: JobId, response: Response, caller: Asker) -> JobView:
         """Submits the problem of a job that failed or was cancelled again, on the same terms."""
         job, created = service.desk.retry(job_id, caller)
-        say_where(response, f"/jobs/{job.id}", created)
+        response.status_code = 202 if created else 200
+        response.headers["location"] = f"/jobs/{job.id}"
         return JobView.of(job)
 
     @router.get("/jobs/{job_id}/trials")
