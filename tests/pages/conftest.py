@@ -20,6 +20,9 @@ from tuner.store import Store, jobs, trials
 #: One of each that a trial can have.
 OUTCOMES: tuple[Outcome, ...] = (measured(20.0), rejected(), *(failed(kind) for kind in FailureKind))
 
+#: A state is waited for so long, however busy the machine is.
+LIMIT_MS = 120_000
+
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
@@ -37,10 +40,11 @@ def chromium() -> str:
     return path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser(chromium: str) -> Iterator[Browser]:
-    """A browser for the whole lane."""
-    expect.set_options(timeout=60_000)  # a state is waited for, however busy the machine is
+    """A browser for the tests of this folder that follow each other: while it is there, no other test of the process
+    can have an event loop of its own."""
+    expect.set_options(timeout=LIMIT_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS.split())
         yield browser
@@ -51,6 +55,7 @@ def browser(chromium: str) -> Iterator[Browser]:
 def page(browser: Browser) -> Iterator[Page]:
     """A fresh window; a test fails where a page logs an error, throws, or asks another host."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(LIMIT_MS)
     page = context.new_page()
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(f"threw {error}"))

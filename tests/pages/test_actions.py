@@ -7,6 +7,7 @@ import re
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.serving import SMALL_PAIR, Server, body
+from tests.support.waiting import wait_until
 from tuner.client import Client
 
 #: A search that does not end by itself while a test looks at it.
@@ -41,8 +42,8 @@ def test_a_job_is_submitted_cancelled_and_tried_again_by_keyboard(page: Page, se
     expect(page.locator(".facts .state")).to_have_text("cancelled")
     before = page.url
     press(page, page.get_by_role("button", name="Try again"))
+    page.wait_for_url(lambda url: url != before)
     expect(page.locator(".facts .state")).not_to_have_text("cancelled")
-    assert page.url != before
     with Client(server.url) as client:
         client.cancel(page.url.rsplit("/", 1)[1])
 
@@ -80,16 +81,16 @@ def test_the_curve_is_zoomed_by_the_keyboard_and_drawn_over_seconds(page: Page, 
     page.goto(f"{server.url}/ui/jobs/{job_id}")
     page.locator("#points").scroll_into_view_if_needed()  # a chart is drawn when it comes into view
     curve = page.locator("#points[data-drawn]")
-    curve.wait_for(timeout=60_000)
-    zoom = "echarts.getInstanceByDom(document.getElementById('points')).getOption().dataZoom[0]"
+    curve.wait_for()
+    options = "echarts.getInstanceByDom(document.getElementById('points')).getOption()"
+    zoom = f"{options}.dataZoom[0]"
     curve.focus()
     page.keyboard.press("+")
-    assert page.evaluate(f"{zoom}.end - {zoom}.start") == 50
+    wait_until(lambda: page.evaluate(f"{zoom}.end - {zoom}.start") == 50)
     page.keyboard.press("0")
-    assert page.evaluate(f"{zoom}.end - {zoom}.start") == 100
+    wait_until(lambda: page.evaluate(f"{zoom}.end - {zoom}.start") == 100)
     page.get_by_label("over seconds").check()
-    name = "echarts.getInstanceByDom(document.getElementById('points')).getOption().xAxis[0].name"
-    assert page.evaluate(name) == "seconds"
+    wait_until(lambda: page.evaluate(f"{options}.xAxis[0].name") == "seconds")
 
 
 def test_two_jobs_are_compared_and_equal_rows_hidden(page: Page, server: Server, job_id: str) -> None:

@@ -51,7 +51,7 @@ def test_axe_finds_nothing_serious(browser: Browser, server: Server, paths: list
         page.goto(server.url + path)
         if "/jobs/" in path and page.locator("#points .plot").count():
             page.locator("#points").scroll_into_view_if_needed()
-            page.locator("#points[data-drawn]").wait_for(timeout=60_000)
+            page.locator("#points[data-drawn]").wait_for()
         found = Axe().run(page).response["violations"]
         serious = [
             (one["id"], node["html"][:160], node["failureSummary"])
@@ -68,7 +68,7 @@ def test_the_charts_of_a_job_are_drawn_without_a_fault(page: Page, server: Serve
     for chart in ("points", "shares", "lines", "forecasts", "stages"):
         element = page.locator(f"#{chart}")
         element.scroll_into_view_if_needed()
-        page.locator(f"#{chart}[data-drawn] canvas").wait_for(timeout=60_000)
+        page.locator(f"#{chart}[data-drawn] canvas").wait_for()
 
 
 def test_each_page_shows_its_text_without_javascript(browser: Browser, server: Server, paths: list[str]) -> None:

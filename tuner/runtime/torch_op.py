@@ -111,34 +111,15 @@ def _check(x: torch.Tensor, *operands: torch.Tensor | None) -> None:
                 raise NotImplementedError(f"tuner::ffn has no gradient: {remedy}")
 
 
-def _on_cpu(
-    x: torch.Tensor,
-    w1: torch.Tensor,
-    w2: torch.Tensor,
-    b1: torch.Tensor | None,
-    b2: torch.Tensor | None,
-    residual: torch.Tensor | None,
-    row_scale: torch.Tensor | None,
-    activation: str,
-    gated: bool,
-    number: int,
-) -> torch.Tensor:
-    _check(x, w1, w2, b1, b2, residual, row_scale)
-    return by_torch(x, w1, w2, b1, b2, residual, row_scale, activation, gated)
+def _on_cpu(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) -> torch.Tensor:
+    """`others` are those of the schema, all of them."""
+    _check(x, w1, w2, *others[:4])
+    return by_torch(x, w1, w2, *others)
 
 
-def _on_cuda(
-    x: torch.Tensor,
-    w1: torch.Tensor,
-    w2: torch.Tensor,
-    b1: torch.Tensor | None,
-    b2: torch.Tensor | None,
-    residual: torch.Tensor | None,
-    row_scale: torch.Tensor | None,
-    activation: str,
-    gated: bool,
-    number: int,
-) -> torch.Tensor:
+def _on_cuda(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) -> torch.Tensor:
+    """The same on a card, by the kernel that was prepared, where there is one for these rows."""
+    b1, b2, residual, row_scale, activation, gated, number = others
     _check(x, w1, w2, b1, b2, residual, row_scale)
     known = _prepared[number]
     rows, columns = x.shape
@@ -148,7 +129,7 @@ def _on_cuda(
         or known.addresses != (w1.data_ptr(), w2.data_ptr(), _address(b1), _address(b2))
         or known.options != (activation, gated, residual is not None, row_scale is not None)
     ):
-        return by_torch(x, w1, w2, b1, b2, residual, row_scale, activation, gated)
+        return by_torch(x, w1, w2, *others)
     d_in, d_out = known.columns
     if residual is None and row_scale is None and columns == d_in and x.dtype is known.dtype and x.is_contiguous():
         y = x.new_empty((rows, d_out))
