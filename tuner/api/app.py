@@ -15,6 +15,7 @@ from tuner.api.explorer import explorer_routes
 from tuner.api.guard import BodyGuard
 from tuner.api.head import HeadAsGet
 from tuner.api.health import health_routes
+from tuner.api.imports import import_routes
 from tuner.api.inspections import inspection_routes
 from tuner.api.jobs import job_routes
 from tuner.api.orders import order_routes
@@ -53,7 +54,9 @@ def create_app(
     """
     app = FastAPI(title="tuner", version=__version__, description=_DESCRIPTION, redoc_url=None, docs_url=None)
     rates = Rates(requests_per_s)
-    for routes in (job_routes, inspection_routes, event_routes, result_routes, pack_routes, health_routes):
+    for routes in (
+        job_routes, inspection_routes, event_routes, result_routes, pack_routes, import_routes, health_routes
+    ):  # fmt: skip
         app.include_router(routes(service))
     app.include_router(access_routes(service, rates))
     app.include_router(order_routes(service))

@@ -40,7 +40,9 @@ _FIRST_POLL_S = 0.1
 _ANSWER_DEADLINE_S = 120.0
 _MAX_ANSWER_BYTES = 512 * 2**20
 #: Every object that the API answers has one of these fields.
-_OWN_FIELDS = frozenset({"id", "items", "job_id", "match", "traceEvents", "status", "token_id", "digest"})
+_OWN_FIELDS = frozenset(
+    {"id", "items", "job_id", "match", "traceEvents", "status", "token_id", "digest", "num_imported"}
+)
 #: How long a stream looks for a server that went away: long enough for a restart.
 _PATIENCE_S = 60.0
 
@@ -199,6 +201,10 @@ class Client:
             NoResult: a shape has no result at one of its m.
         """
         return self._json("POST", "/packs", json=order)
+
+    def import_winners(self, body: Mapping[str, Any]) -> Json:
+        """Hands in winners of a search elsewhere; `body` as `POST /imports` takes it."""
+        return self._json("POST", "/imports", json=body)
 
     def content(self, digest: str) -> bytes:
         """What the service keeps under a sha256, checked.
