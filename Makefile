@@ -23,7 +23,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-patience bench-search bench-large-job bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-take-home bench-gpu bench-torch results bench-compile-space clean
+.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-patience bench-search bench-large-job bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-take-home bench-gpu bench-torch results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +114,9 @@ bench-search: $(VENV)/.dev ## time a job on two cores beside its builds alone (N
 bench-large-job: $(VENV)/.dev ## time a job of 100,000 trials, and collecting its samples; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.large_job
 
+bench-pages: $(VENV)/.dev ## time the dashboard in a headless Chromium, and look for faults; writes benchmarks/results/cpu/
+	@$(BIN)/python -m benchmarks.cpu.pages
+
 bench-cluster: $(VENV)/.dev ## time what a cluster adds to a trial, and what it brings; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.cluster
 
@@ -138,8 +141,8 @@ bench-chains: $(VENV)/.dev ## chains of a decoder layer against the library (1 m
 bench-simulator: $(VENV)/.dev ## judge the simulator by measured schedules, and fit it (FIT=1, minutes); no GPU; writes benchmarks/results/h200/
 	@$(BIN)/python -m benchmarks.simulator.judge $(if $(FIT),--fit --trials 30)
 
-bench-take-home: $(VENV)/.dev ## measure on this machine's GPU what guard, host and loading of packs cost (3 min); writes benchmarks/results/<gpu>/
-	@$(BIN)/python -m benchmarks.runtime.take_home
+bench-take-home: $(VENV)/.dev ## check packs on this machine's GPU, and measure what they cost (8 min, CHECK=); writes benchmarks/results/<gpu>/
+	@$(BIN)/python -m benchmarks.runtime.take_home $(if $(CHECK),--only "$(CHECK)")
 
 # SUITE and ROW choose rows; after SECONDS none is begun. FORCE=1 searches again what was searched.
 named = $(foreach name,$(SUITE),--suite $(name)) $(foreach name,$(ROW),--row $(name))

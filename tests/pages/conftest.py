@@ -8,10 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.support.builders import failed, measured, rejected, spec, trial
 from tests.support.serving import Server, body
 from tuner.client import Client
+from tuner.core.trial.job import JobState
+from tuner.core.trial.outcome import FailureKind, Outcome
+from tuner.store import Store, jobs, trials
+
+#: One of each that a trial can have.
+OUTCOMES: tuple[Outcome, ...] = (measured(20.0), rejected(), *(failed(kind) for kind in FailureKind))
 
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -33,6 +40,7 @@ def chromium() -> str:
 @pytest.fixture(scope="session")
 def browser(chromium: str) -> Iterator[Browser]:
     """A browser for the whole lane."""
+    expect.set_options(timeout=60_000)  # a state is waited for, however busy the machine is
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS.split())
         yield browser
@@ -53,18 +61,39 @@ def page(browser: Browser) -> Iterator[Page]:
     assert faults == []
 
 
-@pytest.fixture(scope="module")
-def server(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@pytest.fixture(scope="session")
+def data(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the server, which has ended jobs before it starts."""
+    return Path(tmp_path_factory.mktemp("browser")) / "data"
+
+
+@pytest.fixture(scope="session")
+def ended_jobs(data: Path) -> dict[str, str]:
+    """A job with a trial of every outcome that was cancelled, and one that failed with none, by state."""
+    store, ids = Store.open(data), {}
+    with store.write() as session:
+        for state, outcomes in ((JobState.CANCELLED, OUTCOMES), (JobState.FAILED, ())):
+            job = jobs.insert(session, spec(m=len(ids) + 1, trials=100), 1.0)
+            jobs.set_state(session, job.id, JobState.SEARCHING, 2.0)
+            for number, outcome in enumerate(outcomes):
+                trials.record(session, job.id, trial(number, outcome), 0.1)
+            jobs.set_state(session, job.id, state, 3.0, "the card went away")
+            ids[str(state)] = job.id
+    store.close()
+    return ids
+
+
+@pytest.fixture(scope="session")
+def server(data: Path, ended_jobs: dict[str, str]) -> Iterator[Server]:
     """A server whose trials take long enough to be watched."""
-    data: Path = tmp_path_factory.mktemp("browser") / "data"
     with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="0.03") as server:
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def job_id(server: Server) -> str:
     """A job that has succeeded."""
     with Client(server.url) as client:
         job = client.submit(body(budget={"trials": 120}))
-        assert list(client.events(job["id"], timeout_s=60))[-1]["data"]["state"] == "succeeded"
+        assert list(client.events(job["id"], timeout_s=240))[-1]["data"]["state"] == "succeeded"
     return str(job["id"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from playwright.sync_api import Browser, Page, expect
 
@@ -16,6 +17,7 @@ def test_the_front_page_leads_to_a_job(page: Page, server: Server, job_id: str) 
     row = page.locator("tbody tr", has_text=job_id)
     expect(row).to_contain_text("simulated")
     expect(row).to_contain_text("succeeded")
+    expect(row.locator(".verdict")).to_be_visible()
     row.get_by_role("link").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("ffn fp16 M=16 256 -> 512 -> 256")
 
@@ -24,15 +26,14 @@ def test_a_finished_job_shows_verdict_plot_words_and_counts(page: Page, server: 
     page.goto(f"{server.url}/ui/jobs/{job_id}")
     expect(page.locator("#verdict h2")).to_contain_text("Verdict: ")
     expect(page.locator("#finals tr.winner")).to_have_count(1)
-    plot = page.locator("#curve svg.plot")
-    box = plot.bounding_box()
+    expect(page.locator("#points")).to_have_attribute("data-drawn", re.compile("[0-9]+"), timeout=30_000)
+    box = page.locator("#points canvas").bounding_box()
     assert box is not None
     assert box["width"] > 400
-    expect(plot.locator("polyline.best")).to_be_visible()
-    expect(plot.locator("g.baseline.library text")).to_have_text("library")
+    expect(page.locator(".bars li.winner")).to_have_count(1)
     expect(page.locator("#fastest li").first).to_be_visible()
     expect(page.locator("#counts tr")).not_to_have_count(0)
-    assert page.get_by_text("simulated", exact=True).count() >= 5
+    expect(page.get_by_text("simulated", exact=True)).to_have_count(1)
 
 
 def test_inspections_appear_by_themselves_and_a_trace_is_downloaded(page: Page, server: Server) -> None:
@@ -43,7 +44,7 @@ def test_inspections_appear_by_themselves_and_a_trace_is_downloaded(page: Page, 
         expect(page.locator(".facts .state")).to_have_text("succeeded", timeout=30_000)
         inspections = page.locator("#inspections")
         expect(inspections.locator("tbody tr", has_text="tail_share")).to_have_count(1, timeout=15_000)
-        expect(inspections.locator("tbody tr", has_text="dram__bytes_read.sum")).to_contain_text("simulated")
+        expect(inspections.locator("tbody tr", has_text="dram__bytes_read.sum")).to_have_count(1)
         expect(inspections.get_by_text("More is being taken.")).to_have_count(0, timeout=15_000)
         assert page.evaluate("window.loadedOnce") is True
         with page.expect_download() as download:
@@ -64,7 +65,7 @@ def test_filters_and_sorting_change_the_table_and_the_address(page: Page, server
     assert "reason" not in page.url
     times = [float(text.split()[0]) for text in page.locator("#trials tbody td:nth-child(4)").all_inner_texts()]
     assert times == sorted(times)
-    assert set(page.locator("#trials tbody td:nth-child(2)").all_inner_texts()) == {"fused simulated"}
+    assert set(page.locator("#trials tbody td:nth-child(2)").all_inner_texts()) == {"fused"}
     expect(page.get_by_label("Plan kind")).to_have_value("fused")
 
 

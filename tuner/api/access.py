@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tuner.api.errors import problem_response, store_problem
-from tuner.api.guard import FORM_PATHS, refuse
+from tuner.api.guard import refuse, takes_form
 from tuner.api.rendering import render_error, wants_page
 from tuner.api.session import CALLER, CSRF_HEADER, SESSION, read_session
 from tuner.core.access.caller import LOCAL, Caller, Role, Token
@@ -142,7 +142,7 @@ class AccessGuard:
         if session is None or token is None:
             raise _Refusal(status=401, detail="the session has ended; log in at /login")
         # A form carries the proof in a field, which its route checks.
-        is_safe = connection.scope["method"] in _READING or connection.scope["path"] in FORM_PATHS
+        is_safe = connection.scope["method"] in _READING or takes_form(connection.scope["path"])
         if not is_safe and not session.is_ours(connection.headers.get(CSRF_HEADER)):
             detail = f"a session's request that changes something needs the header {CSRF_HEADER} of its page"
             raise _Refusal(status=403, detail=detail)

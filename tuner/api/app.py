@@ -12,19 +12,21 @@ from tuner.api.access_routes import access_routes, describe_access
 from tuner.api.errors import add_error_handlers
 from tuner.api.events import event_routes
 from tuner.api.explorer import explorer_routes
+from tuner.api.forms import DropEmptyFields
 from tuner.api.guard import BodyGuard
 from tuner.api.head import HeadAsGet
 from tuner.api.health import health_routes
 from tuner.api.imports import import_routes
 from tuner.api.inspections import inspection_routes
 from tuner.api.jobs import job_routes
-from tuner.api.orders import order_routes
 from tuner.api.origin import OriginGuard
 from tuner.api.packs import pack_routes
 from tuner.api.pages import add_pages
 from tuner.api.request_id import RequestId
 from tuner.api.results import result_routes
 from tuner.api.security_headers import SecurityHeaders
+from tuner.api.trial_pages import trial_page_routes
+from tuner.api.trials import trial_routes
 from tuner.api.wire_version import WireVersion
 from tuner.service import Service
 from tuner.settings import DEFAULT_REQUEST_DEADLINE_S, DEFAULT_REQUESTS_PER_S
@@ -59,13 +61,15 @@ def create_app(
     ):  # fmt: skip
         app.include_router(routes(service))
     app.include_router(access_routes(service, rates))
-    app.include_router(order_routes(service))
     app.include_router(explorer_routes(service))
+    app.include_router(trial_routes(service))
+    app.include_router(trial_page_routes(service))
     add_pages(app, service)
     describe_access(app)
     add_error_handlers(app)
     app.add_middleware(BodyGuard, deadline_s=request_deadline_s)
     app.add_middleware(HeadAsGet)
+    app.add_middleware(DropEmptyFields)
     app.add_middleware(AccessGuard, service=service, rates=rates)
     app.add_middleware(OriginGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(WireVersion)

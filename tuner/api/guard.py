@@ -15,12 +15,18 @@ from tuner.wire.problems import problem
 
 MAX_BODY_BYTES = 2**20
 
-#: Paths that pages send forms to.
-FORM_PATHS = ("/login", "/logout")
+#: Paths that pages send forms to, and the folder of others.
+_FORM_PATHS = ("/login", "/logout")
+_FORM_FOLDER = "/ui/"
 _FORM = "application/x-www-form-urlencoded"
 
 #: How long what still arrives of a refused body is thrown away, so that the sender can read why.
 _LINGER_S = 1.0
+
+
+def takes_form(path: str) -> bool:
+    """Whether a page sends forms there; else bodies are JSON."""
+    return path in _FORM_PATHS or path.startswith(_FORM_FOLDER)
 
 
 class BodyGuard:
@@ -45,7 +51,7 @@ class BodyGuard:
         if body is None:
             detail = f"the body is larger than {MAX_BODY_BYTES} bytes; a request needs a few hundred"
             return await _refuse(413, detail, scope, receive, send)
-        media_type = _FORM if scope["path"] in FORM_PATHS else "application/json"
+        media_type = _FORM if takes_form(scope["path"]) else "application/json"
         if body and headers.get("content-type", "").partition(";")[0].strip().lower() != media_type:
             detail = f"the content type is {headers.get('content-type', 'absent')!a}; send `{media_type}`"
             return await _refuse(415, detail, scope, receive, send)

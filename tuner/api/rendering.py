@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import BaseModel
@@ -42,11 +43,30 @@ def clock(value: datetime | None) -> str:
     return "–" if value is None else f"{value:%Y-%m-%d %H:%M}"
 
 
+def duration(seconds: float | None) -> str:
+    """`40 s`, `12 min`, `3.5 h`, or a dash."""
+    if seconds is None:
+        return "–"
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )
+
+
+def query_of(chosen: BaseModel) -> str:
+    """The filters that are set, as the query of an address."""
+    given = {name: value for name, value in chosen.model_dump().items() if value is not None}
+    return f"?{urlencode(given)}" if given else ""
+
+
 _templates = Environment(
     loader=PackageLoader("tuner.api"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
-_templates.globals.update(places=PLACES)
-_templates.filters.update(us=microseconds, ratio=ratio, clock=clock, figure=figure)
+_templates.globals.update(places=PLACES, query_of=query_of)
+_templates.filters.update(us=microseconds, ratio=ratio, clock=clock, duration=duration, figure=figure, zip=zip)
 
 
 def wants_page(request: Request) -> bool:
@@ -58,7 +78,7 @@ def wants_page(request: Request) -> bool:
     return "text/html" in accept or "application/json" not in accept
 
 
-def render(request: Request, template: str, page: BaseModel, **context: object) -> Response:
+def render(request: Request, template: str, page: BaseModel, *, status: int = 200, **context: object) -> Response:
     """The page, or its JSON form: the very model that the template reads."""
     if not wants_page(request):
         return Response(page.model_dump_json(), media_type="application/json", headers={"Vary": "Accept"})
@@ -66,17 +86,21 @@ def render(request: Request, template: str, page: BaseModel, **context: object) 
     def following(cursor: str) -> str:
         return str(request.url.include_query_params(cursor=cursor))
 
+    def sorted_by(key: str) -> str:
+        return str(request.url.include_query_params(sort=key).remove_query_params("cursor"))
+
     html = _templates.get_template(template).render(
         page=page,
         json_href=_json_href(request),
         here=request.url.path,
         following=following,
+        sorted_by=sorted_by,
         session=session_of(request),
         owner=request.scope[CALLER].owner,
         role=request.scope[CALLER].role,
         **context,
     )
-    return HTMLResponse(html, headers=_HEADERS)
+    return HTMLResponse(html, status, _HEADERS)
 
 
 def render_error(document: Problem, headers: Mapping[str, str] | None = None) -> Response:

@@ -27,11 +27,14 @@ from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
 from tuner.packs.order import MadePack, PackOrder
 from tuner.service.access import Access
+from tuner.service.charts import JobCharts
 from tuner.service.desk import Desk
+from tuner.service.fleet import Fleet
 from tuner.service.inspector import check_inspection
 from tuner.service.janitor import Janitor
 from tuner.service.matching import check_match
 from tuner.service.metrics import Metrics, Observer
+from tuner.service.overview import Overview
 from tuner.service.pack_maker import make_pack
 from tuner.service.paging import check_limit
 from tuner.service.reading import TrialReader
@@ -79,8 +82,14 @@ class Service(TrialReader):
         self.desk = Desk(store, dispatcher, clock, leads)
         #: The tokens, and the audit log.
         self.access = Access(store, clock)
+        #: What the charts of the pages show.
+        self.charts = JobCharts(store)
+        #: What listings show beside the jobs.
+        self.overview = Overview(store, winners)
         #: For Prometheus.
         self.metrics = Metrics(store, dispatcher, clock)
+        #: The cards, and what they have done.
+        self.fleet = Fleet(store, dispatcher, self.metrics)
         self._runners = Runners(
             lambda target, worker, claims: Runner(
                 store,
@@ -249,7 +258,7 @@ class Service(TrialReader):
             NotFound: none fits; the message names the nearest one there is.
         """
         with self._store.read() as session:
-            found = bests.closest(session, question)
+            found = bests.closest(session, question, self._store.shapes)
         return check_match(found, question)
 
     def make_pack(self, order: PackOrder, caller: Caller = LOCAL) -> MadePack:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from prometheus_client import (
@@ -41,11 +42,26 @@ class Observer(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class CardWork:
+    """What a card has done since the process began."""
+
+    #: Since then.
+    seconds: float
+    #: For which it had something to do.
+    busy_s: float
+    #: Recorded trials by outcome.
+    trials: dict[str, int]
+    #: How often it was found unfit.
+    num_quarantines: int
+
+
 class Metrics:
     """Counters since this process began, and what the database holds when it is asked. An `Observer`; thread-safe."""
 
     def __init__(self, store: Store, dispatcher: Dispatcher, clock: Callable[[], float] = time.time) -> None:
         self._registry = CollectorRegistry()
+        self._began_at = time.monotonic()
         card = ("target", "worker")
         self._trials = Counter(
             "tuner_trials", "Recorded trials by outcome", (*card, "outcome"), registry=self._registry
@@ -72,6 +88,21 @@ class Metrics:
     def text(self) -> bytes:
         """All figures, as Prometheus reads them."""
         return generate_latest(self._registry)
+
+    def card(self, target_id: str, worker: int) -> CardWork:
+        """What a card has done since this process began."""
+        labels = {"target": target_id, "worker": str(worker)}
+
+        def value(name: str, **more: str) -> float:
+            return self._registry.get_sample_value(name, {**labels, **more}) or 0.0
+
+        outcomes = {kind: int(value("tuner_trials_total", outcome=kind)) for kind in ("measured", "rejected", "failed")}
+        return CardWork(
+            seconds=time.monotonic() - self._began_at,
+            busy_s=value("tuner_card_busy_seconds_total"),
+            trials=outcomes,
+            num_quarantines=int(value("tuner_quarantines_total")),
+        )
 
     def saw_trial(self, job_id: str, target_id: str, worker: int, trial: Trial) -> None:
         """Counts a recorded trial."""

@@ -71,9 +71,9 @@ def _found(store: Store, order: PackOrder, shape: Shape, m: int, kernel_version:
     of_now = replace(question, machine=Machine(kernel_version=kernel_version))
     with store.read() as session:
         try:
-            fit = check_match(bests.closest(session, of_now), of_now)
+            fit = check_match(bests.closest(session, of_now, store.shapes), of_now)
         except NotFound:
-            fit = check_match(bests.closest(session, question), question)
+            fit = check_match(bests.closest(session, question, store.shapes), question)
     if order.batch_invariant and not fit.best.winner.is_ours:
         return _behind_the_library(store, m, fit.job, fit.best)
     return _as_found(store, m, fit.job, fit.best)

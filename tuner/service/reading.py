@@ -10,6 +10,7 @@ from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import FailureKind, Measured
 from tuner.core.trial.priors import PriorUse
 from tuner.core.trial.records import Event, Page
+from tuner.dispatch.sources import source_of
 from tuner.errors import NotFound
 from tuner.service.paging import check_limit
 from tuner.store import Store, events, jobs, priors, trials
@@ -42,6 +43,28 @@ class TrialReader:
         chosen = trials.TrialFilter(outcome=outcome, plan_kind=plan_kind, reason=reason, sort=sort)
         with self._store.read() as session:
             return trials.page(session, job_id, chosen, cursor, limit)
+
+    def trial(self, job_id: str, number: int) -> Trial:
+        """One trial.
+
+        Raises:
+            NotFound: no such job or trial.
+        """
+        with self._store.read() as session:
+            return trials.get(session, job_id, number)
+
+    def source(self, job_id: str, number: int) -> str:
+        """The source of a trial's kernel.
+
+        Raises:
+            NotFound: no such job or trial, or it runs no kernel of ours.
+            IllegalSchedule: its tiling is legal no more.
+        """
+        with self._store.read() as session:
+            job, trial = jobs.get(session, job_id), trials.get(session, job_id, number)
+        if trial.candidate.schedule is None:
+            raise NotFound(f"trial {number} of {job_id} runs the library's kernels, which have no source here")
+        return source_of(job.spec.workload, trial.candidate.schedule.tiling)
 
     def samples(self, job_id: str, number: int) -> tuple[Trial, Measured]:
         """A trial and its outcome, whose rounds are still there.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tuner.core.problem.objective import FinalsProcedure
@@ -17,6 +19,7 @@ from tuner.store.encoding import candidate_from_json, candidate_to_json
 from tuner.store.jobs import row_of, to_record
 from tuner.store.models import BestRow, JobRow
 from tuner.store.result_keys import closest_job, key_of
+from tuner.store.shapes import ShapeIndex
 
 
 def insert(session: Session, best: Best) -> None:
@@ -82,8 +85,14 @@ def find(session: Session, job_id: str) -> Best | None:
     return _to_best(row) if row else None
 
 
-def closest(session: Session, question: Question) -> tuple[JobRecord, Best] | None:
+def of_jobs(session: Session, job_ids: Collection[str]) -> dict[str, Best]:
+    """The results of those jobs that have one, by job."""
+    rows = session.scalars(select(BestRow).where(BestRow.job_id.in_(job_ids)))
+    return {row.job_id: _to_best(row) for row in rows}
+
+
+def closest(session: Session, question: Question, shapes: ShapeIndex) -> tuple[JobRecord, Best] | None:
     """The job and the result that fit best, never simulated for real; None where none is like what is asked."""
-    job_id = closest_job(session, question)
+    job_id = closest_job(session, question, shapes)
     best = None if job_id is None else find(session, job_id)
     return None if job_id is None or best is None else (to_record(row_of(session, job_id)), best)

@@ -26,6 +26,7 @@ from tuner.store.faults import as_store_errors
 from tuner.store.gc import Collector, Freed
 from tuner.store.leadership import Leadership
 from tuner.store.removal import Sweeper, Swept
+from tuner.store.shapes import ShapeIndex
 
 #: A store that others write to, too, is looked at so often for their writes, seconds.
 _POLL_S = 0.2
@@ -47,6 +48,8 @@ class Store:
         self.engine = engine
         #: Which server runs the jobs; of a store that is not shared, this one does.
         self.leadership = leadership
+        #: For who asks for the nearest result.
+        self.shapes = ShapeIndex()
         self._writing_engine = writing(engine)
         self._foreign = ForeignWrites(engine) if shared else None
         self._lock_patience_s = lock_patience_s

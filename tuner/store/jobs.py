@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, bindparam, func, select
+from sqlalchemy import insert as sql_insert
 from sqlalchemy.orm import Session
 
 from tuner.core.trial.job import JobSpec, JobState, JobTerms, check_transition
@@ -16,12 +17,19 @@ from tuner.core.trial.records import JobRecord, Page
 from tuner.errors import Conflict, NotFound
 from tuner.store import events
 from tuner.store.cursors import decode_cursor, encode_cursor
-from tuner.store.models import DeletedJobRow, JobLabelRow, JobOwnerRow, JobRow
+from tuner.store.models import DeletedJobRow, JobLabelRow, JobOwnerRow, JobRow, table_of
 
 #: States in which a job still has work to do, as the database spells them.
 OPEN_STATES = tuple(str(state) for state in JobState if not state.is_final)
 #: Of rows that are not on their way out.
 IS_KEPT = JobRow.deleted_at.is_(None)
+
+_INSERT_JOB, _INSERT_OWNER, _INSERT_LABEL = (
+    sql_insert(table_of(model)) for model in (JobRow, JobOwnerRow, JobLabelRow)
+)
+_OPEN_ID = select(JobRow.id).where(JobRow.problem_digest == bindparam("digest"), JobRow.state.in_(OPEN_STATES))
+#: Of a new job, what the database has under the same name.
+_INSERTED = ("id", "reason", "created_at", "card_s", "priority", "project", "deadline_at")
 
 
 def to_record(row: JobRow) -> JobRecord:
@@ -72,25 +80,44 @@ def _why_absent(session: Session, job_id: str) -> str:
 def insert(session: Session, spec: JobSpec, now: float, owner: str = "", terms: JobTerms | None = None) -> JobRecord:
     """A new job, queued; its `owner` is who asks for it, where that is known."""
     terms = terms or JobTerms()
-    row = JobRow(
+    labels = tuple(sorted(set(terms.labels)))
+    job = JobRecord(
         id=f"job-{secrets.token_hex(6)}",
-        spec=spec.to_json(),
-        problem_digest=spec.problem_digest,
-        target_id=spec.target_id,
-        state=str(JobState.QUEUED),
+        spec=spec,
+        state=JobState.QUEUED,
+        reason="",
         created_at=now,
+        started_at=None,
+        finished_at=None,
+        num_measured=0,
+        num_rejected=0,
+        num_failed=0,
+        best_us=None,
+        library_us=None,
+        search_s=0.0,
         card_s=0.0,
+        owners=(owner,) if owner else (),
         priority=terms.priority,
         project=terms.project,
+        labels=labels,
         deadline_at=None if terms.deadline_s is None else now + terms.deadline_s,
-        labels=[JobLabelRow(label=label) for label in sorted(set(terms.labels))],
     )
-    session.add(row)
+    # By the tables: hundreds of jobs may come in a second, and objects of a session cost more than the database does.
     session.flush()
-    events.append(session, row.id, "state", now, {"state": row.state, "reason": ""})
+    connection = session.connection()
+    values = {name: getattr(job, name) for name in _INSERTED} | {
+        "spec": spec.to_json(),
+        "problem_digest": spec.problem_digest,
+        "target_id": spec.target_id,
+        "state": str(job.state),
+    }
+    (seq,) = connection.execute(_INSERT_JOB, values).inserted_primary_key or ()
     if owner:
-        row.owners.append(JobOwnerRow(owner=owner, since=now))
-    return to_record(row)
+        connection.execute(_INSERT_OWNER, {"job_seq": seq, "owner": owner, "since": now})
+    if labels:
+        connection.execute(_INSERT_LABEL, [{"job_seq": seq, "label": label} for label in labels])
+    events.append(session, job.id, "state", now, {"state": str(job.state), "reason": ""})
+    return job
 
 
 def attach(session: Session, job_id: str, owner: str, now: float) -> JobRecord:
@@ -126,9 +153,10 @@ def get(session: Session, job_id: str) -> JobRecord:
 
 def find_open(session: Session, problem_digest: str) -> JobRecord | None:
     """The job that works, or will work, on that problem."""
-    query = select(JobRow).where(JobRow.problem_digest == problem_digest, JobRow.state.in_(OPEN_STATES))
-    row = session.scalar(query)
-    return to_record(row) if row else None
+    # First its id alone, by the table: of a new problem there is none.
+    session.flush()
+    job_id = session.connection().scalar(_OPEN_ID, {"digest": problem_digest})
+    return None if job_id is None else get(session, job_id)
 
 
 def find_succeeded(session: Session, problem_digest: str) -> JobRecord | None:

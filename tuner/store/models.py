@@ -14,6 +14,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     String,
+    Table,
     Text,
     text,
 )
@@ -31,6 +32,13 @@ class Base(DeclarativeBase):
     """Root of the models."""
 
     type_annotation_map = {float: Double, str: String, int: Integer, bool: Boolean, bytes: LargeBinary, dict: JSON}  # noqa: RUF012
+
+
+def table_of(model: type[Base]) -> Table:
+    """A model's table, for statements that make no objects."""
+    table = model.__table__
+    assert isinstance(table, Table)
+    return table
 
 
 class JobRow(Base):

@@ -5,27 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, func, select
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy.orm import Session
 
 from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.job import JobSpec, Objective
-from tuner.core.trial.questions import DISTANCE_DIGITS, Question
+from tuner.core.trial.questions import Question
 from tuner.core.trial.records import Best
 from tuner.store.models import ResultKeyRow
+from tuner.store.shapes import SIZES, NearShape, ShapeIndex
 
-#: m, n and k of the first two ops, as powers of two. A pair has no more, and only pairs are asked for.
-_SIZES: tuple[InstrumentedAttribute[float], ...] = (
-    ResultKeyRow.first_m,
-    ResultKeyRow.first_n,
-    ResultKeyRow.first_k,
-    ResultKeyRow.second_m,
-    ResultKeyRow.second_n,
-    ResultKeyRow.second_k,
-)
 #: Columns that are fields of an environment too.
 _COMPARED = ("gpu_name", "driver", "cuda", "kernel_version")
 
@@ -48,13 +39,13 @@ def objective_key(objective: Objective) -> str:
 
 def _log_sizes(workload: Workload) -> list[float]:
     sizes = [math.log2(size) for op in workload.ops[:2] for size in (op.m, op.n, op.k)]
-    return [*sizes, *[0.0] * (len(_SIZES) - len(sizes))]
+    return [*sizes, *[0.0] * (len(SIZES) - len(sizes))]
 
 
 def key_of(seq: int, job_id: str, spec: JobSpec, best: Best) -> ResultKeyRow:
     """The row of a new result; `seq` is its job's."""
     environment = best.environment
-    sizes = {column.key: size for column, size in zip(_SIZES, _log_sizes(spec.workload), strict=True)}
+    sizes = {column.key: size for column, size in zip(SIZES, _log_sizes(spec.workload), strict=True)}
     return ResultKeyRow(
         seq=seq,
         job_id=job_id,
@@ -70,7 +61,7 @@ def key_of(seq: int, job_id: str, spec: JobSpec, best: Best) -> ResultKeyRow:
     )
 
 
-def closest_job(session: Session, question: Question) -> str | None:
+def closest_job(session: Session, question: Question, shapes: ShapeIndex) -> str | None:
     """The id of the job whose result fits best; None where no result is like what is asked.
 
     That is the best exact fit on the target, else the nearest shape there, else the nearest on another target. A shape
@@ -79,14 +70,14 @@ def closest_job(session: Session, question: Question) -> str | None:
     found = session.scalar(_exact(question))
     if found is not None:
         return found
-    target_id = question.target_id
-    shapes = []
-    for where in (ResultKeyRow.target_id == target_id, ResultKeyRow.target_id != target_id):
-        shape = session.execute(_nearest_shape(question, where)).first()
+    asked = form_digest(question.workload), question.target_id, _log_sizes(question.workload)
+    is_simulated, refused = question.target_id.startswith(SIMULATED_PREFIX), []
+    for elsewhere in (False, True):
+        shape = shapes.nearest(session, *asked, is_simulated=is_simulated, elsewhere=elsewhere)
         if shape is not None and shape.distance <= question.max_distance:
             return session.scalar(_best_of(question, shape))
-        shapes += [shape] if shape is not None else []
-    return session.scalar(_best_of(question, shapes[0])) if shapes else None
+        refused += [shape] if shape is not None else []
+    return session.scalar(_best_of(question, refused[0])) if refused else None
 
 
 #: The best of results that fit equally well: what was shown to gain most, by the larger budget, the newest.
@@ -106,8 +97,8 @@ def distance_to(workload: Workload) -> ColumnElement[float]:
     """How far off a result's sizes are from those of a workload, by the factors between them."""
     sizes = _log_sizes(workload)
     return sum(
-        (func.abs(column - size) for column, size in zip(_SIZES[1:], sizes[1:], strict=True)),
-        start=func.abs(_SIZES[0] - sizes[0]),
+        (func.abs(column - size) for column, size in zip(SIZES[1:], sizes[1:], strict=True)),
+        start=func.abs(SIZES[0] - sizes[0]),
     )
 
 
@@ -132,24 +123,7 @@ def _exact(question: Question) -> Select[str]:
     )
 
 
-def _nearest_shape(question: Question, where: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
-    """Target, sizes and distance of the nearest shape that has a result; of several the one with the newest result."""
-    total = distance_to(question.workload)
-    # To a whole number, since SQLite rounds to digits by way of text.
-    distance = (func.round(total * 10.0**DISTANCE_DIGITS) / 10.0**DISTANCE_DIGITS).label("distance")
-    return (
-        select(ResultKeyRow.target_id, *_SIZES, distance)
-        .where(
-            ResultKeyRow.form_digest == form_digest(question.workload),
-            ResultKeyRow.is_simulated == question.target_id.startswith(SIMULATED_PREFIX),
-            where,
-        )
-        .order_by(distance, ResultKeyRow.seq.desc())
-        .limit(1)
-    )
-
-
-def _best_of(question: Question, shape: Row[*tuple[Any, ...]]) -> Select[str]:
+def _best_of(question: Question, shape: NearShape) -> Select[str]:
     """The best of a shape's results; of those first what has the objective and suits the machine."""
     unlike = [~(ResultKeyRow.objective == objective_key(question.objective)), *(~same for same in _known(question))]
     return (
@@ -158,7 +132,7 @@ def _best_of(question: Question, shape: Row[*tuple[Any, ...]]) -> Select[str]:
             ResultKeyRow.form_digest == form_digest(question.workload),
             ResultKeyRow.is_simulated == question.target_id.startswith(SIMULATED_PREFIX),
             ResultKeyRow.target_id == shape.target_id,
-            *(column == getattr(shape, column.key) for column in _SIZES),
+            *(column == size for column, size in zip(SIZES, shape.sizes, strict=True)),
         )
         .order_by(*unlike, *_BEST_FIRST)
         .limit(1)

@@ -73,7 +73,9 @@ def stops_of(text: str) -> tuple[Stop, ...]:
     for word in text.split("-") if text else ():
         found = _STOP.fullmatch(word)
         if found is None:
-            raise InvalidInput("path", f"{word!r} is no tile", "write row.col, or brow.col of the second product, e.g. 0.1")
+            raise InvalidInput(
+                "path", f"{word!r} is no tile", "write row.col, or brow.col of the second product, e.g. 0.1"
+            )
         stops.append(Stop(int(bool(found[1])), int(found[2]), int(found[3])))
     return tuple(stops)
 
@@ -219,9 +221,7 @@ def _all_stops(grid: TileGrid) -> list[Stop]:
 
 
 def _least(grid: TileGrid) -> int:
-    return sum(
-        grid.num_steps_of(op) * (grid.num_rows + grid.num_cols_of(op)) for op in range(1 + grid.is_pair)
-    )
+    return sum(grid.num_steps_of(op) * (grid.num_rows + grid.num_cols_of(op)) for op in range(1 + grid.is_pair))
 
 
 class ExplorerPage(View):

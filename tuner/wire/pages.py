@@ -2,16 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 from pydantic import Field
 
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import FailureKind
+from tuner.core.trial.records import Best, JobRecord, Verdict
 from tuner.wire.inspections import InspectedFinalist
 from tuner.wire.job_detail import JobDetail
 from tuner.wire.job_view import JobView
 from tuner.wire.responses import BestView, PageView, TargetView, TrialView
+from tuner.wire.submit_form import SubmitForm
 from tuner.wire.view import View
+
+
+class ListedJob(JobView):
+    """A job as a listing shows it."""
+
+    verdict: Verdict | None = Field(description="null before it succeeded")
+    winner: PlanKind | None = Field(description="the plan kind that won; null before it succeeded")
+    queue_position: int | None = Field(description="jobs before it; 0 for one under way, null for one that is over")
+    queue_eta_s: float | None = Field(description="seconds to the end of its search; null where unknown")
+
+    @classmethod
+    def with_standing(cls, job: JobRecord, best: Best | None, place: tuple[int | None, float | None]) -> Self:
+        """Copies all three; `place` is position in the queue and seconds to the end of the search."""
+        return cls(
+            **dict(JobView.of(job)),
+            verdict=best.verdict if best else None,
+            winner=best.winner if best else None,
+            queue_position=place[0],
+            queue_eta_s=place[1],
+        )
+
+
+class JobFilterView(View):
+    """Which jobs a page lists; null for all."""
+
+    state: JobState | None
+    target: str | None
+    owner: str | None
+    project: str | None
+    label: str | None
+    m: int | None
+    n: int | None
+    k: int | None
 
 
 class JobsPage(View):
@@ -19,7 +56,24 @@ class JobsPage(View):
 
     targets: list[TargetView]
     state: JobState | None = Field(description="the filter; null for all")
-    jobs: PageView[JobView]
+    filter: JobFilterView
+    num_open: int = Field(description="jobs that are queued or under way, whatever the filter")
+    jobs: PageView[ListedJob]
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether the page may have left out jobs."""
+        return any(value is not None for value in self.filter.model_dump().values())
+
+
+class SubmitPage(View):
+    """The form by which people submit jobs."""
+
+    form: SubmitForm
+    bodies: list[dict[str, Any]] = Field(description="what would be posted to `/jobs`")
+    curl: list[str]
+    client: list[str]
+    problem: str = Field(description="what is wrong with the form; empty where nothing is")
 
 
 class CurvePoint(View):

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import Field
 
+from tuner.core.insight.verdict_words import verdict_sentence
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
@@ -194,6 +195,7 @@ class BestView(View):
     target: str
     simulated: bool
     verdict: Verdict
+    sentence: str = Field(description="the verdict in words, with its interval")
     winner: PlanKind
     tie_band: float = Field(description="relative distance below which two times are a tie")
     procedure: FinalsProcedureView | None = Field(description="how the finals were held; null in older results")
@@ -215,6 +217,7 @@ class BestView(View):
             target=job.spec.target_id,
             simulated=is_simulated(job.spec.target_id),
             verdict=best.verdict,
+            sentence=verdict_sentence(best),
             winner=best.winner,
             tie_band=best.tie_band,
             procedure=None if best.procedure is None else FinalsProcedureView.model_validate(best.procedure),

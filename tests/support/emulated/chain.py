@@ -20,7 +20,7 @@ from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.ordering import Ordering
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args, workspace_layout
-from tuner.workers.source.tensor_maps import tensor_maps
+from tuner.workers.source.tensor_maps import TensorMap, tensor_maps
 
 Array = np.ndarray[Any, Any]
 
@@ -66,10 +66,10 @@ def plans_of(
 class EmulatedChain:
     """Tensors of one workload."""
 
-    def __init__(self, workload: Workload, *, is_odd: bool = False) -> None:
+    def __init__(self, workload: Workload, *, is_odd: bool = False, rows: int | None = None) -> None:
         """Draws them. Rows of what is normed are of unequal sizes; where `is_odd`, one channel of every second row is
-        3e4, and the other rows are of 1e-3."""
-        self.workload, self._is_odd = workload, is_odd
+        3e4, and the other rows are of 1e-3. `rows`: a launch has so many, fewer than the kernel was made for."""
+        self.workload, self._is_odd, self._rows = workload, is_odd, rows
         self._random = np.random.default_rng(0)
         self._tensors: dict[str, Array] = {}
         self._squares: dict[int, Array] = {}
@@ -140,7 +140,7 @@ class EmulatedChain:
         buffers = tuple(self._buffers(index) for index in range(len(self.workload.ops)))
         args = pack_args(words.ctypes.data, workspace.ctypes.data, 1 << 40, plan, buffers)
         if tiling.engine is Engine.WGMMA:
-            maps = tensor_maps(self.workload, tiling)
+            maps = tuple(self._of_rows(one) for one in tensor_maps(self.workload, tiling))
             args = extend_args(
                 args, first_tasks(plan), tuple(encoded(one, getattr(buffers[one.op], one.operand)) for one in maps)
             )
@@ -152,6 +152,17 @@ class EmulatedChain:
             dynamic_smem_bytes(self.workload, tiling),
         )
         assert num_stuck == 0, f"{num_stuck} threads wait for ever"
+
+    def _of_rows(self, recipe: TensorMap) -> TensorMap:
+        """Its second dimension is rows, but for the weights."""
+        if self._rows is None or recipe.operand == "w":
+            return recipe
+        return replace(recipe, dims=(recipe.dims[0], self._rows, *recipe.dims[2:]))
+
+    def take_operands(self, other: EmulatedChain) -> None:
+        """Its weights, and the first rows of its inputs."""
+        for name, held in self._tensors.items():
+            held[...] = other._tensors[name][: len(held)]
 
     def _buffers(self, index: int) -> OpBuffers:
         op, producer = self.workload.ops[index], self.workload.norm_producer_of(index)
@@ -165,7 +176,7 @@ class EmulatedChain:
             residual=self._address(self._residual(op)) if op.residual else 0,
             row_scale=factors if op.norm else 0,
             squares=squares.get(index, 0),
-            m=op.m,
+            m=self._rows or op.m,
             n=op.n,
             k=op.k,
         )

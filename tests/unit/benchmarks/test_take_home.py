@@ -4,32 +4,102 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.runtime import take_home
+from benchmarks.runtime import chosen, costs, safety, take_home
+from benchmarks.runtime.ladder import judge
 from tests.support.cases import H200
 from tests.support.native.recorder import compile_recorder
 from tests.support.packs import ladder, make
 from tuner.core.legal.legality import check_schedule
+from tuner.core.problem.gpu import Target
+from tuner.core.problem.workload import Dtype, ffn_pair
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.order_of_sums import order_of_sums
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.packs.write import write_pack
 from tuner.runtime import native
 
 
+def check_legal(one: chosen.Chosen) -> None:
+    assert one.candidate.schedule is not None
+    check_schedule(one.workload, H200, one.candidate.schedule)
+
+
 def test_its_winners_are_legal_and_of_several_suites() -> None:
-    found = take_home.winners("h200", take_home.NUM_WINNERS)
+    found = chosen.winners("h200", take_home.NUM_WINNERS)
     assert len(found) == take_home.NUM_WINNERS
-    for chosen in found:
-        assert chosen.candidate.schedule is not None
-        check_schedule(chosen.workload, H200, chosen.candidate.schedule)
-    assert len({chosen.name.partition("/")[0] for chosen in found}) >= 2
+    for one in found:
+        check_legal(one)
+    assert len({one.name.partition("/")[0] for one in found}) >= 2
+
+
+@pytest.mark.parametrize("dtype", list(Dtype))
+def test_the_ladders_winners_are_one_for_each_m_and_legal_in_both_types(dtype: Dtype) -> None:
+    found = chosen.ladder("h200", take_home.PAIR, dtype)
+    assert [one.workload.ops[0].m for one in found] == [1, 16, 32, 64, 96, 128, 192, 256]
+    for one in found:
+        assert one.workload.dtype is dtype
+        check_legal(one)
+    assert chosen.at_rows(found[-1], 256) == found[-1].workload
+    assert chosen.at_rows(found[0], 40).ops[1].m == 40
+
+
+def test_the_kernels_of_one_order_make_a_batch_invariant_ladder() -> None:
+    found = chosen.ladder("h200", take_home.PAIR, Dtype.FP16)
+    last = order_of_sums(plans_for(found[-1].workload, H200, found[-1].candidate))
+    assert last.is_of_rows
+
+
+def test_every_sentence_of_what_is_checked_on_a_card_has_a_check(tmp_path: Path) -> None:
+    """The checks are named without a card; taking one needs it, and says so in a row."""
+    supervisor = SimpleNamespace(target=Target(gpu=H200, simulated=False))
+    found = dict(take_home.all_checks(None, supervisor, tmp_path, chosen.winners("h200", 2)))  # type: ignore[arg-type]
+    assert [name.partition(":")[0] for name in found] == [
+        "every m, fp16",
+        "every m, bf16",
+        "replays",
+        "two streams",
+        "weights written just before",
+        "an injected abort",
+        "batch-invariant",
+        "host time",
+        "host time of torch.ops.tuner.ffn",
+        "loading",
+        "guard",
+        "guard",
+        "ladder, fp16",
+        "ladder, bf16",
+    ]
+    (row,) = take_home.take("replays", found["replays"])
+    assert (row["check"], row["holds"]) == ("replays", False)
+
+
+def test_the_candidates_of_the_safety_checks_are_legal() -> None:
+    few, many = ffn_pair(m=16, d_in=512, d_hidden=1024, d_out=512), ffn_pair(m=256, d_in=512, d_hidden=1024, d_out=512)
+    narrow = ffn_pair(m=16, d_in=16384, d_hidden=512, d_out=512)
+    for workload, tiling in ((few, safety.FEW), (many, safety.WIDE), (narrow, safety.NARROW)):
+        for assignment in (Assignment.STATIC, Assignment.TICKET):
+            ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment)
+            check_schedule(workload, H200, Schedule(tiling=tiling, ordering=ordering))
+
+
+def test_a_ladder_is_judged_by_its_worst_m() -> None:
+    rows = judge("a", {8: 10.0, 16: 10.1, 24: 12.0}, {8: 9.9, 16: 10.0}, {8: 11.0, 16: 10.0, 24: None})
+    assert [(row["value"], row["bar"], row["holds"]) for row in rows] == [(1.0101, 1.02, True), (0.9901, 0.99, True)]
+    assert rows[1]["not_measured"] == [24]
+    rows = judge("a", {8: 10.3, 16: 10.0}, {8: 10.0}, {8: 12.0, 16: 9.8})
+    assert [row["holds"] for row in rows] == [False, False]
+    assert [row["holds"] for row in judge("a", {}, {}, {})] == [False, False]
 
 
 def test_the_driver_is_called_as_often_with_and_without_the_runtime(tmp_path: Path) -> None:
     recorder = compile_recorder(tmp_path)
     fake = ctypes.CDLL(str(recorder))
-    c = take_home.host_library(tmp_path)
+    c = costs.host_library(tmp_path)
     native.checked(c, c.tuner_load_driver(str(recorder).encode()))
     made = make(PlanKind.FUSED_PDL).kernel
     write_pack([ladder(made)], tmp_path / "one.tunerpack")

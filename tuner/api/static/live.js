@@ -15,11 +15,24 @@ async function refresh() {
   }
 }
 
+// What has not changed stays as it is; where the focus was, it is again.
 function show(fresh) {
   for (const node of document.querySelectorAll("[id^=live]")) {
-    node.replaceChildren(...fresh.getElementById(node.id).childNodes);
+    const other = fresh.getElementById(node.id);
+    if (!other || other.innerHTML === node.innerHTML) continue;
+    const at = focusables(node).indexOf(document.activeElement);
+    node.replaceChildren(...other.childNodes);
+    if (at >= 0) focusables(node)[at]?.focus();
   }
+  const before = live.dataset.events;
   live.dataset.everyMs = fresh.getElementById("live").dataset.everyMs ?? "";
+  live.dataset.events = fresh.getElementById("live").dataset.events ?? "";
+  document.dispatchEvent(new Event("tuner:fresh"));
+  if (before && !live.dataset.events) document.dispatchEvent(new Event("tuner:ended"));
+}
+
+function focusables(node) {
+  return [...node.querySelectorAll("a[href], button, input, select, summary, [tabindex]")];
 }
 
 // Where no stream tells of changes, the page says how often to ask for it again.

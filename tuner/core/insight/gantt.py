@@ -122,7 +122,9 @@ def gantt_of_trace(trace: Trace, plans: Sequence[VerifiedPlan], num_sms: int) ->
     tasks = np.array([[getattr(span, name) for name in names] for span in spans], dtype=np.int64)
     tasks = tasks.reshape(len(spans), len(COLUMNS))
     is_known = sum(plan.plan.num_tasks for plan in plans) == len(spans)
-    used = [int(tasks[tasks[:, 0] == launch, 4].max(initial=-1)) + 1 for launch in range(1 + max(tasks[:, 0], default=0))]
+    used = [
+        int(tasks[tasks[:, 0] == launch, 4].max(initial=-1)) + 1 for launch in range(1 + max(tasks[:, 0], default=0))
+    ]
     return Gantt(
         tasks=tasks,
         op_names=trace.op_names,

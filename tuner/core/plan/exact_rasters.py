@@ -1,10 +1,10 @@
 """Exact orders of small grids: the least traffic over all paths from tile (0, 0), and every path that attains it.
 
-A tile (r, c) of an output reads operand row panel r (of A) and column panel c (of the weights), in as many pieces as there
-are k-steps. A cache of S pieces keeps those used last, or those that came in last; a piece that it has not comes from
-memory and costs 1. The search is a dynamic program over what is left to walk and what the cache holds. It prunes twice: situations that differ only in the names of rows
-and columns are one, and a situation that needs more panels than the budget leaves is given up. So a few thousand
-situations stand for 15! paths.
+A tile (r, c) of an output reads operand row panel r (of A) and column panel c (of the weights), in as many pieces as
+there are k-steps. A cache of S pieces keeps those used last, or those that came in last; a piece that it has not comes
+from memory and costs 1. The search is a dynamic program over what is left to walk and what the cache holds. It prunes
+twice: situations that differ only in the names of rows and columns are one, and a situation that needs more pieces than
+the budget leaves is given up. So a few thousand situations stand for 15! paths.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MAX_SIDE = 4
 MAX_SPLIT = 24
 
 Path = tuple[Tile, ...]
-#: [tile row] the columns done, as bits; and the pieces that the cache holds, the next to go last: with K k-steps, step k
-#: of row r is r * K + k, and that of column c is (num_rows + c) * K + k.
+#: [tile row] the columns done, as bits; and what the cache holds, the next to go last. With K k-steps, step k
+#: of row r is r * K + k, and of column c it is (num_rows + c) * K + k.
 _Situation = tuple[tuple[int, ...], tuple[int, ...]]
 
 
@@ -160,7 +160,9 @@ class _Search:
         needed = self._needed(situation)
         if needed > budget:
             return 0
-        if self._size >= self._num_steps * (self._num_rows + self._num_cols):  # nothing is ever evicted, so any order will do
+        if self._size >= self._num_steps * (
+            self._num_rows + self._num_cols
+        ):  # nothing is ever evicted, so any order will do
             num_left = sum((self._whole ^ mask).bit_count() for mask in masks)
             return factorial(num_left if any(masks) else num_left - 1) * (needed == budget)
         key = (self._plain(situation), budget)

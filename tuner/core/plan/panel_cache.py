@@ -1,8 +1,8 @@
 """What a small cache holds while tiles are walked: loads, evictions, and the traffic so far, tile by tile.
 
-A tile (row, col) of a product reads a row panel of A and a column panel of W, each in pieces: one per k-step. A piece is
-in the cache or comes from memory and costs 1. With one k-step a piece is a whole panel. A second product, whose inputs
-are the first one's tiles, reads them (H) and its own weights (V).
+A tile (row, col) of a product reads a row panel of A and a column panel of W, each in pieces: one per k-step. A piece
+is in the cache, or comes from memory and costs 1. With one k-step a piece is a whole panel. A second product, whose
+inputs are the first one's tiles, reads them (H) and its own weights (V).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class CachePolicy(StrEnum):
     #: The one that came in first.
     FIFO = "fifo"
     #: The one whose next use is the farthest, as only who knows the rest of the path can say.
-    #: Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 5(2), 1966.
+    #: Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems J. 5(2), 1966.
     OPTIMAL = "optimal"
 
 
@@ -58,9 +58,7 @@ def reads_of(op: int, tile: Tile, num_steps: int) -> tuple[Piece, ...]:
     """What a tile of the first or of the second product reads, k-step by k-step."""
     inputs, weights = ("A", "W") if op == 0 else ("H", "V")
     row, col = tile
-    return tuple(
-        piece for step in range(num_steps) for piece in (Piece(inputs, row, step), Piece(weights, col, step))
-    )
+    return tuple(piece for step in range(num_steps) for piece in (Piece(inputs, row, step), Piece(weights, col, step)))
 
 
 def walk(reads: Iterable[Sequence[Piece]], size: int, policy: CachePolicy = CachePolicy.LRU) -> list[CacheStep]:
@@ -90,9 +88,7 @@ def walk(reads: Iterable[Sequence[Piece]], size: int, policy: CachePolicy = Cach
     return steps
 
 
-def traffic(
-    path: Iterable[Tile], cache_panels: int, num_steps: int = 1, policy: CachePolicy = CachePolicy.LRU
-) -> int:
+def traffic(path: Iterable[Tile], cache_panels: int, num_steps: int = 1, policy: CachePolicy = CachePolicy.LRU) -> int:
     """Pieces that a path over any grid brings in through a cache of so many; with one k-step they are panels."""
     steps = walk((reads_of(0, tile, num_steps) for tile in path), cache_panels, policy)
     return steps[-1].total if steps else 0

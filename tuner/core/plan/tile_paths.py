@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tuner.core.plan.exact_rasters import best_path, fewest_panels
@@ -48,9 +48,9 @@ class TileGrid:
     policy: CachePolicy = CachePolicy.LRU
 
     def __post_init__(self) -> None:
-        for field, value in (("rows", self.num_rows), ("cols", self.num_cols), ("k", self.num_steps)):
+        for name, value in (("rows", self.num_rows), ("cols", self.num_cols), ("k", self.num_steps)):
             if value < 1:
-                raise InvalidInput(field, f"must be at least 1, got {value}", "give 4")
+                raise InvalidInput(name, f"must be at least 1, got {value}", "give 4")
         if self.cache_size < 2:
             what = f"{self.cache_size} cannot hold what one k-step reads, a piece of each operand"
             raise InvalidInput("cache", what, "give at least 2")
@@ -126,9 +126,7 @@ class TileGrid:
         return tuple(
             Stop(block.op, row + block.row_begin, col + block.col_begin)
             for block in merge_blocks(pair, tiles, (0, 1), order.merge)
-            for row, col in raster_path(
-                order.raster, block.row_end - block.row_begin, block.col_end - block.col_begin
-            )
+            for row, col in raster_path(order.raster, block.row_end - block.row_begin, block.col_end - block.col_begin)
         )
 
     def orders(self) -> Iterator[StandardOrder]:
@@ -167,7 +165,7 @@ class StandardOrder:
     """A raster, and for a pair how its products take turns; both are walked by the same raster."""
 
     raster: Raster
-    merge: Interleave = Interleave()
+    merge: Interleave = field(default_factory=Interleave)
 
     def name(self, *, is_pair: bool) -> str:
         """``hilbert``, or of a pair ``bands1.hilbert``."""

@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Self
 
 from tuner.core.problem.objective import CacheState as CacheState
@@ -101,7 +102,7 @@ class JobSpec:
             priors=PriorsChoice(data.get("priors", PriorsChoice.NEAREST)),
         )
 
-    @property
+    @cached_property
     def problem_digest(self) -> str:
         """16 hex digits that name the open problem: everything but budget and seed."""
         problem = {k: v for k, v in self.to_json().items() if k not in ("budget", "seed")}

@@ -1,0 +1,117 @@
+"""How the dashboard's pages behave in a headless Chromium: how fast a large job's page is there, and what is wrong.
+
+python -m benchmarks.cpu.pages [--trials 10000] [--loads 5] [--out benchmarks/results/cpu/pages.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, sync_playwright
+
+from benchmarks.common.report import NO_GPU, check_row, merge_report
+from benchmarks.cpu.best import serving
+from benchmarks.cpu.large_job import fill
+
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)
+FIRST_PAINT_BAR_S = 1.0
+INTERACTIVE_BAR_S = 2.0
+
+#: Seconds from the navigation until the curve is drawn and nothing waits for the page's thread.
+_INTERACTIVE = """() => new Promise((resolve) => {
+  const element = document.getElementById('points');
+  const done = () => requestIdleCallback(() => resolve(performance.now() / 1000));
+  if (element.dataset.drawn) return done();
+  new MutationObserver((_, observer) => {
+    if (!element.dataset.drawn) return;
+    observer.disconnect();
+    done();
+  }).observe(element, { attributes: true });
+})"""
+_PAINTED = "() => performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000"
+#: Elements beyond the window that nothing around them lets one scroll to.
+_CUT_OFF = """() => [...document.querySelectorAll('body *')].filter((element) => {
+  const box = element.getBoundingClientRect();
+  if (box.width === 0 || box.right <= innerWidth + 1 || element.closest('.skip')) return false;
+  for (let around = element; around; around = around.parentElement)
+    if (['auto', 'scroll'].includes(getComputedStyle(around).overflowX)) return false;
+  return true;
+}).length"""
+
+
+def load(browser: Browser, address: str, num_loads: int, raw: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of how fast a page is there, each time in a window that knows no file of it; the median counts."""
+    painted, interactive = [], []
+    for _ in range(num_loads):
+        context = browser.new_context(viewport={"width": 1280, "height": 800})
+        page = context.new_page()
+        page.goto(address, wait_until="commit")
+        page.wait_for_selector("#points", state="attached")
+        interactive.append(page.evaluate(_INTERACTIVE))
+        painted.append(page.evaluate(_PAINTED))
+        context.close()
+    what = f"of the page of a job with {raw['trials']} trials, seconds"
+    slowest = {"slowest_s": round(max(painted), 3)}, {"slowest_s": round(max(interactive), 3)}
+    return [
+        check_row(f"first paint {what}", statistics.median(painted), FIRST_PAINT_BAR_S, **raw, **slowest[0]),
+        check_row(f"interactive, {what}", statistics.median(interactive), INTERACTIVE_BAR_S, **raw, **slowest[1]),
+    ]
+
+
+def faults(browser: Browser, url: str, paths: list[str]) -> list[dict[str, Any]]:
+    """Rows of what is wrong on pages, in both colour schemes, and on a phone."""
+    messages, serious, cut_off = list[str](), list[str](), 0
+    for scheme in ("light", "dark"):
+        context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme=scheme)
+        page = context.new_page()
+        page.on("console", lambda message: messages.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        for path in paths:
+            page.goto(url + path)
+            if page.locator("#points .plot").count():
+                page.locator("#points[data-drawn]").wait_for(timeout=60_000)
+            cut_off += page.evaluate(_CUT_OFF)
+            violations = Axe().run(page).response["violations"]
+            serious += [f"{path}: {one['id']}" for one in violations if one["impact"] in ("serious", "critical")]
+        context.close()
+    raw = {"pages": len(paths), "schemes": 2}
+    return [
+        check_row("errors in the console", len(messages), 0, **raw, found=messages[:5]),
+        check_row("serious or critical findings of axe-core", len(serious), 0, **raw, found=serious[:5]),
+        check_row("elements cut off at 390 px", cut_off, 0, **raw),
+    ]
+
+
+def main() -> None:
+    """Measures and writes the results file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=10_000)
+    parser.add_argument("--loads", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/pages.json"))
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        job_id = fill(Path(folder) / "data", arguments.trials)
+        path = f"/ui/jobs/{job_id}"
+        paths = ["/", path, "/ui/submit?m=1,16", f"/ui/compare?a={job_id}&b={job_id}/1", "/ui/results", "/ui/fleet"]
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS.split())
+        with serving(Path(folder) / "data") as (url, _):
+            raw = {"trials": arguments.trials, "loads": arguments.loads, "load_average": os.getloadavg()[0]}
+            rows = [*load(browser, url + path, arguments.loads, raw), *faults(browser, url, paths)]
+        browser.close()
+    merge_report(arguments.out, rows, NO_GPU)
+    for row in rows:
+        print(row)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""How long `POST /jobs` takes when 200 come in a second: a real server with tokens, over HTTP.
+
+python -m benchmarks.cpu.submissions [--seconds 30] [--out benchmarks/results/cpu/service.json]
+
+16 clients send 12.5 requests a second each, of distinct problems, each over a connection of its own. A request's time
+counts from when it is due, so that one that waits for the one before it is late. The server simulates a card that takes
+half a second for a trial, and works on the jobs meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from benchmarks.common.report import NO_GPU, check_row, merge_report
+from benchmarks.cpu.best import cpu_s, percentile, serving
+
+NUM_CLIENTS = 16
+PER_S = 12.5
+BAR_S = 0.075
+#: What a trial of the simulated card takes, seconds.
+LATENCY_S = "0.5"
+
+
+def make_token(directory: Path) -> str:
+    """A token that may submit; from now on one is needed."""
+    command = [sys.executable, "-m", "tuner.cli", "token", "create", "--data", str(directory)]
+    made = subprocess.run([*command, "--role", "submit", "--owner", "load"], capture_output=True, text=True, check=True)
+    return next(word for word in made.stdout.split() if word.startswith("tuner_"))
+
+
+def body(number: int) -> bytes:
+    """A problem that no other number asks for."""
+    pair = {
+        "kind": "ffn",
+        "m": 1 + number % 4096,
+        "d_in": 1024 + 128 * (number // 4096),
+        "d_hidden": 4096,
+        "d_out": 1024,
+    }
+    return json.dumps({"pair": pair, "budget": {"trials": 60, "seconds": 600}}).encode()
+
+
+def submit(url: str, token: str, client: int, begin_s: float, seconds: float) -> list[tuple[float, str]]:
+    """One client: (seconds from when it was due to the answer, the job's id) of each request."""
+    host = urlsplit(url)
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    answers = []
+    with closing(http.client.HTTPConnection(host.hostname or "", host.port, timeout=60)) as connection:
+        for turn in range(round(seconds * PER_S)):
+            due_s = begin_s + (turn + client / NUM_CLIENTS) / PER_S
+            time.sleep(max(0.0, due_s - time.perf_counter()))
+            connection.request("POST", "/jobs", body(turn * NUM_CLIENTS + client), headers)
+            answer = connection.getresponse()
+            content = answer.read()
+            if answer.status != 202:
+                raise SystemExit(f"a job was answered with {answer.status}: {content[:300]!r}")
+            answers.append((time.perf_counter() - due_s, json.loads(content)["id"]))
+    return answers
+
+
+def measure(seconds: float) -> list[dict[str, Any]]:
+    """The rows: how long they took, and how many jobs are not in the database that were accepted."""
+    os.environ["TUNER_SIMULATED_LATENCY_S"] = LATENCY_S
+    os.environ["TUNER_REQUESTS_PER_S"] = "1000"
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data"
+        token = make_token(data)
+        with serving(data) as (url, pid), ThreadPoolExecutor(NUM_CLIENTS) as clients:
+            before_s, begin_s = cpu_s(pid), time.perf_counter() + 1.0
+            sent = clients.map(lambda client: submit(url, token, client, begin_s, seconds), range(NUM_CLIENTS))
+            answers = [answer for part in sent for answer in part]
+            whole_s, server_s = time.perf_counter() - begin_s, cpu_s(pid) - before_s
+        with closing(sqlite3.connect(data / "tuner.db")) as database:
+            kept = {job_id for (job_id,) in database.execute("select id from jobs")}
+    taken = [taken_s for taken_s, _ in answers]
+    raw = {
+        "jobs": len(answers),
+        "per_s": round(len(answers) / whole_s, 1),
+        "median_s": round(percentile(taken, 0.5), 6),
+        "longest_s": round(max(taken), 6),
+        "server_cpu_s": round(server_s / len(answers), 6),
+        "load_average": os.getloadavg()[0],
+    }
+    rate = NUM_CLIENTS * PER_S
+    num_lost = len(answers) - len({job_id for _, job_id in answers} & kept)
+    return [
+        check_row(f"p99 of POST /jobs, {rate:g} a second with tokens, seconds", percentile(taken, 0.99), BAR_S, **raw),
+        check_row(f"jobs lost of {rate:g} POST /jobs a second", num_lost, 0, jobs=len(answers)),
+    ]
+
+
+def main() -> None:
+    """Measures and writes its rows into the results file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/service.json"))
+    arguments = parser.parse_args()
+    rows = measure(arguments.seconds)
+    merge_report(arguments.out, rows, NO_GPU)
+    for row in rows:
+        print(row)
+
+
+if __name__ == "__main__":
+    main()

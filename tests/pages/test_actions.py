@@ -1,0 +1,122 @@
+"""What a person does by the pages, with the keyboard alone."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Locator, Page, expect
+
+from tests.support.serving import SMALL_PAIR, Server, body
+from tuner.client import Client
+
+#: A search that does not end by itself while a test looks at it.
+LONG = {"pair": {**SMALL_PAIR, "m": 96}, "budget": {"trials": 5000, "seconds": 60}}
+
+
+def press(page: Page, target: Locator) -> None:
+    """Goes to `target` by the tabulator and presses Enter there."""
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        if target.evaluate("(element) => element === document.activeElement"):
+            page.keyboard.press("Enter")
+            return
+    raise AssertionError(f"the tabulator does not reach {target}")
+
+
+def test_a_job_is_submitted_cancelled_and_tried_again_by_keyboard(page: Page, server: Server) -> None:
+    page.goto(server.url)
+    press(page, page.get_by_role("link", name="New job"))
+    expect(page).to_have_title("New job · tuner")
+    page.get_by_label("Rows (m), or several").fill("72")
+    for name, size in (("d_in", "256"), ("d_hidden", "512"), ("d_out", "256")):
+        page.get_by_label(name, exact=True).fill(size)
+    page.get_by_label("Trials").fill("5000")
+    page.get_by_label("Seconds of search").fill("60")
+    expect(page.locator("#live-commands")).to_contain_text("submit --m 72 --d-in 256 --d-hidden 512 --d-out 256")
+    expect(page.locator("#live-commands")).to_contain_text('"m": 72')
+    press(page, page.get_by_role("button", name="Submit"))
+    expect(page.get_by_role("heading", level=1)).to_have_text("ffn fp16 M=72 256 -> 512 -> 256")
+    page.on("dialog", lambda dialog: dialog.accept())
+    press(page, page.get_by_role("button", name="Cancel"))
+    expect(page.locator(".facts .state")).to_have_text("cancelled")
+    before = page.url
+    press(page, page.get_by_role("button", name="Try again"))
+    expect(page.locator(".facts .state")).not_to_have_text("cancelled")
+    assert page.url != before
+    with Client(server.url) as client:
+        client.cancel(page.url.rsplit("/", 1)[1])
+
+
+def test_a_job_waits_and_goes_on(page: Page, server: Server) -> None:
+    with Client(server.url) as client:
+        job = client.submit(LONG)
+        page.goto(f"{server.url}/ui/jobs/{job['id']}")
+        page.get_by_role("button", name="Pause").click()
+        expect(page.get_by_role("button", name="Resume")).to_be_visible()
+        assert client.job(job["id"])["is_paused"] is True
+        page.get_by_role("button", name="Resume").click()
+        expect(page.get_by_role("button", name="Pause")).to_be_visible()
+        client.cancel(job["id"])
+
+
+def test_a_wrong_field_is_named_and_nothing_is_submitted(page: Page, server: Server) -> None:
+    with Client(server.url) as client:
+        page.goto(f"{server.url}/ui/submit?m=16&d_in=many")
+        before = len(list(client.jobs()))
+        expect(page.locator("#live-problem")).to_contain_text("d_in")
+        expect(page.locator("#live-commands")).to_contain_text("None while a field is wrong")
+        assert len(list(client.jobs())) == before
+
+
+def test_several_rows_are_a_job_each(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/submit?m=3,5&d_in=128&d_hidden=384&d_out=128&trials=8&labels=ladder")
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url("**/?n=384&k=128")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    expect(page.locator("tbody .tag").first).to_have_text("ladder")
+
+
+def test_the_curve_is_zoomed_by_the_keyboard_and_drawn_over_seconds(page: Page, server: Server, job_id: str) -> None:
+    page.goto(f"{server.url}/ui/jobs/{job_id}")
+    curve = page.locator("#points[data-drawn]")
+    curve.wait_for(timeout=60_000)
+    zoom = "echarts.getInstanceByDom(document.getElementById('points')).getOption().dataZoom[0]"
+    curve.focus()
+    page.keyboard.press("+")
+    assert page.evaluate(f"{zoom}.end - {zoom}.start") == 50
+    page.keyboard.press("0")
+    assert page.evaluate(f"{zoom}.end - {zoom}.start") == 100
+    page.get_by_label("over seconds").check()
+    name = "echarts.getInstanceByDom(document.getElementById('points')).getOption().xAxis[0].name"
+    assert page.evaluate(name) == "seconds"
+
+
+def test_two_jobs_are_compared_and_equal_rows_hidden(page: Page, server: Server, job_id: str) -> None:
+    with Client(server.url) as client:
+        other = client.submit(body(pair={**SMALL_PAIR, "m": 24}))
+        list(client.events(other["id"], timeout_s=240))
+    page.goto(f"{server.url}/ui/compare?a={job_id}&b={other['id']}")
+    pair = page.locator("tbody tr").filter(has=page.get_by_role("rowheader", name="pair", exact=True))
+    expect(pair.locator("td.differs")).to_have_count(2)
+    rows, same = page.locator("tbody tr:visible").count(), page.locator("tr.same").count()
+    assert same > 0
+    page.get_by_label("only what differs").check()
+    expect(page.locator("tbody tr:visible")).to_have_count(rows - same)
+
+
+def test_results_are_found_by_words(page: Page, server: Server, job_id: str) -> None:
+    page.goto(f"{server.url}/ui/results")
+    expect(page.locator("#from-jobs tbody tr", has_text=job_id)).to_be_visible()
+    assert page.locator("#shipped tbody tr:visible").count() > 20
+    page.get_by_label("Find in the tables").fill("m=16 relu gpt3")
+    expect(page.locator("#shipped tbody tr:visible")).to_have_count(1)
+    expect(page.locator("#shipped tbody tr:visible")).to_contain_text(re.compile("decode-plain/gpt3-tp8/m16"))
+
+
+def test_the_file_of_trials_has_the_filters_of_the_table(page: Page, server: Server, job_id: str) -> None:
+    page.goto(f"{server.url}/ui/jobs/{job_id}?outcome=measured&plan_kind=library")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV of all that match").click()
+    lines = download.value.path().read_text().splitlines()
+    assert lines[0].startswith("number,plan_kind,outcome,time_us")
+    assert len(lines) == 2

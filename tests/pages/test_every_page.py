@@ -1,0 +1,83 @@
+"""What holds on every page: no fault in the console, nothing serious for axe, nothing cut off on a phone."""
+
+from __future__ import annotations
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page
+
+from tests.support.serving import Server
+
+#: Elements of the page that reach beyond the window, and that nothing around them lets one scroll to.
+CUT_OFF = """() => [...document.querySelectorAll('body *')].filter((element) => {
+  const box = element.getBoundingClientRect();
+  if (box.width === 0 || box.right <= innerWidth + 1 || element.closest('.skip')) return false;
+  for (let around = element; around; around = around.parentElement)
+    if (['auto', 'scroll'].includes(getComputedStyle(around).overflowX)) return false;
+  return true;
+}).map((element) => element.outerHTML.slice(0, 120))"""
+
+
+@pytest.fixture
+def paths(job_id: str, ended_jobs: dict[str, str]) -> list[str]:
+    """A page of each kind, and of each end that a job can have."""
+    cancelled, failed = ended_jobs["cancelled"], ended_jobs["failed"]
+    return [
+        "/",
+        f"/ui/jobs/{job_id}",
+        f"/ui/jobs/{cancelled}",
+        f"/ui/jobs/{failed}",
+        "/ui/submit?model=llama3-8b&m=1,16",
+        "/ui/submit?m=none",
+        f"/ui/compare?a={job_id}&b={cancelled}/0",
+        "/ui/compare",
+        "/ui/results",
+        "/ui/fleet",
+    ]
+
+
+def test_nothing_is_cut_off_on_a_phone(page: Page, server: Server, paths: list[str]) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    for path in paths:
+        page.goto(server.url + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+        assert page.evaluate(CUT_OFF) == [], path
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser: Browser, server: Server, paths: list[str], scheme: str) -> None:
+    page = browser.new_page(color_scheme=scheme)
+    for path in paths:
+        page.goto(server.url + path)
+        if "/jobs/" in path and page.locator("#points .plot").count():
+            page.locator("#points[data-drawn]").wait_for(timeout=60_000)
+        found = Axe().run(page).response["violations"]
+        serious = [
+            (one["id"], node["html"][:160], node["failureSummary"])
+            for one in found
+            for node in one["nodes"]
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert serious == [], (scheme, path)
+    page.close()
+
+
+def test_the_charts_of_a_job_are_drawn_without_a_fault(page: Page, server: Server, job_id: str) -> None:
+    page.goto(f"{server.url}/ui/jobs/{job_id}")
+    for chart in ("points", "shares", "lines", "forecasts", "stages"):
+        element = page.locator(f"#{chart}")
+        element.scroll_into_view_if_needed()
+        page.locator(f"#{chart}[data-drawn] canvas").wait_for(timeout=60_000)
+
+
+def test_each_page_shows_its_text_without_javascript(browser: Browser, server: Server, paths: list[str]) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    for path in paths:
+        answer = page.goto(server.url + path)
+        assert answer is not None
+        assert answer.status == 200, path
+        assert page.locator("h1").inner_text()
+    page.goto(server.url + paths[1])
+    assert page.locator("#points svg polyline.best").is_visible()
+    context.close()

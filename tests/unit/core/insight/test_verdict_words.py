@@ -1,0 +1,65 @@
+"""The verdict as a sentence: who wins by how much, with the interval that was measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.support.builders import BEST, schedule
+from tuner.core.insight.verdict_words import verdict_sentence
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.records import Best, FinalRow, Verdict
+
+
+def row(kind: PlanKind, time_us: float | None, interval: tuple[float, float] | None = None) -> FinalRow:
+    return FinalRow(
+        candidate=Candidate(plan_kind=kind, schedule=schedule() if kind.is_ours else None),
+        trial_number=0,
+        time_us=time_us,
+        spread=0.01,
+        speedup=None if time_us is None else 100 / time_us,
+        speedup_ci95=interval,
+    )
+
+
+def best(verdict: Verdict, winner: PlanKind, *rows: FinalRow) -> Best:
+    return replace(BEST, verdict=verdict, winner=winner, finals=rows)
+
+
+def test_a_fused_winner_is_named_with_its_gain_over_the_library_and_over_our_launches() -> None:
+    rows = row(PlanKind.LIBRARY, 100.0), row(PlanKind.TWO_LAUNCHES, 90.0), row(PlanKind.FUSED, 80.0, (1.24, 1.26))
+    assert verdict_sentence(best(Verdict.FUSED_WINS, PlanKind.FUSED, *rows)) == (
+        "Fused wins by 25.0 % over the library (cuBLASLt in a graph), 95 % interval 24.0 to 26.0 %; "
+        "12.5 % over two launches."
+    )
+
+
+def test_a_fused_winner_ahead_of_the_library_alone_says_that_alone() -> None:
+    rows = row(PlanKind.LIBRARY, 100.0), row(PlanKind.TWO_LAUNCHES, 110.0), row(PlanKind.FUSED, 80.0)
+    sentence = verdict_sentence(best(Verdict.FUSED_WINS, PlanKind.FUSED, *rows))
+    assert sentence == "Fused wins by 25.0 % over the library (cuBLASLt in a graph)."
+
+
+def test_a_tie_names_the_simpler_kind_and_the_band() -> None:
+    rows = row(PlanKind.LIBRARY, 100.0), row(PlanKind.TWO_LAUNCHES, 80.5, (1.23, 1.25)), row(PlanKind.FUSED, 80.0)
+    sentence = verdict_sentence(best(Verdict.TIE, PlanKind.TWO_LAUNCHES, *rows))
+    assert sentence.startswith(
+        "Fused and two launches tie within 2.0 %: the simpler one, two launches, is ahead by 24.2 %"
+    )
+
+
+def test_where_the_library_wins_the_sentence_says_how_far_behind_the_best_fused_launch_is() -> None:
+    rows = row(PlanKind.LIBRARY, 100.0), row(PlanKind.FUSED, 120.0), row(PlanKind.FUSED_PDL, None)
+    sentence = verdict_sentence(best(Verdict.DO_NOT_FUSE, PlanKind.LIBRARY, *rows))
+    assert sentence == "Do not fuse: the library is the fastest, and the best fused launch takes 1.20 times as long."
+
+
+def test_where_our_own_launches_win_they_are_named() -> None:
+    rows = row(PlanKind.LIBRARY, 100.0), row(PlanKind.TWO_LAUNCHES, 80.0, (1.2, 1.3)), row(PlanKind.FUSED, 100.0)
+    sentence = verdict_sentence(best(Verdict.DO_NOT_FUSE, PlanKind.TWO_LAUNCHES, *rows))
+    assert sentence.startswith("Do not fuse: two launches is ahead by 25.0 % over the library")
+    assert sentence.endswith("the best fused launch takes 1.25 times as long.")
+
+
+def test_finals_without_a_time_say_so() -> None:
+    assert verdict_sentence(best(Verdict.TIE, PlanKind.LIBRARY)) == "Nothing was timed in the finals."

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.support.builders import BEST, spec
+from tuner.core.trial.job import JobState
+from tuner.core.trial.questions import Question
+from tuner.store import Store, bests, jobs, removal
+from tuner.store.shapes import ShapeIndex
+
+
+def keep(store: Store, m: int) -> str:
+    with store.write() as session:
+        job = jobs.insert(session, spec(m), 1.0)
+        for state in (JobState.SEARCHING, JobState.FINALS, JobState.SUCCEEDED):
+            jobs.set_state(session, job.id, state, 2.0)
+        bests.insert(session, replace(BEST, job_id=job.id))
+    return job.id
+
+
+def nearest(store: Store, shapes: ShapeIndex, m: int) -> str | None:
+    asked = spec(m)
+    question = Question(workload=asked.workload, target_id=asked.target_id, objective=asked.objective)
+    with store.read() as session:
+        found = bests.closest(session, question, shapes)
+    return found[0].id if found else None
+
+
+def test_what_is_nearest_follows_results_that_come_and_go(store: Store) -> None:
+    shapes = ShapeIndex()
+    assert nearest(store, shapes, 48) is None
+    far = keep(store, 16)
+    assert nearest(store, shapes, 48) == far
+    near = keep(store, 64)
+    assert nearest(store, shapes, 48) == near
+    with store.write() as session:
+        removal.mark(session, near, 3.0, "for a test")
+    assert nearest(store, shapes, 48) == far
+    nearer = keep(store, 49)  # as many results as before one of them went
+    assert nearest(store, shapes, 48) == nearer == nearest(store, ShapeIndex(), 48)
+
+
+def test_many_results_that_come_at_once_are_all_taken_in(store: Store) -> None:
+    shapes = ShapeIndex()
+    first = keep(store, 1000)
+    assert nearest(store, shapes, 900) == first
+    kept = {m: keep(store, m) for m in range(1, 12)}
+    assert nearest(store, shapes, 12) == kept[11]

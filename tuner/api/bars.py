@@ -1,0 +1,75 @@
+"""The finals as bars against the data sheet's bound: shares of the longest bar, which a template turns into SVG."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.wire.responses import BestView, FinalRowView
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """One plan kind."""
+
+    name: str
+    time_us: float
+    #: Per cent of the width: where it ends, and its 95 % interval (None for the library, which is the measure).
+    width: float
+    interval: tuple[float, float] | None
+    is_winner: bool
+    is_ours: bool
+    speedup: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars:
+    """All of them, and the lines across."""
+
+    bars: tuple[Bar, ...]
+    #: Per cent of the width.
+    floor: float
+    library: float | None
+
+
+def finals_bars(best: BestView) -> Bars | None:
+    """The bars of the finals that have a time; None where none has."""
+    rows = [(index, row) for index, row in enumerate(best.finals) if row.time_us]
+    if not rows:
+        return None
+    full_us = 1.04 * max(_longest_us(row) for _, row in rows)
+    library_us = next((row.time_us for _, row in rows if not row.candidate.plan_kind.is_ours), None)
+    return Bars(
+        bars=tuple(_bar(row, full_us, index == best.winner_row) for index, row in rows),
+        floor=_share(best.reference_us, full_us),
+        library=None if library_us is None else _share(library_us, full_us),
+    )
+
+
+def _share(time_us: float, full_us: float) -> float:
+    return round(100 * time_us / full_us, 2)
+
+
+def _interval_us(row: FinalRowView) -> tuple[float, float] | None:
+    """The times that the interval of the speed-up stands for, with the library's at its median."""
+    if row.speedup_ci95 is None or not row.time_us or not row.speedup or not row.candidate.plan_kind.is_ours:
+        return None
+    library_us = row.time_us * row.speedup
+    return library_us / row.speedup_ci95[1], library_us / row.speedup_ci95[0]
+
+
+def _longest_us(row: FinalRowView) -> float:
+    interval = _interval_us(row)
+    return max(row.time_us or 0.0, interval[1] if interval else 0.0)
+
+
+def _bar(row: FinalRowView, full_us: float, is_winner: bool) -> Bar:
+    interval = _interval_us(row)
+    return Bar(
+        name=row.candidate.plan_kind.heading,
+        time_us=row.time_us or 0.0,
+        width=_share(row.time_us or 0.0, full_us),
+        interval=None if interval is None else (_share(interval[0], full_us), _share(interval[1], full_us)),
+        is_winner=is_winner,
+        is_ours=row.candidate.plan_kind.is_ours,
+        speedup=row.speedup,
+    )

@@ -1,0 +1,49 @@
+"""The page of the fleet: cards, what they do, and who changed what."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from tuner.api.jobs_page import listed
+from tuner.api.rendering import render
+from tuner.core.trial.records import Page
+from tuner.service import Service
+from tuner.service.fleet import Worker
+from tuner.wire.fleet import CardView, FleetPage, WorkerView
+from tuner.wire.responses import EnvironmentView, QuarantineView
+
+
+def fleet_page_routes(router: APIRouter, service: Service) -> None:
+    """Adds the page."""
+
+    @router.get("/ui/fleet.json", response_model=FleetPage, include_in_schema=False)
+    @router.get("/ui/fleet", response_model=FleetPage)
+    def show_fleet(request: Request) -> Response:
+        """GPUs, their state, and what they have done since the server began."""
+        counts: dict[str, dict[str, int]] = {}
+        for (target_id, state), count in sorted(service.fleet.counts().items()):
+            counts.setdefault(target_id, {})[state] = count
+        page = FleetPage(
+            workers=[_worker(one) for one in service.fleet.workers()],
+            cards=[CardView.model_validate(card) for card in service.fleet.cards()],
+            running=listed(service, Page(items=service.fleet.running(), next_cursor=None)),
+            jobs=counts,
+        )
+        return render(request, "fleet.html", page)
+
+
+def _worker(one: Worker) -> WorkerView:
+    work = one.work
+    return WorkerView(
+        target=one.target.id,
+        number=one.number,
+        simulated=one.target.simulated,
+        gpu_name=one.environment.gpu_name if one.environment else one.target.gpu.name,
+        environment=None if one.environment is None else EnvironmentView.model_validate(one.environment),
+        quarantine=None if one.quarantine is None else QuarantineView.of(one.quarantine),
+        up_s=work.seconds,
+        busy_share=min(1.0, work.busy_s / work.seconds) if work.seconds else 0.0,
+        trials=work.trials,
+        trials_per_minute=60 * sum(work.trials.values()) / work.seconds if work.seconds else 0.0,
+        num_quarantines=work.num_quarantines,
+    )

@@ -1,0 +1,1 @@
+"""Pictures of one trial, as geometry that a template turns into SVG."""

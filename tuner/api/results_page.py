@@ -1,0 +1,99 @@
+"""The page of what is known: results of finished jobs, and the winners that come with the program."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from tuner.api.jobs import Cursor, Size, Word
+from tuner.api.rendering import render
+from tuner.core.trial.job import JobState
+from tuner.core.trial.records import Best, JobRecord
+from tuner.service import Service
+from tuner.wire.fleet import KnownResult, ResultFilterView, ResultsPage
+from tuner.wire.responses import PageView
+from tuner.wire.view import is_simulated, moment
+
+_RESULTS_PER_PAGE = 100
+
+
+def results_page_routes(router: APIRouter, service: Service) -> None:
+    """Adds the page."""
+
+    @router.get("/ui/results.json", response_model=ResultsPage, include_in_schema=False)
+    @router.get("/ui/results", response_model=ResultsPage)
+    def show_results(
+        request: Request, cursor: Cursor = None, target: Word = None, m: Size = None, n: Size = None, k: Size = None
+    ) -> Response:
+        """What is known per GPU model: the library, ours, the verdict."""
+        found = service.jobs(
+            cursor=cursor, limit=_RESULTS_PER_PAGE, state=JobState.SUCCEEDED, target_id=target, m=m, n=n, k=k
+        )
+        results = service.overview.results([job.id for job in found.items])
+        items = [_of_job(job, results[job.id]) for job in found.items if job.id in results]
+        shipped = [one for one in _shipped(service) if _matches(one, target, m, n, k)]
+        page = ResultsPage(
+            filter=ResultFilterView(target=target, m=m, n=n, k=k),
+            jobs=PageView(items=items, next_cursor=found.next_cursor),
+            shipped=[one for one, _ in shipped],
+            shipped_targets=service.overview.shipped_targets(),
+        )
+        return render(request, "results.html", page)
+
+
+def _of_job(job: JobRecord, best: Best) -> KnownResult:
+    spec = job.spec
+    row = best.finals[best.winner_row] if best.winner_row is not None else None
+    ours = min((one.time_us for one in best.finals if one.candidate.plan_kind.is_ours and one.time_us), default=None)
+    return KnownResult(
+        gpu=best.environment.gpu_name,
+        simulated=is_simulated(spec.target_id),
+        workload=spec.workload.describe(),
+        m=spec.workload.ops[0].m,
+        dtype=str(spec.workload.dtype),
+        objective=f"L2 {spec.objective.l2}, {spec.objective.regime}",
+        library_us=job.library_us,
+        ours_us=ours,
+        speedup=row.speedup if row and best.winner.is_ours else _over(job.library_us, ours),
+        winner=best.winner,
+        verdict=best.verdict,
+        source=job.id,
+        href=f"/ui/jobs/{job.id}",
+        at=None if job.finished_at is None else moment(job.finished_at),
+        kernel_version=best.environment.kernel_version,
+    )
+
+
+def _over(library_us: float | None, ours_us: float | None) -> float | None:
+    return library_us / ours_us if library_us and ours_us else None
+
+
+def _shipped(service: Service) -> list[tuple[KnownResult, tuple[str, int, int, int]]]:
+    """The fastest of each problem, with its target and the sizes of its first product."""
+    found = []
+    for target_id, one in service.overview.shipped():
+        first = one.workload.ops[0]
+        result = KnownResult(
+            gpu=target_id,
+            simulated=is_simulated(target_id),
+            workload=one.workload.describe(),
+            m=first.m,
+            dtype=str(one.workload.dtype),
+            objective=f"L2 {one.objective.l2}, {one.objective.regime}",
+            library_us=one.time_us * one.speedup,
+            ours_us=one.time_us,
+            speedup=one.speedup,
+            winner=one.candidate.plan_kind,
+            verdict=None,
+            source=one.source,
+            href="",
+            at=None,
+            kernel_version=one.kernel_version,
+        )
+        found.append((result, (target_id, first.m, first.n, first.k)))
+    return found
+
+
+def _matches(
+    one: tuple[KnownResult, tuple[str, int, int, int]], target: str | None, m: int | None, n: int | None, k: int | None
+) -> bool:
+    return all(asked is None or asked == given for asked, given in zip((target, m, n, k), one[1], strict=True))

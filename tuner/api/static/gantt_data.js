@@ -1,0 +1,93 @@
+// A run of a candidate, ready to be drawn: tasks per row of an SM in order of time, and who waited for whom.
+"use strict";
+
+export const PHASES = ["wait", "load", "compute", "store"];
+
+export class Run {
+  constructor(view) {
+    const tasks = view.tasks;
+    this.view = view;
+    this.numTasks = tasks.op.length;
+    this.endNs = Math.max(1, view.makespan_ns);
+    for (const name of Object.keys(tasks)) this[name] = Int32Array.from(tasks[name]);
+    this.times = [this.taken, this.ready, this.loaded, this.computed, this.stored];
+    this.sms = [...new Set(this.sm)].sort((a, b) => a - b);
+    this.rowOfSm = new Map(this.sms.map((sm, row) => [sm, row]));
+    this.deal();
+  }
+
+  // Tasks of one SM overlap where it runs ahead, or holds several CTAs: each goes to the first lane that is free.
+  deal() {
+    const order = Int32Array.from(this.op.keys()).sort((a, b) => this.taken[a] - this.taken[b] || a - b);
+    const lanes = this.sms.map(() => []);
+    const ends = this.sms.map(() => []);
+    this.laneOf = new Int32Array(this.numTasks);
+    for (const task of order) {
+      const row = this.rowOfSm.get(this.sm[task]);
+      let lane = ends[row].findIndex((end) => end <= this.taken[task]);
+      if (lane < 0) {
+        lane = ends[row].length;
+        lanes[row].push([]);
+      }
+      ends[row][lane] = this.stored[task];
+      lanes[row][lane].push(task);
+      this.laneOf[task] = lane;
+    }
+    this.lanes = lanes.map((own) => own.map((tasks) => Int32Array.from(tasks)));
+    this.numLanes = Math.max(1, ...this.lanes.map((own) => own.length));
+  }
+
+  // The first task of a lane that ends after a time: lanes have no overlap, so their ends rise.
+  firstAfter(lane, ns) {
+    let [low, high] = [0, lane.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.stored[lane[middle]] > ns) high = middle;
+      else low = middle + 1;
+    }
+    return low;
+  }
+
+  at(row, lane, ns) {
+    const tasks = this.lanes[row]?.[lane];
+    const task = tasks?.[this.firstAfter(tasks, ns)];
+    return task !== undefined && this.taken[task] <= ns ? task : -1;
+  }
+
+  // Tasks of an SM by time, over all its lanes.
+  ofRow(row) {
+    return this.lanes[row].flatMap((tasks) => [...tasks]).sort((a, b) => this.taken[a] - this.taken[b] || a - b);
+  }
+
+  awaited(task) {
+    const waits = this.view.waits;
+    if (!waits) return [];
+    const ranges = [];
+    for (let wait = waits.first_wait[task]; wait < waits.last_wait[task]; wait += 1) ranges.push([waits.first_signal[wait], waits.last_signal[wait]]);
+    if (!ranges.length) return [];
+    const found = [];
+    for (let other = 0; other < this.numTasks; other += 1) {
+      const post = waits.posts[other];
+      if (post >= 0 && ranges.some(([low, high]) => low <= post && post < high)) found.push(other);
+    }
+    return found;
+  }
+
+  name(task) {
+    return `${this.view.op_names[this.op[task]]} (${this.tile_m[task]}, ${this.tile_n[task]})`;
+  }
+
+  // Share of the SMs in each phase, in so many bins of the whole run.
+  load(numBins) {
+    const bins = PHASES.map(() => new Float32Array(numBins));
+    const scale = numBins / this.endNs;
+    for (let task = 0; task < this.numTasks; task += 1) {
+      for (let phase = 0; phase < PHASES.length; phase += 1) {
+        const begin = this.times[phase][task] * scale;
+        const end = Math.min(numBins, this.times[phase + 1][task] * scale);
+        for (let bin = Math.floor(begin); bin < end; bin += 1) bins[phase][bin] += Math.min(end, bin + 1) - Math.max(begin, bin);
+      }
+    }
+    return bins;
+  }
+}

@@ -1,0 +1,25 @@
+// Keeps the commands beside the form up to date, by asking the server for the page with the fields as they are.
+const form = document.getElementById("submit");
+let timer = null;
+
+function mark() {
+  document.getElementById("sizes").disabled = form.elements.model.value !== "";
+}
+
+async function refresh() {
+  const fields = new URLSearchParams(new FormData(form));
+  fields.delete("csrf");
+  const response = await fetch(`/ui/submit?${fields}`, { headers: { Accept: "text/html" } });
+  if (!response.ok) return;
+  const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+  for (const id of ["live-problem", "live-commands"]) {
+    document.getElementById(id).replaceChildren(...fresh.getElementById(id).childNodes);
+  }
+}
+
+form.addEventListener("input", () => {
+  mark();
+  clearTimeout(timer);
+  timer = setTimeout(refresh, 250);
+});
+mark();

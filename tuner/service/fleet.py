@@ -1,0 +1,79 @@
+"""The cards that a service measures on: what each is doing, and what it has done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.core.problem.gpu import Target
+from tuner.core.trial.evaluator import Environment, Quarantine
+from tuner.core.trial.job import JobState
+from tuner.core.trial.records import JobRecord
+from tuner.dispatch import Dispatcher
+from tuner.dispatch.machine import CardReading, machine_cards
+from tuner.errors import WorkerError
+from tuner.service.metrics import CardWork, Metrics
+from tuner.store import Store, jobs
+
+#: Jobs under way that are named at most: there are as many as cards.
+_MAX_RUNNING = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """A card, or the twin."""
+
+    target: Target
+    #: Its number among those of the target.
+    number: int
+    #: None where its evaluator cannot say.
+    environment: Environment | None
+    quarantine: Quarantine | None
+    work: CardWork
+
+
+class Fleet:
+    """Reads what the page of the fleet shows. Thread-safe."""
+
+    def __init__(self, store: Store, dispatcher: Dispatcher, metrics: Metrics) -> None:
+        self._store = store
+        self._dispatcher = dispatcher
+        self._metrics = metrics
+
+    def workers(self) -> list[Worker]:
+        """All workers, by target and number."""
+        return [
+            Worker(
+                target=target,
+                number=number,
+                environment=self._environment(target.id, number),
+                quarantine=self._dispatcher.quarantine(target.id, number),
+                work=self._metrics.card(target.id, number),
+            )
+            for target in self._dispatcher.targets
+            for number in range(self._dispatcher.num_workers(target.id))
+        ]
+
+    def running(self) -> list[JobRecord]:
+        """Jobs under way."""
+        with self._store.read() as session:
+            return [
+                job
+                for state in (JobState.SEARCHING, JobState.FINALS)
+                for job in jobs.page(session, None, _MAX_RUNNING, jobs.JobFilter(state=state)).items
+            ]
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Jobs by target and state."""
+        with self._store.read() as session:
+            return jobs.counts_by_state(session)
+
+    def cards(self) -> Sequence[CardReading]:
+        """The cards of this machine, as the driver sees them now."""
+        return machine_cards()
+
+    def _environment(self, target_id: str, number: int) -> Environment | None:
+        try:
+            return self._dispatcher.lane(target_id, number).environment()
+        except WorkerError:
+            return None

@@ -1,0 +1,72 @@
+"""What is known over all jobs: which have a verdict, and where open ones stand."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.trial.job import JobState
+from tuner.core.trial.priors import Found, KnownWinners
+from tuner.core.trial.records import Best, JobRecord
+from tuner.store import Store, bests, jobs, queue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where an open job stands."""
+
+    #: Jobs that come before it; None where it is not in the queue.
+    position: int | None
+    #: Seconds to the end of its search; None where nobody can know.
+    eta_s: float | None
+
+
+class Overview:
+    """Reads what listings show beside the jobs. Thread-safe."""
+
+    def __init__(self, store: Store, winners: KnownWinners | None) -> None:
+        self._store = store
+        self._winners = winners
+        self._shipped: list[tuple[str, Found]] | None = None
+
+    def shipped(self) -> list[tuple[str, Found]]:
+        """(target, fastest winner) of each problem that the program's own winners are of."""
+        if self._shipped is None:
+            self._shipped = [] if self._winners is None else _fastest_of(self._winners)
+        return self._shipped
+
+    def shipped_targets(self) -> list[str]:
+        """The targets of these."""
+        return list(dict.fromkeys(target_id for target_id, _ in self.shipped()))
+
+    def results(self, job_ids: Collection[str]) -> dict[str, Best]:
+        """The results of those jobs that have one."""
+        with self._store.read() as session:
+            return bests.of_jobs(session, job_ids)
+
+    def num_open(self) -> int:
+        """Jobs that are queued or under way."""
+        with self._store.read() as session:
+            counts = jobs.counts_by_state(session)
+        return sum(count for (_, state), count in counts.items() if not JobState(state).is_final)
+
+    def places(self, found: Sequence[JobRecord]) -> dict[str, Place]:
+        """Of those jobs that are open: one after the other, so of a page of them and not of thousands."""
+        with self._store.read() as session:
+            return {
+                job.id: Place(position=position, eta_s=eta_s)
+                for job in found
+                if not job.state.is_final
+                for position, eta_s in [queue.place(session, job.id)]
+            }
+
+
+def _fastest_of(winners: KnownWinners) -> list[tuple[str, Found]]:
+    found: dict[tuple[str, str], tuple[str, Found]] = {}
+    for target_id in CATALOGUE:
+        for one in winners.of(target_id):
+            key = (target_id, one.source)
+            if key not in found or one.time_us < found[key][1].time_us:
+                found[key] = (target_id, one)
+    return list(found.values())

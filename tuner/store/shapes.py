@@ -1,0 +1,117 @@
+"""The shapes that have results, in memory: the nearest one is found without a look at every row of the database."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from tuner.core.trial.questions import DISTANCE_DIGITS
+from tuner.store.models import DeletedJobRow, ResultKeyRow
+
+#: m, n and k of the first two ops, as powers of two. A pair has no more, and only pairs are asked for.
+SIZES = (
+    ResultKeyRow.first_m,
+    ResultKeyRow.first_n,
+    ResultKeyRow.first_k,
+    ResultKeyRow.second_m,
+    ResultKeyRow.second_n,
+    ResultKeyRow.second_k,
+)
+_COLUMNS = (ResultKeyRow.seq, ResultKeyRow.form_digest, ResultKeyRow.is_simulated, ResultKeyRow.target_id, *SIZES)
+#: Rows that one query names.
+_SLICE = 500
+
+#: Results with one form, real or simulated, on one target.
+_Group = tuple[str, bool, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearShape:
+    """A shape that has a result."""
+
+    target_id: str
+    #: As in the database.
+    sizes: tuple[float, ...]
+    #: From the shape that was asked for, by `shape_distance`.
+    distance: float
+
+
+@dataclass(kw_only=True)
+class _Shapes:
+    """Of one group, in no order."""
+
+    #: [num] of the jobs.
+    seqs: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    #: [num, 6]
+    sizes: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, len(SIZES))))
+
+
+class ShapeIndex:
+    """What `ResultKeyRow` has of shapes. Thread-safe; it follows the database, whoever writes there.
+
+    Results are added and removed, and never changed. Each removal leaves a row among the deleted jobs for good. So as
+    long as that table has as many rows, results were only added; and if there are as many of them too, none was.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        #: Deleted jobs and results of the state that is held; none before the first look.
+        self._state = (-1, 0)
+        self._known: set[int] = set()
+        self._groups: dict[_Group, _Shapes] = {}
+
+    def nearest(
+        self, session: Session, form: str, target: str, sizes: Sequence[float], *, is_simulated: bool, elsewhere: bool
+    ) -> NearShape | None:
+        """The nearest shape of that form on the target, or on another one where it is asked for `elsewhere`. Of several
+        it is the one with the newest result. None where there is none."""
+        found = []
+        with self._lock:
+            self._follow(session)
+            for (of_form, simulated, of_target), shapes in self._groups.items():
+                if (of_form, simulated) == (form, is_simulated) and (of_target != target) == elsewhere:
+                    found.append(_nearest_of(shapes, of_target, sizes))
+        return min(found, key=lambda one: one[0], default=(None, None))[1]
+
+    def _follow(self, session: Session) -> None:
+        """Takes in what has changed."""
+        counts = (select(func.count()).select_from(model).scalar_subquery() for model in (DeletedJobRow, ResultKeyRow))
+        num_deleted, num_results = session.execute(select(*counts)).one()
+        state = num_deleted, num_results
+        if state == self._state:
+            return
+        if state[0] != self._state[0]:
+            self._known, self._groups = set(), {}
+        new: list[int] = sorted(set(session.scalars(select(ResultKeyRow.seq))) - self._known)
+        whole = select(*_COLUMNS)
+        if len(new) > _SLICE:
+            self._add(row for row in session.execute(whole) if row[0] not in self._known)
+        elif new:
+            self._add(session.execute(whole.where(ResultKeyRow.seq.in_(new))))
+        self._state = state
+
+    def _add(self, rows: Iterable[Any]) -> None:
+        added: dict[_Group, list[tuple[float, ...]]] = {}
+        for seq, form, is_simulated, target_id, *sizes in rows:
+            self._known.add(seq)
+            added.setdefault((form, bool(is_simulated), target_id), []).append((seq, *sizes))
+        for group, found in added.items():
+            shapes = self._groups.setdefault(group, _Shapes())
+            shapes.seqs = np.concatenate([shapes.seqs, np.array([row[0] for row in found], dtype=np.int64)])
+            shapes.sizes = np.concatenate([shapes.sizes, np.array([row[1:] for row in found], dtype=np.float64)])
+
+
+def _nearest_of(shapes: _Shapes, target_id: str, sizes: Sequence[float]) -> tuple[tuple[float, int], NearShape]:
+    """With what it is ordered by: the distance, and the newest first."""
+    distances = np.round(np.abs(shapes.sizes - np.array(sizes)).sum(axis=1), DISTANCE_DIGITS)
+    closest = np.flatnonzero(distances == distances.min())
+    at = int(closest[np.argmax(shapes.seqs[closest])])
+    shape = NearShape(target_id=target_id, sizes=tuple(shapes.sizes[at].tolist()), distance=float(distances[at]))
+    return (shape.distance, -int(shapes.seqs[at])), shape

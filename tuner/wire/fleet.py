@@ -1,0 +1,91 @@
+"""The fleet and what is known, as pages show them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.records import Verdict
+from tuner.wire.pages import ListedJob
+from tuner.wire.responses import EnvironmentView, PageView, QuarantineView
+from tuner.wire.view import View
+
+
+class WorkerView(View):
+    """A card, or the twin, and what it has done since the server began."""
+
+    target: str
+    number: int = Field(description="among the workers of the target")
+    simulated: bool
+    gpu_name: str
+    environment: EnvironmentView | None
+    quarantine: QuarantineView | None = Field(description="why nothing is measured on it now; null where it is")
+    up_s: float = Field(description="seconds since the server began")
+    busy_share: float = Field(description="share of these in which it had something to do")
+    trials: dict[str, int] = Field(description="recorded trials by outcome")
+    trials_per_minute: float
+    num_quarantines: int = Field(description="how often it was found unfit")
+
+
+class CardView(View):
+    """A card of the server's machine as the driver sees it now; null where it does not say."""
+
+    uuid: str
+    name: str
+    temperature_c: int | None
+    sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    power_w: float | None
+    power_limit_w: float | None
+    utilization: float | None = Field(description="share of the last moments in which a kernel ran")
+    memory_used_bytes: int | None
+    memory_bytes: int | None
+
+
+class FleetPage(View):
+    """The fleet."""
+
+    workers: list[WorkerView]
+    cards: list[CardView] = Field(description="of the server's machine; empty without a driver")
+    running: list[ListedJob] = Field(description="jobs under way")
+    jobs: dict[str, dict[str, int]] = Field(description="number of jobs by target and state")
+
+
+class KnownResult(View):
+    """What is known of one problem on one GPU model."""
+
+    gpu: str
+    simulated: bool
+    workload: str
+    m: int
+    dtype: str
+    objective: str
+    library_us: float | None
+    ours_us: float | None = Field(description="the fastest of ours")
+    speedup: float | None = Field(description="the library's time over ours")
+    winner: PlanKind | None = Field(description="the kind that the verdict names, or of the fastest of ours")
+    verdict: Verdict | None = Field(description="null for shipped winners, which have none")
+    source: str = Field(description="a job's id, or the name of a shipped row")
+    href: str = Field(description="the job's page; empty for shipped winners")
+    at: datetime | None
+    kernel_version: str
+
+
+class ResultFilterView(View):
+    """Which results are listed; null for all."""
+
+    target: str | None
+    m: int | None
+    n: int | None
+    k: int | None
+
+
+class ResultsPage(View):
+    """What is known."""
+
+    filter: ResultFilterView
+    jobs: PageView[KnownResult] = Field(description="of finished jobs, the newest first")
+    shipped: list[KnownResult] = Field(description="winners that come with the program")
+    shipped_targets: list[str]

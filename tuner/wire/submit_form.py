@@ -1,0 +1,113 @@
+"""The form by which people submit jobs: its fields as bodies of `POST /jobs`, and as commands that do the same."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import Field
+
+from tuner.core.problem.presets import MODELS
+from tuner.errors import InvalidInput
+from tuner.wire.view import View
+
+#: Rows of a ladder's jobs at most: each is a search of its own.
+MAX_ROWS = 40
+_SIZES = ("d_in", "d_hidden", "d_out")
+
+
+class SubmitForm(View):
+    """What was filled in, as text; a model gives the sizes, the activation and the gate."""
+
+    model: str = Field(default="", description="one of the presets; empty for the sizes that are given")
+    tp: str = Field(default="1", description="ranks among which the model's intermediate is split")
+    m: str = Field(default="16", description="rows, or several of them: 1, 16, 64")
+    d_in: str = "4096"
+    d_hidden: str = "14336"
+    d_out: str = "4096"
+    activation: str = "identity"
+    gated: str = ""
+    dtype: str = "fp16"
+    target: str = ""
+    trials: str = "60"
+    seconds: str = "600"
+    project: str = ""
+    labels: str = ""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, str]) -> Self:
+        """Takes the fields that it knows."""
+        return cls(**{name: value for name, value in fields.items() if name in cls.model_fields})
+
+    def bodies(self) -> list[dict[str, Any]]:
+        """A body for each number of rows.
+
+        Raises:
+            InvalidInput: names the field that is no number, or out of range; `POST /jobs` checks the rest.
+        """
+        common: dict[str, Any] = {
+            "budget": {"trials": _whole("trials", self.trials), "seconds": _number("seconds", self.seconds)}
+        }
+        if self.target:
+            common["target"] = self.target
+        if self.project:
+            common["project"] = self.project
+        labels = [label.strip() for label in self.labels.split(",") if label.strip()]
+        if labels:
+            common["labels"] = labels
+        pair = self._pair()
+        return [{"pair": {"kind": "ffn", "m": m, **pair}, **common} for m in self._rows()]
+
+    def _rows(self) -> list[int]:
+        rows = sorted({_whole("m", text.strip()) for text in self.m.split(",") if text.strip()})
+        if not 1 <= len(rows) <= MAX_ROWS:
+            raise InvalidInput("m", f"gives {len(rows)} numbers of rows", f"give 1 to {MAX_ROWS}, e.g. 1, 16, 64")
+        return rows
+
+    def _pair(self) -> dict[str, Any]:
+        if not self.model:
+            sizes = {name: _whole(name, getattr(self, name)) for name in _SIZES}
+            gated = {"gated": True} if self.gated else {}
+            return {**sizes, "dtype": self.dtype, "activation": self.activation, **gated}
+        if self.model not in MODELS:
+            raise InvalidInput("model", f"{self.model!r} is none that is known", f"choose one of {', '.join(MODELS)}")
+        model, tp = MODELS[self.model], _whole("tp", self.tp)
+        if model.intermediate % tp:
+            problem = f"is {tp}, and the intermediate of {self.model} has {model.intermediate} columns"
+            raise InvalidInput("tp", problem, "give a number of ranks that divides it")
+        sizes = {"d_in": model.hidden, "d_hidden": model.intermediate // tp, "d_out": model.hidden}
+        return {**sizes, "dtype": self.dtype, "activation": "silu", "gated": True}
+
+
+def _whole(name: str, text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) < 2**31:
+        raise InvalidInput(name, f"should be a positive whole number, got {text!r}", "e.g. 16")
+    return int(text)
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:
+        raise InvalidInput(name, f"should be a positive number, got {text!r}", "e.g. 600")
+    return value
+
+
+def as_curl(url: str, body: Mapping[str, Any]) -> str:
+    """The request as a command."""
+    return f"curl {url}/jobs -H 'content-type: application/json' -d {shlex.quote(json.dumps(body))}"
+
+
+def as_client(url: str, body: Mapping[str, Any]) -> str:
+    """The same by `tuner-client`, which has no option for project and labels."""
+    pair, budget = body["pair"], body["budget"]
+    options = {name.replace("_", "-"): pair[name] for name in ("m", *_SIZES, "activation", "dtype") if name in pair}
+    options |= {"target": body["target"]} if "target" in body else {}
+    options |= {"trials": budget["trials"], "seconds": f"{budget['seconds']:g}"}
+    words = [f"--{name} {shlex.quote(str(value))}" for name, value in options.items()]
+    flags = ["--gated"] if pair.get("gated") else []
+    return " ".join(["tuner-client", "--url", url, "submit", *words, *flags])
