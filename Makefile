@@ -23,7 +23,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-patience bench-search bench-large-job bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-take-home bench-gpu bench-torch results bench-compile-space clean
+.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-patience bench-search bench-large-job bench-submissions bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-preview bench-orders bench-simulator bench-take-home bench-gpu bench-torch results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -116,6 +116,13 @@ bench-large-job: $(VENV)/.dev ## time a job of 100,000 trials, and collecting it
 
 bench-pages: $(VENV)/.dev ## time the dashboard in a headless Chromium, and look for faults; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.pages
+	@$(BIN)/python -m benchmarks.cpu.gantt_page
+
+bench-submissions: $(VENV)/.dev ## time 200 POST /jobs a second, with tokens; writes benchmarks/results/cpu/
+	@$(BIN)/python -m benchmarks.cpu.submissions
+
+bench-full-store: $(VENV)/.dev ## time pages and GET /best among 1,100,000 trials, with a job running and without; writes benchmarks/results/cpu/
+	@$(BIN)/python -m benchmarks.cpu.full_store
 
 bench-cluster: $(VENV)/.dev ## time what a cluster adds to a trial, and what it brings; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.cluster
@@ -131,6 +138,9 @@ bench-measuring: $(VENV)/.dev ## check on this machine's GPU what docs/measuring
 
 bench-noise: $(VENV)/.dev ## measure one candidate 50 times and one job 10 times on this machine's GPU; writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.trust.noise
+
+bench-preview: $(VENV)/.dev ## judge by replay whether previews under sustained load drop a good candidate (GPU=, TRIALS=, SECONDS=; goes on where it was cut); writes benchmarks/results/<gpu>/
+	@$(BIN)/python -m benchmarks.trust.replay --gpu $(GPU) $(if $(TRIALS),--trials $(TRIALS)) $(if $(SECONDS),--seconds $(SECONDS))
 
 bench-orders: $(VENV)/.dev ## time one tiling of a pair in many orders on this machine's GPU (4 min, SECONDS=); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.orders.measure --gpu $(GPU) $(if $(SECONDS),--seconds $(SECONDS))

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,12 +23,15 @@ from tuner.dispatch.factory import make_evaluators
 from tuner.dispatch.late import LateDispatcher
 from tuner.errors import TunerError
 from tuner.service import Service
+from tuner.service.courier import Courier
 from tuner.service.metrics import Observer
+from tuner.service.webhook_policy import WebhookPolicy
 from tuner.settings import Settings, is_loopback
 from tuner.standby import Standby
 from tuner.store import Store, tokens
 from tuner.telemetry import Telemetry
 from tuner.winners import ShippedWinners
+from tuner.wire.webhooks import job_ended_body
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +74,10 @@ def open_service(
     except BaseException:
         store.close()
         raise
+
+    def leads() -> bool:
+        return not settings.standby or (standby is not None and standby.leads)
+
     service = Service(
         store,
         dispatcher,
@@ -77,11 +85,21 @@ def open_service(
         finals=settings.finals,
         max_ahead=settings.max_ahead,
         observers=observers,
-        leads=lambda: not settings.standby or (standby is not None and standby.leads),
+        leads=leads,
         winners=ShippedWinners(),
         retention=settings.retention,
+        courier=_courier(settings, store, leads),
     )
     return service, standby, why
+
+
+def _courier(settings: Settings, store: Store, leads: Callable[[], bool]) -> Courier | None:
+    """What sends webhooks, where there are hosts that may be told."""
+    hosts, networks = settings.allowed_webhooks
+    if not hosts:
+        return None
+    policy = WebhookPolicy(hosts=hosts, networks=networks, secret=settings.webhook_secret.get_secret_value())
+    return Courier(store, policy, job_ended_body, leads=leads)
 
 
 def _dispatcher(settings: Settings, build_cache: Path) -> tuple[Dispatcher, str]:
@@ -97,6 +115,7 @@ def _dispatcher(settings: Settings, build_cache: Path) -> tuple[Dispatcher, str]
         limits=settings.limits,
         latency_s=settings.simulated_latency_s,
         build_s=settings.simulated_build_s,
+        when_idle=settings.when == "idle",
     )
     return LocalDispatcher(evaluators), why
 
@@ -108,6 +127,11 @@ def _fill(late: LateDispatcher, settings: Settings, build_cache: Path) -> str:
     return why
 
 
+#: A thread that computes keeps the interpreter for so long at most while others wait, seconds. A request changes hands
+#: several times, and a search computes in threads of its own: by Python's 5 ms each of these changes could take that.
+_SWITCH_S = 0.0005
+
+
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     """Serves until SIGTERM or SIGINT; `announce` gets the address once it answers.
 
@@ -116,6 +140,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         TunerError: as `open_service`.
     """
     logs.configure(settings.log_level, settings.log_format)
+    sys.setswitchinterval(_SWITCH_S)
     ending = _Ending()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, ending.on_signal)

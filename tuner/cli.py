@@ -51,6 +51,11 @@ for command in (audit, db, doctor, scheduler, tls, token, worker):
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.  [default: 8000]")
 @data_option
 @click.option("--gpu", help="auto, simulated:<gpu> or none.  [default: auto]")
+@click.option(
+    "--when",
+    type=click.Choice(["always", "idle"]),
+    help="idle: measure only while nobody else uses the GPU, and leave within a second.  [default: always]",
+)
 @click.option("--scheduler", help="tls://HOST:PORT of a cluster, whose workers measure instead of this machine.")
 @tls_option
 @database_option

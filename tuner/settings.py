@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tuner.core.problem.objective import FinalsProcedure
@@ -22,6 +22,8 @@ DEFAULT_LOCK_PATIENCE_S = 5.0
 DEFAULT_REQUESTS_PER_S = 300.0
 #: So many connections are kept at a time; each event stream holds one.
 DEFAULT_MAX_CONNECTIONS = 1000
+#: A webhook's secret has at least so many characters.
+_LEAST_SECRET = 16
 #: Head and body of a request must each arrive in so many seconds.
 DEFAULT_REQUEST_DEADLINE_S = 30.0
 
@@ -62,6 +64,10 @@ class Settings(BaseSettings):
     gpu: str = Field(
         default="auto",
         description="`auto`: this machine's GPUs, else a simulated H200; `simulated:<gpu>`; `none`: measure nothing",
+    )
+    when: Literal["always", "idle"] = Field(
+        default="always",
+        description="when this machine's GPUs are measured on: `always`, or `idle` while nobody else uses them",
     )
     scheduler: str | None = Field(
         default=None,
@@ -113,6 +119,17 @@ class Settings(BaseSettings):
     keep_best: bool = Field(
         default=True,
         description="whether `keep_days` and `keep_jobs` spare jobs whose result `GET /best` answers with",
+    )
+    webhook_hosts: str = Field(
+        default="",
+        description="hosts that jobs may have told of their end, `name` or `name:port`, commas between them",
+    )
+    webhook_secret: SecretStr = Field(
+        default=SecretStr(""), description="by which webhooks are signed, at least 16 characters; needed for any"
+    )
+    webhook_networks: str = Field(
+        default="",
+        description="private networks that the names of webhook hosts may lead to, e.g. `10.0.0.0/8`, commas between",
     )
     lock_patience_s: float = Field(
         default=DEFAULT_LOCK_PATIENCE_S,
@@ -202,11 +219,24 @@ class Settings(BaseSettings):
             raise ValueError(str(error)) from error
         return self
 
+    @model_validator(mode="after")
+    def _check_webhooks(self) -> Self:
+        if self.webhook_hosts and len(self.webhook_secret.get_secret_value()) < _LEAST_SECRET:
+            raise ValueError(f"webhook_hosts needs a webhook_secret of at least {_LEAST_SECRET} characters")
+        for network in _words(self.webhook_networks):
+            ip_network(network)
+        return self
+
     @property
     def host_names(self) -> tuple[str, ...]:
         """Names that requests may give the server, beside `localhost` and addresses in digits."""
-        names = (name.strip() for name in (*self.allowed_hosts.split(","), self.host))
-        return tuple(name for name in names if name)
+        return (*_words(self.allowed_hosts), *_words(self.host))
+
+    @property
+    def allowed_webhooks(self) -> tuple[frozenset[str], tuple[IPv4Network | IPv6Network, ...]]:
+        """Hosts that webhooks may be sent to, and private networks that these may lie in."""
+        hosts = frozenset(host.lower() for host in _words(self.webhook_hosts))
+        return hosts, tuple(ip_network(network) for network in _words(self.webhook_networks))
 
     @property
     def limits(self) -> Limits:
@@ -222,6 +252,11 @@ class Settings(BaseSettings):
     def finals(self) -> FinalsProcedure:
         """How finals are held and judged."""
         return FinalsProcedure(num_rounds=self.finals_rounds, min_tie_band=self.tie_band)
+
+
+def _words(text: str) -> list[str]:
+    """What stands between commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def is_loopback(host: str) -> bool:

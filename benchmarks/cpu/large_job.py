@@ -11,6 +11,7 @@ import random
 import tempfile
 import threading
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,15 @@ from tuner.store import Store, jobs, trials
 BAR_S = 0.100
 #: Rounds of a trial: two kilobytes of samples.
 NUM_ROUNDS = 85
+#: Different schedules among the trials.
+NUM_SCHEDULES = 100
 
 
 def fill(directory: Path, num_trials: int) -> str:
     """One job of so many trials; its id."""
     chance = random.Random(1)
     workload = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
-    schedule = next(iter(Space(workload, CATALOGUE["h200"])))
+    schedules = list(islice(Space(workload, CATALOGUE["h200"]), NUM_SCHEDULES))
     rounds = tuple(Round(time_us=60.0, library_us=70.0) for _ in range(NUM_ROUNDS))
     store, budget = Store.open(directory), Budget(trials=num_trials, seconds=60)
     spec = JobSpec(workload=workload, target_id=TARGET, objective=Objective(), budget=budget)
@@ -55,8 +58,11 @@ def fill(directory: Path, num_trials: int) -> str:
                 )  # fmt: skip
                 if chance.random() < 0.1:
                     outcome = Rejected(stage=Stage.VERIFY, reason="it needs too much shared memory")
-                candidate = Candidate(plan_kind=kind, schedule=schedule if kind.is_ours else None)
-                one = Trial(number=number, candidate=candidate, outcome=outcome, started_at=1.0, finished_at=2.0)
+                candidate = Candidate(plan_kind=kind, schedule=chance.choice(schedules) if kind.is_ours else None)
+                one = Trial(
+                    number=number, num_known=number, candidate=candidate, outcome=outcome, started_at=2.0 + number / 10,
+                    finished_at=2.1 + number / 10,
+                )  # fmt: skip
                 trials.record(session, job.id, one, 0.1)
     with store.write() as session:
         jobs.set_state(session, job.id, JobState.CANCELLED, 3.0)

@@ -26,6 +26,7 @@ def upgrade() -> None:
         sa.Column("job_id", sa.String(32), sa.ForeignKey("jobs.id"), nullable=False),
         sa.Column("owner", sa.String(64), nullable=False),
         sa.Column("url", sa.String(500), nullable=False),
+        sa.Column("host", sa.String(500), nullable=False),
         sa.Column("state", sa.String(16), nullable=False),
         sa.Column("num_attempts", sa.Integer, nullable=False),
         sa.Column("due_at", sa.Double, nullable=True),

@@ -28,6 +28,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/dispatch/cluster/messages.py": {"pydantic"},
     "tuner/service": set(),
     "tuner/service/metrics.py": {"prometheus_client"},
+    "tuner/service/webhook_network.py": {"httpcore"},  # which lets a name be looked up once, and its address checked
     "tuner/logs.py": {"pythonjsonlogger"},
     "tuner/telemetry.py": {"opentelemetry"},
     "tuner/wire": {"pydantic"},

@@ -49,7 +49,7 @@ class Cluster:
         ends.callback(lambda: self._scheduler.kill())
         self._address = self._scheduler.line()
         self._workers = [self._new_worker(number) for number in range(NUM_WORKERS)]
-        ends.callback(lambda: [worker.kill() for worker in self._workers])
+        ends.callback(self._kill_workers)
         self._server = self._new_server()
         ends.callback(lambda: self._server.kill())
         self._server.line()
@@ -92,6 +92,10 @@ class Cluster:
         elif victim == "worker":
             self._workers[number].kill()
             self._workers[number] = self._new_worker(number)
+
+    def _kill_workers(self) -> None:
+        for worker in self._workers:
+            worker.kill()
 
     def _kill_child(self, number: int) -> bool:
         """One of a worker's that hold its card, or wait to; whether there was one."""

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from tests.soak import cluster, emulated, inputs, interleavings, kernels, kills, loads, packs, proof, searches, tilings
+from tests.soak import (
+    answers,
+    cluster,
+    emulated,
+    inputs,
+    interleavings,
+    kernels,
+    kills,
+    loads,
+    packs,
+    proof,
+    searches,
+    storage,
+    tilings,
+)
 from tests.soak.program import Program
 
 PROGRAMS: tuple[Program, ...] = (
     loads.PROGRAM,
     packs.PROGRAM,
+    answers.PROGRAM,
     inputs.PROGRAM,
     interleavings.PROGRAM,
     proof.PROGRAM,
     searches.PROGRAM,
     kills.PROGRAM,
+    storage.PROGRAM,
     cluster.PROGRAM,
     kernels.PROGRAM,
     tilings.PROGRAM,

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from tuner import __version__
 from tuner.api.access import AccessGuard, Rates
 from tuner.api.access_routes import access_routes, describe_access
+from tuner.api.batches import batch_routes
 from tuner.api.errors import add_error_handlers
 from tuner.api.events import event_routes
 from tuner.api.explorer import explorer_routes
@@ -27,6 +28,7 @@ from tuner.api.results import result_routes
 from tuner.api.security_headers import SecurityHeaders
 from tuner.api.trial_pages import trial_page_routes
 from tuner.api.trials import trial_routes
+from tuner.api.webhooks import describe_webhooks
 from tuner.api.wire_version import WireVersion
 from tuner.service import Service
 from tuner.settings import DEFAULT_REQUEST_DEADLINE_S, DEFAULT_REQUESTS_PER_S
@@ -57,14 +59,22 @@ def create_app(
     app = FastAPI(title="tuner", version=__version__, description=_DESCRIPTION, redoc_url=None, docs_url=None)
     rates = Rates(requests_per_s)
     for routes in (
-        job_routes, inspection_routes, event_routes, result_routes, pack_routes, import_routes, health_routes
-    ):  # fmt: skip
+        job_routes,
+        batch_routes,
+        inspection_routes,
+        event_routes,
+        result_routes,
+        pack_routes,
+        import_routes,
+        health_routes,
+    ):
         app.include_router(routes(service))
     app.include_router(access_routes(service, rates))
     app.include_router(explorer_routes(service))
     app.include_router(trial_routes(service))
     app.include_router(trial_page_routes(service))
     add_pages(app, service)
+    describe_webhooks(app)
     describe_access(app)
     add_error_handlers(app)
     app.add_middleware(BodyGuard, deadline_s=request_deadline_s)

@@ -57,6 +57,14 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 
+_HTML: dict[str, Any] = {"text/html": {"schema": {"type": "string"}}}
+
+#: The same of pages, where a page was asked for.
+PAGE_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"content": _HTML},
+    **{status: {**one, "content": {**one["content"], **_HTML}} for status, one in PROBLEM_RESPONSES.items()},
+}
+
 #: What even a route may answer that takes nothing.
 BASE_RESPONSES: dict[int | str, dict[str, Any]] = {status: PROBLEM_RESPONSES[status] for status in (400, 403, 405)}
 

@@ -1,14 +1,17 @@
-"""A job's events as a server-sent stream that resumes."""
+"""The events of a job, or of a batch, as a server-sent stream that resumes."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Header, Query, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
+from tuner.api.batches import BatchId
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.api.jobs import JobId
 from tuner.core.trial.job import JobState
@@ -21,6 +24,28 @@ _WAIT_S = 1.0
 #: Threads that wait for events; further watchers take turns, so that no request waits for a watcher.
 _NUM_WAITERS = 16
 _MAX_EVENT_ID = 2**63 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feed:
+    """What a stream is fed from: the events of a job, or of a batch."""
+
+    #: Those after an id, at most so many, the oldest first.
+    events: Callable[[int, int], Sequence[Event]]
+    #: Whether there is one after an id, once there is or the time has passed.
+    wait: Callable[[int, float], bool]
+    #: Whether nothing happens any more.
+    is_over: Callable[[], bool]
+    #: Whether this event is known to be the last one.
+    is_last: Callable[[Event], bool]
+
+    def answer(self, last_event_id: int | None, after: int, waiters: CapacityLimiter) -> Response:
+        """Everything from the event that the asker saw last."""
+        after_id = after if last_event_id is None else last_event_id
+        is_final = self.is_over()
+        if is_final and last_event_id is not None and not self.events(after_id, 1):
+            return Response(status_code=204)  # the one answer after which a browser does not reconnect
+        return EventSourceResponse(_events(self, after_id, is_final, waiters))
 
 
 def event_routes(service: Service) -> APIRouter:
@@ -42,32 +67,54 @@ def event_routes(service: Service) -> APIRouter:
         after: Annotated[int, Query(ge=0, le=_MAX_EVENT_ID, description="as Last-Event-ID, which goes first")] = 0,
     ) -> Response:
         """Everything that happened to a job and happens from now on, until it ends."""
-        after_id = after if last_event_id is None else last_event_id
-        is_final = service.job(job_id).state.is_final
-        if is_final and last_event_id is not None and not service.events(job_id, after_id, 1):
-            return Response(status_code=204)  # the one answer after which a browser does not reconnect
-        return EventSourceResponse(_events(service, job_id, after_id, is_final, waiters))
+        feed = Feed(
+            events=partial(service.events, job_id),
+            wait=partial(service.wait_for_event, job_id),
+            is_over=lambda: service.job(job_id).state.is_final,
+            is_last=_is_last,
+        )
+        return feed.answer(last_event_id, after, waiters)
+
+    @router.get(
+        "/batches/{batch_id}/events",
+        response_class=EventSourceResponse,
+        responses={
+            200: {"description": "Events of all its jobs, then `end`", "content": {"text/event-stream": {}}},
+            204: {"description": "The batch has ended, and the asker has seen all of it"},
+        },
+    )
+    def stream_batch_events(
+        batch_id: BatchId,
+        last_event_id: Annotated[int | None, Header(ge=0, le=_MAX_EVENT_ID)] = None,
+        after: Annotated[int, Query(ge=0, le=_MAX_EVENT_ID, description="as Last-Event-ID, which goes first")] = 0,
+    ) -> Response:
+        """Everything that happened to the jobs of a batch and happens from now on, until it ends."""
+        feed = Feed(
+            events=partial(service.batches.events, batch_id),
+            wait=partial(service.batches.wait_for_event, batch_id),
+            is_over=lambda: service.batches.get(batch_id).state.is_final,
+            is_last=lambda _: False,
+        )
+        return feed.answer(last_event_id, after, waiters)
 
     return router
 
 
 async def _events(
-    service: Service, job_id: str, after_id: int, is_final: bool, waiters: CapacityLimiter
+    feed: Feed, after_id: int, is_final: bool, waiters: CapacityLimiter
 ) -> AsyncIterator[ServerSentEvent]:
     while True:
-        events = await to_thread.run_sync(service.events, job_id, after_id, _BATCH)
+        events = await to_thread.run_sync(feed.events, after_id, _BATCH)
         for event in events:
             after_id = event.id
             data = EventView.model_validate(event).model_dump_json()
             yield ServerSentEvent(id=str(event.id), event=event.kind, data=data)
-        if (is_final and not events) or any(_is_last(event) for event in events):
+        if (is_final and not events) or any(feed.is_last(event) for event in events):
             yield ServerSentEvent(event="end", data="{}")
             return
-        found = await to_thread.run_sync(
-            service.wait_for_event, job_id, after_id, _WAIT_S, limiter=waiters, abandon_on_cancel=True
-        )
+        found = await to_thread.run_sync(feed.wait, after_id, _WAIT_S, limiter=waiters, abandon_on_cancel=True)
         if not found:  # perhaps it has ended, and the asker had seen the end already
-            is_final = (await to_thread.run_sync(service.job, job_id)).state.is_final
+            is_final = await to_thread.run_sync(feed.is_over)
 
 
 def _is_last(event: Event) -> bool:

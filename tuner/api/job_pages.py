@@ -14,23 +14,23 @@ from pydantic import BaseModel
 from tuner.api.access import Asker
 from tuner.api.bars import finals_bars
 from tuner.api.inspection_table import inspection_table
-from tuner.api.jobs import Cursor, JobId, KindFilter, OutcomeFilter, ReasonFilter, Sort, trials_view
+from tuner.api.jobs import Cursor, JobId, KindFilter, OutcomeFilter, ReasonFilter, Sort, job_detail, trials_view
 from tuner.api.plot import Plot, draw
 from tuner.api.rendering import render
 from tuner.api.trial_table import COLUMNS, CSV_HEADER, chosen_columns, csv_rows
 from tuner.core.access.caller import Role
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import parse_target
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import FailureKind
-from tuner.core.trial.records import JobRecord
+from tuner.core.trial.records import Best, JobRecord
 from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.charts import AxesPage, ForecastsPage, PointsPage, points_page
 from tuner.wire.inspections import InspectedFinalist
-from tuner.wire.job_detail import JobDetail
-from tuner.wire.pages import CurvePoint, JobPage, TrialFilterView
+from tuner.wire.pages import CurvePoint, JobPage, OpRow, TrialFilterView
 from tuner.wire.responses import BestView, TrialView
 from tuner.wire.view import is_simulated
 
@@ -165,9 +165,8 @@ def job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFil
     best = service.best(job_id) if job.state is JobState.SUCCEEDED else None
     inspections = service.inspections(job_id, {row.trial_number for row in best.finals}) if best else []
     return JobPage(
-        job=JobDetail.with_trials(
-            job, service.forecast_quality(job_id), service.priors(job_id), service.desk.place(job_id)
-        ),
+        job=job_detail(service, job),
+        ops=OpRow.all_of(job.spec.workload, _fetched(best)),
         outcome_counts=service.outcome_counts(job_id),
         curve=[
             CurvePoint(trial_number=number, best_us=best_us, library_us=library_us)
@@ -181,6 +180,15 @@ def job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFil
         filter=chosen,
         trials=trials_view(service, job, trials),
     )
+
+
+def _fetched(best: Best | None) -> Candidate | None:
+    """The candidate that the winner is, or where the library won, the fastest of ours."""
+    if best is None:
+        return None
+    ours = [(row.time_us, row.candidate) for row in best.finals if row.time_us is not None]
+    ours = [(time_us, one) for time_us, one in ours if one.plan_kind.is_ours]
+    return min(ours, key=lambda one: (one[1].plan_kind is not best.winner, one[0]))[1] if ours else None
 
 
 def _fastest(service: Service, job: JobRecord, kind: PlanKind) -> TrialView | None:

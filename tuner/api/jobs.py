@@ -45,6 +45,17 @@ def trials_view(service: Service, job: JobRecord, page: Page[Trial]) -> PageView
     return PageView(items=items, next_cursor=page.next_cursor)
 
 
+def job_detail(service: Service, job: JobRecord) -> JobDetail:
+    """A job with all that is shown of it but its trials."""
+    return JobDetail.with_trials(
+        job,
+        service.forecast_quality(job.id),
+        service.priors(job.id),
+        service.desk.place(job.id),
+        service.desk.webhooks(job.id),
+    )
+
+
 def job_routes(service: Service) -> APIRouter:
     """Submit, look at, cancel."""
     router = APIRouter(tags=["jobs"], responses=PROBLEM_RESPONSES)
@@ -94,9 +105,7 @@ def job_routes(service: Service) -> APIRouter:
     def get_job(job_id: JobId) -> JobDetail:
         """A job as it stands, with how well its trials were forecast, with what its search began, and its place in the
         queue."""
-        return JobDetail.with_trials(
-            service.job(job_id), service.forecast_quality(job_id), service.priors(job_id), service.desk.place(job_id)
-        )
+        return job_detail(service, service.job(job_id))
 
     @router.delete("/jobs/{job_id}", response_model=JobView, responses={204: {"description": "It is deleted"}})
     def delete_job(job_id: JobId, caller: Asker) -> Response | JobView:

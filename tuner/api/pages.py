@@ -6,8 +6,9 @@ from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
+from tuner.api.batch_pages import batch_page_routes
 from tuner.api.compare_page import compare_page_routes
-from tuner.api.errors import PROBLEM_RESPONSES
+from tuner.api.errors import PAGE_RESPONSES
 from tuner.api.fleet_page import fleet_page_routes
 from tuner.api.job_actions import job_action_routes
 from tuner.api.job_pages import job_page_routes
@@ -24,6 +25,7 @@ _ROUTES = (
     results_page_routes,
     fleet_page_routes,
     job_page_routes,
+    batch_page_routes,
     job_action_routes,
 )
 
@@ -31,7 +33,7 @@ _ROUTES = (
 def add_pages(app: FastAPI, service: Service) -> None:
     """Mounts pages and static files."""
     app.mount("/static", StaticFiles(directory=STATIC_PATH), name="static")
-    router = APIRouter(tags=["dashboard"], responses=PROBLEM_RESPONSES, default_response_class=Response)
+    router = APIRouter(tags=["dashboard"], responses=PAGE_RESPONSES, default_response_class=Response)
     for add_routes in _ROUTES:
         add_routes(router, service)
     app.include_router(router)

@@ -24,7 +24,13 @@ _POLICY = (
     "base-uri 'none'; frame-ancestors 'none'"
 )
 #: The places that every page leads to.
-PLACES = (("/", "Jobs"), ("/ui/results", "Results"), ("/ui/explorer", "Explorer"), ("/ui/fleet", "Fleet"))
+PLACES = (
+    ("/", "Jobs"),
+    ("/ui/batches", "Batches"),
+    ("/ui/results", "Results"),
+    ("/ui/explorer", "Explorer"),
+    ("/ui/fleet", "Fleet"),
+)
 _HEADERS = {"Content-Security-Policy": _POLICY, "Vary": "Accept, Cookie", "Cache-Control": "no-store"}
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.api.jobs import default_target_id
 from tuner.service import Service
-from tuner.wire.requests import BestQuery
+from tuner.wire.best_query import BestQuery
 from tuner.wire.responses import BestMatchView, TargetView
 
 Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="sha256 of the zip, 64 hex digits")]

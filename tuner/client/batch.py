@@ -1,141 +1,160 @@
-"""Many jobs as one piece of work: submitted together, followed together, taken up again where they were left."""
+"""Many jobs as one piece of work: asked for together, followed together, taken up again where they were left."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
 
 from tuner.client import render
-from tuner.client.http import Client
+from tuner.client.errors import JobFailed
+from tuner.client.http import Client, check_deadline
+from tuner.client.output import document, write_or_print
 
 Json = Mapping[str, Any]
 
 #: Seconds between two updates, and between two plain lines.
 _ASK_EVERY_S = 1.0
 _PLAIN_EVERY_S = 10.0
-_ENDED = ("succeeded", "failed", "cancelled")
+ENDED = ("succeeded", "failed", "cancelled")
+#: How a batch's id begins.
+PREFIX = "batch-"
 
 
-def submit_all(client: Client, bodies: Sequence[Json]) -> list[Json]:
-    """A job for each body, in their order. One that is open, or finished, of the same problem is taken up again where
-    the body says ``reuse``; the server works them off in the order of their arrival."""
-    return [client.submit(body) for body in bodies]
+def is_batch(some_id: str) -> bool:
+    """Whether an id is a batch's."""
+    return some_id.startswith(PREFIX)
 
 
-def follow(
-    client: Client, jobs: Sequence[Json], console: Console, clock: Callable[[], float] = time.time
-) -> list[Json]:
-    """The jobs once all have ended, with a bar and the time that is left on the way.
+def follow(client: Client, batch: Json, console: Console, timeout_s: float | None = None) -> Json:
+    """The batch once it has ended, with a bar and the time that is left on the way.
 
     Args:
-        jobs: as `POST /jobs` answered them.
+        batch: as `POST /batches` answered it.
         console: a live bar where it is a terminal, else a line now and then.
+
+    Raises:
+        TimedOut: `timeout_s` passed first.
     """
-    batch = Batch(jobs={job["id"]: job for job in jobs}, begun_at=clock())
     show = _show_live if console.is_terminal else _show_plain
-    show(batch, _updates(client, batch, clock), console)
-    return [batch.jobs[job["id"]] for job in jobs]
+    last = batch
+    for last in show(_updates(client, batch, timeout_s), console):  # noqa: B007
+        pass
+    return last
 
 
-@dataclass(kw_only=True)
-class Batch:
-    """Some jobs and how far they are."""
-
-    #: By id, as last seen.
-    jobs: dict[str, Json]
-    #: Seconds since the epoch, and the trials that had been done by then.
-    begun_at: float
-    num_done_before: int = field(default=-1)
-
-    def __post_init__(self) -> None:
-        self.num_done_before = self.num_done
-
-    @property
-    def open(self) -> list[Json]:
-        """Those that have not ended, the oldest first: so the server takes them."""
-        left = [job for job in self.jobs.values() if job["state"] not in _ENDED]
-        return sorted(left, key=lambda job: str(job["created_at"]))
-
-    @property
-    def num_trials(self) -> int:
-        """Trials of all budgets."""
-        return sum(int(job["budget"]["trials"]) for job in self.jobs.values())
-
-    @property
-    def num_done(self) -> int:
-        """Trials that need not be waited for any more: of a job that ended, all of its budget."""
-        return sum(
-            int(job["budget"]["trials"] if job["state"] in _ENDED else job["num_trials"]) for job in self.jobs.values()
-        )
-
-    def eta_s(self, now: float) -> float | None:
-        """Seconds left at the pace so far; None before the first trial."""
-        done = self.num_done - self.num_done_before
-        return (self.num_trials - self.num_done) * (now - self.begun_at) / done if done > 0 else None
-
-    def line(self) -> str:
-        """How many have ended, and what the one under way has found."""
-        ended = len(self.jobs) - len(self.open)
-        under_way = next((job for job in self.open if job["state"] != "queued"), None)
-        now = f"; {under_way['workload']}: {render.status_line(under_way, under_way)}" if under_way else ""
-        return f"{ended} of {len(self.jobs)} jobs{now}"
-
-
-def _updates(client: Client, batch: Batch, clock: Callable[[], float]) -> Iterator[float]:
-    """Brings `batch` up to date again and again until all have ended; the time of each question."""
+def _updates(client: Client, batch: Json, timeout_s: float | None) -> Iterator[Json]:
+    """The batch as it stands, again and again until it has ended."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
-        for job in batch.open:
-            seen = batch.jobs[job["id"]] = client.job(job["id"])
-            if seen["state"] == "queued":  # those behind it wait too
-                break
-        yield clock()
-        if not batch.open:
+        yield (batch := client.batch(batch["id"]))
+        if batch["state"] in ENDED:
             return
+        check_deadline(batch["id"], deadline)
         time.sleep(_ASK_EVERY_S)
 
 
-def _show_live(batch: Batch, updates: Iterator[float], console: Console) -> None:
-    columns = (
-        BarColumn(),
-        TextColumn("{task.completed:.0f}/{task.total:.0f} trials"),
-        TextColumn("{task.fields[eta]}"),
-    )
-    with Progress(*columns, TextColumn("{task.fields[line]}"), console=console) as bar:
-        task = bar.add_task("", total=batch.num_trials, eta="", line="")
-        for now in updates:
-            left = batch.eta_s(now)
-            eta = "" if left is None else f"ETA {round(left) // 60}:{round(left) % 60:02}"
-            bar.update(task, completed=batch.num_done, eta=eta, line=batch.line())
+def num_ended(batch: Json) -> int:
+    """Jobs of a batch that have ended."""
+    return sum(count for state, count in batch["jobs_by_state"].items() if state in ENDED)
 
 
-def _show_plain(batch: Batch, updates: Iterator[float], console: Console) -> None:
-    shown_at = 0.0
-    for now in updates:
-        if now - shown_at >= _PLAIN_EVERY_S or not batch.open:
-            shown_at, left = now, batch.eta_s(now)
-            eta = "" if not left else f", about {left:.0f} s left"
-            line = f"{batch.num_done}/{batch.num_trials} trials{eta}; {batch.line()}"
-            console.print(line, highlight=False, soft_wrap=True)
+def line(batch: Json) -> str:
+    """`12/80 trials, about 40 s left; 1 of 4 jobs (simulated)`."""
+    eta_s = batch["eta_s"]
+    left = "" if not eta_s else f", about {eta_s:.0f} s left"
+    trials = f"{batch['num_trials']}/{batch['num_planned']} trials{left}"
+    return f"{trials}; {num_ended(batch)} of {batch['num_jobs']} jobs{render.mark(batch['simulated'])}"
 
 
-def shape_bodies(
-    shapes: Mapping[Any, int], rows: Sequence[int], *, budget: Json, target: str | None, l2: str | None, reuse: bool
-) -> list[Json]:
-    """The body of `POST /jobs` for each shape at each m, the shape of the most layers first."""
-    objective = {} if l2 is None else {"l2": l2}
-    return [
-        {
-            "pair": {"kind": "ffn", "m": m, **vars(shape)},
-            "budget": budget,
-            "objective": objective,
-            "reuse": reuse,
-            **({} if target is None else {"target": target}),
-        }
-        for shape in sorted(shapes, key=lambda shape: (-shapes[shape], str(shape)))
-        for m in rows
-    ]
+def _show_live(updates: Iterator[Json], console: Console) -> Iterator[Json]:
+    with Progress(BarColumn(), TextColumn("{task.fields[line]}"), console=console) as bar:
+        task = bar.add_task("", line="")
+        for batch in updates:
+            done = {"completed": batch["num_trials"], "total": batch["num_planned"]}
+            bar.update(task, **done, line=f"{batch['state']}: {line(batch)}")
+            yield batch
+
+
+def _show_plain(updates: Iterator[Json], console: Console) -> Iterator[Json]:
+    shown_at, shown_state = 0.0, ""
+    for batch in updates:
+        now = time.monotonic()
+        if now - shown_at >= _PLAIN_EVERY_S or batch["state"] != shown_state:
+            shown_at, shown_state = now, batch["state"]
+            console.print(f"{batch['state']}: {line(batch)}", highlight=False, soft_wrap=True)
+        yield batch
+
+
+def ladder_shapes(shapes: Mapping[Any, int], rows: Sequence[int]) -> list[Json]:
+    """`shapes` as `POST /batches` takes them, the shape of the most layers first."""
+    by_layers = sorted(shapes, key=lambda shape: (-shapes[shape], str(shape)))
+    return [{**vars(shape), "m": list(rows)} for shape in by_layers]
+
+
+def status_lines(batch: Json) -> list[str]:
+    """A batch as it stands."""
+    states = ", ".join(f"{count} {state}" for state, count in batch["jobs_by_state"].items())
+    return [f"{batch['id']} on {batch['target']}: {batch['state']}", f"{line(batch)}: {states}"]
+
+
+def ladder_tables(best: Json) -> Iterator[Table]:
+    """Which kernel runs for which rows, a table for each ladder.
+
+    Args:
+        best: as `GET /batches/{id}/best` answers it.
+    """
+    for ladder in best["ladders"]:
+        table = Table(title=f"{ladder['workload']} and fewer rows on {best['target']}{render.mark(best['simulated'])}")
+        for header in ("rows", "runs", "time", "library", "speed-up", "95 % interval", "schedule"):
+            table.add_column(header, justify="left" if header in ("runs", "schedule") else "right")
+        for rung in ladder["rungs"]:
+            kernel = None if rung["kernel"] is None else ladder["kernels"][rung["kernel"]]
+            interval = rung["speedup_ci95"]
+            table.add_row(
+                str(rung["m_hi"]) if rung["m_lo"] == rung["m_hi"] else f"{rung['m_lo']}–{rung['m_hi']}",
+                "library" if kernel is None else f"kernel {rung['kernel']}",
+                render.microseconds(rung["time_us"]),
+                render.microseconds(rung["library_us"]),
+                render.ratio(rung["speedup"]),
+                "–" if interval is None else f"{interval[0]:.3f}–{interval[1]:.3f}",
+                "" if kernel is None else kernel["candidate"]["text"],
+            )
+        count = len(ladder["kernels"])
+        proof = "no fewer do" if count == ladder["least_kernels"] else f"at least {ladder['least_kernels']} are needed"
+        kinds = [render.words(kernel["candidate"]["plan_kind"]) for kernel in ladder["kernels"]]
+        named = f" ({', '.join(kinds)})" if kinds else ""
+        table.caption = ladder["reason"] or f"{count} kernels{named}, and {proof}; the library above"
+        yield table
+
+
+def best_of(client: Client, batch_id: str) -> Json:
+    """The answers of a batch.
+
+    Raises:
+        JobFailed: it failed or was cancelled.
+        NoResult: there is no such batch, or no answer yet.
+    """
+    batch = client.batch(batch_id)
+    if batch["state"] in ("failed", "cancelled"):
+        raise JobFailed(f"{batch_id} {batch['state']}")
+    return client.batch_best(batch_id)
+
+
+def write_kernels(client: Client, best: Json, folder: Path) -> None:
+    """Writes `ladders.json` and the kernel of each range as a zip into a folder; each file whole or not at all."""
+    for ladder in best["ladders"]:
+        for index, kernel in enumerate(ladder["kernels"]):
+            if kernel["artifact"] is None:
+                continue
+            artifact = client.artifact(kernel["artifact"]["digest"])
+            name = f"ladder{ladder['number']}-kernel{index}.zip"
+            folder.mkdir(parents=True, exist_ok=True)
+            write_or_print(artifact.in_format("zip"), folder / name)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_or_print(document(best), folder / "ladders.json")

@@ -18,13 +18,17 @@ from tuner.versions import VERSION_MESSAGE
 
 #: Each command's module, its name there, and what it does, as the list of commands has it.
 COMMANDS = {
-    "submit": ("job_commands", "submit", "Submits a job and prints its id."),
+    "submit": ("job_commands", "submit", "Submits a job, or a batch of several rows, and prints its id."),
     "watch": ("job_commands", "watch", "Follows a job until it ends, then prints its result."),
     "status": ("job_commands", "status", "Prints a job as it stands, with how well its trials were forecast."),
     "jobs": ("job_commands", "jobs", "Lists jobs, the newest first."),
+    "batches": ("job_commands", "batches", "Lists batches, the newest first."),
     "trials": ("job_commands", "trials", "Lists a job's trials."),
     "best": ("job_commands", "best", "Prints the result of a job, or the best one for a pair."),
     "cancel": ("job_commands", "cancel", "Ends a job; its trials remain."),
+    "pause": ("job_commands", "pause", "Has an open job wait."),
+    "resume": ("job_commands", "resume", "Has a paused job go on."),
+    "retry": ("job_commands", "retry", "Submits a job that failed or was cancelled again."),
     "delete": ("job_commands", "delete", "Deletes jobs that have ended, with trials, results and kernels."),
     "fetch": ("fetch", "fetch", "Fetches what jobs found, or what a lock file names."),
     "export": ("export", "export", "Writes a job's trials in a format that other programs read."),

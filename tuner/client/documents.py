@@ -41,8 +41,34 @@ class IndependentPair(TypedDict):
     dtype: NotRequired[str]
 
 
-#: What `POST /jobs` takes as `pair`.
-Pair = FfnPair | IndependentPair
+class ChainOp(TypedDict):
+    """C[m, n] = act(s[m] A[m, k] W[n, k]^T + bias) + R[m, n]; gated, W is [2n, k] and C is act(gate) * up + R."""
+
+    name: str
+    source: str
+    n: int
+    k: int
+    activation: NotRequired[str]
+    gated: NotRequired[bool]
+    bias: NotRequired[bool]
+    residual: NotRequired[str | None]
+    row_scale: NotRequired[bool]
+    norm: NotRequired[str | None]
+    eps: NotRequired[float | None]
+    is_output: NotRequired[bool]
+
+
+class Chain(TypedDict):
+    """Up to eight GEMMs in topological order."""
+
+    kind: Literal["chain"]
+    m: int
+    ops: list[ChainOp]
+    dtype: NotRequired[str]
+
+
+#: What `POST /jobs` takes as `pair`, beside presets.
+Pair = FfnPair | IndependentPair | Chain
 
 
 class Objective(TypedDict):
@@ -50,6 +76,7 @@ class Objective(TypedDict):
 
     l2: str
     regime: str
+    energy_within_percent: float | None
 
 
 class Budget(TypedDict):
@@ -131,6 +158,17 @@ class Prior(TypedDict):
     speedup: float | None
 
 
+class Webhook(TypedDict):
+    """Who gets a message at the end of a job, and how far that is."""
+
+    host: str
+    state: Literal["waiting", "due", "delivered", "failed"]
+    num_attempts: int
+    next_at: str | None
+    ended_at: str | None
+    reason: str
+
+
 class JobDetail(Job):
     """A job as it stands, what its trials say of the forecasts, what its search began with, and when its turn comes."""
 
@@ -138,6 +176,7 @@ class JobDetail(Job):
     priors_used: list[Prior]
     queue_position: int | None
     queue_eta_s: float | None
+    webhooks: list[Webhook]
 
 
 class Metric(TypedDict):
@@ -288,11 +327,13 @@ class Best(TypedDict):
     target: str
     simulated: bool
     verdict: str
+    sentence: str
     winner: str
     tie_band: float
     procedure: FinalsProcedure | None
     finals: list[FinalRow]
     winner_row: int
+    energy_row: int | None
     reference_us: float
     artifact: ArtifactLink | None
     environment: Environment

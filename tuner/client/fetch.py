@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -11,12 +10,13 @@ from typing import Any
 import click
 
 from tuner.client import render
+from tuner.client.batch import best_of, write_kernels
 from tuner.client.environment import Asker, detect, differences
 from tuner.client.errors import LibraryWins, NoResult, Refused, UnfusedWins, WeakerMatch
 from tuner.client.http import Client
 from tuner.client.lock import Cache
 from tuner.client.options import match_options, pair_options, take_question
-from tuner.client.output import write_or_print
+from tuner.client.output import document, write_or_print
 from tuner.client.packs import default_cache, fetch_locked, pinned
 from tuner.core.schedule.plan_kinds import PlanKind
 
@@ -44,13 +44,14 @@ def fetch(
 
 @fetch.command("best")
 @click.option("--job", "job_id", help="The result of this job; else give a pair.")
+@click.option("--batch", "batch_id", help="Which kernel runs for which rows, and these kernels: -o names a folder.")
 @pair_options
 @match_options
 @click.option("--accept-nearest", is_flag=True, help="Take a match that is weaker than exact.")
 @click.option("--accept-unfused", is_flag=True, help="Take our kernel where several launches of it are the answer.")
 @click.option("--even-if-slower", is_flag=True, help="Take our kernel whatever the answer is, the library too.")
 @click.option("--format", "format", type=click.Choice(FORMATS), default="zip", show_default=True)
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="By default stdout.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="By default stdout.")
 @click.option(
     "--elsewhere", is_flag=True, help="The kernel will not run on this machine: compare no GPU or driver of it."
 )
@@ -63,6 +64,7 @@ def fetch_best(
     client: Client,
     /,
     job_id: str | None,
+    batch_id: str | None,
     accept_nearest: bool,
     accept_unfused: bool,
     even_if_slower: bool,
@@ -76,6 +78,11 @@ def fetch_best(
     `json` is the result with all times; `zip` the whole artifact; `manifest`, `cu` and `cubin` are parts of it. Nothing
     is written for a weaker match, or where the answer is not to fuse, unless that is asked for.
     """
+    if batch_id is not None:
+        _fetch_batch(client, batch_id, format, output)
+        return
+    if output is not None and output.is_dir():
+        raise click.UsageError(f"{output} is a folder; give -o the name of a file")
     asked = {name: options.pop(name) for name in ("gpu_name", "driver", "cuda", "kernel_version")}
     here = {} if elsewhere else detect()
     asker = Asker(**(here | {name: value for name, value in asked.items() if value is not None}))
@@ -86,6 +93,28 @@ def fetch_best(
     check_match(found, accept_nearest=accept_nearest)
     check_answer(best, accept_unfused=accept_unfused, even_if_slower=even_if_slower)
     write_or_print(_content(client, found, format), output)
+
+
+def _fetch_batch(client: Client, batch_id: str, format: str, output: Path | None) -> None:
+    """Writes the answers of a batch: as JSON, or with its kernels into a folder.
+
+    Raises:
+        click.UsageError: the format is that of one kernel, or no folder is named.
+        LibraryWins: the library is the answer everywhere.
+    """
+    best = best_of(client, batch_id)
+    if best["simulated"]:
+        click.echo("tuner-client: the result is simulated: no card has run it", err=True)
+    if not best["is_complete"]:
+        click.echo("tuner-client: not every ladder has its answer yet", err=True)
+    if format == "json":
+        write_or_print(document(best), output)
+        return
+    if format != "zip" or output is None:
+        raise click.UsageError("of a batch --format json writes the answers, and -o FOLDER all of its kernels")
+    if not any(ladder["kernels"] for ladder in best["ladders"]):
+        raise LibraryWins(f"the library is the answer of {batch_id} for all rows; nothing is written")
+    write_kernels(client, best, output)
 
 
 def find(client: Client, job_id: str | None, options: dict[str, Any], asker: Asker) -> dict[str, Any]:
@@ -160,7 +189,7 @@ def _content(client: Client, found: dict[str, Any], format: str) -> bytes:
     """The bytes of the format asked for."""
     best = found["best"]
     if format == "json":
-        return (json.dumps(found, indent=2, sort_keys=True) + "\n").encode()
+        return document(found)
     if best["artifact"] is None:
         raise NoResult(f"{best['job_id']} has no kernel of ours: the verdict is {best['verdict']!r}")
     artifact = client.artifact(best["artifact"]["digest"])

@@ -97,11 +97,44 @@ class Client:
         """Ends a job, or what one's own part of it is, where others share its run: see `owners` of the answer."""
         return cast(Job, self._json("POST", f"{_job_path(job_id)}:cancel"))
 
+    def change(self, job_id: str, verb: str) -> Job:
+        """Has a job `pause`, `resume` or `retry`; the answer to the last is the job that does it again."""
+        return cast(Job, self._json("POST", f"{_job_path(job_id)}:{verb}"))
+
     def delete(self, job_id: str) -> Job | None:
         """Deletes a job that has ended, with all that is known of it; None where it is gone. Where others share its
         run, it stays theirs and is answered."""
         response = self._request("DELETE", _job_path(job_id))
         return None if response.status_code == httpx.codes.NO_CONTENT else cast(Job, self._document(response))
+
+    def submit_batch(self, body: Json, *, idempotency_key: str | None = None) -> Json:
+        """Asks for several jobs; `body` as `POST /batches` takes it. Answers the batch, which may have existed."""
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        return self._json("POST", "/batches", json=body, headers=headers)
+
+    def batch(self, batch_id: str) -> Json:
+        """A batch as it stands."""
+        return self._json("GET", _batch_path(batch_id))
+
+    def batches(self, **filters: Any) -> Iterator[Json]:
+        """All batches, the newest first."""
+        return self._items("/batches", filters)
+
+    def batch_jobs(self, batch_id: str) -> Iterator[Json]:
+        """The jobs of a batch: each a `job` with its `ladder` and its `m`."""
+        return self._items(f"{_batch_path(batch_id)}/jobs", {"limit": 500})
+
+    def batch_best(self, batch_id: str) -> Json:
+        """Which kernel runs for which rows.
+
+        Raises:
+            NoResult: there is no such batch, or no answer yet.
+        """
+        return self._json("GET", f"{_batch_path(batch_id)}/best")
+
+    def cancel_batch(self, batch_id: str) -> Json:
+        """Ends a batch, and those of its jobs that nobody else waits for."""
+        return self._json("POST", f"{_batch_path(batch_id)}:cancel")
 
     def whoami(self) -> Json:
         """Who the token belongs to, and what it is good for.
@@ -235,13 +268,13 @@ class Client:
                         return
                     last_id = str(event["id"])
                     yield event
-                    _check_deadline(job_id, deadline)
+                    check_deadline(job_id, deadline)
             except (httpx.TransportError, Unreachable) as error:
                 if time.monotonic() - heard_at > _PATIENCE_S or not last_id:
                     raise Unreachable(f"{self.url} does not answer: {error}") from error
             except (ValueError, KeyError, TypeError) as error:
                 raise self._stranger() from error
-            _check_deadline(job_id, deadline)
+            check_deadline(job_id, deadline)
             time.sleep(_RETRY_S)
 
     def _stream(self, job_id: str, last_id: str, deadline: float | None) -> Iterator[Json]:
@@ -343,11 +376,18 @@ def _job_path(job_id: str) -> str:
     return f"/jobs/{quote(job_id, safe='')}"
 
 
+def _batch_path(batch_id: str) -> str:
+    return f"/batches/{quote(batch_id, safe='')}"
+
+
 def _given(query: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in query.items() if value is not None}
 
 
-def _check_deadline(job_id: str, deadline: float | None) -> None:
+def check_deadline(job_id: str, deadline: float | None) -> None:
+    """Raises:
+    TimedOut: the deadline, by the monotonic clock, has passed.
+    """
     if deadline is not None and time.monotonic() >= deadline:
         raise TimedOut(f"{job_id} had not ended in the time given; it goes on, watch it again")
 

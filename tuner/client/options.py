@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from tuner.client.row_counts import row_counts
+from tuner.core.problem.presets import MODELS, Run
 from tuner.core.problem.workload import Dtype
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
 
@@ -16,9 +19,13 @@ DTYPES = [str(dtype) for dtype in Dtype]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: The one preset.
+PRESET = "decoder-block"
 _FFN_SIZES = ("m", "d_in", "d_hidden", "d_out")
 _FFN_OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")
-_PAIR = (*_FFN_SIZES, *_FFN_OPTIONS, "first", "second", "dtype")
+#: Options of the preset, beside `m`.
+_BLOCK = ("model", "tp", "run")
+_PAIR = (*_FFN_SIZES, *_FFN_OPTIONS, "first", "second", "preset", *_BLOCK, "dtype")
 _SIZE = click.IntRange(min=1)
 
 
@@ -38,7 +45,12 @@ def pair_options(command: F) -> F:
     """The options that spell a pair."""
     for option in reversed(
         [
-            click.option("--m", type=_SIZE, help="Rows of X and Y."),
+            click.option(
+                "--m",
+                metavar="M",
+                callback=row_counts,
+                help="Rows of X and Y, or tokens of a step; submit takes several, such as 1,2,4,8..256.",
+            ),
             click.option("--d-in", type=_SIZE, help="Columns of X."),
             click.option("--d-hidden", type=_SIZE, help="Columns of the intermediate."),
             click.option("--d-out", type=_SIZE, help="Columns of Y."),
@@ -49,6 +61,14 @@ def pair_options(command: F) -> F:
             click.option("--row-scale/--no-row-scale", default=None, help="Whether rows are scaled, as RMSNorm does."),
             click.option("--first", metavar="M,N,K", callback=check_gemm, help="An independent pair's first GEMM."),
             click.option("--second", metavar="M,N,K", callback=check_gemm, help="An independent pair's second GEMM."),
+            click.option(
+                "--preset", type=click.Choice([PRESET]), help="Ops of a model by their name; needs --model and --m."
+            ),
+            click.option("--model", type=click.Choice(list(MODELS)), help="Of the preset."),
+            click.option("--tp", type=_SIZE, help="Of the preset: ranks that share the layer; 1."),
+            click.option(
+                "--run", type=click.Choice([str(run) for run in Run]), help="Of the preset: the whole block, or a run."
+            ),
             click.option(
                 "--dtype",
                 type=click.Choice(DTYPES),
@@ -135,17 +155,24 @@ def take_pair(options: dict[str, Any]) -> dict[str, Any]:
     """Removes the pair's options from `options`; the query parameters that spell it.
 
     Raises:
-        click.UsageError: sizes are missing, or belong to the other kind of pair.
+        click.UsageError: options are missing, or belong to another kind of pair.
     """
     given = {name: value for name in _PAIR if (value := options.pop(name)) is not None}
-    independent = "first" in given or "second" in given
-    needed = {"first", "second"} if independent else {*_FFN_SIZES}
-    allowed = needed | {"dtype"} if independent else needed | {"dtype", *_FFN_OPTIONS}
+    if isinstance(given.get("m"), tuple):
+        raise click.UsageError("--m takes one number of rows here, or --batch names a batch")
+    kind, what = "ffn", "a pair"
+    needed, optional = {*_FFN_SIZES}, {*_FFN_OPTIONS}
+    if "first" in given or "second" in given:
+        kind, what, needed, optional = "independent", "a pair of --first and --second", {"first", "second"}, set()
+    if given.keys() & {"preset", *_BLOCK}:
+        kind, what = PRESET, f"--preset {PRESET}"
+        needed, optional = {"preset", "model", "m"}, {"tp", "run"}
     if missing := sorted(needed - given.keys()):
-        raise click.UsageError(f"a pair needs {', '.join(_flag(name) for name in missing)} as well")
-    if stray := sorted(given.keys() - allowed):
-        raise click.UsageError(f"{', '.join(_flag(name) for name in stray)}: not for a pair of --first and --second")
-    return {"kind": "independent" if independent else "ffn", **given}
+        raise click.UsageError(f"{what} needs {', '.join(_flag(name) for name in missing)} as well")
+    if stray := sorted(given.keys() - needed - optional - {"dtype"}):
+        raise click.UsageError(f"{', '.join(_flag(name) for name in stray)}: not for {what}")
+    given.pop("preset", None)
+    return {"kind": kind, **given}
 
 
 def pair_body(query: dict[str, Any]) -> dict[str, Any]:
@@ -155,6 +182,26 @@ def pair_body(query: dict[str, Any]) -> dict[str, Any]:
         return dict(zip("mnk", (int(size) for size in text.split(",")), strict=True))
 
     return {name: gemm(value) if name in ("first", "second") else value for name, value in query.items()}
+
+
+def chain_body(path: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """The chain of a file as `POST /jobs` takes it.
+
+    Raises:
+        click.UsageError: the file cannot be read, is no JSON object, or a pair is spelled too.
+    """
+    given = {name for name in _PAIR if options.pop(name) not in (None, DTYPES[0])}
+    if given:
+        raise click.UsageError(f"{', '.join(map(_flag, sorted(given)))}: not with --chain, whose file has it all")
+    try:
+        chain = json.loads(path.read_text())
+    except OSError as error:
+        raise click.UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise click.UsageError(f"{path} is no JSON: {error}") from error
+    if not isinstance(chain, dict) or chain.get("kind", "chain") != "chain":
+        raise click.UsageError(f'{path} must hold an object like {{"m": 16, "ops": [...]}}')
+    return {**chain, "kind": "chain"}
 
 
 def _flag(name: str) -> str:

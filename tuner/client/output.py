@@ -46,3 +46,8 @@ def write_or_print(content: bytes, output: Path | None) -> None:
     except OSError as error:
         raise click.UsageError(f"{output} cannot be written: {error.strerror}") from error
     click.echo(f"tuner-client: {output} {'written' if written else 'is unchanged'}", err=True)
+
+
+def document(found: Mapping[str, Any]) -> bytes:
+    """A JSON file for people and programs: the same bytes for the same content."""
+    return (json.dumps(found, indent=2, sort_keys=True) + "\n").encode()

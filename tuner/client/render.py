@@ -190,8 +190,13 @@ def results_table(best: Json) -> Table:
 
 def verdict_line(best: Json) -> str:
     """`Verdict: fused wins (the winner is fused; within 1.0 % would be a tie)`."""
+    if best["energy_row"] is not None:
+        row = best["finals"][best["energy_row"]]
+        least = f"; {words(row['candidate']['plan_kind'])} takes the least energy, {millijoules(row['energy_mj'])}"
+    else:
+        least = ""
     band = f"within {100 * best['tie_band']:.1f} % is a tie"
-    return f"Verdict: {best['verdict']}; the winner is {words(best['winner'])} ({band}){mark(best['simulated'])}"
+    return f"Verdict: {best['verdict']}; the winner is {words(best['winner'])} ({band}){least}{mark(best['simulated'])}"
 
 
 def jobs_table(jobs: Iterable[Json]) -> Table:

@@ -10,13 +10,14 @@ from typing import Any
 import click
 from rich.console import Console
 
-from tuner.client.batch import follow, shape_bodies, submit_all
+from tuner.client.batch import follow, ladder_shapes
 from tuner.client.errors import JobFailed
 from tuner.client.http import Client
 from tuner.client.models import ffn_shapes, merged
 from tuner.client.options import pack_options
 from tuner.client.output import print_table
 from tuner.client.packs import ladder_table, make, order_of_jobs, pinned
+from tuner.client.row_counts import row_counts
 from tuner.errors import InvalidInput
 from tuner.packs.contents import Shape
 
@@ -24,18 +25,16 @@ from tuner.packs.contents import Shape
 VLLM_ROWS = (1, 2, 4, *range(8, 257, 8))
 
 
-def read_rows(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
-    """``vllm``, or numbers with commas between them: each once, in order.
+def read_rows(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+    """``vllm``, or numbers as `row_counts` reads them: each once, in order.
 
     Raises:
         click.BadParameter: it is neither.
     """
     if value == "vllm":
         return VLLM_ROWS
-    parts = value.split(",")
-    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
-        raise click.BadParameter(f"{value!r} is no list of rows; give vllm, or positive numbers like 1,2,4,8")
-    return tuple(sorted({int(part) for part in parts}))
+    found = row_counts(ctx, param, value)
+    return found if isinstance(found, tuple) else (found or 1,)
 
 
 @click.command("tune-model")
@@ -54,17 +53,21 @@ def read_rows(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple
 def tune_model(client: Client, /, configs: tuple[Path, ...], rows: tuple[int, ...], **options: Any) -> None:
     """Tunes the feed-forward blocks of a model and writes a pack.
 
-    CONFIGS are config.json files of Hugging Face models. Shapes that they share are tuned once. Interrupted and run
-    again, it attaches to the jobs that are running and takes what has finished.
+    CONFIGS are config.json files of Hugging Face models. Shapes that they share are tuned once. All jobs are one batch,
+    in which the rows of a shape share what they find. Interrupted and run again, it attaches to the jobs that are
+    running and takes what has finished.
     """
     shapes = _shapes(configs, tp=options["tp"], dtype=options["dtype"], residual=options["residual"])
     for shape, layers in shapes.items():
         click.echo(f"{shape}: {layers} layers, {len(rows)} row counts", err=True)
     budget = {name: options[name] for name in ("trials", "seconds") if options[name] is not None}
-    bodies = shape_bodies(
-        shapes, rows, budget=budget, target=options["target"], l2=options["l2"], reuse=not options["anew"]
-    )
-    jobs = follow(client, submit_all(client, bodies), Console(stderr=True))
+    body: dict[str, Any] = {"shapes": ladder_shapes(shapes, rows), "budget": budget, "reuse": not options["anew"]}
+    body["objective"] = {} if options["l2"] is None else {"l2": options["l2"]}
+    body |= {} if options["target"] is None else {"target": options["target"]}
+    batch = client.submit_batch(body)
+    click.echo(f"{client.url}{batch['links']['page']}", err=True)
+    follow(client, batch, Console(stderr=True))
+    jobs = [one["job"] for one in client.batch_jobs(batch["id"])]
     done = [job for job in jobs if job["state"] == "succeeded"]
     lost = [job for job in jobs if job["state"] != "succeeded"]
     for job in lost:

@@ -22,12 +22,13 @@ def make_evaluators(
     latency_s: float = 0.0,
     build_s: float = 0.0,
     num_simulated: int = 1,
+    when_idle: bool = False,
 ) -> tuple[list[Evaluator], str]:
     """Evaluators for ``auto``, ``none`` or ``simulated:<id>``, and a sentence that says which, and why.
 
     `build_cache` keeps compiled kernels; `limits` say how long anything may last (as usual, where they are not given);
-    `latency_s` slows a simulated trial down, `build_s` the build of a tiling that is simulated; there are as many
-    simulated GPUs as `num_simulated` says.
+    with `when_idle` a real card is measured on only while nobody else uses it; `latency_s` slows a simulated trial
+    down, `build_s` the build of a tiling that is simulated; there are as many simulated GPUs as `num_simulated` says.
 
     Raises:
         InvalidInput: `gpu` is none of these words.
@@ -36,7 +37,7 @@ def make_evaluators(
     if gpu == "none":
         return [], "No GPU: this server shows what is there and takes no new work."
     if gpu == "auto":
-        evaluators, why = _real(build_cache, limits)
+        evaluators, why = _real(build_cache, limits, when_idle=when_idle)
         if evaluators:
             return evaluators, why
         return [_simulated(FALLBACK, limits, latency_s, build_s)], f"Simulating an H200 ({FALLBACK}), since {why}."
@@ -53,7 +54,7 @@ def _simulated(target_id: str, limits: Limits, latency_s: float, build_s: float)
     return SimulatedEvaluator(parse_target(target_id), limits=limits, latency_s=latency_s, build_s=build_s)
 
 
-def _real(build_cache: Path, limits: Limits) -> tuple[list[Evaluator], str]:
+def _real(build_cache: Path, limits: Limits, *, when_idle: bool) -> tuple[list[Evaluator], str]:
     """An evaluator per usable card, or none; and why. A card that does not work keeps no other from working, and all
     share one builder."""
     from tuner.workers.builder.nvrtc import Builder
@@ -68,7 +69,7 @@ def _real(build_cache: Path, limits: Limits) -> tuple[list[Evaluator], str]:
         builder = Builder(build_cache, limits=limits, num_processes=places_here())
         for card in cards:
             try:
-                evaluators.append(GpuSupervisor(card, build_cache, limits, builder))
+                evaluators.append(GpuSupervisor(card, build_cache, limits, builder, when_idle=when_idle))
                 names[card.name] += 1
             except WorkerError as error:
                 faults.append(f"not on {card.uuid}: {error}")
@@ -78,4 +79,5 @@ def _real(build_cache: Path, limits: Limits) -> tuple[list[Evaluator], str]:
     if not evaluators:
         return [], "; ".join(faults)
     found = ", ".join(f"{count} x {name}" if count > 1 else name for name, count in names.items())
-    return evaluators, "; ".join([f"Measuring on {found}", *faults]) + "."
+    idle = " while nobody else uses it" if when_idle else ""
+    return evaluators, "; ".join([f"Measuring on {found}{idle}", *faults]) + "."

@@ -10,10 +10,11 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
+from tuner.core.trial.ladder import served_from
 from tuner.errors import InvalidInput
 
 from .contents import Entry, Rung, Shape
-from .ladder import MAX_ROWS, Found, served_from
+from .ladder import MAX_ROWS, Found
 
 
 def make_invariant_entry(shape: Shape, results: Sequence[Found]) -> Entry:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.core.trial.ladder import served_from
+
 from .contents import Entry, Kernel, Rung, Shape
 
 #: The most rows that a ladder speaks of: an index of 32 bits, as the runtime has them.
@@ -34,15 +36,6 @@ class Found:
     def is_kept(self, min_gain: float) -> bool:
         """Whether our kernel is worth it."""
         return self.kernel is not None and self.speedup is not None and self.speedup >= min_gain
-
-
-def served_from(m: int, before: int) -> int:
-    """The fewest rows that the kernel of m rows serves, where `before` is the next smaller m that was measured.
-
-    It serves what lies between the two, but not less than half of its own rows and one: so far away from what was
-    measured nothing is known of its gain.
-    """
-    return max(before, m // 2) + 1
 
 
 def make_entry(shape: Shape, results: Sequence[Found], *, min_gain: float = DEFAULT_MIN_GAIN) -> Entry:

@@ -1,7 +1,7 @@
 """A pack in Python: its kernels on arrays, on the caller's stream, without a copy and without waiting.
 
-A strand is what runs in order: its launches follow each other. An FFN of another stream that may run beside it takes
-another strand, so that it has workspaces of its own.
+A strand is what runs at once: the launches of one strand follow each other. An FFN of another stream that may run
+beside it takes another strand, so that it has workspaces of its own.
 """
 
 from __future__ import annotations

@@ -26,11 +26,19 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 
+#: So few ops are not cut into runs.
+MAX_UNCUT_OPS = 2
+
 Features = npt.NDArray[np.float64]
 
 
 def _choices(kind: Any) -> CategoricalDistribution:
     return CategoricalDistribution([str(value) for value in kind])
+
+
+def _boundaries(num_ops: int) -> range:
+    """Ops at which a run of a chain may begin; pairs are not cut."""
+    return range(1, num_ops if num_ops > MAX_UNCUT_OPS else 1)
 
 
 def distributions(num_ops: int) -> dict[str, BaseDistribution]:
@@ -71,6 +79,7 @@ def distributions(num_ops: int) -> dict[str, BaseDistribution]:
         axes |= {f"tile_{axis}_{op}": IntDistribution(1, 4096) for axis in "mnk"}
         axes |= {f"split_k_{op}": IntDistribution(1, 64)}
         axes |= {f"raster_{op}": _choices(RasterKind), f"raster_width_{op}": IntDistribution(1, 2**31)}
+    axes |= {f"begins_run_{op}": CategoricalDistribution([False, True]) for op in _boundaries(num_ops)}
     return axes
 
 
@@ -113,6 +122,7 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
         params |= {f"tile_m_{op}": tile.m, f"tile_n_{op}": tile.n, f"tile_k_{op}": tile.k}
         params[f"split_k_{op}"] = tiling.num_parts(op)
         params |= {f"raster_{op}": str(raster.kind), f"raster_width_{op}": raster.width}
+    params |= {f"begins_run_{op}": op in ordering.run_starts for op in _boundaries(len(tiling.tiles))}
     return params
 
 
@@ -161,6 +171,7 @@ def from_params(params: dict[str, Any]) -> Schedule:
             part_major=params["part_major"],
             split_order=SplitOrder(params["split_order"]),
             split_tiles=SplitTiles(params["split_tiles"]),
+            run_starts=tuple(op for op in _boundaries(len(tiles)) if params[f"begins_run_{op}"]),
         ),
     )
 
@@ -202,4 +213,5 @@ def ordering_features(ordering: Ordering) -> list[float]:
     for raster in ordering.rasters:
         features += [0.7 * (raster.kind is kind) for kind in RasterKind]
         features.append(0.3 * math.log2(raster.width))
+    features += [float(op in ordering.run_starts) for op in _boundaries(len(ordering.rasters))]
     return features

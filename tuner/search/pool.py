@@ -12,6 +12,7 @@ import numpy as np
 from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, Schedule, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
+from tuner.core.space.cuts import Cut, cuts_of
 from tuner.core.space.space import Space
 from tuner.search.axes import Features, ordering_features, tiling_features
 
@@ -23,7 +24,11 @@ NUM_NEAR = 400
 
 def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
     """The schedule without the choices that mean nothing to `kind`: separate launches do not interleave, and wait for
-    each other's tiles on two streams only, from queues."""
+    each other's tiles on two streams only, from queues. Runs alone have a cut."""
+    if kind.is_in_runs:
+        return schedule
+    if schedule.ordering.run_starts:
+        schedule = replace(schedule, ordering=replace(schedule.ordering, run_starts=()))
     if kind.is_fused:
         return schedule
     ordering = replace(schedule.ordering, interleave=Interleave(), partition=0)
@@ -38,6 +43,11 @@ def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
     return replace(schedule, ordering=ordering)
 
 
+def cut_into_runs(schedule: Schedule, cut: Cut) -> Schedule:
+    """The same, with later runs that begin at these ops."""
+    return replace(schedule, ordering=replace(schedule.ordering, run_starts=cut)) if cut else schedule
+
+
 class Pool:
     """Where the candidates of one plan kind come from; the same `seed` gives the same schedules."""
 
@@ -50,11 +60,14 @@ class Pool:
         self._ahead: dict[int, list[Schedule]] = {}
         whole = list(islice(space, NUM_DRAWN + 1))
         self._whole = whole if len(whole) <= NUM_DRAWN else None
+        #: Ways to cut the ops into runs, for the kind that has them.
+        self._cuts = cuts_of(len(space.workload.ops)) if kind.is_in_runs else ()
 
     def drawn(self, period: int) -> list[Schedule]:
         """Schedules from all over the space, others in each period."""
         if self._whole is not None:
-            return self._plain(self._whole)
+            cuts = self._cuts or ((),)
+            return self._plain(cut_into_runs(schedule, cut) for schedule in self._whole for cut in cuts)
         return self._ahead.pop(period, None) or self._draw(period)
 
     def draw_ahead(self, period: int) -> bool:
@@ -65,7 +78,11 @@ class Pool:
         return True
 
     def _draw(self, period: int) -> list[Schedule]:
-        return self._plain(self._space.sample(random.Random(f"{self._seed}/{self._kind}/{period}"), NUM_DRAWN))
+        rng = random.Random(f"{self._seed}/{self._kind}/{period}")
+        drawn = self._space.sample(rng, NUM_DRAWN)
+        if self._cuts:
+            drawn = [cut_into_runs(schedule, rng.choice(self._cuts)) for schedule in drawn]
+        return self._plain(drawn)
 
     def near(self, best: Iterable[Schedule]) -> list[Schedule]:
         """Neighbours of `best`, the first one's first."""

@@ -10,7 +10,7 @@ from itertools import product
 from tuner.core.legal.legality import check_kind, tiling_problem
 from tuner.core.plan.rasters import ROW
 from tuner.core.plan.tile_graph import tile_graph
-from tuner.core.problem.workload import Workload
+from tuner.core.problem.workload import MAX_OPS, Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -46,7 +46,10 @@ MOST_COVERING = 4
 #: A tile's height is a multiple of one of these, by engine and by the side on which the weights are.
 HEIGHTS = (8, 16, 32, 64, 128)
 #: In which order the kinds of one shape are tried; their second bests come behind.
-_KINDS = (*(kind for kind in reversed(PlanKind) if kind.is_searched), *dict.fromkeys(in_turn()))
+_KINDS = (
+    *(kind for kind in reversed(PlanKind) if kind.is_searched),
+    *dict.fromkeys(kind for num_ops in range(1, MAX_OPS + 1) for kind in in_turn(num_ops)),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +72,8 @@ def distance(workload: Workload, objective: Objective, found: Found) -> float:
         return math.inf
     if [op.gated for op in ops] != [op.gated for op in others]:
         return math.inf
+    if any(workload.producers_of(op) != found.workload.producers_of(op) for op in range(len(ops))):
+        return math.inf
     away = DTYPE * (workload.dtype != found.workload.dtype)
     away += CACHE_STATE * (objective.l2 != found.objective.l2) + REGIME * (objective.regime != found.objective.regime)
     for op, other in zip(ops, others, strict=True):
@@ -76,6 +81,7 @@ def distance(workload: Workload, objective: Objective, found: Found) -> float:
         away += (abs(math.log2(op.n / other.n)) + abs(math.log2(op.k / other.k))) / 2
         options = ("activation", "bias", "residual", "row_scale")
         away += OPTION * sum(getattr(op, name) != getattr(other, name) for name in options)
+        away += OPTION * (bool(op.norm) != bool(other.norm))
     return away
 
 

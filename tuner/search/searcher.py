@@ -1,8 +1,9 @@
 """The search of one job: the library first, then our plan kinds.
 
-Fused and two launches are searched, each by guesses and then by its model. Behind the first guesses of fused come the
-orders of the policies, for the best of these guesses. The other kinds launch the same kernels in another way, so they
-have no model: their turn tries the best schedule of the kind that they vary.
+Fused and a launch per op are searched, each by guesses and then by its model. So are the runs of a chain of three ops
+and more: which cut suits the best fused schedule is forecast, and the cut is an axis of the model. Behind the first
+guesses of fused come the orders of the policies, for the best of these guesses. The other kinds launch the same kernels
+in another way, so they have no model: their turn tries the best schedule of the kind that they vary.
 
 Whether fusing helps is only seen beside the same tiling launched twice. So a better fused schedule has its *repeat*
 tried soon, which is what separate launches can take over of it. The last trials of a budget give every kind the best
@@ -25,22 +26,19 @@ from tuner.core.space.space import Space
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.search.axes import distributions, from_params, to_params
-from tuner.search.pool import Pool, canonical
+from tuner.search.pool import Pool, canonical, cut_into_runs
 from tuner.search.sampler import PoolExhausted, PoolSampler
-from tuner.search.seeds import NUM_SEEDS, first_guesses, policy_guesses
+from tuner.search.seeds import NUM_SEEDS, first_guesses, policy_guesses, runs_by_forecast
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study per job and kind is no news
 
-#: One trial in so many is not a fused one: two launches, and in turn with these a variation.
+#: One trial in so many is not a fused one: a launch per op, and in turn with these a variation.
 APART_EVERY = 5
+#: Of so many trials of a chain, this one is in runs.
+RUNS_TURN = 4
 #: From this trial on every other one is a variation, until each has had a turn: small budgets try them, too.
 FIRST_VARIATION = 4
-#: Variations in the order of their turns, and the kind whose best schedules they try.
-VARIATIONS = tuple((kind, kind.base) for kind in in_turn() if kind.base)
-#: Kinds that take over the best schedule of another, in the order of the last trials of a budget: what is found for one
-#: is there for those behind it.
-REPEATS = ((PlanKind.TWO_LAUNCHES, PlanKind.FUSED), *dict.fromkeys(VARIATIONS))
-#: From one trial with two launches to the next, at least.
+#: From one trial with a launch per op to the next, at least.
 REPEAT_EVERY = 6
 #: One in so many trials of a budget, at most, is among the last.
 LAST_SHARE = 4
@@ -116,18 +114,31 @@ class Searcher:
         would give, where it is known already; `num_trials` the budget, where there is one."""
         self._space = space
         self._seed = seed
-        self._kinds = {kind: _KindSearch(space, kind, seed) for kind in PlanKind if kind.is_searched}
-        self._varied = {kind: set[Schedule]() for kind, _ in VARIATIONS}
-        self._variations = [pair for pair in VARIATIONS if kind_problem(space.workload, space.gpu, pair[0]) is None]
+        num_ops = len(space.workload.ops)
+        offered = [kind for kind in PlanKind if kind_problem(space.workload, space.gpu, kind) is None]
+        searched = [kind for kind in PlanKind if kind.is_searched and kind.is_for(num_ops)]
+        #: In the order of their turns, with the kind whose best schedules they try.
+        variations = [(kind, kind.base) for kind in in_turn(num_ops) if kind.base]
+        self._kinds = {kind: _KindSearch(space, kind, seed) for kind in searched}
+        self._varied = {kind: set[Schedule]() for kind, _ in variations}
+        self._variations = [pair for pair in variations if pair[0] in offered]
+        #: The kind with a launch per op, and the one in runs where there is one.
+        self._apart = next(kind for kind in searched if kind.is_apart)
+        self._runs = next((kind for kind in searched if kind.is_in_runs and kind in offered), None)
+        #: Kinds that take over the best schedule of another, in the order of the last trials of a budget: what is found
+        #: for one is there for those behind it.
+        repeated = [(kind, PlanKind.FUSED) for kind in (self._apart, self._runs) if kind]
+        self._repeats = (*repeated, *dict.fromkeys(variations))
+        self._cuts: dict[Schedule, list[Schedule]] = {}
         self._priors = deque(priors)
         self._known_seeds = list(seeds or ())
         self._more_seeds = first_guesses(space, seed) if seeds is None else iter(())
         self._policies: tuple[Schedule, ...] | None = None
-        self._num_last = min(len(REPEATS), num_trials // LAST_SHARE) if num_trials else 0
+        self._num_last = min(len(self._repeats), num_trials // LAST_SHARE) if num_trials else 0
         self._first_of_last = num_trials - self._num_last if num_trials else 0
         self._num_observed = 0
         self._is_winding_up = False
-        #: The trial that launched twice last.
+        #: The last trial with a launch per op.
         self._last_apart = -REPEAT_EVERY
         self._on_their_way: set[Candidate] = set()
         for trial in history:
@@ -176,7 +187,7 @@ class Searcher:
 
     @property
     def _is_apart_due(self) -> bool:
-        """Whether the last trial with two launches is a while ago."""
+        """Whether the last trial with a launch per op is a while ago."""
         return self._num_given - self._last_apart >= REPEAT_EVERY
 
     def _give(self, candidate: Candidate) -> None:
@@ -187,7 +198,7 @@ class Searcher:
             self._varied[kind].add(schedule)
             return
         self._kinds[kind].give(schedule)
-        if kind is PlanKind.TWO_LAUNCHES:
+        if kind is self._apart:
             self._last_apart = self._num_given
 
     def _next(self) -> Candidate | None:
@@ -201,12 +212,21 @@ class Searcher:
         apart = self._num_given % APART_EVERY == 2
         if candidate := self._late_repeat() or self._variation(apart) or self._repeat():
             return candidate
-        first, second = PlanKind.FUSED, PlanKind.TWO_LAUNCHES
-        for kind in (second, first) if apart and self._is_apart_due else (first, second):
+        for kind in self._in_order(is_apart=apart and self._is_apart_due):
             schedule = self._guess(kind) or self._kinds[kind].ask()
             if schedule is not None:
                 return Candidate(plan_kind=kind, schedule=schedule)
         return self._vary(self._variations)
+
+    def _in_order(self, *, is_apart: bool) -> Sequence[PlanKind]:
+        """The kinds that are searched, that whose turn it is first."""
+        first, runs = PlanKind.FUSED, self._runs
+        others = (runs,) if runs else ()
+        if is_apart:
+            return self._apart, first, *others
+        if runs and self._num_given % APART_EVERY == RUNS_TURN:
+            return runs, first, self._apart
+        return first, self._apart, *others
 
     def _is_given(self, candidate: Candidate) -> bool:
         kind = candidate.plan_kind
@@ -224,15 +244,15 @@ class Searcher:
         return self._vary([pair for pair in in_turn if self._missing(*pair)] or in_turn)
 
     def _repeat(self) -> Candidate | None:
-        """What launches the best fused schedule twice, where that was not tried and the last such trial is a while
+        """What launches the best fused schedule op by op, where that was not tried and the last such trial is a while
         ago."""
-        return self._missing(PlanKind.TWO_LAUNCHES, PlanKind.FUSED) if self._is_apart_due else None
+        return self._missing(self._apart, PlanKind.FUSED) if self._is_apart_due else None
 
     def _late_repeat(self) -> Candidate | None:
         """Near the end of the budget: what a kind has not tried of the best."""
         if not self._is_winding_up and (not self._num_last or self._num_given < self._first_of_last):
             return None
-        pairs = (pair for pair in REPEATS if pair[0] not in self._varied or pair in self._variations)
+        pairs = (pair for pair in self._repeats if pair[0] not in self._varied or pair in self._variations)
         return next((candidate for pair in pairs if (candidate := self._missing(*pair))), None)
 
     def _missing(self, kind: PlanKind, base: PlanKind) -> Candidate | None:
@@ -240,8 +260,24 @@ class Searcher:
         best = self._kinds[base].best()
         if not best:
             return None
-        candidate = Candidate(plan_kind=kind, schedule=canonical(kind, best[0]))
+        schedule = self._in_best_runs(best[0]) if kind.is_in_runs else canonical(kind, best[0])
+        if schedule is None:
+            return None
+        candidate = Candidate(plan_kind=kind, schedule=schedule)
         return None if self._is_given(candidate) else candidate
+
+    def _in_best_runs(self, schedule: Schedule) -> Schedule | None:
+        """A fused schedule in the runs of the best that was measured so, or else in those with the best forecast."""
+        assert self._runs
+        if best := self._kinds[self._runs].best():
+            return cut_into_runs(schedule, best[0].ordering.run_starts)
+        return next(iter(self._in_runs(schedule)), None)
+
+    def _in_runs(self, schedule: Schedule) -> list[Schedule]:
+        """A fused schedule in runs, the shortest forecast first."""
+        if schedule not in self._cuts:
+            self._cuts[schedule] = runs_by_forecast(self._space, schedule)
+        return self._cuts[schedule]
 
     def _vary(self, variations: list[tuple[PlanKind, PlanKind]]) -> Candidate | None:
         """The best schedule that a variation has not tried, of the first of these that has one."""
@@ -253,15 +289,18 @@ class Searcher:
         return None
 
     def _guess(self, kind: PlanKind) -> Schedule | None:
-        """What needs no model: forecasts for fused, then the policies' orders of the best of these; for two launches,
-        every other time, what is best when fused."""
+        """What needs no model: forecasts for fused, then the policies' orders of the best of these; for the others,
+        every other time, what is best when fused, of runs with the cut of the best forecast."""
         given = self._kinds[kind].given
         guesses: Iterable[Schedule] = ()
         if kind is PlanKind.FUSED:
             guesses = self._seeds() if len(given) < NUM_SEEDS else self._orders_of_policies()
-        elif kind is PlanKind.TWO_LAUNCHES and len(given) % 2 == 0:
+        elif len(given) % 2 == 0:
             best = self._kinds[PlanKind.FUSED].best() or self._seeds()
-            guesses = (canonical(kind, schedule) for schedule in best)
+            if kind.is_in_runs:
+                guesses = self._in_runs(first) if (first := next(iter(best), None)) else ()
+            else:
+                guesses = (canonical(kind, schedule) for schedule in best)
         return next((guess for guess in guesses if guess not in given), None)
 
     def _orders_of_policies(self) -> tuple[Schedule, ...]:

@@ -6,12 +6,14 @@ the simulated twin, on purpose and by more than the best schedules differ from e
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
 from tuner.core.model import forecast
+from tuner.core.model.runs import ranked_ways
 from tuner.core.plan.rasters import COLUMN, ROW
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.workload import WorkloadKind
@@ -50,10 +52,11 @@ SLICE_TILES = 8
 NUM_SEEDS = NUM_GUESSES + 2 + NUM_DRAWN
 
 
-def forecast_us(space: Space, candidate: Candidate) -> float:
-    """The simulator's time, microseconds; inf for what is refused, which then comes last."""
+def forecast_us(space: Space, candidate: Candidate, limit_us: float = math.inf) -> float:
+    """The simulator's time, microseconds; inf for what is refused, which then comes last, and for what takes longer
+    than `limit_us`."""
     try:
-        return forecast.forecast_us(space.workload, space.gpu, candidate)
+        return forecast.forecast_us(space.workload, space.gpu, candidate, limit_us)
     except (IllegalSchedule, PlanError):
         return float("inf")
 
@@ -75,19 +78,12 @@ def seed_schedules(space: Space, rng: random.Random) -> Iterator[Schedule]:
                 given[schedule] = None
                 yield schedule
 
-    yield from fresh(schedule for tiling in guesses for schedule in _plain(space, tiling)[:1])
+    yield from fresh(schedule for tiling in guesses for schedule in _plain(space, tiling))
     plain = list(given)
     varied = _streamed if space.workload.kind is WorkloadKind.INDEPENDENT else _strided
-    yield from fresh(_by_forecast(space, (schedule for tiling in guesses for schedule in varied(space, tiling)))[:1])
-    yield from fresh(_by_forecast(space, _sliced(space, plain))[:1])
-    by_tiling: dict[Tiling, Schedule] = {}
-    for schedule in _by_forecast(space, space.sample(rng, NUM_FORECASTS)):
-        by_tiling.setdefault(schedule.tiling, schedule)
-    by_engine: dict[Engine, Schedule] = {}
-    for tiling, schedule in by_tiling.items():
-        by_engine.setdefault(tiling.engine, schedule)
-    drawn = list(dict.fromkeys((*by_engine.values(), *by_tiling.values())))
-    yield from fresh(drawn[:NUM_DRAWN])
+    yield from fresh(_shortest(space, (schedule for tiling in guesses for schedule in varied(space, tiling))))
+    yield from fresh(_shortest(space, _sliced(space, plain)))
+    yield from fresh(_best_drawn(space, space.sample(rng, NUM_FORECASTS)))
 
 
 def first_guesses(space: Space, seed: int) -> Iterator[Schedule]:
@@ -100,15 +96,51 @@ def policy_guesses(space: Space, best: Schedule) -> tuple[Schedule, ...]:
     return tuple(dict.fromkeys(policy_schedules(space.workload, space.gpu, best).values()))
 
 
-def _by_forecast(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
-    """The shortest forecast first."""
-    return sorted(schedules, key=lambda one: forecast_us(space, fused(one)))
+def runs_by_forecast(space: Space, schedule: Schedule) -> list[Schedule]:
+    """A fused schedule in each cut into runs that the proof allows, the shortest forecast first."""
+    try:
+        ways = ranked_ways(space.workload, space.gpu, schedule)
+    except IllegalSchedule:
+        return []
+    return [way.schedule for _, way in ways if way.plan_kind.is_in_runs and way.schedule]
+
+
+def _shortest(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
+    """The first one of the shortest forecast, where there is any. The others are forecast no further than to it."""
+    best, best_us = list[Schedule](), math.inf
+    for schedule in schedules:
+        time_us = forecast_us(space, fused(schedule), best_us)
+        if not best or time_us < best_us:
+            best, best_us = [schedule], time_us
+    return best
+
+
+def _best_drawn(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
+    """The shortest forecast of each engine, then the shortest of all, each of another tiling; `NUM_DRAWN` at most.
+
+    What is longer than the shortest of its engine, and than as many others, is forecast no further than to there.
+    """
+    by_tiling: dict[Tiling, tuple[float, Schedule]] = {}
+    of_engine: dict[Engine, float] = {}
+    for schedule in schedules:
+        tiling, engine = schedule.tiling, schedule.tiling.engine
+        last_us = sorted(time_us for time_us, _ in by_tiling.values())[NUM_DRAWN - 1 : NUM_DRAWN]
+        limit_us = max(of_engine.get(engine, math.inf), *last_us) if last_us else math.inf
+        time_us = forecast_us(space, fused(schedule), limit_us)
+        of_engine[engine] = min(time_us, of_engine.get(engine, math.inf))
+        if tiling not in by_tiling or time_us < by_tiling[tiling][0]:
+            by_tiling[tiling] = time_us, schedule
+    ranked = [schedule for _, schedule in sorted(by_tiling.values(), key=lambda item: item[0])]
+    by_engine: dict[Engine, Schedule] = {}
+    for schedule in ranked:
+        by_engine.setdefault(schedule.tiling.engine, schedule)
+    return list(dict.fromkeys((*by_engine.values(), *ranked)))[:NUM_DRAWN]
 
 
 def _plain(space: Space, tiling: Tiling) -> list[Schedule]:
-    """Op after op along the walk that suits queues best: by queue, first wave or ticket, on each grid; the shortest
-    forecast first. Where weights have a window, the parts of all tiles are taken one by one, all first ones first, each
-    waiting for a quarter of what a tile reads."""
+    """Op after op along the walk that suits queues best: by queue, first wave or ticket, on each grid; the one with the
+    shortest forecast, where there is any. Where weights have a window, the parts of all tiles are taken one by one, all
+    first ones first, each waiting for a quarter of what a tile reads."""
     graph = tile_graph(space.workload, tiling)
     split_tiles = space.split_tiles(tiling)[0]
     in_parts = tiling.window and max(tiling.split_k, default=1) > 1 and split_tiles is SplitTiles.ALL
@@ -126,9 +158,9 @@ def _plain(space: Space, tiling: Tiling) -> list[Schedule]:
             if space.is_legal(schedule := Schedule(tiling=tiling, ordering=ordering)):
                 yield schedule
 
-    ranked = _by_forecast(space, legal(RASTERS, queues, 1))
-    raster = ranked[0].ordering.rasters[0] if ranked else ROW
-    return _by_forecast(space, legal((raster,), (*queues, *drawn)))
+    best = _shortest(space, legal(RASTERS, queues, 1))
+    raster = best[0].ordering.rasters[0] if best else ROW
+    return _shortest(space, legal((raster,), (*queues, *drawn)))
 
 
 def _strided(space: Space, tiling: Tiling) -> Iterator[Schedule]:

@@ -51,3 +51,5 @@ class Claims:
 
     jobs: Held[str, JobRecord] = field(default_factory=lambda: Held(lambda job: job.id))
     inspections: Held[int, Inspection] = field(default_factory=lambda: Held(lambda inspection: inspection.seq))
+    #: By batch and number.
+    ladders: Held[tuple[str, int], tuple[str, int]] = field(default_factory=lambda: Held(lambda ladder: ladder))

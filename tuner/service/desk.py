@@ -9,19 +9,27 @@ from dataclasses import replace
 from tuner.core.access.caller import Caller, Role
 from tuner.core.problem.gpu import parse_target
 from tuner.core.trial.job import JobSpec, JobState, JobTerms, check_transition
-from tuner.core.trial.records import JobRecord
+from tuner.core.trial.records import JobRecord, Webhook
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Forbidden, InvalidInput
-from tuner.store import Store, audit, jobs, keys, queue, removal
+from tuner.service.webhook_policy import WebhookPolicy
+from tuner.store import Session, Store, audit, jobs, keys, queue, removal, webhooks
 
 
 class Desk:
     """Takes jobs in, and ends them at their owners' wish."""
 
     def __init__(
-        self, store: Store, dispatcher: Dispatcher, clock: Callable[[], float], leads: Callable[[], bool]
+        self,
+        store: Store,
+        dispatcher: Dispatcher,
+        clock: Callable[[], float],
+        leads: Callable[[], bool],
+        policy: WebhookPolicy | None = None,
     ) -> None:
-        """`leads` says whether this server runs the jobs; one that does not takes jobs for the one that does."""
+        """`leads` says whether this server runs the jobs; one that does not takes jobs for the one that does. `policy`
+        says which webhooks may be asked for: none, where it is not given."""
+        self._policy = policy or WebhookPolicy()
         self._store = store
         self._dispatcher = dispatcher
         self._clock = clock
@@ -43,27 +51,51 @@ class Desk:
             InvalidInput: no worker serves the target, or the key came with another body.
             Forbidden: a priority above 0, and `caller` is no admin.
         """
-        if terms.priority > 0 and caller.role is not Role.ADMIN:
-            raise Forbidden(f"only an admin may ask for a priority above 0, and {terms.priority} was asked for")
-        now, key = self._clock(), _key_of(caller, idempotency_key)
+        check_terms(terms, caller)
+        if terms.webhook is not None:
+            self._policy.check(terms.webhook)
+        now, key = self._clock(), key_of(caller, idempotency_key)
         with self._store.write() as session:
             known = keys.job_of(session, key, body_digest) if key else None
             if known is not None:
                 return self.with_wait(jobs.get(session, known)), False
-            job = jobs.find_open(session, spec.problem_digest)
-            if job is not None and caller.owner and caller.owner not in job.owners:
-                job = jobs.attach(session, job.id, caller.owner, now)
-                audit.append(session, caller, "job.attach", job.id, now)
-            elif job is None and reuse:
-                job = jobs.find_succeeded(session, spec.problem_digest)
-            is_new = job is None
-            if job is None:
-                self._check_served(spec.target_id)
-                job = jobs.insert(session, spec, now, caller.owner, terms)
-                audit.append(session, caller, "job.submit", job.id, now)
+            job, is_new = self.take(session, spec, caller, terms, reuse=reuse)
+            if terms.webhook is not None:
+                has_ended = job.state.is_final
+                webhooks.ask(session, job.id, caller.owner, terms.webhook, has_ended=has_ended, now=now)
             if key:
                 keys.remember(session, key, body_digest, job.id, now)
         return self.with_wait(job), is_new
+
+    def take(
+        self,
+        session: Session,
+        spec: JobSpec,
+        caller: Caller,
+        terms: JobTerms,
+        *,
+        reuse: bool,
+        batch_id: str | None = None,
+    ) -> tuple[JobRecord, bool]:
+        """In a writing session: the job that works on a problem, or solved it where `reuse` allows that, else a new one
+        of the batch, if there is one; and whether it is new.
+
+        Raises:
+            InvalidInput: no worker serves the target.
+        """
+        now = self._clock()
+        job = jobs.find_open(session, spec.problem_digest)
+        if job is not None and caller.owner and caller.owner not in job.owners:
+            job = jobs.attach(session, job.id, caller.owner, now)
+            audit.append(session, caller, "job.attach", job.id, now)
+        elif job is None and reuse:
+            job = jobs.find_succeeded(session, spec.problem_digest)
+        if job is not None:
+            return job, False
+        self._check_served(spec.target_id)
+        job = jobs.insert(session, spec, now, caller.owner, terms, batch_id)
+        audit.append(session, caller, "job.submit", job.id, now)
+        return job, True
 
     def cancel(self, job_id: str, caller: Caller) -> JobRecord:
         """Ends a job; where others share its run, it goes on, and `caller` is no owner of it any more.
@@ -73,18 +105,20 @@ class Desk:
             Forbidden: it is somebody else's.
             Conflict: it has succeeded or failed.
         """
-        now = self._clock()
         with self._store.write() as session:
-            job = jobs.get(session, job_id)
-            check_owner(caller, job, "end")
-            if job.state is JobState.CANCELLED:
-                return job
-            check_transition(job.state, JobState.CANCELLED)
-            if caller.owner in job.owners and len(job.owners) > 1:
-                audit.append(session, caller, "job.detach", job_id, now)
-                return jobs.detach(session, job_id, caller.owner)
-            audit.append(session, caller, "job.cancel", job_id, now)
-            return jobs.set_state(session, job_id, JobState.CANCELLED, now)
+            return self.end(session, jobs.get(session, job_id), caller)
+
+    def end(self, session: Session, job: JobRecord, caller: Caller) -> JobRecord:
+        """As `cancel`, in a writing session."""
+        now = self._clock()
+        check_owner(caller, job, "end")
+        if job.state is JobState.CANCELLED:
+            return job
+        check_transition(job.state, JobState.CANCELLED)
+        if caller.owner in job.owners and len(job.owners) > 1:
+            return self._detach(session, job.id, caller, now)
+        audit.append(session, caller, "job.cancel", job.id, now)
+        return jobs.set_state(session, job.id, JobState.CANCELLED, now)
 
     def delete(self, job_id: str, caller: Caller) -> JobRecord | None:
         """Takes a job that has ended out of sight with all that is known of it, and answers None. Where others share
@@ -100,11 +134,21 @@ class Desk:
             job = jobs.get(session, job_id)
             check_owner(caller, job, "delete")
             if caller.owner in job.owners and len(job.owners) > 1:
-                audit.append(session, caller, "job.detach", job_id, now)
-                return jobs.detach(session, job_id, caller.owner)
+                return self._detach(session, job_id, caller, now)
             removal.mark(session, job_id, now, f"by {caller.owner}" if caller.owner else "by a client")
             audit.append(session, caller, "job.delete", job_id, now)
         return None
+
+    def _detach(self, session: Session, job_id: str, caller: Caller, now: float) -> JobRecord:
+        """The job without one of its owners, and without his webhooks."""
+        audit.append(session, caller, "job.detach", job_id, now)
+        webhooks.drop(session, job_id, caller.owner)
+        return jobs.detach(session, job_id, caller.owner)
+
+    def webhooks(self, job_id: str) -> list[Webhook]:
+        """Who is told of a job's end, and how far that is."""
+        with self._store.read() as session:
+            return webhooks.of_job(session, job_id)
 
     def pause(self, job_id: str, caller: Caller, is_paused: bool) -> JobRecord:
         """Has an open job wait, or go on. Of a search under way, what is at the card is recorded first.
@@ -132,11 +176,18 @@ class Desk:
         """
         with self._store.read() as session:
             job = jobs.get(session, job_id)
+            own = [one.url for one in webhooks.of_job(session, job_id) if one.owner == caller.owner]
         if job.state not in (JobState.FAILED, JobState.CANCELLED):
             raise Conflict(f"{job_id} is {job.state}; only a job that failed or was cancelled is tried again")
         deadline_s = None if job.deadline_at is None else job.deadline_at - job.created_at
         priority = job.priority if caller.role is Role.ADMIN else min(job.priority, 0)
-        terms = JobTerms(priority=priority, project=job.project, labels=job.labels, deadline_s=deadline_s)
+        terms = JobTerms(
+            priority=priority,
+            project=job.project,
+            labels=job.labels,
+            deadline_s=deadline_s,
+            webhook=next(iter(own), None),
+        )
         return self.submit(job.spec, caller, terms)
 
     def place(self, job_id: str) -> tuple[int | None, float | None]:
@@ -177,6 +228,14 @@ class Desk:
         return replace(job, reason=waiting) if waiting else job
 
 
+def check_terms(terms: JobTerms, caller: Caller) -> None:
+    """Raises:
+    Forbidden: a priority above 0, and `caller` is no admin.
+    """
+    if terms.priority > 0 and caller.role is not Role.ADMIN:
+        raise Forbidden(f"only an admin may ask for a priority above 0, and {terms.priority} was asked for")
+
+
 def check_owner(caller: Caller, job: JobRecord, verb: str) -> None:
     """Refuses a change of somebody else's job.
 
@@ -188,7 +247,7 @@ def check_owner(caller: Caller, job: JobRecord, verb: str) -> None:
         raise Forbidden(f"{job.id} {whose}; only its owners and admins may {verb} it")
 
 
-def _key_of(caller: Caller, key: str | None) -> str | None:
+def key_of(caller: Caller, key: str | None) -> str | None:
     """An idempotency key as it is kept: two owners may choose the same."""
     if key is None or not caller.owner:
         return key

@@ -27,7 +27,9 @@ from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
 from tuner.packs.order import MadePack, PackOrder
 from tuner.service.access import Access
+from tuner.service.batches import Batches
 from tuner.service.charts import JobCharts
+from tuner.service.courier import Courier
 from tuner.service.desk import Desk
 from tuner.service.fleet import Fleet
 from tuner.service.inspector import check_inspection
@@ -68,18 +70,22 @@ class Service(TrialReader):
         clock: Callable[[], float] = time.time,
         leads: Callable[[], bool] = lambda: True,
         retention: Retention | None = None,
+        courier: Courier | None = None,
     ) -> None:
         """`disk_limit_bytes` is what artifacts, builds and samples may fill; `finals` is how finals are held (as usual,
         where it is not given); `max_ahead` is how many candidates of a job may be on their way besides one, at most;
         `observers` are told of every recorded trial. Jobs begin with what the database has of shapes like theirs, and
         with `winners` that are kept elsewhere. `leads` says whether this server runs the jobs; one that does not takes
-        jobs for the one that does. `retention` is which ended jobs are kept: all, where it is not given."""
+        jobs for the one that does. `retention` is which ended jobs are kept: all, where it is not given. `courier`
+        sends the webhooks; without one none may be asked for."""
         super().__init__(store)
         self._dispatcher = dispatcher
         self._clock = clock
         self._disk_limit_bytes = disk_limit_bytes
         #: Where jobs are asked for, paused and ended.
-        self.desk = Desk(store, dispatcher, clock, leads)
+        self.desk = Desk(store, dispatcher, clock, leads, courier.policy if courier else None)
+        #: Jobs that are asked for together.
+        self.batches = Batches(store, self.desk, clock)
         #: The tokens, and the audit log.
         self.access = Access(store, clock)
         #: What the charts of the pages show.
@@ -106,13 +112,15 @@ class Service(TrialReader):
                 observers=observers,
             )
         )
-        self._janitor = Janitor(store, retention or Retention(), clock, leads)
+        #: What works beside the runners, in threads of its own.
+        self._beside = [Janitor(store, retention or Retention(), clock, leads), *([courier] if courier else [])]
         dispatcher.watch(self._runners.join_in)
 
     def start(self) -> None:
         """Starts one runner per worker; those that come later get theirs then."""
         self._runners.start()
-        self._janitor.start()
+        for one in self._beside:
+            one.start()
 
     def begin_drain(self) -> None:
         """Has the runners end when what is at their cards is recorded. Waits for nothing, and may be called again."""
@@ -125,10 +133,12 @@ class Service(TrialReader):
     def close(self) -> None:
         """Ends the runners, then closes the dispatcher and the store."""
         self._runners.stop()
-        self._janitor.stop()
+        for one in self._beside:
+            one.stop()
         self._dispatcher.close()
         self._runners.join()
-        self._janitor.join()
+        for one in self._beside:
+            one.join()
         self._store.close()
 
     def submit(

@@ -11,8 +11,11 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import FinalsTimes
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
-from tuner.core.trial.records import FinalRow, Verdict
+from tuner.core.trial.records import FinalRow, Verdict, least_energy_row
 from tuner.core.trial.stats import compare, decide, median, relative_spread
+
+#: Finalists beside the usual ones where the least energy is asked for, at most; each takes over a second.
+NUM_FOR_ENERGY = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +29,17 @@ class Judgement:
     procedure: FinalsProcedure
     #: One per finalist, library first.
     rows: tuple[FinalRow, ...]
+    #: What is asked for takes the least energy of what is slower than the fastest by so many per cent at most.
+    energy_within_percent: float | None = None
 
     @property
     def kernel(self) -> FinalRow | None:
-        """The finalist whose kernel is worth fetching: the winner's, or our fastest where the library won."""
+        """The finalist whose kernel is worth fetching: the one of least energy where that is asked for and ours, else
+        the winner's, or our fastest where the library won."""
+        if self.energy_within_percent is not None:
+            index = least_energy_row(self.rows, self.energy_within_percent)
+            if index is not None and self.rows[index].candidate.plan_kind.is_ours:
+                return self.rows[index]
         ours = [row for row in self.rows if row.time_us is not None and row.candidate.plan_kind.is_ours]
         ours.sort(key=lambda row: (row.candidate.plan_kind is not self.winner, row.time_us))
         return ours[0] if ours else None
@@ -61,15 +71,30 @@ def best_speedup(trials: Iterable[Trial], before: float | None = None) -> float 
     return max(found if before is None else [*found, before], default=None)
 
 
-def choose_finalists(history: Iterable[Trial]) -> tuple[Trial, ...]:
-    """The best measured trials of each kind, library first; a truncated one only where its kind has no other."""
+def near_the_fastest(history: Iterable[Trial], within_percent: float) -> tuple[Trial, ...]:
+    """The fastest trials of ours, measured whole, that are slower than the best by so many per cent at most: of these
+    the finals find the one that takes the least energy."""
+    measured = [(trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured)]
+    ours = [(outcome.speedup, trial) for outcome, trial in measured if trial.candidate.plan_kind.is_ours]
+    best = best_speedup(trial for _, trial in ours) or 0.0
+    near = [(speedup, trial) for speedup, trial in ours if speedup >= best / (1 + within_percent / 100)]
+    near.sort(key=lambda item: (-item[0], item[1].number))
+    return tuple(trial for _, trial in near[:NUM_FOR_ENERGY])
+
+
+def choose_finalists(history: Iterable[Trial], besides: Sequence[Trial] = ()) -> tuple[Trial, ...]:
+    """The best measured trials of each kind, library first, and those `besides`; a truncated one only where its kind
+    has no other."""
     measured = [(trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured)]
     measured.sort(key=lambda item: (item[0].truncated, item[0].time_us, item[1].number))
-    return tuple(
+    chosen = [
         trial
         for kind in PlanKind
         for trial in _first([item for item in measured if item[1].candidate.plan_kind is kind], kind.num_finalists)
-    )
+    ]
+    numbers = {trial.number for trial in chosen}
+    more = {trial.number: trial for trial in besides if trial.number not in numbers}
+    return (*chosen, *more.values())
 
 
 def _first(ranked: Sequence[tuple[Measured, Trial]], count: int) -> list[Trial]:

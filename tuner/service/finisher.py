@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -16,7 +17,7 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.records import Best, JobRecord, PolicyTime
 from tuner.dispatch import MeasureLane
-from tuner.service.finals import Judgement, choose_finalists, judge
+from tuner.service.finals import Judgement, choose_finalists, judge, near_the_fastest
 from tuner.service.inspector import inspections_of, problem_of
 from tuner.service.keeper import Keeper
 from tuner.service.packing import pack_zip
@@ -58,8 +59,9 @@ class Finisher:
         """
         return Patience(self._lane.target.id, self._stop).result(submit)
 
-    def finish(self, job: JobRecord, past: list[Trial]) -> None:
-        """Measures the finalists of `past` against each other, keeps the winner's files and the result.
+    def finish(self, job: JobRecord, past: list[Trial], besides: Sequence[Trial] = ()) -> None:
+        """Measures the finalists of `past`, and those `besides`, against each other, keeps the winner's files and the
+        result.
 
         Raises:
             JobFailed: there is nothing to compare with, or the worker failed each time.
@@ -67,14 +69,16 @@ class Finisher:
             Stopped: the service is closing.
         """
         problem = problem_of(job)
-        finalists = choose_finalists(past)
+        within = job.spec.energy_within_percent
+        near = () if within is None else near_the_fastest(past, within)
+        finalists = choose_finalists(past, (*besides, *near))
         if not finalists or finalists[0].candidate.plan_kind.is_ours:
             raise JobFailed(f"there is nothing to compare with: {_library_reason(past)}")
         candidates = tuple(trial.candidate for trial in finalists)
         times = self._await(lambda: self._lane.finals(problem, candidates, self._finals.num_rounds))
         if times.times_us[0] is None:
             raise JobFailed(f"the library failed in the finals: {times.reasons[0]}")
-        judgement = judge(finalists, times, self._finals)
+        judgement = replace(judge(finalists, times, self._finals), energy_within_percent=within)
         environment = self._lane.environment()
         content = self._pack(job, problem, judgement)
         digest = self._keeper.keep(content) if content else None

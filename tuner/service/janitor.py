@@ -36,7 +36,7 @@ class Janitor:
         self._clock = clock
         self._leads = leads
         self._stop = threading.Event()
-        self._looked_at = float("-inf")
+        self._checked_at = float("-inf")
         self._thread = threading.Thread(target=self._run, name="janitor", daemon=True)
 
     def start(self) -> None:
@@ -68,9 +68,9 @@ class Janitor:
         Raises:
             StoreUnavailable: the database takes no writes now.
         """
-        if self._retention.is_on and time.monotonic() - self._looked_at >= RETENTION_PERIOD_S:
+        if self._retention.is_on and time.monotonic() - self._checked_at >= RETENTION_PERIOD_S:
             self.expire()
-            self._looked_at = time.monotonic()
+            self._checked_at = time.monotonic()
         swept = self._store.sweep(lambda: not self._stop.is_set())
         if swept.num_jobs:
             _log.info("removed %d jobs, %d trials, %d files", swept.num_jobs, swept.num_trials, swept.num_files)

@@ -22,6 +22,8 @@ def _compare(job: JobRecord, best: Best, question: Question) -> BestMatch:
         differences.append(f"measured with a {spec.objective.l2} L2, not a {objective.l2} one")
     if spec.objective.regime is not objective.regime:
         differences.append(f"measured in regime {spec.objective.regime}, not {objective.regime}")
+    if spec.energy_within_percent is not None:
+        differences.append(f"chosen for its energy, up to {spec.energy_within_percent:g} % slower than the fastest")
     if same_target:
         differences += question.machine.differences(best.environment)
     kind = MatchKind.ANY if not same_target else MatchKind.NEAREST if differences else MatchKind.EXACT

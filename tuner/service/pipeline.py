@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import Preparation, Prepared, Problem
@@ -19,14 +19,38 @@ from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Outcome
 from tuner.dispatch import BuildPool, MeasureLane
 from tuner.errors import Quarantined, WorkerError
-from tuner.search import Searcher
 from tuner.service.ahead import Ahead
-from tuner.service.forecasts import Forecaster, with_forecast
+from tuner.service.forecasts import with_forecast
 from tuner.service.waiting import Patience, Stopped, wait_for_one
 
 #: Candidates that are handed to the lane: one that is measured, and one behind it, so that the card does not wait for
 #: this thread.
 IN_LANE = 2
+
+
+class Chooser(Protocol):
+    """Says what is tried next: a search, or a list. As `Searcher` has it."""
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether the next choice is better made when nothing is on its way."""
+        ...
+
+    def ask(self) -> Candidate | None:
+        """The next candidate; None where there is none until another trial is known."""
+        ...
+
+    def tell(self, trial: Trial) -> None:
+        """Adds a recorded trial."""
+        ...
+
+    def think_ahead(self) -> bool:
+        """Does a piece of the work that a later choice needs; whether there was any."""
+        ...
+
+    def wind_up(self) -> None:
+        """Chooses nothing new any more."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +74,6 @@ class _Traveller:
     candidate: Candidate
     num_known: int
     chosen_at: float
-    forecast: Future[float | None]
     preparing: Future[Preparation]
     prepared: Prepared | None = None
     measuring: Future[Outcome] | None = None
@@ -74,12 +97,11 @@ class Pipeline:
 
     def __init__(
         self,
-        searcher: Searcher,
+        searcher: Chooser,
         problem: Problem,
         builds: BuildPool,
         lane: MeasureLane,
         ahead: Ahead,
-        forecaster: Forecaster,
         *,
         num_known: int,
         num_trials: int,
@@ -94,7 +116,6 @@ class Pipeline:
         self._builds = builds
         self._lane = lane
         self._ahead = ahead
-        self._forecaster = forecaster
         self._stop = stop
         self._drain = drain or threading.Event()
         self._clock = clock
@@ -222,7 +243,6 @@ class Pipeline:
                 candidate=candidate,
                 num_known=num_known,
                 chosen_at=chosen_at,
-                forecast=self._forecaster.begin(self._problem.workload, candidate),
                 preparing=preparing,
             )
         )
@@ -274,7 +294,7 @@ class Pipeline:
         for one in self._travellers:
             if one.outcome is not None:
                 self._travellers.remove(one)
-                outcome = with_forecast(one.outcome, one.forecast.result())
+                outcome = with_forecast(one.outcome, one.prepared and one.prepared.forecast_us)
                 return Arrival(
                     candidate=one.candidate,
                     outcome=outcome,

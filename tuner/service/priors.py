@@ -11,6 +11,7 @@ from tuner.core.trial.priors import Found, KnownWinners, Prior
 from tuner.core.trial.records import JobRecord
 from tuner.search.priors import Asked, choose_priors
 from tuner.service.keeper import Keeper
+from tuner.service.siblings import Siblings
 from tuner.store import Store, imports, priors
 
 
@@ -23,26 +24,30 @@ class PriorBook:
         self._keeper = keeper
         self._winners = winners
         self._clock = clock
+        self._siblings = Siblings(store)
 
     def of(self, job: JobRecord, space: Space, past: list[Trial], kernel_version: str) -> tuple[Prior, ...]:
         """The priors of a job that has these trials already; none for a search that began in an older version.
+
+        What others of its ladder found is no earlier search, so that a fair one begins with it too.
 
         Raises:
             StoreUnavailable: the database stays locked.
         """
         with self._store.read() as session:
-            before = priors.chosen(session, job.id)
-        if before is not None:
-            return before
+            kept = priors.chosen(session, job.id)
+        if kept is not None:
+            return kept
         chosen: tuple[Prior, ...] = ()
-        if job.spec.priors is PriorsChoice.NEAREST and not past:
+        if not past:
             asked = Asked(
                 space=space,
                 objective=job.spec.objective,
                 kernel_version=kernel_version,
                 num_trials=job.spec.budget.trials,
             )
-            chosen = choose_priors(asked, self._known(job))
+            before = self._known(job) if job.spec.priors is PriorsChoice.NEAREST else []
+            chosen = choose_priors(asked, [*self._siblings.found(job, kernel_version), *before])
         self._keeper.write(partial(priors.choose, job_id=job.id, priors=chosen, now=self._clock()))
         return chosen
 

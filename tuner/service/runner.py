@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.space.space import Space
+from tuner.core.trial.batch import BatchStep
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.priors import KnownWinners, Prior
 from tuner.core.trial.records import JobRecord
@@ -22,17 +24,18 @@ from tuner.service.ahead import Ahead
 from tuner.service.claims import Claims
 from tuner.service.finals import best_speedup
 from tuner.service.finisher import Finisher
-from tuner.service.forecasts import Forecaster
 from tuner.service.inspector import Inspector, problem_of
 from tuner.service.keeper import Keeper
+from tuner.service.ladder_maker import LadderMaker
 from tuner.service.metrics import Metrics, Observer
-from tuner.service.pipeline import Pipeline
+from tuner.service.pipeline import Chooser, Pipeline
 from tuner.service.priors import PriorBook
 from tuner.service.progress import Progress
+from tuner.service.siblings import GivenCandidates, Siblings
 from tuner.service.turns import Turn
 from tuner.service.waiting import GaveWay, JobFailed, Stopped, result_of
 from tuner.service.watched_lane import WatchedLane
-from tuner.store import Store, jobs, queue, trials
+from tuner.store import Store, batches, jobs, queue, trials
 
 _log = logging.getLogger(__name__)
 
@@ -86,8 +89,9 @@ class Runner:
         self._keeper = Keeper(store, self._stop)
         self._inspector = Inspector(store, self._lane, target, claims, self._keeper, self._stop, clock)
         self._finisher = Finisher(store, self._keeper, self._lane, finals, disk_limit_bytes, self._stop, clock)
-        self._forecaster = Forecaster(target.gpu)
         self._priors = PriorBook(store, self._keeper, winners, clock)
+        self._siblings = Siblings(store)
+        self._ladders = LadderMaker(store, self._lane, target, claims, self._keeper, self._stop, clock)
         self._thread = threading.Thread(target=self._run, name=f"runner {target.id} {worker}", daemon=True)
 
     def start(self) -> None:
@@ -114,7 +118,6 @@ class Runner:
         """Waits for the thread's end."""
         if self._thread.ident is not None:
             self._thread.join()
-        self._forecaster.close()
 
     def is_alive(self) -> bool:
         """Whether it still works."""
@@ -138,12 +141,12 @@ class Runner:
             _log.critical("the runner of %s has ended; restart the server", self.target.id, exc_info=error)
 
     def _turn(self) -> None:
-        """One job, one inspection, or a short wait for either."""
+        """One job, one ladder, one inspection, or a short wait for any."""
         try:
             if not self._is_fit():
                 return
             seen = self._store.num_writes
-            is_busy = self._work_on_next() or self._inspector.take_one()
+            is_busy = self._work_on_next() or self._ladders.take_one() or self._inspector.take_one()
         except Quarantined as error:  # what was begun stays open, and goes on from its recorded trials
             _log.warning("%s is in quarantine: %s", self.target.id, error)
             self._metrics.saw_quarantine(self.target.id, self._worker)
@@ -245,9 +248,36 @@ class Runner:
                 raise JobFailed("its deadline passed while it waited")
             job = self._step(job.id, JobState.SEARCHING)
         if job.state is JobState.SEARCHING:
-            self._search(job)
+            if not job.batch_step:
+                self._search(job)
+            self._share(job)
             job = self._step(job.id, JobState.FINALS)
-        self._finisher.finish(job, self._history(job.id))
+        past = self._history(job.id)
+        self._finisher.finish(job, past, self._siblings.finalists(job, past))
+
+    def _share(self, job: JobRecord) -> None:
+        """Tries what others of the job's ladder found, once all of these have searched.
+
+        Raises:
+            GaveWay: it waits for them; without them for nothing.
+        """
+        if job.batch_step is None:
+            return
+        if job.batch_step == BatchStep.SEARCH:
+            job = self._advance(job, BatchStep.SHARE)
+        if job.batch_step == BatchStep.SHARE:
+            if self._siblings.are_behind(job):
+                raise GaveWay
+            past, space = self._history(job.id), Space(job.spec.workload, self.target.gpu)
+            candidates = self._siblings.to_try(job, space, past)
+            given, num_trials = GivenCandidates(candidates), len(past) + len(candidates)
+            self._record_all(job, given, past, num_trials=num_trials, left_s=math.inf)
+            job = self._advance(job, BatchStep.FINALS)
+        if self._siblings.are_behind(job):
+            raise GaveWay
+
+    def _advance(self, job: JobRecord, step: BatchStep) -> JobRecord:
+        return self._keeper.write(lambda session: batches.advance(session, job.id, step))
 
     def _history(self, job_id: str) -> list[Trial]:
         with self._store.read() as session:
@@ -255,18 +285,42 @@ class Runner:
 
     def _search(self, job: JobRecord) -> None:
         """Records what the pipeline gives until the budget is spent or nothing legal is left to try."""
-        past, budget_s = self._history(job.id), job.spec.budget.seconds
+        past, budget = self._history(job.id), job.spec.budget
+        left_s = budget.seconds - job.search_s
         if job.deadline_at is not None:
-            budget_s = min(budget_s, job.search_s + max(0.0, job.deadline_at - self._clock()))
-        turn, gives_way = Turn(self._store, self._claims, job, self._clock), False
-        search_s, number, incumbent = job.search_s, len(past), best_speedup(past)
-        progress = Progress(job.spec.budget.patience, past)
+            left_s = min(left_s, max(0.0, job.deadline_at - self._clock()))
         space = Space(job.spec.workload, self.target.gpu)
         priors = self._priors.of(job, space, past, self._lane.environment().kernel_version)
+        first = (prior.candidate for prior in priors)
+        searcher = Searcher(space, seed=job.spec.seed, history=past, priors=first, num_trials=budget.trials)
+        self._record_all(
+            job, searcher, past, num_trials=budget.trials, left_s=left_s, patience=budget.patience, priors=priors
+        )
+
+    def _record_all(
+        self,
+        job: JobRecord,
+        chooser: Chooser,
+        past: list[Trial],
+        *,
+        num_trials: int,
+        left_s: float,
+        patience: int | None = None,
+        priors: Sequence[Prior] = (),
+    ) -> None:
+        """Records what becomes of the candidates that `chooser` gives, until there are so many trials or the time is
+        over.
+
+        Raises:
+            GaveWay: another job's turn came first.
+        """
+        turn, gives_way = Turn(self._store, self._claims, job, self._clock), False
+        number, incumbent = len(past), best_speedup(past)
+        progress = Progress(patience, past)
         index_of = {prior.candidate: index for index, prior in enumerate(priors)}
-        with self._pipeline(job, space, priors, past) as pipeline:
+        with self._pipeline(job, chooser, past, num_trials) as pipeline:
             mark = time.monotonic()
-            self._end_if_due(pipeline, progress, budget_s - search_s)
+            self._end_if_due(pipeline, progress, left_s)
             while (arrival := pipeline.next(incumbent)) is not None:
                 trial = Trial(
                     number=number,
@@ -289,19 +343,20 @@ class Runner:
                         since_progress=progress.num_since,
                     )
                 )
-                search_s += spent_s
+                left_s -= spent_s
                 self._tell(job.id, trial)
                 number += 1
                 pipeline.record(trial)
                 incumbent = best_speedup([trial], incumbent)
-                gives_way = gives_way or turn.is_over()
-                self._end_if_due(pipeline, progress, 0.0 if gives_way else budget_s - search_s)
+                # Once its patience has run out a few last trials are left: another stay would cost more than they take.
+                gives_way = gives_way or (not progress.is_over and turn.is_over())
+                self._end_if_due(pipeline, progress, 0.0 if gives_way else left_s)
                 if not self._drain.is_set():
                     self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on
                 mark = time.monotonic()
         if self._drain.is_set():
             raise Stopped
-        if gives_way and search_s < budget_s and number < job.spec.budget.trials:
+        if gives_way and left_s > 0 and number < num_trials:
             raise GaveWay
 
     def _tell(self, job_id: str, trial: Trial) -> None:
@@ -318,17 +373,15 @@ class Runner:
         elif progress.is_over:
             pipeline.wind_up()
 
-    def _pipeline(self, job: JobRecord, space: Space, priors: Iterable[Prior], past: list[Trial]) -> Pipeline:
+    def _pipeline(self, job: JobRecord, chooser: Chooser, past: list[Trial], num_trials: int) -> Pipeline:
         """The way of the candidates that are still to be tried."""
-        spec, builds = job.spec, self._dispatcher.builds(self.target.id, self._worker)
-        num_trials, first = spec.budget.trials, (prior.candidate for prior in priors)
+        builds = self._dispatcher.builds(self.target.id, self._worker)
         return Pipeline(
-            Searcher(space, seed=spec.seed, history=past, priors=first, num_trials=num_trials),
+            chooser,
             problem_of(job),
             builds,
             self._lane,
             Ahead(num_places=builds.num_places, num_trials=num_trials, max_ahead=self._max_ahead),
-            self._forecaster,
             num_known=len(past),
             num_trials=num_trials,
             stop=self._stop,

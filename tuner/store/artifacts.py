@@ -12,6 +12,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from tuner.errors import InvalidInput, NotFound, StoreUnavailable
+from tuner.store.batch_models import BatchKernelRow
 from tuner.store.models import ArtifactRow, BestRow, PackRow
 
 
@@ -80,9 +81,10 @@ def register(session: Session, digest: str, size_bytes: int, now: float) -> None
 
 
 def is_named(session: Session, digest: str) -> bool:
-    """Whether a result or a pack names an artifact."""
+    """Whether a result, a ladder or a pack names an artifact."""
     names = (
         select(func.count()).select_from(BestRow).where(BestRow.artifact_digest == digest),
         select(func.count()).select_from(PackRow).where(PackRow.digest == digest),
+        select(func.count()).select_from(BatchKernelRow).where(BatchKernelRow.digest == digest),
     )
     return any(session.scalar(name) for name in names)

@@ -69,7 +69,7 @@ def trial_to_row(job_id: str, trial: Trial) -> TrialRow:
     )
 
 
-def _outcome_from_row(row: TrialRow) -> Outcome:
+def _outcome_from_row(row: TrialRow, with_rounds: bool) -> Outcome:
     if row.stage is not None:
         stage, reason = Stage(row.stage), row.reason or ""
         if row.failure_kind is None:
@@ -83,7 +83,7 @@ def _outcome_from_row(row: TrialRow) -> Outcome:
         speedup=speedup,
         spread=spread,
         rel_error=rel_error,
-        rounds=unpack_rounds(row.samples),
+        rounds=unpack_rounds(row.samples) if with_rounds else (),
         metrics=tuple(Metric(tag=tag, unit=unit, value=value) for tag, unit, value in row.metrics or ()),
         stage_s=row.stage_s,
         procedure=_procedure(row.procedure),
@@ -103,12 +103,12 @@ def _procedure(data: dict[str, Any] | None) -> Procedure | None:
     )
 
 
-def row_to_trial(row: TrialRow) -> Trial:
-    """Inverse of `trial_to_row`."""
+def row_to_trial(row: TrialRow, *, with_rounds: bool = True) -> Trial:
+    """Inverse of `trial_to_row`; without rounds, where nobody asks for these."""
     return Trial(
         number=row.number,
         candidate=candidate_from_json({"plan_kind": row.plan_kind, "schedule": row.schedule}),
-        outcome=_outcome_from_row(row),
+        outcome=_outcome_from_row(row, with_rounds),
         num_known=row.num_known,
         prior=row.prior,
         started_at=row.started_at,

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import CompoundSelect, delete, func, select, union, update
 from sqlalchemy.orm import Session
 
 from tuner.core.trial.job import JobState
 from tuner.store.artifacts import ArtifactFolder, is_named
+from tuner.store.batch_models import BatchKernelRow
 from tuner.store.models import ArtifactRow, BestRow, InspectionRow, JobRow, PackRow, TrialRow
 
 #: Rows that one writing session changes.
@@ -97,8 +98,7 @@ class Collector:
     def _survey(self) -> tuple[int, list[_Item]]:
         """Bytes of all there is, and what of it may go."""
         with self._read() as session:
-            named = set(session.scalars(select(BestRow.artifact_digest).where(BestRow.artifact_digest.is_not(None))))
-            named |= set(session.scalars(select(PackRow.digest)))
+            named = set(session.scalars(_named()))
             sizes = (func.sum(JobRow.samples_bytes), func.sum(InspectionRow.result_bytes))
             total_bytes = sum(session.scalar(select(size)) or 0 for size in sizes)
             items = [*self._samples(session), *self._inspections(session)]
@@ -150,16 +150,21 @@ class Collector:
                 path.unlink(missing_ok=True)
 
     def _forget_files(self) -> None:
-        """Strikes artifacts off the list whose files have gone, but for those that a result names."""
-        named = select(BestRow.artifact_digest).where(BestRow.artifact_digest.is_not(None))
-        named = named.union(select(PackRow.digest))
+        """Strikes artifacts off the list whose files have gone, but for those that something names."""
+        unnamed = (ArtifactRow.digest.not_in(_named()),)
         with self._read() as session:
-            listed = list(session.scalars(select(ArtifactRow.digest).where(ArtifactRow.digest.not_in(named))))
+            listed = list(session.scalars(select(ArtifactRow.digest).where(*unnamed)))
         gone = [digest for digest in listed if not self._artifacts.path(digest).exists()]
         for begin in range(0, len(gone), _SLICE):
             with self._write() as session:
                 some = ArtifactRow.digest.in_(gone[begin : begin + _SLICE])
-                session.execute(delete(ArtifactRow).where(some, ArtifactRow.digest.not_in(named)))
+                session.execute(delete(ArtifactRow).where(some, *unnamed))
+
+
+def _named() -> CompoundSelect[str]:
+    """Digests of the artifacts that a result, a ladder or a pack names."""
+    columns = (BestRow.artifact_digest, BatchKernelRow.digest, PackRow.digest)
+    return union(*(select(column).where(column.is_not(None)) for column in columns))
 
 
 def _drop_slice(session: Session, job_id: str, after: int) -> int | None:

@@ -12,10 +12,11 @@ from sqlalchemy import ColumnElement, bindparam, func, select
 from sqlalchemy import insert as sql_insert
 from sqlalchemy.orm import Session
 
+from tuner.core.trial.batch import BatchStep
 from tuner.core.trial.job import JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.records import JobRecord, Page
 from tuner.errors import Conflict, NotFound
-from tuner.store import events
+from tuner.store import events, webhooks
 from tuner.store.cursors import decode_cursor, encode_cursor
 from tuner.store.models import DeletedJobRow, JobLabelRow, JobOwnerRow, JobRow, table_of
 
@@ -29,7 +30,9 @@ _INSERT_JOB, _INSERT_OWNER, _INSERT_LABEL = (
 )
 _OPEN_ID = select(JobRow.id).where(JobRow.problem_digest == bindparam("digest"), JobRow.state.in_(OPEN_STATES))
 #: Of a new job, what the database has under the same name.
-_INSERTED = ("id", "reason", "created_at", "card_s", "priority", "project", "deadline_at")
+_INSERTED = (
+    "id", "reason", "created_at", "card_s", "priority", "project", "deadline_at", "batch_id", "batch_step"
+)  # fmt: skip
 
 
 def to_record(row: JobRow) -> JobRecord:
@@ -56,6 +59,8 @@ def to_record(row: JobRow) -> JobRecord:
         labels=tuple(one.label for one in row.labels),
         deadline_at=row.deadline_at,
         is_paused=row.is_paused,
+        batch_id=row.batch_id,
+        batch_step=row.batch_step,
     )
 
 
@@ -77,8 +82,15 @@ def _why_absent(session: Session, job_id: str) -> str:
     return f"{job_id} was deleted at {at}, with all that was known of it: {gone.reason}"
 
 
-def insert(session: Session, spec: JobSpec, now: float, owner: str = "", terms: JobTerms | None = None) -> JobRecord:
-    """A new job, queued; its `owner` is who asks for it, where that is known."""
+def insert(
+    session: Session,
+    spec: JobSpec,
+    now: float,
+    owner: str = "",
+    terms: JobTerms | None = None,
+    batch_id: str | None = None,
+) -> JobRecord:
+    """A new job, queued; its `owner` is who asks for it, where that is known, and `batch_id` the batch that does."""
     terms = terms or JobTerms()
     labels = tuple(sorted(set(terms.labels)))
     job = JobRecord(
@@ -101,6 +113,8 @@ def insert(session: Session, spec: JobSpec, now: float, owner: str = "", terms: 
         project=terms.project,
         labels=labels,
         deadline_at=None if terms.deadline_s is None else now + terms.deadline_s,
+        batch_id=batch_id,
+        batch_step=None if batch_id is None else BatchStep.SEARCH,
     )
     # By the tables: hundreds of jobs may come in a second, and objects of a session cost more than the database does.
     session.flush()
@@ -256,5 +270,6 @@ def set_state(session: Session, job_id: str, state: JobState, now: float, reason
         row.started_at = now
     if state.is_final:
         row.finished_at = now
+        webhooks.job_ended(session, job_id, now)
     events.append(session, job_id, "state", now, {"state": str(state), "reason": reason})
     return to_record(row)

@@ -89,6 +89,9 @@ class JobRow(Base):
     is_paused: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
     #: Since when it is out of sight, and its rows are on their way out; null for a job that is kept.
     deleted_at: Mapped[float | None]
+    #: The batch that made it, and how far it is with its ladder; null where it was asked for alone.
+    batch_id: Mapped[str | None] = mapped_column(String(32))
+    batch_step: Mapped[int | None]
     labels: Mapped[list[JobLabelRow]] = relationship(
         lazy="selectin", order_by="JobLabelRow.label", cascade="all, delete-orphan"
     )
@@ -315,6 +318,8 @@ class WebhookRow(Base):
     #: Who asked; empty where the service knew no tokens.
     owner: Mapped[str] = mapped_column(String(64))
     url: Mapped[str] = mapped_column(String(500))
+    #: With its port, as the URL has it: one that does not answer keeps no other waiting.
+    host: Mapped[str] = mapped_column(String(500))
     #: waiting, due, delivered or failed.
     state: Mapped[str] = mapped_column(String(16))
     num_attempts: Mapped[int] = mapped_column(default=0)

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import JobRecord
+from tuner.store.batches import must_wait
 from tuner.store.jobs import OPEN_STATES, row_of, to_record
 from tuner.store.models import JobOwnerRow, JobRow
 
@@ -25,15 +26,16 @@ _owner_column: ColumnElement[str] = func.coalesce(JobOwnerRow.owner, "")
 def next_open(session: Session, target_id: str, now: float, besides: Collection[str] = ()) -> JobRecord | None:
     """The job that a runner of a target should take, none of `besides`.
 
-    A queued job whose deadline has passed comes first, so that it ends. Then the highest priority counts; of its jobs'
-    owners the one who had the GPU for the shortest time in the last hour; of that one's jobs one that was begun, else
-    the oldest.
+    One that waits for others of its ladder is not taken. A queued job whose deadline has passed comes first, so that it
+    ends. Then the highest priority counts; of its jobs' owners the one who had the GPU for the shortest time in the
+    last hour; of that one's jobs one that was begun, else the oldest.
     """
     waits = (
         JobRow.target_id == target_id,
         JobRow.state.in_(OPEN_STATES),
         JobRow.id.not_in(besides),
         JobRow.is_paused.is_(False),
+        ~must_wait(),
     )
     is_overdue = (JobRow.state == str(JobState.QUEUED), JobRow.deadline_at <= now)
     overdue = session.scalar(select(JobRow).where(*waits, *is_overdue).order_by(JobRow.seq).limit(1))

@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from tuner.core.trial.job import JobState
 from tuner.errors import Conflict
 from tuner.store.artifacts import ArtifactFolder, is_named
+from tuner.store.batch_models import BatchJobRow, BatchKernelRow, BatchLadderRow, BatchRow
 from tuner.store.gc import Sessions
 from tuner.store.jobs import IS_KEPT, row_of
 from tuner.store.models import (
@@ -137,14 +138,23 @@ class Sweeper:
             row = session.scalars(select(JobRow).where(JobRow.id == job_id)).one()
             digest = session.scalar(select(BestRow.artifact_digest).where(BestRow.job_id == job_id))
             session.execute(delete(BestRow).where(BestRow.job_id == job_id))
-            for kept_by_seq in (JobOwnerRow, JobLabelRow):
+            for kept_by_seq in (JobOwnerRow, JobLabelRow, BatchJobRow):
                 session.execute(delete(kept_by_seq).where(kept_by_seq.job_seq == row.seq))
             session.execute(delete(JobRow).where(JobRow.id == job_id))
+            _delete_empty_batches(session)
             if digest is None or is_named(session, digest):
                 return 0
             session.execute(delete(ArtifactRow).where(ArtifactRow.digest == digest))
             self._artifacts.path(digest).unlink(missing_ok=True)
             return 1
+
+
+def _delete_empty_batches(session: Session) -> None:
+    """Deletes batches that have no job left, with their answers."""
+    empty = list(session.scalars(select(BatchRow.seq).where(BatchRow.seq.not_in(select(BatchJobRow.batch_seq)))))
+    for model in (BatchKernelRow, BatchLadderRow):
+        session.execute(delete(model).where(model.batch_seq.in_(empty)))
+    session.execute(delete(BatchRow).where(BatchRow.seq.in_(empty)))
 
 
 def release_pages(engine: Engine, goes_on: Callable[[], bool] = lambda: True) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session
 
 from tuner.core.problem.gpu import SIMULATED_PREFIX
-from tuner.core.problem.workload import Workload
+from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.trial.job import JobSpec, Objective
 from tuner.core.trial.questions import Question
 from tuner.core.trial.records import Best
@@ -27,14 +27,17 @@ def _digest(value: object) -> str:
 
 
 def form_digest(workload: Workload) -> str:
-    """16 hex digits that workloads share which differ in sizes alone."""
+    """16 hex digits that workloads share which differ in sizes alone; of chains, in rows alone. So the sizes of two ops
+    tell how far any two of a form are apart."""
     data = workload.to_json()
-    return _digest({**data, "ops": [{**op, "m": 1, "n": 1, "k": 1} for op in data["ops"]]})
+    any_size = {"m": 1} if workload.kind is WorkloadKind.CHAIN else {"m": 1, "n": 1, "k": 1}
+    return _digest({**data, "ops": [{**op, **any_size} for op in data["ops"]]})
 
 
-def objective_key(objective: Objective) -> str:
-    """The state of the L2 and the regime, as one word of a key."""
-    return f"{objective.l2}/{objective.regime}"
+def objective_key(objective: Objective, energy_within_percent: float | None = None) -> str:
+    """The state of the L2 and the regime, as one word of a key, and by how much the least energy may be slower."""
+    energy = "" if energy_within_percent is None else f"/energy{energy_within_percent:g}"
+    return f"{objective.l2}/{objective.regime}{energy}"
 
 
 def _log_sizes(workload: Workload) -> list[float]:
@@ -53,7 +56,7 @@ def key_of(seq: int, job_id: str, spec: JobSpec, best: Best) -> ResultKeyRow:
         workload_digest=spec.workload.digest,
         target_id=spec.target_id,
         is_simulated=spec.target_id.startswith(SIMULATED_PREFIX),
-        objective=objective_key(spec.objective),
+        objective=objective_key(spec.objective, spec.energy_within_percent),
         sure_speedup=best.sure_speedup,
         num_trials=spec.budget.trials,
         **{name: getattr(environment, name) for name in _COMPARED},

@@ -12,7 +12,7 @@ _MARK = b"rnd2"
 #: Times of candidate and library, microseconds (0 where there is no library); their clocks, MHz; reason; padding.
 _ROUND = struct.Struct("<ddHHB3x")
 #: A reason's place is its code; a new one goes to the end.
-_REASONS = (None, DropReason.SLOW_CLOCK, DropReason.OFF_CLOCK, DropReason.SLOWDOWN)
+_REASONS = (None, DropReason.SLOW_CLOCK, DropReason.OFF_CLOCK, DropReason.SLOWDOWN, DropReason.PREVIEW)
 
 
 def pack_rounds(rounds: Sequence[Round]) -> bytes:

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from tuner.core.trial.questions import DISTANCE_DIGITS
 from tuner.store.models import DeletedJobRow, ResultKeyRow
 
-#: m, n and k of the first two ops, as powers of two. A pair has no more, and only pairs are asked for.
+#: m, n and k of the first two ops, as powers of two. A pair has no more, and chains of a form differ in m alone.
 SIZES = (
     ResultKeyRow.first_m,
     ResultKeyRow.first_n,

@@ -57,7 +57,7 @@ def record(
 
 def _improve(job: JobRow, trial: Trial) -> bool:
     """Moves the job's best times; whether ours became faster."""
-    if not isinstance(trial.outcome, Measured):
+    if not isinstance(trial.outcome, Measured) or trial.outcome.truncated:
         return False
     time_us = trial.outcome.time_us
     if not trial.candidate.plan_kind.is_ours:

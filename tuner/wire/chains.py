@@ -8,7 +8,6 @@ from pydantic import Field
 
 from tuner.core.problem.presets import Run, decoder_block
 from tuner.core.problem.workload import DEFAULT_EPS, Activation, Dtype, GemmOp, Workload, WorkloadKind
-from tuner.errors import InvalidInput
 from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
 
 Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
@@ -116,15 +115,3 @@ class DecoderBlock(Strict):
             InvalidInput: the model is unknown, cannot be shared so, or an all-reduce stands within.
         """
         return decoder_block(self.model, m=self.m, tp=self.tp, dtype=self.dtype, run=self.run)
-
-
-def check_searched(workload: Workload) -> None:
-    """The service searches pairs. A chain of other ops is proven and simulated by the core, and not yet searched.
-
-    Raises:
-        InvalidInput: the workload is no pair.
-    """
-    if workload.kind is WorkloadKind.CHAIN:
-        names = ", ".join(op.name for op in workload.ops)
-        problem = f"the chain ({names}) is well formed, but this version searches pairs only"
-        raise InvalidInput("pair.kind", problem, "post its neighbouring ops as pairs of kind ffn")

@@ -10,10 +10,11 @@ from pydantic import Field
 from tuner.core.insight.forecast_quality import ForecastQuality
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.priors import PriorUse
-from tuner.core.trial.records import JobRecord
+from tuner.core.trial.records import JobRecord, Webhook
 from tuner.wire.job_view import JobView
 from tuner.wire.responses import CandidateView, outcome_view
 from tuner.wire.view import View, is_simulated
+from tuner.wire.webhooks import WebhookView
 
 
 class ForecastView(View):
@@ -81,6 +82,7 @@ class JobDetail(JobView):
         description="seconds to the end of its search, with those of the jobs before it, by budgets and the pace of "
         "earlier jobs; null where unknown"
     )
+    webhooks: list[WebhookView] = Field(description="who is told of its end")
 
     @classmethod
     def with_trials(
@@ -89,12 +91,14 @@ class JobDetail(JobView):
         quality: ForecastQuality,
         uses: Iterable[PriorUse],
         place: tuple[int | None, float | None] = (None, None),
+        webhooks: Iterable[Webhook] = (),
     ) -> Self:
-        """Copies all four; `place` is position in the queue and seconds to the end of the search."""
+        """Copies all five; `place` is position in the queue and seconds to the end of the search."""
         return cls(
             **dict(JobView.of(job)),
             forecast=ForecastView.model_validate(quality),
             priors_used=[PriorView.of(use, job) for use in uses],
             queue_position=place[0],
             queue_eta_s=place[1],
+            webhooks=[WebhookView.of(webhook) for webhook in webhooks],
         )

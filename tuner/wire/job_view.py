@@ -18,6 +18,9 @@ class ObjectiveView(View):
 
     l2: CacheState
     regime: Regime
+    energy_within_percent: float | None = Field(
+        description="the answer takes the least energy, and so much more time than the fastest at most; null for none"
+    )
 
 
 class BudgetView(View):
@@ -105,7 +108,11 @@ class JobView(View):
             pair=pair_of(spec.workload),
             target=spec.target_id,
             simulated=is_simulated(spec.target_id),
-            objective=ObjectiveView.model_validate(spec.objective),
+            objective=ObjectiveView(
+                l2=spec.objective.l2,
+                regime=spec.objective.regime,
+                energy_within_percent=spec.energy_within_percent,
+            ),
             budget=BudgetView.model_validate(spec.budget),
             seed=spec.seed,
             priors=spec.priors,

@@ -13,7 +13,8 @@ from tuner.packs.contents import Shape
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
 from tuner.packs.order import MadePack, PackOrder
 from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
-from tuner.wire.requests import CacheName, TargetId
+from tuner.wire.requests import TargetId
+from tuner.wire.searches import CacheName
 from tuner.wire.view import View
 
 #: Of one pack.

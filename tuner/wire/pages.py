@@ -6,6 +6,8 @@ from typing import Any, Self
 
 from pydantic import Field
 
+from tuner.core.problem.workload import Activation, Workload, WorkloadKind
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import FailureKind
@@ -93,10 +95,52 @@ class TrialFilterView(View):
     sort: str
 
 
+class OpRow(View):
+    """One op of a chain."""
+
+    name: str
+    sizes: str = Field(description="m x n x k, and that W holds a gate too")
+    reads: str = Field(description="what it multiplies")
+    norm: str = Field(description="what its rows are normed by; empty for nothing")
+    adds: str = Field(description="what is added: a residual, a bias; empty for nothing")
+    activation: str = Field(description="empty for none")
+    launch: int | None = Field(description="which launch of the best of ours computes it, from 1; null before the end")
+
+    @classmethod
+    def all_of(cls, workload: Workload, best: Candidate | None) -> list[Self]:
+        """The ops of a chain, in `best`'s launches; none of a pair."""
+        if workload.kind is not WorkloadKind.CHAIN:
+            return []
+        rows = []
+        for index, op in enumerate(workload.ops):
+            residual = (op.residual_source or f"{op.name}.residual") if op.residual else ""
+            rows.append(
+                cls(
+                    name=op.name,
+                    sizes=f"{op.m} x {op.n} x {op.k}{', gated' if op.gated else ''}",
+                    reads=op.source,
+                    norm=op.norm or ("a given factor a row" if op.row_scale else ""),
+                    adds=" and ".join(what for what in (residual, "a bias" if op.bias else "") if what),
+                    activation="" if op.activation is Activation.IDENTITY else str(op.activation),
+                    launch=_launch_of(index, best),
+                )
+            )
+        return rows
+
+
+def _launch_of(op: int, best: Candidate | None) -> int | None:
+    if best is None or best.schedule is None:
+        return None
+    if best.plan_kind.is_in_runs:
+        return 1 + sum(start <= op for start in best.schedule.ordering.run_starts)
+    return 1 if best.plan_kind.is_fused else 1 + op
+
+
 class JobPage(View):
     """All about one job."""
 
     job: JobDetail
+    ops: list[OpRow] = Field(description="the ops of a chain; empty for a pair")
     outcome_counts: dict[str, int] = Field(description="trials by outcome: measured, rejected, each kind of failure")
     curve: list[CurvePoint]
     two_launches_us: float | None = Field(description="fastest of our unfused kernels so far, microseconds")

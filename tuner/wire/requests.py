@@ -6,10 +6,9 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from tuner.core.problem.workload import (
-    MAX_ELEMENTS,
     Activation,
     Dtype,
     Workload,
@@ -20,29 +19,23 @@ from tuner.core.problem.workload import (
 from tuner.core.trial.job import (
     MAX_PRIORITY,
     Budget,
-    CacheState,
     JobSpec,
     JobTerms,
-    Objective,
     PriorsChoice,
-    Regime,
-    default_regime,
 )
-from tuner.core.trial.questions import DEFAULT_MAX_DISTANCE, Machine, Question
-from tuner.core.trial.records import MatchKind
 from tuner.errors import InvalidInput
-from tuner.wire.chains import Chain, DecoderBlock, check_searched
+from tuner.wire.chains import Chain, DecoderBlock
 from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
+from tuner.wire.searches import (
+    MAX_SECONDS,
+    BudgetRequest,
+    ObjectiveRequest,
+    objective_of,
+)
 
 #: Seeds stay within what every random generator takes.
 MAX_SEED = 2**31 - 1
-MAX_TRIALS = 100_000
-MAX_SECONDS = 7 * 24 * 3600.0
 
-CacheName = Annotated[CacheState, Field(strict=False, description="what the L2 holds when a sample starts")]
-RegimeName = Annotated[
-    Regime, Field(strict=False, description="the card's power state; by default sustained from 256 rows on")
-]
 Label = Annotated[str, Field(min_length=1, max_length=64)]
 PriorsName = Annotated[
     PriorsChoice,
@@ -58,8 +51,8 @@ TargetId = Annotated[
 
 
 #: Fields of an ffn pair beside its kind and dtype: those that must be given, and those with a default.
-_FFN_SIZES = ("m", "d_in", "d_hidden", "d_out")
-_FFN_OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")
+FFN_SIZES = ("m", "d_in", "d_hidden", "d_out")
+FFN_OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")
 
 
 class FfnPair(Strict):
@@ -138,7 +131,9 @@ class IndependentPair(Strict):
         return cls(kind="independent", first=first, second=second, dtype=workload.dtype)
 
 
-Pair = Annotated[FfnPair | IndependentPair, Field(discriminator="kind", description="the two GEMMs to tune")]
+Pair = Annotated[
+    FfnPair | IndependentPair | Chain, Field(discriminator="kind", description="the GEMMs; a preset, expanded")
+]
 Asked = Annotated[
     FfnPair | IndependentPair | Chain | DecoderBlock, Field(discriminator="kind", description="the GEMMs to tune")
 ]
@@ -159,31 +154,11 @@ def workload_of(pair: FfnPair | IndependentPair | Chain | DecoderBlock) -> Workl
         raise InvalidInput("pair", f"{error.field}: {error.problem}", error.remedy) from error
 
 
-def pair_of(workload: Workload) -> FfnPair | IndependentPair:
-    """Inverse of `workload_of`."""
-    return (FfnPair if workload.kind is WorkloadKind.FFN else IndependentPair).from_workload(workload)
-
-
-class ObjectiveRequest(Strict):
-    """What "fast" means."""
-
-    l2: CacheName = CacheState.COLD
-    regime: RegimeName | None = None
-
-
-class BudgetRequest(Strict):
-    """When the search stops: whichever comes first."""
-
-    trials: int = Field(default=Budget.trials, ge=1, le=MAX_TRIALS, description="recorded outcomes, baselines included")
-    seconds: float = Field(
-        default=Budget.seconds, gt=0, le=MAX_SECONDS, description="wall-clock seconds, finals not counted"
-    )
-    patience: int | None = Field(
-        default=Budget.patience,
-        ge=1,
-        le=MAX_TRIALS,
-        description="trials in a row that are not faster by half a per cent, after which nothing new is tried",
-    )
+def pair_of(workload: Workload) -> FfnPair | IndependentPair | Chain:
+    """Inverse of `workload_of`, but that a preset has become its chain."""
+    forms = {WorkloadKind.FFN: FfnPair, WorkloadKind.INDEPENDENT: IndependentPair, WorkloadKind.CHAIN: Chain}
+    form: type[FfnPair] | type[IndependentPair] | type[Chain] = forms[workload.kind]  # type: ignore[assignment]
+    return form.from_workload(workload)
 
 
 LLAMA_FFN = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16"}
@@ -192,7 +167,7 @@ EXAMPLES: dict[str, Any] = {
     "all_fields": {
         "summary": "A feed-forward block with SiLU, every field given",
         "value": {
-            "pair": {**LLAMA_FFN, **dict.fromkeys(_FFN_OPTIONS, False), "activation": "silu"},
+            "pair": {**LLAMA_FFN, **dict.fromkeys(FFN_OPTIONS, False), "activation": "silu"},
             "target": "simulated:h200",
             "objective": {"l2": "cold", "regime": "burst"},
             "budget": {"trials": 60, "seconds": 600, "patience": 30},
@@ -203,6 +178,7 @@ EXAMPLES: dict[str, Any] = {
             "project": "llama",
             "labels": ["nightly"],
             "deadline_s": 3600,
+            "webhook": "https://ci.example/hooks/tuner",
         },
     },
     "gated": {
@@ -220,6 +196,24 @@ EXAMPLES: dict[str, Any] = {
             },
             "budget": {"trials": 40},
         },
+    },
+    "chain": {
+        "summary": "Three GEMMs: the second adds what the first wrote, the third norms that",
+        "value": {
+            "pair": {
+                "kind": "chain",
+                "m": 16,
+                "ops": [
+                    {"name": "o_proj", "source": "attention", "n": 2048, "k": 2048, "residual": "stream"},
+                    {"name": "up", "source": "o_proj", "norm": "o_proj", "n": 8192, "k": 2048, "activation": "silu"},
+                    {"name": "down", "source": "up", "n": 2048, "k": 8192, "residual": "o_proj"},
+                ],
+            },
+        },
+    },
+    "decoder_block": {
+        "summary": "What lies between two attentions of a model's layer",
+        "value": {"pair": {"kind": "decoder-block", "model": "llama3-8b", "m": 16}},
     },
 }
 
@@ -242,12 +236,19 @@ class TuneRequest(Strict):
     deadline_s: float | None = Field(
         default=None, gt=0, le=MAX_SECONDS, description="seconds until its search must end; finals not counted"
     )
+    webhook: str | None = Field(
+        default=None, min_length=1, max_length=500, description="address that is told of its end, of an allowed host"
+    )
 
     @property
     def terms(self) -> JobTerms:
         """How the job is to be treated."""
         return JobTerms(
-            priority=self.priority, project=self.project, labels=tuple(self.labels), deadline_s=self.deadline_s
+            priority=self.priority,
+            project=self.project,
+            labels=tuple(self.labels),
+            deadline_s=self.deadline_s,
+            webhook=self.webhook,
         )
 
     def to_spec(self, default_target_id: str | None) -> JobSpec:
@@ -260,14 +261,14 @@ class TuneRequest(Strict):
         if target_id is None:
             raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
         workload = workload_of(self.pair)
-        check_searched(workload)
         return JobSpec(
             workload=workload,
             target_id=target_id,
-            objective=_objective(self.objective.l2, self.objective.regime, workload),
+            objective=objective_of(self.objective, workload),
             budget=Budget(**self.budget.model_dump()),
             seed=self.seed,
             priors=self.priors,
+            energy_within_percent=self.objective.energy_within_percent,
         )
 
     @property
@@ -277,109 +278,12 @@ class TuneRequest(Strict):
         body = self.model_dump(mode="json")
         if self.priors is PriorsChoice.NEAREST:
             del body["priors"]
+        if self.objective.energy_within_percent is None:
+            del body["objective"]["energy_within_percent"]
         if self.budget.patience is None:
             del body["budget"]["patience"]
-        for name in ("priority", "project", "labels", "deadline_s"):
+        for name in ("priority", "project", "labels", "deadline_s", "webhook"):
             if body[name] == type(self).model_fields[name].default:
                 del body[name]
         text = json.dumps(body, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _objective(l2: CacheState, regime: Regime | None, workload: Workload) -> Objective:
-    """The regime is that of the rows, where none is given."""
-    return Objective(l2=l2, regime=regime or default_regime(max(op.m for op in workload.ops)))
-
-
-#: Further than any two shapes are apart.
-MAX_DISTANCE = 6 * 31.0
-Fact = Annotated[str, Field(min_length=1, max_length=100)]
-MatchName = Annotated[MatchKind, Field(description="the weakest match that may answer")]
-Sizes = Annotated[
-    str, Field(pattern=r"^\d{1,10},\d{1,10},\d{1,10}$", description="m,n,k of an independent pair's GEMM")
-]
-
-
-class BestQuery(BaseModel):
-    """The query of `GET /best`: a pair, spelled as parameters, and a target."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    kind: Literal["ffn", "independent"] = Field(default="ffn", description="which parameters spell the pair")
-    m: Size | None = Field(default=None, description="ffn: rows of X and Y")
-    d_in: Size | None = Field(default=None, description="ffn: columns of X")
-    d_hidden: Size | None = Field(default=None, description="ffn: columns of the intermediate")
-    d_out: Size | None = Field(default=None, description="ffn: columns of Y")
-    activation: Activation | None = Field(default=None, description="ffn: identity unless given")
-    bias: bool | None = Field(default=None, description="ffn: false unless given")
-    gated: bool | None = Field(default=None, description="ffn: false unless given")
-    residual: bool | None = Field(default=None, description="ffn: false unless given")
-    row_scale: bool | None = Field(default=None, description="ffn: false unless given")
-    first: Sizes | None = None
-    second: Sizes | None = None
-    dtype: Dtype = Field(default=Dtype.FP16, description="element type of every tensor")
-    target: TargetId | None = Field(default=None, description="by default the server's own")
-    l2: CacheState = Field(default=CacheState.COLD, description="what the L2 holds when a sample starts")
-    regime: Regime | None = Field(default=None, description="by default sustained from 256 rows on")
-    match: MatchName = MatchKind.EXACT
-    max_distance: float = Field(
-        default=DEFAULT_MAX_DISTANCE,
-        ge=0,
-        le=MAX_DISTANCE,
-        description="how far the shape of a weaker match may be: the factors between m, n and k of both products, in "
-        "powers of two, summed",
-    )
-    gpu_name: Fact | None = Field(default=None, description="the GPU that will run the kernel, e.g. `NVIDIA H200`")
-    driver: Fact | None = Field(default=None, description="its driver")
-    cuda: Fact | None = Field(default=None, description="its CUDA version")
-    kernel_version: Fact | None = Field(default=None, description="the digest of the kernel sources that is wanted")
-
-    def to_question(self, default_target_id: str | None) -> Question:
-        """What is asked for.
-
-        Raises:
-            InvalidInput: a parameter of the pair is wrong, or no target is given and the server has none.
-        """
-        target_id = self.target or default_target_id
-        if target_id is None:
-            raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
-        workload = self.to_workload()
-        return Question(
-            workload=workload,
-            target_id=target_id,
-            objective=_objective(self.l2, self.regime, workload),
-            machine=Machine(
-                gpu_name=self.gpu_name, driver=self.driver, cuda=self.cuda, kernel_version=self.kernel_version
-            ),
-            match=self.match,
-            max_distance=self.max_distance,
-        )
-
-    def to_workload(self) -> Workload:
-        """The pair that is asked for.
-
-        Raises:
-            InvalidInput: a parameter of the pair is missing, or belongs to the other kind.
-        """
-        ffn = {name: getattr(self, name) for name in (*_FFN_SIZES, *_FFN_OPTIONS)}
-        independent = {"first": self.first, "second": self.second}
-        mine, others = (ffn, independent) if self.kind == "ffn" else (independent, ffn)
-        for name, value in mine.items():
-            if value is None and name not in _FFN_OPTIONS:
-                raise InvalidInput(name, f"is missing: a pair of kind {self.kind} needs it", f"add `{name}=…`")
-        for name, value in others.items():
-            if value is not None:
-                raise InvalidInput(name, f"does not belong to a pair of kind {self.kind}", "remove it")
-        given: dict[str, Any] = {name: value for name, value in mine.items() if value is not None}
-        if self.kind == "ffn":
-            return workload_of(FfnPair(kind="ffn", dtype=self.dtype, **given))
-        first, second = (_gemm(name, text) for name, text in given.items())
-        return workload_of(IndependentPair(kind="independent", first=first, second=second, dtype=self.dtype))
-
-
-def _gemm(name: str, text: str) -> Gemm:
-    """`16,4096,4096` as a GEMM."""
-    sizes = [int(size) for size in text.split(",")]
-    if not all(1 <= size <= MAX_ELEMENTS for size in sizes):
-        raise InvalidInput(name, f"sizes must be 1 to {MAX_ELEMENTS}, got {text}", "give three sizes as m,n,k")
-    return Gemm(m=sizes[0], n=sizes[1], k=sizes[2])

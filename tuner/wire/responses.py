@@ -17,7 +17,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment, Quarantine
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
-from tuner.core.trial.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict
+from tuner.core.trial.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict, least_energy_row
 from tuner.wire.job_view import JobView
 from tuner.wire.library import LibraryRecipeView
 from tuner.wire.samples import FinalsProcedureView, PolicyTimeView, ProcedureView
@@ -201,6 +201,9 @@ class BestView(View):
     procedure: FinalsProcedureView | None = Field(description="how the finals were held; null in older results")
     finals: list[FinalRowView]
     winner_row: int = Field(description="index in `finals` of the winning kind's fastest")
+    energy_row: int | None = Field(
+        description="index in `finals` of what the job asked for, where that is the least energy; else null"
+    )
     reference_us: float = Field(description="the data sheet's bound, microseconds")
     artifact: ArtifactLink | None
     environment: EnvironmentView
@@ -210,7 +213,7 @@ class BestView(View):
     @classmethod
     def of(cls, best: Best, job: JobRecord) -> Self:
         """Copies `best`, the result of `job`."""
-        digest, workload = best.artifact_digest, job.spec.workload
+        digest, workload, within = best.artifact_digest, job.spec.workload, job.spec.energy_within_percent
         return cls(
             job_id=best.job_id,
             workload=workload.describe(),
@@ -223,6 +226,7 @@ class BestView(View):
             procedure=None if best.procedure is None else FinalsProcedureView.model_validate(best.procedure),
             finals=[FinalRowView.of(row, workload) for row in best.finals],
             winner_row=best.winner_row or 0,
+            energy_row=None if within is None else least_energy_row(best.finals, within),
             reference_us=best.reference_us,
             artifact=None if digest is None else ArtifactLink(digest=digest, href=f"/artifacts/{digest}"),
             environment=EnvironmentView.model_validate(best.environment),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
@@ -81,7 +83,13 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     if ordering.run_ahead != 100:
         signals += f", ahead of which {ordering.run_ahead} % of the stages take weights"
     if kind.is_fused:
-        words.insert(-1, f"Merge: {_merge(ordering.interleave)}; {signals}.")
+        words.insert(-1, f"Merge: {_merge(ordering.interleave, len(names))}; {signals}.")
+    if kind.is_in_runs:
+        runs = "; ".join(
+            " and ".join(names[begin:end]) for begin, end in pairwise((0, *ordering.run_starts, len(names)))
+        )
+        words.insert(1, f"Runs, a launch each: {runs}.")
+        words.insert(-1, f"Merge within a run: {_merge(ordering.interleave, len(names))}; {signals}.")
     if kind.is_side_by_side:
         words.insert(-1, f"Signals: {signals}.")
     if evicted := _evicted(tiling):
@@ -133,7 +141,28 @@ def _raster(raster: Raster) -> str:
             return f"along the path of least traffic through a cache of {raster.width} panels"
 
 
-def _merge(interleave: Interleave) -> str:
+def _merge(interleave: Interleave, num_ops: int) -> str:
+    return _merge_of_a_pair(interleave) if num_ops <= 2 else _merge_of_a_chain(interleave)
+
+
+def _merge_of_a_chain(interleave: Interleave) -> str:
+    match interleave.kind:
+        case InterleaveKind.PRODUCER_FIRST:
+            return "op after op"
+        case InterleaveKind.HALF_ROWS:
+            return "half a tile row of an op, then half of what its row before completed of each reader"
+        case InterleaveKind.PROPORTIONAL:
+            return "tiles of all ops mixed in proportion to their numbers"
+        case InterleaveKind.LONGEST_FIRST:
+            return "op by op, the one with the longest way to the end first"
+        case InterleaveKind.BANDS:
+            lag = f" {interleave.lag} bands later" if interleave.lag else ""
+            chunks = f", in {interleave.chunks} column chunks, the later ones last" if interleave.chunks > 1 else ""
+            rows = f"bands of {interleave.rows} tile rows of the first op"
+            return f"{rows}, each followed{lag} by what it completes of the later ones{chunks}"
+
+
+def _merge_of_a_pair(interleave: Interleave) -> str:
     match interleave.kind:
         case InterleaveKind.PRODUCER_FIRST:
             return "all of the first op, then all of the second"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
@@ -101,7 +102,9 @@ def try_prepare(
         return Failed(stage=Stage.BUILD, kind=kind, reason=str(error), stage_s=stage_s)
     if prepared.refusal:
         return Rejected(stage=Stage.BUILD, reason=prepared.refusal, stage_s=stage_s)
-    return prepared
+    if candidate.schedule is None:
+        return prepared
+    return replace(prepared, forecast_us=forecast_us(workload, gpu, candidate))
 
 
 @contextmanager

@@ -33,7 +33,11 @@ class ShippedKernel(Prepared):
 def ship(candidate: Candidate, prepared: PreparedKernel) -> ShippedKernel:
     """What another machine needs of `prepared`."""
     return ShippedKernel(
-        candidate=candidate, source=prepared.source, built=prepared.built, stage_s=dict(prepared.stage_s)
+        candidate=candidate,
+        source=prepared.source,
+        built=prepared.built,
+        stage_s=dict(prepared.stage_s),
+        forecast_us=prepared.forecast_us,
     )
 
 

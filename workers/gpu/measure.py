@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.core.trial.outcome import Measured, Metric
-from tuner.core.trial.samples import Round
+from tuner.core.trial.samples import Round, whole
 
 from ..protocol.messages import Work
 from ..timing.clocks import Sample, drop_reasons
-from ..timing.rounds import MIN_KEPT, Ending, summary, to_rounds
-from ..timing.stop_rules import HopelessRule, stop_rule
+from ..timing.rounds import MIN_KEPT, Ending, is_hopeless_by, summary, to_previews, to_rounds
+from ..timing.stop_rules import PREVIEW, HopelessRule, is_previewed, stop_rule
 from .baselines import Runner, launchable_of
 from .check import Aborted
 from .energy import measure_energy
@@ -20,8 +20,8 @@ from .problem_on_card import ProblemOnCard
 
 
 def measure(prepared: ProblemOnCard, runner: Runner, work: Work, incumbent_speedup: float | None) -> Measured:
-    """Rounds with the library until the ratio is known well enough, or is certainly hopeless; `rel_error` and
-    `stage_s` are not filled in.
+    """Rounds with the library until the ratio is known well enough, or is certainly hopeless; under sustained load a
+    preview before the first. `rel_error` and `stage_s` are not filled in.
 
     Raises:
         Aborted: a run gave up waiting.
@@ -47,9 +47,17 @@ def measure(prepared: ProblemOnCard, runner: Runner, work: Work, incumbent_speed
 
     graph = prepared.timer.capture(runner)
     graphs = [graph] if is_library else [prepared.library_graph, graph]
-    rounds = rounds_of(prepared.timer.rounds(graphs, is_over))
+    rounds: tuple[Round, ...] = ()
+    if is_previewed(regime) and not is_library:
+        library, candidate = prepared.timer.preview(graphs, PREVIEW.min_rounds)
+        rounds = to_previews(candidate, library)
+    if not is_hopeless_by(rounds, incumbent_speedup):
+        rounds = (*rounds, *rounds_of(prepared.timer.rounds(graphs, is_over)))
     _check_abort(runner)
-    measured = summary(rounds, prepared.timer.procedure(work.plan_kind), truncated=not enough)
+    procedure = prepared.timer.procedure(work.plan_kind)
+    measured = summary(rounds, procedure, truncated=not enough, library_us=prepared.library_us)
+    if whole(rounds):
+        prepared.library_us = measured.library_us
     return replace(measured, metrics=(*measured.metrics, *_work_metrics(prepared, work)))
 
 

@@ -39,6 +39,9 @@ class ProblemOnCard:
             self.library.use(picked)
         self.picked = picked or pick_algorithms(self.library, self.timer)
         self.library_graph = self.timer.capture(self.library)
+        #: Its time in the last rounds that were taken, microseconds; None before the first. A preview's samples are of
+        #: another power state.
+        self.library_us: float | None = None
         self._integrity = Integrity(tools, self.data.regions())
 
     def run_once(self, runner: Runner, ops: tuple[OpBuffers, ...]) -> str | None:

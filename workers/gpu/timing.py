@@ -32,6 +32,8 @@ _DELAY_CYCLES = 90_000
 _BURST_PAUSE_S = 0.002
 #: Load of the same kind in front of every sample in sustained, seconds: the card settles at its power limit.
 _SUSTAINED_LOAD_S = 0.08
+#: Load in front of a sample of a preview, seconds: the clocks are up, and the card is warm from the candidate before.
+_PREVIEW_LOAD_S = 0.008
 #: Length of a sample in sustained, microseconds: longer than the power limiter's swings about its mean.
 _SUSTAINED_SAMPLE_US = 10_000.0
 _FLUSH_CTAS = 1024
@@ -231,6 +233,21 @@ class Timer:
                 self._power.before_sample(self, graphs[i])
                 num_launches = self._power.num_launches(chains_us[i])
                 tracks[i].append(self.sample(graphs[i], self._power, num_launches))
+        return tracks
+
+    def preview(self, graphs: Sequence[Any], num_rounds: int) -> list[list[Sample]]:
+        """[graph][round] samples of one launch behind little load, every graph once a round."""
+        tracks: list[list[Sample]] = [[] for _ in graphs]
+        for graph in graphs:
+            self.sample_us(graph)  # loads what is lazy
+        for turn in range(num_rounds):
+            first = turn % len(graphs)
+            for i in [*range(first, len(graphs)), *range(first)]:
+                end = time.perf_counter() + _PREVIEW_LOAD_S
+                for _ in self.keep_busy(graphs[i]):
+                    if time.perf_counter() > end:
+                        break
+                tracks[i].append(self.sample(graphs[i]))
         return tracks
 
     def keep_busy(self, graph: Any, launches_a_turn: int = 1) -> Iterator[int]:

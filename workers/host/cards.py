@@ -60,6 +60,22 @@ def usable_gpus() -> list[Card]:
     return usable
 
 
+def compute_pids(uuid: str) -> frozenset[int]:
+    """Processes that compute on a card, as the driver lists them; none where it does not say.
+
+    Raises:
+        WorkerError: no driver answers, or it knows no such card.
+    """
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        return frozenset(int(one.pid) for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    except pynvml.NVMLError as error:
+        raise WorkerError(f"the driver does not say who uses {uuid} ({error})") from error
+
+
 def visible_of(cards: Sequence[Card], chosen: str) -> list[Card]:
     """The cards that a value of CUDA_VISIBLE_DEVICES names, in its order: numbers, and UUIDs or the beginnings of such.
     As in CUDA, what names no card ends the list. The numbers are the driver's, CUDA's own where CUDA_DEVICE_ORDER is

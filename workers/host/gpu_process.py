@@ -91,6 +91,11 @@ class GpuProcess:
                 raise TypeError(f"a {type(answer).__name__}")
         return answer
 
+    def end(self) -> None:
+        """SIGKILL, and nothing else; any thread may call."""
+        with suppress(ValueError):  # closed meanwhile
+            self._process.kill()
+
     def kill(self) -> None:
         """SIGKILL, and its end waited for."""
         self._process.kill()
@@ -134,12 +139,22 @@ class GpuProcess:
 class GpuProcesses:
     """The process at one card, with a problem in it, and the spare that takes over when it is lost."""
 
-    def __init__(self, uuid: str, tools_cubin: bytes, limits: Limits, *, main: Main = child.main) -> None:
-        """Of `limits` the start and the preparing of a problem have theirs; a request brings its own."""
+    def __init__(
+        self,
+        uuid: str,
+        tools_cubin: bytes,
+        limits: Limits,
+        *,
+        main: Main = child.main,
+        away: Callable[[], str] = str,
+    ) -> None:
+        """Of `limits` the start and the preparing of a problem have theirs; a request brings its own. While `away` says
+        why, no process goes to the card."""
         self._uuid = uuid
         self._tools_cubin = tools_cubin
         self._limits = limits
         self._main = main
+        self._away = away
         self._spare: GpuProcess | None = None
         self._current: GpuProcess | None = None
         #: What the process at the card said first; None while it starts.
@@ -181,6 +196,8 @@ class GpuProcesses:
             answer = self._settle(process)
         except ChildLost as lost:
             self.drop()
+            if reason := self._away():
+                raise Quarantined(reason) from lost
             raise WorkerError(f"while it prepared the problem: {lost}") from lost
         if isinstance(answer, messages.PrepareAnswer):
             if answer.picked:
@@ -196,6 +213,7 @@ class GpuProcesses:
 
         Raises:
             ChildLost: it died, or the deadline passed and it was killed.
+            Quarantined: the card was left while it was asked; that is nobody's fault.
         """
         assert self._current is not None
         try:
@@ -219,6 +237,13 @@ class GpuProcesses:
             self._current.kill()
         self._current, self._hello, self._problem, self._is_preparing = None, None, None, False
 
+    def leave(self) -> None:
+        """Takes the process away from the card at once, whatever it does; any thread may call. Whoever waits for its
+        answer gets the quarantine."""
+        current = self._current
+        if current is not None:
+            current.end()
+
     def close(self) -> None:
         """Kills both."""
         self.drop()
@@ -227,7 +252,13 @@ class GpuProcesses:
             self._spare = None
 
     def _begin(self, problem: Problem | None) -> None:
-        """Has the spare take over, and spawns the next one."""
+        """Has the spare take over, and spawns the next one.
+
+        Raises:
+            Quarantined: the card is not ours now.
+        """
+        if reason := self._away():
+            raise Quarantined(reason)
         process = self._spare if self._spare and self._spare.is_alive() else GpuProcess(self._uuid, self._main)
         self._spare = None
         self._current, self._start_by = process, time.monotonic() + self._limits.start_deadline_s

@@ -5,7 +5,9 @@ One request in flight, a deadline, SIGKILL, another child, which probes the card
 
 from __future__ import annotations
 
+import os
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,18 +27,26 @@ from ..builder.nvrtc import Builder, Built
 from ..builder.prepare import PreparedKernel, prepare, try_prepare
 from ..protocol import messages
 from ..source.render import device_text, kernel_version
-from .cards import Card
+from .cards import Card, compute_pids
 from .gpu_process import ChildLost, GpuProcesses
+from .lending import Lending, num_others
 
 
 class GpuSupervisor:
     """The `Evaluator` of one real card."""
 
     def __init__(
-        self, card: Card, build_cache: Path, limits: Limits | None = None, builder: Builder | None = None
+        self,
+        card: Card,
+        build_cache: Path,
+        limits: Limits | None = None,
+        builder: Builder | None = None,
+        *,
+        when_idle: bool = False,
     ) -> None:
         """Starts the child, which probes the card; `limits` are the usual ones where they are not given, and
-        `builder`, which cards of one machine share, one that compiles one source at a time.
+        `builder`, which cards of one machine share, one that compiles one source at a time. With `when_idle` it is
+        measured on only while nobody else uses the card.
 
         Raises:
             WorkerError: the card, the driver or an installed package does not work; the message says which.
@@ -46,7 +56,8 @@ class GpuSupervisor:
         self._builder = builder.share() if builder else Builder(build_cache, limits=self._limits)
         major, minor = card.compute_capability
         tools_cubin = self._builder.build(device_text("tools.cu"), f"sm_{major}{minor}").cubin
-        self._processes = GpuProcesses(card.uuid, tools_cubin, self._limits)
+        self._lending = Lending(self._num_others, lambda: self._processes.leave()) if when_idle else None
+        self._processes = GpuProcesses(card.uuid, tools_cubin, self._limits, away=self._away)
         try:
             hello = self._processes.hello()
         except WorkerError:
@@ -62,6 +73,19 @@ class GpuSupervisor:
             tuner_version=__version__,
             kernel_version=kernel_version(),
         )
+        if self._lending is not None:
+            self._lending.start()
+
+    def _away(self) -> str:
+        """Why the card is not ours now; empty where it is."""
+        return self._lending.away if self._lending is not None else ""
+
+    def _num_others(self) -> int:
+        """Others on the card; 0 where the driver does not say."""
+        own = {os.getpid(), *([self._processes.pid] if self._processes.pid else [])}
+        with suppress(WorkerError):
+            return num_others(compute_pids(self._card.uuid), own, is_there=self._processes.pid is not None)
+        return 0
 
     @property
     def target(self) -> Target:
@@ -213,6 +237,8 @@ class GpuSupervisor:
 
     def close(self) -> None:
         """Kills the child and the compilers."""
+        if self._lending is not None:
+            self._lending.close()
         self._processes.close()
         self._builder.close()
 

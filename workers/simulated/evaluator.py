@@ -37,8 +37,8 @@ from ..builder.once import Once
 from ..source.library_epilogue import split_epilogue
 from ..source.render import kernel_version, render
 from ..timing.clocks import Sample
-from ..timing.rounds import Ending, summary, to_rounds
-from ..timing.stop_rules import HopelessRule, StopRule
+from ..timing.rounds import Ending, is_hopeless_by, summary, to_previews, to_rounds
+from ..timing.stop_rules import PREVIEW, HopelessRule, StopRule, is_previewed
 from .counters import check_metrics, count
 
 #: Share of a data sheet's rates that a vendor library reaches on large GEMMs.
@@ -50,7 +50,17 @@ LIBRARY_LAUNCH_US = 2.0
 LIBRARY_TILE = 128
 LIBRARY_WORST_WAVE = 1.3
 
+#: What a model of its energy takes: power whatever it does, and joules for each byte from DRAM and each operation.
+STATIC_W = 300.0
+DRAM_J_PER_BYTE = 60e-12
+TENSOR_J_PER_FLOP = 0.4e-12
+#: Each schedule takes more by a fixed share of that, of this standard deviation.
+ENERGY_ERROR = 0.05
+
 NUM_ROUNDS = 10
+#: Times in a preview, over those at the power limit; and how far off the ratio is, in standard deviations of a sample.
+PREVIEW_SPEED = 0.9
+PREVIEW_NOISE = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,10 +174,18 @@ class SimulatedEvaluator:
         Raises:
             IllegalSchedule, PlanError: the candidate is refused.
         """
-        workload, gpu = problem.workload, self._target.gpu
+        return self._true_us(problem, candidate, self._forecast_us(problem, candidate))
+
+    def _forecast_us(self, problem: Problem, candidate: Candidate) -> float | None:
         if candidate.schedule is None:
+            return None
+        return forecast_us(problem.workload, self._target.gpu, candidate)
+
+    def _true_us(self, problem: Problem, candidate: Candidate, forecast: float | None) -> float:
+        workload, gpu = problem.workload, self._target.gpu
+        if forecast is None:
             return library_us(workload, gpu)
-        return max(forecast_us(workload, gpu, candidate) * self.slowdown(candidate), reference_us(workload, gpu))
+        return max(forecast * self.slowdown(candidate), reference_us(workload, gpu))
 
     def has_fault(self, candidate: Candidate) -> bool:
         """Whether this candidate hangs, crashes or computes wrong numbers."""
@@ -181,14 +199,15 @@ class SimulatedEvaluator:
         stage_s: dict[str, float] = {}
         begin_s = time.perf_counter()
         try:
-            true_us = self.true_us(problem, candidate)
+            forecast = self._forecast_us(problem, candidate)
+            true_us = self._true_us(problem, candidate, forecast)
         except (IllegalSchedule, PlanError) as error:
             return Rejected(stage=Stage.VERIFY, reason=str(error), stage_s={"verify": time.perf_counter() - begin_s})
         stage_s["simulate"] = time.perf_counter() - begin_s
         if self._build_s and candidate.schedule is not None:
             self._build(problem.workload, candidate.schedule.tiling)
             stage_s["build"] = time.perf_counter() - begin_s - stage_s["simulate"]
-        return PreparedModel(candidate=candidate, true_us=true_us, stage_s=stage_s)
+        return PreparedModel(candidate=candidate, true_us=true_us, forecast_us=forecast, stage_s=stage_s)
 
     def _build(self, workload: Workload, tiling: Tiling) -> None:
         """Takes the time of a build, unless that tiling was built."""
@@ -249,6 +268,17 @@ class SimulatedEvaluator:
             hopeless=HopelessRule(),
             incumbent_speedup=None if is_library else incumbent_speedup,
         )
+        procedure = Procedure(
+            l2=problem.objective.l2,
+            regime=problem.objective.regime,
+            launch=candidate.plan_kind.launch_style,
+            chain_length=1,
+        )
+        exact = Metric(tag="noise_free_time", unit="us", value=true_us)
+        previewed = () if is_library else self._preview(problem, candidate, true_us)
+        if is_hopeless_by(previewed, incumbent_speedup):
+            measured = summary(previewed, procedure, truncated=True, library_us=base_us)
+            return replace(measured, metrics=(*measured.metrics, exact))
         samples, library, rounds = list[Sample](), list[Sample](), tuple[Round, ...]()
         while not (ending.is_enough(rounds, 0.0) or ending.is_truncation(rounds)):
             drift = draw.gauss(0, self._noise)
@@ -256,14 +286,20 @@ class SimulatedEvaluator:
                 time_us = max(mean_us * math.exp(drift + draw.gauss(0, self._noise)), floor_us)
                 track.append(Sample(time_us=time_us, clock_mhz=self._target.gpu.clock_mhz))
             rounds = to_rounds(samples, None if is_library else library, problem.objective.regime)
-        procedure = Procedure(
-            l2=problem.objective.l2,
-            regime=problem.objective.regime,
-            launch=candidate.plan_kind.launch_style,
-            chain_length=1,
-        )
-        measured = summary(rounds, procedure, truncated=not ending.is_enough(rounds, 0.0))
-        return replace(measured, metrics=(*measured.metrics, Metric(tag="noise_free_time", unit="us", value=true_us)))
+        measured = summary((*previewed, *rounds), procedure, truncated=not ending.is_enough(rounds, 0.0))
+        return replace(measured, metrics=(*measured.metrics, exact))
+
+    def _preview(self, problem: Problem, candidate: Candidate, true_us: float) -> tuple[Round, ...]:
+        """The short samples in front of the first round, where the regime has them. The card is not at its power limit
+        in these, so one is off by more, and both are faster."""
+        if not is_previewed(problem.objective.regime):
+            return ()
+        draw, tracks = self._random("preview", problem.seed, candidate), list[list[Sample]]()
+        for mean_us in (true_us, library_us(problem.workload, self._target.gpu)):
+            off = PREVIEW_SPEED * math.exp(draw.gauss(0, PREVIEW_NOISE * self._noise))
+            times_us = [mean_us * off * math.exp(draw.gauss(0, self._noise)) for _ in range(PREVIEW.min_rounds)]
+            tracks.append([Sample(time_us=time_us, clock_mhz=self._target.gpu.clock_mhz) for time_us in times_us])
+        return to_previews(*tracks)
 
     def finals(
         self,
@@ -273,7 +309,7 @@ class SimulatedEvaluator:
         num_rounds: int,
         energy: bool = True,
     ) -> FinalsTimes:
-        """Interleaved rounds; the second half stands for a fresh process. Energy has no model here."""
+        """Interleaved rounds; the second half stands for a fresh process."""
         floor_us = reference_us(problem.workload, self._target.gpu)
         draw = self._random("finals", problem.seed)
         process_of_round = (0,) * num_rounds + (1,) * num_rounds
@@ -286,7 +322,22 @@ class SimulatedEvaluator:
             rounds = [max(true_us * math.exp(drift + draw.gauss(0, self._noise)), floor_us) for drift in drifts]
             times.append(None if fault else tuple(rounds))
             reasons.append(fault.reason if fault else "")
-        return FinalsTimes(times_us=tuple(times), reasons=tuple(reasons), process_of_round=process_of_round)
+        return FinalsTimes(
+            times_us=tuple(times),
+            reasons=tuple(reasons),
+            process_of_round=process_of_round,
+            energy_mj=tuple(
+                self._energy_mj(problem, candidate) if energy and row else None
+                for candidate, row in zip(candidates, times, strict=True)
+            ),
+        )
+
+    def _energy_mj(self, problem: Problem, candidate: Candidate) -> float:
+        """Of one run, millijoules: a model's, as its times are."""
+        workload = problem.workload
+        work_j = workload.compulsory_bytes * DRAM_J_PER_BYTE + workload.num_flops * TENSOR_J_PER_FLOP
+        joules = STATIC_W * self.true_us(problem, candidate) / 1e6 + work_j
+        return 1e3 * joules * math.exp(abs(self._random("energy", candidate).gauss(0, ENERGY_ERROR)))
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """Source, plans and manifest; nothing is compiled, so there is no cubin."""

@@ -185,7 +185,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     return Template(device_text("unit.cu.in")).substitute(
         version=__version__,
         kernel_version=kernel_version(),
-        workload=workload.describe(),
+        workload=workload.describe(with_rows=False),  # so that a build serves any number of rows
         tiling=tiling,
         variant=f"\n// variant:  {variant}" if variant is not Variant.MEASURED else "",
         architectures=_ARCHITECTURES[tiling.engine],

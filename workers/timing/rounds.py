@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from tuner.core.problem.objective import Procedure, Regime
 from tuner.core.trial.outcome import Measured, Metric
-from tuner.core.trial.samples import DropReason, Round, kept, num_dropped, speedups
+from tuner.core.trial.samples import DropReason, Round, kept, num_dropped, previews, speedups, whole
 from tuner.core.trial.stats import median, relative_spread
 
 from .clocks import Sample, drop_reasons
-from .stop_rules import HopelessRule, StopRule
+from .stop_rules import PREVIEW, HopelessRule, StopRule
 
 #: With fewer rounds that count, all are taken, and the trial says so.
 MIN_KEPT = 3
@@ -32,10 +32,30 @@ def to_rounds(candidate: Sequence[Sample], library: Sequence[Sample] | None, reg
     )
 
 
+def to_previews(candidate: Sequence[Sample], library: Sequence[Sample]) -> tuple[Round, ...]:
+    """The rounds of a preview."""
+    return tuple(
+        Round(
+            time_us=one.time_us,
+            library_us=beside.time_us,
+            clock_mhz=one.clock_mhz,
+            library_clock_mhz=beside.clock_mhz,
+            dropped=DropReason.PREVIEW,
+        )
+        for one, beside in zip(candidate, library, strict=True)
+    )
+
+
+def is_hopeless_by(rounds: Sequence[Round], incumbent_speedup: float | None, rule: HopelessRule = PREVIEW) -> bool:
+    """Whether a preview says that a candidate is clearly behind, so that no round is taken."""
+    return rule.is_hopeless(speedups(previews(rounds)), incumbent_speedup)
+
+
 def counting(rounds: Sequence[Round]) -> Sequence[Round]:
-    """What figures are taken from: the rounds that count, or all where too few do."""
+    """What figures are taken from: the rounds that count, or all where too few do; those of a preview where there is no
+    other."""
     found = kept(rounds)
-    return found if len(found) >= MIN_KEPT else rounds
+    return found if len(found) >= MIN_KEPT else whole(rounds) or rounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +79,22 @@ class Ending:
         return self.stop.is_over(figures, elapsed_s, num_taken=len(rounds))
 
 
-def summary(rounds: Sequence[Round], procedure: Procedure, *, truncated: bool) -> Measured:
-    """The figures of a trial; `rel_error` and `stage_s` are not filled in."""
+def summary(
+    rounds: Sequence[Round], procedure: Procedure, *, truncated: bool, library_us: float | None = None
+) -> Measured:
+    """The figures of a trial; `rel_error` and `stage_s` are not filled in.
+
+    Of a preview alone only the ratio tells: its time is that ratio of `library_us`, the library's in earlier rounds.
+    """
     counted = counting(rounds)
     times_us = [one.time_us for one in counted]
     libraries_us = [one.library_us for one in counted if one.library_us is not None]
+    time_us, base_us = median(times_us), median(libraries_us or times_us)
+    if library_us is not None and not whole(rounds):
+        time_us, base_us = library_us / median(speedups(counted)), library_us
     return Measured(
-        time_us=median(times_us),
-        library_us=median(libraries_us or times_us),
+        time_us=time_us,
+        library_us=base_us,
         speedup=median(speedups(counted)),
         spread=relative_spread(times_us),
         rounds=tuple(rounds),
@@ -91,15 +119,17 @@ def _metrics(rounds: Sequence[Round]) -> tuple[Metric, ...]:
     }
     dropped = num_dropped(rounds)
     return (
-        Metric(tag="num_rounds", unit="", value=len(rounds)),
+        Metric(tag="num_rounds", unit="", value=len(whole(rounds))),
         *(Metric(tag=f"dropped_{reason}", unit="", value=dropped[reason]) for reason in DropReason if dropped[reason]),
         *(Metric(tag=tag, unit="MHz", value=median(values)) for tag, values in clocks.items() if values),
     )
 
 
 def _remark(rounds: Sequence[Round]) -> str:
-    """What weakens the figures: more than half of the rounds dropped."""
-    dropped = num_dropped(rounds)
+    """What weakens the figures: a preview alone, or more than half of the rounds dropped."""
+    if rounds and not whole(rounds):
+        return f"it was clearly behind in {len(rounds)} short samples; no round was taken"
+    dropped, rounds = num_dropped(rounds), whole(rounds)
     if 2 * dropped.total() <= len(rounds):
         return ""
     reasons = ", ".join(f"{reason} {count}" for reason, count in dropped.most_common())

@@ -51,6 +51,16 @@ class HopelessRule:
         return stats.median_upper_bound(speedups) < self.share * incumbent_speedup
 
 
+#: What a preview in front of the first round is judged by: short samples behind little load, in which the card is not
+#: at its power limit yet. So they tell less than rounds do, and every one of them must say it.
+PREVIEW = HopelessRule(share=0.85, min_rounds=5)
+
+
+def is_previewed(regime: Regime) -> bool:
+    """Whether a candidate is previewed: where a round costs far more than a preview."""
+    return regime is Regime.SUSTAINED
+
+
 def stop_rule(regime: Regime) -> StopRule:
     """In sustained a round costs its load, so there are fewer."""
     if regime is Regime.SUSTAINED:

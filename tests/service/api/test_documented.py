@@ -10,7 +10,7 @@ import pytest
 from tests.service.api.conftest import Api
 from tests.support.repository import ROOT
 from tuner.api.errors import STATUS
-from tuner.wire.requests import BestQuery
+from tuner.wire.best_query import BestQuery
 
 PAGE = (ROOT / "docs/http-api.md").read_text()
 
@@ -22,7 +22,7 @@ def routes(api: Api) -> set[str]:
 
 
 def test_the_page_lists_exactly_the_routes(api: Api) -> None:
-    assert set(re.findall(r"^\| `((?:GET|POST) [^`]+)`", PAGE, re.MULTILINE)) == routes(api)
+    assert set(re.findall(r"^\| `((?:DELETE|GET|POST) [^`]+)`", PAGE, re.MULTILINE)) == routes(api)
 
 
 def test_every_reference_of_the_description_leads_somewhere_and_every_refusal_is_a_problem(api: Api) -> None:
@@ -34,7 +34,8 @@ def test_every_reference_of_the_description_leads_somewhere_and_every_refusal_is
     for path, methods in description["paths"].items():
         for route in methods.values():
             refusals = {code: r["content"] for code, r in route["responses"].items() if int(code) >= 400}
-            assert all(list(content) == ["application/problem+json"] for content in refusals.values()), path
+            forms = ["application/problem+json", *(["text/html"] if route["tags"] == ["dashboard"] else [])]
+            assert all(list(content) == forms for content in refusals.values()), path
 
 
 def test_every_parameter_of_a_route_is_named(api: Api) -> None:
@@ -48,7 +49,7 @@ def test_every_parameter_of_a_route_is_named(api: Api) -> None:
 
 def test_every_field_of_a_request_has_its_row(api: Api) -> None:
     schemas = api.get("/openapi.json")["components"]["schemas"]
-    fields = {"target", "seed", "priors", "reuse", "priority", "project", "labels", "deadline_s"}
+    fields = {"target", "seed", "priors", "reuse", "priority", "project", "labels", "deadline_s", "webhook"}
     for prefix, name in (
         ("pair", "FfnPair"),
         ("pair", "IndependentPair"),
@@ -63,11 +64,18 @@ def test_every_field_of_a_request_has_its_row(api: Api) -> None:
     assert {word for row in rows for word in re.findall(r"`([^`]+)`", row)} == fields
 
 
+def test_every_field_of_a_batch_has_its_row(api: Api) -> None:
+    fields = api.get("/openapi.json")["components"]["schemas"]["BatchRequest"]["properties"].keys()
+    _, _, table = PAGE.partition("| field of a batch |")
+    rows = [line.split("|")[1] for line in table.partition("\n\n")[0].splitlines()[1:]]
+    assert {word for row in rows for word in re.findall(r"`([^`]+)`", row)} == fields
+
+
 def test_every_refusal_of_the_guards_is_in_the_description_of_each_route(api: Api) -> None:
     for path, methods in api.get("/openapi.json")["paths"].items():
         for method, route in methods.items():
             guards = {"400", "403", "405"} | (set() if route["security"] == [] else {"401", "429"})
-            guards |= {"408", "413", "415"} if method == "post" else set()
+            guards |= {"408", "413", "415"} if method in ("post", "delete") else set()
             assert guards - route["responses"].keys() == set(), (method, path)
 
 
@@ -76,7 +84,7 @@ def test_allow_names_every_method_of_the_path_and_no_other(api: Api) -> None:
         known = {method.upper() for method in methods} | ({"HEAD"} if "get" in methods else set())
         if ":" in path:  # also the path of a job whose id would end so
             known |= {"GET", "HEAD"}
-        address = path.format(job_id="job-0", number=0, digest="0" * 64)
+        address = path.format(job_id="job-0", batch_id="batch-0", number=0, digest="0" * 64)
         for method in ("DELETE", "PUT", "PATCH", "OPTIONS"):
             response = api.http.request(method, address)
             assert response.status_code == 405, path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import click
 import pytest
@@ -55,6 +56,36 @@ def test_every_option_of_submit_reaches_the_server(run: Run) -> None:
     other = run("submit", *PAIR, "--seed", "6", "--idempotency-key", "k")
     assert other.exit_code == ExitCode.REFUSED
     assert "Idempotency-Key" in other.stderr
+
+
+def test_a_preset_and_a_file_of_ops_are_submitted(run: Run, tmp_path: Path) -> None:
+    """Each is cancelled at once: what is asked here is what the server was told."""
+    path = tmp_path / "chain.json"
+    ops = [{"name": "a", "source": "x", "n": 64, "k": 32}, {"name": "b", "source": "a", "n": 32, "k": 64}]
+    path.write_text(json.dumps({"m": 16, "ops": ops}))
+    preset = ["--preset", "decoder-block", "--model", "llama3-70b", "--m", "16", "--tp", "8", "--run", "mlp"]
+    for options, names in (([*preset, "--trials", "1000"], ["gate_up", "down"]), (["--chain", str(path)], ["a", "b"])):
+        job = json.loads(run("submit", *options, "--json").stdout)
+        run("cancel", job["id"])
+        assert job["pair"]["kind"] == "chain"
+        assert [op["name"] for op in job["pair"]["ops"]] == names
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--preset", "decoder-block", "--m", "16"], "needs --model as well"),
+        (["--preset", "decoder-block", "--m", "16", "--model", "llama3-8b", "--d-in", "4"], "--d-in: not for --preset"),
+        (["--tp", "2", *PAIR], "--preset decoder-block needs --model, --preset as well"),
+        (["--chain", "no-such.json"], "no-such.json cannot be read"),
+        (["--chain", "pyproject.toml"], "is no JSON"),
+        (["--chain", "pyproject.toml", "--m", "3"], "--m: not with --chain"),
+    ],
+)
+def test_options_of_a_chain_that_do_not_go_together_are_refused(run: Run, options: list[str], words: str) -> None:
+    result = run("submit", *options)
+    assert result.exit_code == ExitCode.USAGE
+    assert words in " ".join(result.stderr.split())
 
 
 def test_status_tells_where_a_job_is_and_how_well_its_trials_were_forecast(run: Run, job_id: str) -> None:

@@ -103,12 +103,17 @@ def test_the_last_trials_of_a_budget_are_chosen_when_all_before_them_are_known(s
 
 
 class SlowLibrary(Slow):
-    """The library takes long to be made ready, and the first of ours is refused at once."""
+    """The library is made ready after one of ours, which is refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_refused = threading.Event()
 
     def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
         if not candidate.plan_kind.is_ours:
-            time.sleep(0.5)
+            self.has_refused.wait(60)
         elif not self.measured:
+            self.has_refused.set()
             return rejected()
         return super().prepare(problem, candidate)
 

@@ -1,85 +1,98 @@
-"""Many jobs as one piece of work: how far it is, how long it will take, and which jobs are asked about."""
+"""Many jobs as one piece of work: how far it is, how long it will take, and how rows are spelled."""
 
 from __future__ import annotations
 
 import io
 from typing import Any
 
+import click
+import pytest
 from rich.console import Console
 
-from tuner.client.batch import Batch, _updates, follow, shape_bodies
+from tuner.client.batch import follow, is_batch, ladder_shapes, line
+from tuner.client.errors import TimedOut
+from tuner.client.row_counts import row_counts
 from tuner.packs.contents import Shape
 
 
-def job(number: int, state: str, done: int = 0) -> dict[str, Any]:
+def batch(state: str, done: int, **by_state: int) -> dict[str, Any]:
     return {
-        "id": f"job-{number}",
+        "id": "batch-1",
         "state": state,
         "num_trials": done,
-        "budget": {"trials": 10},
-        "created_at": f"2026-01-01T00:00:0{number}Z",
-        "workload": f"pair {number}",
-        "simulated": False,
-        "best_us": None,
-        "library_us": None,
+        "num_planned": 40,
+        "num_jobs": sum(by_state.values()),
+        "jobs_by_state": by_state,
+        "eta_s": 12.4 if done else None,
+        "simulated": True,
     }
 
 
-def batch(*jobs: dict[str, Any]) -> Batch:
-    return Batch(jobs={one["id"]: one for one in jobs}, begun_at=100.0)
-
-
-def test_a_job_that_ended_early_needs_no_more_waiting_for_the_rest_of_its_budget() -> None:
-    found = batch(job(1, "succeeded", 4), job(2, "failed"), job(3, "searching", 3), job(4, "queued"))
-    assert (found.num_done, found.num_trials) == (23, 40)
-    assert found.line().startswith("2 of 4 jobs; pair 3: ")
-
-
-def test_what_is_left_goes_at_the_pace_since_it_was_begun() -> None:
-    found = batch(job(1, "succeeded"), job(2, "searching", 2), job(3, "queued"))
-    assert found.eta_s(110.0) is None
-    found.jobs["job-2"] = job(2, "searching", 6)
-    assert found.eta_s(110.0) == (30 - 16) * 10 / 4
-
-
 class Answers:
-    """Answers as a service does whose jobs end one after the other, and counts the questions."""
+    """Answers as a service does whose batch goes on with each question."""
 
-    def __init__(self, *jobs: dict[str, Any]) -> None:
-        self.jobs = {one["id"]: one for one in jobs}
-        self.asked: list[str] = []
+    def __init__(self, *answers: dict[str, Any]) -> None:
+        self.answers = list(answers)
 
-    def job(self, job_id: str) -> dict[str, Any]:
-        self.asked.append(job_id)
-        if self.jobs[job_id]["state"] != "queued":
-            self.jobs[job_id] = {**self.jobs[job_id], "state": "succeeded"}
-            waiting = next((one for one in self.jobs.values() if one["state"] == "queued"), None)
-            if waiting is not None:
-                waiting["state"] = "searching"
-        return dict(self.jobs[job_id])
+    def batch(self, batch_id: str) -> dict[str, Any]:
+        assert batch_id == "batch-1"
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
-def test_all_jobs_are_followed_to_their_ends_and_answered_in_the_order_they_were_given(monkeypatch: Any) -> None:
+def test_a_batch_says_in_one_line_how_far_it_is() -> None:
+    assert line(batch("queued", 0, queued=2)) == "0/40 trials; 0 of 2 jobs (simulated)"
+    found = batch("searching", 9, queued=1, succeeded=2, failed=1)
+    assert line(found) == "9/40 trials, about 12 s left; 3 of 4 jobs (simulated)"
+
+
+def test_a_batch_is_followed_to_its_end_with_a_line_for_each_state(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.client.batch._ASK_EVERY_S", 0.0)
-    jobs = [job(2, "queued"), job(1, "searching"), job(3, "queued")]
-    client: Any = Answers(*(dict(one) for one in jobs))
+    first, last = batch("queued", 0, queued=2), batch("succeeded", 40, succeeded=2)
+    client: Any = Answers(first, batch("searching", 4, searching=2), batch("searching", 5, searching=2), last)
     shown = io.StringIO()
-    done = follow(client, jobs, Console(file=shown, width=200))
-    assert [(one["id"], one["state"]) for one in done] == [(f"job-{n}", "succeeded") for n in (2, 1, 3)]
-    assert "30/30 trials; 3 of 3 jobs" in shown.getvalue()
-    assert client.asked[0] == "job-1"
+    assert follow(client, first, Console(file=shown, width=200)) == last
+    assert [one.partition(":")[0] for one in shown.getvalue().splitlines()] == ["queued", "searching", "succeeded"]
 
 
-def test_nobody_asks_about_jobs_behind_one_that_waits() -> None:
-    client: Any = Answers(job(1, "queued"), job(2, "queued"))
-    found = batch(*client.jobs.values())
-    next(_updates(client, found, lambda: 0.0))
-    assert client.asked == ["job-1"]
+def test_nobody_waits_for_a_batch_longer_than_he_said() -> None:
+    first = batch("queued", 0, queued=2)
+    client: Any = Answers(first)
+    with pytest.raises(TimedOut, match="batch-1 had not ended"):
+        follow(client, first, Console(file=io.StringIO()), timeout_s=0.0)
 
 
-def test_there_is_a_job_for_each_shape_and_m_the_shape_of_most_layers_first() -> None:
+def test_each_shape_has_all_rows_and_the_shape_of_most_layers_comes_first() -> None:
     few, many = (Shape(dtype="fp16", activation="silu", d_in=64, d_hidden=n, d_out=64, gated=True) for n in (64, 128))
-    bodies = shape_bodies({few: 2, many: 30}, (1, 8), budget={"trials": 5}, target="h200", l2=None, reuse=True)
-    assert [(body["pair"]["d_hidden"], body["pair"]["m"]) for body in bodies] == [(128, 1), (128, 8), (64, 1), (64, 8)]
-    assert {"kind", "m", "gated", "dtype"} <= bodies[0]["pair"].keys()
-    assert (bodies[0]["target"], bodies[0]["objective"], bodies[0]["reuse"]) == ("h200", {}, True)
+    shapes = ladder_shapes({few: 2, many: 30}, (1, 8))
+    assert [(shape["d_hidden"], shape["m"]) for shape in shapes] == [(128, [1, 8]), (64, [1, 8])]
+    assert {"gated", "dtype", "activation"} <= shapes[0].keys()
+
+
+def test_an_id_says_whether_it_is_a_batchs() -> None:
+    assert is_batch("batch-0123456789ab")
+    assert not is_batch("job-0123456789ab")
+
+
+def read(value: str | None) -> int | tuple[int, ...] | None:
+    return row_counts(click.Context(click.Command("x")), click.Option(["--m"]), value)
+
+
+@pytest.mark.parametrize(
+    ("value", "rows"),
+    [
+        (None, None),
+        ("16", 16),
+        ("4,1,4", (1, 4)),
+        ("8..256", (8, 16, 32, 64, 128, 256)),
+        ("1,2,4,8..20", (1, 2, 4, 8, 16, 20)),
+        ("7..7", 7),
+    ],
+)
+def test_rows_are_spelled_one_by_one_or_by_their_ends(value: str | None, rows: int | tuple[int, ...] | None) -> None:
+    assert read(value) == rows
+
+
+@pytest.mark.parametrize("value", ["", "0", "1,,2", "-4", "8..4", "1..2..3", "a", "1.5"])
+def test_rows_that_are_none_are_refused(value: str) -> None:
+    with pytest.raises(click.BadParameter, match="no list of rows"):
+        read(value)

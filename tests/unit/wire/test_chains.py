@@ -9,9 +9,10 @@ from pydantic import ValidationError
 from tests.support.cases import decoder_block as small_block
 from tuner.core.problem.presets import decoder_block
 from tuner.errors import InvalidInput
+from tuner.wire.best_query import BestQuery
 from tuner.wire.chains import Chain
 from tuner.wire.problems import of_validation
-from tuner.wire.requests import TuneRequest, workload_of
+from tuner.wire.requests import TuneRequest, pair_of, workload_of
 
 A, B = {"name": "a", "source": "x", "n": 64, "k": 32}, {"name": "b", "source": "a", "n": 32, "k": 64}
 
@@ -63,11 +64,33 @@ def test_a_field_of_an_op_is_named_by_its_number() -> None:
     assert (found.field, found.remedy) == ("pair.ops.1.n", "give at least 1")
 
 
-def test_a_chain_that_is_one_is_not_accepted_as_long_as_no_search_knows_it() -> None:
-    error = refusal(chain(A, B))
-    assert error.field == "pair.kind"
-    assert "(a, b) is well formed, but this version searches pairs only" in error.problem
-    assert "pairs of kind ffn" in error.remedy
+def test_a_chain_becomes_a_job_and_comes_back_as_it_was_asked() -> None:
+    asked = TuneRequest.model_validate(chain(A, B))
+    assert asked.to_spec("simulated:h200").workload == workload_of(asked.pair)
+    assert pair_of(workload_of(asked.pair)) == asked.pair
+
+
+def test_a_preset_comes_back_as_its_chain() -> None:
+    block = decoder_block("llama3-8b", m=16)
+    assert pair_of(block) == Chain.from_workload(block)
+    query = BestQuery.model_validate({"kind": "decoder-block", "model": "llama3-8b", "m": 16})
+    assert query.to_workload() == block
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "problem"),
+    [
+        ({"kind": "decoder-block", "m": 16}, "model", "is missing"),
+        ({"kind": "decoder-block", "model": "llama3-8b", "m": 16, "d_in": 4}, "d_in", "does not belong"),
+        ({"m": 16, "d_in": 4, "d_hidden": 4, "d_out": 4, "tp": 2}, "tp", "does not belong to a pair of kind ffn"),
+        ({"kind": "decoder-block", "model": "llama3-8b", "m": 16, "tp": 3}, "pair.tp", "3 ranks cannot share"),
+    ],
+)
+def test_a_query_for_a_block_is_refused_by_its_field(query: dict[str, Any], field: str, problem: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        BestQuery.model_validate(query).to_workload()
+    assert error.value.field == field
+    assert problem in error.value.problem
 
 
 def test_a_decoder_block_is_made_of_a_models_sizes() -> None:

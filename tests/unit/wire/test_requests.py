@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.core.trial.job import CacheState, JobSpec, Regime
 from tuner.errors import InvalidInput
-from tuner.wire.requests import EXAMPLES, BestQuery, TuneRequest, pair_of, workload_of
+from tuner.wire.best_query import BestQuery
+from tuner.wire.requests import EXAMPLES, TuneRequest, pair_of, workload_of
 
 size = st.integers(1, 32_000)
 mnk = st.tuples(size, size, size)

@@ -80,7 +80,10 @@ export function chart(element, option) {
     drawn = echarts.init(element, null, { renderer: "canvas" });
     redraw();
     dark.addEventListener("change", redraw);
-    new ResizeObserver(() => drawn.resize()).observe(element);
+    new ResizeObserver(() => {
+      // It also tells of the first size, which is drawn already.
+      if (element.clientWidth !== drawn.getWidth() || element.clientHeight !== drawn.getHeight()) drawn.resize();
+    }).observe(element);
     addKeys(element, drawn);
     return drawn;
   });

@@ -10,7 +10,7 @@ const MIN_SPAN_NS = 200;
 // Heights of the bars: of one chart, of one of two; and of a row at most, so that few SMs are no blocks.
 const [TALL, HALF, MAX_ROW] = [540, 330, 26];
 const MAX_MEASURES = 500;
-const MAX_OUTLINES = 64;
+const [MIN_OUTLINED, MAX_OUTLINES] = [6, 64];
 
 function colour(name) {
   const context = colour.context ??= document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -318,7 +318,9 @@ export class Chart {
     context.beginPath();
     context.rect(GUTTER, AXIS, this.width - GUTTER, this.height - AXIS);
     context.clip();
-    if (this.awaited.length <= MAX_OUTLINES) for (const task of this.awaited) this.outline(task, this.ink, 1);
+    // On low rows, or of very many, outlines would hide the bars.
+    const isRoomy = this.lanePx / this.scale >= MIN_OUTLINED && this.awaited.length <= MAX_OUTLINES;
+    for (const task of isRoomy ? this.awaited : this.awaited.filter((one) => one === this.last)) this.outline(task, this.ink, 1);
     this.outline(this.selected, this.mark, 2.5);
     const last = this.last;
     if (last >= 0) {

@@ -39,10 +39,11 @@ function curve(c) {
   const over = options.querySelector("[name=over]:checked").value, all = options.querySelector("[name=all]").checked;
   const top = longest(all), series = points.plan_kinds.map((kind) => ({
     name: kind.replaceAll("_", " "), type: "scatter", symbolSize: 7, data: [], cursor: "pointer",
-    itemStyle: { opacity: 0.75 }, large: points.number.length > 4000, largeThreshold: 2000,
+    // Of many points none is an object of its own: they are drawn, and found under the pointer, as one.
+    itemStyle: { opacity: 0.75 }, large: points.number.length > 2000, largeThreshold: 1, progressive: 0,
   }));
   const lost = { name: "not measured", type: "scatter", symbol: "triangle", symbolSize: 6, data: [],
-    itemStyle: { color: c.c8, opacity: 0.6 } };
+    itemStyle: { color: c.c8, opacity: 0.6 }, large: points.number.length > 2000, largeThreshold: 1, progressive: 0 };
   points.number.forEach((trial, i) => {
     const time = points.time_us[i], x = points[over][i];
     if (time == null) lost.data.push([x, top, trial, points.outcome[i]]);
@@ -58,7 +59,7 @@ function curve(c) {
     xAxis: axis(c, over === "number" ? "trial" : "seconds", { type: "value", min: 0, max: "dataMax" }),
     yAxis: axis(c, "µs", { type: "value", scale: true, max: top, nameGap: 42, axisLabel: { color: c.quiet, showMaxLabel: false } }),
     grid: { left: 16, right: 16, top: 44, bottom: 62, containLabel: true },
-    dataZoom: zoom(c),
+    dataZoom: zoom(c).map((one) => ({ ...one, showDataShadow: points.number.length <= 2000 })),
     tooltip: { trigger: "item", renderMode: "richText", confine: true, backgroundColor: c.panel, borderColor: c.line,
       textStyle: { color: c.ink }, formatter: ({ seriesName, data }) =>
         `trial ${data[2]}: ${points.outcomes[data[3]] === "measured" ? us(data[1]) : points.outcomes[data[3]].replaceAll("_", " ")}\n${seriesName}` },
@@ -112,7 +113,8 @@ function lines(c, axes) {
     const sorted = values.sort(isNumber ? (a, b) => a - b : undefined).map(String);
     return { dim: i, name: name.replaceAll("_", " "), type: "category", data: sorted };
   });
-  dims.push({ dim: names.length, name: "speed-up", type: "value", scale: true, min: Math.min(...axes.speedup) });
+  dims.push({ dim: names.length, name: "speed-up", type: "value", scale: true, min: Math.min(...axes.speedup),
+    axisLabel: { showMinLabel: false, color: c.quiet, fontSize: 10 } });
   const rows = axes.speedup.map((speedup, i) => [...columns.map((column) => String(column[i] ?? "")), speedup]);
   const sorted = [...axes.speedup].sort((a, b) => a - b);
   return {
@@ -138,7 +140,7 @@ function forecasts(c, pairs) {
   const shown = pairs.filter(([forecast, measured]) => forecast <= most && measured <= most);
   const ends = shown.flat(), low = Math.min(...ends), high = Math.max(...ends);
   return {
-    grid: { left: 16, right: 16, top: 12, bottom: 40, containLabel: true }, legend: { show: false },
+    grid: { left: 32, right: 16, top: 12, bottom: 40, containLabel: true }, legend: { show: false },
     xAxis: axis(c, "forecast, µs", { type: "value", scale: true }),
     yAxis: axis(c, "measured, µs", { type: "value", scale: true, nameGap: 42 }),
     tooltip: { trigger: "item", renderMode: "richText", backgroundColor: c.panel, borderColor: c.line,

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
+from tuner.core.insight.explain_chain import explain_chain
 from tuner.core.model.bounds import Waves, dram_us, io_bytes, io_us, tensor_us, wave_us
 from tuner.core.model.rates import rates_of
 from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Workload
+from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import fused
@@ -38,6 +39,7 @@ def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
         *_bounds(workload, gpu, plan),
         *_waves(plan),
         *_costs(workload, gpu, plan, timeline),
+        *(explain_chain(workload, gpu, schedule, plan, timeline) if workload.kind is WorkloadKind.CHAIN else ()),
         _policy(workload, gpu, schedule),
         _next_best(workload, gpu, schedule, timeline.makespan_us),
     ]

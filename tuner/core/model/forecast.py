@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import math
+
 from tuner.core.model.rates import rates_of
 from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, fused
+from tuner.core.schedule.plan_kinds import PlanKind
 
 #: What a launch saves that begins while the launch before it ends.
 PROGRAMMATIC_GAIN_US = 1.5
 
 
-def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> float:
-    """Time of one run of the workload by our kernel in a chain of such runs, microseconds.
+def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: float = math.inf) -> float:
+    """Time of one run of the workload by our kernel in a chain of such runs, microseconds; of one plain launch that
+    takes longer than `limit_us`, infinity, which is known sooner.
 
     Raises:
         IllegalSchedule: the plan kind is not for this GPU, or the schedule is outside the legal space.
         PlanError: a plan is refused.
     """
     launch_us = rates_of(gpu).launch_us
-    timelines = [simulate(plan) for plan in plans_for(workload, gpu, candidate)]
+    plans = plans_for(workload, gpu, candidate)
+    if candidate.plan_kind is PlanKind.FUSED:
+        (plan,) = plans
+        return simulate(plan, limit_us=limit_us).makespan_us
+    timelines = [simulate(plan) for plan in plans]
     total_us = sum(timeline.makespan_us for timeline in timelines)
     if candidate.plan_kind.is_programmatic:
         return total_us - len(timelines) * PROGRAMMATIC_GAIN_US

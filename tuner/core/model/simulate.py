@@ -96,13 +96,13 @@ class Timeline:
 _END, _POLL = 0, 1
 
 
-def simulate(plan: VerifiedPlan, rates: Rates | None = None) -> Timeline:
+def simulate(plan: VerifiedPlan, rates: Rates | None = None, limit_us: float = math.inf) -> Timeline:
     """The timeline of one launch, cold but for what an earlier launch of the same workload wrote; by `rates`, or by
-    those of the GPU.
+    those of the GPU. One that takes longer than `limit_us` is drawn up to there, and said to take for ever.
 
     One of two launches that share their signals is drawn as if the other one had ended.
     """
-    return _Run(plan, rates or rates_of(plan.gpu)).timeline()
+    return _Run(plan, rates or rates_of(plan.gpu)).timeline(limit_us)
 
 
 class _Run:
@@ -152,9 +152,9 @@ class _Run:
         self._arriving: dict[int, tuple[int, int]] = {}
         self._events = [(rates.launch_us, _POLL, cta, -1) for cta in range(num_ctas)]
 
-    def timeline(self) -> Timeline:
-        """Runs it to its end."""
-        events, memory = self._events, self._memory
+    def timeline(self, limit_us: float) -> Timeline:
+        """Runs it to its end, or until that much has passed and a task has not begun to compute."""
+        events, memory, is_over = self._events, self._memory, False
         dram, link = memory.dram, memory.link
         while True:
             shared = dram if dram.next_us <= link.next_us else link
@@ -169,9 +169,12 @@ class _Run:
                     self._compute(cta, now_us)
             else:
                 break
+            if now_us > limit_us and len(self._rows) < len(self._tiles):
+                is_over = True
+                break
         ends_us = max((row[-1] for row in self._rows), default=self._rates.launch_us)
         return Timeline(
-            makespan_us=max(ends_us, self._rates.launch_us + memory.least_us),
+            makespan_us=math.inf if is_over else max(ends_us, self._rates.launch_us + memory.least_us),
             dram_bytes=memory.dram_bytes,
             dram_read_bytes=memory.read_bytes,
             late_write_bytes=memory.late_write_bytes,

@@ -330,8 +330,8 @@ class Workload:
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def describe(self) -> str:
-        """One line in words, e.g. ``ffn fp16 M=16 4096 -> 14336 -> 4096 relu``."""
+    def describe(self, *, with_rows: bool = True) -> str:
+        """One line in words, e.g. ``ffn fp16 M=16 4096 -> 14336 -> 4096 relu``; on demand for any number of rows."""
         if self.kind is WorkloadKind.INDEPENDENT:
             shapes = " beside ".join(f"[{op.m}, {op.n}, {op.k}]" for op in self.ops)
             return f"{self.kind} {self.dtype} {shapes}"
@@ -339,7 +339,8 @@ class Workload:
         extras = [str(op.activation) for op in self.ops if op.activation is not Activation.IDENTITY]
         shown = ("bias", "gated", "residual", "row_scale", "norm")
         extras += [name for name in shown if any(getattr(op, name) for op in self.ops)]
-        return " ".join([str(self.kind), str(self.dtype), f"M={self.ops[0].m}", dims, *extras])
+        rows = [f"M={self.ops[0].m}"] if with_rows else []
+        return " ".join([str(self.kind), str(self.dtype), *rows, dims, *extras])
 
 
 def drop_defaults_of_chains(op: dict[str, Any]) -> None:

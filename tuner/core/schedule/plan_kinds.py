@@ -101,8 +101,8 @@ class PlanKind(StrEnum):
 
     @property
     def is_searched(self) -> bool:
-        """Whether the search has a model of it, and looks for schedules of its own. It searches pairs so far."""
-        return self.is_ours and self.base is None and self.is_for(2)
+        """Whether the search has a model of it, and looks for schedules of its own, where a workload has the kind."""
+        return self.is_ours and self.base is None
 
     @property
     def launched_plainly(self) -> PlanKind:
@@ -133,7 +133,8 @@ class KindRow:
     launch_style: LaunchStyle = LaunchStyle.PLAIN
     #: The kind whose best schedules it launches in another way; None for one that is searched, and the library.
     base: PlanKind | None = None
-    #: Its places in the circle in which the search takes the kinds that have a base; empty for the others.
+    #: Its places in the circle in which the search takes the kinds that have a base; empty for the others. Two kinds
+    #: that no workload has both may share a place.
     turns: tuple[int, ...] = ()
 
 
@@ -162,6 +163,7 @@ PLAN_KINDS: Mapping[PlanKind, KindRow] = {
         sentence="Our kernel launched once per op of a chain; each launch begins while the one before it ends.",
         launch_style=LaunchStyle.PDL,
         base=PlanKind.N_LAUNCHES,
+        turns=(1,),
         fewest_ops=3,
     ),
     PlanKind.RUNS: KindRow(
@@ -195,7 +197,7 @@ PLAN_KINDS: Mapping[PlanKind, KindRow] = {
 }
 
 
-def in_turn() -> tuple[PlanKind, ...]:
-    """The kinds that have a base, in the circle in which the search takes them."""
-    places = {turn: kind for kind, row in PLAN_KINDS.items() for turn in row.turns}
+def in_turn(num_ops: int) -> tuple[PlanKind, ...]:
+    """The kinds of so many ops that have a base, in the circle in which the search takes them."""
+    places = {turn: kind for kind, row in PLAN_KINDS.items() if kind.is_for(num_ops) for turn in row.turns}
     return tuple(places[turn] for turn in sorted(places))

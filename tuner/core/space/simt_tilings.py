@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
 from math import ceil
 
 from tuner.core.legal.legality import register_cap, tiling_problem
@@ -27,6 +26,7 @@ from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
+from tuner.core.space.combined import best_together
 
 PARTS = (1, 2, 4)
 MIN_STEPS_PER_PART = 2
@@ -34,6 +34,8 @@ MIN_STEPS_PER_PART = 2
 STAGE_BYTES = (8_192, 61_440)
 #: Cuts of an op that are offered, the best filled first.
 NUM_SHAPES = 5
+#: Combined cuts of all ops, at most: every one of a pair.
+MAX_COMBINATIONS = 81
 #: Per task: words, barriers, sums among lanes, epilogue; arrival of a part.
 TASK_US = 0.5
 PART_US = 1.0
@@ -69,7 +71,9 @@ class SimtTilings:
         """All of them, without repetition; the best filled first, for 8 warps and then for 4."""
         for num_warps in reversed(NUM_WARPS) if self.is_there else ():
             shapes_of_ops = [self._shapes(op, num_warps) for op in self._workload.ops]
-            for shapes in sorted(product(*shapes_of_ops), key=_busy_us):
+            if not all(shapes_of_ops):
+                continue
+            for shapes in sorted(best_together(shapes_of_ops, MAX_COMBINATIONS), key=_busy_us):
                 yield from self._with_rings(shapes, num_warps)
 
     def guesses(self) -> list[Tiling]:

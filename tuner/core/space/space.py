@@ -7,7 +7,7 @@ asked for by name, and some stand around the offered ones (unequal tile heights,
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import product
@@ -18,9 +18,7 @@ from tuner.core.legal.legality import (
     estimated_resources,
     gpu_problem,
     grid_problem,
-    tiling_problem,
 )
-from tuner.core.legal.mma import stage_depths
 from tuner.core.legal.ordering_rules import (
     RUN_AHEADS,
     assignment_problem,
@@ -33,7 +31,7 @@ from tuner.core.legal.ordering_rules import (
 from tuner.core.legal.split_rules import part_order_problem, split_order_problem, split_tiles_problem
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES
 from tuner.core.plan.interleaves import block_shapes, longest_first, merge_blocks
-from tuner.core.plan.split_k import num_split_tiles, num_steps, num_tiles, slots_problem
+from tuner.core.plan.split_k import num_split_tiles, num_tiles, slots_problem
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload, WorkloadKind
@@ -47,7 +45,9 @@ from tuner.core.schedule.ordering import (
     SplitTiles,
     WaitPosition,
 )
-from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
+from tuner.core.schedule.tiling import CacheHint, Engine, Tiling
+from tuner.core.space.cuts import near_cuts
+from tuner.core.space.mma_tilings import MmaTilings
 from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.space.orderings import Choices, GridAssignment, Merge, Orderings
 from tuner.core.space.simt_tilings import SimtTilings
@@ -56,23 +56,8 @@ from tuner.errors import IllegalSchedule
 
 __all__ = ["Space", "check_schedule", "dynamic_smem_bytes", "estimated_resources"]
 
-TILE_MS = (16, 32, 64, 128, 256)
-TILE_NS = (32, 64, 96, 128, 160, 192, 224, 256)
-STAGES = (2, 3, 4, 5, 6, 8)
-SPLITS = (1, 2, 3, 4, 8)
-#: Parts of fewer k-steps than this are not offered.
-MIN_STEPS_PER_PART = 4
-WARPS = (4, 8)
 #: One in so many SMs may be left free so that an op's tasks get a CTA each.
 SPARE_SMS = 8
-#: More tile rows than this are not offered where a taller tile gives fewer.
-MAX_TILE_ROWS = 64
-
-
-def _useful(values: Sequence[int], size: int) -> tuple[int, ...]:
-    """The values up to the first that covers `size`: a larger tile would only be padding."""
-    enough = next((i for i, value in enumerate(values) if value >= size), len(values) - 1)
-    return tuple(values[: enough + 1])
 
 
 class Space:
@@ -90,69 +75,34 @@ class Space:
             raise IllegalSchedule(problem)
         self.workload = workload
         self.gpu = gpu
+        self._mma = MmaTilings(workload, gpu)
         self._wgmma = WgmmaTilings(workload, gpu)
         self._simt = SimtTilings(workload, gpu)
+        self._orderings: dict[Tiling, Orderings] = {}
         self._merges: dict[object, tuple[Merge, ...]] = {}
         self._assignments: dict[object, tuple[GridAssignment, ...]] = {}
         self._tails: dict[object, tuple[GridAssignment, ...]] = {}
         self._slices: dict[object, frozenset[tuple[Granularity, int]]] = {}
 
     @cached_property
-    def tile_ms(self) -> tuple[int, ...]:
-        """Offered tile heights, shared by the ops: none beyond the rows, none that makes needlessly many tile rows."""
-        rows = max(op.m for op in self.workload.ops)
-        useful = _useful(TILE_MS, rows)
-        return tuple(value for value in useful if -(-rows // value) <= MAX_TILE_ROWS) or useful[-1:]
-
-    def tile_ns(self, op: int) -> tuple[int, ...]:
-        """Offered tile widths of an op: those whose slice of W has the offered rows."""
-        gemm = self.workload.ops[op]
-        return _useful(tuple(rows // gemm.rows_per_column for rows in TILE_NS), gemm.n)
-
-    @cached_property
-    def tile_ks(self) -> tuple[int, ...]:
-        """Offered stage depths, shared by the ops."""
-        return _useful(stage_depths(self.workload.dtype), max(op.k for op in self.workload.ops))
-
-    @cached_property
     def tilings(self) -> tuple[Tiling, ...]:
         """All legal tilings of the offered values, engine by engine."""
-        split = (split for tiling in self._whole_tilings() for split in self._splits(tiling))
-        return (*split, *self._wgmma.tilings(), *self._simt.tilings())
+        return (*self._mma.tilings(), *self._wgmma.tilings(), *self._simt.tilings())
 
     @property
     def guesses(self) -> list[Tiling]:
         """Tilings to begin with, by arithmetic: what fills the GPU."""
         return [*self._simt.guesses(), *self._wgmma.guesses()]
 
-    def _whole_tilings(self) -> Iterator[Tiling]:
-        """Legal tilings without split tiles."""
-        widths = tuple(product(*map(self.tile_ns, range(len(self.workload.ops)))))
-        offered = (
-            Tiling(tiles=tuple(Tile(m=m, n=n, k=k) for n in ns), num_stages=num_stages, num_warps=num_warps)
-            for m, ns, k, num_stages, num_warps in product(self.tile_ms, widths, self.tile_ks, STAGES, WARPS)
-        )
-        return (tiling for tiling in offered if tiling_problem(self.workload, self.gpu, tiling) is None)
-
-    def parts(self, op: int, tile: Tile) -> tuple[int, ...]:
-        """Offered numbers of parts of an op's tiles: one, and those by which one wave of parts that are worth a visit
-        fills half of the SMs at least, or as many as it can."""
-        shape, num_sms = self.workload.ops[op], self.gpu.num_sms
-        most = min(num_steps(shape, tile) // MIN_STEPS_PER_PART, num_sms // num_tiles(shape, tile))
-        possible = [parts for parts in SPLITS if 1 < parts <= most]
-        filling = [parts for parts in possible if 2 * parts * num_tiles(shape, tile) >= num_sms]
-        return (1, *(filling or possible[-1:]))
-
-    def _splits(self, tiling: Tiling) -> Iterator[Tiling]:
-        """The tiling, and what it is with tiles in parts."""
-        yield tiling
-        for split in product(*(self.parts(op, tile) for op, tile in enumerate(tiling.tiles))):
-            parted = replace(tiling, split_k=split)
-            if max(split) > 1 and tiling_problem(self.workload, self.gpu, parted) is None:
-                yield parted
-
     def orderings(self, tiling: Tiling) -> Orderings:
-        """All legal orderings of a tiling, from the offered values."""
+        """All legal orderings of a tiling, from the offered values. They are kept: most of them share their parts, and
+        a search draws from the same tilings again and again."""
+        found = self._orderings.get(tiling)
+        if found is None:
+            found = self._orderings[tiling] = self._orderings_of(tiling)
+        return found
+
+    def _orderings_of(self, tiling: Tiling) -> Orderings:
         graph = tile_graph(self.workload, tiling)
         resources = estimated_resources(self.workload, tiling)
         grids = tuple(
@@ -344,25 +294,8 @@ class Space:
         yield from (replace(tiling, intermediate_hint=hint) for hint in CacheHint)
         if tiling.engine is Engine.WGMMA:
             yield from (replace(tiling, startup_prefetch=stages) for stages in STARTUP_PREFETCHES)
-        if tiling.engine is not Engine.MMA:
-            of_engine = self._wgmma if tiling.engine is Engine.WGMMA else self._simt
-            yield from of_engine.near(tiling)
-            return
-        for m in self.tile_ms:
-            yield replace(tiling, tiles=tuple(replace(tile, m=m) for tile in tiling.tiles))
-        for k in self.tile_ks:
-            yield replace(tiling, tiles=tuple(replace(tile, k=k) for tile in tiling.tiles))
-        for op, tile in enumerate(tiling.tiles):
-            for n in self.tile_ns(op):
-                changed = replace(tile, n=n)
-                yield replace(tiling, tiles=(*tiling.tiles[:op], changed, *tiling.tiles[op + 1 :]))
-        yield from (replace(tiling, num_stages=num_stages) for num_stages in STAGES)
-        yield from (replace(tiling, num_warps=num_warps) for num_warps in WARPS)
-        whole = tiling.split_k or (1,) * len(tiling.tiles)
-        for op, tile in enumerate(tiling.tiles):
-            for parts in self.parts(op, tile):
-                split = (*whole[:op], parts, *whole[op + 1 :])
-                yield replace(tiling, split_k=split if max(split) > 1 else ())
+        of_engine = {Engine.MMA: self._mma, Engine.WGMMA: self._wgmma, Engine.SIMT: self._simt}
+        yield from of_engine[tiling.engine].near(tiling)
 
     def _reordered(self, schedule: Schedule) -> Iterator[Ordering]:
         ordering = schedule.ordering
@@ -382,6 +315,8 @@ class Space:
         ctas, reserved = zip(*self.grids(tile_graph(self.workload, schedule.tiling)), strict=True)
         yield from (replace(ordering, ctas_per_sm=value) for value in sorted(set(ctas)))
         yield from (replace(ordering, reserved_sms=value) for value in sorted(set(reserved)))
+        if cut := ordering.run_starts:
+            yield from (replace(ordering, run_starts=other) for other in near_cuts(len(ordering.rasters), cut))
 
 
 @lru_cache(maxsize=4096)

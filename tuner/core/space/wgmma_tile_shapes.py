@@ -7,9 +7,12 @@ are filled, with parts of tiles where whole ones do not fill one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from math import ceil
 from typing import Any
+
+import numpy as np
 
 from tuner.core.legal.wgmma import (
     COLUMNS,
@@ -154,10 +157,14 @@ class WgmmaTileShapes:
         return first, round(shape.rate, 1), weight_stage_bytes(op, shape.tile, self._workload.dtype), shape.rate
 
     def _one_by_one(self, height: Height) -> list[tuple[TileShape, ...]]:
-        """Of ops that follow each other: each as if it had all SMs."""
-        most = max(2, int(_most_combinations(height) ** (1 / len(self._workload.ops)) + 1e-9))
-        combined = product(*(self._best_shapes(op, height, most) for op in self._workload.ops))
-        return sorted(filter(_leave_registers, combined), key=by_rate)
+        """Of ops that follow each other: each as if it had all SMs. Of more than two those come first by which every SM
+        has as much to do in all ops together, since weights of the next op run ahead."""
+        num_ops, lanes = len(self._workload.ops), self._gpu.num_clusters(height.cluster_size)
+        most = max(2, int(_most_combinations(height) ** (1 / num_ops) + 1e-9))
+        combined = filter(
+            _leave_registers, product(*(self._best_shapes(op, height, most) for op in self._workload.ops))
+        )
+        return sorted(combined, key=by_rate if num_ops <= 2 else partial(balanced_us, lanes=lanes))
 
     def _side_by_side(self, height: Height) -> list[tuple[TileShape, ...]]:
         """Of ops that share the SMs: the tasks of all of them are to fill whole waves."""
@@ -271,6 +278,18 @@ def _leave_registers(shapes: tuple[TileShape, ...]) -> bool:
 def by_rate(shapes: tuple[TileShape, ...]) -> float:
     """Least where all ops are fast: to sort combined cuts."""
     return -round(min(shape.rate for shape in shapes) + sum(shape.rate for shape in shapes), 3)
+
+
+def balanced_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
+    """Of ops that follow each other, dealt to the SMs in turns: halfway between what the SM with the most of all ops
+    takes, as if weights ran ahead without end, and what the busiest of each op take together, as if none did."""
+    loads_us, dealt, each_us = np.zeros(lanes), 0, 0.0
+    for shape in shapes:
+        counts = np.bincount((dealt + np.arange(shape.num_tasks)) % lanes, minlength=lanes)
+        loads_us += counts * shape.task_us
+        each_us += float(counts.max()) * shape.task_us
+        dealt += shape.num_tasks
+    return round((float(loads_us.max()) + each_us) / 2, 3)
 
 
 def _makespan_us(shapes: tuple[TileShape, ...], lanes: int) -> float:

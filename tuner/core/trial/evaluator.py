@@ -31,6 +31,8 @@ class Prepared:
 
     #: Seconds spent by stage so far: verify, render, build.
     stage_s: dict[str, float] = field(default_factory=dict)
+    #: What the simulator says of it, microseconds; None for the library.
+    forecast_us: float | None = None
 
 
 #: What preparing a candidate comes to: it is ready, or has an outcome already.

@@ -77,6 +77,15 @@ class JobSpec:
     seed: int = 0
     #: What the search begins with.
     priors: PriorsChoice = PriorsChoice.NEAREST
+    #: The answer is what takes the least energy among what is slower than the fastest by so many per cent at most,
+    #: above 0 and at most 100; None for the fastest.
+    energy_within_percent: float | None = None
+
+    def __post_init__(self) -> None:
+        within = self.energy_within_percent
+        if within is not None and not 0 < within <= 100:
+            problem = f"must be above 0 and at most 100, got {within:g}"
+            raise InvalidInput("objective.energy_within_percent", problem, "5 allows five per cent more time")
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse. What came later is left out while it has its
@@ -88,6 +97,8 @@ class JobSpec:
             del data["priors"]
         if self.budget.patience is None:
             del data["budget"]["patience"]
+        if self.energy_within_percent is None:
+            del data["energy_within_percent"]
         return data
 
     @classmethod
@@ -100,6 +111,7 @@ class JobSpec:
             budget=Budget(**data["budget"]),
             seed=data["seed"],
             priors=PriorsChoice(data.get("priors", PriorsChoice.NEAREST)),
+            energy_within_percent=data.get("energy_within_percent"),
         )
 
     @cached_property
@@ -126,6 +138,8 @@ class JobTerms:
     labels: tuple[str, ...] = ()
     #: Seconds from its submission until its search must end; None for as long as it takes.
     deadline_s: float | None = None
+    #: What is told of its end; None for nobody. Another owner of the same run has one of his own.
+    webhook: str | None = None
 
 
 class JobState(StrEnum):

@@ -54,6 +54,19 @@ class FinalRow:
     num_dropped: int = 0
 
 
+def least_energy_row(rows: Sequence[FinalRow], within_percent: float) -> int | None:
+    """Index of the row that takes the least energy, of those that are slower than the fastest by so many per cent at
+    most; None where no such row has an energy."""
+    times = [row.time_us for row in rows if row.time_us is not None]
+    limit_us = (1 + within_percent / 100) * min(times, default=0.0)
+    energies = {
+        index: row.energy_mj
+        for index, row in enumerate(rows)
+        if row.energy_mj is not None and row.time_us is not None and row.time_us <= limit_us
+    }
+    return min(energies, key=energies.__getitem__, default=None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PolicyTime:
     """What a policy's order reaches with the kernel and the grid of a job's best fused schedule, launched plainly."""
@@ -149,6 +162,9 @@ class JobRecord:
     deadline_at: float | None = None
     #: Whether an owner has it wait.
     is_paused: bool = False
+    #: The batch that made it, and how far it is with the others of its ladder; None where it was asked for alone.
+    batch_id: str | None = None
+    batch_step: int | None = None
 
     @property
     def num_trials(self) -> int:
@@ -263,3 +279,42 @@ class Inspection:
     finished_at: float | None
     #: Left out where a listing does not need it.
     result: CounterReport | Trace | None = None
+
+
+class WebhookState(StrEnum):
+    """Where a webhook stands."""
+
+    #: The job goes on.
+    WAITING = "waiting"
+    #: The job has ended, and the receiver has not taken it yet.
+    DUE = "due"
+    DELIVERED = "delivered"
+    #: The receiver did not take it, and is not asked any more; the record's `reason` says why.
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Webhook:
+    """An address that is told when a job has ended."""
+
+    #: Of the row; it names the delivery.
+    seq: int
+    job_id: str
+    #: Who asked; empty where the service knew no tokens.
+    owner: str
+    url: str
+    #: With its port, as the URL has it.
+    host: str
+    state: WebhookState
+    num_attempts: int
+    #: When the next attempt is made, seconds since the epoch; None where none is.
+    due_at: float | None
+    #: When it was taken, or given up.
+    ended_at: float | None
+    #: Why the last attempt failed; empty otherwise.
+    reason: str
+
+    @property
+    def delivery(self) -> str:
+        """A name that all attempts share, so that a receiver knows one that he has had."""
+        return f"hook-{self.seq}"

@@ -17,6 +17,8 @@ class DropReason(StrEnum):
     OFF_CLOCK = "off_clock"
     #: Sustained: the driver reported a thermal or hardware slowdown.
     SLOWDOWN = "slowdown"
+    #: Sustained: a short sample in front of the first round, which tells the hopeless.
+    PREVIEW = "preview"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +41,19 @@ def kept(rounds: Sequence[Round]) -> list[Round]:
     return [one for one in rounds if one.dropped is None]
 
 
+def previews(rounds: Sequence[Round]) -> list[Round]:
+    """The short ones in front of the first."""
+    return [one for one in rounds if one.dropped is DropReason.PREVIEW]
+
+
+def whole(rounds: Sequence[Round]) -> list[Round]:
+    """All but these."""
+    return [one for one in rounds if one.dropped is not DropReason.PREVIEW]
+
+
 def num_dropped(rounds: Sequence[Round]) -> Counter[DropReason]:
-    """Dropped rounds by reason."""
-    return Counter(one.dropped for one in rounds if one.dropped is not None)
+    """Dropped rounds by reason; previews were never meant to count."""
+    return Counter(one.dropped for one in whole(rounds) if one.dropped is not None)
 
 
 def speedups(rounds: Sequence[Round]) -> list[float]:

@@ -82,6 +82,9 @@ class ClusterScheduler(Scheduler):
         )
         _keep_only(self.handlers, self.stream_handlers, _OF_SCHEDULER)
 
+    def start_http_server(self, *_: Any, **__: Any) -> None:
+        """Opens no port: Dask's pages would be there for whoever reaches it, without a certificate."""
+
 
 class ClusterWorker(Worker):
     """Tells the scheduler what this machine measures and builds, and answers calls."""
@@ -119,6 +122,9 @@ class ClusterWorker(Worker):
 
         self.handlers[CALL] = call
         _keep_only(self.handlers, self.stream_handlers, _OF_WORKER)
+
+    def start_http_server(self, *_: Any, **__: Any) -> None:
+        """Opens no port, as the scheduler does."""
 
     async def heartbeat(self) -> None:
         """One that is answered in time; else the scheduler is lost, though the connection to it may still stand."""

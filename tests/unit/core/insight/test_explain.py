@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import re
 
-from tests.support.cases import H200, ordering, tiling
+from tests.support.cases import H200, decoder_block, ordering, tiling, wgmma
 from tuner.core.insight.explain import differences, explain
+from tuner.core.insight.explain_chain import launches_of
 from tuner.core.model.simulate import simulate
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, SplitTiles
+from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Raster, Schedule, SplitTiles
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.policy_orders import policy_schedules
 
@@ -25,6 +26,28 @@ def test_an_explanation_names_bound_waves_traffic_waits_and_what_binds() -> None
     (plan,) = plans_for(PAIR, H200, Candidate(plan_kind=PlanKind.FUSED, schedule=SCHEDULE))
     assert f"Forecast: {simulate(plan).makespan_us:.1f} us" in words[6]
     assert "What binds: " in words[6]
+
+
+def test_a_chain_is_told_by_its_ops_boundaries_and_cuts() -> None:
+    block = decoder_block(16, 512, 512, 512, heads=512)
+    chosen = Schedule(tiling=wgmma(*[(16, 64, 64)] * 4), ordering=Ordering(rasters=(Raster(),) * 4))
+    words = explain(block, H200, chosen)
+    told = [sentence for sentence in words if sentence.startswith("Op: ")]
+    assert told[0] == "Op: o reads inputs alone."
+    assert told[2].startswith("Op: down reads up, adds o; its tasks wait ")
+    assert "begins " in told[3]
+    (cuts,) = (sentence for sentence in words if sentence.startswith("Cuts: "))
+    assert "of 8 ways" in cuts
+    assert "[o" in cuts
+
+
+def test_launches_are_told_by_their_ops() -> None:
+    block = decoder_block(16, 512, 512, 512, heads=512)
+    cut = Ordering(rasters=(Raster(),) * 4, run_starts=(1, 3))
+    chosen = Schedule(tiling=wgmma(*[(16, 64, 64)] * 4), ordering=cut)
+    kinds = {PlanKind.RUNS: "[o] [up down] [qkv]", PlanKind.N_LAUNCHES: "[o] [up] [down] [qkv]"}
+    for kind, told in {**kinds, PlanKind.FUSED: "[o up down qkv]"}.items():
+        assert launches_of(block, Candidate(plan_kind=kind, schedule=chosen)) == told
 
 
 def test_the_edges_are_those_of_the_tasks_that_run() -> None:

@@ -33,7 +33,7 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
-from tuner.core.space.space import SPLITS
+from tuner.core.space.mma_tilings import SPLITS
 from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError, WordError
 
 #: One tile row: up has 4 tiles, down 2 tiles of 2 parts, each of which reads half of up's.

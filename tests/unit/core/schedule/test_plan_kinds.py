@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.repository import ROOT
 from tuner.core.problem.objective import LaunchStyle
+from tuner.core.problem.workload import MAX_OPS
 from tuner.core.schedule.plan_kinds import PLAN_KINDS, PlanKind, in_turn
 
 PATH = ROOT / "tuner/core/schedule/plan_kinds.py"
@@ -23,11 +24,21 @@ def test_every_kind_has_its_row_in_the_order_of_simplicity() -> None:
 
 def test_a_kind_that_launches_in_another_way_has_a_base_that_is_searched_and_its_turns() -> None:
     for kind in PlanKind:
-        assert (kind.base is not None and kind.is_for(2)) == bool(kind.row.turns) == (kind in in_turn())
-        assert kind.base is None or kind.base.is_searched == kind.is_for(2)
+        assert (kind.base is not None) == bool(kind.row.turns)
+        assert kind.base is None or kind.base.is_searched
         assert kind.is_ours or not (kind.is_fused or kind.is_side_by_side or kind.is_programmatic)
-    turns = sorted(turn for kind in PlanKind for turn in kind.row.turns)
-    assert turns == list(range(len(turns))) == list(range(len(in_turn())))
+    for num_ops in range(1, MAX_OPS + 1):
+        having = [kind for kind in PlanKind if kind.is_for(num_ops)]
+        turns = [turn for kind in having for turn in kind.row.turns]
+        assert len(set(turns)) == len(turns) == len(in_turn(num_ops))
+        assert {kind for kind in having if kind.base} == set(in_turn(num_ops))
+        assert sum(kind.is_searched and kind.is_apart for kind in having) == 1
+
+
+def test_the_circle_of_pairs_is_as_it_was_and_longer_chains_have_their_own() -> None:
+    pdl, apart = PlanKind.FUSED_PDL, PlanKind.TWO_LAUNCHES_PDL
+    assert in_turn(2) == (pdl, apart, PlanKind.TWO_STREAMS, pdl)
+    assert in_turn(4) == (pdl, PlanKind.N_LAUNCHES_PDL, pdl)
 
 
 def test_a_programmatic_kind_is_its_base_launched_otherwise() -> None:

@@ -1,0 +1,180 @@
+"""How long pages and `GET /best` take in a large store: 1,000,000 trials in 10,000 jobs, and a job of 100,000 trials.
+
+python -m benchmarks.cpu.full_store [--data FOLDER] [--asks 200] [--out benchmarks/results/cpu/service.json]
+
+Everything is asked of a real server over HTTP, while no job runs, and again while one does. The store is filled through
+`tuner.store` with one job's trials, which the database then copies for the others. That takes minutes; with `--data` it
+is kept, and used again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sqlite3
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchmarks.common.report import NO_GPU, check_row, merge_report
+from benchmarks.cpu import best, large_job
+from benchmarks.cpu.best import TARGET, ask, ask_paths, cpu_s, percentile, queries_of, serving
+
+NUM_JOBS = 10_000
+TRIALS_EACH = 100
+LARGE_JOB = 100_000
+#: Trials that are recorded one by one, and copied for the large job.
+RECORDED = 1_000
+PAGE_BAR_S = 0.100
+BEST_BAR_S = 0.020
+#: A running job's simulated trial takes so long, seconds.
+LATENCY_S = "0.5"
+
+_TOTALS = "num_measured, num_rejected, num_failed, best_us, library_us, search_s, samples_bytes"
+
+
+def fill(data: Path) -> dict[str, Any]:
+    """The sizes of the jobs with results, and the ids of a job of 100 trials and of the large one."""
+    shapes = best.fill(data, NUM_JOBS)
+    large = large_job.fill(data, RECORDED)
+    with closing(sqlite3.connect(data / "tuner.db", isolation_level=None)) as database:
+        database.execute("pragma synchronous = off")
+        database.execute("pragma cache_size = -1000000")
+        (ordinary,) = database.execute("select id from jobs order by seq desc limit 1 offset 1").fetchone()
+        database.execute("begin")
+        _copy_trials(database, large)
+        _enlarge(database, large)
+        database.execute("commit")
+        database.execute("pragma wal_checkpoint(truncate)")
+    return {"shapes": shapes, "ordinary": ordinary, "large": large}
+
+
+def _copy_trials(database: sqlite3.Connection, source: str) -> None:
+    """Gives each of the other jobs the first trials of `source`, with their events and totals."""
+    told = "kind in ('trial', 'best') and json_extract(data, '$.number') < ?"
+    for table, which in (("trials", "number < ?"), ("events", told)):
+        columns = [row[1] for row in database.execute(f"pragma table_info({table})") if row[1] not in ("job_id", "id")]
+        listed = ", ".join(columns)
+        database.execute(
+            f"create temp table first_{table} as select {listed} from {table} where job_id = ? and {which}",
+            (source, TRIALS_EACH),
+        )
+        database.execute(
+            f"insert into {table} (job_id, {listed}) select jobs.id, {', '.join('t.' + one for one in columns)} "
+            f"from (select id from jobs where id != ? order by id) jobs cross join first_{table} t",
+            (source,),
+        )
+    database.execute(
+        f"update jobs set ({_TOTALS}) = (select sum(outcome = 'measured'), sum(outcome = 'rejected'), "
+        "sum(outcome = 'failed'), min(time_us), 70.0, 10.0, sum(length(samples)) from trials where job_id = jobs.id) "
+        "where id != ?",
+        (source,),
+    )
+
+
+def _enlarge(database: sqlite3.Connection, job: str) -> None:
+    """Repeats a job's trials until it has as many as the large one."""
+    columns = [row[1] for row in database.execute("pragma table_info(trials)") if row[1] not in ("job_id", "number")]
+    database.execute(
+        "with recursive turn(n) as (select 1 union all select n + 1 from turn where n < ?) "
+        f"insert into trials (job_id, number, {', '.join(columns)}) "
+        f"select job_id, number + n * ?, {', '.join(columns)} from turn, (select * from trials where job_id = ?)",
+        (LARGE_JOB // RECORDED - 1, RECORDED, job),
+    )
+    names = ("num_measured", "num_rejected", "num_failed", "samples_bytes")
+    totals = ", ".join(f"{one} = {one} * {LARGE_JOB // RECORDED}" for one in names)
+    database.execute(f"update jobs set {totals} where id = ?", (job,))
+
+
+def ask_all(url: str, pid: int, store: dict[str, Any], num_asks: int, when: str) -> list[dict[str, Any]]:
+    """A row for each thing that is asked, by one client."""
+    rows = []
+
+    def add(what: str, paths: list[str], bar_s: float) -> None:
+        ask_paths(url, paths[:5])
+        before_s = cpu_s(pid)
+        taken = ask_paths(url, paths)
+        raw = {
+            "asks": len(paths),
+            "median_s": round(percentile(taken, 0.5), 6),
+            "server_cpu_s": round((cpu_s(pid) - before_s) / len(paths), 6),
+            "load_average": os.getloadavg()[0],
+        }
+        rows.append(
+            check_row(f"p99 of {what}, 1,100,000 trials, {when}, seconds", percentile(taken, 0.99), bar_s, **raw)
+        )
+
+    chance = random.Random(3)
+    for name in ("ordinary", "large"):
+        job = store[name]
+        measured = httpx.get(f"{url}/jobs/{job}/trials?outcome=measured&sort=time&limit=100", timeout=60).json()[
+            "items"
+        ]
+        trials = [f"/jobs/{job}/trials/{chance.choice(measured)['number']}/samples" for _ in range(num_asks)]
+        add(f"the page of the {name} job", [f"/ui/jobs/{job}"] * num_asks, PAGE_BAR_S)
+        add(f"the {name} job's trials by time", [f"/jobs/{job}/trials?sort=time"] * num_asks, PAGE_BAR_S)
+        add(f"a trial of the {name} job", trials, PAGE_BAR_S)
+    add("the front page", ["/"] * num_asks, PAGE_BAR_S)
+    for match in ("own shape", "nearest shape"):
+        queries = queries_of([tuple(one) for one in store["shapes"]], num_asks, match)
+        ask(url, queries[:20])
+        before_s = cpu_s(pid)
+        taken = ask(url, queries)
+        raw = {
+            "asks": num_asks,
+            "median_s": round(percentile(taken, 0.5), 6),
+            "server_cpu_s": round((cpu_s(pid) - before_s) / num_asks, 6),
+            "load_average": os.getloadavg()[0],
+        }
+        check = f"p99 of GET /best, {match}, 1,100,000 trials, {when}, seconds"
+        rows.append(check_row(check, percentile(taken, 0.99), BEST_BAR_S, **raw))
+    return rows
+
+
+def start_job(url: str, warm_up_s: float) -> None:
+    """A job that runs longer than this program asks; it is past its first choices."""
+    pair = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096}
+    asked = {"pair": pair, "target": TARGET, "budget": {"trials": 5000, "seconds": 3600}}
+    job = httpx.post(f"{url}/jobs", json=asked, timeout=60).raise_for_status().json()["id"]
+    end = time.monotonic() + warm_up_s
+    while time.monotonic() < end and httpx.get(f"{url}/jobs/{job}", timeout=60).json()["num_trials"] < 30:
+        time.sleep(0.5)
+
+
+def measure(data: Path, num_asks: int) -> list[dict[str, Any]]:
+    """The rows."""
+    described = data / "filled.json"
+    if not described.exists():
+        described.parent.mkdir(parents=True, exist_ok=True)
+        described.write_text(json.dumps(fill(data)))
+    store = json.loads(described.read_text())
+    os.environ["TUNER_SIMULATED_LATENCY_S"] = LATENCY_S
+    with serving(data) as (url, pid):
+        rows = ask_all(url, pid, store, num_asks, "idle")
+        start_job(url, 60.0)
+        rows += ask_all(url, pid, store, num_asks, "a job running")
+    return rows
+
+
+def main() -> None:
+    """Measures and writes its rows into the results file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--asks", type=int, default=200)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/service.json"))
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = measure(arguments.data or Path(folder) / "data", arguments.asks)
+    merge_report(arguments.out, rows, NO_GPU)
+    for row in rows:
+        print(row)
+
+
+if __name__ == "__main__":
+    main()

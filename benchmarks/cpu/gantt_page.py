@@ -1,0 +1,108 @@
+"""How fast a trial's page draws a trace of 20,480 tasks in a headless Chromium, and how fast it zooms.
+
+python -m benchmarks.cpu.gantt_page [--loads 5] [--out benchmarks/results/cpu/pages.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from benchmarks.common.report import NO_GPU, check_row, merge_report
+from benchmarks.cpu.best import percentile, serving
+
+FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+DRAWN_BAR_S, ZOOM_BAR_MS = 2.0, 33.0
+_TRACE = "figure[data-of=measured] canvas.bars[data-drawn]"
+#: Seconds from the navigation until the trace is on the canvas.
+_DRAWN = """() => new Promise((resolve) => {
+  const look = () => {
+    const canvas = document.querySelector("figure[data-of=measured] canvas.bars");
+    if (canvas?.dataset.drawn) resolve(performance.now() / 1000);
+    else requestAnimationFrame(look);
+  };
+  look();
+})"""
+#: Milliseconds from a key to the frame that shows it: all charts drawn, both here.
+_ZOOMS = """async (keys) => {
+  const canvas = document.querySelector("figure[data-of=measured] canvas.bars");
+  const frame = () => new Promise((resolve) => { requestAnimationFrame(() => { setTimeout(resolve, 0); }); });
+  const took = [];
+  for (const key of keys) {
+    await frame();
+    performance.clearMeasures("gantt-draw");
+    canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+    await frame();
+    took.push(performance.getEntriesByName("gantt-draw").reduce((sum, one) => sum + one.duration, 0));
+  }
+  return took;
+}"""
+#: In to a hundredth of the run, along, and out again.
+_KEYS = [*"wwwwwwwwwwwwd", *"daadda", *"ssssssssssss"] * 3
+
+
+def faults_of(page: Page) -> list[str]:
+    """What the page will have logged or thrown."""
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    return faults
+
+
+def measure(browser: Browser, address: str, num_loads: int, raw: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of the time to the picture, in windows that know no file of the page, and of each zoom step."""
+    drawn, faults = [], list[str]()
+    for _ in range(num_loads):
+        context = browser.new_context(viewport={"width": 1280, "height": 800})
+        page = context.new_page()
+        found = faults_of(page)
+        page.goto(address, wait_until="commit")
+        page.wait_for_selector("#gantt", state="attached")
+        drawn.append(page.evaluate(_DRAWN))
+        faults += found
+        context.close()
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    found = faults_of(page)
+    page.goto(address)
+    page.wait_for_selector("figure[data-of=forecast] canvas.bars[data-drawn]", timeout=120_000)
+    zooms = page.evaluate(_ZOOMS, _KEYS)
+    faults += found
+    page.close()
+    raw.update(drawn_s=drawn, zoom_ms=zooms)
+    slow = percentile(zooms, 0.95)
+    return [
+        check_row("seconds until a trace of 20,480 tasks is drawn", statistics.median(drawn), DRAWN_BAR_S),
+        check_row("milliseconds of a zoom step of trace and forecast at 1280 x 800, p95", slow, ZOOM_BAR_MS),
+        check_row("errors in the console of a trial's page", float(len(faults)), 0.0),
+    ]
+
+
+def main() -> None:
+    """Seeds a job with a trace, serves it, and measures its trial's page."""
+    from tests.support.traced import LARGE, store_traced_job
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--loads", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/pages.json"))
+    arguments = parser.parse_args()
+    raw: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data"
+        job_id = store_traced_job(data, LARGE)
+        with serving(data) as (url, _), sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS.split())
+            rows = measure(browser, f"{url}/ui/jobs/{job_id}/trials/0", arguments.loads, raw)
+            browser.close()
+    for row in rows:
+        print(row)
+    merge_report(arguments.out, rows, NO_GPU)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Batches over HTTP: their states, pages, events and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.service.api.conftest import Api, serving
+from tests.service.service.helpers import wait_until
+from tests.support.serving import SMALL_PAIR
+
+SHAPE = {name: value for name, value in SMALL_PAIR.items() if name not in ("kind", "m")}
+BODY: dict[str, Any] = {"shapes": [{**SHAPE, "m": [8, 16]}], "budget": {"trials": 6}, "project": "ladders"}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, str]]:
+    """A service with a batch that was worked off."""
+    with serving(tmp_path_factory.mktemp("batches") / "data") as api:
+        answer = api.http.post("/batches", json=BODY)
+        assert answer.status_code == 202, answer.text
+        batch = answer.json()
+        assert answer.headers["location"] == batch["links"]["self"] == f"/batches/{batch['id']}"
+        wait_until(lambda: api.get(f"/batches/{batch['id']}")["state"] == "succeeded", 600)
+        yield api, batch["id"]
+
+
+Done = tuple[Api, str]
+
+
+def test_a_batch_answers_every_number_of_rows_and_marks_what_is_simulated(done: Done) -> None:
+    api, batch_id = done
+    best = api.get(f"/batches/{batch_id}/best")
+    assert (best["id"], best["simulated"], best["is_complete"]) == (batch_id, True, True)
+    (ladder,) = best["ladders"]
+    assert [(rung["m_lo"], rung["m_hi"]) for rung in ladder["rungs"]] == [(1, 4), (5, 8), (9, 16)]
+    assert [gain["m"] for gain in ladder["gains"]] == [8, 16]
+    assert all(gain["speedup"] > 0 for gain in ladder["gains"])
+    assert ladder["least_kernels"] == len(ladder["kernels"])
+
+
+def test_its_jobs_and_all_batches_are_listed_page_by_page(done: Done) -> None:
+    api, batch_id = done
+    first = api.get(f"/batches/{batch_id}/jobs", params={"limit": 1})
+    second = api.get(f"/batches/{batch_id}/jobs", params={"limit": 1, "cursor": first["next_cursor"]})
+    assert {one["m"] for page in (first, second) for one in page["items"]} == {8, 16}
+    assert second["next_cursor"] is None
+    assert [one["id"] for one in api.get("/batches", params={"project": "ladders"})["items"]] == [batch_id]
+    assert api.get("/batches", params={"owner": "nobody"})["items"] == []
+
+
+def test_its_events_are_those_of_all_its_jobs_and_resume(done: Done) -> None:
+    api, batch_id = done
+    text = api.http.get(f"/batches/{batch_id}/events").text
+    jobs = {one["job"]["id"] for one in api.get(f"/batches/{batch_id}/jobs")["items"]}
+    assert text.rstrip().endswith("data: {}")
+    assert all(f'"job_id":"{job_id}"' in text for job_id in jobs)
+    ids = [int(line.partition(":")[2]) for line in text.splitlines() if line.startswith("id:")]
+    assert ids == sorted(set(ids))
+    last = {"Last-Event-ID": str(ids[-1])}
+    assert api.http.get(f"/batches/{batch_id}/events", headers=last).status_code == 204
+
+
+def test_a_batch_has_a_page_and_its_json_form(done: Done) -> None:
+    api, batch_id = done
+    page = api.http.get(f"/ui/batches/{batch_id}", headers={"accept": "text/html"})
+    assert page.status_code == 200
+    assert "and fewer rows" in page.text
+    assert "simulated" in page.text
+    assert api.get(f"/ui/batches/{batch_id}.json")["ladders"] == api.get(f"/batches/{batch_id}/best")["ladders"]
+    assert batch_id in api.http.get("/ui/batches", headers={"accept": "text/html"}).text
+    assert api.get("/ui/batches.json")["batches"]["items"][0]["id"] == batch_id
+
+
+def test_ending_a_batch_that_has_ended_is_a_conflict_and_an_open_one_is_the_same_batch(
+    done: Done, slow_api: Api
+) -> None:
+    api, batch_id = done
+    assert api.http.post(f"/batches/{batch_id}:cancel").status_code == 409
+    first = slow_api.http.post("/batches", json=BODY, headers={"Idempotency-Key": "k"})
+    again = slow_api.http.post("/batches", json=BODY, headers={"Idempotency-Key": "k"})
+    same = slow_api.http.post("/batches", json=BODY)
+    assert (first.status_code, again.status_code, same.status_code) == (202, 200, 200)
+    assert first.json()["id"] == again.json()["id"] == same.json()["id"]
+    other = slow_api.http.post("/batches", json={**BODY, "seed": 1}, headers={"Idempotency-Key": "k"})
+    assert (other.status_code, other.json()["errors"][0]["field"]) == (422, "Idempotency-Key")
+    path = f"/batches/{first.json()['id']}"
+    assert slow_api.http.get(f"{path}/best").status_code == 404
+    assert slow_api.http.post(f"{path}:cancel").json()["state"] == "cancelled"
+    jobs = slow_api.get(f"{path}/jobs")["items"]
+    assert {one["job"]["state"] for one in jobs} == {"cancelled"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "words"),
+    [
+        ({"shapes": []}, "shapes", "give a shape with its m, or a pair"),
+        ({"shapes": [{**SHAPE, "m": []}]}, "shapes.0.m", "at least 1"),
+        ({"shapes": [{**SHAPE, "m": [0]}]}, "shapes.0.m.0", "at least 1"),
+        ({"shapes": [{**SHAPE, "m": [16, 16]}]}, "m", "asked for twice"),
+        ({"shapes": [{**SHAPE, "m": [2**23]}]}, "shapes.0", "overflow"),
+        ({"pairs": [{**SMALL_PAIR, "m": 0}]}, "pairs.0.m", "at least 1"),
+        ({"neighbour_trials": 0}, "neighbour_trials", "at least 1"),
+        ({"target": "simulated:a100"}, "target", "no worker of this server"),
+        ({"rows": [1]}, "rows", "check its spelling"),
+    ],
+)
+def test_what_cannot_be_a_batch_is_a_problem_that_names_the_field(
+    done: Done, changes: dict[str, Any], field: str, words: str
+) -> None:
+    api, _ = done
+    response = api.http.post("/batches", json={**BODY, **changes})
+    assert response.status_code == 422, response.text
+    assert field in {one["field"] for one in response.json()["errors"]}
+    assert words in response.text
+
+
+def test_there_is_no_batch_of_another_name(done: Done) -> None:
+    api, _ = done
+    for path in ("/batches/batch-0", "/batches/batch-0/best", "/batches/batch-0/jobs", "/ui/batches/batch-0"):
+        assert api.http.get(path).status_code == 404
+    assert api.http.post("/batches/batch-0:cancel").status_code == 404

@@ -1,0 +1,117 @@
+"""A chain from `POST /jobs` to its artifact, on the simulated target."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.cases import decoder_block
+from tests.support.serving import listening, running_service
+from tuner.wire.chains import Chain
+
+OPS = ["o", "up", "down", "qkv"]
+
+
+@pytest.fixture(scope="module")
+def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    path: Path = tmp_path_factory.mktemp("chains")
+    with running_service(path) as service, listening(service) as url, httpx.Client(base_url=url, timeout=120) as http:
+        yield http
+
+
+def submit(http: httpx.Client, pair: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A job that has ended."""
+    answer = http.post("/jobs", json={"pair": pair, "budget": {"trials": 12}, **changes})
+    assert answer.status_code in (200, 201, 202), answer.text
+    job: dict[str, Any] = answer.json()
+    with http.stream("GET", job["links"]["events"]) as events:
+        for _ in events.iter_lines():
+            pass  # the stream ends with the job
+    job = http.get(job["links"]["self"]).json()
+    assert job["state"] == "succeeded", job["reason"]
+    return job
+
+
+@pytest.fixture(scope="module")
+def job(http: httpx.Client) -> dict[str, Any]:
+    """Of a small block of four ops."""
+    block = Chain.from_workload(decoder_block(16, 512, 512, 512, heads=512))
+    return submit(http, json.loads(block.model_dump_json()))
+
+
+def test_a_chain_has_finals_of_every_kind_and_a_verdict(http: httpx.Client, job: dict[str, Any]) -> None:
+    best = http.get(job["links"]["best"]).json()
+    kinds = {row["candidate"]["plan_kind"] for row in best["finals"]}
+    assert kinds == {"library", "n_launches", "n_launches_pdl", "runs", "fused", "fused_pdl"}
+    cuts = [row["candidate"]["schedule"]["ordering"].get("run_starts") for row in best["finals"][1:]]
+    is_in_runs = [row["candidate"]["plan_kind"] == "runs" for row in best["finals"][1:]]
+    assert [bool(cut) for cut in cuts] == is_in_runs
+    assert best["verdict"] in ("fused wins", "tie", "do not fuse")
+    assert [op["name"] for op in http.get(job["links"]["self"]).json()["pair"]["ops"]] == OPS
+
+
+def test_the_artifact_of_a_chain_names_its_launches(http: httpx.Client, job: dict[str, Any]) -> None:
+    best = http.get(job["links"]["best"]).json()
+    zipped = zipfile.ZipFile(io.BytesIO(http.get(best["artifact"]["href"]).content))
+    manifest = json.loads(zipped.read("manifest.json"))
+    winner = best["finals"][best["winner_row"]]["candidate"]["plan_kind"]
+    assert winner == "library" or manifest["plan_kind"] == winner
+    assert {f"plan{index}.bin" for index in range(len(manifest["launches"]))} <= set(zipped.namelist())
+
+
+def test_the_page_of_a_chain_shows_its_ops_and_its_cut(http: httpx.Client, job: dict[str, Any]) -> None:
+    page = http.get(job["links"]["page"], headers={"Accept": "text/html"}).text
+    as_json = http.get(f"{job['links']['page']}.json").json()
+    assert [op["name"] for op in as_json["ops"]] == OPS
+    assert [op["launch"] for op in as_json["ops"]] == sorted(op["launch"] for op in as_json["ops"])
+    for op in as_json["ops"]:
+        cells = "".join(f"<td>{op[name]}</td>" for name in ("name", "sizes", "reads", "norm", "adds", "activation"))
+        assert f'<tr>{cells}<td class="number">{op["launch"]}</td></tr>' in page
+    runs = [row["candidate"] for row in as_json["best"]["finals"] if row["candidate"]["plan_kind"] == "runs"]
+    assert all(any(sentence.startswith("Runs, a launch each: o") for sentence in one["words"]) for one in runs)
+    assert runs
+
+
+def test_the_trace_of_a_chain_has_its_four_ops(http: httpx.Client, job: dict[str, Any]) -> None:
+    best = http.get(job["links"]["best"]).json()
+    ours = next(row for row in best["finals"] if row["candidate"]["plan_kind"] == "fused")
+    trace = http.get(f"{job['links']['self']}/trials/{ours['trial_number']}/trace")
+    for _ in range(100):
+        if trace.status_code != 202:
+            break
+        trace = http.get(f"{job['links']['self']}/trials/{ours['trial_number']}/trace")
+    assert trace.status_code == 200
+    assert all(name in trace.text for name in OPS)
+
+
+@pytest.mark.parametrize(
+    ("pair", "kinds"),
+    [
+        (
+            {
+                "m": 16,
+                "ops": [
+                    {"name": "up", "source": "x", "norm": "x", "n": 512, "k": 512, "gated": True, "activation": "silu"},
+                    {"name": "down", "source": "up", "n": 512, "k": 512},
+                ],
+            },
+            {"library", "two_launches", "two_launches_pdl", "two_streams", "fused", "fused_pdl"},
+        ),
+        (
+            {"m": 16, "ops": [{"name": name, "source": "x", "n": 256, "k": 512} for name in "qkv"]},
+            {"library", "n_launches", "n_launches_pdl", "runs", "fused", "fused_pdl"},
+        ),
+        ({"m": 16, "ops": [{"name": "o", "source": "x", "n": 512, "k": 512}]}, {"library", "fused", "fused_pdl"}),
+    ],
+    ids=["pair", "fan-out", "one op"],
+)
+def test_chains_of_other_shapes_are_searched_too(http: httpx.Client, pair: dict[str, Any], kinds: set[str]) -> None:
+    best = http.get(submit(http, {"kind": "chain", **pair})["links"]["best"]).json()
+    assert kinds <= {row["candidate"]["plan_kind"] for row in best["finals"]}

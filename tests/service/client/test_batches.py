@@ -1,0 +1,63 @@
+"""Batches on the command line: submitted by a list of rows, followed, fetched, ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.service.client.conftest import Run
+from tuner.client import Client, ExitCode
+
+PAIR = ["--d-in", "4096", "--d-hidden", "1024", "--d-out", "4096", "--trials", "5"]
+
+
+@pytest.fixture(scope="module")
+def batch_id(client: Client) -> str:
+    """A batch of two jobs."""
+    shape = {"d_in": 256, "d_hidden": 512, "d_out": 256, "m": [8, 16]}
+    return str(client.submit_batch({"shapes": [shape], "budget": {"trials": 5}, "project": "client"})["id"])
+
+
+def test_a_list_of_rows_makes_a_batch_that_is_watched_to_its_table(run: Run, client: Client, batch_id: str) -> None:
+    watched = run("watch", batch_id)
+    assert watched.exit_code == 0, watched.stderr
+    assert "succeeded: " in watched.stderr
+    assert "ffn fp16 M=16 256 -> 512 -> 256 and fewer rows" in watched.stdout
+    assert "2 succeeded" in run("status", batch_id).stdout
+    assert batch_id in run("batches").stdout
+    assert {one["m"] for one in client.batch_jobs(batch_id)} == {8, 16}
+    assert json.loads(run("best", batch_id, "--json").stdout)["ladders"][0]["rungs"][-1]["m_hi"] == 16
+
+
+def test_its_answers_and_kernels_are_fetched_into_a_folder_or_the_library_is_named(
+    run: Run, batch_id: str, tmp_path: Path
+) -> None:
+    assert run("watch", batch_id).exit_code == 0
+    found = run("fetch", "best", "--batch", batch_id, "--format", "json", "-o", str(tmp_path / "best.json"))
+    assert found.exit_code == 0, found.stderr
+    best = json.loads((tmp_path / "best.json").read_text())
+    fetched = run("fetch", "best", "--batch", batch_id, "-o", str(tmp_path / "kernels"))
+    kernels = [kernel for ladder in best["ladders"] for kernel in ladder["kernels"]]
+    assert fetched.exit_code == (0 if kernels else ExitCode.LIBRARY_WINS)
+    names = {path.name for path in (tmp_path / "kernels").glob("*")}
+    assert names == ({"ladders.json", *(f"ladder0-kernel{i}.zip" for i in range(len(kernels)))} if kernels else set())
+    assert run("fetch", "best", "--batch", batch_id, "--format", "cu").exit_code == ExitCode.USAGE
+
+
+def test_a_batch_is_submitted_by_its_rows_and_ended(run: Run, client: Client) -> None:
+    made = run("submit", "--m", "1,2..8", *PAIR)
+    assert made.exit_code == 0, made.stderr
+    batch_id = made.stdout.strip()
+    assert batch_id.startswith("batch-")
+    assert client.batch(batch_id)["num_jobs"] == 4
+    assert run("cancel", batch_id).stdout.strip() == "cancelled"
+    assert run("best", batch_id).exit_code == ExitCode.JOB_FAILED
+
+
+def test_one_result_is_of_one_number_of_rows(run: Run) -> None:
+    result = run("best", "--m", "1,2", *PAIR[:-2])
+    assert result.exit_code == ExitCode.USAGE
+    assert "one number of rows" in result.stderr
+    assert run("status", "batch-0").exit_code == ExitCode.NO_RESULT

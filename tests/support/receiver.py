@@ -1,0 +1,70 @@
+"""A receiver of webhooks on the loopback interface, which can be told how to behave."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+
+
+class Receiver:
+    """Answers every POST with `status`, after `pause_s`; notes what it got."""
+
+    def __init__(self, status: int = 200, port: int = 0, pause_s: float = 0.0) -> None:
+        self.status = status
+        self.location = ""
+        self.pause_s = pause_s
+        self.got: list[tuple[str, dict[str, str], bytes]] = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            """One request."""
+
+            def do_POST(self) -> None:
+                """Notes it, and answers."""
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                receiver.got.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
+                receiver.closing.wait(receiver.pause_s)
+                self.send_response(receiver.status)
+                if receiver.location:
+                    self.send_header("Location", receiver.location)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Says nothing."""
+
+        self.closing = threading.Event()
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_address[1]
+        self.host = f"127.0.0.1:{self.port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+
+    def url(self, path: str = "/hook") -> str:
+        """An address of it."""
+        return f"http://{self.host}{path}"
+
+    def close(self) -> None:
+        """Ends it; a second call does nothing."""
+        self.closing.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def __enter__(self) -> Receiver:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 90.0) -> None:
+    """Waits for a state."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.02)

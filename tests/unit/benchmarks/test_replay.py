@@ -1,0 +1,99 @@
+"""What the replay of previews says: which candidates near the best a rule drops, and how sure that is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.trust.replay import Seen, judge, main
+from tests.support.builders import measured
+from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
+from tuner.core.trial.samples import DropReason, Round
+from tuner.core.trial.stats import proportion_upper_bound
+from tuner.workers.timing.clocks import Sample
+from tuner.workers.timing.rounds import is_hopeless_by, summary, to_previews
+
+PROCEDURE = Procedure(l2=CacheState.COLD, regime=Regime.SUSTAINED, launch=LaunchStyle.PLAIN, chain_length=8)
+
+
+def seen(previewed: float, ended: float) -> Seen:
+    return Seen(previewed=(previewed,) * 5, rounds=(ended,) * 8, rounds_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("hits", "num", "bound"),
+    [(0, 150, 0.0198), (0, 100, 0.0295), (1, 150, 0.0312), (5, 5, 1.0), (0, 0, 1.0)],
+)
+def test_an_upper_bound_of_a_share_is_that_of_clopper_and_pearson(hits: int, num: int, bound: float) -> None:
+    assert proportion_upper_bound(hits, num) == pytest.approx(bound, abs=2e-4)
+
+
+def test_more_hits_than_tries_are_an_error() -> None:
+    with pytest.raises(ValueError, match="3 hits of 2"):
+        proportion_upper_bound(3, 2)
+
+
+def test_a_candidate_near_the_best_that_its_preview_belies_counts_as_dropped() -> None:
+    searches = [[seen(1.0, 1.0), seen(0.5, 0.6), seen(0.5, 0.99), seen(1.0, 1.0)]]
+    row = judge(searches, 0.85)
+    assert (row["near"], row["near_dropped"], row["dropped"], row["candidates"]) == (3, 1, 2, 4)
+    assert (row["saved_share"], row["holds"]) == (0.5, False)
+    assert judge(searches, 0.4)["dropped"] == 0
+
+
+def test_nothing_is_dropped_before_there_is_an_incumbent_and_what_is_dropped_becomes_none() -> None:
+    assert judge([[seen(0.1, 1.0)]], 0.85)["dropped"] == 0
+    belied = [seen(1.0, 1.0), seen(0.5, 2.0), seen(0.9, 1.0)]
+    assert judge([belied], 0.85)["dropped"] == 1, "the third is compared with the first"
+
+
+def test_the_bar_takes_150_candidates_near_the_best() -> None:
+    assert judge([[seen(1.0, 1.0)] * 150], 0.85)["holds"]
+    assert not judge([[seen(1.0, 1.0)] * 140], 0.85)["holds"]
+
+
+def preview(speedup: float, count: int = 5) -> tuple[Round, ...]:
+    return to_previews([Sample(time_us=10.0)] * count, [Sample(time_us=10.0 * speedup)] * count)
+
+
+def test_a_preview_drops_what_is_clearly_behind_the_incumbent_and_nothing_else() -> None:
+    assert is_hopeless_by(preview(0.8), 1.0)
+    assert not is_hopeless_by(preview(0.9), 1.0)
+    assert not is_hopeless_by(preview(0.8), None)
+    assert not is_hopeless_by(preview(0.8, 4), 1.0), "four samples are too few to be sure"
+    assert not is_hopeless_by((*preview(0.8, 4), *preview(0.9, 1)), 1.0), "one of five says otherwise"
+
+
+def test_of_a_preview_alone_the_ratio_tells_and_its_time_is_that_of_earlier_rounds() -> None:
+    found = summary(preview(0.8), PROCEDURE, truncated=True, library_us=12.0)
+    assert (found.speedup, found.library_us, found.time_us) == (pytest.approx(0.8), 12.0, pytest.approx(15.0))
+    assert "no round was taken" in found.remark
+    assert {metric.tag: metric.value for metric in found.metrics}["num_rounds"] == 0
+
+
+def test_previews_in_front_of_rounds_change_no_figure() -> None:
+    rounds = tuple(Round(time_us=20.0, library_us=22.0) for _ in range(8))
+    alone, behind = (
+        summary(some, PROCEDURE, truncated=False, library_us=5.0) for some in (rounds, (*preview(0.5), *rounds))
+    )
+    assert (alone.time_us, alone.speedup, alone.metrics, alone.remark) == (
+        behind.time_us,
+        behind.speedup,
+        behind.metrics,
+        behind.remark,
+    )
+    assert [one.dropped for one in behind.rounds][:6] == [DropReason.PREVIEW] * 5 + [None]
+    assert measured(1.0).rounds[0].dropped is None
+
+
+def test_the_program_runs_on_the_simulated_gpu_and_goes_on_from_what_it_kept(tmp_path: Path) -> None:
+    out, cache = tmp_path / "preview.json", tmp_path / "kept.json"
+    arguments = ["--gpu", "simulated:h200", "--quick", "--out", str(out), "--cache", str(cache)]
+    main(arguments)
+    first, kept = json.loads(out.read_text())["rows"], cache.read_bytes()
+    assert first[0]["check"] == "near_the_best_and_dropped"
+    assert 0 < first[0]["near"] <= first[0]["candidates"] <= 5
+    main(arguments)
+    assert (json.loads(out.read_text())["rows"], cache.read_bytes()) == (first, kept)

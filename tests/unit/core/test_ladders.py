@@ -1,0 +1,187 @@
+"""Ladders: in which order rows are searched, the fewest kernels, and what each number of rows runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.builders import schedule, spec, workload
+from tuner.core.problem.gpu import parse_target
+from tuner.core.problem.workload import independent_pair
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.batch import LEAST_TRIALS, BatchRecord, plan_batch, search_order
+from tuner.core.trial.cover import least_cover
+from tuner.core.trial.job import JobState
+from tuner.core.trial.ladder import Measurement, Option, kernel_name, make_ladder
+from tuner.workers.source.render import render
+
+GPU = parse_target("simulated:h200").gpu
+
+
+def fewest(sets: list[int], needed: int) -> int:
+    """By trying all."""
+    for count in range(len(sets) + 1):
+        for some in combinations(sets, count):
+            if not needed & ~sum_of(some):
+                return count
+    raise AssertionError("there is no cover")
+
+
+def sum_of(sets: tuple[int, ...]) -> int:
+    found = 0
+    for one in sets:
+        found |= one
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(0, 255), min_size=1, max_size=9))
+def test_a_cover_has_as_few_sets_as_any(sets: list[int]) -> None:
+    needed = sum_of(tuple(sets))
+    cover = least_cover(sets, needed)
+    assert not needed & ~sum_of(tuple(sets[i] for i in cover.chosen))
+    assert cover.is_least
+    assert cover.least == fewest(sets, needed)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 255), min_size=1, max_size=9))
+def test_a_search_that_is_cut_short_still_covers_and_its_bound_holds(sets: list[int]) -> None:
+    needed = sum_of(tuple(sets))
+    cover = least_cover(sets, needed, max_steps=1)
+    assert not needed & ~sum_of(tuple(sets[i] for i in cover.chosen))
+    assert cover.least <= fewest(sets, needed) <= len(cover.chosen)
+
+
+def test_what_no_set_holds_is_an_error() -> None:
+    with pytest.raises(ValueError, match="in no set"):
+        least_cover([1, 2], 4)
+
+
+def test_a_search_begins_in_the_middle_and_goes_where_it_knows_least() -> None:
+    rows = [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    order = search_order(rows)
+    assert sorted(place for place, _ in order) == list(range(len(rows)))
+    assert [rows[place] for place, _ in order[:3]] == [16, 1, 256]
+    assert [has_neighbour for _, has_neighbour in order] == [False] * 3 + [True] * 6
+    assert search_order([]) == []
+
+
+def test_jobs_with_a_neighbour_get_fewer_trials_and_each_shape_has_its_ladder() -> None:
+    wide = [replace(spec(m), workload=independent_pair((m, 256, 256), (2 * m, 256, 256))) for m in (16, 32)]
+    items = plan_batch([*(spec(m, trials=60) for m in (1, 8, 64)), *wide])
+    assert [item.ladder for item in items] == [0, 0, 0, 1, 2]
+    budgets = {item.spec.workload.ops[0].m: item.spec.budget.trials for item in items if item.ladder == 0}
+    assert budgets == {8: 60, 1: 60, 64: 60}
+    few = plan_batch([spec(m, trials=60) for m in (8, 16)])
+    assert [item.spec.budget.trials for item in few] == [60, 20]
+    assert [item.spec.budget.trials for item in plan_batch([spec(m, trials=60) for m in (8, 16)], 40)] == [60, 40]
+    assert [item.spec.budget.trials for item in plan_batch([spec(m, trials=12) for m in (8, 16)])] == [12, LEAST_TRIALS]
+    assert [item.spec.budget.trials for item in plan_batch([spec(m, trials=4) for m in (8, 16)])] == [4, 4]
+
+
+def candidate(stages: int) -> Candidate:
+    return Candidate(plan_kind=PlanKind.FUSED, schedule=schedule(stages))
+
+
+def measurement(m: int, library_us: float, **times_us: float) -> Measurement:
+    """`s3=10.0` is the kernel with three stages."""
+    options = tuple(
+        Option(
+            name=kernel_name(candidate(int(name[1:])), workload(m)),
+            time_us=time_us,
+            speedup=library_us / time_us,
+            speedup_ci95=(0.9 * library_us / time_us, 1.1 * library_us / time_us),
+        )
+        for name, time_us in times_us.items()
+    )
+    return Measurement(m=m, job_id=f"job-{m}", library_us=library_us, options=options)
+
+
+def test_a_kernel_that_is_nearly_the_fastest_everywhere_goes_before_one_that_is_the_fastest_somewhere() -> None:
+    ladder = make_ladder("pair", [measurement(8, 20.0, s2=10.0, s3=10.05), measurement(16, 20.0, s3=11.0, s4=12.0)])
+    (kernel,) = ladder.kernels
+    assert kernel.candidate == candidate(3)
+    assert (kernel.m_lo, kernel.m_hi, kernel.job_id) == (5, 16, "job-16")
+    assert [(rung.m_lo, rung.m_hi, rung.kernel) for rung in ladder.rungs] == [(1, 4, None), (5, 8, 0), (9, 16, 0)]
+    assert ladder.rungs[1].loss == pytest.approx(0.005)
+    assert ladder.least == 1
+
+
+def test_beyond_the_slack_two_kernels_are_needed_and_the_library_needs_none() -> None:
+    ladder = make_ladder(
+        "pair",
+        [
+            measurement(1, 10.0, s2=9.95),
+            measurement(8, 20.0, s2=10.0, s3=10.2),
+            measurement(16, 20.0, s3=11.0, s2=12.0),
+        ],
+    )
+    assert [rung.kernel for rung in ladder.rungs] == [None, None, 0, 1]
+    first, between, _, _ = ladder.rungs
+    assert (first.speedup, first.time_us, first.job_id) == (1.0, 10.0, "job-1")
+    assert (between.m_lo, between.m_hi, between.job_id, between.speedup) == (2, 4, None, None)
+    assert ladder.least == len(ladder.kernels) == 2
+
+
+def test_the_same_schedule_cut_into_more_tile_rows_is_another_kernel() -> None:
+    names = [kernel_name(candidate(2), workload(m)) for m in (9, 16, 17)]
+    assert names[0] == names[1] != names[2]
+
+
+@pytest.mark.parametrize("m", [1, 9, 15])
+def test_the_kernel_of_16_rows_serves_fewer_with_the_same_source_and_the_same_plan(m: int) -> None:
+    """So no row is padded: the launch says how many there are."""
+    of_16, of_m = (plans_for(workload(rows), GPU, candidate(2)) for rows in (16, m))
+    assert [plan.plan.words.tobytes() for plan in of_16] == [plan.plan.words.tobytes() for plan in of_m]
+    tiling = schedule(2).tiling
+    assert render(workload(16), tiling) == render(workload(m), tiling)
+    assert kernel_name(candidate(2), workload(16)) == kernel_name(candidate(2), workload(m))
+
+
+@pytest.mark.parametrize("measurements", [[], [measurement(8, 1.0), measurement(8, 2.0)]])
+def test_a_ladder_of_nothing_or_of_one_number_of_rows_twice_is_an_error(measurements: list[Measurement]) -> None:
+    with pytest.raises(ValueError, match="one measurement for each"):
+        make_ladder("pair", measurements)
+
+
+@pytest.mark.parametrize(
+    ("counts", "answered", "succeeded", "state"),
+    [
+        ({JobState.QUEUED: 2}, 0, 0, JobState.QUEUED),
+        ({JobState.QUEUED: 1, JobState.SUCCEEDED: 1}, 0, 0, JobState.SEARCHING),
+        ({JobState.SEARCHING: 1, JobState.FINALS: 1}, 0, 0, JobState.SEARCHING),
+        ({JobState.FINALS: 1, JobState.FAILED: 1}, 0, 0, JobState.FINALS),
+        ({JobState.SUCCEEDED: 2}, 0, 0, JobState.FINALS),
+        ({JobState.SUCCEEDED: 1, JobState.FAILED: 1}, 1, 1, JobState.SUCCEEDED),
+        ({JobState.CANCELLED: 1, JobState.FAILED: 1}, 1, 0, JobState.FAILED),
+        ({JobState.CANCELLED: 2}, 1, 0, JobState.CANCELLED),
+    ],
+)
+def test_a_batch_stands_where_its_jobs_and_ladders_say(
+    counts: dict[JobState, int], answered: int, succeeded: int, state: JobState
+) -> None:
+    batch = BatchRecord(
+        id="batch-0",
+        target_id="h200",
+        owner="",
+        project="",
+        created_at=1.0,
+        cancelled_at=None,
+        counts=counts,
+        num_trials=10,
+        num_planned=30,
+        search_s=5.0,
+        num_ladders=1,
+        num_answered=answered,
+        num_succeeded=succeeded,
+    )
+    assert batch.state is state
+    assert batch.eta_s == (10.0 if batch.num_open else None)
+    assert replace(batch, cancelled_at=2.0).state is JobState.CANCELLED

@@ -1,0 +1,29 @@
+"""The pages of batches: all of them, and one with its ladders and jobs."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from tuner.api.batches import BatchId, batch_page, batches_page
+from tuner.api.jobs import Cursor
+from tuner.api.rendering import render
+from tuner.service import Service
+from tuner.wire.batches import BatchesPage, BatchPage
+
+_ROWS_PER_PAGE = 50
+
+
+def batch_page_routes(router: APIRouter, service: Service) -> None:
+    """Adds both."""
+
+    @router.get("/ui/batches.json", response_model=BatchesPage, include_in_schema=False)
+    @router.get("/ui/batches", response_model=BatchesPage)
+    def show_batches(request: Request, cursor: Cursor = None) -> Response:
+        """Batches, the newest first; as JSON with `Accept: application/json` or `.json` behind the path."""
+        return render(request, "batches.html", batches_page(service, cursor, _ROWS_PER_PAGE))
+
+    @router.get("/ui/batches/{batch_id}", response_model=BatchPage)
+    @router.get("/ui/batches/{batch_id}.json", response_model=BatchPage, include_in_schema=False)
+    def show_batch(request: Request, batch_id: BatchId, cursor: Cursor = None) -> Response:
+        """A batch with its ladders and jobs; as JSON with `Accept: application/json` or `.json` behind the path."""
+        return render(request, "batch.html", batch_page(service, batch_id, cursor, _ROWS_PER_PAGE))

@@ -1,0 +1,28 @@
+"""How numbers of rows are spelled on a command line."""
+
+from __future__ import annotations
+
+import click
+
+
+def row_counts(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | tuple[int, ...] | None:
+    """One number as it is, several ascending and each once: `16`, `1,2,4`, or `8..256` for 8, 16, 32 and so on up to
+    256, which is in it.
+
+    Raises:
+        click.BadParameter: it is none of these.
+    """
+    if value is None:
+        return None
+    found: set[int] = set()
+    for part in value.split(","):
+        ends = [int(end) if end.strip().isdecimal() else 0 for end in part.split("..")]
+        if len(ends) > 2 or not all(ends) or ends[0] > ends[-1]:
+            raise click.BadParameter(f"{value!r} is no list of rows; give positive numbers like 16, 1,2,4 or 8..256")
+        m = ends[0]
+        while m < ends[-1]:
+            found.add(m)
+            m *= 2
+        found.add(ends[-1])
+    rows = tuple(sorted(found))
+    return rows if len(rows) > 1 else rows[0]

@@ -1,0 +1,157 @@
+"""Tilings of the mma engine that are worth trying on a workload and a GPU.
+
+Of a pair every combination of the offered values is there. Of a longer chain that would be a hundred thousand and more.
+There each op's cuts are ranked by themselves, as if the op had all SMs, and only the best of them go together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import product
+from math import ceil
+
+from tuner.core.legal.legality import tiling_problem
+from tuner.core.legal.mma import stage_depths, warp_grid
+from tuner.core.plan.split_k import num_steps, num_tiles
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.core.space.combined import best_together
+
+TILE_MS = (16, 32, 64, 128, 256)
+TILE_NS = (32, 64, 96, 128, 160, 192, 224, 256)
+STAGES = (2, 3, 4, 5, 6, 8)
+SPLITS = (1, 2, 3, 4, 8)
+#: Parts of fewer k-steps than this are not offered.
+MIN_STEPS_PER_PART = 4
+WARPS = (4, 8)
+#: More tile rows than this are not offered where a taller tile gives fewer.
+MAX_TILE_ROWS = 64
+#: Ops up to which every combination is offered.
+MOST_COMBINED_OPS = 2
+#: Combined cuts of a longer chain, at most, for each height, depth and number of warps.
+MAX_COMBINATIONS = 16
+
+
+class MmaTilings:
+    """The offered tilings. The engine runs every workload on every GPU."""
+
+    def __init__(self, workload: Workload, gpu: Gpu) -> None:
+        self._workload = workload
+        self._gpu = gpu
+
+    @cached_property
+    def tile_ms(self) -> tuple[int, ...]:
+        """Offered tile heights, shared by the ops: none beyond the rows, none that makes needlessly many tile rows."""
+        rows = max(op.m for op in self._workload.ops)
+        useful = _useful(TILE_MS, rows)
+        return tuple(value for value in useful if -(-rows // value) <= MAX_TILE_ROWS) or useful[-1:]
+
+    def tile_ns(self, op: int) -> tuple[int, ...]:
+        """Offered tile widths of an op: those whose slice of W has the offered rows."""
+        gemm = self._workload.ops[op]
+        return _useful(tuple(rows // gemm.rows_per_column for rows in TILE_NS), gemm.n)
+
+    @cached_property
+    def tile_ks(self) -> tuple[int, ...]:
+        """Offered stage depths, shared by the ops."""
+        return _useful(stage_depths(self._workload.dtype), max(op.k for op in self._workload.ops))
+
+    def tilings(self) -> Iterator[Tiling]:
+        """All of them."""
+        if len(self._workload.ops) > MOST_COMBINED_OPS:
+            yield from self._of_a_chain()
+        else:
+            yield from (split for tiling in self._whole() for split in self._splits(tiling))
+
+    def parts(self, op: int, tile: Tile) -> tuple[int, ...]:
+        """Offered numbers of parts of an op's tiles: one, and those by which one wave of parts that are worth a visit
+        fills half of the SMs at least, or as many as it can."""
+        shape, num_sms = self._workload.ops[op], self._gpu.num_sms
+        most = min(num_steps(shape, tile) // MIN_STEPS_PER_PART, num_sms // num_tiles(shape, tile))
+        possible = [parts for parts in SPLITS if 1 < parts <= most]
+        filling = [parts for parts in possible if 2 * parts * num_tiles(shape, tile) >= num_sms]
+        return (1, *(filling or possible[-1:]))
+
+    def near(self, tiling: Tiling) -> Iterator[Tiling]:
+        """Tilings that differ in one value."""
+        for m in self.tile_ms:
+            yield replace(tiling, tiles=tuple(replace(tile, m=m) for tile in tiling.tiles))
+        for k in self.tile_ks:
+            yield replace(tiling, tiles=tuple(replace(tile, k=k) for tile in tiling.tiles))
+        for op, tile in enumerate(tiling.tiles):
+            for n in self.tile_ns(op):
+                changed = replace(tile, n=n)
+                yield replace(tiling, tiles=(*tiling.tiles[:op], changed, *tiling.tiles[op + 1 :]))
+        yield from (replace(tiling, num_stages=num_stages) for num_stages in STAGES)
+        yield from (replace(tiling, num_warps=num_warps) for num_warps in WARPS)
+        whole = tiling.split_k or (1,) * len(tiling.tiles)
+        for op, tile in enumerate(tiling.tiles):
+            for parts in self.parts(op, tile):
+                split = (*whole[:op], parts, *whole[op + 1 :])
+                yield replace(tiling, split_k=split if max(split) > 1 else ())
+
+    def _whole(self) -> Iterator[Tiling]:
+        """Legal tilings without split tiles: every combination."""
+        widths = tuple(product(*map(self.tile_ns, range(len(self._workload.ops)))))
+        offered = (
+            Tiling(tiles=tuple(Tile(m=m, n=n, k=k) for n in ns), num_stages=num_stages, num_warps=num_warps)
+            for m, ns, k, num_stages, num_warps in product(self.tile_ms, widths, self.tile_ks, STAGES, WARPS)
+        )
+        return (tiling for tiling in offered if tiling_problem(self._workload, self._gpu, tiling) is None)
+
+    def _splits(self, tiling: Tiling) -> Iterator[Tiling]:
+        """The tiling, and what it is with tiles in parts."""
+        yield tiling
+        for split in product(*(self.parts(op, tile) for op, tile in enumerate(tiling.tiles))):
+            parted = replace(tiling, split_k=split)
+            if max(split) > 1 and tiling_problem(self._workload, self._gpu, parted) is None:
+                yield parted
+
+    def _of_a_chain(self) -> Iterator[Tiling]:
+        """Of each height, depth and number of warps the best cuts together, in the deepest ring that is legal and in
+        about two thirds of it."""
+        for m, k, num_warps in product(self.tile_ms, self.tile_ks, WARPS):
+            ranked = [self._ranked(op, m, k, num_warps) for op in range(len(self._workload.ops))]
+            for cuts in best_together(ranked, MAX_COMBINATIONS) if all(ranked) else ():
+                parts = tuple(count for _, count in cuts)
+                bare = Tiling(
+                    tiles=tuple(tile for tile, _ in cuts),
+                    num_stages=2,
+                    num_warps=num_warps,
+                    split_k=parts if max(parts) > 1 else (),
+                )
+                yield from self._in_rings(bare)
+
+    def _in_rings(self, bare: Tiling) -> Iterator[Tiling]:
+        deep = (replace(bare, num_stages=num_stages) for num_stages in reversed(STAGES))
+        deepest = next((one for one in deep if tiling_problem(self._workload, self._gpu, one) is None), None)
+        if deepest is None:
+            return
+        yield deepest
+        fewer = max(value for value in STAGES if value <= max(STAGES[0], round(deepest.num_stages * 2 / 3)))
+        shallow = replace(bare, num_stages=fewer)
+        if shallow != deepest and tiling_problem(self._workload, self._gpu, shallow) is None:
+            yield shallow
+
+    def _ranked(self, op: int, m: int, k: int, num_warps: int) -> list[tuple[Tile, int]]:
+        """Cuts of an op that some warps can multiply, with the parts of a tile: the shortest time by bytes first."""
+        per_column = self._workload.ops[op].rows_per_column
+        tiles = [tile for n in self.tile_ns(op) if warp_grid(tile := Tile(m=m, n=n, k=k), num_warps, per_column)]
+        cuts = [(tile, parts) for tile in tiles for parts in self.parts(op, tile)]
+        return sorted(cuts, key=lambda cut: self._steps_of_busiest(op, *cut))
+
+    def _steps_of_busiest(self, op: int, tile: Tile, parts: int) -> tuple[float, int]:
+        """Elements that the SM with the most tasks multiplies or loads; of equals the wider tile is the better one."""
+        shape = self._workload.ops[op]
+        waves = ceil(num_tiles(shape, tile) * parts / self._gpu.num_sms)
+        columns = tile.n * shape.rows_per_column
+        return waves * ceil(num_steps(shape, tile) / parts) * tile.k * (columns + tile.m), -tile.n
+
+
+def _useful(values: Sequence[int], size: int) -> tuple[int, ...]:
+    """The values up to the first that covers `size`: a larger tile would only be padding."""
+    enough = next((i for i, value in enumerate(values) if value >= size), len(values) - 1)
+    return tuple(values[: enough + 1])

@@ -1,0 +1,156 @@
+"""A batch: jobs that are asked for together. Those of one shape make a ladder, and share what they find."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from tuner.core.problem.workload import Workload
+from tuner.core.trial.job import JobSpec, JobState
+
+#: Jobs of a batch, at most.
+MAX_JOBS = 1024
+#: A job whose rows are further than this from those of every earlier job of its ladder, in powers of two, has no
+#: neighbour there to learn from.
+NEIGHBOURHOOD = 2.0
+#: A job that has a neighbour gets one in so many trials of the budget, but not fewer than `LEAST_TRIALS`.
+NEIGHBOUR_SHARE = 3
+LEAST_TRIALS = 10
+
+
+class BatchStep(IntEnum):
+    """How far the search of a job is that shares what it finds with its ladder."""
+
+    #: Its own trials are run.
+    SEARCH = 0
+    #: Then what the ladder's other jobs found is tried, when all of them have searched.
+    SHARE = 1
+    #: Then come its finals, when all of them have shared.
+    FINALS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchItem:
+    """One job that a batch asks for."""
+
+    spec: JobSpec
+    #: Index of its ladder.
+    ladder: int
+
+
+def plan_batch(specs: Sequence[JobSpec], neighbour_trials: int | None = None) -> tuple[BatchItem, ...]:
+    """The jobs of a batch in the order in which they are searched, ladder by ladder.
+
+    A job without a neighbour in its ladder keeps its budget. The others get `neighbour_trials`, or a third where that
+    is not given: they begin with what their neighbours found.
+    """
+    ladders: dict[str, list[JobSpec]] = {}
+    for spec in specs:
+        ladders.setdefault(_ladder_key(spec), []).append(spec)
+    items = []
+    for index, members in enumerate(ladders.values()):
+        rows = [rows_of(spec.workload) for spec in members]
+        for place, has_neighbour in search_order(rows):
+            spec = members[place]
+            if has_neighbour:
+                fewer = neighbour_trials or max(LEAST_TRIALS, spec.budget.trials // NEIGHBOUR_SHARE)
+                spec = replace(spec, budget=replace(spec.budget, trials=min(fewer, spec.budget.trials)))
+            items.append(BatchItem(spec=spec, ladder=index))
+    return tuple(items)
+
+
+def rows_of(workload: Workload) -> int:
+    """The rows of a workload: those of its largest op."""
+    return max(op.m for op in workload.ops)
+
+
+def _ladder_key(spec: JobSpec) -> str:
+    """Alike for what differs in nothing but the rows; a workload whose ops differ in rows has a ladder of its own."""
+    data = spec.workload.to_json()
+    if len({op["m"] for op in data["ops"]}) == 1:
+        for op in data["ops"]:
+            del op["m"]
+    return json.dumps([data, spec.target_id, str(spec.objective.l2)], sort_keys=True)
+
+
+def search_order(rows: Sequence[int]) -> list[tuple[int, bool]]:
+    """Each place in `rows` once: first the middle one, then always the one that is furthest from all before it; and
+    whether it has a neighbour among these."""
+    left = sorted(range(len(rows)), key=lambda place: rows[place])
+    if not left:
+        return []
+    order = [(left.pop(len(left) // 2), False)]
+    away = {place: _octaves(rows[place], rows[order[0][0]]) for place in left}
+    while away:
+        place = max(away, key=away.__getitem__)
+        order.append((place, away.pop(place) <= NEIGHBOURHOOD))
+        away = {other: min(before, _octaves(rows[other], rows[place])) for other, before in away.items()}
+    return order
+
+
+def _octaves(one: int, other: int) -> float:
+    return abs(math.log2(one / other))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchRecord:
+    """A batch as it stands."""
+
+    #: ``batch-`` and 12 hex digits.
+    id: str
+    target_id: str
+    #: Who asked for it; empty where the service knew no tokens.
+    owner: str
+    project: str
+    #: Seconds since the epoch.
+    created_at: float
+    #: When its owner ended it; None where nobody did.
+    cancelled_at: float | None
+    #: Its jobs by state.
+    counts: Mapping[JobState, int]
+    #: Recorded trials, and those of all budgets.
+    num_trials: int
+    num_planned: int
+    #: Seconds of search of all its jobs.
+    search_s: float
+    #: Its ladders, and how many of these are there: answered, or given up.
+    num_ladders: int
+    num_answered: int
+    #: How many ladders have an answer.
+    num_succeeded: int
+
+    @property
+    def num_jobs(self) -> int:
+        """Jobs in any state."""
+        return sum(self.counts.values())
+
+    @property
+    def num_open(self) -> int:
+        """Jobs that have not ended."""
+        return sum(count for state, count in self.counts.items() if not state.is_final)
+
+    @property
+    def state(self) -> JobState:
+        """Where it stands, as its jobs and ladders say."""
+        if self.cancelled_at is not None:
+            return JobState.CANCELLED
+        if self.num_open:
+            if self.counts.get(JobState.QUEUED, 0) == self.num_jobs:
+                return JobState.QUEUED
+            waiting = self.counts.get(JobState.QUEUED, 0) + self.counts.get(JobState.SEARCHING, 0)
+            return JobState.SEARCHING if waiting else JobState.FINALS
+        if self.num_answered < self.num_ladders:
+            return JobState.FINALS
+        if self.num_succeeded:
+            return JobState.SUCCEEDED
+        return JobState.CANCELLED if self.counts.get(JobState.CANCELLED, 0) == self.num_jobs else JobState.FAILED
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds of search left at the pace so far; None before the first trial, and where no job is open."""
+        if not self.num_open or not self.num_trials:
+            return None
+        return max(0.0, (self.num_planned - self.num_trials) * self.search_s / self.num_trials)

@@ -1,0 +1,117 @@
+"""Where webhooks may go: hosts that the configuration names, by https, and to no private address behind a name."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from urllib.parse import SplitResult, urlsplit
+
+from tuner.errors import InvalidInput, TunerError
+
+Address = IPv4Address | IPv6Address
+_DEFAULT_PORTS = {"https": 443, "http": 80}
+#: An IPv4 address within IPv6, for networks that translate: RFC 6052.
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+class NotAllowed(TunerError):
+    """The address of a webhook is none that the configuration allows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebhookPolicy:
+    """What may be told, and how a receiver knows that it was this service."""
+
+    #: `name` or `name:port`, in lower case; without a port it is the scheme's own.
+    hosts: frozenset[str] = frozenset()
+    #: Networks whose addresses a name may lead to, though they are private.
+    networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    #: Of the signatures.
+    secret: str = ""
+
+    def check(self, url: str) -> None:
+        """Refuses an address that is not allowed.
+
+        Raises:
+            InvalidInput: why, and what would be right.
+        """
+        if not self.hosts:
+            raise InvalidInput(
+                "webhook", "is given, and this server sends none", "leave it out, or have TUNER_WEBHOOK_HOSTS set"
+            )
+        try:
+            self._check(_split(url))
+        except NotAllowed as error:
+            allowed = ", ".join(sorted(self.hosts))
+            raise InvalidInput("webhook", str(error), f"give https:// and one of the hosts {allowed}") from error
+
+    def _check(self, parts: SplitResult) -> None:
+        host, port = parts.hostname or "", parts.port or _DEFAULT_PORTS[parts.scheme]
+        shown = f"[{host}]" if ":" in host else host
+        known = {f"{shown}:{port}"} | ({shown} if port == _DEFAULT_PORTS[parts.scheme] else set())
+        if not known & self.hosts:
+            raise NotAllowed(f"the host {shown}:{port} is not allowed")
+        if parts.scheme == "http" and not _names_loopback(host):
+            raise NotAllowed("http:// is for this machine alone")
+
+    def addresses(self, host: str, port: int) -> list[str]:
+        """The addresses that a host's name leads to now, each of them allowed.
+
+        Raises:
+            NotAllowed: one of them is not.
+            OSError: the name leads nowhere.
+        """
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
+        for address in addresses:
+            self._check_address(host, ip_address(address.partition("%")[0]))
+        return addresses
+
+    def _check_address(self, host: str, address: Address) -> None:
+        inner = _inner(address)
+        if any(inner in network or address in network for network in self.networks):
+            return
+        if _names_loopback(host):
+            if not inner.is_loopback:
+                raise NotAllowed(f"{host} leads to {address}, which is not this machine")
+            return
+        if not inner.is_global or inner.is_multicast or inner.is_reserved:
+            raise NotAllowed(f"{host} leads to {address}, which is private; TUNER_WEBHOOK_NETWORKS allows such")
+
+
+def _split(url: str) -> SplitResult:
+    """Raises:
+    NotAllowed: it is no plain address of the web.
+    """
+    if not (url.isascii() and url.isprintable()) or " " in url or "\\" in url:
+        raise NotAllowed("it holds what no address holds")
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise NotAllowed(f"it is no address: {error}") from error
+    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+        raise NotAllowed("it is no address of https://")
+    if parts.username is not None or parts.fragment or parts.port == 0:
+        raise NotAllowed("it names a user, a fragment or the port 0")
+    return parts
+
+
+def _names_loopback(host: str) -> bool:
+    """Whether a host says of itself that it is this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _inner(address: Address) -> Address:
+    """The IPv4 address that an IPv6 address carries, where it does."""
+    if isinstance(address, IPv4Address):
+        return address
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else address)

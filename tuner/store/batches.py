@@ -1,0 +1,331 @@
+"""Batches: which jobs they have, how far these are with their ladders, and what the ladders answer."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session, aliased, defer
+
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.batch import BatchRecord, BatchStep
+from tuner.core.trial.job import JobState, Trial
+from tuner.core.trial.ladder import Ladder, LadderKernel, LadderRung
+from tuner.core.trial.records import Event, JobRecord, Page
+from tuner.errors import InvalidInput, NotFound
+from tuner.store.batch_models import BatchJobRow, BatchKernelRow, BatchLadderRow, BatchRow
+from tuner.store.cursors import decode_cursor, encode_cursor
+from tuner.store.encoding import candidate_from_json, candidate_to_json, row_to_trial
+from tuner.store.jobs import IS_KEPT, OPEN_STATES, row_of, to_record
+from tuner.store.models import EventRow, JobRow, TrialRow
+
+
+def row_of_batch(session: Session, batch_id: str) -> BatchRow:
+    """Raises:
+    NotFound: no such batch.
+    """
+    row = session.scalar(select(BatchRow).where(BatchRow.id == batch_id))
+    if row is None:
+        raise NotFound(f"there is no batch {batch_id[:80]!r}; GET /batches lists those there are")
+    return row
+
+
+def new_id() -> str:
+    """Of a batch that is to be."""
+    return f"batch-{secrets.token_hex(6)}"
+
+
+def insert(session: Session, row: BatchRow, jobs: Sequence[tuple[str, int]]) -> None:
+    """Adds a batch with its jobs, by id and ladder, in the order in which they are searched."""
+    session.add(row)
+    session.flush()
+    seqs = {job_id: row_of(session, job_id).seq for job_id, _ in jobs}
+    for position, (job_id, ladder) in enumerate(jobs):
+        session.add(BatchJobRow(batch_seq=row.seq, job_seq=seqs[job_id], ladder=ladder, position=position))
+    session.flush()
+
+
+def get(session: Session, batch_id: str) -> BatchRecord:
+    """Raises:
+    NotFound: no such batch.
+    """
+    return _records(session, [row_of_batch(session, batch_id)])[0]
+
+
+def by_key(session: Session, key: str, body_digest: str) -> BatchRecord | None:
+    """The batch that a client's key made; None where the key is new.
+
+    Raises:
+        InvalidInput: the key was sent with another body.
+    """
+    row = session.scalar(select(BatchRow).where(BatchRow.idempotency_key == key))
+    if row is not None and row.body_digest != body_digest:
+        raise InvalidInput(
+            "Idempotency-Key", f"was used for another body, which made {row.id}", "use a new key for a new request"
+        )
+    return _records(session, [row])[0] if row else None
+
+
+def find_open(session: Session, digest: str, owner: str) -> BatchRecord | None:
+    """The newest batch of an owner that works on the very same problems."""
+    query = select(BatchRow).where(BatchRow.digest == digest, BatchRow.owner == owner, BatchRow.cancelled_at.is_(None))
+    row = session.scalar(query.order_by(BatchRow.seq.desc()).limit(1))
+    found = _records(session, [row])[0] if row else None
+    return found if found and not found.state.is_final else None
+
+
+def page(session: Session, cursor: str | None, limit: int, owner: str | None, project: str | None) -> Page[BatchRecord]:
+    """Batches, the newest first."""
+    listing = f"batches {owner} {project}"
+    query = select(BatchRow).order_by(BatchRow.seq.desc()).limit(limit + 1)
+    if owner is not None:
+        query = query.where(BatchRow.owner == owner)
+    if project is not None:
+        query = query.where(BatchRow.project == project)
+    if cursor is not None:
+        query = query.where(BatchRow.seq < decode_cursor(listing, cursor, (int,))[0])
+    rows = session.scalars(query).all()
+    more = encode_cursor(listing, [rows[limit - 1].seq]) if len(rows) > limit else None
+    return Page(items=_records(session, rows[:limit]), next_cursor=more)
+
+
+def _records(session: Session, rows: Sequence[BatchRow]) -> list[BatchRecord]:
+    seqs = [row.seq for row in rows]
+    sums = (
+        select(
+            BatchJobRow.batch_seq,
+            JobRow.state,
+            func.count(),
+            func.sum(JobRow.num_measured + JobRow.num_rejected + JobRow.num_failed),
+            func.sum(JobRow.spec["budget"]["trials"].as_integer()),
+            func.sum(JobRow.search_s),
+        )
+        .join(JobRow, JobRow.seq == BatchJobRow.job_seq)
+        .where(BatchJobRow.batch_seq.in_(seqs), IS_KEPT)
+        .group_by(BatchJobRow.batch_seq, JobRow.state)
+    )
+    found: dict[int, list[tuple[JobState, int, int, int, float]]] = {seq: [] for seq in seqs}
+    for seq, state, *figures in session.execute(sums):
+        found[seq].append((JobState(state), int(figures[0]), int(figures[1]), int(figures[2]), float(figures[3])))
+    answers = (
+        select(BatchLadderRow.batch_seq, BatchLadderRow.has_rungs, func.count())
+        .where(BatchLadderRow.batch_seq.in_(seqs))
+        .group_by(BatchLadderRow.batch_seq, BatchLadderRow.has_rungs)
+    )
+    answered = {(seq, has_rungs): count for seq, has_rungs, count in session.execute(answers)}
+    return [_record(row, found[row.seq], answered) for row in rows]
+
+
+def _record(
+    row: BatchRow, sums: Sequence[tuple[JobState, int, int, int, float]], answered: dict[tuple[int, bool], int]
+) -> BatchRecord:
+    succeeded = answered.get((row.seq, True), 0)
+    # What an ended job did not try, nobody waits for.
+    planned = sum(trials if state.is_final else max(trials, planned) for state, _, trials, planned, _ in sums)
+    return BatchRecord(
+        id=row.id,
+        target_id=row.target_id,
+        owner=row.owner,
+        project=row.project,
+        created_at=row.created_at,
+        cancelled_at=row.cancelled_at,
+        counts={state: count for state, count, *_ in sums},
+        num_trials=sum(trials for _, _, trials, _, _ in sums),
+        num_planned=planned,
+        search_s=sum(search_s for *_, search_s in sums),
+        num_ladders=row.num_ladders,
+        num_answered=succeeded + answered.get((row.seq, False), 0),
+        num_succeeded=succeeded,
+    )
+
+
+def jobs_of(session: Session, batch_id: str, ladder: int | None = None) -> list[tuple[JobRecord, int]]:
+    """A batch's jobs, each with its ladder, in the order in which they are searched.
+
+    Raises:
+        NotFound: no such batch.
+    """
+    seq = row_of_batch(session, batch_id).seq
+    query = select(JobRow, BatchJobRow.ladder).join(BatchJobRow, BatchJobRow.job_seq == JobRow.seq)
+    query = query.where(BatchJobRow.batch_seq == seq, IS_KEPT).order_by(BatchJobRow.position)
+    if ladder is not None:
+        query = query.where(BatchJobRow.ladder == ladder)
+    return [(to_record(row), number) for row, number in session.execute(query)]
+
+
+def job_page(session: Session, batch_id: str, cursor: str | None, limit: int) -> Page[tuple[JobRecord, int]]:
+    """A page of the same.
+
+    Raises:
+        NotFound: no such batch.
+        InvalidInput: a cursor of another listing.
+    """
+    seq, listing = row_of_batch(session, batch_id).seq, f"jobs of {batch_id}"
+    query = select(JobRow, BatchJobRow).join(BatchJobRow, BatchJobRow.job_seq == JobRow.seq)
+    query = query.where(BatchJobRow.batch_seq == seq, IS_KEPT).order_by(BatchJobRow.position).limit(limit + 1)
+    if cursor is not None:
+        query = query.where(BatchJobRow.position > decode_cursor(listing, cursor, (int,))[0])
+    rows = session.execute(query).all()
+    more = encode_cursor(listing, [rows[limit - 1][1].position]) if len(rows) > limit else None
+    return Page(items=[(to_record(row), place.ladder) for row, place in rows[:limit]], next_cursor=more)
+
+
+def events_after(session: Session, batch_id: str, after_id: int, limit: int) -> list[Event]:
+    """At most `limit` events of a batch's jobs whose id is above `after_id`, oldest first.
+
+    Raises:
+        NotFound: no such batch.
+    """
+    seq = row_of_batch(session, batch_id).seq
+    its_own = select(JobRow.id).join(BatchJobRow, BatchJobRow.job_seq == JobRow.seq).where(BatchJobRow.batch_seq == seq)
+    query = select(EventRow).where(EventRow.job_id.in_(its_own), EventRow.id > after_id)
+    return [
+        Event(id=row.id, job_id=row.job_id, kind=row.kind, at=row.at, data=row.data)
+        for row in session.scalars(query.order_by(EventRow.id).limit(limit))
+    ]
+
+
+def own_open_jobs(session: Session, batch_id: str) -> list[JobRecord]:
+    """The open jobs that a batch made, and that no other batch has that somebody waits for."""
+    elsewhere = (
+        select(BatchJobRow.job_seq)
+        .join(BatchRow, BatchRow.seq == BatchJobRow.batch_seq)
+        .where(BatchRow.id != batch_id, BatchRow.cancelled_at.is_(None), BatchJobRow.job_seq == JobRow.seq)
+    )
+    query = select(JobRow).where(JobRow.batch_id == batch_id, JobRow.state.in_(OPEN_STATES), ~elsewhere.exists())
+    return [to_record(row) for row in session.scalars(query.order_by(JobRow.seq))]
+
+
+def fastest(session: Session, job_id: str, limit: int) -> list[Trial]:
+    """The fastest trials of ours of a job that were measured whole, without their rounds."""
+    ours = [str(kind) for kind in PlanKind if kind.is_ours]
+    query = (
+        select(TrialRow)
+        .where(TrialRow.job_id == job_id, TrialRow.time_us.is_not(None), TrialRow.plan_kind.in_(ours))
+        .where(TrialRow.truncated.is_(False))
+        .order_by(TrialRow.time_us, TrialRow.number)
+        .limit(limit)
+        .options(defer(TrialRow.samples))
+    )
+    return [row_to_trial(row, with_rounds=False) for row in session.scalars(query)]
+
+
+def cancel(session: Session, batch_id: str, now: float) -> None:
+    """Notes that its owner ended it; its jobs are another matter."""
+    row_of_batch(session, batch_id).cancelled_at = now
+
+
+def advance(session: Session, job_id: str, step: BatchStep) -> JobRecord:
+    """Notes how far a job is with its ladder."""
+    row = row_of(session, job_id)
+    row.batch_step = step
+    return to_record(row)
+
+
+def siblings_of(session: Session, job: JobRecord) -> list[JobRecord]:
+    """The other jobs of the ladder of a job, in the batch that made it."""
+    if job.batch_id is None:
+        return []
+    of_batch = jobs_of(session, job.batch_id)
+    ladder = next((number for one, number in of_batch if one.id == job.id), None)
+    return [one for one, number in of_batch if number == ladder and one.id != job.id]
+
+
+def must_wait() -> ColumnElement[bool]:
+    """As SQL, of a job: whether others of its ladder have not come as far as it has."""
+    own, place, other = aliased(BatchJobRow), aliased(BatchJobRow), aliased(JobRow)
+    still_searches = (other.state == str(JobState.QUEUED)) | (
+        (other.state == str(JobState.SEARCHING)) & (func.coalesce(other.batch_step, int(BatchStep.SEARCH)) == 0)
+    )
+    still_shares = other.state.in_((str(JobState.QUEUED), str(JobState.SEARCHING))) & (
+        other.batch_step < int(BatchStep.FINALS)
+    )
+    behind = (
+        select(own.job_seq)
+        .join(BatchRow, BatchRow.seq == own.batch_seq)
+        .join(place, (place.batch_seq == own.batch_seq) & (place.ladder == own.ladder))
+        .join(other, other.seq == place.job_seq)
+        .where(own.job_seq == JobRow.seq, BatchRow.id == JobRow.batch_id, other.seq != JobRow.seq)
+        .where(still_searches | ((JobRow.batch_step == int(BatchStep.FINALS)) & still_shares))
+        .exists()
+    )
+    waits = (JobRow.state == str(JobState.SEARCHING)) & (JobRow.batch_step > int(BatchStep.SEARCH))
+    return waits & behind
+
+
+def is_behind(session: Session, job_id: str) -> bool:
+    """Whether a job waits for others of its ladder."""
+    return session.scalar(select(JobRow.seq).where(JobRow.id == job_id, must_wait())) is not None
+
+
+def next_unanswered(
+    session: Session, target_id: str, besides: Collection[tuple[str, int]] = ()
+) -> tuple[str, int] | None:
+    """A ladder of a target, by batch and number, all of whose jobs have ended and that has no answer yet."""
+    answer, open_job = aliased(BatchLadderRow), aliased(JobRow)
+    place = aliased(BatchJobRow)
+    is_answered = select(answer.ladder).where(
+        answer.batch_seq == BatchJobRow.batch_seq, answer.ladder == BatchJobRow.ladder
+    )
+    is_open = (
+        select(open_job.seq)
+        .join(place, place.job_seq == open_job.seq)
+        .where(place.batch_seq == BatchJobRow.batch_seq, place.ladder == BatchJobRow.ladder)
+        .where(open_job.state.in_(OPEN_STATES))
+    )
+    query = (
+        select(BatchRow.id, BatchJobRow.ladder)
+        .join(BatchJobRow, BatchJobRow.batch_seq == BatchRow.seq)
+        .where(BatchRow.target_id == target_id, BatchRow.cancelled_at.is_(None))
+        .where(~is_answered.exists(), ~is_open.exists())
+        .distinct()
+        .order_by(BatchRow.id, BatchJobRow.ladder)
+    )
+    found = ((str(batch_id), int(ladder)) for batch_id, ladder in session.execute(query))
+    return next((one for one in found if one not in besides), None)
+
+
+def answer(session: Session, batch_id: str, number: int, ladder: Ladder, now: float) -> None:
+    """Keeps the answer of a ladder; the artifacts that it names must be registered before."""
+    seq = row_of_batch(session, batch_id).seq
+    content = _ladder_to_json(ladder)
+    session.add(
+        BatchLadderRow(batch_seq=seq, ladder=number, content=content, has_rungs=bool(ladder.rungs), created_at=now)
+    )
+    for digest in {kernel.artifact_digest for kernel in ladder.kernels if kernel.artifact_digest}:
+        session.merge(BatchKernelRow(batch_seq=seq, digest=digest))
+
+
+def ladders(session: Session, batch_id: str) -> dict[int, Ladder]:
+    """The answers that there are, by number.
+
+    Raises:
+        NotFound: no such batch.
+    """
+    seq = row_of_batch(session, batch_id).seq
+    query = select(BatchLadderRow).where(BatchLadderRow.batch_seq == seq).order_by(BatchLadderRow.ladder)
+    return {row.ladder: _ladder_from_json(row.content) for row in session.scalars(query)}
+
+
+def _ladder_to_json(ladder: Ladder) -> dict[str, Any]:
+    kernels = [asdict(one) | {"candidate": candidate_to_json(one.candidate)} for one in ladder.kernels]
+    return {
+        "workload": ladder.workload,
+        "rungs": [asdict(rung) for rung in ladder.rungs],
+        "kernels": kernels,
+        "slack": ladder.slack,
+        "least": ladder.least,
+        "reason": ladder.reason,
+    }
+
+
+def _ladder_from_json(data: dict[str, Any]) -> Ladder:
+    kernels = [LadderKernel(**one | {"candidate": candidate_from_json(one["candidate"])}) for one in data["kernels"]]
+    rungs = [
+        LadderRung(**one | {"speedup_ci95": one["speedup_ci95"] and tuple(one["speedup_ci95"])})
+        for one in data["rungs"]
+    ]
+    return Ladder(**data | {"rungs": tuple(rungs), "kernels": tuple(kernels)})

@@ -1,0 +1,326 @@
+"""Batches: what a client may ask, and what the service answers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from pydantic import Field
+
+from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
+from tuner.core.trial.batch import MAX_JOBS, BatchRecord
+from tuner.core.trial.job import MAX_PRIORITY, Budget, JobSpec, JobState, JobTerms, PriorsChoice
+from tuner.core.trial.ladder import Ladder, LadderKernel, LadderRung
+from tuner.core.trial.records import JobRecord
+from tuner.errors import InvalidInput
+from tuner.wire.chains import check_searched
+from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
+from tuner.wire.job_view import JobView
+from tuner.wire.requests import MAX_SEED, Asked, Label, PriorsName, TargetId, workload_of
+from tuner.wire.responses import ArtifactLink, CandidateView, PageView
+from tuner.wire.searches import MAX_SECONDS, MAX_TRIALS, BudgetRequest, ObjectiveRequest, objective_of
+from tuner.wire.view import View, is_simulated, moment
+
+MAX_SHAPES = 64
+RowCounts = Annotated[list[Size], Field(min_length=1, max_length=MAX_JOBS, description="numbers of rows, one job each")]
+
+EXAMPLES: dict[str, Any] = {
+    "ladder": {
+        "summary": "One feed-forward block at several numbers of rows",
+        "value": {"shapes": [{"d_in": 4096, "d_hidden": 14336, "d_out": 4096, "m": [1, 2, 4, 8, 16, 32, 64]}]},
+    },
+    "list": {
+        "summary": "Any list of pairs",
+        "value": {
+            "pairs": [
+                {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096},
+                {
+                    "kind": "independent",
+                    "first": {"m": 512, "n": 4096, "k": 4096},
+                    "second": {"m": 512, "n": 1024, "k": 4096},
+                },
+            ],
+            "budget": {"trials": 40},
+        },
+    },
+}
+
+
+class LadderShape(Strict):
+    """An FFN, and the rows to tune it for."""
+
+    m: RowCounts
+    d_in: Size
+    d_hidden: Size
+    d_out: Size
+    dtype: DtypeName = Dtype.FP16
+    activation: ActivationName = Activation.IDENTITY
+    gated: bool = False
+    bias: bool = False
+    residual: bool = False
+    row_scale: bool = False
+
+    def to_workloads(self) -> list[Workload]:
+        """The pair at each number of rows."""
+        return [ffn_pair(m=m, **self.model_dump(exclude={"m"})) for m in self.m]
+
+
+class BatchRequest(Strict):
+    """The body of `POST /batches`."""
+
+    shapes: list[LadderShape] = Field(
+        default=[], max_length=MAX_SHAPES, description="FFNs, each with the rows to tune it for"
+    )
+    pairs: list[Asked] = Field(default=[], max_length=MAX_JOBS, description="pairs as a job has them, one job each")
+    target: TargetId | None = Field(default=None, description="by default the server's own")
+    objective: ObjectiveRequest = ObjectiveRequest()
+    budget: BudgetRequest = BudgetRequest()
+    neighbour_trials: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_TRIALS,
+        description="`budget.trials` of jobs that begin with what others of their ladder found; by default a third",
+    )
+    seed: int = Field(default=0, ge=0, le=MAX_SEED, description="of every job")
+    priors: PriorsName = PriorsChoice.NEAREST
+    reuse: bool = Field(default=False, description="take finished jobs of the same problems, where there are any")
+    priority: int = Field(default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="as in a job")
+    project: str = Field(default="", max_length=64, description="what it belongs to, in your own words")
+    labels: list[Label] = Field(default=[], max_length=16, description="words by which its jobs are found again")
+    deadline_s: float | None = Field(
+        default=None, gt=0, le=MAX_SECONDS, description="seconds until all searches must end; finals not counted"
+    )
+
+    @property
+    def terms(self) -> JobTerms:
+        """How its jobs are to be treated."""
+        return JobTerms(
+            priority=self.priority, project=self.project, labels=tuple(self.labels), deadline_s=self.deadline_s
+        )
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the canonical body, hex."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+    def to_specs(self, default_target_id: str | None) -> list[JobSpec]:
+        """The jobs that are asked for.
+
+        Raises:
+            InvalidInput: nothing is asked for, a pair is not well formed, or there is no target.
+        """
+        target_id = self.target or default_target_id
+        if target_id is None:
+            raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
+        workloads = [one for index, shape in enumerate(self.shapes) for one in _workloads(index, shape)]
+        workloads += [_checked(index, pair) for index, pair in enumerate(self.pairs)]
+        if not workloads:
+            raise InvalidInput("shapes", "is empty, and so is pairs", "give a shape with its m, or a pair")
+        return [
+            JobSpec(
+                workload=workload,
+                target_id=target_id,
+                objective=objective_of(self.objective, workload),
+                budget=Budget(**self.budget.model_dump()),
+                seed=self.seed,
+                priors=self.priors,
+                energy_within_percent=self.objective.energy_within_percent,
+            )
+            for workload in workloads
+        ]
+
+
+def _workloads(index: int, shape: LadderShape) -> list[Workload]:
+    try:
+        return shape.to_workloads()
+    except InvalidInput as error:
+        raise InvalidInput(f"shapes.{index}", f"{error.field}: {error.problem}", error.remedy) from error
+
+
+def _checked(index: int, pair: Any) -> Workload:
+    try:
+        workload = workload_of(pair)
+        check_searched(workload)
+    except InvalidInput as error:
+        field = f"pairs.{index}{error.field.removeprefix('pair')}"
+        raise InvalidInput(field, error.problem, error.remedy) from error
+    return workload
+
+
+class BatchView(View):
+    """A batch as it stands."""
+
+    id: str
+    state: JobState
+    target: str
+    simulated: bool = Field(description="whether its figures come from the twin and not from a card")
+    owner: str = Field(description="who asked for it; empty where the service knew no tokens")
+    project: str
+    created_at: datetime
+    num_jobs: int
+    jobs_by_state: dict[JobState, int]
+    num_trials: int = Field(description="recorded trials of all its jobs")
+    num_planned: int = Field(description="trials of all budgets")
+    search_s: float = Field(description="seconds of search of all its jobs")
+    eta_s: float | None = Field(description="seconds of search left at the pace so far; null before the first trial")
+    num_ladders: int
+    num_answered: int = Field(description="ladders that have an answer, or never will")
+    links: dict[str, str] = Field(description="paths of what belongs to the batch")
+
+    @classmethod
+    def of(cls, batch: BatchRecord) -> Self:
+        """Copies `batch`."""
+        path = f"/batches/{batch.id}"
+        copied = ("id", "state", "owner", "project", "num_jobs", "num_trials", "num_planned", "search_s", "eta_s")
+        return cls(
+            **{name: getattr(batch, name) for name in (*copied, "num_ladders", "num_answered")},
+            target=batch.target_id,
+            simulated=is_simulated(batch.target_id),
+            created_at=moment(batch.created_at),
+            jobs_by_state=dict(batch.counts),
+            links={
+                "self": path,
+                **{name: f"{path}/{name}" for name in ("jobs", "events", "best")},
+                "page": f"/ui{path}",
+            },
+        )
+
+
+class BatchJobView(View):
+    """A job of a batch."""
+
+    ladder: int = Field(description="number of its ladder, which the jobs of one shape share")
+    m: int = Field(description="its rows")
+    job: JobView
+
+    @classmethod
+    def of(cls, job: JobRecord, ladder: int) -> Self:
+        """Copies `job`."""
+        return cls(ladder=ladder, m=max(op.m for op in job.spec.workload.ops), job=JobView.of(job))
+
+
+class LadderKernelView(View):
+    """A kernel that a ladder uses."""
+
+    candidate: CandidateView
+    m_lo: int = Field(description="the fewest rows that it runs for")
+    m_hi: int = Field(description="the most rows that it runs for, which are those of its artifact")
+    job_id: str = Field(description="the job of these rows")
+    artifact: ArtifactLink | None
+
+    @classmethod
+    def of(cls, kernel: LadderKernel, workload: Workload) -> Self:
+        """Copies `kernel`, which is for `workload`."""
+        digest = kernel.artifact_digest
+        return cls(
+            candidate=CandidateView.of(kernel.candidate, workload),
+            m_lo=kernel.m_lo,
+            m_hi=kernel.m_hi,
+            job_id=kernel.job_id,
+            artifact=None if digest is None else ArtifactLink(digest=digest, href=f"/artifacts/{digest}"),
+        )
+
+
+class RungView(View):
+    """What runs for a range of rows."""
+
+    m_lo: int
+    m_hi: int = Field(description="the end of the range, which is in it; the figures are those of so many rows")
+    kernel: int | None = Field(description="index in `kernels`; null for the library")
+    job_id: str | None = Field(description="the job that measured it; null where nothing was measured")
+    time_us: float | None
+    library_us: float | None
+    speedup: float | None = Field(description="library time over this time, the median of the rounds")
+    speedup_ci95: tuple[float, float] | None
+    loss: float | None = Field(description="by how much it is slower than the fastest that was measured, relative")
+
+
+class GainView(View):
+    """What the ladder gains at one number of rows that was measured: a point of its curve."""
+
+    m: int
+    time_us: float
+    library_us: float
+    speedup: float
+    speedup_ci95: tuple[float, float] | None
+    kernel: int | None
+
+
+class LadderView(View):
+    """The answer of a ladder; above its last rung the library runs."""
+
+    number: int
+    workload: str = Field(description="the pair of the most rows in one line")
+    simulated: bool
+    rungs: list[RungView] = Field(description="every number of rows from 1 to the largest is in one of them")
+    kernels: list[LadderKernelView]
+    gains: list[GainView] = Field(description="speed-up over rows: the measured ones, ascending")
+    slack: float = Field(description="kernels within so much of the fastest count as equal, relative")
+    least_kernels: int = Field(description="it is proven that no fewer kernels do")
+    reason: str = Field(description="why there is no answer; empty where there is")
+
+    @classmethod
+    def of(cls, number: int, ladder: Ladder, workloads: Mapping[str, Workload], target_id: str) -> Self:
+        """Copies `ladder`; `workloads` are those of its jobs, by id."""
+        return cls(
+            number=number,
+            workload=ladder.workload,
+            simulated=is_simulated(target_id),
+            rungs=[RungView.model_validate(rung) for rung in ladder.rungs],
+            kernels=[LadderKernelView.of(kernel, workloads[kernel.job_id]) for kernel in ladder.kernels],
+            gains=[gain for rung in ladder.rungs if (gain := _gain(rung))],
+            slack=ladder.slack,
+            least_kernels=ladder.least,
+            reason=ladder.reason,
+        )
+
+
+def _gain(rung: LadderRung) -> GainView | None:
+    if rung.time_us is None or rung.library_us is None or rung.speedup is None:
+        return None
+    return GainView(
+        m=rung.m_hi,
+        time_us=rung.time_us,
+        library_us=rung.library_us,
+        speedup=rung.speedup,
+        speedup_ci95=rung.speedup_ci95,
+        kernel=rung.kernel,
+    )
+
+
+class BatchBestView(View):
+    """The answers of a batch."""
+
+    id: str = Field(description="of the batch")
+    target: str
+    simulated: bool
+    is_complete: bool = Field(description="whether every ladder has its answer")
+    ladders: list[LadderView]
+
+    @classmethod
+    def of(cls, batch: BatchRecord, ladders: Mapping[int, Ladder], workloads: Mapping[str, Workload]) -> Self:
+        """Copies `ladders`."""
+        return cls(
+            id=batch.id,
+            target=batch.target_id,
+            simulated=is_simulated(batch.target_id),
+            is_complete=batch.num_answered == batch.num_ladders,
+            ladders=[LadderView.of(number, one, workloads, batch.target_id) for number, one in ladders.items()],
+        )
+
+
+class BatchPage(View):
+    """All about one batch."""
+
+    batch: BatchView
+    ladders: list[LadderView] = Field(description="the answers that there are")
+    jobs: PageView[BatchJobView]
+
+
+class BatchesPage(View):
+    """All batches."""
+
+    batches: PageView[BatchView]

@@ -1,0 +1,76 @@
+"""A card that is lent: measured on while nobody else uses it, and left within a second when somebody does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+
+#: Seconds between two looks. To see somebody, and the process's end, take little more.
+LOOK_EVERY_S = 0.25
+#: Seconds for which nobody else must have been there before it is measured on again.
+QUIET_S = 10.0
+
+
+def num_others(listed: Collection[int], own: Collection[int], *, is_there: bool) -> int:
+    """Processes on a card besides our own.
+
+    Args:
+        listed: process ids that the driver lists.
+        own: ours, as this machine calls them.
+        is_there: whether one of ours is on the card now. Where the driver calls it by another number, as it does for a
+            container, one of those listed stands for it.
+    """
+    others = set(listed) - set(own)
+    stands_for_ours = is_there and len(others) == len(set(listed))
+    return max(0, len(others) - stands_for_ours)
+
+
+class Lending:
+    """Watches one card in a thread of its own. `away` may be asked by any thread."""
+
+    def __init__(
+        self,
+        count_others: Callable[[], int],
+        leave: Callable[[], None],
+        *,
+        every_s: float = LOOK_EVERY_S,
+        quiet_s: float = QUIET_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`count_others` says how many others use the card; `leave` takes our process away from it at once."""
+        self._count_others = count_others
+        self._leave = leave
+        self._every_s = every_s
+        self._quiet_s = quiet_s
+        self._clock = clock
+        self._seen_at: float | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="lending", daemon=True)
+
+    def start(self) -> None:
+        """Begins to watch."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends it."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    @property
+    def away(self) -> str:
+        """Why the card is not ours now; empty where it is."""
+        if self._seen_at is None or self._clock() - self._seen_at >= self._quiet_s:
+            return ""
+        return "another process uses the card, which is lent to this service in idle hours alone"
+
+    def look(self) -> None:
+        """One look: leaves where somebody is there."""
+        if self._count_others():
+            self._seen_at = self._clock()
+            self._leave()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(self._every_s):
+            self.look()
