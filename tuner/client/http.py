@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self, cast
@@ -26,6 +25,7 @@ from tuner.client.errors import (
     TimedOut,
     Unreachable,
 )
+from tuner.client.event_lines import parse_events
 from tuner.versions import DISTRIBUTION, WIRE_HEADER, WIRE_VERSION
 
 Json = dict[str, Any]
@@ -356,20 +356,6 @@ class Client:
                 raise Unreachable(f"{self.url} sends more than {_MAX_ANSWER_BYTES} bytes; is it a tuner service?")
         media_type = {"content-type": head.headers.get("content-type", "")}
         return httpx.Response(head.status_code, headers=media_type, content=bytes(body), request=head.request)
-
-
-def parse_events(lines: Iterator[str]) -> Iterator[Json]:
-    """Server-sent events from their lines: the `data` of each, plus its `kind`."""
-    kind, data = "message", ""
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name == "event":
-            kind = value.strip()
-        elif name == "data":
-            data += value.removeprefix(" ")
-        elif not line and data:
-            yield {**json.loads(data), "kind": kind}
-            kind, data = "message", ""
 
 
 def _job_path(job_id: str) -> str:
