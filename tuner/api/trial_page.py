@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tuner.api.trials import gpu_of, plans_of, trial_view
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.insight.explain import differences
@@ -235,7 +237,7 @@ def timeline_page(job_id: str, number: int, of: str, gantt: Gantt) -> TimelinePa
 
 def _wait(gantt: Gantt, task: int, who: int) -> WaitView:
     _, op, row, col, _, sm, taken, ready, *_ = gantt.tasks[task].tolist()
-    fields = {"for_op": "", "for_tile": "", "for_sm": None}
+    fields: dict[str, Any] = {"for_op": "", "for_tile": "", "for_sm": None}
     if who >= 0:
         _, for_op, for_row, for_col, _, for_sm, *_ = gantt.tasks[who].tolist()
         fields = {"for_op": gantt.op_names[for_op], "for_tile": f"({for_row}, {for_col})", "for_sm": for_sm}

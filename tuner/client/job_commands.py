@@ -74,6 +74,7 @@ def submit(
     body |= {"labels": list(options["labels"])} if options["labels"] else {}
     body["objective"] = _given({name: options[name] for name in ("l2", "regime", "energy_within_percent")})
     body["budget"] = _given({name: options[name] for name in ("trials", "seconds", "patience")})
+    job: Mapping[str, Any]
     if isinstance(rows, tuple):
         shape = {name: value for name, value in pair.items() if name != "kind"} | {"m": list(rows)}
         job = client.submit_batch({"shapes": [shape], **body}, idempotency_key=idempotency_key)

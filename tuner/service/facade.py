@@ -113,7 +113,10 @@ class Service(TrialReader):
             )
         )
         #: What works beside the runners, in threads of its own.
-        self._beside = [Janitor(store, retention or Retention(), clock, leads), *([courier] if courier else [])]
+        self._beside: list[Janitor | Courier] = [
+            Janitor(store, retention or Retention(), clock, leads),
+            *([courier] if courier else []),
+        ]
         dispatcher.watch(self._runners.join_in)
 
     def start(self) -> None:

@@ -294,7 +294,7 @@ class Pipeline:
         for one in self._travellers:
             if one.outcome is not None:
                 self._travellers.remove(one)
-                outcome = with_forecast(one.outcome, one.prepared and one.prepared.forecast_us)
+                outcome = with_forecast(one.outcome, one.prepared.forecast_us if one.prepared else None)
                 return Arrival(
                     candidate=one.candidate,
                     outcome=outcome,

@@ -125,7 +125,7 @@ def insert(
         "target_id": spec.target_id,
         "state": str(job.state),
     }
-    (seq,) = connection.execute(_INSERT_JOB, values).inserted_primary_key or ()
+    seq = connection.execute(_INSERT_JOB, values).inserted_primary_key[0]  # type: ignore[index]
     if owner:
         connection.execute(_INSERT_OWNER, {"job_seq": seq, "owner": owner, "since": now})
     if labels:

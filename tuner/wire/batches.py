@@ -16,7 +16,6 @@ from tuner.core.trial.job import MAX_PRIORITY, Budget, JobSpec, JobState, JobTer
 from tuner.core.trial.ladder import Ladder, LadderKernel, LadderRung
 from tuner.core.trial.records import JobRecord
 from tuner.errors import InvalidInput
-from tuner.wire.chains import check_searched
 from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
 from tuner.wire.job_view import JobView
 from tuner.wire.requests import MAX_SEED, Asked, Label, PriorsName, TargetId, workload_of
@@ -142,12 +141,10 @@ def _workloads(index: int, shape: LadderShape) -> list[Workload]:
 
 def _checked(index: int, pair: Any) -> Workload:
     try:
-        workload = workload_of(pair)
-        check_searched(workload)
+        return workload_of(pair)
     except InvalidInput as error:
         field = f"pairs.{index}{error.field.removeprefix('pair')}"
         raise InvalidInput(field, error.problem, error.remedy) from error
-    return workload
 
 
 class BatchView(View):

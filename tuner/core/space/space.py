@@ -294,7 +294,11 @@ class Space:
         yield from (replace(tiling, intermediate_hint=hint) for hint in CacheHint)
         if tiling.engine is Engine.WGMMA:
             yield from (replace(tiling, startup_prefetch=stages) for stages in STARTUP_PREFETCHES)
-        of_engine = {Engine.MMA: self._mma, Engine.WGMMA: self._wgmma, Engine.SIMT: self._simt}
+        of_engine: dict[Engine, MmaTilings | WgmmaTilings | SimtTilings] = {
+            Engine.MMA: self._mma,
+            Engine.WGMMA: self._wgmma,
+            Engine.SIMT: self._simt,
+        }
         yield from of_engine[tiling.engine].near(tiling)
 
     def _reordered(self, schedule: Schedule) -> Iterator[Ordering]:
