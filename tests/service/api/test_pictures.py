@@ -78,8 +78,8 @@ def test_a_chains_picture_has_its_ops_its_readers_and_a_cut_between_launches() -
     ]  # fmt: skip
     assert picture.sentence == "2 launches compute 4 ops: o, gate_up; down, qkv."
     (border,) = picture.borders
-    gate_up, down = picture.boxes[1:3]
-    assert gate_up.x + picture.box_width < border < down.x
+    before, behind = picture.boxes[1:3]
+    assert before.x + picture.box_width < border < behind.x
     first, second = picture.launches
     assert first.x + first.width < border < second.x
     assert second.x + second.width <= picture.width
