@@ -11,8 +11,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCE := pyproject.toml
 
-# Two processes; whoever is done early takes over tests of the other. Most of the time is the compiler's.
-PYTEST_FLAGS ?= -n 2 --dist worksteal
+# Three processes on two cores, since tests wait, too; whoever is done early takes over tests of the others.
+PYTEST_FLAGS ?= -n 3 --dist worksteal
 # Lanes with targets of their own.
 NO_GPU       := --ignore=tests/gpu --ignore=tests/wheel
 

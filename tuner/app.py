@@ -158,6 +158,18 @@ def _fill(late: LateDispatcher, settings: Settings, build_cache: Path) -> str:
 _SWITCH_S = 0.0005
 
 
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """What signals do is what it was, once the block is over."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@_signals_kept()
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     """Serves until SIGTERM or SIGINT; `announce` gets the address once it answers.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,8 @@ import click
 from tuner.cli_options import data_option, database_option, settings_of
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from tuner.store import Store
 
 
@@ -26,11 +30,9 @@ def upgrade(**options: Any) -> None:
     """Brings the tables to this version, after a backup of what there is."""
     from tuner.store.backups import upgrade_with_backup
     from tuner.store.migrate import revision_of
-    from tuner.store.opening import locked_engine
 
-    settings = settings_of(options)
-    with locked_engine(settings.data, settings.database_url, settings.lock_patience_s) as engine:
-        backup = upgrade_with_backup(engine, settings.data)
+    with _locked(options) as engine:
+        backup = upgrade_with_backup(engine, settings_of(options).data)
         if backup is not None:
             click.echo(f"what was there before is in {backup}")
         click.echo(f"the tables are of revision {revision_of(engine)}")
@@ -42,10 +44,8 @@ def upgrade(**options: Any) -> None:
 def check(**options: Any) -> None:
     """Says of which revision the tables are, how many rows they have, and whether they hold together."""
     from tuner.store.checking import check_tables
-    from tuner.store.opening import locked_engine
 
-    settings = settings_of(options)
-    with locked_engine(settings.data, settings.database_url, settings.lock_patience_s) as engine:
+    with _locked(options) as engine:
         for line in check_tables(engine):
             click.echo(line)
 
@@ -57,10 +57,8 @@ def check(**options: Any) -> None:
 def backup(file: Path, **options: Any) -> None:
     """Writes all tables into FILE, for SQLite and PostgreSQL alike. Artifacts are files: copy their folder."""
     from tuner.store.backups import back_up
-    from tuner.store.opening import locked_engine
 
-    settings = settings_of(options)
-    with locked_engine(settings.data, settings.database_url, settings.lock_patience_s) as engine:
+    with _locked(options) as engine:
         counts = back_up(engine, file)
     click.echo(f"{file} has {counts['jobs']} jobs and {counts['trials']} trials")
 
@@ -72,10 +70,8 @@ def backup(file: Path, **options: Any) -> None:
 def restore(file: Path, **options: Any) -> None:
     """Fills an empty database from FILE, and brings its tables to this version."""
     from tuner.store.backups import restore as fill
-    from tuner.store.opening import locked_engine
 
-    settings = settings_of(options)
-    with locked_engine(settings.data, settings.database_url, settings.lock_patience_s) as engine:
+    with _locked(options) as engine:
         counts = fill(engine, file)
     click.echo(f"restored {counts['jobs']} jobs and {counts['trials']} trials")
 
@@ -112,6 +108,16 @@ def prune(days: float | None, keep: int | None, **options: Any) -> None:
         _delete(store, found, "by `tuner db prune`")
     finally:
         store.close()
+
+
+@contextmanager
+def _locked(options: dict[str, Any]) -> Iterator[Engine]:
+    """The database, which no server has meanwhile."""
+    from tuner.store.opening import locked_engine
+
+    settings = settings_of(options)
+    with locked_engine(settings.data, settings.database_url, settings.lock_patience_s) as engine:
+        yield engine
 
 
 def _open(options: dict[str, Any]) -> Store:

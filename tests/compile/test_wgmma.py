@@ -165,11 +165,23 @@ def most_registers(chosen: Tiling) -> int:
     return 168 if chosen.num_threads == 384 else 255
 
 
+def asserted(workload: Workload, chosen: Tiling, asserts: list[str]) -> None:
+    """What holds where the device's constants are declared: nothing is instantiated, so it takes no time."""
+    declarations, entry, _ = render(workload, chosen).partition('extern "C" __global__')
+    assert entry
+    compile_source("\n".join([declarations, *asserts]), "sm_90a")
+
+
+def shared(sharers: int, swapped_warps: int) -> Tiling:
+    """CTAs that share the k of their tiles, whose columns divide into no equal shares."""
+    tiles = ((40, 88, 64), (48, 176 if swapped_warps else 200, 64))
+    return tiling(tiles, 2, 2, cluster=(1, 1, sharers), swapped_warps=swapped_warps)
+
+
 @pytest.mark.parametrize("sharers", [2, 4])
 @pytest.mark.parametrize("swapped_warps", [0, 4, 8])
 def test_the_host_cuts_a_tile_into_shares_as_the_device_does(sharers: int, swapped_warps: int) -> None:
-    tiles = ((40, 88, 64), (48, 176 if swapped_warps else 200, 64))
-    chosen = tiling(tiles, 2, 2, cluster=(1, 1, sharers), swapped_warps=swapped_warps)
+    chosen = shared(sharers, swapped_warps)
     asserts = [f"static_assert(SharedLayout::kFlags + {FLAG_BYTES} == {smem_bytes(GATED, chosen)});"]
     for groups in range(sharers, MAX_PRODUCT_COLUMNS // COLUMNS + 1):
         bounds = [0, *accumulate(columns // COLUMNS for columns in shares(COLUMNS * groups, sharers))]
@@ -178,22 +190,22 @@ def test_the_host_cuts_a_tile_into_shares_as_the_device_does(sharers: int, swapp
         asserts += [f"static_assert(largest_share({groups}, {unit}) == {max(b - a for a, b in pairwise(bounds))});"]
         assert bounds[-1] == groups
         assert all(a < b for a, b in pairwise(bounds))
-    assert parse_log(compile_source("\n".join([render(GATED, chosen), *asserts]), "sm_90a")[1]).spill_bytes == 0
+    asserted(GATED, chosen, asserts)
 
 
-@pytest.mark.parametrize(
-    ("workload", "chosen", "exchanges"),
-    [
-        (GATED, tiling(((16, 8, 64), (16, 24, 64)), 2, 2, cluster=(1, 1, 2), swapped_warps=4), (1, 1)),
-        (GATED, tiling(((64, 40, 64), (64, 16, 64)), 2, 2, cluster=(1, 1, 2)), (2, 1)),
-        (GATED, tiling(((128, 112, 64), (128, 128, 64)), 3, 3, cluster=(1, 1, 2)), (6, 3)),
-        (GATED, tiling(((256, 56, 64), (256, 128, 64)), 3, 3, cluster=(1, 1, 2)), (6, 6)),
-        (GATED, tiling(((256, 56, 64), (256, 112, 64)), 3, 3, cluster=(1, 1, 2), swapped_warps=8), (6, 6)),
-        (PAIR, tiling(((128, 176, 64), (128, 200, 64)), 3, 2, cluster=(1, 1, 4)), (6, 8)),
-        (RAGGED, tiling(((136, 192, 64), (136, 160, 64)), 2, 2, cluster=(1, 1, 4), swapped_warps=12), (5, 5)),
-    ],
-    ids=str,
-)
+#: With the exchanges of each op's sums.
+EXCHANGES = [
+    (GATED, tiling(((16, 8, 64), (16, 24, 64)), 2, 2, cluster=(1, 1, 2), swapped_warps=4), (1, 1)),
+    (GATED, tiling(((64, 40, 64), (64, 16, 64)), 2, 2, cluster=(1, 1, 2)), (2, 1)),
+    (GATED, tiling(((128, 112, 64), (128, 128, 64)), 3, 3, cluster=(1, 1, 2)), (6, 3)),
+    (GATED, tiling(((256, 56, 64), (256, 128, 64)), 3, 3, cluster=(1, 1, 2)), (6, 6)),
+    (GATED, tiling(((256, 56, 64), (256, 112, 64)), 3, 3, cluster=(1, 1, 2), swapped_warps=8), (6, 6)),
+    (PAIR, tiling(((128, 176, 64), (128, 200, 64)), 3, 2, cluster=(1, 1, 4)), (6, 8)),
+    (RAGGED, tiling(((136, 192, 64), (136, 160, 64)), 2, 2, cluster=(1, 1, 4), swapped_warps=12), (5, 5)),
+]
+
+
+@pytest.mark.parametrize(("workload", "chosen", "exchanges"), EXCHANGES, ids=str)
 def test_the_host_counts_exchanges_and_their_bytes_as_the_device_does(
     workload: Workload, chosen: Tiling, exchanges: tuple[int, ...]
 ) -> None:
@@ -204,7 +216,19 @@ def test_the_host_counts_exchanges_and_their_bytes_as_the_device_does(
         asserts += [f"static_assert(SumLayout<{op}>::kExchanges == {count});"]
         asserts += [f"static_assert((kClusterK - 1) * SumLayout<{op}>::kSourceBytes == {num_bytes});"]
     asserts += [f"static_assert(SumRing::kDataBytes == {received_bytes(workload, chosen)});"]
-    resources = parse_log(compile_source("\n".join([render(workload, chosen), *asserts]), "sm_90a")[1])
+    asserted(workload, chosen, asserts)
+
+
+#: tests/soak/kernels.py compiles them all.
+SUMS = [
+    *((GATED, shared(sharers, warps)) for sharers in (2, 4) for warps in (0, 4, 8)),
+    *((workload, chosen) for workload, chosen, _ in EXCHANGES),
+]
+
+
+@pytest.mark.parametrize(("workload", "chosen"), SUMS[::6], ids=str)
+def test_sums_in_a_cluster_compile_without_spills_or_warnings(workload: Workload, chosen: Tiling) -> None:
+    resources = parse_log(compile_source(render(workload, chosen), "sm_90a")[1])
     assert (resources.warnings, resources.spill_bytes) == ((), 0)
 
 

@@ -7,6 +7,7 @@ import re
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.serving import SMALL_PAIR, Server, body
+from tests.support.waiting import wait_until
 from tuner.client import Client
 
 #: A search that does not end by itself while a test looks at it.
@@ -41,8 +42,8 @@ def test_a_job_is_submitted_cancelled_and_tried_again_by_keyboard(page: Page, se
     expect(page.locator(".facts .state")).to_have_text("cancelled")
     before = page.url
     press(page, page.get_by_role("button", name="Try again"))
+    page.wait_for_url(lambda url: url != before)
     expect(page.locator(".facts .state")).not_to_have_text("cancelled")
-    assert page.url != before
     with Client(server.url) as client:
         client.cancel(page.url.rsplit("/", 1)[1])
 
@@ -68,10 +69,14 @@ def test_a_wrong_field_is_named_and_nothing_is_submitted(page: Page, server: Ser
         assert len(list(client.jobs())) == before
 
 
-def test_several_rows_are_a_job_each(page: Page, server: Server) -> None:
+def test_several_rows_are_a_batch_whose_gain_is_drawn_when_it_is_known(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/ui/submit?m=3,5&d_in=128&d_hidden=384&d_out=128&trials=8&labels=ladder")
     page.get_by_role("button", name="Submit").click()
-    page.wait_for_url("**/?n=384&k=128")
+    page.wait_for_url("**/ui/batches/batch-*")
+    expect(page.locator("#jobs tbody tr")).to_have_count(2)
+    picture = page.get_by_role("img", name="Gain over the library by rows")
+    expect(picture.locator("circle")).to_have_count(2)  # the page asks for itself until the batch has ended
+    page.goto(f"{server.url}/?n=384&k=128")
     expect(page.locator("tbody tr")).to_have_count(2)
     expect(page.locator("tbody .tag").first).to_have_text("ladder")
 
@@ -80,16 +85,16 @@ def test_the_curve_is_zoomed_by_the_keyboard_and_drawn_over_seconds(page: Page, 
     page.goto(f"{server.url}/ui/jobs/{job_id}")
     page.locator("#points").scroll_into_view_if_needed()  # a chart is drawn when it comes into view
     curve = page.locator("#points[data-drawn]")
-    curve.wait_for(timeout=60_000)
-    zoom = "echarts.getInstanceByDom(document.getElementById('points')).getOption().dataZoom[0]"
+    curve.wait_for()
+    options = "echarts.getInstanceByDom(document.getElementById('points')).getOption()"
+    zoom = f"{options}.dataZoom[0]"
     curve.focus()
     page.keyboard.press("+")
-    assert page.evaluate(f"{zoom}.end - {zoom}.start") == 50
+    wait_until(lambda: page.evaluate(f"{zoom}.end - {zoom}.start") == 50)
     page.keyboard.press("0")
-    assert page.evaluate(f"{zoom}.end - {zoom}.start") == 100
+    wait_until(lambda: page.evaluate(f"{zoom}.end - {zoom}.start") == 100)
     page.get_by_label("over seconds").check()
-    name = "echarts.getInstanceByDom(document.getElementById('points')).getOption().xAxis[0].name"
-    assert page.evaluate(name) == "seconds"
+    wait_until(lambda: page.evaluate(f"{options}.xAxis[0].name") == "seconds")
 
 
 def test_two_jobs_are_compared_and_equal_rows_hidden(page: Page, server: Server, job_id: str) -> None:

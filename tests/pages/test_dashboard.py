@@ -27,7 +27,7 @@ def test_a_finished_job_shows_verdict_plot_words_and_counts(page: Page, server: 
     expect(page.locator("#verdict h2")).to_contain_text("Verdict: ")
     expect(page.locator("#finals tr.winner")).to_have_count(1)
     page.locator("#points").scroll_into_view_if_needed()
-    expect(page.locator("#points")).to_have_attribute("data-drawn", re.compile("[0-9]+"), timeout=30_000)
+    expect(page.locator("#points")).to_have_attribute("data-drawn", re.compile("[0-9]+"))
     box = page.locator("#points canvas").bounding_box()
     assert box is not None
     assert box["width"] > 400
@@ -42,11 +42,11 @@ def test_inspections_appear_by_themselves_and_a_trace_is_downloaded(page: Page, 
         job = client.submit(body(pair={**SMALL_PAIR, "m": 48}, budget={"trials": 20}))
         page.goto(f"{server.url}/ui/jobs/{job['id']}")
         page.evaluate("window.loadedOnce = true")
-        expect(page.locator(".facts .state")).to_have_text("succeeded", timeout=30_000)
+        expect(page.locator(".facts .state")).to_have_text("succeeded")
         inspections = page.locator("#inspections")
-        expect(inspections.locator("tbody tr", has_text="tail_share")).to_have_count(1, timeout=15_000)
+        expect(inspections.locator("tbody tr", has_text="tail_share")).to_have_count(1)
         expect(inspections.locator("tbody tr", has_text="dram__bytes_read.sum")).to_have_count(1)
-        expect(inspections.get_by_text("More is being taken.")).to_have_count(0, timeout=15_000)
+        expect(inspections.get_by_text("More is being taken.")).to_have_count(0)
         assert page.evaluate("window.loadedOnce") is True
         with page.expect_download() as download:
             inspections.get_by_role("link", name="Download the trace of fused", exact=True).click()
@@ -95,7 +95,7 @@ def test_an_open_job_is_followed_without_a_reload(page: Page, server: Server) ->
         page.goto(f"{server.url}/ui/jobs/{job['id']}")
         page.evaluate("window.loadedOnce = true")
         page.locator("select[name=sort]").select_option("speedup")  # an unsent choice survives the refreshes
-        expect(page.locator(".facts .state")).to_have_text("succeeded", timeout=30_000)
+        expect(page.locator(".facts .state")).to_have_text("succeeded")
         expect(page.locator("#verdict")).to_be_visible()
         expect(page.locator("#trials tbody tr")).to_have_count(60)
         expect(page.locator("select[name=sort]")).to_have_value("speedup")

@@ -22,10 +22,10 @@ def test_a_token_opens_the_dashboard_and_a_job_is_followed_until_the_logout(page
         expect(page).to_have_title("Log in · tuner")
         page.get_by_label("Token").fill(made.stdout.strip())
         page.get_by_role("button", name="Log in").click()
-        expect(page.locator(".state").first).to_have_text("succeeded", timeout=60_000)
+        expect(page.locator(".state").first).to_have_text("succeeded")
         expect(page.locator("header.top")).to_contain_text("alice")
         # Till then the page asks for itself, which is not there any more once the job is deleted.
-        expect(page.locator("#inspections")).not_to_contain_text("More is being taken", timeout=60_000)
+        expect(page.locator("#inspections")).not_to_contain_text("More is being taken")
         page.on("dialog", lambda dialog: dialog.accept())
         page.get_by_role("button", name="Delete").click()
         expect(page).to_have_url(f"{server.url}/")

@@ -26,7 +26,7 @@ def traced(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 def drawn(page: Page) -> None:
     """Waits until both charts are there."""
-    expect(page.locator("figure.gantt canvas.bars[data-drawn]")).to_have_count(2, timeout=60_000)
+    expect(page.locator("figure.gantt canvas.bars[data-drawn]")).to_have_count(2)
 
 
 def colours(page: Page, figure: str) -> int:
@@ -98,7 +98,7 @@ def test_counters_are_asked_for_by_a_button(page: Page, traced: tuple[Server, st
     server, path = traced
     page.goto(server.url + path)
     page.get_by_role("button", name="Take counters").click()
-    expect(page.locator("#counters")).to_contain_text("Bytes read from DRAM.", timeout=60_000)
+    expect(page.locator("#counters")).to_contain_text("Bytes read from DRAM.")
     expect(page.locator("#roofline")).to_contain_text("counted bytes")
 
 
@@ -124,7 +124,7 @@ def test_the_explorer_walks_tiles_by_mouse_and_keys_and_takes_them_back(page: Pa
     page.locator("#order-exact").click()
     expect(page.locator("#explorer")).to_have_attribute("data-step", "0")
     page.locator("#play").click()
-    expect(page.locator("#explorer")).to_have_attribute("data-step", "9", timeout=30_000)
+    expect(page.locator("#explorer")).to_have_attribute("data-step", "9")
     assert page.evaluate("window.loadedOnce") is True
 
 

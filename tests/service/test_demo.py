@@ -33,7 +33,7 @@ def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_pa
     (tmp_path / "best/manifest.json").write_text('{"files": {"kernel.cubin": {}}}')
     (tmp_path / "best/kernel.cubin").touch()
     with start(tmp_path, "--trials", "8") as demo:
-        output, errors = demo.communicate(timeout=100)
+        output, errors = demo.communicate(timeout=200)
     assert demo.returncode == 0, errors
     for expected in (
         "No GPU is used",
@@ -57,22 +57,22 @@ def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_pa
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_ends_its_server(tmp_path: Path, number: signal.Signals) -> None:
-    with start(tmp_path, latency_s=5.0) as demo:
+    with start(tmp_path, latency_s=10.0) as demo:
         assert demo.stdout is not None
         while "searching" not in demo.stdout.readline():
             assert demo.poll() is None
         demo.send_signal(number)
         begin = time.monotonic()
-        _, errors = demo.communicate(timeout=60)
+        _, errors = demo.communicate(timeout=120)
     assert demo.returncode not in (0, None)
     assert "Traceback" not in errors
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < 90, "the job takes ten minutes"
     DirectoryLock(tmp_path / "data").release()
 
 
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     with start(tmp_path, "--gpu", "h9000") as demo:
-        _, errors = demo.communicate(timeout=60)
+        _, errors = demo.communicate(timeout=120)
     assert demo.returncode != 0
     assert "h9000" in errors
     assert "Traceback" not in errors

@@ -23,13 +23,13 @@ from typing import Any
 import httpx
 
 from tests.soak import member
-from tests.soak.forked import Forked, command
 from tests.soak.member import children
 from tests.soak.program import Program, Row, Step, main
+from tests.support.forked import Forked, command
 from tests.support.serving import body
 
 #: Kills of one cluster.
-STEP = 10
+STEP = 5
 NUM_TRIALS = 60
 NUM_WORKERS = 2
 #: For which a worker's child keeps each trial.
@@ -57,15 +57,15 @@ class Cluster:
         self.killed = Counter[str]()
 
     def _new_scheduler(self, port: int) -> Forked:
-        return Forked(command, "scheduler", "--plain", "--port", str(port), folder=self._folder)
+        return Forked(command, "scheduler", "--plain", "--port", str(port), log=self._folder / "log")
 
     def _new_worker(self, number: int) -> Forked:
         own = self._address, f"w{number}", str(self._folder / "builds"), str(TRIAL_S)
-        return Forked(member.main, *own, folder=self._folder)
+        return Forked(member.main, *own, log=self._folder / "log")
 
     def _new_server(self) -> Forked:
         own = "serve", "--port", "0", "--data", str(self._folder / "data"), "--scheduler", self._address
-        return Forked(command, *own, folder=self._folder, TUNER_LOG_LEVEL="error")
+        return Forked(command, *own, log=self._folder / "log", TUNER_LOG_LEVEL="error")
 
     def submit_where_idle(self) -> None:
         """Has a job for each card, of problems that nobody asked for before."""
@@ -182,7 +182,7 @@ def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
     return [whole, *bad], [f"seed {row['seed']}: {row['wrong']}" for row in bad]
 
 
-PROGRAM = Program(name="cluster", unit="kills", size=50 * STEP, step=STEP, work=work, judge=judge)
+PROGRAM = Program(name="cluster", unit="kills", size=100 * STEP, step=STEP, work=work, judge=judge)
 
 if __name__ == "__main__":
     main(PROGRAM)

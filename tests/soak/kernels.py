@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tests.compile.test_wgmma import CASES as WGMMA_CASES
-from tests.compile.test_wgmma import each_shape_once, gated_of, most_registers
+from tests.compile.test_wgmma import SUMS, each_shape_once, gated_of, most_registers
 from tests.soak.program import Program, Row, Step, main
 from tests.support.conformance.sources import distinct, kernels
 from tests.support.conformance.table import CASES
@@ -64,6 +64,7 @@ def builds() -> list[Build]:
         for workload in (gated_of(16), gated_of(192))
         for tiling in each_shape_once(workload)
     ]
+    found += [Build(id=f"{workload.describe()}, {one}", workload=workload, tiling=one) for workload, one in SUMS]
     random.Random(0).shuffle(found)
     return found
 

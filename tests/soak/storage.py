@@ -24,8 +24,8 @@ from typing import Any
 import httpx
 
 from tests.soak.cluster import FINAL, LIMIT_S, NUM_TRIALS, problem_of, recorded, rows
-from tests.soak.forked import Forked, command
 from tests.soak.program import Program, Row, Step, main, total
+from tests.support.forked import Forked, command
 from tests.support.serving import body
 
 FAULTS = ("lock of 0.1 s", "full disk", "lock of 1 s", "lock of 10 s", "full disk", "lock of 60 s")
@@ -85,7 +85,7 @@ def work(step: Step) -> list[Row]:
         if fault == "full disk":
             is_mounted = mounted(folder / "data", ends)
         own = ("serve", "--port", "0", "--data", str(folder / "data"), "--gpu", "simulated:h200")
-        server = Forked(command, *own, folder=folder, TUNER_LOG_LEVEL="error", TUNER_SIMULATED_LATENCY_S=TRIAL_S)
+        server = Forked(command, *own, log=folder / "log", TUNER_LOG_LEVEL="error", TUNER_SIMULATED_LATENCY_S=TRIAL_S)
         ends.callback(server.kill)
         asked = body(budget={"trials": NUM_TRIALS, "seconds": 3600})
         httpx.post(f"{server.line()}/jobs", json=asked, timeout=60).raise_for_status()

@@ -32,7 +32,7 @@ class PostgreSQL:
         newest = max(PROGRAMS.glob(f"*/bin/{program}"), key=lambda path: float(path.parts[-3]))
         command = [str(newest), *arguments]
         done = subprocess.run(
-            command, cwd=self.folder, capture_output=True, text=True, check=False, timeout=60, **self._as_user
+            command, cwd=self.folder, capture_output=True, text=True, check=False, timeout=180, **self._as_user
         )
         assert done.returncode == 0, done.stdout + done.stderr
 

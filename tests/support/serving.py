@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +11,8 @@ from typing import Any
 
 import uvicorn
 
+from tests.support.forked import Forked, command
+from tests.support.waiting import wait_until
 from tuner.api.app import create_app
 from tuner.app import listen
 from tuner.core.problem.gpu import parse_target
@@ -68,22 +66,21 @@ def listening(service: Service, **options: Any) -> Iterator[str]:
             thread.join()
 
 
-def wait_until_final(service: Service, job_id: str, timeout_s: float = 60.0) -> str:
+def wait_until_final(service: Service, job_id: str) -> str:
     """The job's last state."""
-    deadline = time.monotonic() + timeout_s
-    while not (state := service.job(job_id).state).is_final:
-        assert time.monotonic() < deadline, f"{job_id} is still {state}"
-        time.sleep(0.02)
-    return state
+    # Asking takes milliseconds of the processor that the job wants.
+    wait_until(lambda: service.job(job_id).state.is_final, pause_s=0.05)
+    return service.job(job_id).state
 
 
-def wait_until_inspected(service: Service, job_id: str, timeout_s: float = 60.0) -> None:
+def wait_until_inspected(service: Service, job_id: str) -> None:
     """Returns when every inspection at the job has ended, so that its page stays as it is."""
-    deadline = time.monotonic() + timeout_s
     numbers = range(service.job(job_id).num_trials)
-    while any(inspection.finished_at is None for inspection in service.inspections(job_id, numbers)):
-        assert time.monotonic() < deadline, f"{job_id} is still inspected"
-        time.sleep(0.02)
+
+    def has_ended() -> bool:
+        return all(inspection.finished_at is not None for inspection in service.inspections(job_id, numbers))
+
+    wait_until(has_ended, pause_s=0.05)
 
 
 class Server:
@@ -91,14 +88,9 @@ class Server:
 
     def __init__(self, data: Path, *options: str, port: int = 0, **environment: str) -> None:
         self.log = data.with_suffix(".log")
-        command = [sys.executable, "-m", "tuner.cli", "serve", "--port", str(port), "--data", str(data), *options]
-        self._log = self.log.open("ab")
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=self._log, text=True, env={**os.environ, **environment}
-        )
-        assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().strip()
-        assert self.url, self.log.read_text()
+        own = "serve", "--port", str(port), "--data", str(data), *options
+        self.process = Forked(command, *own, log=self.log, **environment)
+        self.url = self.process.line()
 
     @property
     def port(self) -> int:
@@ -108,18 +100,14 @@ class Server:
     def kill(self) -> None:
         """As if the power had gone."""
         self.process.kill()
-        self.process.wait()
 
     def stop(self) -> int:
         """Asks it to end; its exit status."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=20)
+        return self.process.wait()
 
     def __enter__(self) -> Server:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.kill()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self._log.close()

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Workload
 from tuner.core.space.space import Space
 
-
-@lru_cache(maxsize=12)
-def space_of(workload: Workload, gpu: Gpu) -> Space:
-    """The space, which changes in nothing; the orderings of a tiling are worked out once, too."""
-    space = Space(workload, gpu)
-    space.orderings = lru_cache(maxsize=4096)(space.orderings)
-    return space
+#: (workload, gpu) -> the space, which changes in nothing but in what it has worked out.
+space_of = lru_cache(maxsize=12)(Space)

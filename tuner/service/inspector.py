@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 
 from tuner.core.insight.derived_counters import with_derived
 from tuner.core.insight.tracing import trace_metrics
-from tuner.core.problem.gpu import Target
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured, Metric
 from tuner.core.trial.records import FinalRow, Inspection, InspectionKind, JobRecord
-from tuner.dispatch import MeasureLane
 from tuner.errors import InvalidInput, NotFound, Quarantined, TunerError, WorkerError
 from tuner.logs import about
-from tuner.service.claims import Claims
-from tuner.service.keeper import Keeper
+from tuner.service.errands import Errands
 from tuner.service.waiting import Stopped, result_of
-from tuner.store import Session, Store, inspections, jobs, trials
+from tuner.store import Session, inspections, jobs, trials
 
 _log = logging.getLogger(__name__)
 
@@ -69,26 +64,8 @@ def inspections_of(rows: Iterable[FinalRow]) -> list[tuple[int, InspectionKind]]
     ]
 
 
-class Inspector:
+class Inspector(Errands):
     """Takes the inspections of one target, one at a time, in the thread of its runner."""
-
-    def __init__(
-        self,
-        store: Store,
-        lane: MeasureLane,
-        target: Target,
-        claims: Claims,
-        keeper: Keeper,
-        stop: threading.Event,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._store = store
-        self._lane = lane
-        self._target = target
-        self._claims = claims
-        self._keeper = keeper
-        self._stop = stop
-        self._clock = clock
 
     def take_one(self, *, urgent_only: bool = False) -> bool:
         """Takes an inspection that is pending, if there is one; whether there was.

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 
-from tuner.core.problem.gpu import Target
 from tuner.core.trial.batch import rows_of
 from tuner.core.trial.ladder import (
     DEFAULT_SLACK,
@@ -19,14 +17,12 @@ from tuner.core.trial.ladder import (
     make_ladder,
 )
 from tuner.core.trial.records import Best, JobRecord
-from tuner.dispatch import MeasureLane
 from tuner.errors import Quarantined, WorkerError
-from tuner.service.claims import Claims
+from tuner.service.errands import Errands
 from tuner.service.inspector import problem_of
-from tuner.service.keeper import Keeper
 from tuner.service.packing import pack_zip
 from tuner.service.waiting import JobFailed, Patience, Stopped
-from tuner.store import Session, Store, batches, bests
+from tuner.store import Session, batches, bests
 from tuner.store.artifacts import register
 
 _log = logging.getLogger(__name__)
@@ -35,26 +31,8 @@ _log = logging.getLogger(__name__)
 Key = tuple[str, int]
 
 
-class LadderMaker:
+class LadderMaker(Errands):
     """Answers the ladders of one target, one at a time, in the thread of its runner."""
-
-    def __init__(
-        self,
-        store: Store,
-        lane: MeasureLane,
-        target: Target,
-        claims: Claims,
-        keeper: Keeper,
-        stop: threading.Event,
-        clock: Callable[[], float],
-    ) -> None:
-        self._store = store
-        self._lane = lane
-        self._target = target
-        self._claims = claims
-        self._keeper = keeper
-        self._stop = stop
-        self._clock = clock
 
     def take_one(self) -> bool:
         """Answers a ladder that waits for it, if there is one; whether there was.

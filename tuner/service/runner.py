@@ -11,7 +11,7 @@ from functools import partial
 
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import FinalsProcedure
-from tuner.core.space.space import Space
+from tuner.core.space.space import space_of
 from tuner.core.trial.batch import BatchStep
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.priors import KnownWinners, Prior
@@ -277,7 +277,7 @@ class Runner:
         if job.batch_step == BatchStep.SHARE:
             if self._siblings.are_behind(job):
                 raise GaveWay
-            past, space = self._history(job.id), Space(job.spec.workload, self.target.gpu)
+            past, space = self._history(job.id), space_of(job.spec.workload, self.target.gpu)
             candidates = self._siblings.to_try(job, space, past)
             given, num_trials = GivenCandidates(candidates), len(past) + len(candidates)
             self._record_all(job, given, past, num_trials=num_trials, left_s=math.inf)
@@ -298,7 +298,7 @@ class Runner:
         left_s = budget.seconds - job.search_s
         if job.deadline_at is not None:
             left_s = min(left_s, max(0.0, job.deadline_at - self._clock()))
-        space = Space(job.spec.workload, self.target.gpu)
+        space = space_of(job.spec.workload, self.target.gpu)
         priors = self._priors.of(job, space, past, self._lane.environment().kernel_version)
         with self._search_by(order_of(job, self.target.gpu, past, priors)) as searcher:
             self._record_all(

@@ -20,7 +20,7 @@ from tuner.store import migrate
 from tuner.store.artifacts import ArtifactFolder
 from tuner.store.backups import upgrade_with_backup
 from tuner.store.checking import check_file
-from tuner.store.directory import check_local
+from tuner.store.directory import make_folder
 from tuner.store.engines import make_engine, writing
 from tuner.store.faults import as_store_errors
 from tuner.store.gc import Collector, Freed
@@ -74,12 +74,7 @@ class Store:
         Raises:
             StoreError: a network mount, a second server, an unusable or newer database.
         """
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"{directory} cannot be made: {error.strerror}; give another --data") from error
-        if database_url is None:
-            check_local(directory)
+        make_folder(directory, holds_database=database_url is None)
         engine = make_engine(directory, database_url, lock_patience_s)
         leadership = Leadership(directory, engine)
         try:

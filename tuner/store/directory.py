@@ -28,6 +28,20 @@ def mount_of(path: Path, mounts: str) -> tuple[str, str]:
     return found
 
 
+def make_folder(directory: Path, *, holds_database: bool) -> None:
+    """Makes the data directory, where it is not there.
+
+    Raises:
+        StoreError: it cannot be made, or its database would lie on a network mount.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{directory} cannot be made: {error.strerror}; give another --data") from error
+    if holds_database:
+        check_local(directory)
+
+
 def check_local(path: Path, mounts: str | None = None) -> None:
     """Refuses a network mount.
 

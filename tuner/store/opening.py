@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from tuner.errors import StoreError
-from tuner.store.directory import check_local
+from tuner.store.directory import make_folder
 from tuner.store.engines import make_engine
 from tuner.store.leadership import Leadership
 
@@ -22,12 +22,7 @@ def locked_engine(directory: Path, database_url: str | None, lock_patience_s: fl
     Raises:
         StoreError: a server has it, or it cannot be used.
     """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"{directory} cannot be made: {error.strerror}; give another --data") from error
-    if database_url is None:
-        check_local(directory)
+    make_folder(directory, holds_database=database_url is None)
     engine = make_engine(directory, database_url, lock_patience_s)
     leadership = Leadership(directory, engine)
     try:

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field
 
-from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
+from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.trial.batch import MAX_JOBS, BatchRecord
 from tuner.core.trial.job import MAX_PRIORITY, Budget, JobSpec, JobState, JobTerms, PriorsChoice
 from tuner.core.trial.ladder import Ladder, LadderKernel, LadderRung
 from tuner.core.trial.records import JobRecord
 from tuner.errors import InvalidInput
-from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
+from tuner.wire.fields import FfnShape, Size, Strict
 from tuner.wire.job_view import JobView
 from tuner.wire.requests import MAX_SEED, Asked, Label, PriorsName, TargetId, workload_of
 from tuner.wire.responses import ArtifactLink, CandidateView, PageView
@@ -48,19 +48,10 @@ EXAMPLES: dict[str, Any] = {
 }
 
 
-class LadderShape(Strict):
+class LadderShape(FfnShape):
     """An FFN, and the rows to tune it for."""
 
     m: RowCounts
-    d_in: Size
-    d_hidden: Size
-    d_out: Size
-    dtype: DtypeName = Dtype.FP16
-    activation: ActivationName = Activation.IDENTITY
-    gated: bool = False
-    bias: bool = False
-    residual: bool = False
-    row_scale: bool = False
 
     def to_workloads(self) -> list[Workload]:
         """The pair at each number of rows."""

@@ -18,3 +18,17 @@ class Strict(BaseModel):
     """Refuses unknown fields and values that only look right."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class FfnShape(Strict):
+    """An FFN without its rows."""
+
+    d_in: Size
+    d_hidden: Size
+    d_out: Size
+    dtype: DtypeName = Dtype.FP16
+    activation: ActivationName = Activation.IDENTITY
+    gated: bool = False
+    bias: bool = False
+    residual: bool = False
+    row_scale: bool = False

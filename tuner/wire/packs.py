@@ -7,12 +7,11 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from tuner.core.problem.objective import CacheState
-from tuner.core.problem.workload import Activation, Dtype
 from tuner.errors import InvalidInput
 from tuner.packs.contents import Shape
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
 from tuner.packs.order import MadePack, PackOrder
-from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
+from tuner.wire.fields import FfnShape, Size, Strict
 from tuner.wire.requests import TargetId
 from tuner.wire.searches import CacheName
 from tuner.wire.view import View
@@ -23,18 +22,9 @@ MAX_SHAPES, MAX_ROW_COUNTS = 64, 256
 Rows = Annotated[list[Size], Field(min_length=1, max_length=MAX_ROW_COUNTS, description="the m that were tuned")]
 
 
-class PackShape(Strict):
+class PackShape(FfnShape):
     """An FFN without its rows, and the rows that it was tuned at."""
 
-    d_in: Size
-    d_hidden: Size
-    d_out: Size
-    dtype: DtypeName = Dtype.FP16
-    activation: ActivationName = Activation.IDENTITY
-    gated: bool = False
-    bias: bool = False
-    residual: bool = False
-    row_scale: bool = False
     rows: Rows
 
     def to_shape(self) -> Shape:

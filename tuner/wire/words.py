@@ -142,38 +142,20 @@ def _raster(raster: Raster) -> str:
 
 
 def _merge(interleave: Interleave, num_ops: int) -> str:
-    return _merge_of_a_pair(interleave) if num_ops <= 2 else _merge_of_a_chain(interleave)
-
-
-def _merge_of_a_chain(interleave: Interleave) -> str:
+    is_pair = num_ops <= 2
     match interleave.kind:
         case InterleaveKind.PRODUCER_FIRST:
-            return "op after op"
+            return "all of the first op, then all of the second" if is_pair else "op after op"
         case InterleaveKind.HALF_ROWS:
-            return "half a tile row of an op, then half of what its row before completed of each reader"
+            op, of_whom = ("the first op", "") if is_pair else ("an op", " of each reader")
+            return f"half a tile row of {op}, then half of what its row before completed{of_whom}"
         case InterleaveKind.PROPORTIONAL:
-            return "tiles of all ops mixed in proportion to their numbers"
+            return f"tiles of {'both' if is_pair else 'all'} ops mixed in proportion to their numbers"
         case InterleaveKind.LONGEST_FIRST:
             return "op by op, the one with the longest way to the end first"
         case InterleaveKind.BANDS:
             lag = f" {interleave.lag} bands later" if interleave.lag else ""
             chunks = f", in {interleave.chunks} column chunks, the later ones last" if interleave.chunks > 1 else ""
             rows = f"bands of {interleave.rows} tile rows of the first op"
-            return f"{rows}, each followed{lag} by what it completes of the later ones{chunks}"
-
-
-def _merge_of_a_pair(interleave: Interleave) -> str:
-    match interleave.kind:
-        case InterleaveKind.PRODUCER_FIRST:
-            return "all of the first op, then all of the second"
-        case InterleaveKind.HALF_ROWS:
-            return "half a tile row of the first op, then half of what its row before completed"
-        case InterleaveKind.PROPORTIONAL:
-            return "tiles of both ops mixed in proportion to their numbers"
-        case InterleaveKind.LONGEST_FIRST:
-            return "op by op, the one with the longest way to the end first"
-        case InterleaveKind.BANDS:
-            lag = f" {interleave.lag} bands later" if interleave.lag else ""
-            chunks = f", in {interleave.chunks} column chunks, the later ones last" if interleave.chunks > 1 else ""
-            rows = f"bands of {interleave.rows} tile rows of the first op"
-            return f"{rows}, each followed{lag} by what it completes of the second{chunks}"
+            later = "the second" if is_pair else "the later ones"
+            return f"{rows}, each followed{lag} by what it completes of {later}{chunks}"

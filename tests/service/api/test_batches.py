@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from tests.service.api.conftest import Api, serving
-from tests.service.service.helpers import wait_until
 from tests.support.serving import SMALL_PAIR
+from tests.support.waiting import wait_until
 
 SHAPE = {name: value for name, value in SMALL_PAIR.items() if name not in ("kind", "m")}
 BODY: dict[str, Any] = {"shapes": [{**SHAPE, "m": [8, 16]}], "budget": {"trials": 6}, "project": "ladders"}
+#: One that is still open when it is asked for again.
+LONG = {**BODY, "budget": {"trials": 1000}}
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +25,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, str]]:
         assert answer.status_code == 202, answer.text
         batch = answer.json()
         assert answer.headers["location"] == batch["links"]["self"] == f"/batches/{batch['id']}"
-        wait_until(lambda: api.get(f"/batches/{batch['id']}")["state"] == "succeeded", 600)
+        wait_until(lambda: api.get(f"/batches/{batch['id']}")["state"] == "succeeded")
         yield api, batch["id"]
 
 
@@ -79,12 +81,12 @@ def test_ending_a_batch_that_has_ended_is_a_conflict_and_an_open_one_is_the_same
 ) -> None:
     api, batch_id = done
     assert api.http.post(f"/batches/{batch_id}:cancel").status_code == 409
-    first = slow_api.http.post("/batches", json=BODY, headers={"Idempotency-Key": "k"})
-    again = slow_api.http.post("/batches", json=BODY, headers={"Idempotency-Key": "k"})
-    same = slow_api.http.post("/batches", json=BODY)
+    first = slow_api.http.post("/batches", json=LONG, headers={"Idempotency-Key": "k"})
+    again = slow_api.http.post("/batches", json=LONG, headers={"Idempotency-Key": "k"})
+    same = slow_api.http.post("/batches", json=LONG)
     assert (first.status_code, again.status_code, same.status_code) == (202, 200, 200)
     assert first.json()["id"] == again.json()["id"] == same.json()["id"]
-    other = slow_api.http.post("/batches", json={**BODY, "seed": 1}, headers={"Idempotency-Key": "k"})
+    other = slow_api.http.post("/batches", json={**LONG, "seed": 1}, headers={"Idempotency-Key": "k"})
     assert (other.status_code, other.json()["errors"][0]["field"]) == (422, "Idempotency-Key")
     path = f"/batches/{first.json()['id']}"
     assert slow_api.http.get(f"{path}/best").status_code == 404

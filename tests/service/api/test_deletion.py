@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -13,19 +11,13 @@ from click.testing import CliRunner
 from tests.service.api.test_access import Guarded, make_token, pair
 from tests.service.service.helpers import evaluator
 from tests.support.serving import SMALL_PAIR, Server, body, listening, running_service, wait_until_final
+from tests.support.waiting import wait_until
 from tuner.client.cli import main
 from tuner.core.access.caller import Role
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service, janitor
 from tuner.settings import Retention
 from tuner.store import Store
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.05)
 
 
 def test_what_is_deleted_is_gone_with_its_kernel_and_its_address_says_so(tmp_path: Path) -> None:
@@ -44,7 +36,7 @@ def test_what_is_deleted_is_gone_with_its_kernel_and_its_address_says_so(tmp_pat
         assert http.get("/best", params={**SMALL_PAIR, "target": "simulated:h200"}).status_code == 404
         assert http.get("/jobs").json()["items"] == []
         assert http.delete(f"/jobs/{job_id}").status_code == 404
-        until(lambda: not path.exists())
+        wait_until(lambda: not path.exists())
         again = http.post("/jobs", json=body(), headers={"Idempotency-Key": "one"})
         assert (again.status_code, again.json()["id"] == job_id) == (202, False)
         assert wait_until_final(service, again.json()["id"]) == "succeeded"
@@ -76,8 +68,8 @@ def test_an_open_job_is_refused_and_a_shared_one_stays_for_the_others(tmp_path: 
 def test_a_job_that_is_cancelled_and_deleted_at_the_card_harms_no_other(tmp_path: Path) -> None:
     with running_service(tmp_path / "data", latency_s=0.3) as service, listening(service) as url:
         for _ in range(3):
-            job_id = httpx.post(f"{url}/jobs", json=body()).json()["id"]
-            until(lambda job_id=job_id: service.job(job_id).state == "searching")  # type: ignore[misc]
+            job_id = httpx.post(f"{url}/jobs", json=body(budget={"trials": 1000})).json()["id"]
+            wait_until(lambda job_id=job_id: service.job(job_id).state == "searching")  # type: ignore[misc]
             httpx.post(f"{url}/jobs/{job_id}:cancel")
             assert httpx.delete(f"{url}/jobs/{job_id}").status_code == 204
         last = httpx.post(f"{url}/jobs", json=body(budget={"trials": 4})).json()["id"]
@@ -101,7 +93,7 @@ def test_retention_deletes_the_oldest_and_spares_the_best_and_the_running(
                 wait_until_final(service, ids[-1])
             best = httpx.get(f"{url}/best", params={**SMALL_PAIR, "target": "simulated:h200"}).json()["best"]["job_id"]
             kept = {ids[-1], best}
-            until(lambda: {job.id for job in service.jobs().items} == kept)
+            wait_until(lambda: {job.id for job in service.jobs().items} == kept)
             gone = next(job_id for job_id in ids if job_id not in kept)
             assert "of jobs that have ended the server keeps the newest 1" in httpx.get(f"{url}/jobs/{gone}").text
             actions = [(entry.action, entry.subject) for entry in service.access.entries().items]
@@ -115,8 +107,8 @@ def test_retention_deletes_the_oldest_and_spares_the_best_and_the_running(
 def test_a_server_keeps_as_many_jobs_as_its_environment_says(tmp_path: Path) -> None:
     with Server(tmp_path / "data", "--gpu", "simulated:h200", TUNER_KEEP_JOBS="0", TUNER_KEEP_BEST="false") as server:
         job_id = httpx.post(f"{server.url}/jobs", json=body(budget={"trials": 4})).json()["id"]
-        until(lambda: httpx.get(f"{server.url}/jobs/{job_id}").json().get("finished_at") is not None)
+        wait_until(lambda: httpx.get(f"{server.url}/jobs/{job_id}").json().get("finished_at") is not None)
         server.stop()
     with Server(tmp_path / "data", "--gpu", "simulated:h200", TUNER_KEEP_JOBS="0", TUNER_KEEP_BEST="false") as server:
-        until(lambda: httpx.get(f"{server.url}/jobs/{job_id}").status_code == 404)
+        wait_until(lambda: httpx.get(f"{server.url}/jobs/{job_id}").status_code == 404)
         assert httpx.get(f"{server.url}/readyz").status_code == 200

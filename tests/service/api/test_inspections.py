@@ -17,7 +17,7 @@ from tests.support.serving import body, wait_until_final
 
 def when_there(api: Api, path: str) -> httpx.Response:
     """The answer once it is no longer pending."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while (response := api.http.get(path)).status_code == 202:
         assert response.json()["state"] == "pending"
         assert time.monotonic() < deadline, "it took too long"

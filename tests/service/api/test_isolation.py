@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.service.api.conftest import serving
-from tests.service.service.helpers import SharedCard, SickCard, wait_until
+from tests.service.service.helpers import SharedCard, SickCard
 from tests.support.serving import body, wait_until_final
+from tests.support.waiting import wait_until
 
 
 def test_every_view_says_why_nothing_is_measured_and_forgets_it_afterwards(

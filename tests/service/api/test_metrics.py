@@ -10,9 +10,10 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.service.api.conftest import Api
-from tests.service.service.helpers import SickCard, wait_until
+from tests.service.service.helpers import SickCard
 from tests.support.repository import ROOT
 from tests.support.serving import body, listening, running_service
+from tests.support.waiting import wait_until
 
 DASHBOARD = json.loads((ROOT / "deploy/grafana/tuner.json").read_text())
 

@@ -33,7 +33,7 @@ def client(server: Server) -> Iterator[Client]:
 def job_id(client: Client) -> str:
     """A job that has succeeded."""
     job = client.submit(body())
-    assert list(client.events(job["id"], timeout_s=60))[-1]["data"]["state"] == "succeeded"
+    assert list(client.events(job["id"], timeout_s=120))[-1]["data"]["state"] == "succeeded"
     return str(job["id"])
 
 

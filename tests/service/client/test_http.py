@@ -9,7 +9,7 @@ import pytest
 from tests.support.serving import Server, body
 from tuner.client import Client, ClientError, ExitCode, errors
 from tuner.client.errors import NoResult, TimedOut, Unreachable
-from tuner.client.http import parse_events
+from tuner.client.event_lines import parse_events
 
 
 def test_a_watcher_survives_the_death_of_the_server_and_misses_nothing(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_a_watcher_survives_the_death_of_the_server_and_misses_nothing(tmp_path:
     with server, Client(server.url) as client:
         job = client.submit(body(budget={"trials": 40}))
         seen = []
-        for event in client.events(job["id"], timeout_s=60):
+        for event in client.events(job["id"], timeout_s=120):
             seen.append(event)
             if len(seen) == 10:
                 server.kill()

@@ -212,7 +212,7 @@ def test_update_changes_the_lock_where_results_are_better_and_shows_what_changed
 
     def tune(trials: int) -> str:
         job = client.submit(body(pair=pair, budget={"trials": trials, "seconds": 60}))
-        list(client.events(job["id"], timeout_s=60))
+        list(client.events(job["id"], timeout_s=120))
         return str(job["id"])
 
     first = tune(2)

@@ -88,7 +88,7 @@ def test_the_library_raises_its_own_errors_alone(answer: str) -> None:
         for ask in (
             lambda: client.job("job-0"),
             lambda: list(client.jobs()),
-            lambda: list(client.events("job-0", timeout_s=2)),
+            lambda: list(client.events("job-0", timeout_s=20)),
             lambda: client.artifact("0" * 64),
         ):
             with pytest.raises(ClientError):
@@ -97,8 +97,8 @@ def test_the_library_raises_its_own_errors_alone(answer: str) -> None:
 
 def test_a_body_that_drips_is_given_up_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "_ANSWER_DEADLINE_S", 0.5)
-    with stranger("application/json", b" " * 200, pause_s=0.05) as url, Client(url) as client:
+    with stranger("application/json", b" " * 2000, pause_s=0.05) as url, Client(url) as client:
         began = time.monotonic()
         with pytest.raises(ClientError, match=r"had not sent its answer after 0\.5 s"):
             client.job("job-0")
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 50, "all of it takes 100 s"

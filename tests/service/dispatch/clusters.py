@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 
 from distributed.security import Security
 
-from tests.service.dispatch.contracts import wait_until
+from tests.support.waiting import wait_until
 from tuner.core.trial.evaluator import Evaluator
 from tuner.core.trial.limits import Limits
 from tuner.dispatch.cluster.calls import WorkerCalls
@@ -44,7 +43,7 @@ class Members:
         self.scheduler: ClusterScheduler = self.do(self._start_scheduler())
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
 
     async def _start_scheduler(self) -> ClusterScheduler:
         protocol = "tls" if self.security.require_encryption else "tcp"
@@ -110,7 +109,7 @@ class Members:
         if self._stop is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
         for run in self._runs:
-            run.result(20)
+            run.result(120)
         for worker, calls in self._workers:
             calls.close()
             self.do(worker.close(nanny=False))
@@ -149,12 +148,12 @@ class Process:
         """Killed, and waited for."""
         self.kill(signal.SIGCONT)
         self.kill()
-        code = self._process.wait(20)
+        code = self._process.wait(120)
         if self._process.stdout:
             self._process.stdout.close()
         return code
 
-    def wait(self, limit_s: float = 20) -> int:
+    def wait(self, limit_s: float = 120) -> int:
         return self._process.wait(limit_s)
 
 
@@ -183,11 +182,8 @@ def worker_process(scheduler: str, log: Path, name: str, *options: str, gpu: str
 
 def wait_for_cards(dispatcher: ClusterDispatcher, count: int, target_id: str = "simulated:h200") -> None:
     """Until so many cards are there and fit."""
-    begin = time.monotonic()
 
     def num_fit() -> int:
         return sum(dispatcher.quarantine(target_id, n) is None for n in range(dispatcher.num_workers(target_id)))
 
-    while num_fit() < count and time.monotonic() < begin + 40:
-        time.sleep(0.05)
     wait_until(lambda: num_fit() == count)

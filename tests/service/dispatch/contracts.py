@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import pickle
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
 
 from tests.support.builders import schedule, workload
+from tests.support.waiting import wait_until
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.ordering import Schedule
@@ -69,7 +68,7 @@ class Watched(SimulatedEvaluator):
         with self._lock:
             self.num_preparing += 1
             self.most_preparing = max(self.most_preparing, self.num_preparing)
-        self.may_go.wait(10)
+        self.may_go.wait(120)
         with self._lock:
             self.num_preparing -= 1
         return super().prepare(problem, candidate)
@@ -78,7 +77,7 @@ class Watched(SimulatedEvaluator):
         self.num_measuring += 1
         assert self.num_measuring == 1, "two calls at a time"
         self.threads.add(threading.get_ident())
-        self.may_go.wait(10)
+        self.may_go.wait(120)
         self.num_measuring -= 1
         if (error := self.error) is not None:
             self.error = None
@@ -89,13 +88,6 @@ class Watched(SimulatedEvaluator):
     def close(self) -> None:
         self.is_closed = True
         self.may_go.set()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.002)
 
 
 def prepared_of(evaluator: SimulatedEvaluator, candidate: Candidate) -> Prepared:
@@ -112,18 +104,18 @@ class BuildPoolContract:
         futures = [pool.prepare(PROBLEM, candidate) for candidate in OURS]
         wait_until(lambda: watched.num_preparing >= pool.num_places)
         watched.may_go.set()
-        assert all(isinstance(future.result(20), Prepared) for future in futures)
+        assert all(isinstance(future.result(120), Prepared) for future in futures)
         assert pool.num_places == 3
 
     def test_what_it_prepared_may_travel_and_is_measured_elsewhere(self, pool: BuildPool, watched: Watched) -> None:
         watched.may_go.set()
-        prepared = pickle.loads(pickle.dumps(pool.prepare(PROBLEM, OURS[0]).result(20)))
+        prepared = pickle.loads(pickle.dumps(pool.prepare(PROBLEM, OURS[0]).result(120)))
         assert isinstance(SimulatedEvaluator(TARGET).measure(PROBLEM, prepared), Outcome)
 
     def test_a_refusal_is_an_outcome_and_no_error(self, pool: BuildPool, watched: Watched) -> None:
         watched.may_go.set()
         too_deep = fused(schedule(stages=1000))
-        assert isinstance(pool.prepare(PROBLEM, too_deep).result(20), Rejected)
+        assert isinstance(pool.prepare(PROBLEM, too_deep).result(120), Rejected)
 
     def test_a_candidate_that_is_cancelled_before_its_turn_is_never_built(
         self, pool: BuildPool, watched: Watched
@@ -132,7 +124,7 @@ class BuildPoolContract:
         wait_until(lambda: watched.num_preparing >= pool.num_places)
         assert futures[-1].cancel()
         watched.may_go.set()
-        assert all(isinstance(future.result(20), Prepared) for future in futures[:-1])
+        assert all(isinstance(future.result(120), Prepared) for future in futures[:-1])
         with pytest.raises(CancelledError):
             futures[-1].result(0)
 
@@ -146,7 +138,7 @@ class MeasureLaneContract:
         futures = [lane.measure(PROBLEM, prepared_of(watched, candidate)) for candidate in OURS]
         lane.environment()
         watched.may_go.set()
-        assert all(isinstance(future.result(20), Measured) for future in futures)
+        assert all(isinstance(future.result(120), Measured) for future in futures)
         assert watched.measured == list(OURS)
         assert len(watched.threads) == 1
         assert watched.threads != {threading.get_ident()}
@@ -165,7 +157,7 @@ class MeasureLaneContract:
         assert waiting.cancel()
         assert not running.cancel(), "it is at the card"
         watched.may_go.set()
-        assert isinstance(running.result(20), Measured)
+        assert isinstance(running.result(120), Measured)
         assert watched.measured == [OURS[0]]
 
     def test_a_failure_of_the_worker_is_told_and_the_next_call_is_served(
@@ -174,30 +166,30 @@ class MeasureLaneContract:
         watched.may_go.set()
         watched.error = WorkerError("the card does not answer")
         with pytest.raises(WorkerError, match="does not answer"):
-            lane.measure(PROBLEM, prepared_of(watched, OURS[0])).result(20)
-        assert isinstance(lane.measure(PROBLEM, prepared_of(watched, OURS[0])).result(20), Measured)
+            lane.measure(PROBLEM, prepared_of(watched, OURS[0])).result(120)
+        assert isinstance(lane.measure(PROBLEM, prepared_of(watched, OURS[0])).result(120), Measured)
         assert lane.quarantine is None
 
     def test_a_quarantine_lasts_until_a_probe_finds_the_card_fit(self, lane: MeasureLane, watched: Watched) -> None:
         watched.may_go.set()
         watched.error, watched.is_fit = Quarantined("wrong numbers"), False
         with pytest.raises(Quarantined):
-            lane.measure(PROBLEM, prepared_of(watched, OURS[0])).result(20)
+            lane.measure(PROBLEM, prepared_of(watched, OURS[0])).result(120)
         assert lane.quarantine is not None
         since = lane.quarantine.since
         with pytest.raises(Quarantined):
-            lane.probe().result(20)
+            lane.probe().result(120)
         assert lane.quarantine is not None
         assert (lane.quarantine.reason, lane.quarantine.since) == ("it is too slow", since)
         watched.is_fit = True
-        lane.probe().result(20)
+        lane.probe().result(120)
         assert lane.quarantine is None
 
     def test_finals_files_counters_and_traces_come_through_the_same_line(
         self, lane: MeasureLane, watched: Watched
     ) -> None:
         watched.may_go.set()
-        assert len(lane.finals(PROBLEM, (LIBRARY, OURS[0]), 3).result(20).times_us) == 2
-        assert "kernel.cu" in lane.artifact(PROBLEM, OURS[0], {}).result(20).files
-        assert lane.count(PROBLEM, OURS[0], None).result(20).counters
-        assert lane.trace(PROBLEM, OURS[0]).result(20).spans
+        assert len(lane.finals(PROBLEM, (LIBRARY, OURS[0]), 3).result(120).times_us) == 2
+        assert "kernel.cu" in lane.artifact(PROBLEM, OURS[0], {}).result(120).files
+        assert lane.count(PROBLEM, OURS[0], None).result(120).counters
+        assert lane.trace(PROBLEM, OURS[0]).result(120).spans

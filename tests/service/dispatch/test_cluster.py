@@ -17,8 +17,8 @@ from tests.service.dispatch.contracts import (
     MeasureLaneContract,
     Watched,
     prepared_of,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 from tuner.core.problem.gpu import Target
 from tuner.core.trial.evaluator import Prepared
 from tuner.core.trial.outcome import Measured
@@ -87,13 +87,13 @@ def test_a_worker_that_leaves_is_in_quarantine_until_it_is_back_and_another_card
     members.leave(leaver)
     for future in (running, waiting):
         with pytest.raises(Quarantined):
-            future.result(20)
+            future.result(120)
     wait_until(lambda: "it left the cluster" in getattr(dispatcher.quarantine(TARGET_ID, 1), "reason", ""))
     assert dispatcher.quarantine(TARGET_ID) is None, "one card is left"
     watched.may_go.set()
     other.may_go.set()
     on_the_other = dispatcher.lane(TARGET_ID, 0).measure(PROBLEM, prepared_of(watched, OURS[0]))
-    assert isinstance(on_the_other.result(20), Measured)
+    assert isinstance(on_the_other.result(120), Measured)
     members.add_worker([Watched()], name="other")
     wait_for_cards(dispatcher, 2)
     assert [number for _, number in seen] == [0, 1], "the card is the same"
@@ -120,34 +120,36 @@ def test_a_worker_that_answers_garbage_is_not_asked_again_until_it_joins_anew(
     wait_for_cards(dispatcher, 1, "simulated:a40")
     lane = dispatcher.lane("simulated:a40")
     with pytest.raises(Quarantined, match=r"answers garbage: .*; restart it"):
-        lane.measure(PROBLEM, prepared_of(watched, LIBRARY)).result(20)
+        lane.measure(PROBLEM, prepared_of(watched, LIBRARY)).result(120)
     with pytest.raises(Quarantined, match="restart it"):
-        lane.probe().result(20)
+        lane.probe().result(120)
     watched.may_go.set()
     built = dispatcher.builds("simulated:a40").prepare(PROBLEM, OURS[0])
-    assert isinstance(built.result(20), Prepared), "the other one builds"
+    assert isinstance(built.result(120), Prepared), "the other one builds"
     members.leave(bad)
     well = Watched("simulated:a40")
     well.may_go.set()
     members.add_worker([well], name="bad")
     wait_for_cards(dispatcher, 1, "simulated:a40")
-    assert isinstance(lane.measure(PROBLEM, prepared_of(well, LIBRARY)).result(20), Measured)
+    assert isinstance(lane.measure(PROBLEM, prepared_of(well, LIBRARY)).result(120), Measured)
 
 
 def test_a_worker_that_hangs_is_given_up_and_probed(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.dispatch.cluster.members.deadline_of", lambda *_: 0.0)
+    deadline_s = 0.0
+    monkeypatch.setattr("tuner.dispatch.cluster.members.deadline_of", lambda *_: deadline_s)
     watched = Watched()
     members.add_worker([watched])
     dispatcher = members.dispatcher(slack_s=0.5)
     lane = dispatcher.lane(TARGET_ID)
     with pytest.raises(Quarantined, match=r"answered no measure within 0\.5 s"):
-        lane.measure(PROBLEM, prepared_of(watched, LIBRARY)).result(20)
+        lane.measure(PROBLEM, prepared_of(watched, LIBRARY)).result(120)
     with pytest.raises(Quarantined, match="answered no probe"):
-        lane.probe().result(20)
+        lane.probe().result(120)
+    deadline_s = 60.0
     watched.may_go.set()
     wait_until(lambda: watched.num_measuring == 0)
-    lane.probe().result(20)
-    assert isinstance(lane.measure(PROBLEM, prepared_of(watched, LIBRARY)).result(20), Measured)
+    lane.probe().result(120)
+    assert isinstance(lane.measure(PROBLEM, prepared_of(watched, LIBRARY)).result(120), Measured)
     dispatcher.close()
 
 
@@ -183,15 +185,16 @@ def test_closing_cancels_what_waits_and_leaves_the_workers(watched: Watched, dis
 
 
 def test_the_doctor_asks_the_scheduler_who_is_there(members: Members, certificates: Path) -> None:
-    def check_of(address: str, tls: Path | None = certificates) -> Check:
-        return diagnose_scheduler(address, tls, insecure=False, within_s=5.0)
+    def check_of(address: str, tls: Path | None = certificates, within_s: float = 60.0) -> Check:
+        return diagnose_scheduler(address, tls, insecure=False, within_s=within_s)
 
     assert check_of(members.scheduler.address).finding is Finding.WARN
     members.add_worker([Watched(), Watched("simulated:a40")])
     found = check_of(members.scheduler.address)
     assert (found.finding, found.remedy) == (Finding.OK, "")
     assert "workers: 1, cards: 1 x simulated:a40, 1 x simulated:h200" in found.found
-    for broken in (check_of(members.scheduler.address, None), check_of("tls://127.0.0.1:1"), check_of("no address")):
+    wrong = (members.scheduler.address, None), ("tls://127.0.0.1:1", certificates), ("no address", certificates)
+    for broken in (check_of(address, tls, within_s=3.0) for address, tls in wrong):
         assert (broken.finding, bool(broken.remedy)) == (Finding.FAIL, True), broken
 
 
@@ -200,5 +203,5 @@ def test_the_doctor_names_workers_of_another_version(
 ) -> None:
     monkeypatch.setattr("tuner.dispatch.cluster.nodes.encode", lambda _: b'{"protocol": 2, "tuner_version": "9"}')
     members.add_worker([Watched()])
-    found = diagnose_scheduler(members.scheduler.address, certificates, insecure=False)
+    found = diagnose_scheduler(members.scheduler.address, certificates, insecure=False, within_s=60.0)
     assert (found.finding, found.remedy) == (Finding.WARN, "install the same version on all machines")

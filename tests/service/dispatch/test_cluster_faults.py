@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,8 +22,10 @@ from tests.service.dispatch.clusters import (
     wait_for_cards,
     worker_process,
 )
-from tests.service.dispatch.contracts import LIBRARY, PROBLEM, Watched, prepared_of, wait_until
+from tests.service.dispatch.contracts import LIBRARY, PROBLEM, Watched, prepared_of
 from tests.support.builders import spec
+from tests.support.serving import wait_until_final
+from tests.support.waiting import wait_until
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import Measured
 from tuner.dispatch.cluster.certificates import create
@@ -49,10 +50,7 @@ def serving(dispatcher: ClusterDispatcher, folder: Path) -> Iterator[Service]:
 
 def check_ended(service: Service, job_id: str, num_trials: int) -> None:
     """The job ends, with every trial recorded once."""
-    end = time.monotonic() + 100
-    while not service.job(job_id).state.is_final:
-        assert time.monotonic() < end, service.job(job_id)
-        time.sleep(0.1)
+    wait_until_final(service, job_id)
     job = service.job(job_id)
     assert (job.state, job.reason) == (JobState.SUCCEEDED, "")
     whole = service.trials(job_id, limit=500).items
@@ -61,10 +59,7 @@ def check_ended(service: Service, job_id: str, num_trials: int) -> None:
 
 
 def wait_for_trials(service: Service, job_id: str, at_least: int) -> None:
-    end = time.monotonic() + 100
-    while service.job(job_id).num_trials < at_least:
-        assert time.monotonic() < end, service.job(job_id)
-        time.sleep(0.1)
+    wait_until(lambda: service.job(job_id).num_trials >= at_least)
 
 
 @pytest.mark.slow
@@ -110,7 +105,7 @@ def test_ten_workers_that_join_at_once_all_measure_and_a_job_ends(tmp_path: Path
         wait_until(lambda: all(card.num_measuring == 1 for card in cards))
         for card in cards:
             card.may_go.set()
-        assert all(isinstance(future.result(20), Measured) for future in running)
+        assert all(isinstance(future.result(120), Measured) for future in running)
         service.ready()
         job, _ = service.submit(spec(trials=3))
         check_ended(service, job.id, 3)

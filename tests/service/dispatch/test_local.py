@@ -16,8 +16,8 @@ from tests.service.dispatch.contracts import (
     MeasureLaneContract,
     Watched,
     prepared_of,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 from tuner.core.trial.evaluator import Prepared
 from tuner.core.trial.outcome import Measured
 from tuner.dispatch import BuildPool, LocalDispatcher, MeasureLane
@@ -56,8 +56,8 @@ def test_a_card_measures_while_others_candidates_are_built(watched: Watched, dis
     measuring = dispatcher.lane(TARGET_ID).measure(PROBLEM, prepared_of(watched, LIBRARY))
     wait_until(lambda: watched.num_preparing >= 3 and watched.num_measuring == 1)
     watched.may_go.set()
-    assert isinstance(measuring.result(20), Measured)
-    assert all(isinstance(one.result(20), Prepared) for one in building)
+    assert isinstance(measuring.result(120), Measured)
+    assert all(isinstance(one.result(120), Prepared) for one in building)
 
 
 def test_two_cards_share_the_places_of_their_machine() -> None:
@@ -67,7 +67,7 @@ def test_two_cards_share_the_places_of_their_machine() -> None:
     wait_until(lambda: one.num_preparing + other.num_preparing == 2 * THREADS_PER_PLACE)
     for watched in (one, other):
         watched.may_go.set()
-    assert all(isinstance(future.result(20), Prepared) for future in futures)
+    assert all(isinstance(future.result(120), Prepared) for future in futures)
     assert max(one.most_preparing, other.most_preparing) <= 2 * THREADS_PER_PLACE
     dispatcher.close()
 
@@ -88,7 +88,7 @@ def test_targets_work_side_by_side() -> None:
     stuck = dispatcher.lane(TARGET_ID).measure(PROBLEM, prepared_of(one, LIBRARY))
     other.may_go.set()
     assert isinstance(
-        dispatcher.lane("simulated:a40").measure(PROBLEM, prepared_of(other, LIBRARY)).result(10), Measured
+        dispatcher.lane("simulated:a40").measure(PROBLEM, prepared_of(other, LIBRARY)).result(120), Measured
     )
     assert not stuck.done()
     assert [target.id for target in dispatcher.targets] == [TARGET_ID, "simulated:a40"]
@@ -103,7 +103,7 @@ def test_two_evaluators_of_one_target_work_side_by_side_and_are_one_target() -> 
     stuck = dispatcher.lane(TARGET_ID).measure(PROBLEM, prepared_of(one, LIBRARY))
     other.may_go.set()
     free = dispatcher.lane(TARGET_ID, worker=1)
-    assert isinstance(free.measure(PROBLEM, prepared_of(other, LIBRARY)).result(10), Measured)
+    assert isinstance(free.measure(PROBLEM, prepared_of(other, LIBRARY)).result(120), Measured)
     assert not stuck.done()
     dispatcher.close()
     assert (one.is_closed, other.is_closed) == (True, True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.support.builders import TARGET
+from tests.support.serving import wait_until_final
+from tests.support.waiting import wait_until as wait_until
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -106,16 +106,21 @@ class SharedCard(SimulatedEvaluator):
 
 
 class Latch(SimulatedEvaluator):
-    """Measures nothing until it is opened."""
+    """Measures `num_free` candidates, and nothing more until it is opened: a job stays where it is, however busy the
+    machine is."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, num_free: int = 0, **options: Any) -> None:
         super().__init__(parse_target(TARGET), **options)
+        self.num_free = num_free
         self.is_open = threading.Event()
         self.is_reached = threading.Event()
 
     def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None, **asked: bool) -> Outcome:
+        if self.num_free > 0:
+            self.num_free -= 1
+            return super().measure(problem, prepared, *incumbent, **asked)
         self.is_reached.set()
-        self.is_open.wait(20)
+        self.is_open.wait(120)
         return super().measure(problem, prepared, *incumbent, **asked)
 
     def close(self) -> None:
@@ -128,13 +133,6 @@ def on_disk(directory: Path, query: str) -> object:
         return connection.execute(query).fetchone()[0]
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 90.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.01)
-
-
 def finish(service: Service, job: JobRecord) -> JobRecord:
-    wait_until(lambda: service.job(job.id).state.is_final)
+    wait_until_final(service, job.id)
     return service.job(job.id)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.service.service.helpers import on_disk, wait_until
+from tests.service.service import victim
+from tests.service.service.helpers import on_disk
 from tests.support.builders import spec
-from tests.support.repository import ROOT
+from tests.support.forked import Forked
 from tests.support.serving import running_service
+from tests.support.waiting import wait_until
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.records import Event, JobRecord
 from tuner.store import Store, events, jobs, trials
@@ -24,15 +24,13 @@ def killed_afterwards(
     directory: Path, trial_s: float, finals_s: float = 0.0, counters_s: float = 0.0, build_s: float = 0.0
 ) -> Iterator[None]:
     """A server that runs inside the block; SIGKILL at its end."""
-    command = [sys.executable, "-m", "tests.service.service.victim", str(directory)]
-    command += [str(seconds) for seconds in (trial_s, finals_s, counters_s, build_s)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as server:
-        try:
-            assert server.stdout is not None
-            assert server.stdout.readline() == b"started\n"
-            yield
-        finally:
-            server.kill()
+    seconds = (str(one) for one in (trial_s, finals_s, counters_s, build_s))
+    server = Forked(victim.main, str(directory), *seconds, log=directory.with_suffix(".log"))
+    try:
+        assert server.line() == "started"
+        yield
+    finally:
+        server.kill()
 
 
 def submit(directory: Path, num_trials: int) -> JobRecord:
@@ -85,7 +83,7 @@ def check_kills_at_random_moments(
         kept = history
     assert 0 < len(kept) < num_trials, "the kills did not hit the search: shorten the pauses"
     with running_service(directory) as service:
-        wait_until(lambda: service.job(job.id).state.is_final, timeout_s=120)
+        wait_until(lambda: service.job(job.id).state.is_final)
         ended = service.job(job.id)
         whole = service.trials(job.id, limit=500).items
     assert (ended.state, ended.num_trials) == (JobState.SUCCEEDED, num_trials)

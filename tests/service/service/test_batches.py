@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.service.service.conftest import Serve
-from tests.service.service.helpers import Latch, evaluator, on_disk, wait_until
+from tests.service.service.helpers import Latch, evaluator, on_disk
 from tests.service.service.killing import killed_afterwards
 from tests.support.builders import spec
 from tests.support.serving import running_service
+from tests.support.waiting import wait_until
 from tuner.core.access.caller import LOCAL, Caller, Role
 from tuner.core.schedule.candidate import LIBRARY
 from tuner.core.trial.batch import BatchRecord, BatchStep
@@ -38,7 +39,7 @@ def specs(*rows: int, trials: int = 7) -> list[JobSpec]:
 
 
 def finish(service: Service, batch_id: str) -> dict[int, Ladder]:
-    wait_until(lambda: service.batches.get(batch_id).state.is_final, 600)
+    wait_until(lambda: service.batches.get(batch_id).state.is_final)
     return service.batches.ladders(batch_id)
 
 
@@ -109,12 +110,12 @@ def test_no_job_shares_before_all_of_its_ladder_have_searched(serve: Serve) -> N
     latch = Latch()
     service = serve(latch)
     batch, _ = service.batches.submit(specs(16, 64))
-    wait_until(latch.is_reached.is_set, 600)
+    wait_until(latch.is_reached.is_set)
     first, second = (job for job, _ in service.batches.jobs(batch.id).items)
     assert (first.state, second.state) == (JobState.SEARCHING, JobState.QUEUED)
     service.desk.pause(second.id, LOCAL, True)
     latch.is_open.set()
-    wait_until(lambda: service.job(first.id).batch_step == BatchStep.SHARE, 600)
+    wait_until(lambda: service.job(first.id).batch_step == BatchStep.SHARE)
     assert service.job(first.id).state is JobState.SEARCHING
     service.desk.pause(second.id, LOCAL, False)
     assert finish(service, batch.id)[0].rungs
@@ -162,7 +163,7 @@ def test_only_its_owner_ends_a_batch_and_what_others_share_goes_on(serve: Serve)
     assert service.batches.cancel(batch.id, ANN).cancelled_at == ended.cancelled_at
     assert service.job(shared.id).owners == ("bob",)
     latch.is_open.set()
-    wait_until(lambda: service.job(shared.id).state is JobState.SUCCEEDED, 600)
+    wait_until(lambda: service.job(shared.id).state is JobState.SUCCEEDED)
     states = {job.spec.workload.ops[0].m: job.state for job, _ in service.batches.jobs(batch.id).items}
     assert states == {1: JobState.CANCELLED, 16: JobState.SUCCEEDED, 64: JobState.CANCELLED}
     with pytest.raises(NotFound, match="has no result"):
@@ -202,7 +203,7 @@ def test_a_server_that_is_killed_goes_on_with_a_batch_where_it_was(tmp_path: Pat
     batch, _ = service.batches.submit(specs(16, 64))
     service.close()
     with killed_afterwards(tmp_path / "data", trial_s=0.02):  # when the first job has searched, and waits
-        wait_until(lambda: int(str(on_disk(tmp_path / "data", "select count(*) from trials"))) >= 9, 600)
+        wait_until(lambda: int(str(on_disk(tmp_path / "data", "select count(*) from trials"))) >= 9)
     service = serve(evaluator())
     ladder = finish(service, batch.id)[0]
     assert [rung.m_hi for rung in ladder.rungs if rung.job_id] == [16, 64]

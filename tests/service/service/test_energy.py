@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.service.service.conftest import Serve
-from tests.service.service.helpers import wait_until
 from tests.support.builders import measured, spec, trial
+from tests.support.waiting import wait_until
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobSpec, JobState
 from tuner.core.trial.questions import Question
@@ -54,7 +54,7 @@ def test_a_job_for_the_least_energy_is_another_problem_and_answers_no_question_o
     assert JobSpec.from_json(asked.to_json()) == asked
     assert "energy_within_percent" not in spec().to_json()
     job, _ = service.submit(asked)
-    wait_until(lambda: service.job(job.id).state is JobState.SUCCEEDED, 600)
+    wait_until(lambda: service.job(job.id).state is JobState.SUCCEEDED)
     best = service.best(job.id)
     index = least_energy_row(best.finals, 20.0)
     assert index is not None

@@ -94,11 +94,11 @@ def test_waiting_for_an_event_ends_with_the_event_or_with_the_time(serve: Serve)
     latch = Latch()
     service = serve(latch)
     job, _ = service.submit(spec(trials=2))
-    assert latch.is_reached.wait(10)
+    assert latch.is_reached.wait(60)
     last = service.events(job.id)[-1].id
     assert not service.wait_for_event(job.id, last, 0.05)
     threading.Timer(0.1, latch.is_open.set).start()
-    assert service.wait_for_event(job.id, last, 20)
+    assert service.wait_for_event(job.id, last, 60)
     assert service.events(job.id, last)[0].kind == "trial"
 
 
@@ -122,7 +122,7 @@ def test_a_job_without_a_result_says_why(serve: Serve) -> None:
     latch = Latch()
     service = serve(latch)
     running, waiting = service.submit(spec(16))[0], service.submit(spec(32))[0]
-    assert latch.is_reached.wait(10)
+    assert latch.is_reached.wait(60)
     assert service.job(running.id).state is JobState.SEARCHING
     with pytest.raises(NotFound, match="still searching"):
         service.best(running.id)

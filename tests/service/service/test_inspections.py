@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.service.service.conftest import Serve
-from tests.service.service.helpers import FailingKinds, Latch, evaluator, finish, on_disk, wait_until
+from tests.service.service.helpers import FailingKinds, Latch, evaluator, finish, on_disk
 from tests.support.builders import TARGET, spec
+from tests.support.waiting import wait_until
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -45,21 +46,22 @@ class FailingEye(SimulatedEvaluator):
         return super().count(problem, candidate, metrics)
 
 
-class SlowEye(SimulatedEvaluator):
-    """Looks are taken one at a time, as they are let through."""
+class SlowEye(Latch):
+    """Looks are taken one at a time, as they are let through; measurements, too, but for the free ones."""
 
-    def __init__(self, latency_s: float = 0.0) -> None:
-        super().__init__(parse_target(TARGET), latency_s=latency_s)
-        self.is_reached = threading.Event()
-        self.is_open = threading.Event()
+    def __init__(self, num_free: int = 1000) -> None:
+        super().__init__(num_free)
+        self.is_looked_through = threading.Event()
+        self.may_look = threading.Event()
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
-        self.is_reached.set()
-        self.is_open.wait(20)
+        self.is_looked_through.set()
+        self.may_look.wait(120)
         return super().count(problem, candidate, metrics)
 
     def close(self) -> None:
-        self.is_open.set()
+        super().close()
+        self.may_look.set()
 
 
 @pytest.fixture(autouse=True)
@@ -116,21 +118,21 @@ def test_figures_that_take_a_time_take_the_trials_own(serve: Serve) -> None:
 
 
 def test_a_job_under_way_is_inspected_between_two_trials_and_no_trial_is_lost(serve: Serve) -> None:
-    eye = SlowEye(latency_s=0.02)
+    eye = SlowEye(num_free=2)
     service = serve(eye)
     begun_s = time.monotonic()
     job, _ = service.submit(spec(trials=40))
     wait_until(lambda: service.job(job.id).num_trials > 1)
     inspection, is_pending = service.ask_inspection(job.id, 0, COUNTERS)
     assert (inspection.state, is_pending) == (InspectionState.PENDING, True)
-    assert eye.is_reached.wait(10)
+    eye.is_open.set()
+    assert eye.is_looked_through.wait(60)
     before, inspected_s = service.job(job.id), time.monotonic()
     assert before.state is JobState.SEARCHING
-    eye.is_reached.clear()
-    assert not eye.is_reached.wait(1.0)
+    time.sleep(1.0)
     assert service.job(job.id) == before, "the job went on while the GPU was being used for it"
     inspected_s = time.monotonic() - inspected_s
-    eye.is_open.set()
+    eye.may_look.set()
     assert ended(service, job.id, 0, COUNTERS).state is InspectionState.DONE
     after = finish(service, job)
     assert (after.state, after.num_trials) == (JobState.SUCCEEDED, 40)
@@ -209,7 +211,7 @@ def test_closing_in_the_middle_of_an_inspection_costs_no_attempt(serve: Serve) -
     eye = SlowEye()
     service = serve(eye)
     job_id = succeeded(service, trials=1)
-    assert eye.is_reached.wait(10)
+    assert eye.is_looked_through.wait(60)
     service = serve(Latch())  # closes the first one
     inspection = ended(service, job_id, 0, COUNTERS)
     assert (inspection.state, inspection.num_attempts) == (InspectionState.DONE, 1)
@@ -245,7 +247,7 @@ def test_an_open_job_whose_target_is_gone_says_what_it_waits_for_and_goes_on_whe
     latch = Latch()
     service = serve(latch)
     job, _ = service.submit(spec(trials=3))
-    assert latch.is_reached.wait(10)
+    assert latch.is_reached.wait(60)
     assert service.job(job.id).reason == ""
     service = serve(SimulatedEvaluator(parse_target("simulated:a40")))
     waiting = service.job(job.id)
@@ -262,7 +264,7 @@ def test_a_pending_inspection_of_a_target_that_is_gone_says_so(serve: Serve) -> 
     eye = SlowEye()
     service = serve(eye)
     job_id = succeeded(service, trials=1)
-    assert eye.is_reached.wait(10)
+    assert eye.is_looked_through.wait(60)
     service = serve(SimulatedEvaluator(parse_target("simulated:a40")))
     inspection = service.inspection(job_id, 0, COUNTERS)
     assert inspection.state is InspectionState.PENDING

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from tests.service.service.conftest import Serve
-from tests.service.service.helpers import FailingKinds, FailingWorker, Latch, evaluator, finish, wait_until
+from tests.service.service.helpers import FailingKinds, FailingWorker, Latch, evaluator, finish
 from tests.support.builders import spec
+from tests.support.waiting import wait_until
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.objective import FinalsProcedure
@@ -109,7 +110,7 @@ def test_a_budget_of_seconds_ends_the_search(serve: Serve) -> None:
     service = serve(evaluator(latency_s=0.05))
     job = finish(service, service.submit(spec(trials=1000, seconds=0.5))[0])
     assert job.state is JobState.SUCCEEDED
-    assert 2 <= job.num_trials <= 11
+    assert 2 <= job.num_trials < 100
     assert job.search_s >= 0.5
 
 
@@ -179,7 +180,7 @@ def test_a_cancelled_job_records_nothing_more_and_the_next_one_runs(serve: Serve
     latch = Latch()
     service = serve(latch)
     first, second = service.submit(spec(16, trials=5))[0], service.submit(spec(32, trials=3))[0]
-    assert latch.is_reached.wait(10)
+    assert latch.is_reached.wait(60)
     assert service.cancel(first.id).state is JobState.CANCELLED
     latch.is_open.set()
     assert finish(service, second).state is JobState.SUCCEEDED

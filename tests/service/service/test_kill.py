@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.service.service.conftest import Serve
-from tests.service.service.helpers import finish, on_disk, wait_until
+from tests.service.service.helpers import finish, on_disk
 from tests.service.service.killing import (
     check_kills_at_random_moments,
     killed_afterwards,
@@ -16,12 +16,13 @@ from tests.service.service.killing import (
     state_on_disk,
     submit,
 )
+from tests.support.waiting import wait_until
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import InspectionKind, InspectionState
 
 
 def test_kills_with_several_candidates_on_their_way_lose_no_trial_and_count_none_twice(tmp_path: Path) -> None:
-    check_kills_at_random_moments(tmp_path / "data", seed=20, num_kills=3, num_trials=60, build_s=0.1)
+    check_kills_at_random_moments(tmp_path / "data", seed=20, num_kills=3, num_trials=60, build_s=0.4)
 
 
 def test_a_kill_in_the_finals_costs_the_finals_alone(tmp_path: Path, serve: Serve) -> None:

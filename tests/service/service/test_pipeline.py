@@ -8,9 +8,10 @@ import time
 import pytest
 
 from tests.service.service.conftest import Serve
-from tests.service.service.helpers import FailingKinds, Latch, SickCard, candidate_of, evaluator, finish, wait_until
+from tests.service.service.helpers import FailingKinds, Latch, SickCard, candidate_of, evaluator, finish
 from tests.support.builders import TARGET, rejected, spec
 from tests.support.repeats import REPEATS
+from tests.support.waiting import wait_until
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -26,11 +27,16 @@ from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 
 class Slow(SimulatedEvaluator):
-    """Builds slowly and measures quickly, and notes how many builds and measurements ran at a time."""
+    """Builds slowly and measures quickly, and notes how many builds and measurements ran at a time.
 
-    def __init__(self, build_s: float = 0.15, latency_s: float = 0.03) -> None:
+    No build ends before `together` have run at a time: on a busy machine the search may choose more slowly than they
+    end.
+    """
+
+    def __init__(self, build_s: float = 0.15, latency_s: float = 0.03, together: int = 1) -> None:
         super().__init__(parse_target(TARGET), build_s=build_s, latency_s=latency_s)
         self.lock = threading.Lock()
+        self.together, self.are_together = together, threading.Event()
         self.num_building = self.most_building = 0
         self.idle_s: list[float] = []
         self.measured: list[Candidate] = []
@@ -40,6 +46,9 @@ class Slow(SimulatedEvaluator):
         with self.lock:
             self.num_building += 1
             self.most_building = max(self.most_building, self.num_building)
+            if self.most_building >= self.together:
+                self.are_together.set()
+        self.are_together.wait(60)
         preparation = super().prepare(problem, candidate)
         with self.lock:
             self.num_building -= 1
@@ -71,13 +80,13 @@ def replay(job: JobRecord, trials: list[Trial]) -> list[Candidate | None]:
 
 
 def test_builds_run_ahead_of_the_card_and_a_job_can_be_replayed_from_its_trials(serve: Serve) -> None:
-    slow = Slow()
+    slow = Slow(together=3)
     service = serve(slow, num_places=4)
     job = finish(service, service.submit(spec(trials=48))[0])
     trials = trials_of(service, job)
     assert (job.state, len(trials)) == (JobState.SUCCEEDED, 48)
     assert len({trial.candidate for trial in trials}) == 48
-    assert 2 <= slow.most_building <= 6
+    assert 3 <= slow.most_building <= 6
     assert trials[0].candidate.plan_kind is PlanKind.LIBRARY
     assert all(trial.num_known <= trial.number for trial in trials)
     num_behind = [trial.number - trial.num_known for trial in trials]
@@ -94,12 +103,12 @@ def test_one_by_one_every_candidate_is_chosen_with_all_before_it_known(serve: Se
 
 
 def test_the_last_trials_of_a_budget_are_chosen_when_all_before_them_are_known(serve: Serve) -> None:
-    service = serve(Slow(), num_places=4)
+    service = serve(Slow(together=3), num_places=4)
     job = finish(service, service.submit(spec(trials=40))[0])
     known = [trial.num_known for trial in sorted(trials_of(service, job), key=lambda trial: trial.started_at)]
     first = 40 - len(REPEATS)
     assert known[first] == first, "nothing was on its way when the repeats of the best began"
-    assert known[first - 1] < first - 1
+    assert any(known[number] < number for number in range(first)), "before, some were"
 
 
 class SlowLibrary(Slow):
@@ -162,7 +171,7 @@ def test_a_job_that_is_cancelled_with_several_on_their_way_records_none_of_them_
     latch = Latch(build_s=0.05)
     service = serve(latch, num_places=4)
     first, second = service.submit(spec(16, trials=60))[0], service.submit(spec(32, trials=3))[0]
-    assert latch.is_reached.wait(10)
+    assert latch.is_reached.wait(60)
     time.sleep(0.3)
     assert service.cancel(first.id).state is JobState.CANCELLED
     latch.is_open.set()
@@ -180,7 +189,8 @@ def test_a_quarantine_with_several_on_their_way_loses_and_doubles_no_trial(
     job = service.submit(spec(trials=36))[0]
     wait_until(lambda: card.num_probes >= 2)
     # What was finished when the card fell ill is a trial; what was on its way is none, and is chosen again.
-    assert service.job(job.id).num_trials == 9
+    waiting = service.job(job.id)
+    assert waiting.num_trials - waiting.num_rejected == 9
     card.is_fit.set()
     ended = finish(service, job)
     assert (ended.state, ended.num_trials) == (JobState.SUCCEEDED, 36)
@@ -195,7 +205,7 @@ def test_closing_with_several_on_their_way_loses_nothing_and_takes_no_longer_tha
     wait_until(lambda: service.job(job.id).num_trials >= 5)
     begin_s = time.monotonic()
     service = serve(evaluator(), num_places=4)
-    assert time.monotonic() - begin_s < 10
+    assert time.monotonic() - begin_s < 30
     ended = finish(service, job)
     trials = trials_of(service, job)
     assert (ended.state, len({trial.candidate for trial in trials})) == (JobState.SUCCEEDED, 48)
@@ -212,4 +222,4 @@ def test_a_budget_of_seconds_drops_what_has_not_reached_the_card(serve: Serve) -
 def test_where_all_of_ours_fail_at_the_card_the_search_goes_on_to_the_end_of_its_budget(serve: Serve) -> None:
     service = serve(FailingKinds(*(kind for kind in PlanKind if kind.is_ours)), num_places=4)
     job = finish(service, service.submit(spec(trials=30))[0])
-    assert (job.state, job.num_failed) == (JobState.SUCCEEDED, 29)
+    assert (job.state, job.num_failed + job.num_rejected) == (JobState.SUCCEEDED, 29)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.service.service.conftest import Serve
-from tests.service.service.helpers import SickCard, evaluator, finish, wait_until
+from tests.service.service.helpers import SickCard, evaluator, finish
 from tests.support.builders import spec
+from tests.support.waiting import wait_until
 from tuner.core.problem.gpu import CATALOGUE, Target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from tests.service.service.conftest import Serve
-from tests.service.service.helpers import SickCard, evaluator, finish, wait_until
+from tests.service.service.helpers import SickCard, evaluator, finish
 from tests.support.builders import failed, measured, spec, trial
 from tests.support.repeats import REPEATS
+from tests.support.waiting import wait_until
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import Budget, JobSpec, JobState, PriorsChoice, Trial
 from tuner.core.trial.outcome import Measured

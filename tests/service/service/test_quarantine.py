@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.service.service.conftest import Serve
-from tests.service.service.helpers import SickCard, finish, wait_until
+from tests.service.service.helpers import Latch, SickCard, finish
 from tests.support.builders import TARGET, spec
+from tests.support.waiting import wait_until
 from tuner.core.problem.gpu import parse_target
 from tuner.core.trial.job import JobState
 from tuner.errors import WorkerError
@@ -65,9 +66,11 @@ def test_one_sick_card_of_two_leaves_the_service_ready_and_says_so(serve: Serve)
 
 
 def test_the_job_of_a_sick_card_goes_on_with_another_card_of_its_model(serve: Serve) -> None:
-    sick, well = SickCard(num_trials=2), SickCard(num_trials=1000)
+    sick, well = SickCard(num_trials=2), Latch()
     service = serve(sick, well)
     first, second = service.submit(spec(16, trials=6))[0], service.submit(spec(32, trials=6))[0]
+    wait_until(lambda: sick.num_probes > 0)
+    well.is_open.set()
     assert {finish(service, job).state for job in (first, second)} == {JobState.SUCCEEDED}
     assert sick.num_trials == 0
     assert service.quarantine(TARGET) is None

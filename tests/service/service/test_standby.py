@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import text
 
-from tests.service.service.helpers import wait_until
 from tests.support.builders import spec
 from tests.support.postgres import PostgreSQL, postgresql
 from tests.support.serving import Server, body
+from tests.support.waiting import wait_until
 from tuner.cli import main
 from tuner.dispatch.late import LateDispatcher
 from tuner.errors import NotFound, StoreError
@@ -25,8 +24,6 @@ from tuner.standby import Standby
 from tuner.store import Store, jobs
 from tuner.store.engines import LEADER_LOCK
 from tuner.store.leadership import Leadership
-
-LIMIT_S = 90
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +38,14 @@ def database_url(request: pytest.FixtureRequest) -> str | None:
 
 
 def wait_for(url: str, condition: Any) -> Any:
-    end = time.monotonic() + LIMIT_S
-    while not condition(found := httpx.get(url, timeout=20).json()):
-        assert time.monotonic() < end, found
-        time.sleep(0.1)
+    found: Any = None
+
+    def is_so() -> bool:
+        nonlocal found
+        found = httpx.get(url, timeout=60).json()
+        return bool(condition(found))
+
+    wait_until(is_so, pause_s=0.1)
     return found
 
 
@@ -66,17 +67,17 @@ def test_when_the_server_that_runs_the_jobs_is_killed_another_takes_over_and_no_
             stack.enter_context(Server(tmp_path / "data", *options, TUNER_SIMULATED_LATENCY_S="0.05")) for _ in range(2)
         )
         leader = wait_for(f"{one.url}/targets", bool) and one
-        assert httpx.get(f"{other.url}/targets", timeout=20).json() == []
+        assert httpx.get(f"{other.url}/targets", timeout=60).json() == []
         posted = httpx.post(
-            f"{other.url}/jobs", json=body(target="simulated:h200", budget={"trials": 40, "seconds": 600}), timeout=20
+            f"{other.url}/jobs", json=body(target="simulated:h200", budget={"trials": 40, "seconds": 600}), timeout=60
         )
         assert posted.status_code == 202, posted.text
         job = f"/jobs/{posted.json()['id']}"
         seen = wait_for(other.url + job, lambda found: found["num_trials"] >= 5)["num_trials"]
-        before = httpx.get(f"{other.url}{job}/trials?limit=500", timeout=20).json()["items"]
+        before = httpx.get(f"{other.url}{job}/trials?limit=500", timeout=60).json()["items"]
         leader.process.send_signal(signal.SIGKILL)
         ended = wait_for(other.url + job, lambda found: found["state"] in ("succeeded", "failed"))
-        after = httpx.get(f"{other.url}{job}/trials?limit=500", timeout=20).json()["items"]
+        after = httpx.get(f"{other.url}{job}/trials?limit=500", timeout=60).json()["items"]
     assert (ended["state"], ended["num_trials"]) == ("succeeded", 40), ended
     assert [trial["number"] for trial in after] == list(range(40))
     assert len(before) >= seen
@@ -110,7 +111,7 @@ def test_a_shared_store_notices_what_others_write(tmp_path: Path, database_url: 
         seen = now
     with other.write() as session:
         jobs.insert(session, spec(), 1.0)
-    assert one.wait_for_write(seen, 10) > seen
+    assert one.wait_for_write(seen, 60) > seen
     one.close()
     other.close()
 
@@ -135,16 +136,16 @@ def test_a_server_whose_lock_the_database_drops_gives_up(tmp_path: Path, server:
 def test_a_server_that_has_lost_its_lock_ends_and_records_no_further_trial(tmp_path: Path, server: PostgreSQL) -> None:
     url = server.database()
     options = ["--gpu", "simulated:h200", "--database-url", url]
-    with Server(tmp_path / "data", *options, TUNER_SIMULATED_LATENCY_S="2.5") as running:
-        job = httpx.post(f"{running.url}/jobs", json=body(), timeout=20).json()
-        wait_for(f"{running.url}/jobs/{job['id']}", lambda found: found["num_trials"] == 1)
+    with Server(tmp_path / "data", *options, TUNER_SIMULATED_LATENCY_S="6.0") as running:
+        job = httpx.post(f"{running.url}/jobs", json=body(), timeout=60).json()
         store = Store.open(tmp_path / "data", url, shared=True)
+        wait_for(f"{running.url}/jobs/{job['id']}", lambda found: found["num_trials"] == 1)
         with store.engine.connect() as connection:
             connection.execute(
                 text("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objid = :lock"),
                 {"lock": LEADER_LOCK},
             )
-        assert running.process.wait(timeout=30) == 0
+        assert running.process.wait(90) == 0
         with store.read() as session:
             assert jobs.get(session, job["id"]).num_trials == 1
         store.close()

@@ -16,7 +16,8 @@ import pytest
 
 from tests.service.service.helpers import Latch, evaluator, finish
 from tests.support.builders import spec
-from tests.support.receiver import Receiver, until
+from tests.support.receiver import Receiver
+from tests.support.waiting import wait_until
 from tuner.core.access.caller import Caller, Role
 from tuner.core.access.signatures import is_signed
 from tuner.core.trial.job import JobTerms
@@ -81,7 +82,7 @@ def only(service: Service, job_id: str) -> Webhook:
 
 
 def ended(service: Service, job_id: str) -> Webhook:
-    until(lambda: only(service, job_id).ended_at is not None)
+    wait_until(lambda: only(service, job_id).ended_at is not None)
     return only(service, job_id)
 
 
@@ -124,7 +125,7 @@ def test_what_fails_is_tried_again_under_the_same_name_until_it_is_taken_or_give
     with Receiver(status=500) as receiver:
         service = services.start(receiver.host)
         job_id = submit(service, receiver.url())
-        until(lambda: len(receiver.got) >= 2)
+        wait_until(lambda: len(receiver.got) >= 2)
         receiver.status = 204
         assert ended(service, job_id).state is WebhookState.DELIVERED
         assert len({headers["tuner-delivery"] for _, headers, _ in receiver.got}) == 1
@@ -170,7 +171,7 @@ def test_what_is_due_outlives_the_service_and_a_receiver_that_died(services: Ser
     receiver.close()
     service = services.start(receiver.host)
     job_id = submit(service, receiver.url())
-    until(lambda: only(service, job_id).num_attempts >= 1)
+    wait_until(lambda: only(service, job_id).num_attempts >= 1)
     assert "no answer" in only(service, job_id).reason
     services.close()
     with Receiver(port=receiver.port) as back:

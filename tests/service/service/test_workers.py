@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.service.service.conftest import Serve
-from tests.service.service.helpers import Latch, evaluator, finish, wait_until
+from tests.service.service.helpers import Latch, evaluator, finish
 from tests.support.builders import spec
+from tests.support.waiting import wait_until
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import InspectionKind
 from tuner.service.claims import Claims
@@ -14,7 +15,7 @@ def test_two_workers_of_one_target_take_different_jobs_at_a_time(serve: Serve) -
     latches = Latch(), Latch()
     service = serve(*latches)
     jobs = [service.submit(spec(m, trials=3))[0] for m in (16, 32, 64)]
-    assert all(latch.is_reached.wait(10) for latch in latches)
+    assert all(latch.is_reached.wait(60) for latch in latches)
     states = [service.job(job.id).state for job in jobs]
     assert states == [JobState.SEARCHING, JobState.SEARCHING, JobState.QUEUED]
     latches[1].is_open.set()
@@ -31,10 +32,10 @@ def test_jobs_that_were_under_way_are_shared_out_after_a_restart(serve: Serve) -
     latches = Latch(), Latch()
     service = serve(*latches)
     jobs = [service.submit(spec(m, trials=6))[0] for m in (16, 32)]
-    assert all(latch.is_reached.wait(10) for latch in latches)
+    assert all(latch.is_reached.wait(60) for latch in latches)
     latches = Latch(), Latch()
     service = serve(*latches)
-    assert all(latch.is_reached.wait(10) for latch in latches), "both were taken up again, each by another worker"
+    assert all(latch.is_reached.wait(60) for latch in latches), "both were taken up again, each by another worker"
     for latch in latches:
         latch.is_open.set()
     for job in jobs:

@@ -1,11 +1,7 @@
-"""A server without HTTP, to be killed: works off whatever is open in a data directory.
-
-Arguments: the directory, seconds per trial, seconds of the finals, of counting, and of a build; four at a time.
-"""
+"""A server without HTTP, to be killed: works off whatever is open in a data directory, four builds at a time."""
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -23,17 +19,24 @@ from tuner.workers.simulated.evaluator import SimulatedEvaluator
 class SlowEvaluator(SimulatedEvaluator):
     """The twin, taking its time over finals and counters."""
 
+    def __init__(self, finals_s: float, counters_s: float, **options: Any) -> None:
+        super().__init__(parse_target("simulated:h200"), **options)
+        self._finals_s, self._counters_s = finals_s, counters_s
+
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **asked: Any) -> FinalsTimes:
-        time.sleep(float(sys.argv[3]))
+        time.sleep(self._finals_s)
         return super().finals(problem, candidates, **asked)
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
-        time.sleep(float(sys.argv[4]))
+        time.sleep(self._counters_s)
         return super().count(problem, candidate, metrics)
 
 
-if __name__ == "__main__":
-    twin = SlowEvaluator(parse_target("simulated:h200"), latency_s=float(sys.argv[2]), build_s=float(sys.argv[5]))
-    Service(Store.open(Path(sys.argv[1])), LocalDispatcher([twin], num_places=4)).start()
+def main(arguments: list[str]) -> None:
+    """Until it is killed; takes the directory, seconds per trial, of the finals, of counting, and of a build."""
+    directory, *seconds = arguments
+    trial_s, finals_s, counters_s, build_s = map(float, seconds)
+    twin = SlowEvaluator(finals_s, counters_s, latency_s=trial_s, build_s=build_s)
+    Service(Store.open(Path(directory)), LocalDispatcher([twin], num_places=4)).start()
     print("started", flush=True)
     time.sleep(600)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from tuner.core.model.rates import rates_of
 from tuner.core.model.simulate import Timeline, simulate
@@ -15,6 +16,7 @@ from tuner.core.schedule.candidate import Candidate, fused
 PROGRAMMATIC_GAIN_US = 1.5
 
 
+@lru_cache(maxsize=4096)  # a first guess is asked for again when it is built, and by the next job of its shape
 def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: float = math.inf) -> float:
     """Time of one run of the workload by our kernel in a chain of such runs, microseconds; of one plain launch that
     takes longer than `limit_us`, infinity, which is known sooner.

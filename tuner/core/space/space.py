@@ -54,7 +54,7 @@ from tuner.core.space.simt_tilings import SimtTilings
 from tuner.core.space.wgmma_tilings import WgmmaTilings
 from tuner.errors import IllegalSchedule
 
-__all__ = ["Space", "check_schedule", "dynamic_smem_bytes", "estimated_resources"]
+__all__ = ["Space", "check_schedule", "dynamic_smem_bytes", "estimated_resources", "space_of"]
 
 #: One in so many SMs may be left free so that an op's tasks get a CTA each.
 SPARE_SMS = 8
@@ -321,6 +321,17 @@ class Space:
         yield from (replace(ordering, reserved_sms=value) for value in sorted(set(reserved)))
         if starts := ordering.run_starts:
             yield from (replace(ordering, run_starts=other) for other in near_run_starts(len(ordering.rasters), starts))
+
+
+@lru_cache(maxsize=2)  # one of a long search takes 100 MB
+def space_of(workload: Workload, gpu: Gpu) -> Space:
+    """The space, shared by all who ask for it: to list the tilings of one takes a second, and jobs of one problem often
+    follow each other. It changes in nothing but in what it has worked out.
+
+    Raises:
+        IllegalSchedule: the GPU runs none.
+    """
+    return Space(workload, gpu)
 
 
 @lru_cache(maxsize=4096)

@@ -79,7 +79,7 @@ def covering(workload: Workload) -> list[Ordering]:
 
 @pytest.mark.parametrize(
     "workload",
-    soak_unless(lambda _, one: one is not PAIR, [PAIR, BESIDE, CHAIN, PARTS, TAILED]),
+    soak_unless(lambda _, one: one in (CHAIN, BESIDE, PARTS), [PAIR, BESIDE, CHAIN, PARTS, TAILED]),
     ids=Workload.describe,
 )
 def test_every_pair_of_values_is_proven_and_computes_the_product(workload: Workload) -> None:

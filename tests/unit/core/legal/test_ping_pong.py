@@ -103,7 +103,9 @@ def problem(tasks: tuple[int, ...], fault: str = "", slots: int = 2) -> str | No
     return first_problem(roles, ARRIVALS, too_early)
 
 
-@pytest.mark.parametrize("tasks", [(1, 3, 1), (2, 1, 1), (1, 1, 1, 1)], ids=str)
+@pytest.mark.parametrize(
+    "tasks", [(1, 3, 1), *(pytest.param(more, marks=pytest.mark.soak) for more in ((2, 1, 1), (1, 1, 1, 1)))], ids=str
+)
 def test_teams_that_take_turns_wait_for_the_right_phases_and_for_ever_for_none(tasks: tuple[int, ...]) -> None:
     assert problem(tasks) is None
 

@@ -1,0 +1,17 @@
+"""What all tests with a service have: one space for each problem, since listing the tilings of one takes a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.spaces import space_of
+
+
+@pytest.fixture(autouse=True, scope="session")
+def shared_spaces() -> Iterator[None]:
+    """More spaces are kept than a server keeps, which must think of its memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tuner.service.runner.space_of", space_of)
+        yield

@@ -1,0 +1,104 @@
+"""Processes that are there at once: forked from one that has done all imports. A kill ends them like any other.
+
+To import a server takes seconds, and tests start many. What a command does when it is started as a user starts it is
+tested by the wheel, the demo and the commands of a cluster.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+#: What they import, so that it need not be done for each; as far as it can be imported.
+_IMPORTED = [
+    "tuner.app",
+    "tuner.cli",
+    "tuner.dispatch.cluster.join",
+    "uvicorn.protocols.http.h11_impl",
+    "tests.service.service.victim",
+    "tests.soak.member",
+]
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(_IMPORTED)
+#: Longest that one may take to say its first line: the first one of all does the imports.
+_LIMIT_S = 120.0
+
+
+class Forked:
+    """One process: what it prints, and its end."""
+
+    def __init__(self, main: Callable[[list[str]], None], *arguments: str, log: Path, **environment: str) -> None:
+        """`log` takes what it logs, behind what is there; a file beside it what it prints. Its environment and its
+        folder are this process', with these changes."""
+        self._log, self._out = log, log.parent / f"{time.monotonic_ns()}.out"
+        where = os.getcwd(), str(self._out), str(log)
+        self._process = _CONTEXT.Process(
+            target=_run, args=(main, list(arguments), where, {**os.environ, **environment}), daemon=False
+        )
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def printed(self) -> str:
+        """All that it has printed."""
+        return self._out.read_text() if self._out.exists() else ""
+
+    def line(self) -> str:
+        """What it prints first."""
+        end = time.monotonic() + _LIMIT_S
+        while time.monotonic() < end and self._process.is_alive():
+            if (text := self.printed).endswith("\n"):
+                return text.splitlines()[0]
+            time.sleep(0.02)
+        raise AssertionError(f"no line: {self._log.read_text()[-2000:] if self._log.exists() else ''}")
+
+    def send_signal(self, number: int) -> None:
+        """Sends it a signal."""
+        os.kill(self.pid, number)
+
+    def wait(self, timeout_s: float = 60.0) -> int:
+        """Its exit status, once it has ended.
+
+        Raises:
+            TimeoutError: it has not.
+        """
+        self._process.join(timeout_s)
+        if self._process.exitcode is None:
+            raise TimeoutError(f"process {self.pid} still runs after {timeout_s} s")
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        """SIGKILL, and its end waited for; nothing where it has ended."""
+        self._process.kill()
+        self.wait()
+
+
+def command(arguments: list[str]) -> None:
+    """`tuner` with these arguments."""
+    from tuner.cli import main
+
+    main(arguments)
+
+
+def _run(
+    main: Callable[[list[str]], None], arguments: list[str], where: tuple[str, str, str], environment: dict[str, str]
+) -> None:
+    # Its own children would import what this one's parent was started with.
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    folder, *outputs = where
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for stream, path in zip((1, 2), outputs, strict=True):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+    main(arguments)

@@ -1,0 +1,21 @@
+"""Waiting for a state, however busy the machine is: never for a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+#: Longest wait, seconds: less than what a test may take as a whole.
+LIMIT_S = 120.0
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = LIMIT_S, pause_s: float = 0.01) -> None:
+    """Returns when it holds.
+
+    Raises:
+        AssertionError: it does not in so many seconds.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(pause_s)
