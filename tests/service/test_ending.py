@@ -44,10 +44,8 @@ def test_the_trial_at_the_card_is_recorded_before_the_end_and_the_job_waits(tmp_
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="40") as server:
-        httpx.post(f"{server.url}/jobs", json=body())
-        wait_until(lambda: on_disk(data, "select state from jobs") == "searching")  # the first is at the card for 40 s
-        time.sleep(0.5)
+    with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="8") as server:
+        begin(server)  # while the library was at the card for 8 s, the next one was made ready
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
         began = time.monotonic()
