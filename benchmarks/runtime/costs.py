@@ -136,7 +136,7 @@ def host_rows(pack: Pack, chosen: Chosen, folder: Path) -> list[Row]:
         times = []
         for _ in range(NUM_ROUNDS):
             stream.synchronize()
-            times.append(getattr(c, name)(prepared.handle, m, ffn._reference, stream.ptr, NUM_CALLS))
+            times.append(getattr(c, name)(prepared.handle, m, ctypes.byref(ffn._tensors), stream.ptr, NUM_CALLS))
         return median(times)
 
     bare_us, runtime_us = in_c("host_time_of_driver"), in_c("host_time_of_runtime")
@@ -169,8 +169,9 @@ def torch_rows(pack: Pack, chosen: Chosen) -> list[Row]:
     library.impl("empty", lambda x, w1, w2: x.new_empty((x.shape[0], w2.shape[0])), "CUDA")
     rest = (None, None, None, None, str(up.activation), up.gated, number)
     wait = torch.cuda.synchronize
-    ours_us = each_us(lambda: torch.ops.tuner.ffn(x, w1, w2, *rest), wait)
-    empty_us = each_us(lambda: torch.ops.tuner_bench.empty(x, w1, w2), wait)
+    with torch.inference_mode():
+        ours_us = each_us(lambda: torch.ops.tuner.ffn(x, w1, w2, *rest), wait)
+        empty_us = each_us(lambda: torch.ops.tuner_bench.empty(x, w1, w2), wait)
     return [check_row(name, ours_us - empty_us, TORCH_BAR_US, empty_us=round(empty_us, 3))]
 
 

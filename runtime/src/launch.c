@@ -72,3 +72,8 @@ tuner_status tuner_ffn_launch(tuner_ffn *ffn, int32_t m, const tuner_tensors *te
   }
   return TUNER_OK;
 }
+
+tuner_status tuner_ffn_launch_from(const tuner_launch *launch) {
+  if (launch == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "launch must not be null");
+  return tuner_ffn_launch(launch->ffn, launch->m, &launch->tensors, launch->stream, launch->flags);
+}

@@ -226,3 +226,11 @@ def test_every_lane_of_the_tests_is_in_the_developers_table(root: Path) -> None:
     lanes = {f"tests/{path.parent.name}" for path in (root / "tests").glob("*/test_*.py")}
     named = {word for row in table_rows(root / "docs/development.md") for word in code_words(row[:1])}
     assert lanes - named == set()
+
+
+def test_every_action_of_the_audit_log_is_on_its_page(root: Path) -> None:
+    sources = "".join(path.read_text() for path in (root / "tuner").rglob("*.py") if "workers" not in path.parts)
+    actions = set(re.findall(r'audit\.append\([^"]*?"([a-z]+\.[a-z]+)"', sources))
+    assert len(actions) > 10
+    section = (root / "docs/access.md").read_text().split("## The audit log")[1].split("\n## ")[0]
+    assert actions <= code_words([section])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,13 +10,17 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from rich.console import Console
 
 from tests.support.builders import failed, measured, rejected, spec, trial
+from tests.support.cases import decoder_block
 from tests.support.serving import Server, body
 from tuner.client import Client
+from tuner.client.batch import follow
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import FailureKind, Outcome
 from tuner.store import Store, jobs, trials
+from tuner.wire.chains import Chain
 
 #: One of each that a trial can have.
 OUTCOMES: tuple[Outcome, ...] = (measured(20.0), rejected(), *(failed(kind) for kind in FailureKind))
@@ -100,5 +105,25 @@ def job_id(server: Server) -> str:
     """A job that has succeeded."""
     with Client(server.url) as client:
         job = client.submit(body(budget={"trials": 120}))
+        assert list(client.events(job["id"], timeout_s=240))[-1]["data"]["state"] == "succeeded"
+    return str(job["id"])
+
+
+@pytest.fixture(scope="session")
+def batch_id(server: Server) -> str:
+    """A batch of two numbers of rows that has its answer."""
+    shape = {"m": [16, 48], "d_in": 128, "d_hidden": 256, "d_out": 128}
+    with Client(server.url) as client:
+        batch = client.submit_batch({"shapes": [shape], "budget": {"trials": 6}})
+        assert follow(client, batch, Console(quiet=True), timeout_s=240)["state"] == "succeeded"
+    return str(batch["id"])
+
+
+@pytest.fixture(scope="session")
+def chain_id(server: Server) -> str:
+    """A job of a chain of four ops that has succeeded."""
+    pair = json.loads(Chain.from_workload(decoder_block(16, 512, 512, 512, heads=512)).model_dump_json())
+    with Client(server.url) as client:
+        job = client.submit({"pair": pair, "budget": {"trials": 8}})
         assert list(client.events(job["id"], timeout_s=240))[-1]["data"]["state"] == "succeeded"
     return str(job["id"])

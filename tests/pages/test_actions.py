@@ -69,10 +69,14 @@ def test_a_wrong_field_is_named_and_nothing_is_submitted(page: Page, server: Ser
         assert len(list(client.jobs())) == before
 
 
-def test_several_rows_are_a_job_each(page: Page, server: Server) -> None:
+def test_several_rows_are_a_batch_whose_gain_is_drawn_when_it_is_known(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/ui/submit?m=3,5&d_in=128&d_hidden=384&d_out=128&trials=8&labels=ladder")
     page.get_by_role("button", name="Submit").click()
-    page.wait_for_url("**/?n=384&k=128")
+    page.wait_for_url("**/ui/batches/batch-*")
+    expect(page.locator("#jobs tbody tr")).to_have_count(2)
+    picture = page.get_by_role("img", name="Gain over the library by rows")
+    expect(picture.locator("circle")).to_have_count(2)  # the page asks for itself until the batch has ended
+    page.goto(f"{server.url}/?n=384&k=128")
     expect(page.locator("tbody tr")).to_have_count(2)
     expect(page.locator("tbody .tag").first).to_have_text("ladder")
 

@@ -19,7 +19,7 @@ CLIPPED = """() => [...document.querySelectorAll('body *')].filter((element) => 
 
 
 @pytest.fixture
-def paths(job_id: str, ended_jobs: dict[str, str]) -> list[str]:
+def paths(job_id: str, batch_id: str, chain_id: str, ended_jobs: dict[str, str]) -> list[str]:
     """A page of each kind, and of each end that a job can have."""
     cancelled, failed = ended_jobs["cancelled"], ended_jobs["failed"]
     return [
@@ -27,12 +27,16 @@ def paths(job_id: str, ended_jobs: dict[str, str]) -> list[str]:
         f"/ui/jobs/{job_id}",
         f"/ui/jobs/{cancelled}",
         f"/ui/jobs/{failed}",
+        f"/ui/jobs/{chain_id}",
+        f"/ui/jobs/{chain_id}/trials/1",
+        f"/ui/batches/{batch_id}",
         "/ui/submit?model=llama3-8b&m=1,16",
         "/ui/submit?m=none",
         f"/ui/compare?a={job_id}&b={cancelled}/0",
         "/ui/compare",
         "/ui/results",
         "/ui/fleet",
+        "/ui/audit",
     ]
 
 
@@ -71,7 +75,9 @@ def test_the_charts_of_a_job_are_drawn_without_a_fault(page: Page, server: Serve
         page.locator(f"#{chart}[data-drawn] canvas").wait_for()
 
 
-def test_each_page_shows_its_text_without_javascript(browser: Browser, server: Server, paths: list[str]) -> None:
+def test_each_page_shows_its_text_without_javascript(
+    browser: Browser, server: Server, paths: list[str], chain_id: str, batch_id: str
+) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     for path in paths:
@@ -81,4 +87,7 @@ def test_each_page_shows_its_text_without_javascript(browser: Browser, server: S
         assert page.locator("h1").inner_text()
     page.goto(server.url + paths[1])
     assert page.locator("#points svg polyline.best").is_visible()
+    for path, picture in ((f"/ui/jobs/{chain_id}", "#ops .chain-plot"), (f"/ui/batches/{batch_id}", ".ladder-plot")):
+        page.goto(server.url + path)
+        assert page.locator(picture).is_visible(), path
     context.close()

@@ -28,8 +28,10 @@ from tuner.wire.problems import problem
 _OPEN = ("/livez", "/readyz", "/login", "/favicon.ico", "/openapi.json")
 _OPEN_FOLDER = "/static/"
 #: Paths that need another role than their method says.
-_ROLES = {"/audit": Role.ADMIN, "/metrics": Role.WORKER, "/targets": Role.WORKER, "/whoami": Role.WORKER,
-          "/logout": Role.WORKER}  # fmt: skip
+_ROLES = {
+    **dict.fromkeys(("/audit", "/ui/audit", "/ui/audit.json"), Role.ADMIN),
+    **dict.fromkeys(("/metrics", "/targets", "/whoami", "/logout"), Role.WORKER),
+}
 _READING = ("GET", "HEAD", "OPTIONS")
 
 #: Rates are counted over so many seconds, so that a burst passes.

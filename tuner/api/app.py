@@ -17,6 +17,7 @@ from tuner.api.forms import DropEmptyFields
 from tuner.api.guard import BodyGuard
 from tuner.api.head import HeadAsGet
 from tuner.api.health import health_routes
+from tuner.api.imports import import_routes
 from tuner.api.inspections import inspection_routes
 from tuner.api.jobs import job_routes
 from tuner.api.orders import order_routes
@@ -65,6 +66,7 @@ def create_app(
         event_routes,
         result_routes,
         pack_routes,
+        import_routes,
         health_routes,
     ):
         app.include_router(routes(service))

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from tuner.api.batches import BatchId, batch_page, batches_page
 from tuner.api.jobs import Cursor
+from tuner.api.pictures.ladder import draw_ladder
 from tuner.api.rendering import render
 from tuner.service import Service
 from tuner.wire.batches import BatchesPage, BatchPage
@@ -26,4 +27,5 @@ def batch_page_routes(router: APIRouter, service: Service) -> None:
     @router.get("/ui/batches/{batch_id}.json", response_model=BatchPage, include_in_schema=False)
     def show_batch(request: Request, batch_id: BatchId, cursor: Cursor = None) -> Response:
         """A batch with its ladders and jobs; as JSON with `Accept: application/json` or `.json` behind the path."""
-        return render(request, "batch.html", batch_page(service, batch_id, cursor, _ROWS_PER_PAGE))
+        page = batch_page(service, batch_id, cursor, _ROWS_PER_PAGE)
+        return render(request, "batch.html", page, curves=[draw_ladder(ladder) for ladder in page.ladders])

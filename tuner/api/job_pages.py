@@ -15,6 +15,7 @@ from tuner.api.access import Asker
 from tuner.api.bars import finals_bars
 from tuner.api.inspection_table import inspection_table
 from tuner.api.jobs import Cursor, JobId, KindFilter, OutcomeFilter, ReasonFilter, Sort, job_detail, trials_view
+from tuner.api.pictures.chain import draw_chain
 from tuner.api.plot import Plot, draw
 from tuner.api.rendering import render
 from tuner.api.trial_table import COLUMNS, CSV_HEADER, chosen_columns, csv_rows
@@ -74,6 +75,7 @@ def job_page_routes(router: APIRouter, service: Service) -> None:
             "job.html",
             page,
             plot=_plot(page),
+            chain=draw_chain(page.ops),
             bars=finals_bars(page.best) if page.best else None,
             inspections=inspection_table(page.inspected),
             choices=_CHOICES,

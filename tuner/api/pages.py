@@ -6,6 +6,7 @@ from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
+from tuner.api.audit_page import audit_page_routes
 from tuner.api.batch_pages import batch_page_routes
 from tuner.api.compare_page import compare_page_routes
 from tuner.api.errors import PAGE_RESPONSES
@@ -24,6 +25,7 @@ _ROUTES = (
     compare_page_routes,
     results_page_routes,
     fleet_page_routes,
+    audit_page_routes,
     job_page_routes,
     batch_page_routes,
     job_action_routes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
@@ -15,13 +16,13 @@ from tuner.api.rendering import render
 from tuner.core.access.caller import Caller
 from tuner.core.problem.presets import MODELS
 from tuner.core.problem.workload import Activation, Dtype
-from tuner.core.trial.job import JobSpec
 from tuner.errors import InvalidInput
 from tuner.service import Service
+from tuner.wire.batches import BatchRequest
 from tuner.wire.pages import SubmitPage
 from tuner.wire.problems import of_validation
 from tuner.wire.requests import TuneRequest
-from tuner.wire.submit_form import SubmitForm, as_client, as_curl
+from tuner.wire.submit_form import SubmitForm, as_client, as_curl, path_of
 
 
 def submit_page_routes(router: APIRouter, service: Service) -> None:
@@ -35,48 +36,48 @@ def submit_page_routes(router: APIRouter, service: Service) -> None:
 
     @router.post("/ui/jobs", include_in_schema=False)
     def submit(request: Request, caller: Asker, form: Form) -> Response:
-        """Submits a job for each number of rows, or none where a field is wrong."""
+        """Submits a job, or a batch for several numbers of rows; nothing where a field is wrong."""
         try:
-            requests = [_request(body) for body in SubmitForm.of(form).bodies()]
-            specs = [(one, one.to_spec(default_target_id(service))) for one in requests]
-            created = [_submit(service, one, spec, caller) for one, spec in specs]
+            return RedirectResponse(_submit(service, SubmitForm.of(form).body(), caller), 303)
         except InvalidInput as error:
             return _show(request, service, form, str(error), 422)
-        if len(created) == 1:
-            return RedirectResponse(f"/ui/jobs/{created[0]}", 303)
-        pair = specs[0][1].workload.ops[0]
-        return RedirectResponse(f"/?n={pair.n}&k={pair.k}", 303)
 
 
-def _submit(service: Service, one: TuneRequest, spec: JobSpec, caller: Caller) -> str:
-    job, _ = service.submit(spec, body_digest=one.digest, caller=caller, terms=one.terms)
-    return job.id
+def _submit(service: Service, body: dict[str, Any], caller: Caller) -> str:
+    """Where the job or the batch is shown.
 
-
-def _request(body: object) -> TuneRequest:
-    """Raises:
-    InvalidInput: the first field that is wrong.
+    Raises:
+        InvalidInput: the first field that is wrong.
     """
     try:
-        return TuneRequest.model_validate(body)
+        one = TuneRequest.model_validate(body) if "pair" in body else BatchRequest.model_validate(body)
     except ValidationError as error:
         first = of_validation(error.errors()[0])
         raise InvalidInput(first.field, first.problem, first.remedy) from error
+    target_id = default_target_id(service)
+    if isinstance(one, TuneRequest):
+        job, _ = service.submit(one.to_spec(target_id), body_digest=one.digest, caller=caller, terms=one.terms)
+        return f"/ui/jobs/{job.id}"
+    specs = one.to_specs(target_id)
+    batch, _ = service.batches.submit(specs, caller=caller, terms=one.terms, body_digest=one.digest)
+    return f"/ui/batches/{batch.id}"
 
 
 def _show(
     request: Request, service: Service, fields: Mapping[str, str], problem: str = "", status: int = 200
 ) -> Response:
     form, url = SubmitForm.of(fields), str(request.base_url).rstrip("/")
+    body: dict[str, Any] | None = None
     try:
-        bodies = form.bodies()
+        body = form.body()
     except InvalidInput as error:
-        bodies, problem = [], problem or str(error)
+        problem = problem or str(error)
     page = SubmitPage(
         form=form,
-        bodies=bodies,
-        curl=[as_curl(url, body) for body in bodies],
-        client=[as_client(url, body) for body in bodies],
+        path="" if body is None else path_of(body),
+        body=body,
+        curl="" if body is None else as_curl(url, body),
+        client="" if body is None else as_client(url, body),
         problem=problem,
     )
     presets = {name: (one.hidden, one.intermediate) for name, one in MODELS.items()}

@@ -16,6 +16,7 @@ from tuner.core.trial.records import InspectionKind, JobRecord
 from tuner.errors import Conflict, InvalidInput, NotFound
 from tuner.service import Service
 from tuner.wire.inspections import CountersView, InspectionOnPage
+from tuner.wire.pages import OpRow
 from tuner.wire.samples import SamplesView
 from tuner.wire.trial_page import (
     BestTrialView,
@@ -64,6 +65,7 @@ def trial_page(service: Service, job_id: str, number: int) -> tuple[TrialPage, t
         trial=trial_view(service, job, trial),
         best=None if best is None else _best_view(best),
         differences=[] if best is None else _differences(trial, best),
+        ops=OpRow.all_of(job.spec.workload, trial.candidate),
         launches=[_launch(plan) for plan in plans],
         plan_reason=plan_reason,
         samples=_samples(service, job, number),

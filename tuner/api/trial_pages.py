@@ -11,6 +11,7 @@ from pygments.lexers import CudaLexer
 
 from tuner.api.errors import PAGE_RESPONSES
 from tuner.api.jobs import JobId, TrialNumber
+from tuner.api.pictures.chain import draw_chain
 from tuner.api.pictures.roofline import draw_roofline
 from tuner.api.pictures.samples import draw_samples
 from tuner.api.pictures.schedule import draw_schedule
@@ -36,6 +37,7 @@ def trial_page_routes(service: Service) -> APIRouter:
             request,
             "trial.html",
             page,
+            chain=draw_chain(page.ops),
             picture=draw_schedule(plans),
             samples_plot=draw_samples(page.samples),
             roofline_plot=draw_roofline(page.roofline),

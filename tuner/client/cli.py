@@ -32,6 +32,7 @@ COMMANDS = {
     "delete": ("job_commands", "delete", "Deletes jobs that have ended, with trials, results and kernels."),
     "fetch": ("fetch", "fetch", "Fetches what jobs found, or what a lock file names."),
     "export": ("export", "export", "Writes a job's trials in a format that other programs read."),
+    "import": ("imports", "import_", "Hands the winners of a file of results to the service."),
     "samples": ("samples", "samples", "Prints the raw samples of a measured trial as JSON."),
     "counters": ("inspect", "counters", "Prints the hardware counters of a measured trial."),
     "trace": ("inspect", "trace", "Writes the in-kernel trace of a measured trial of ours."),

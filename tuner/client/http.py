@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self, cast
@@ -26,6 +25,7 @@ from tuner.client.errors import (
     TimedOut,
     Unreachable,
 )
+from tuner.client.event_lines import parse_events
 from tuner.versions import DISTRIBUTION, WIRE_HEADER, WIRE_VERSION
 
 Json = dict[str, Any]
@@ -40,7 +40,9 @@ _FIRST_POLL_S = 0.1
 _ANSWER_DEADLINE_S = 120.0
 _MAX_ANSWER_BYTES = 512 * 2**20
 #: Every object that the API answers has one of these fields.
-_OWN_FIELDS = frozenset({"id", "items", "job_id", "match", "traceEvents", "status", "token_id", "digest"})
+_OWN_FIELDS = frozenset(
+    {"id", "items", "job_id", "match", "traceEvents", "status", "token_id", "digest", "num_imported"}
+)
 #: How long a stream looks for a server that went away: long enough for a restart.
 _PATIENCE_S = 60.0
 
@@ -233,6 +235,10 @@ class Client:
         """
         return self._json("POST", "/packs", json=order)
 
+    def import_winners(self, body: Mapping[str, Any]) -> Json:
+        """Hands in winners of a search elsewhere; `body` as `POST /imports` takes it."""
+        return self._json("POST", "/imports", json=body)
+
     def content(self, digest: str) -> bytes:
         """What the service keeps under a sha256, checked.
 
@@ -350,20 +356,6 @@ class Client:
                 raise Unreachable(f"{self.url} sends more than {_MAX_ANSWER_BYTES} bytes; is it a tuner service?")
         media_type = {"content-type": head.headers.get("content-type", "")}
         return httpx.Response(head.status_code, headers=media_type, content=bytes(body), request=head.request)
-
-
-def parse_events(lines: Iterator[str]) -> Iterator[Json]:
-    """Server-sent events from their lines: the `data` of each, plus its `kind`."""
-    kind, data = "message", ""
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name == "event":
-            kind = value.strip()
-        elif name == "data":
-            data += value.removeprefix(" ")
-        elif not line and data:
-            yield {**json.loads(data), "kind": kind}
-            kind, data = "message", ""
 
 
 def _job_path(job_id: str) -> str:

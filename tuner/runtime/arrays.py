@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -61,6 +62,32 @@ def address_of(array: Any) -> int:
             raise NotAnArray("the array is not contiguous: give a contiguous copy")
         return int(address)
     return view(array).address
+
+
+def matrix_reader(like: Any) -> Callable[[Any, int], int]:
+    """What reads the address of a contiguous matrix of so many columns of two bytes, quickly for arrays like this one.
+
+    It raises NotAnArray as `address_of` does.
+    """
+    name = type(like).__module__.partition(".")[0]
+    return _address_in_torch if name == "torch" else _address_in_cupy if name == "cupy" else _address_of_matrix
+
+
+def _address_in_torch(matrix: Any, columns: int) -> int:
+    if not matrix.is_contiguous():
+        raise NotAnArray("the array is not contiguous: give .contiguous()")
+    return matrix.data_ptr()  # type: ignore[no-any-return]
+
+
+def _address_in_cupy(matrix: Any, columns: int) -> int:
+    # Flags are an object of their own, which costs half a microsecond. One row may have any stride between rows.
+    if matrix.strides != (2 * columns, 2):
+        return address_of(matrix)
+    return matrix.data.ptr  # type: ignore[no-any-return]
+
+
+def _address_of_matrix(matrix: Any, columns: int) -> int:
+    return address_of(matrix)
 
 
 def view(array: Any) -> View:

@@ -68,6 +68,18 @@ class Tensors(ctypes.Structure):
     )
 
 
+class Launch(ctypes.Structure):
+    """`tuner_launch`."""
+
+    _fields_ = (
+        ("ffn", ctypes.c_void_p),
+        ("stream", ctypes.c_void_p),
+        ("m", ctypes.c_int32),
+        ("flags", ctypes.c_uint32),
+        ("tensors", Tensors),
+    )
+
+
 class AbortRecord(ctypes.Structure):
     """`tuner_abort_record`."""
 
@@ -103,6 +115,7 @@ _SIGNATURES = {
         ctypes.c_void_p,
         ctypes.c_uint32,
     ),
+    "tuner_ffn_launch_from": (ctypes.c_void_p,),
     "tuner_abort_poll": (ctypes.c_void_p, ctypes.POINTER(AbortRecord)),
     "tuner_reset": (ctypes.c_void_p, ctypes.c_void_p),
 }

@@ -29,6 +29,8 @@ class Prepared:
         self._c, (self._memory, address) = c, memory
         self.handle = ctypes.c_void_p()
         checked(c, c.tuner_ffn_prepare(pack, choice, address, stream, flags, NUM_CACHED, ctypes.byref(self.handle)))
+        #: Of the handle.
+        self.address = self.handle.value
 
     def abort(self) -> str:
         """Why a launch gave up since the last reset, as a sentence; empty where none did."""

@@ -12,7 +12,7 @@ from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.trial.evaluator import Environment, Quarantine
 from tuner.core.trial.job import JobSpec, JobState, JobTerms
-from tuner.core.trial.priors import KnownWinners
+from tuner.core.trial.priors import Found, KnownWinners
 from tuner.core.trial.questions import Question
 from tuner.core.trial.records import (
     Best,
@@ -43,7 +43,7 @@ from tuner.service.reading import TrialReader
 from tuner.service.runner import Runner
 from tuner.service.runners import Runners
 from tuner.settings import DEFAULT_DISK_LIMIT_BYTES, Retention
-from tuner.store import Freed, Store, audit, bests, inspections, jobs, trials
+from tuner.store import Freed, Store, audit, bests, imports, inspections, jobs, trials
 
 _NO_RESULT_YET = {
     JobState.QUEUED: "it waits for its turn",
@@ -278,6 +278,12 @@ class Service(TrialReader):
         """A signed pack of finished jobs, for `caller`, which stays; raises as `tuner.service.pack_maker` says."""
         here = {target.id: environment for target, environment in self.targets()}.get(order.target_id)
         return make_pack(self._store, order, self._clock(), here.kernel_version if here else None, caller)
+
+    def import_winners(self, target_id: str, winners: Sequence[Found], caller: Caller = LOCAL) -> int:
+        """Keeps what a search elsewhere found for a target, for later jobs to begin with; how many were not known."""
+        with self._store.write() as session:
+            audit.append(session, caller, "winners.import", target_id, self._clock())
+            return imports.add(session, target_id, winners, caller.owner, self._clock())
 
     def collect_garbage(self, limit_bytes: int | None = None) -> Freed:
         """Bounds what artifacts, builds and samples of ended jobs take on disk; what a result names stays."""

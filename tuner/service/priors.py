@@ -12,7 +12,7 @@ from tuner.core.trial.records import JobRecord
 from tuner.search.priors import Asked, choose_priors
 from tuner.service.keeper import Keeper
 from tuner.service.siblings import Siblings
-from tuner.store import Store, priors
+from tuner.store import Store, imports, priors
 
 
 class PriorBook:
@@ -55,4 +55,5 @@ class PriorBook:
         """What is known of the job's target: of a simulated one, what was simulated, and nothing else."""
         with self._store.read() as session:
             found = priors.known(session, job.spec.workload, job.spec.target_id)
+            found += imports.known(session, job.spec.target_id)
         return [*found, *(self._winners.of(job.spec.target_id) if self._winners else ())]

@@ -185,6 +185,21 @@ class PackRow(Base):
     created_at: Mapped[float]
 
 
+class ImportedWinnerRow(Base):
+    """One of the best candidates of a search elsewhere; a prior of later jobs, and nothing else."""
+
+    __tablename__ = "imported_winners"
+    __table_args__ = (Index("ix_imported_winners_target", "target_id", "seq"),)
+
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    #: sha256 of target and candidate with its figures: what is imported twice is kept once.
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    target_id: Mapped[str] = mapped_column(String(64))
+    found: Mapped[dict[str, Any]] = mapped_column(JSON)
+    owner: Mapped[str] = mapped_column(String(64))
+    imported_at: Mapped[float]
+
+
 class BestRow(Base):
     """The result of a job."""
 

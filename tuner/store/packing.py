@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import asdict, fields
+from functools import lru_cache
 from operator import attrgetter
 
 from tuner.core.trial.inspection import Counter, CounterReport, OpShares, TaskSpan, Trace
@@ -31,8 +32,12 @@ def unpack_counters(packed: bytes) -> CounterReport:
     return CounterReport(**data | {"counters": tuple(Counter(**one) for one in data["counters"])})
 
 
+@lru_cache(maxsize=2)
 def unpack_trace(packed: bytes) -> Trace:
-    """Inverse of `pack` for a trace; a field that was added to spans later has its default."""
+    """Inverse of `pack` for a trace; a field that was added to spans later has its default.
+
+    The last ones are kept: a page asks for its trace several times.
+    """
     data = json.loads(zlib.decompress(packed))
     names = data.pop("span_fields")
     return Trace(

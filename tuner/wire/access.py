@@ -8,6 +8,7 @@ from typing import Self
 from pydantic import Field
 
 from tuner.core.access.caller import AuditEntry, Role
+from tuner.wire.responses import PageView
 from tuner.wire.view import View, moment
 
 
@@ -30,9 +31,26 @@ class AuditEntryView(View):
     address: str = Field(description="where the request came from; empty for the command line")
     action: str = Field(description="a noun and a verb, e.g. `job.cancel`")
     subject: str = Field(description="id of what was changed")
+    page: str | None = Field(description="where the subject is shown; null where it has no page")
 
     @classmethod
     def of(cls, entry: AuditEntry) -> Self:
         """Copies `entry`."""
         names = ("seq", "owner", "token_id", "address", "action", "subject")
-        return cls(at=moment(entry.at), **{name: getattr(entry, name) for name in names})
+        return cls(at=moment(entry.at), page=_page_of(entry.subject), **{name: getattr(entry, name) for name in names})
+
+
+def _page_of(subject: str) -> str | None:
+    """`job-…`, `job-…/7` for a trial, or `batch-…`; a job that was deleted has none, but its entries remain."""
+    job, _, number = subject.partition("/")
+    if job.startswith("batch-"):
+        return f"/ui/batches/{job}"
+    if not job.startswith("job-"):
+        return None
+    return f"/ui/jobs/{job}/trials/{number}" if number else f"/ui/jobs/{job}"
+
+
+class AuditPage(View):
+    """Who changed what, the newest first."""
+
+    entries: PageView[AuditEntryView]

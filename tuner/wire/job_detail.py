@@ -34,7 +34,10 @@ class PriorView(View):
     """What the search tried early, since an earlier one found it; and what came of it."""
 
     candidate: CandidateView
-    source: str = Field(description="the job that found it, or `shipped` and the name of a row of the program's own")
+    source: str = Field(
+        description="the job that found it; or `shipped` and the name of a row of the program's own; or `imported` and "
+        "the name of the job elsewhere"
+    )
     workload: str = Field(description="what it was found for, in one line")
     found_us: float = Field(description="its time there, microseconds")
     found_speedup: float = Field(description="the library's time there over it")

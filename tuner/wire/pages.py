@@ -72,9 +72,10 @@ class SubmitPage(View):
     """The form by which people submit jobs."""
 
     form: SubmitForm
-    bodies: list[dict[str, Any]] = Field(description="what would be posted to `/jobs`")
-    curl: list[str]
-    client: list[str]
+    path: str = Field(description="`/jobs`, or for several numbers of rows `/batches`; empty while a field is wrong")
+    body: dict[str, Any] | None = Field(description="what would be posted there")
+    curl: str
+    client: str
     problem: str = Field(description="what is wrong with the form; empty where nothing is")
 
 
@@ -101,6 +102,9 @@ class OpRow(View):
     name: str
     sizes: str = Field(description="m x n x k, and that W holds a gate too")
     reads: str = Field(description="what it multiplies")
+    reads_ops: dict[str, str] = Field(
+        description="earlier ops, by the field that names them: source, residual_source, norm"
+    )
     norm: str = Field(description="what its rows are normed by; empty for nothing")
     adds: str = Field(description="what is added: a residual, a bias; empty for nothing")
     activation: str = Field(description="empty for none")
@@ -111,7 +115,7 @@ class OpRow(View):
         """The ops of a chain, in `best`'s launches; none of a pair."""
         if workload.kind is not WorkloadKind.CHAIN:
             return []
-        rows = []
+        rows, names = [], {op.name for op in workload.ops}
         for index, op in enumerate(workload.ops):
             residual = (op.residual_source or f"{op.name}.residual") if op.residual else ""
             rows.append(
@@ -119,6 +123,7 @@ class OpRow(View):
                     name=op.name,
                     sizes=f"{op.m} x {op.n} x {op.k}{', gated' if op.gated else ''}",
                     reads=op.source,
+                    reads_ops={read.field: read.tensor for read in op.reads if read.tensor in names},
                     norm=op.norm or ("a given factor a row" if op.row_scale else ""),
                     adds=" and ".join(what for what in (residual, "a bias" if op.bias else "") if what),
                     activation="" if op.activation is Activation.IDENTITY else str(op.activation),

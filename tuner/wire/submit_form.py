@@ -1,4 +1,4 @@
-"""The form by which people submit jobs: its fields as bodies of `POST /jobs`, and as commands that do the same."""
+"""The form by which people submit: its fields as a body of `POST /jobs` or `POST /batches`, and as commands."""
 
 from __future__ import annotations
 
@@ -41,24 +41,26 @@ class SubmitForm(View):
         """Takes the fields that it knows."""
         return cls(**{name: value for name, value in fields.items() if name in cls.model_fields})
 
-    def bodies(self) -> list[dict[str, Any]]:
-        """A body for each number of rows.
+    def body(self) -> dict[str, Any]:
+        """Of `POST /jobs` for one number of rows, and of `POST /batches` for several: these learn from each other.
 
         Raises:
-            InvalidInput: names the field that is no number, or out of range; `POST /jobs` checks the rest.
+            InvalidInput: names the field that is no number, or out of range; the API checks the rest.
         """
-        common: dict[str, Any] = {
+        body: dict[str, Any] = {
             "budget": {"trials": _whole("trials", self.trials), "seconds": _number("seconds", self.seconds)}
         }
         if self.target:
-            common["target"] = self.target
+            body["target"] = self.target
         if self.project:
-            common["project"] = self.project
+            body["project"] = self.project
         labels = [label.strip() for label in self.labels.split(",") if label.strip()]
         if labels:
-            common["labels"] = labels
-        pair = self._pair()
-        return [{"pair": {"kind": "ffn", "m": m, **pair}, **common} for m in self._rows()]
+            body["labels"] = labels
+        sizes, rows = self._sizes(), self._rows()
+        if len(rows) == 1:
+            return {"pair": {"kind": "ffn", "m": rows[0], **sizes}, **body}
+        return {"shapes": [{"m": rows, **sizes}], **body}
 
     def _rows(self) -> list[int]:
         rows = sorted({_whole("m", text.strip()) for text in self.m.split(",") if text.strip()})
@@ -66,7 +68,7 @@ class SubmitForm(View):
             raise InvalidInput("m", f"gives {len(rows)} numbers of rows", f"give 1 to {MAX_ROWS}, e.g. 1, 16, 64")
         return rows
 
-    def _pair(self) -> dict[str, Any]:
+    def _sizes(self) -> dict[str, Any]:
         if not self.model:
             sizes = {name: _whole(name, getattr(self, name)) for name in _SIZES}
             gated = {"gated": True} if self.gated else {}
@@ -97,17 +99,25 @@ def _number(name: str, text: str) -> float:
     return value
 
 
+def path_of(body: Mapping[str, Any]) -> str:
+    """Where a body is posted to."""
+    return "/jobs" if "pair" in body else "/batches"
+
+
 def as_curl(url: str, body: Mapping[str, Any]) -> str:
     """The request as a command."""
-    return f"curl {url}/jobs -H 'content-type: application/json' -d {shlex.quote(json.dumps(body))}"
+    sent = shlex.quote(json.dumps(body))
+    return f"curl {url}{path_of(body)} -H 'content-type: application/json' -d {sent}"
 
 
 def as_client(url: str, body: Mapping[str, Any]) -> str:
-    """The same by `tuner-client`, which has no option for project and labels."""
-    pair, budget = body["pair"], body["budget"]
-    options = {name.replace("_", "-"): pair[name] for name in ("m", *_SIZES, "activation", "dtype") if name in pair}
-    options |= {"target": body["target"]} if "target" in body else {}
+    """The same by `tuner-client`."""
+    pair, budget = body["pair"] if "pair" in body else body["shapes"][0], body["budget"]
+    options = {name.replace("_", "-"): pair[name] for name in (*_SIZES, "activation", "dtype") if name in pair}
+    options |= {name: body[name] for name in ("target", "project") if name in body}
     options |= {"trials": budget["trials"], "seconds": f"{budget['seconds']:g}"}
-    words = [f"--{name} {shlex.quote(str(value))}" for name, value in options.items()]
+    rows = pair["m"] if isinstance(pair["m"], list) else [pair["m"]]
+    named = [("m", ",".join(map(str, rows))), *options.items(), *(("label", one) for one in body.get("labels", ()))]
+    words = [f"--{name} {shlex.quote(str(value))}" for name, value in named]
     flags = ["--gated"] if pair.get("gated") else []
     return " ".join(["tuner-client", "--url", url, "submit", *words, *flags])

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.wire.inspections import CountersView, InspectionOnPage
+from tuner.wire.pages import OpRow
 from tuner.wire.responses import TrialView
 from tuner.wire.samples import SamplesView
 from tuner.wire.view import View
@@ -82,6 +83,7 @@ class TrialPage(View):
     trial: TrialView
     best: BestTrialView | None = Field(description="the fastest trial of ours so far; null before there is one")
     differences: list[DifferenceView] = Field(description="what differs from the best; empty where it is the best")
+    ops: list[OpRow] = Field(description="the ops of a chain, in this trial's launches; empty for a pair")
     launches: list[LaunchView]
     plan_reason: str = Field(description="why there are no plans; empty where there are, and for the library")
     samples: SamplesView | None = Field(description="null where nothing was measured, or the samples were removed")

@@ -110,6 +110,15 @@ tuner_status tuner_ffn_prepare(tuner_pack *pack, const tuner_choice *choice, voi
 void tuner_ffn_release(tuner_ffn *ffn);
 /* Enqueues it for `m` rows, which the kernel must serve. */
 tuner_status tuner_ffn_launch(tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors, void *stream, uint32_t flags);
+/* The same; its arguments lie in memory, for languages in which each argument of a call costs time. */
+typedef struct tuner_launch {
+  tuner_ffn *ffn;
+  void *stream;
+  int32_t m;
+  uint32_t flags;
+  tuner_tensors tensors;
+} tuner_launch;
+tuner_status tuner_ffn_launch_from(const tuner_launch *launch);
 
 /* ABORTED and the record where a launch has given up since the last reset, else OK. Asks no driver: it may be called at
  * any time, also while launches run. */

@@ -29,7 +29,7 @@ class Guarded:
 
     def ask(self, who: str, method: str, path: str, **options: Any) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self.secrets[who]}"} if who else {}
-        return httpx.request(method, f"{self.url}{path}", headers=headers, **options)
+        return httpx.request(method, f"{self.url}{path}", headers={**options.pop("headers", {}), **headers}, **options)
 
 
 def make_token(service: Service, owner: str, role: Role, expires_at: float | None = None) -> tuple[str, str]:
@@ -60,6 +60,7 @@ MAY = [
     ("reader", "/jobs", 200), ("reader", "/whoami", 200), ("reader", "/audit", 403), ("reader", "/nothing", 404),
     ("machine", "/targets", 200), ("machine", "/jobs", 403), ("machine", "/", 403), ("machine", "/audit", 403),
     ("alice", "/jobs", 200), ("alice", "/audit", 403), ("admin", "/audit", 200),
+    ("alice", "/ui/audit", 403), ("alice", "/ui/audit.json", 403), ("admin", "/ui/audit", 200),
 ]  # fmt: skip
 
 
@@ -116,6 +117,19 @@ def test_the_log_is_read_page_by_page(guarded: Guarded) -> None:
     first = guarded.ask("admin", "GET", "/audit", params={"limit": 1}).json()
     second = guarded.ask("admin", "GET", "/audit", params={"limit": 1, "cursor": first["next_cursor"]}).json()
     assert second["items"][0]["seq"] == first["items"][0]["seq"] - 1
+
+
+def test_an_admin_reads_the_log_on_a_page_that_leads_to_what_was_changed(guarded: Guarded) -> None:
+    job_id = guarded.ask("alice", "POST", "/jobs", json=pair(224)).json()["id"]
+    html = guarded.ask("admin", "GET", "/ui/audit", headers={"Accept": "text/html"}).text
+    assert f'<a href="/ui/jobs/{job_id}"><code>{job_id}</code></a>' in html
+    assert "<code>job.submit</code>" in html
+    page = guarded.ask("admin", "GET", "/ui/audit.json").json()["entries"]
+    assert page["items"] == guarded.ask("admin", "GET", "/audit").json()["items"]
+    last = [one for one in page["items"] if one["subject"] == job_id]
+    assert [(one["owner"], one["page"]) for one in last] == [("alice", f"/ui/jobs/{job_id}")]
+    assert 'href="/ui/audit"' in guarded.ask("admin", "GET", "/ui/fleet", headers={"Accept": "text/html"}).text
+    assert 'href="/ui/audit"' not in guarded.ask("alice", "GET", "/ui/fleet", headers={"Accept": "text/html"}).text
 
 
 def test_two_owners_may_choose_the_same_idempotency_key(guarded: Guarded) -> None:

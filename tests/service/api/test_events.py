@@ -9,7 +9,7 @@ import httpx
 
 from tests.service.api.conftest import NUM_TRIALS, Api
 from tests.support.serving import body
-from tuner.client.http import parse_events
+from tuner.client.event_lines import parse_events
 
 
 def events(http: httpx.Client, job_id: str, **options: Any) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,7 @@ import pytest
 from tests.support.serving import Server, body
 from tuner.client import Client, ClientError, ExitCode, errors
 from tuner.client.errors import NoResult, TimedOut, Unreachable
-from tuner.client.http import parse_events
+from tuner.client.event_lines import parse_events
 
 
 def test_a_watcher_survives_the_death_of_the_server_and_misses_nothing(tmp_path: Path) -> None:

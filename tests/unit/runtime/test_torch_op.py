@@ -13,7 +13,7 @@ import pytest
 from tests.support.native.recorder import Recorder
 from tests.support.packs import ffn, ladder, make
 from tuner.packs.write import write_pack
-from tuner.runtime import Pack, Weights, arrays, load, native
+from tuner.runtime import Pack, RuntimeFailure, Weights, arrays, load, native
 
 torch = pytest.importorskip("torch")
 
@@ -138,10 +138,11 @@ def test_a_gradient_and_other_dimensions_are_refused_with_what_would_be_right(op
 
 
 @pytest.fixture
-def pack(recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pack]:
+def pack(op: Any, recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pack]:
     """Kernels for up to 16 rows over the recorder of driver calls; tensors of the CPU stand where a card's would."""
     monkeypatch.setattr(native, "library", lambda: recorder.runtime)
     monkeypatch.setattr(arrays._Torch, "current_stream", lambda self, like: 0x4242)
+    monkeypatch.setattr(op, "_current_stream", lambda device: 0x4242)
     kernels = [make().kernel, make(workload=ffn(full=True)).kernel]
     write_pack([ladder(kernel) for kernel in kernels], tmp_path / "model.tunerpack")
     recorder.cuda.fake_parameter_bytes(kernels[0].manifest["parameter"]["size_bytes"])
@@ -170,6 +171,9 @@ def test_the_kernel_gets_the_operands_and_all_that_is_not_its_own_is_pytorchs(
     assert y.shape == (9, 128)
     columns = x.T.contiguous().T  # as inductor may hand it over
     assert len(launched(columns, w1, w2, *plain, "silu", False, number)[1]) == 1
+    for wrong in (x.to(torch.bfloat16), x[:, :32].contiguous()):
+        with pytest.raises(RuntimeFailure, match=r"give \[m, 64\] of float16"):
+            launched(wrong, w1, w2, *plain, "silu", False, number)
     many = torch.randn(17, 64, **half)
     bias = torch.zeros(256, **half), torch.zeros(128, **half), None, None
     for given in (

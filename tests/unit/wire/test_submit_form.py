@@ -7,22 +7,28 @@ import shlex
 
 import pytest
 
+from tuner.client.job_commands import submit
 from tuner.errors import InvalidInput
+from tuner.wire.batches import BatchRequest
 from tuner.wire.requests import TuneRequest
-from tuner.wire.submit_form import SubmitForm, as_client, as_curl
+from tuner.wire.submit_form import SubmitForm, as_client, as_curl, path_of
 
 
 def test_the_usual_fields_are_a_body_that_the_api_takes() -> None:
-    (body,) = SubmitForm().bodies()
+    body = SubmitForm().body()
+    assert path_of(body) == "/jobs"
     assert TuneRequest.model_validate(body).to_spec("h200").workload.describe() == "ffn fp16 M=16 4096 -> 14336 -> 4096"
 
 
-def test_a_model_on_several_ranks_gives_the_shape_of_one_rank_for_each_number_of_rows() -> None:
-    bodies = SubmitForm.of({"model": "llama3-8b", "tp": "2", "m": "64, 1,16", "labels": "a, b"}).bodies()
-    assert [body["pair"]["m"] for body in bodies] == [1, 16, 64]
-    assert {body["pair"]["d_hidden"] for body in bodies} == {7168}
-    assert bodies[0]["pair"]["gated"] is True
-    assert bodies[0]["labels"] == ["a", "b"]
+def test_a_model_on_several_ranks_and_rows_is_a_batch_of_the_shape_of_one_rank() -> None:
+    fields = {"model": "llama3-8b", "tp": "2", "m": "64, 1,16", "labels": "a, b", "project": "p"}
+    body = SubmitForm.of(fields).body()
+    assert path_of(body) == "/batches"
+    (shape,) = body["shapes"]
+    assert (shape["m"], shape["d_hidden"], shape["gated"]) == ([1, 16, 64], 7168, True)
+    batch = BatchRequest.model_validate(body)
+    assert [spec.workload.ops[0].m for spec in batch.to_specs("h200")] == [1, 16, 64]
+    assert (batch.terms.labels, batch.terms.project) == (("a", "b"), "p")
 
 
 @pytest.mark.parametrize(
@@ -39,16 +45,20 @@ def test_a_model_on_several_ranks_gives_the_shape_of_one_rank_for_each_number_of
 )
 def test_a_wrong_field_is_named(fields: dict[str, str], field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        SubmitForm.of(fields).bodies()
+        SubmitForm.of(fields).body()
     assert caught.value.field == field
 
 
-def test_the_commands_carry_the_body() -> None:
-    (body,) = SubmitForm.of({"model": "llama3-8b", "target": "h200"}).bodies()
+@pytest.mark.parametrize("m", ["16", "1,16"])
+def test_the_commands_carry_the_body(m: str) -> None:
+    fields = {"model": "llama3-8b", "target": "h200", "m": m, "labels": "a, b c", "project": "p"}
+    body = SubmitForm.of(fields).body()
     words = shlex.split(as_curl("http://localhost:8000", body))
+    assert words[1] == f"http://localhost:8000{path_of(body)}"
     assert json.loads(words[words.index("-d") + 1]) == body
     words = shlex.split(as_client("http://localhost:8000", body))
     assert words[:4] == ["tuner-client", "--url", "http://localhost:8000", "submit"]
-    assert words[words.index("--d-hidden") + 1] == "14336"
-    assert words[words.index("--target") + 1] == "h200"
-    assert "--gated" in words
+    given = submit.make_context("submit", words[4:]).params  # which refuses an option that it does not have
+    assert given["m"] in (16, (1, 16))
+    assert (given["d_hidden"], given["target"], given["gated"]) == (14336, "h200", True)
+    assert (given["labels"], given["project"]) == (("a", "b c"), "p")

@@ -16,8 +16,8 @@ Ints = npt.NDArray[np.int64]
 WIDTH = 960.0
 _LEFT, _TOP, _HEAD, _GAP = 8.0, 4.0, 22.0, 20.0
 _MAX_CELL, _MIN_HEIGHT, _MAX_HEIGHT = 34.0, 12.0, 300.0
-#: Beyond so many a side, neighbouring tiles are drawn as one cell.
-MAX_CELLS = 64
+#: Beyond so many a side, or in an op, neighbouring tiles are drawn as one cell: a browser pays for each.
+MAX_SIDE, MAX_CELLS = 64, 1024
 #: Cells that have room for a number.
 _NUMBER_FROM = 20.0
 #: So many of what a task waits for are drawn with a line; the others are marked alone.
@@ -113,20 +113,20 @@ def _op(
     top: float,
     example: tuple[Key | None, set[Key], int],
 ) -> tuple[OpPicture, dict[Key, tuple[float, float]]]:
-    """One op's grid, and the centres of its cells by (op, row, column)."""
+    """One op's grid, and where the tiles of the example are, by (op, row, column)."""
     waiter, awaited, _ = example
     num_rows, num_cols = grid
     tasks = plan.plan.tasks
     mine = np.flatnonzero(tasks[:, 0] == op)
     first = np.full(grid, np.iinfo(np.int64).max, dtype=np.int64)
     np.minimum.at(first, (tasks[mine, 1], tasks[mine, 2]), ranks[mine])
-    down, right = -(-num_rows // MAX_CELLS), -(-num_cols // MAX_CELLS)
+    down, right = _coarseness(num_rows, num_cols)
     shown_rows, shown_cols = -(-num_rows // down), -(-num_cols // right)
     width = min(_MAX_CELL, (WIDTH - 2 * _LEFT) / shown_cols)
     height = max(_MIN_HEIGHT, min(width, _MAX_HEIGHT / shown_rows)) if shown_rows < 16 else _MAX_HEIGHT / shown_rows
     roles = {**dict.fromkeys(awaited, "awaited"), **({waiter: "waiter"} if waiter else {})}
     marked = {(key[1] // down, key[2] // right): role for key, role in roles.items() if key[0] == op}
-    cells, centres = list[TileCell](), dict[Key, tuple[float, float]]()
+    cells = list[TileCell]()
     for row in range(shown_rows):
         for col in range(shown_cols):
             block = first[row * down : (row + 1) * down, col * right : (col + 1) * right]
@@ -146,16 +146,29 @@ def _op(
                     title=_title(row * down, col * right, block),
                 )
             )
-            for tile_row in range(row * down, min(num_rows, (row + 1) * down)):
-                for tile_col in range(col * right, min(num_cols, (col + 1) * right)):
-                    centres[op, tile_row, tile_col] = (round(x + width / 2, 1), round(y + height / 2, 1))
     is_walkable = down == right == 1 and min(width, height) >= 6 and num_rows * num_cols <= 256
     order = np.argsort(first, axis=None, kind="stable").tolist() if is_walkable else []
-    path = " ".join(f"{x},{y}" for place in order for x, y in [centres[op, place // num_cols, place % num_cols]])
+
+    def centre(row: int, col: int) -> tuple[float, float]:
+        x, y = _LEFT + (col // right + 0.5) * width, top + _HEAD + (row // down + 0.5) * height
+        return round(x, 1), round(y, 1)
+
+    path = " ".join(f"{x},{y}" for place in order for x, y in [centre(*divmod(place, num_cols))])
     parts = f", {len(mine)} tasks" if len(mine) != num_rows * num_cols else ""
     coarse = "" if down == right == 1 else f"; a cell is {down} x {right} tiles"
     note = f"{num_rows} x {num_cols} tiles{parts}{coarse}"
-    return OpPicture(name=plan.graph.workload.ops[op].name, y=top + 14, cells=cells, path=path, note=note), centres
+    picture = OpPicture(name=plan.graph.workload.ops[op].name, y=top + 14, cells=cells, path=path, note=note)
+    return picture, {key: centre(*key[1:]) for key in roles if key[0] == op}
+
+
+def _coarseness(num_rows: int, num_cols: int) -> tuple[int, int]:
+    """Rows and columns of tiles of one cell."""
+    side = MAX_SIDE
+    while True:
+        down, right = -(-num_rows // side), -(-num_cols // side)
+        if -(-num_rows // down) * -(-num_cols // right) <= MAX_CELLS:
+            return down, right
+        side //= 2
 
 
 def _title(row: int, col: int, block: Ints) -> str:

@@ -64,6 +64,22 @@ export function zoom(c) {
   ];
 }
 
+/** Loads ECharts as soon as `element` is in view, also while its figures are on their way; a promise of it. */
+export function loadFor(element) {
+  return (inView(element) ? Promise.resolve() : seen(element)).then(load);
+}
+
+/** When the page's thread has nothing else to do: a promise. */
+export function idle() {
+  return new Promise((resolve) => { (window.requestIdleCallback ?? setTimeout)(() => resolve()); });
+}
+
+/** Whether a part of `element` is in the window now. */
+export function inView(element) {
+  const box = element.getBoundingClientRect();
+  return box.bottom > 0 && box.top < innerHeight;
+}
+
 /**
  * Draws into `element` what `option(colours, echarts)` returns, once it comes into view; again when the scheme or the
  * size changes. Returns { redraw, instance }: `redraw()` asks `option` again; `instance` is a promise of the chart.
@@ -76,7 +92,7 @@ export function chart(element, option) {
     drawn.setOption({ ...common(c), ...option(c, window.echarts) }, { notMerge: true });
     element.dataset.drawn = String(Number(element.dataset.drawn ?? 0) + 1);
   };
-  const instance = seen(element).then(load).then((echarts) => {
+  const instance = loadFor(element).then((echarts) => {
     drawn = echarts.init(element, null, { renderer: "canvas" });
     redraw();
     dark.addEventListener("change", redraw);

@@ -9,6 +9,10 @@ const AXIS = 22;
 // Heights of the bars: of one chart, of one of two; and of a row at most, so that few SMs are no blocks.
 const [TALL, HALF, MAX_ROW] = [540, 330, 26];
 const MAX_MEASURES = 500;
+// Shades of a pixel by how much of it is covered.
+const STEPS = 33;
+// By the digits behind the point; to make one takes as long as to draw an axis.
+const NUMBERS = [0, 1, 2, 3].map((digits) => new Intl.NumberFormat("en", { maximumFractionDigits: digits }));
 const [MIN_OUTLINED, MAX_OUTLINES] = [6, 64];
 
 function colour(name) {
@@ -144,7 +148,7 @@ export class Chart {
   // Every lane that is seen, a line of pixels each, repeated down to its height.
   rasterise() {
     const { run, pixels, plotWidth, plotHeight, rowPx, lanePx } = this;
-    const table = this.view.byOp ? this.opColours : run.view.op_names.map(() => this.phaseColours);
+    const words = this.words(this.view.byOp ? this.opColours : run.view.op_names.map(() => this.phaseColours));
     pixels.fill(word(this.idle));
     const first = Math.max(0, Math.floor(this.topPx / rowPx));
     const last = Math.min(run.sms.length, Math.ceil((this.topPx + plotHeight) / rowPx));
@@ -152,7 +156,7 @@ export class Chart {
       const lanes = run.lanes[row];
       for (let lane = 0; lane < lanes.length; lane += 1) {
         const top = row * rowPx - this.topPx + lane * lanePx;
-        if (!this.fillLine(lanes[lane], table)) continue;
+        if (!this.fillLine(lanes[lane], words)) continue;
         const begin = Math.max(0, top);
         const end = Math.min(plotHeight, top + lanePx);
         for (let y = begin; y < end; y += 1) pixels.set(this.row, y * plotWidth);
@@ -160,48 +164,59 @@ export class Chart {
     }
   }
 
-  // One line of pixels: of each, how much of it is covered, and by what most.
-  fillLine(tasks, table) {
+  // Of each op and phase, its colour over the idle one, in steps of how much of a pixel is covered.
+  words(table) {
+    const found = new Uint32Array(table.length * 4 * STEPS);
+    table.flat().forEach((own, kind) => {
+      for (let step = 0; step < STEPS; step += 1) {
+        const share = step / (STEPS - 1);
+        found[kind * STEPS + step] = word(own.map((part, at) => Math.round(part * share + this.idle[at] * (1 - share))));
+      }
+    });
+    return found;
+  }
+
+  // One line of pixels: of each, how much of it is covered, and by what most. Tasks of a lane never overlap.
+  fillLine(tasks, words) {
     const { run, row, most, total, kind, plotWidth, view } = this;
+    const { taken, times, op } = run;
     const scale = plotWidth / (view.to - view.from);
     let at = run.firstAfter(tasks, view.from);
-    if (at >= tasks.length || run.taken[tasks[at]] >= view.to) return false;
+    if (at >= tasks.length || taken[tasks[at]] >= view.to) return false;
     most.fill(0);
     total.fill(0);
-    for (; at < tasks.length && run.taken[tasks[at]] < view.to; at += 1) {
+    const cover = (x, covered, own) => {
+      total[x] += covered;
+      if (covered > most[x]) {
+        most[x] = covered;
+        kind[x] = own;
+      }
+    };
+    for (; at < tasks.length && taken[tasks[at]] < view.to; at += 1) {
       const task = tasks[at];
-      const base = run.op[task] * 4;
+      const base = op[task] * 4;
       for (let phase = 0; phase < 4; phase += 1) {
-        const begin = Math.max(0, (run.times[phase][task] - view.from) * scale);
-        const end = Math.min(plotWidth, (run.times[phase + 1][task] - view.from) * scale);
+        const begin = Math.max(0, (times[phase][task] - view.from) * scale);
+        const end = Math.min(plotWidth, (times[phase + 1][task] - view.from) * scale);
         if (end <= begin) continue;
-        for (let x = begin | 0; x < end; x += 1) {
-          const covered = Math.min(end, x + 1) - Math.max(begin, x);
-          total[x] += covered;
-          if (covered > most[x]) {
-            most[x] = covered;
-            kind[x] = base + phase;
-          }
+        const first = begin | 0;
+        const last = end | 0;
+        if (first === last) {
+          cover(first, end - begin, base + phase);
+          continue;
         }
+        cover(first, first + 1 - begin, base + phase);
+        if (last > first + 1) {
+          total.fill(1, first + 1, last);
+          kind.fill(base + phase, first + 1, last);
+        }
+        if (end > last) cover(last, end - last, base + phase);
       }
     }
-    const idle = this.idle;
-    const empty = word(idle);
+    const empty = word(this.idle);
     for (let x = 0; x < plotWidth; x += 1) {
       const share = total[x];
-      if (share <= 0) {
-        row[x] = empty;
-        continue;
-      }
-      const own = table[kind[x] >> 2][kind[x] & 3];
-      if (share > 0.98) {
-        row[x] = (0xff000000 | (own[2] << 16) | (own[1] << 8) | own[0]) >>> 0;
-        continue;
-      }
-      const red = own[0] * share + idle[0] * (1 - share);
-      const green = own[1] * share + idle[1] * (1 - share);
-      const blue = own[2] * share + idle[2] * (1 - share);
-      row[x] = (0xff000000 | (blue << 16) | (green << 8) | red) >>> 0;
+      row[x] = share > 0 ? words[kind[x] * STEPS + Math.round(Math.min(1, share) * (STEPS - 1))] : empty;
     }
     return true;
   }
@@ -218,9 +233,9 @@ export class Chart {
     context.textAlign = "center";
     for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) {
       const x = this.x(at);
-      const digits = Math.max(0, 3 - Math.floor(Math.log10(step)));
+      const digits = Math.max(0, Math.min(3, 3 - Math.floor(Math.log10(step))));
       context.textAlign = x > this.width - 30 ? "right" : "center";
-      context.fillText(`${(at / 1000).toLocaleString("en", { maximumFractionDigits: Math.min(3, digits) })} µs`, Math.min(x, this.width - 2), 13);
+      context.fillText(`${NUMBERS[digits].format(at / 1000)} µs`, Math.min(x, this.width - 2), 13);
       context.beginPath();
       context.moveTo(x, AXIS - 5);
       context.lineTo(x, AXIS);

@@ -1,5 +1,5 @@
 // The charts of a job's page, drawn from the JSON beside it and again when the page learns of new trials.
-import { axis, chart, zoom } from "./charts.js";
+import { axis, chart, idle, inView, loadFor, zoom } from "./charts.js";
 
 const place = document.getElementById("points");
 const job = place.dataset.job;
@@ -151,20 +151,22 @@ function forecasts(c, pairs) {
   };
 }
 
-// A chart below the fold asks for its figures when it comes into view.
+// A chart below the fold asks for its figures when it comes into view. The trials' chart comes first where both are.
 function later(id, path, draw, done = () => {}) {
   const element = document.getElementById(id);
   if (!element) return;
   const observer = new IntersectionObserver(async (entries) => {
     if (!entries.some((entry) => entry.isIntersecting)) return;
     observer.disconnect();
+    if (inView(place)) await charts[0]?.instance;
+    await idle();
     let found = await ask(path);
     const drawn = done(found) === false ? null : chart(element, (c) => draw(c, found));
     document.addEventListener("tuner:ended", async () => {
       found = await ask(path);
       if (done(found) !== false) drawn?.redraw();
     });
-  }, { rootMargin: "100px" });
+  });
   observer.observe(element);
 }
 
@@ -200,6 +202,7 @@ async function refresh() {
 
 options.addEventListener("change", () => charts.forEach((one) => one.redraw()));
 document.addEventListener("tuner:fresh", refresh);
+loadFor(place);
 refresh().then(() => {
   later("shares", "axes.json", shares, noteAxes);
   later("lines", "axes.json", lines, (axes) => Object.keys(axes.shares).length > 0);

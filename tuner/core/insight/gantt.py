@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -119,7 +120,7 @@ def gantt_of_trace(trace: Trace, plans: Sequence[VerifiedPlan], num_sms: int) ->
     """A recorded trace; `plans` are empty where they are not known any more."""
     spans = sorted(trace.spans, key=lambda span: (span.launch, span.task))
     names = [*COLUMNS[:_FIRST_TIME], *(f"{name}_ns" for name in COLUMNS[_FIRST_TIME:])]
-    tasks = np.array([[getattr(span, name) for name in names] for span in spans], dtype=np.int64)
+    tasks = np.array([*map(attrgetter(*names), spans)], dtype=np.int64)
     tasks = tasks.reshape(len(spans), len(COLUMNS))
     is_known = sum(plan.plan.num_tasks for plan in plans) == len(spans)
     used = [

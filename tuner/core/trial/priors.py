@@ -24,7 +24,7 @@ class Found:
     #: Its time there, microseconds, and the library's over it.
     time_us: float
     speedup: float
-    #: Where it is kept: a job's id, or ``shipped`` and the name of a row.
+    #: Where it is kept: a job's id, ``shipped`` and the name of a row, or ``imported`` and what was its job elsewhere.
     source: str
     #: Digest of the kernel sources that were measured; empty where it is not known.
     kernel_version: str = ""

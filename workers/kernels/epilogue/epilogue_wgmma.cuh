@@ -41,8 +41,8 @@ __device__ __forceinline__ TileRow tile_row(const OpArgs& op, const Task& task, 
   return {static_cast<long long>(row) * op.n, scale, is_inside};
 }
 
-// Words of the residual that a thread has under way at a time, as far as its sums leave registers for them: a load that
-// stands behind a store of the one before is a round trip of its own.
+// Words of the residual that a thread has under way at a time, as far as its sums leave registers for them. A load behind
+// the store of the one before would be a round trip of its own.
 template <int kOp>
 constexpr int kResidualsInFlight = WgmmaTile<kOp>::kNumSums <= 64 ? 16 : 8;
 

@@ -1,0 +1,67 @@
+"""`tuner-client import`: the winners of a file of results, handed to a service whose jobs may begin with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.client.exports.t4 import OWN
+from tuner.client.http import Client
+from tuner.core.schedule.plan_kinds import PlanKind
+
+#: Of each plan kind so many, the fastest: what a search begins with has place for eight.
+_EACH = 2
+
+
+@click.command("import")
+@click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.pass_obj
+def import_(client: Client, path: Path) -> None:
+    """Hands the winners of a file of results to the service, whose jobs may begin with them.
+
+    FILE is what `tuner-client export --format t4` wrote. Later jobs of like shapes on the same target try its fastest
+    schedules early, and measure them as every other. They never answer for a job, nor for `best`.
+    """
+    body = body_of(path)
+    made = client.import_winners(body)
+    words = f"{made['num_imported']} schedules of {body['source']} imported for {body['target']}"
+    click.echo(f"tuner-client: {words}; {made['num_known']} were known", err=True)
+
+
+def body_of(path: Path) -> dict[str, Any]:
+    """The body of `POST /imports` for a file.
+
+    Raises:
+        click.UsageError: it is no such file, or of another program.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        own, rows = document[OWN], document["results"]
+        job = own["job"]
+        winners = [_winner(row) for row in rows if row["invalidity"] == "correct"]
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"{path} is no JSON: {error}") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise click.UsageError(
+            f"{path} has no schedules of ours ({error!r}); give what tuner-client export --format t4 wrote. What other "
+            "programs call their parameters means nothing here"
+        ) from error
+    fastest = sorted((one for one in winners if one is not None), key=lambda one: float(one["time_us"]))
+    chosen = [one for kind in PlanKind for one in [each for each in fastest if each["plan_kind"] == kind][:_EACH]]
+    if not chosen:
+        raise click.UsageError(f"{path} has no measured schedule of ours; there is nothing to begin with")
+    named = {name: job[name] for name in ("target", "pair", "objective")}
+    return {**named, "source": job["id"], "winners": chosen}
+
+
+def _winner(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A row as the service takes it; None for the library."""
+    candidate = row[OWN]["candidate"]
+    if candidate["schedule"] is None:
+        return None
+    figures = {one["name"]: one["value"] for one in row["measurements"]}
+    return {**candidate, "time_us": figures["time"] * 1e3, "speedup": figures["speedup"]}
