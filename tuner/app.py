@@ -22,9 +22,11 @@ from tuner.dispatch import Dispatcher, LocalDispatcher
 from tuner.dispatch.factory import make_evaluators
 from tuner.dispatch.late import LateDispatcher
 from tuner.errors import TunerError
+from tuner.search import SearchProcesses, search_here
 from tuner.service import Service
 from tuner.service.courier import Courier
 from tuner.service.metrics import Observer
+from tuner.service.searching import Search
 from tuner.service.webhook_policy import WebhookPolicy
 from tuner.settings import Settings, is_loopback
 from tuner.standby import Standby
@@ -34,6 +36,9 @@ from tuner.winners import ShippedWinners
 from tuner.wire.webhooks import job_ended_body
 
 log = logging.getLogger(__name__)
+
+#: Processes that choose candidates, where nobody says how many, at most.
+_MAX_SEARCH_PROCESSES = 8
 
 #: After that, requests and streams still open are cut, seconds.
 _GRACE_S = 5
@@ -48,10 +53,14 @@ class ListenError(TunerError):
 
 
 def open_service(
-    settings: Settings, give_up: Callable[[], None], observers: Sequence[Observer] = ()
+    settings: Settings,
+    give_up: Callable[[], None],
+    observers: Sequence[Observer] = (),
+    search: Search = search_here,
 ) -> tuple[Service, Standby | None, str]:
     """The service over `settings.data`, not started; what watches over its leadership, where others may have it; and a
-    sentence on what it measures with. `give_up` ends the server; `observers` are told of every recorded trial.
+    sentence on what it measures with. `give_up` ends the server; `observers` are told of every recorded trial;
+    `search` begins a search, here or in another process.
 
     Raises:
         StoreError: the data folder or its database cannot be used.
@@ -89,8 +98,25 @@ def open_service(
         winners=ShippedWinners(),
         retention=settings.retention,
         courier=_courier(settings, store, leads),
+        search=search,
     )
     return service, standby, why
+
+
+@contextmanager
+def _searching(settings: Settings) -> Iterator[Search]:
+    """Where candidates are chosen: beside this process, so that requests do not wait for the interpreter."""
+    most = settings.search_processes
+    if most is None:
+        most = min(len(os.sched_getaffinity(0)), _MAX_SEARCH_PROCESSES)
+    if most == 0:
+        yield search_here
+        return
+    processes = SearchProcesses(most)
+    try:
+        yield processes.search
+    finally:
+        processes.close()
 
 
 def _courier(settings: Settings, store: Store, leads: Callable[[], bool]) -> Courier | None:
@@ -156,9 +182,9 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     ending = _Ending()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, ending.on_signal)
-    with listen(settings.host, settings.port) as listener:
+    with listen(settings.host, settings.port) as listener, _searching(settings) as search:
         telemetry = Telemetry() if settings.opentelemetry else None
-        service, standby, why = open_service(settings, ending.give_up, [telemetry] if telemetry else [])
+        service, standby, why = open_service(settings, ending.give_up, [telemetry] if telemetry else [], search)
         log.info(why)
         try:
             service.start()

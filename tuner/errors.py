@@ -14,6 +14,7 @@ TunerError
 │   └── ResourceError   more than the GPU has
 ├── StoreError          the database cannot be used
 │   └── StoreUnavailable  it cannot be used now: it is locked, or the disk is full (HTTP 503)
+├── SearchLost          the process of a search is gone; the job goes on from its recorded trials
 └── WorkerError         a worker could not be started, or is gone
     ├── BuildError      a kernel did not compile
     └── Quarantined     a card is not fit to measure on; it is probed again
@@ -99,6 +100,10 @@ class StoreError(TunerError):
 
 class StoreUnavailable(StoreError):
     """The database cannot be read or written now, and nothing was changed: the same may be tried again later."""
+
+
+class SearchLost(TunerError):
+    """The process that chose a job's candidates is gone; another one goes on from the recorded trials."""
 
 
 class WorkerError(TunerError):

@@ -166,6 +166,13 @@ class Settings(BaseSettings):
         description="candidates of a job that are chosen and built while another one is measured, at most; by default "
         "as many as keep the card busy; with 0 the same seed tries the same candidates",
     )
+    search_processes: int | None = Field(
+        default=None,
+        ge=0,
+        le=64,
+        description="processes that choose candidates, at most; by default one for each core, up to eight, of which "
+        "only as many start as jobs are searched at once; with 0 the server's own process does",
+    )
     finals_rounds: int = Field(
         default=FinalsProcedure.num_rounds,
         description="rounds of the finals in each of their two processes",

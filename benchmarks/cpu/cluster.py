@@ -23,6 +23,7 @@ from tuner.core.problem.workload import ffn_pair
 from tuner.core.trial.job import Budget, JobSpec, Objective
 from tuner.dispatch.cluster.certificates import create
 from tuner.dispatch.cluster.join import join_as_server
+from tuner.search import SearchProcesses
 from tuner.service import Service
 from tuner.service.paging import MAX_PAGE
 from tuner.store import Store
@@ -54,10 +55,12 @@ def cluster(num_workers: int, cards_each: int, latency_s: float) -> Iterator[Ser
             dispatcher = join_as_server(address, tls, insecure=False)
             while dispatcher.num_workers(TARGET) < num_workers * cards_each:
                 time.sleep(0.1)
-            service = Service(Store.open(folder / "data"), dispatcher)
+            searches = SearchProcesses(os.cpu_count() or 1)  # as `tuner serve` has them
+            service = Service(Store.open(folder / "data"), dispatcher, search=searches.search)
             service.start()
             yield service
             service.close()
+            searches.close()
         finally:
             for process in processes:
                 process.kill()

@@ -33,7 +33,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/logs.py": {"pythonjsonlogger"},
     "tuner/telemetry.py": {"opentelemetry"},
     "tuner/wire": {"pydantic"},
-    "tuner/api": {"fastapi", "starlette", "sse_starlette", "jinja2", "pydantic", "anyio", "itsdangerous", "limits"},
+    "tuner/api": {"fastapi", "starlette", "sse_starlette", "jinja2", "pydantic", "anyio", "itsdangerous"},
     "tuner/api/pictures": {"numpy"},
     "tuner/api/trial_pages.py": {"fastapi", "pygments", "starlette"},  # colours of sources
     "tuner/api/connection.py": {"h11", "uvicorn"},  # the server's own protocol, with a deadline

@@ -8,15 +8,13 @@ from urllib.parse import quote
 
 from anyio import to_thread
 from fastapi import Depends
-from limits import RateLimitItemPerSecond
-from limits.storage import MemoryStorage
-from limits.strategies import SlidingWindowCounterRateLimiter
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tuner.api.errors import problem_response, store_problem
 from tuner.api.guard import refuse, takes_form
+from tuner.api.rates import WINDOW_S, Rates
 from tuner.api.rendering import render_error, wants_page
 from tuner.api.session import CALLER, CSRF_HEADER, SESSION, read_session
 from tuner.core.access.caller import LOCAL, Caller, Role, Token
@@ -34,11 +32,6 @@ _ROLES = {
 }
 _READING = ("GET", "HEAD", "OPTIONS")
 
-#: Rates are counted over so many seconds, so that a burst passes.
-_WINDOW_S = 10
-#: Wrong tokens that an address may send in that time; each costs a query.
-_MAX_WRONG = 20
-
 
 def role_for(method: str, path: str) -> Role | None:
     """What a request needs; None where it needs no token."""
@@ -53,7 +46,12 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-Asker = Annotated[Caller, Depends(caller_of)]
+async def _asker(request: Request) -> Caller:
+    """The same as a dependency. A plain function would be called in another thread, for a look into a dict."""
+    return caller_of(request)
+
+
+Asker = Annotated[Caller, Depends(_asker)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,28 +60,6 @@ class _Refusal(Exception):
 
     status: int
     detail: str
-
-
-class Rates:
-    """How often anybody asks; in memory, of this process."""
-
-    def __init__(self, per_s: float) -> None:
-        """`per_s` is how many requests a token, or an address without one, may send in the mean; 0 for any."""
-        self._limiter = SlidingWindowCounterRateLimiter(MemoryStorage())
-        self._asked = RateLimitItemPerSecond(max(1, round(per_s * _WINDOW_S)), _WINDOW_S) if per_s > 0 else None
-        self._wrong = RateLimitItemPerSecond(_MAX_WRONG, _WINDOW_S)
-
-    def take(self, who: str) -> bool:
-        """Counts a request; whether it may be answered."""
-        return self._asked is None or self._limiter.hit(self._asked, "asked", who)
-
-    def may_guess(self, address: str) -> bool:
-        """Whether an address has not sent too many wrong tokens."""
-        return self._limiter.test(self._wrong, "wrong", address)
-
-    def guessed(self, address: str) -> None:
-        """Counts a wrong token."""
-        self._limiter.hit(self._wrong, "wrong", address)
 
 
 class AccessGuard:
@@ -116,7 +92,7 @@ class AccessGuard:
             return replace(LOCAL, address=address)
         token = await self._token(connection, address)
         if not self._rates.take(token.id):
-            raise _Refusal(status=429, detail=f"{token.id} asks too often; wait {_WINDOW_S} s, and ask less often")
+            raise _Refusal(status=429, detail=f"{token.id} asks too often; wait {WINDOW_S} s, and ask less often")
         if not token.role.allows(needed):
             detail = f"{token.id} has the role {token.role}, and this needs {needed}; ask an admin for such a token"
             raise _Refusal(status=403, detail=detail)
@@ -131,7 +107,7 @@ class AccessGuard:
             if is_bearer and (token := self._access.remembered(secret)) is not None:
                 return token
             if not self._rates.may_guess(address):
-                raise _Refusal(status=429, detail=f"too many wrong tokens; wait {_WINDOW_S} s")
+                raise _Refusal(status=429, detail=f"too many wrong tokens; wait {WINDOW_S} s")
             token = await to_thread.run_sync(self._access.by_secret, secret) if is_bearer else None
             if token is None:
                 self._rates.guessed(address)
@@ -158,7 +134,7 @@ async def _answer(refusal: _Refusal, scope: Scope, receive: Receive, send: Send)
     if refusal.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="tuner"'
     if refusal.status == 429:
-        headers["Retry-After"] = str(_WINDOW_S)
+        headers["Retry-After"] = str(WINDOW_S)
     document = problem(refusal.status, refusal.detail)
     request = Request(scope)
     if scope["method"] not in _READING:

@@ -6,10 +6,11 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 
-from tuner.api.access import Rates, role_for
+from tuner.api.access import role_for
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.api.jobs import Cursor, Limit
 from tuner.api.login import add_login
+from tuner.api.rates import Rates
 from tuner.api.session import COOKIE
 from tuner.service import Service
 from tuner.wire.access import AuditEntryView

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from fastapi import FastAPI
 
 from tuner import __version__
-from tuner.api.access import AccessGuard, Rates
+from tuner.api.access import AccessGuard
 from tuner.api.access_routes import access_routes, describe_access
 from tuner.api.batches import batch_routes
 from tuner.api.errors import add_error_handlers
@@ -24,6 +24,7 @@ from tuner.api.orders import order_routes
 from tuner.api.origin import OriginGuard
 from tuner.api.packs import pack_routes
 from tuner.api.pages import add_pages
+from tuner.api.rates import Rates
 from tuner.api.request_id import RequestId
 from tuner.api.results import result_routes
 from tuner.api.security_headers import SecurityHeaders

@@ -162,8 +162,8 @@ def job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFil
     """All that the page of a job shows."""
     job = service.job(job_id)
     trials = service.trials(job_id, cursor=cursor, limit=_TRIALS_PER_PAGE, **chosen.model_dump())
-    ours = [trial for kind in PlanKind if kind.is_ours and (trial := _fastest(service, job, kind))]
-    apart = [_time_us(trial) for trial in ours if trial.candidate.plan_kind.is_apart]
+    ours = service.fastest(job_id)
+    fastest = min(ours.values(), default=None)
     best = service.best(job_id) if job.state is JobState.SUCCEEDED else None
     inspections = service.inspections(job_id, {row.trial_number for row in best.finals}) if best else []
     return JobPage(
@@ -174,9 +174,9 @@ def job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFil
             CurvePoint(trial_number=number, best_us=best_us, library_us=library_us)
             for number, best_us, library_us in service.best_so_far(job_id)
         ],
-        two_launches_us=min(apart, default=None),
+        two_launches_us=min((time_us for kind, (time_us, _) in ours.items() if kind.is_apart), default=None),
         reference_us=job_reference_us(service, job),
-        fastest=min(ours, key=_time_us, default=None),
+        fastest=None if fastest is None else TrialView.of(service.trial(job_id, fastest[1]), job),
         best=BestView.of(best, job) if best else None,
         inspected=InspectedFinalist.all_of(best, inspections, job) if best else [],
         filter=chosen,
@@ -191,16 +191,6 @@ def _fetched(best: Best | None) -> Candidate | None:
     ours = [(row.time_us, row.candidate) for row in best.finals if row.time_us is not None]
     ours = [(time_us, one) for time_us, one in ours if one.plan_kind.is_ours]
     return min(ours, key=lambda one: (one[1].plan_kind is not best.winner, one[0]))[1] if ours else None
-
-
-def _fastest(service: Service, job: JobRecord, kind: PlanKind) -> TrialView | None:
-    found = service.trials(job.id, cursor=None, limit=1, outcome="measured", plan_kind=kind, sort="time").items
-    return TrialView.of(found[0], job) if found else None
-
-
-def _time_us(trial: TrialView) -> float:
-    assert trial.outcome.kind == "measured"
-    return trial.outcome.time_us
 
 
 def job_reference_us(service: Service, job: JobRecord) -> float | None:

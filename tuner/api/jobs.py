@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Body, Header, Path, Query, Response
@@ -13,6 +14,7 @@ from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.outcome import FailureKind, Metric
 from tuner.core.trial.records import JobRecord, Page
 from tuner.service import Service
+from tuner.service.desk import Submission
 from tuner.wire.job_detail import JobDetail
 from tuner.wire.job_view import JobView
 from tuner.wire.requests import EXAMPLES, TuneRequest
@@ -33,7 +35,7 @@ Sort = Annotated[Literal["number", "time", "speedup"], Query(description="fastes
 
 def default_target_id(service: Service) -> str | None:
     """The server's own target, where it has one."""
-    return next((target.id for target, _ in service.targets()), None)
+    return service.desk.default_target_id
 
 
 def trials_view(service: Service, job: JobRecord, page: Page[Trial]) -> PageView[TrialView]:
@@ -61,22 +63,22 @@ def job_routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["jobs"], responses=PROBLEM_RESPONSES)
 
     @router.post("/jobs", status_code=202, responses={200: {"model": JobView, "description": "The job existed"}})
-    def submit_job(
+    async def submit_job(
         body: Annotated[TuneRequest, Body(openapi_examples=EXAMPLES)],
         response: Response,
         caller: Asker,
         idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
     ) -> JobView:
         """Asks for a tuned kernel pair. The same open problem posted again answers with the job that exists."""
-        spec = body.to_spec(default_target_id(service))
-        job, created = service.submit(
-            spec,
-            idempotency_key=idempotency_key,
-            body_digest=body.digest,
-            reuse=body.reuse,
+        asked = Submission(
+            spec=body.to_spec(default_target_id(service)),
             caller=caller,
             terms=body.terms,
+            idempotency_key=idempotency_key,
+            body_digest=body.digest if idempotency_key else "",
+            reuse=body.reuse,
         )
+        job, created = await asyncio.wrap_future(service.intake.submit(asked))
         response.status_code = 202 if created else 200
         response.headers["location"] = f"/jobs/{job.id}"
         return JobView.of(job)

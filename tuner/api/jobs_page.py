@@ -52,11 +52,11 @@ def jobs_page_routes(router: APIRouter, service: Service) -> None:
 
 def listed(service: Service, found: Page[JobRecord]) -> list[ListedJob]:
     """The jobs of a page, with verdicts and places."""
-    results = service.overview.results([job.id for job in found.items])
+    verdicts = service.overview.verdicts([job.id for job in found.items])
     places = service.overview.places(found.items)
     nowhere = Place(position=None, eta_s=None)
     return [
-        ListedJob.with_standing(job, results.get(job.id), (place.position, place.eta_s))
+        ListedJob.with_standing(job, verdicts.get(job.id), (place.position, place.eta_s))
         for job in found.items
         for place in [places.get(job.id, nowhere)]
     ]

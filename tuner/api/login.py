@@ -9,7 +9,8 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from tuner.api.access import Asker, Rates, caller_of
+from tuner.api.access import Asker, caller_of
+from tuner.api.rates import Rates
 from tuner.api.rendering import render_form
 from tuner.api.session import begin_session, end_session, session_of
 from tuner.core.access.caller import Caller

@@ -1,5 +1,7 @@
 """History in, next candidate out: Optuna over the legal, unseen schedules."""
 
+from tuner.search.order import SearchOrder, search_here
+from tuner.search.processes import SearchProcesses
 from tuner.search.searcher import Searcher
 
-__all__ = ["Searcher"]
+__all__ = ["SearchOrder", "SearchProcesses", "Searcher", "search_here"]

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from tuner.core.access.caller import Caller, Role
+from tuner.core.access.caller import LOCAL, Caller, Role
 from tuner.core.problem.gpu import parse_target
 from tuner.core.trial.job import JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.records import JobRecord, Webhook
 from tuner.dispatch import Dispatcher
-from tuner.errors import Conflict, Forbidden, InvalidInput
+from tuner.errors import Conflict, Forbidden, InvalidInput, StoreUnavailable
 from tuner.service.webhook_policy import WebhookPolicy
 from tuner.store import Session, Store, audit, jobs, keys, queue, removal, webhooks
+
+#: How a job is treated where nobody says anything else.
+_PLAIN = JobTerms()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A job that is asked for."""
+
+    spec: JobSpec
+    #: Who asks.
+    caller: Caller = LOCAL
+    terms: JobTerms = _PLAIN
+    #: A name that the asker gave to the request: sent twice, it makes one job.
+    idempotency_key: str | None = None
+    #: Of the request's body; another one must not come under the same key.
+    body_digest: str = ""
+    #: Whether a finished job of the same problem will do.
+    reuse: bool = False
 
 
 class Desk:
@@ -35,37 +54,48 @@ class Desk:
         self._clock = clock
         self._leads = leads
 
-    def submit(
-        self,
-        spec: JobSpec,
-        caller: Caller,
-        terms: JobTerms,
-        *,
-        idempotency_key: str | None = None,
-        body_digest: str = "",
-        reuse: bool = False,
-    ) -> tuple[JobRecord, bool]:
-        """The job for `spec`, and whether it is new; `caller` becomes one of its owners.
+    def submit(self, asked: Submission) -> tuple[JobRecord, bool]:
+        """The job for what is asked, and whether it is new; the asker becomes one of its owners.
 
         Raises:
             InvalidInput: no worker serves the target, or the key came with another body.
-            Forbidden: a priority above 0, and `caller` is no admin.
+            Forbidden: a priority above 0, and the asker is no admin.
+            StoreUnavailable: the database takes no writes now; nothing was changed.
         """
+        (outcome,) = self.submit_together([asked])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def submit_together(self, asked: Sequence[Submission]) -> list[tuple[JobRecord, bool] | Exception]:
+        """As `submit` for each, in one transaction: a commit for all costs little more than one. What would be raised
+        is among the answers. Where one cannot be taken nothing is written, and each gets a transaction of its own."""
+        try:
+            with self._store.write() as session:
+                found = [self._admit(session, one) for one in asked]
+        except StoreUnavailable as error:
+            return [error] * len(asked)
+        except Exception as error:
+            return [error] if len(asked) == 1 else [self.submit_together([one])[0] for one in asked]
+        return [(self.with_wait(job), is_new) for job, is_new in found]
+
+    def _admit(self, session: Session, asked: Submission) -> tuple[JobRecord, bool]:
+        """As `submit`, in a writing session."""
+        caller, terms = asked.caller, asked.terms
         check_terms(terms, caller)
         if terms.webhook is not None:
             self._policy.check(terms.webhook)
-        now, key = self._clock(), key_of(caller, idempotency_key)
-        with self._store.write() as session:
-            known = keys.job_of(session, key, body_digest) if key else None
-            if known is not None:
-                return self.with_wait(jobs.get(session, known)), False
-            job, is_new = self.take(session, spec, caller, terms, reuse=reuse)
-            if terms.webhook is not None:
-                has_ended = job.state.is_final
-                webhooks.ask(session, job.id, caller.owner, terms.webhook, has_ended=has_ended, now=now)
-            if key:
-                keys.remember(session, key, body_digest, job.id, now)
-        return self.with_wait(job), is_new
+        now, key = self._clock(), key_of(caller, asked.idempotency_key)
+        known = keys.job_of(session, key, asked.body_digest) if key else None
+        if known is not None:
+            return jobs.get(session, known), False
+        job, is_new = self.take(session, asked.spec, caller, terms, reuse=asked.reuse)
+        if terms.webhook is not None:
+            has_ended = job.state.is_final
+            webhooks.ask(session, job.id, caller.owner, terms.webhook, has_ended=has_ended, now=now)
+        if key:
+            keys.remember(session, key, asked.body_digest, job.id, now)
+        return job, is_new
 
     def take(
         self,
@@ -188,7 +218,7 @@ class Desk:
             deadline_s=deadline_s,
             webhook=next(iter(own), None),
         )
-        return self.submit(job.spec, caller, terms)
+        return self.submit(Submission(spec=job.spec, caller=caller, terms=terms))
 
     def place(self, job_id: str) -> tuple[int | None, float | None]:
         """How many jobs come before an open one, and its seconds to the end; None where nobody can know.
@@ -198,6 +228,11 @@ class Desk:
         """
         with self._store.read() as session:
             return queue.place(session, job_id)
+
+    @property
+    def default_target_id(self) -> str | None:
+        """What this server measures on, where it measures; no card is asked."""
+        return next((target.id for target in self._dispatcher.targets), None)
 
     def _check_served(self, target_id: str) -> None:
         served = [target.id for target in self._dispatcher.targets]

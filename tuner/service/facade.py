@@ -26,13 +26,15 @@ from tuner.core.trial.records import (
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
 from tuner.packs.order import MadePack, PackOrder
+from tuner.search import search_here
 from tuner.service.access import Access
 from tuner.service.batches import Batches
 from tuner.service.charts import JobCharts
 from tuner.service.courier import Courier
-from tuner.service.desk import Desk
+from tuner.service.desk import Desk, Submission
 from tuner.service.fleet import Fleet
 from tuner.service.inspector import check_inspection
+from tuner.service.intake import Intake
 from tuner.service.janitor import Janitor
 from tuner.service.matching import check_match
 from tuner.service.metrics import Metrics, Observer
@@ -42,6 +44,7 @@ from tuner.service.paging import check_limit
 from tuner.service.reading import TrialReader
 from tuner.service.runner import Runner
 from tuner.service.runners import Runners
+from tuner.service.searching import Search
 from tuner.settings import DEFAULT_DISK_LIMIT_BYTES, Retention
 from tuner.store import Freed, Store, audit, bests, imports, inspections, jobs, trials
 
@@ -71,19 +74,22 @@ class Service(TrialReader):
         leads: Callable[[], bool] = lambda: True,
         retention: Retention | None = None,
         courier: Courier | None = None,
+        search: Search = search_here,
     ) -> None:
         """`disk_limit_bytes` is what artifacts, builds and samples may fill; `finals` is how finals are held (as usual,
         where it is not given); `max_ahead` is how many candidates of a job may be on their way besides one, at most;
         `observers` are told of every recorded trial. Jobs begin with what the database has of shapes like theirs, and
         with `winners` that are kept elsewhere. `leads` says whether this server runs the jobs; one that does not takes
         jobs for the one that does. `retention` is which ended jobs are kept: all, where it is not given. `courier`
-        sends the webhooks; without one none may be asked for."""
+        sends the webhooks; without one none may be asked for. `search` begins a search, here or in another process."""
         super().__init__(store)
         self._dispatcher = dispatcher
         self._clock = clock
         self._disk_limit_bytes = disk_limit_bytes
         #: Where jobs are asked for, paused and ended.
         self.desk = Desk(store, dispatcher, clock, leads, courier.policy if courier else None)
+        #: Takes in what many ask for at once.
+        self.intake = Intake(self.desk)
         #: Jobs that are asked for together.
         self.batches = Batches(store, self.desk, clock)
         #: The tokens, and the audit log.
@@ -110,6 +116,7 @@ class Service(TrialReader):
                 clock,
                 metrics=self.metrics,
                 observers=observers,
+                search=search,
             )
         )
         #: What works beside the runners, in threads of its own.
@@ -135,6 +142,7 @@ class Service(TrialReader):
 
     def close(self) -> None:
         """Ends the runners, then closes the dispatcher and the store."""
+        self.intake.close()
         self._runners.stop()
         for one in self._beside:
             one.stop()
@@ -163,7 +171,14 @@ class Service(TrialReader):
             InvalidInput: no worker serves the target, or the key came with another body.
         """
         return self.desk.submit(
-            spec, caller, terms or JobTerms(), idempotency_key=idempotency_key, body_digest=body_digest, reuse=reuse
+            Submission(
+                spec=spec,
+                caller=caller,
+                terms=terms or JobTerms(),
+                idempotency_key=idempotency_key,
+                body_digest=body_digest,
+                reuse=reuse,
+            )
         )
 
     def job(self, job_id: str) -> JobRecord:

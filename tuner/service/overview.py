@@ -6,9 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.priors import Found, KnownWinners
-from tuner.core.trial.records import Best, JobRecord
+from tuner.core.trial.records import Best, JobRecord, Verdict
 from tuner.store import Store, bests, jobs, queue
 
 
@@ -44,6 +45,11 @@ class Overview:
         """The results of those jobs that have one."""
         with self._store.read() as session:
             return bests.of_jobs(session, job_ids)
+
+    def verdicts(self, job_ids: Collection[str]) -> dict[str, tuple[Verdict, PlanKind]]:
+        """The verdict of each of those jobs that have one, and the kind that won."""
+        with self._store.read() as session:
+            return bests.verdicts(session, job_ids)
 
     def num_open(self) -> int:
         """Jobs that are queued or under way."""

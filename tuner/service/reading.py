@@ -53,6 +53,15 @@ class TrialReader:
         with self._store.read() as session:
             return trials.get(session, job_id, number)
 
+    def fastest(self, job_id: str) -> dict[PlanKind, tuple[float, int]]:
+        """The fastest measured trial of each plan kind of ours that has one: its time in microseconds, and its number.
+
+        Raises:
+            NotFound: no such job.
+        """
+        with self._store.read() as session:
+            return trials.fastest(session, job_id)
+
     def source(self, job_id: str, number: int) -> str:
         """The source of a trial's kernel.
 

@@ -17,9 +17,9 @@ from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.priors import KnownWinners, Prior
 from tuner.core.trial.records import JobRecord
 from tuner.dispatch import Dispatcher
-from tuner.errors import Conflict, NotFound, Quarantined, StoreUnavailable, WorkerError
+from tuner.errors import Conflict, NotFound, Quarantined, SearchLost, StoreUnavailable, WorkerError
 from tuner.logs import about
-from tuner.search import Searcher
+from tuner.search import search_here
 from tuner.service.ahead import Ahead
 from tuner.service.claims import Claims
 from tuner.service.finals import best_speedup
@@ -31,6 +31,7 @@ from tuner.service.metrics import Metrics, Observer
 from tuner.service.pipeline import Chooser, Pipeline
 from tuner.service.priors import PriorBook
 from tuner.service.progress import Progress
+from tuner.service.searching import LostSearches, Search, order_of
 from tuner.service.siblings import GivenCandidates, Siblings
 from tuner.service.turns import Turn
 from tuner.service.waiting import GaveWay, JobFailed, Stopped, result_of
@@ -64,10 +65,11 @@ class Runner:
         *,
         metrics: Metrics,
         observers: Sequence[Observer] = (),
+        search: Search = search_here,
     ) -> None:
         """`claims` is shared by the runners of a service; `finals` says how those of a job are held; `max_ahead` is how
         many candidates may be on their way besides one, at most; jobs begin with `winners`, where they suit. `metrics`
-        and `observers` are told what happens."""
+        and `observers` are told what happens. `search` begins a search, here or in another process."""
         self.target = target
         self._worker = worker
         self._claims = claims
@@ -79,6 +81,8 @@ class Runner:
         self._lane = WatchedLane(dispatcher.lane(target.id, worker), metrics.busy_clock(target.id, worker))
         self._clock = clock
         self._num_probes = 0
+        self._search_by = search
+        self._lost = LostSearches()
         self._num_failures = 0
         #: What ended the thread, where it was no request to stop; empty otherwise.
         self.fault = ""
@@ -200,6 +204,11 @@ class Runner:
                     self._work(job)
             except GaveWay:
                 _log.info("%s gives way", job.id)
+            except SearchLost as error:  # what was on its way is chosen again
+                if self._stop.is_set():
+                    raise
+                if (failure := self._lost.saw(job.id, error)) is not None:
+                    self._end(job.id, failure)
             except Exception as error:
                 if self._stop.is_set() or isinstance(error, Stopped | Quarantined | StoreUnavailable):
                     raise
@@ -291,11 +300,10 @@ class Runner:
             left_s = min(left_s, max(0.0, job.deadline_at - self._clock()))
         space = space_of(job.spec.workload, self.target.gpu)
         priors = self._priors.of(job, space, past, self._lane.environment().kernel_version)
-        first = (prior.candidate for prior in priors)
-        searcher = Searcher(space, seed=job.spec.seed, history=past, priors=first, num_trials=budget.trials)
-        self._record_all(
-            job, searcher, past, num_trials=budget.trials, left_s=left_s, patience=budget.patience, priors=priors
-        )
+        with self._search_by(order_of(job, self.target.gpu, past, priors)) as searcher:
+            self._record_all(
+                job, searcher, past, num_trials=budget.trials, left_s=left_s, patience=budget.patience, priors=priors
+            )
 
     def _record_all(
         self,
@@ -344,6 +352,7 @@ class Runner:
                     )
                 )
                 left_s -= spent_s
+                self._lost.recorded()
                 self._tell(job.id, trial)
                 number += 1
                 pipeline.record(trial)

@@ -91,6 +91,12 @@ def of_jobs(session: Session, job_ids: Collection[str]) -> dict[str, Best]:
     return {row.job_id: _to_best(row) for row in rows}
 
 
+def verdicts(session: Session, job_ids: Collection[str]) -> dict[str, tuple[Verdict, PlanKind]]:
+    """What each result says and which kind won, by job, without the schedules of its finals."""
+    query = select(BestRow.job_id, BestRow.verdict, BestRow.winner).where(BestRow.job_id.in_(job_ids))
+    return {job_id: (Verdict(verdict), PlanKind(winner)) for job_id, verdict, winner in session.execute(query)}
+
+
 def closest(session: Session, question: Question, shapes: ShapeIndex) -> tuple[JobRecord, Best] | None:
     """The job and the result that fit best, never simulated for real; None where none is like what is asked."""
     job_id = closest_job(session, question, shapes)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import ColumnElement, bindparam, func, select
 from sqlalchemy import insert as sql_insert
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, lazyload
 
 from tuner.core.trial.batch import BatchStep
 from tuner.core.trial.job import JobSpec, JobState, JobTerms, check_transition
@@ -29,6 +29,12 @@ _INSERT_JOB, _INSERT_OWNER, _INSERT_LABEL = (
     sql_insert(table_of(model)) for model in (JobRow, JobOwnerRow, JobLabelRow)
 )
 _OPEN_ID = select(JobRow.id).where(JobRow.problem_digest == bindparam("digest"), JobRow.state.in_(OPEN_STATES))
+#: Owners and labels are read where somebody asks for them.
+_ROW = (
+    select(JobRow)
+    .options(lazyload(JobRow.owners), lazyload(JobRow.labels))
+    .where(JobRow.id == bindparam("job_id"), IS_KEPT)
+)
 _IS_THERE = select(JobRow.seq).where(JobRow.id == bindparam("job_id"), IS_KEPT)
 #: Of a new job, what the database has under the same name.
 _INSERTED = (
@@ -69,7 +75,7 @@ def row_of(session: Session, job_id: str) -> JobRow:
     """Raises:
     NotFound: no such job.
     """
-    row = session.scalar(select(JobRow).where(JobRow.id == job_id, IS_KEPT))
+    row = session.scalar(_ROW, {"job_id": job_id})
     if row is None:
         raise NotFound(_why_absent(session, job_id))
     return row

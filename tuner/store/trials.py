@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sqlalchemy import func, literal_column, select
+from sqlalchemy import bindparam, func, literal_column, select
 from sqlalchemy.orm import Session
 
 from tuner.core.insight.forecast_quality import FORECAST
@@ -21,7 +21,22 @@ from tuner.store.jobs import check_there, row_of, to_record
 from tuner.store.models import EventRow, JobRow, TrialRow
 from tuner.store.trial_places import SortKey, TrialFilter, find_places
 
-__all__ = ["SortKey", "TrialFilter", "best_so_far", "forecasts", "get", "history", "outcome_counts", "page", "record"]
+__all__ = [
+    "SortKey", "TrialFilter", "best_so_far", "fastest", "forecasts", "get", "history", "outcome_counts", "page",
+    "record",
+]  # fmt: skip
+
+#: By an index that has all of it.
+_FASTEST = (
+    select(TrialRow.time_us, TrialRow.number)
+    .where(
+        TrialRow.job_id == bindparam("job_id"),
+        TrialRow.plan_kind == bindparam("kind"),
+        TrialRow.time_us.is_not(None),
+    )
+    .order_by(TrialRow.time_us, TrialRow.number)
+    .limit(1)
+)
 
 #: How well the forecasts of a job are is judged by at most so many of its trials.
 MAX_FORECASTS = 1000
@@ -127,6 +142,21 @@ def page(session: Session, job_id: str, chosen: TrialFilter, cursor: str | None,
     rows = session.scalars(select(TrialRow).where(TrialRow.job_id == job_id, TrialRow.number.in_(numbers)))
     by_number = {row.number: row for row in rows}
     return Page(items=[row_to_trial(by_number[number]) for number in numbers], next_cursor=more)
+
+
+def fastest(session: Session, job_id: str) -> dict[PlanKind, tuple[float, int]]:
+    """The fastest measured trial of each plan kind of ours that has one: its time in microseconds, and its number.
+
+    Raises:
+        NotFound: no such job.
+    """
+    check_there(session, job_id)
+    connection, found = session.connection(), {}
+    for kind in PlanKind:
+        row = connection.execute(_FASTEST, {"job_id": job_id, "kind": str(kind)}).first() if kind.is_ours else None
+        if row is not None and row[0] is not None:
+            found[kind] = (row[0], row[1])
+    return found
 
 
 def outcome_counts(session: Session, job_id: str) -> dict[str, int]:

@@ -11,7 +11,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import FailureKind
-from tuner.core.trial.records import Best, JobRecord, Verdict
+from tuner.core.trial.records import JobRecord, Verdict
 from tuner.wire.inspections import InspectedFinalist
 from tuner.wire.job_detail import JobDetail
 from tuner.wire.job_view import JobView
@@ -29,12 +29,15 @@ class ListedJob(JobView):
     queue_eta_s: float | None = Field(description="seconds to the end of its search; null where unknown")
 
     @classmethod
-    def with_standing(cls, job: JobRecord, best: Best | None, place: tuple[int | None, float | None]) -> Self:
-        """Copies all three; `place` is position in the queue and seconds to the end of the search."""
+    def with_standing(
+        cls, job: JobRecord, result: tuple[Verdict, PlanKind] | None, place: tuple[int | None, float | None]
+    ) -> Self:
+        """Copies all three: verdict and winner; position in the queue and seconds to the end of the search."""
+        verdict, winner = result or (None, None)
         return cls(
             **dict(JobView.of(job)),
-            verdict=best.verdict if best else None,
-            winner=best.winner if best else None,
+            verdict=verdict,
+            winner=winner,
             queue_position=place[0],
             queue_eta_s=place[1],
         )

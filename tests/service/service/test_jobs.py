@@ -170,7 +170,7 @@ def test_a_fault_of_the_service_fails_the_job_and_leaves_the_runner_alive(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = serve()
-    monkeypatch.setattr("tuner.service.runner.Searcher", lambda *args, **kwargs: 1 / 0)
+    monkeypatch.setattr("tuner.search.order.Searcher", lambda *args, **kwargs: 1 / 0)
     job = finish(service, service.submit(spec())[0])
     assert (job.state, "ZeroDivisionError" in job.reason) == (JobState.FAILED, True)
     service.ready()

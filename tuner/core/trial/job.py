@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Self
@@ -64,6 +64,11 @@ class PriorsChoice(StrEnum):
     NONE = "none"
 
 
+def _fields(value: Any) -> dict[str, Any]:
+    """What a dataclass holds, by name."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobSpec:
     """All that a client asks for."""
@@ -90,7 +95,9 @@ class JobSpec:
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse. What came later is left out while it has its
         default, so that digests outlive new options."""
-        data = asdict(self)
+        # By hand: `asdict` copies every leaf, which takes a tenth of what a submission does.
+        data = {name: _fields(value) if is_dataclass(value) else value for name, value in _fields(self).items()}
+        data["workload"]["ops"] = tuple(map(_fields, self.workload.ops))
         for op in data["workload"]["ops"]:
             drop_defaults_of_chains(op)
         if self.priors is PriorsChoice.NEAREST:

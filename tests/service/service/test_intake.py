@@ -1,0 +1,99 @@
+"""Jobs that many ask for at once share a transaction, and none of them suffers from another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service.service.helpers import evaluator
+from tests.support.builders import spec
+from tuner.core.access.caller import Caller, Role
+from tuner.core.trial.job import JobTerms
+from tuner.dispatch import LocalDispatcher
+from tuner.errors import Forbidden, InvalidInput, StoreUnavailable
+from tuner.service import Service
+from tuner.service.desk import Submission
+from tuner.store import Store, jobs
+
+LIMIT_S = 60
+ALICE = Caller(owner="alice", role=Role.SUBMIT, token_id="tok-1", address="127.0.0.1")
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """Not started: its jobs stay queued."""
+    service = Service(Store.open(tmp_path / "data", lock_patience_s=20), LocalDispatcher([evaluator()]))
+    yield service
+    service.close()
+
+
+def ids(service: Service) -> set[str]:
+    return {job.id for job in service.jobs(limit=100).items}
+
+
+def test_what_comes_while_the_database_is_busy_is_written_together(service: Service) -> None:
+    store = service._store
+    with store.write():
+        answers = [service.intake.submit(Submission(spec=spec(m), caller=ALICE)) for m in range(16, 36)]
+        before = store.num_writes
+    found = [answer.result(LIMIT_S) for answer in answers]
+    assert all(is_new for _, is_new in found)
+    assert {job.id for job, _ in found} == ids(service)
+    assert [job.spec.workload.ops[0].m for job, _ in found] == list(range(16, 36))
+    # This test's own, that of whoever came first, and one for all others.
+    assert store.num_writes - before <= 3
+
+
+def test_the_same_problem_twice_in_one_transaction_is_one_job(service: Service) -> None:
+    first, second = service.desk.submit_together([Submission(spec=spec(16)), Submission(spec=spec(16), caller=ALICE)])
+    assert not isinstance(first, Exception)
+    assert not isinstance(second, Exception)
+    assert (first[0].id, first[1], second[1]) == (second[0].id, True, False)
+    assert second[0].owners == ("alice",)
+
+
+def test_one_that_cannot_be_taken_is_refused_and_the_others_are_not(service: Service) -> None:
+    high = Submission(spec=spec(32), caller=ALICE, terms=JobTerms(priority=5))
+    unserved = Submission(spec=spec(48, target_id="simulated:a100"))
+    good = [Submission(spec=spec(m), caller=ALICE, idempotency_key=f"key-{m}") for m in (16, 64)]
+    outcomes = service.desk.submit_together([good[0], high, unserved, good[1]])
+    assert [type(one) for one in outcomes] == [tuple, Forbidden, InvalidInput, tuple]
+    assert {one[0].id for one in outcomes if isinstance(one, tuple)} == ids(service)
+
+
+def test_a_key_with_another_body_changes_nothing_of_what_came_with_it(service: Service) -> None:
+    first = service.desk.submit(Submission(spec=spec(16), idempotency_key="nightly", body_digest="one"))[0]
+    wrong = Submission(spec=spec(32), idempotency_key="nightly", body_digest="other")
+    again = Submission(spec=spec(16), idempotency_key="nightly", body_digest="one")
+    refused, known, new = service.desk.submit_together([wrong, again, Submission(spec=spec(64))])
+    assert isinstance(refused, InvalidInput)
+    assert not isinstance(known, Exception)
+    assert not isinstance(new, Exception)
+    assert known == (first, False)
+    assert ids(service) == {first.id, new[0].id}
+
+
+def test_all_are_told_when_the_database_takes_nothing(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise StoreUnavailable("the disk is full")
+
+    monkeypatch.setattr(jobs, "find_open", refuse)
+    answers = [service.intake.submit(Submission(spec=spec(m))) for m in (16, 32, 64)]
+    for answer in answers:
+        with pytest.raises(StoreUnavailable, match="the disk is full"):
+            answer.result(LIMIT_S)
+    monkeypatch.undo()
+    assert service.intake.submit(Submission(spec=spec(16))).result(LIMIT_S)[1]
+
+
+def test_what_was_asked_for_before_the_end_is_written(tmp_path: Path) -> None:
+    service = Service(Store.open(tmp_path / "data"), LocalDispatcher([evaluator()]))
+    answers = [service.intake.submit(Submission(spec=spec(m))) for m in (16, 32, 64)]
+    service.close()
+    asked = {answer.result(0)[0].id for answer in answers}
+    store = Store.open(tmp_path / "data")
+    with store.read() as session:
+        assert {job_id for job_id in asked if jobs.get(session, job_id)} == asked
+    store.close()

@@ -1,0 +1,46 @@
+"""What a search is begun with, and the search in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.space.space import Space
+from tuner.core.trial.job import Trial
+from tuner.search.searcher import Searcher
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOrder:
+    """All that a search depends on: the same order gives the same candidates, in whatever process."""
+
+    workload: Workload
+    gpu: Gpu
+    #: Of the sampler.
+    seed: int
+    #: Trials that were recorded before, in their order.
+    history: tuple[Trial, ...] = ()
+    #: Legal candidates of ours that are tried first, behind the library.
+    priors: tuple[Candidate, ...] = ()
+    #: The budget, where there is one.
+    num_trials: int | None = None
+
+    def begin(self) -> Searcher:
+        """The searcher."""
+        return Searcher(
+            Space(self.workload, self.gpu),
+            seed=self.seed,
+            history=self.history,
+            priors=self.priors,
+            num_trials=self.num_trials,
+        )
+
+
+@contextmanager
+def search_here(order: SearchOrder) -> Iterator[Searcher]:
+    """A search in this process."""
+    yield order.begin()

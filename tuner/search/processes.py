@@ -1,0 +1,278 @@
+"""Searches in processes of their own: choosing candidates takes a core, and the server's interpreter answers requests.
+
+A search can be begun again from its recorded trials. So these processes hold nothing that could be lost, and may die at
+any moment: whoever asks one that has died gets `SearchLost`. They end when their pipe does, and so with the server,
+however that ended. Signals are the server's affair.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import pickle
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import util
+from multiprocessing.connection import Connection
+from typing import Any
+
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.job import Trial
+from tuner.errors import SearchLost
+from tuner.search.order import SearchOrder
+from tuner.search.searcher import Searcher
+
+_log = logging.getLogger(__name__)
+
+#: A process that has not answered after so many seconds is taken for dead, and killed. The slowest first choice, of a
+#: long chain, takes some seconds of processor time.
+ANSWER_LIMIT_S = 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    """What is asked of a search, and what it must know before."""
+
+    #: The search's number within its process.
+    number: int
+    #: Searches that are over.
+    ended: tuple[int, ...]
+    #: Of the first request: how it is begun.
+    order: SearchOrder | None
+    #: Trials that were recorded since the request before.
+    trials: tuple[Trial, ...]
+    is_winding_up: bool
+    #: The method of `Searcher`.
+    method: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Answer:
+    """What the method gave, or raised."""
+
+    value: Any = None
+    error: Exception | None = None
+    #: As the searcher has it afterwards.
+    waits_for_all: bool = False
+
+
+class SearchProcesses:
+    """Processes that search, at most so many. One is started when a search begins and each of the others has one."""
+
+    def __init__(self, most: int) -> None:
+        """`most` is at least 1."""
+        self._most = most
+        self._lock = threading.Lock()
+        self._processes: list[_Process] = []
+        # Before multiprocessing's own end of a program, which waits for processes that nobody has ended.
+        self._end = util.Finalize(self, _kill_all, args=(self._processes,), exitpriority=10)
+
+    @contextmanager
+    def search(self, order: SearchOrder) -> Iterator[RemoteSearch]:
+        """A search in one of the processes; nothing is waited for before it is asked."""
+        with self._lock:
+            process = self._free_process()
+            process.num_searches += 1
+        search = RemoteSearch(process, order)
+        try:
+            yield search
+        finally:
+            search.close()
+            with self._lock:
+                process.num_searches -= 1
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of those that live."""
+        with self._lock:
+            return [process.pid for process in self._processes if not process.is_lost]
+
+    def close(self) -> None:
+        """Kills them; whoever waits for one gets `SearchLost`."""
+        self._end()
+
+    def _free_process(self) -> _Process:
+        """The one with the fewest searches; a new one where all have some, and there may be more."""
+        self._processes[:] = [process for process in self._processes if not process.is_lost]
+        least = min(self._processes, key=lambda process: process.num_searches, default=None)
+        if least is None or (least.num_searches > 0 and len(self._processes) < self._most):
+            least = _Process()
+            self._processes.append(least)
+        return least
+
+
+def _kill_all(processes: list[_Process]) -> None:
+    for process in processes:
+        process.kill()
+
+
+class RemoteSearch:
+    """A search in another process, as `Searcher` has it. One thread asks it; `close` may come from another one."""
+
+    def __init__(self, process: _Process, order: SearchOrder) -> None:
+        self._process = process
+        self._number = process.new_number()
+        self._order: SearchOrder | None = order
+        self._unsent: list[Trial] = []
+        self._is_winding_up = False
+        #: Whether the next choice is better made when nothing is on its way; as of the last answer.
+        self.waits_for_all = False
+
+    def ask(self) -> Candidate | None:
+        """The next candidate; None where nothing legal is left untried.
+
+        Raises:
+            SearchLost: its process has died.
+        """
+        candidate: Candidate | None = self._call("ask")
+        return candidate
+
+    def think_ahead(self) -> bool:
+        """As `Searcher.think_ahead`; raises as `ask` does."""
+        return bool(self._call("think_ahead"))
+
+    def tell(self, trial: Trial) -> None:
+        """Adds a recorded trial; it is handed over with the next question."""
+        self._unsent.append(trial)
+
+    def wind_up(self) -> None:
+        """As `Searcher.wind_up`."""
+        self._is_winding_up = True
+
+    def close(self) -> None:
+        """Ends it. A question that is under way is not waited for; another one is not put."""
+        self._process.end(self._number)
+
+    def _call(self, method: str) -> Any:
+        order, trials = self._order, tuple(self._unsent)
+        answer = self._process.ask(self._number, order, trials, self._is_winding_up, method)
+        if answer is None:
+            return None
+        self._order = None
+        del self._unsent[: len(trials)]
+        if answer.error is not None:
+            raise answer.error
+        self.waits_for_all = answer.waits_for_all
+        return answer.value
+
+
+class _Process:
+    """One process, which answers one question after the other."""
+
+    def __init__(self) -> None:
+        """Starts it; nothing is waited for."""
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,), name="tuner search", daemon=True)
+        self._process.start()
+        theirs.close()
+        #: Of who asks.
+        self._turn = threading.Lock()
+        #: Of what follows, and never held for long.
+        self._lock = threading.Lock()
+        self._last_number = 0
+        self._live: set[int] = set()
+        #: Searches that are over, of which it does not know yet.
+        self._over: list[int] = []
+        #: Whether it has died, or was killed.
+        self.is_lost = False
+        #: Searches that are in it; its pool's lock guards it.
+        self.num_searches = 0
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def new_number(self) -> int:
+        """A number for a search."""
+        with self._lock:
+            self._last_number += 1
+            self._live.add(self._last_number)
+            return self._last_number
+
+    def end(self, number: int) -> None:
+        """Has it forget a search, with the next question of another one."""
+        with self._lock:
+            self._live.discard(number)
+            self._over.append(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and its end waited for; any thread may call."""
+        self.is_lost = True
+        self._process.kill()
+        self._process.join()
+
+    def ask(
+        self, number: int, order: SearchOrder | None, trials: tuple[Trial, ...], is_winding_up: bool, method: str
+    ) -> _Answer | None:
+        """The answer; None of a search that is over.
+
+        Raises:
+            SearchLost: the process has died, or did not answer in time and was killed.
+        """
+        with self._turn:
+            with self._lock:
+                if number not in self._live:
+                    return None
+                ended, self._over = tuple(self._over), []
+            if self.is_lost:
+                raise SearchLost("its process has died")
+            request = _Request(
+                number=number, ended=ended, order=order, trials=trials, is_winding_up=is_winding_up, method=method
+            )
+            try:
+                self._pipe.send(request)
+                if not self._pipe.poll(ANSWER_LIMIT_S):
+                    raise TimeoutError(f"it did not answer in {ANSWER_LIMIT_S:g} s")
+                answer = self._pipe.recv()
+                if not isinstance(answer, _Answer):
+                    raise TypeError(f"it answered with a {type(answer).__name__}")
+            except (EOFError, OSError, TypeError, pickle.UnpicklingError) as error:
+                self.kill()
+                raise SearchLost(f"its process has died: {error or type(error).__name__}") from error
+            return answer
+
+
+def _serve(pipe: Connection) -> None:
+    """What the process runs: answers until its pipe ends."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # while the server drains, it may still ask
+    searches: dict[int, Searcher] = {}
+    while True:
+        try:
+            request = pipe.recv()
+            pipe.send(_answer(searches, request))
+        except (EOFError, OSError):
+            return
+
+
+def _answer(searches: dict[int, Searcher], request: _Request) -> _Answer:
+    """Brings a search to where its owner is, and asks it."""
+    for number in request.ended:
+        searches.pop(number, None)
+    try:
+        if request.order is not None:
+            searches[request.number] = request.order.begin()
+        searcher = searches[request.number]
+        for trial in request.trials:
+            searcher.tell(trial)
+        if request.is_winding_up:
+            searcher.wind_up()
+        value = getattr(searcher, request.method)()
+        return _Answer(value=value, waits_for_all=searcher.waits_for_all)
+    except Exception as error:
+        return _Answer(error=_portable(error))
+
+
+def _portable(error: Exception) -> Exception:
+    """The error, or where it cannot travel what it said."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

@@ -1,0 +1,50 @@
+"""Takes in the jobs that many ask for at once: what arrives while a transaction is under way shares the next one."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from tuner.core.trial.records import JobRecord
+from tuner.service.desk import Desk, Submission
+
+#: Submissions of a transaction, at most: others wait for the database meanwhile.
+MAX_TOGETHER = 64
+
+Answer = Future[tuple[JobRecord, bool]]
+
+
+class Intake:
+    """One thread that submits for all who ask. Nobody waits longer for it than for the transaction under way."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[Submission, Answer]] = []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="intake")
+
+    def submit(self, asked: Submission) -> Answer:
+        """What `Desk.submit` answers, or raises, once it is in the database. Any thread may call."""
+        answer = Answer()
+        with self._lock:
+            self._waiting.append((asked, answer))
+            if len(self._waiting) == 1:
+                self._thread.submit(self._work)
+        return answer
+
+    def close(self) -> None:
+        """Ends the thread; what was asked for is answered first."""
+        self._thread.shutdown()
+
+    def _work(self) -> None:
+        """Submits what waits."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for begin in range(0, len(waiting), MAX_TOGETHER):
+            part = waiting[begin : begin + MAX_TOGETHER]
+            outcomes = self._desk.submit_together([asked for asked, _ in part])
+            for (_, answer), outcome in zip(part, outcomes, strict=True):
+                if isinstance(outcome, Exception):
+                    answer.set_exception(outcome)
+                else:
+                    answer.set_result(outcome)
