@@ -13,7 +13,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    DEFAULT_TIMEOUT_CONFIG.read = 60.0  # httpx's five seconds are few where compilers share two cores with a server
+    DEFAULT_TIMEOUT_CONFIG.read = 120.0  # httpx's five seconds are few where compilers share two cores with a server
     if config.getoption("--cold"):
         compiled.FOLDER = None
     elif compiled.FOLDER is not None and not hasattr(config, "workerinput"):  # once, not in each process of xdist

@@ -13,8 +13,6 @@ import click
 from tuner.cli_options import data_option, database_option, settings_of
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
     from tuner.store import Store
 
 
@@ -111,7 +109,7 @@ def prune(days: float | None, keep: int | None, **options: Any) -> None:
 
 
 @contextmanager
-def _locked(options: dict[str, Any]) -> Iterator[Engine]:
+def _locked(options: dict[str, Any]) -> Iterator[Any]:
     """The database, which no server has meanwhile."""
     from tuner.store.opening import locked_engine
 

@@ -16,7 +16,8 @@ from tuner.core.trial.job import Objective, default_regime
 from tuner.core.trial.priors import Found
 from tuner.errors import IllegalSchedule, InvalidInput
 from tuner.wire.fields import Strict
-from tuner.wire.requests import ObjectiveRequest, Pair, TargetId, workload_of
+from tuner.wire.requests import Pair, TargetId, workload_of
+from tuner.wire.searches import ObjectiveRequest
 from tuner.wire.view import View
 
 #: Winners of one search, at most.

@@ -44,7 +44,7 @@ def serving(path: Path, **options: Any) -> Iterator[Api]:
     with (
         running_service(path, **options) as service,
         listening(service) as url,
-        httpx.Client(base_url=url, timeout=30) as http,
+        httpx.Client(base_url=url) as http,
     ):
         yield Api(http=http, service=service)
 

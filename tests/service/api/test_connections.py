@@ -38,9 +38,9 @@ def test_half_open_connections_are_closed_and_hinder_nobody(server: Server) -> N
     beginnings = (b"", b"GET /jobs HT", b"GET /jobs HTTP/1.1\r\nhost: 127.0.0.1\r\nx-a: ")
     with ExitStack() as clients:
         for number in range(NUM_HALF_OPEN):
-            client = clients.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+            client = clients.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=120))
             client.sendall(beginnings[number % 3])
-        assert httpx.get(f"{server.url}/livez", timeout=60).status_code == 200
+        assert httpx.get(f"{server.url}/livez", timeout=120).status_code == 200
         wait_until(lambda: num_sockets(server) <= before + 2)
 
 
@@ -51,7 +51,7 @@ def drip(client: socket.socket, content: bytes) -> None:
 
 
 def test_a_head_that_drips_is_not_waited_for(server: Server) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=120) as client:
         began = time.monotonic()
         with pytest.raises(OSError, match=r"[Bb]roken|reset"):
             drip(client, b"GET /jobs HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"x: y\r\n" * 100)
@@ -60,7 +60,7 @@ def test_a_head_that_drips_is_not_waited_for(server: Server) -> None:
 
 def test_a_body_that_does_not_arrive_is_a_408(server: Server) -> None:
     head = b"POST /jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=120) as client:
         client.sendall(head)
         assert client.recv(100).startswith(b"HTTP/1.1 408")
 

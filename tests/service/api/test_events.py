@@ -55,10 +55,10 @@ def test_what_happens_is_reported_while_it_happens(slow_api: Api) -> None:
 def test_many_watchers_do_not_keep_others_waiting(slow_api: Api) -> None:
     job = slow_api.http.post("/jobs", json=body(budget={"trials": 1000})).json()
     limits = httpx.Limits(max_connections=100)
-    with httpx.Client(base_url=slow_api.http.base_url, timeout=60, limits=limits) as watchers:
+    with httpx.Client(base_url=slow_api.http.base_url, timeout=120, limits=limits) as watchers:
         streams = [events(watchers, job["id"]) for _ in range(20)]  # more than threads that wait
         for stream in streams:
             next(stream)
-        assert slow_api.http.get("/jobs", timeout=60).status_code == 200
+        assert slow_api.http.get("/jobs", timeout=120).status_code == 200
         slow_api.service.cancel(job["id"])
         assert all(list(stream)[-1] == {"kind": "end"} for stream in streams)

@@ -36,7 +36,7 @@ def test_sigterm_ends_it_soon_and_cleanly_though_streams_are_open_and_the_job_go
     arguments = ("--gpu", "simulated:h200")
     with Server(tmp_path / "data", *arguments, TUNER_SIMULATED_LATENCY_S="0.05") as server:
         job = httpx.post(f"{server.url}/jobs", json=body(budget={"trials": 30})).json()
-        with httpx.stream("GET", f"{server.url}/jobs/{job['id']}/events", timeout=60) as stream:
+        with httpx.stream("GET", f"{server.url}/jobs/{job['id']}/events", timeout=120) as stream:
             lines = stream.iter_lines()
             while next(lines) != "event: trial":
                 pass

@@ -44,7 +44,7 @@ def pair(m: int) -> dict[str, Any]:
 
 
 def poll(url: str, job: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = httpx.get(f"{url}/jobs/{job['id']}", timeout=60).json()
+    found: dict[str, Any] = httpx.get(f"{url}/jobs/{job['id']}", timeout=120).json()
     return found
 
 
@@ -73,7 +73,7 @@ def test_a_request_waits_for_a_short_lock_and_is_told_of_a_long_one(tmp_path: Pa
     with Server(data, *TWIN, TUNER_LOCK_PATIENCE_S="0.5") as server:
         with locked(data / "tuner.db"):
             began = time.monotonic()
-            refused = httpx.post(f"{server.url}/jobs", json=body(pair=pair(17)), timeout=60)
+            refused = httpx.post(f"{server.url}/jobs", json=body(pair=pair(17)), timeout=120)
             assert 0.4 < time.monotonic() - began < 30, "as long as its patience, not as the lock"
             assert httpx.get(f"{server.url}/jobs").status_code == 200, "readers do not wait for a writer"
         assert refused.status_code == 503

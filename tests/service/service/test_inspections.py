@@ -47,21 +47,21 @@ class FailingEye(SimulatedEvaluator):
 
 
 class SlowEye(Latch):
-    """Looks are taken one at a time, as they are let through; measurements, too, but for the free ones."""
+    """Counts when it may; measures the free ones, and the others when it is opened."""
 
     def __init__(self, num_free: int = 1000) -> None:
         super().__init__(num_free)
-        self.is_looked_through = threading.Event()
-        self.may_look = threading.Event()
+        self.is_counting = threading.Event()
+        self.may_count = threading.Event()
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
-        self.is_looked_through.set()
-        self.may_look.wait(120)
+        self.is_counting.set()
+        self.may_count.wait(120)
         return super().count(problem, candidate, metrics)
 
     def close(self) -> None:
         super().close()
-        self.may_look.set()
+        self.may_count.set()
 
 
 @pytest.fixture(autouse=True)
@@ -126,13 +126,13 @@ def test_a_job_under_way_is_inspected_between_two_trials_and_no_trial_is_lost(se
     inspection, is_pending = service.ask_inspection(job.id, 0, COUNTERS)
     assert (inspection.state, is_pending) == (InspectionState.PENDING, True)
     eye.is_open.set()
-    assert eye.is_looked_through.wait(60)
+    assert eye.is_counting.wait(60)
     before, inspected_s = service.job(job.id), time.monotonic()
     assert before.state is JobState.SEARCHING
     time.sleep(1.0)
     assert service.job(job.id) == before, "the job went on while the GPU was being used for it"
     inspected_s = time.monotonic() - inspected_s
-    eye.may_look.set()
+    eye.may_count.set()
     assert ended(service, job.id, 0, COUNTERS).state is InspectionState.DONE
     after = finish(service, job)
     assert (after.state, after.num_trials) == (JobState.SUCCEEDED, 40)
@@ -211,7 +211,7 @@ def test_closing_in_the_middle_of_an_inspection_costs_no_attempt(serve: Serve) -
     eye = SlowEye()
     service = serve(eye)
     job_id = succeeded(service, trials=1)
-    assert eye.is_looked_through.wait(60)
+    assert eye.is_counting.wait(60)
     service = serve(Latch())  # closes the first one
     inspection = ended(service, job_id, 0, COUNTERS)
     assert (inspection.state, inspection.num_attempts) == (InspectionState.DONE, 1)
@@ -264,7 +264,7 @@ def test_a_pending_inspection_of_a_target_that_is_gone_says_so(serve: Serve) -> 
     eye = SlowEye()
     service = serve(eye)
     job_id = succeeded(service, trials=1)
-    assert eye.is_looked_through.wait(60)
+    assert eye.is_counting.wait(60)
     service = serve(SimulatedEvaluator(parse_target("simulated:a40")))
     inspection = service.inspection(job_id, 0, COUNTERS)
     assert inspection.state is InspectionState.PENDING

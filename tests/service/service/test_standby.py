@@ -42,7 +42,7 @@ def wait_for(url: str, condition: Any) -> Any:
 
     def is_so() -> bool:
         nonlocal found
-        found = httpx.get(url, timeout=60).json()
+        found = httpx.get(url, timeout=120).json()
         return bool(condition(found))
 
     wait_until(is_so, pause_s=0.1)
@@ -67,17 +67,17 @@ def test_when_the_server_that_runs_the_jobs_is_killed_another_takes_over_and_no_
             stack.enter_context(Server(tmp_path / "data", *options, TUNER_SIMULATED_LATENCY_S="0.05")) for _ in range(2)
         )
         leader = wait_for(f"{one.url}/targets", bool) and one
-        assert httpx.get(f"{other.url}/targets", timeout=60).json() == []
+        assert httpx.get(f"{other.url}/targets", timeout=120).json() == []
         posted = httpx.post(
-            f"{other.url}/jobs", json=body(target="simulated:h200", budget={"trials": 40, "seconds": 600}), timeout=60
+            f"{other.url}/jobs", json=body(target="simulated:h200", budget={"trials": 40, "seconds": 600}), timeout=120
         )
         assert posted.status_code == 202, posted.text
         job = f"/jobs/{posted.json()['id']}"
         seen = wait_for(other.url + job, lambda found: found["num_trials"] >= 5)["num_trials"]
-        before = httpx.get(f"{other.url}{job}/trials?limit=500", timeout=60).json()["items"]
+        before = httpx.get(f"{other.url}{job}/trials?limit=500", timeout=120).json()["items"]
         leader.process.send_signal(signal.SIGKILL)
         ended = wait_for(other.url + job, lambda found: found["state"] in ("succeeded", "failed"))
-        after = httpx.get(f"{other.url}{job}/trials?limit=500", timeout=60).json()["items"]
+        after = httpx.get(f"{other.url}{job}/trials?limit=500", timeout=120).json()["items"]
     assert (ended["state"], ended["num_trials"]) == ("succeeded", 40), ended
     assert [trial["number"] for trial in after] == list(range(40))
     assert len(before) >= seen
@@ -137,7 +137,7 @@ def test_a_server_that_has_lost_its_lock_ends_and_records_no_further_trial(tmp_p
     url = server.database()
     options = ["--gpu", "simulated:h200", "--database-url", url]
     with Server(tmp_path / "data", *options, TUNER_SIMULATED_LATENCY_S="6.0") as running:
-        job = httpx.post(f"{running.url}/jobs", json=body(), timeout=60).json()
+        job = httpx.post(f"{running.url}/jobs", json=body(), timeout=120).json()
         store = Store.open(tmp_path / "data", url, shared=True)
         wait_for(f"{running.url}/jobs/{job['id']}", lambda found: found["num_trials"] == 1)
         with store.engine.connect() as connection:
