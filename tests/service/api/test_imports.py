@@ -45,7 +45,7 @@ def test_a_job_begins_with_what_was_imported_and_nothing_else_knows_it(file: Pat
         assert asked.exit_code == ExitCode.NO_RESULT
         asked_for = TuneRequest.model_validate({"pair": PAIR, "budget": {"trials": 12}})
         job, _ = service.submit(asked_for.to_spec("simulated:h200"))
-        assert wait_until_final(service, job.id, timeout_s=250) == "succeeded"
+        assert wait_until_final(service, job.id) == "succeeded"
         uses = client.job(job.id)["priors_used"]
         assert {use["source"] for use in uses} == {f"imported {body['source']}"}
         tried = [use["candidate"]["schedule"] for use in uses]
