@@ -315,6 +315,7 @@ def test_every_ordering_keeps_the_protocol(case: str) -> None:
         assert faults(Replica(plan, tables, rng).record(2), tables, ((plan,),)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize(("case", "split_tiles"), FAULTY)
 def test_a_planted_fault_shows_and_is_what_the_proof_refuses(case: str, split_tiles: SplitTiles, fault: Fault) -> None:
@@ -345,6 +346,7 @@ def test_a_planted_fault_shows_and_is_what_the_proof_refuses(case: str, split_ti
         assert re.search(f"before tile {late} was there", found[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split_tiles", SplitTiles)
 def test_a_slow_tile_alone_is_no_fault_and_its_signal_lacks_its_post_alone(split_tiles: SplitTiles) -> None:
     rng = random.Random(0)

@@ -28,6 +28,7 @@ def start(tmp_path: Path, *options: str, latency_s: float = 0.0) -> subprocess.P
     )
 
 
+@pytest.mark.slow
 def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_path: Path) -> None:
     (tmp_path / "best").mkdir()
     (tmp_path / "best/manifest.json").write_text('{"files": {"kernel.cubin": {}}}')
@@ -55,6 +56,7 @@ def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_pa
         assert (run.returncode, words in run.stderr) == (1, True), run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_ends_its_server(tmp_path: Path, number: signal.Signals) -> None:
     with start(tmp_path, latency_s=10.0) as demo:

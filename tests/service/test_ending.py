@@ -31,6 +31,7 @@ def begin(server: Server) -> int:
     return int(httpx.get(f"{server.url}/jobs/{job_id}").json()["num_trials"])
 
 
+@pytest.mark.slow
 def test_the_trial_at_the_card_is_recorded_before_the_end_and_the_job_waits(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="1.0") as server:
@@ -42,6 +43,7 @@ def test_the_trial_at_the_card_is_recorded_before_the_end_and_the_job_waits(tmp_
     assert on_disk(data, "select state from jobs") == "searching"
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="8") as server:

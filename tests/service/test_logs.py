@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.support.serving import Server, body
 
@@ -29,6 +30,7 @@ def finish(server: Server) -> str:
     return str(job["id"])
 
 
+@pytest.mark.slow
 def test_every_line_is_an_object_with_the_ids_of_what_it_is_about(tmp_path: Path) -> None:
     options = {"TUNER_LOG_FORMAT": "json", "TUNER_LOG_LEVEL": "debug"}
     with Server(tmp_path / "data", "--gpu", "simulated:h200", **options) as server:
@@ -69,6 +71,7 @@ def collector() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
             thread.join()
 
 
+@pytest.mark.slow
 def test_spans_of_requests_and_trials_are_sent_to_whoever_the_environment_names(tmp_path: Path) -> None:
     with collector() as (url, received):
         options = {"TUNER_OPENTELEMETRY": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": url,

@@ -56,7 +56,7 @@ def workload(m: int = 16) -> Workload:
     return ffn_pair(m=m, d_in=256, d_hidden=512, d_out=256)
 
 
-def spec(m: int = 16, *, trials: int = 10, seconds: float = 60.0, seed: int = 0, target_id: str = TARGET) -> JobSpec:
+def spec(m: int = 16, *, trials: int = 10, seconds: float = 600.0, seed: int = 0, target_id: str = TARGET) -> JobSpec:
     return JobSpec(
         workload=workload(m),
         target_id=target_id,

@@ -28,7 +28,7 @@ SMALL_PAIR = {"kind": "ffn", "m": 16, "d_in": 256, "d_hidden": 512, "d_out": 256
 
 def body(**changes: Any) -> dict[str, Any]:
     """A body of `POST /jobs` for a small job."""
-    return {"pair": SMALL_PAIR, "budget": {"trials": 12, "seconds": 60}, **changes}
+    return {"pair": SMALL_PAIR, "budget": {"trials": 12, "seconds": 600}, **changes}
 
 
 @contextmanager

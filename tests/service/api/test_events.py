@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.service.api.conftest import NUM_TRIALS, Api
 from tests.support.serving import body
@@ -52,6 +53,7 @@ def test_what_happens_is_reported_while_it_happens(slow_api: Api) -> None:
     assert list(stream)[-2]["data"]["state"] == "cancelled"
 
 
+@pytest.mark.slow
 def test_many_watchers_do_not_keep_others_waiting(slow_api: Api) -> None:
     job = slow_api.http.post("/jobs", json=body(budget={"trials": 1000})).json()
     limits = httpx.Limits(max_connections=100)

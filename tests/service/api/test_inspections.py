@@ -125,6 +125,7 @@ def test_what_does_not_run_or_does_not_exist_is_refused(api: Api) -> None:
         assert refused(api.http.get(f"/jobs/{api.job_id}/trials/{number}/trace"), 422)["errors"][0]["field"] == "number"
 
 
+@pytest.mark.slow
 def test_a_trial_that_was_not_measured_is_refused(api: Api) -> None:
     job_id = api.http.post("/jobs", json=body(budget={"trials": 80}, seed=1)).json()["id"]
     assert wait_until_final(api.service, job_id) == "succeeded"

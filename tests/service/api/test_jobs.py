@@ -150,6 +150,7 @@ def test_the_bounds_of_a_size_are_inside(idle_api: Api, size: int) -> None:
     assert [error["field"] for error in errors] == ["target"]  # the last thing that is checked
 
 
+@pytest.mark.slow
 def test_a_job_says_which_priors_it_used_what_each_gave_and_whether_it_is_fair(api: Api) -> None:
     pair = {**body()["pair"], "m": 24}
     used = {}

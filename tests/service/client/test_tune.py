@@ -158,6 +158,7 @@ def test_elsewhere_than_in_a_terminal_each_state_is_a_line(
     assert all("8/8 trials" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_the_notebook_of_the_examples_runs_in_a_real_kernel_and_shows_bar_and_chart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

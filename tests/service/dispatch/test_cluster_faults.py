@@ -87,6 +87,7 @@ def test_a_job_ends_though_the_scheduler_is_killed_and_then_the_worker_that_meas
             check_ended(service, job.id, 24)
 
 
+@pytest.mark.slow
 def test_ten_workers_that_join_at_once_all_measure_and_a_job_ends(tmp_path: Path) -> None:
     members = Members(security_for("tcp://127.0.0.1:1", None), tmp_path)
     dispatcher = members.dispatcher()
@@ -212,6 +213,7 @@ def test_a_worker_that_is_cut_off_is_given_up_in_time_and_joins_again(
     members.close()
 
 
+@pytest.mark.slow
 def test_a_worker_stops_at_a_word_and_its_card_is_in_quarantine_then(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with ended([]) as processes:

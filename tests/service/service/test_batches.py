@@ -198,6 +198,7 @@ def test_a_batch_that_cannot_be_is_refused_and_leaves_no_job(
     assert not service.jobs().items
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_goes_on_with_a_batch_where_it_was(tmp_path: Path, serve: Serve) -> None:
     service = serve(Latch())
     batch, _ = service.batches.submit(specs(16, 64))

@@ -53,6 +53,7 @@ def until_final(url: str, job: dict[str, Any]) -> dict[str, Any]:
     return poll(url, job)
 
 
+@pytest.mark.slow
 def test_foreign_locks_during_a_job_cost_no_trial_and_end_nothing(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Server(data, *TWIN, TUNER_SIMULATED_LATENCY_S="0.1", TUNER_LOCK_PATIENCE_S="0.2") as server:
@@ -87,6 +88,7 @@ def limit_files(server: Server, num_bytes: int) -> None:
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
 
 
+@pytest.mark.slow
 def test_a_disk_without_room_is_told_and_the_job_goes_on_by_itself_when_there_is_room_again(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Server(data, *TWIN, TUNER_SIMULATED_LATENCY_S="0.4") as server:

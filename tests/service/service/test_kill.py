@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import finish, on_disk
 from tests.service.service.killing import (
@@ -21,10 +23,12 @@ from tuner.core.trial.job import JobState
 from tuner.core.trial.records import InspectionKind, InspectionState
 
 
+@pytest.mark.slow
 def test_kills_with_several_candidates_on_their_way_lose_no_trial_and_count_none_twice(tmp_path: Path) -> None:
     check_kills_at_random_moments(tmp_path / "data", seed=20, num_kills=3, num_trials=60, build_s=0.4)
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_finals_costs_the_finals_alone(tmp_path: Path, serve: Serve) -> None:
     directory = tmp_path / "data"
     job = submit(directory, num_trials=6)
@@ -40,6 +44,7 @@ def test_a_kill_in_the_finals_costs_the_finals_alone(tmp_path: Path, serve: Serv
     assert states == ["queued", "searching", "finals", "succeeded"]
 
 
+@pytest.mark.slow
 def test_an_inspection_that_a_kill_cut_off_is_taken_again_after_those_that_were_not(
     tmp_path: Path, serve: Serve
 ) -> None:
@@ -65,6 +70,7 @@ def test_an_inspection_that_a_kill_cut_off_is_taken_again_after_those_that_were_
     ]
 
 
+@pytest.mark.slow
 def test_an_inspection_that_outlives_no_process_ends_with_that_for_its_reason(tmp_path: Path, serve: Serve) -> None:
     directory = tmp_path / "data"
     job = submit(directory, num_trials=1)

@@ -18,7 +18,7 @@ from tuner.service.progress import MIN_PROGRESS, Progress
 
 
 def impatient(patience: int, m: int = 16, trials: int = 400) -> JobSpec:
-    return replace(spec(m), budget=Budget(trials=trials, seconds=60, patience=patience))
+    return replace(spec(m), budget=Budget(trials=trials, seconds=600, patience=patience))
 
 
 def test_progress_is_a_trial_of_ours_that_is_faster_by_more_than_noise() -> None:

@@ -64,6 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_row_is_a_job_whose_finals_are_its_results_and_whose_best_are_winners_that_ship(folder: Path) -> None:
     winners, rows = written(folder)
     assert set(winners) == {SMALL.name, OTHER.name}
@@ -112,6 +113,7 @@ def test_a_fair_search_leaves_the_winners_and_one_in_another_regime_leaves_no_re
     assert rows[SMALL.pair]["regime"] == "burst"
 
 
+@pytest.mark.slow
 def test_a_job_that_was_cut_goes_on_one_that_ended_is_taken_and_what_nobody_wants_is_dropped(tmp_path: Path) -> None:
     unwanted, wanted = EIGHT.spec(OTHER, "simulated:h200"), EIGHT.spec(SMALL, "simulated:h200")
     with opened(tmp_path) as jobs:
@@ -126,6 +128,7 @@ def test_a_job_that_was_cut_goes_on_one_that_ended_is_taken_and_what_nobody_want
             jobs.end(second)
 
 
+@pytest.mark.slow
 def test_a_row_that_fails_is_reported_the_others_go_on_and_none_is_begun_when_the_time_is_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def test_what_is_judged_again_is_what_was_fitted_to_the_schedules_that_it_says(d
     assert earlier_fits(tmp_path / "simulator.json") == ({PAIRS[0]: rates[PAIRS[0]]}, 7)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("pair", soak_unless(lambda _, pair: pair.endswith(("/m16", "/m128")), PAIRS))
 def test_a_pair_that_the_fit_was_not_shown_is_predicted_as_well_as_its_row_says(pair: str, data: DataSet) -> None:

@@ -32,6 +32,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "row",
     soak_unless(lambda _, row: row.pair == "llama3-8b" and row.m in (16, 256), judged_rows()),
@@ -60,6 +61,7 @@ def test_the_pairs_go_from_decode_to_prefill() -> None:
     assert WorkloadKind.INDEPENDENT in {row.workload.kind for row in rows}
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_goes_on_where_it_stopped(bench: Workbench, tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     assert collect(bench, path, [TINY], 100.0)

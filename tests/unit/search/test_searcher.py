@@ -81,6 +81,7 @@ def test_the_first_three_trials_try_each_plan_kind() -> None:
     assert kinds == [PlanKind.LIBRARY, PlanKind.FUSED, PlanKind.TWO_LAUNCHES]
 
 
+@pytest.mark.slow
 def test_every_candidate_is_legal_and_tried_once_and_most_are_fused() -> None:
     here = space()
     candidates = [trial.candidate for trial in take(Searcher(here, seed=3), time_of, 120)]
@@ -94,6 +95,7 @@ def test_every_candidate_is_legal_and_tried_once_and_most_are_fused() -> None:
     assert kinds.count(PlanKind.FUSED) >= 0.75 * len(kinds)
 
 
+@pytest.mark.slow
 def test_each_kind_of_the_card_has_its_turn_and_variations_try_the_best_of_what_they_vary() -> None:
     trials = take(Searcher(space(gpu=H200), seed=0), time_of, 60)
     assert {trial.candidate.plan_kind for trial in trials[:15]} == {kind for kind in PlanKind if kind.is_for(2)}
@@ -204,6 +206,7 @@ def test_a_search_in_which_all_of_ours_fails_goes_on() -> None:
     assert len(take(Searcher(space(), seed=0), hang, 40)) == 40
 
 
+@pytest.mark.slow
 def test_failures_count_as_bad_so_that_the_search_leaves_their_neighbourhood() -> None:
     """All schedules with 8 warps fail; they would be the fastest, so a search that ignored it would stay."""
 
@@ -270,6 +273,7 @@ def test_priors_are_tried_behind_the_library_and_once() -> None:
     assert len({trial.candidate for trial in trials}) == 40
 
 
+@pytest.mark.slow
 def test_thinking_ahead_changes_no_choice_and_ends() -> None:
     plain, ahead = (Searcher(space(), seed=5, num_trials=60) for _ in range(2))
     chosen = [trial.candidate for trial in take(plain, time_of, 45)]

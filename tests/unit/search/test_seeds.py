@@ -21,6 +21,7 @@ def space(m: int, gpu: str = "h200") -> Space:
     return space_of(ffn_pair(m=m, d_in=1024, d_hidden=4096, d_out=1024), CATALOGUE[gpu])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", soak_unless(lambda _, m: m == 16, [1, 16, 256]))
 def test_the_first_guesses_fill_the_gpu_and_every_engine_is_among_the_others(m: int) -> None:
     here = space(m)
@@ -61,6 +62,7 @@ def test_a_guess_is_there_before_the_others_are_forecast(monkeypatch: pytest.Mon
     assert set(forecast) == {first.tiling, second.tiling} == set(here.guesses[:2])
 
 
+@pytest.mark.slow
 def test_independent_ops_try_their_last_wave_in_even_shares() -> None:
     here = space_of(independent_pair((1024, 1024, 4096), (512, 1024, 2048)), CATALOGUE["h200"])
     seeds = list(seed_schedules(here, random.Random(1)))

@@ -77,6 +77,7 @@ def covering(workload: Workload) -> list[Ordering]:
     return covering_sample([legal[legal.draw(rng)] for _ in range(6000)], axes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "workload",
     soak_unless(lambda _, one: one in (CHAIN, BESIDE, PARTS), [PAIR, BESIDE, CHAIN, PARTS, TAILED]),
@@ -110,6 +111,7 @@ def test_every_offered_value_is_legal_somewhere() -> None:
     assert set(INTERLEAVES) - seen == set()
 
 
+@pytest.mark.slow
 def test_unequal_tile_heights_are_proven_under_every_signal_and_merge() -> None:
     workload = ffn_pair(m=384, d_in=32, d_hidden=256, d_out=256)
     for heights in ((128, 64), (64, 192), (128, 192)):

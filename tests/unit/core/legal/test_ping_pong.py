@@ -103,6 +103,7 @@ def problem(tasks: tuple[int, ...], fault: str = "", slots: int = 2) -> str | No
     return first_problem(roles, ARRIVALS, too_early)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tasks", [(1, 3, 1), *(pytest.param(more, marks=pytest.mark.soak) for more in ((2, 1, 1), (1, 1, 1, 1)))], ids=str
 )

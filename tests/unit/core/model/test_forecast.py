@@ -6,6 +6,8 @@ import json
 from collections import defaultdict
 from statistics import median
 
+import pytest
+
 from tests.support.repository import ROOT
 from tuner.core.model.simulate import simulate
 from tuner.core.problem.gpu import CATALOGUE
@@ -37,6 +39,7 @@ def spearman_by_workload() -> dict[str, float]:
     return {name: rank_correlation(*zip(*pairs, strict=True)) or 0.0 for name, pairs in times.items()}
 
 
+@pytest.mark.slow
 def test_the_forecast_ranks_measured_schedules_of_an_h200() -> None:
     found = spearman_by_workload()
     assert len(found) == 5

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.proof import REASONS, counts, judged_plans
 
 
+@pytest.mark.slow
 def test_verify_agrees_with_the_oracle_on_random_plans_and_their_mutants() -> None:
     *_, total = sorted(
         counts(judged for judged, *_ in judged_plans(seed=7, count=2000)), key=lambda row: int(row["plans"])

@@ -74,6 +74,7 @@ def refusal(plan: Plan, graph: TileGraph) -> PlanError | None:
     return None
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(broken_plans())
 def test_the_verdict_is_that_of_a_walk_over_every_state(case: tuple[TileGraph, Plan]) -> None:

@@ -4,6 +4,7 @@ import json
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ PAIR = ffn_pair(m=512, d_in=4096, d_hidden=4096, d_out=4096)
 edges = st.integers(1, 20).map(lambda i: 16 * i)
 
 
+@pytest.mark.slow
 def test_a_schedule_survives_json_with_its_digest() -> None:
     space = space_of(PAIR, H200)
     digests = set()

@@ -28,6 +28,7 @@ def eight_ops() -> Workload:
     return Workload(kind=WorkloadKind.CHAIN, ops=ops)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", [decoder_block(16, 512, 512, 512, heads=512), eight_ops()], ids=["four", "eight"])
 def test_the_tilings_of_a_chain_are_bounded_legal_and_of_every_engine(workload: Workload) -> None:
     space = Space(workload, H200)

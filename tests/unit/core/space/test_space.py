@@ -137,6 +137,7 @@ def test_a_sample_gives_every_tiling_its_turn_and_repeats_nothing() -> None:
     assert sample[:50] != space.sample(random.Random(2), 50)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", soak_unless(lambda _, m: m == 16, [16, 512]))
 def test_a_sample_gives_each_engine_its_half(m: int) -> None:
     space = space_of(replace_m(m), H200)
@@ -229,6 +230,7 @@ def test_strided_parts_are_offered_where_they_wait_by_slice() -> None:
     }
 
 
+@pytest.mark.slow
 def test_neighbours_are_the_legal_schedules_that_differ_in_one_axis() -> None:
     everything = list(TINY)
     for schedule in TINY.sample(random.Random(3), 12):

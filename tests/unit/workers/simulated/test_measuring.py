@@ -164,6 +164,7 @@ def test_what_runs_apart_answers_or_raises_as_if_it_ran_here() -> None:
         apart(int, "three")
 
 
+@pytest.mark.slow
 def test_noise_is_reported_of_trials_and_jobs_on_the_twin(tmp_path: Path) -> None:
     noise.main(["--gpu", SIMULATED, "--quick", "--out", str(tmp_path / "noise.json")])
     rows = rows_in(tmp_path / "noise.json")
