@@ -14,4 +14,5 @@ def shared_spaces() -> Iterator[None]:
     """More spaces are kept than a server keeps, which must think of its memory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tuner.service.runner.space_of", space_of)
+        patch.setattr("tuner.search.order.space_of", space_of)
         yield
