@@ -57,9 +57,12 @@ def copies_of(workload: Workload) -> list[Any]:
     return [first, *(operands(workload, seed) for seed in range(1, -(-ROTATED_BYTES // one_bytes)))]
 
 
-def cold_graph(pack: Pack, copies: Sequence[Any], m: int, stream: Any, **options: Any) -> Any:
-    """A graph of NUM_LAUNCHES launches of m rows, each on the next copy of the weights."""
-    bound, x, y = [pack.bind(copy.weights, **options) for copy in copies], copies[0].x[:m], copies[0].output(m)
+def cold_graph(pack: Pack, copies: Sequence[Any], y: Any, stream: Any, **options: Any) -> Any:
+    """A graph of NUM_LAUNCHES launches of as many rows as `y` has, each on the next copy of the weights.
+
+    The caller keeps `y`: its memory would else be given to whoever asks next, and the graph writes there.
+    """
+    bound, x = [pack.bind(copy.weights, **options) for copy in copies], copies[0].x[: y.shape[0]]
     with stream:
         bound[0](x, out=y)
         stream.synchronize()
@@ -73,9 +76,10 @@ def guard_rows(pack: Pack, chosen: Chosen) -> list[Row]:
     """The guarded and the safe build against the measured one, in the same rounds."""
     import cupy
 
-    copies, stream, m = copies_of(chosen.workload), cupy.cuda.Stream(non_blocking=True), chosen.workload.ops[0].m
+    copies, stream = copies_of(chosen.workload), cupy.cuda.Stream(non_blocking=True)
+    y = copies[0].output(chosen.workload.ops[0].m)
     ways = {"measured": {"as_measured": True}, "guarded": {}, "safe": {"safe_weights": True}}
-    graphs = {name: cold_graph(pack, copies, m, stream, **options) for name, options in ways.items()}
+    graphs = {name: cold_graph(pack, copies, y, stream, **options) for name, options in ways.items()}
     times: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(NUM_ROUNDS + 3):
         for name, graph in graphs.items():

@@ -57,7 +57,8 @@ def op_times(pack: Pack, entry: Entry, chosen: Chosen) -> dict[int, float]:
     for m in VLLM_ROWS:
         rung = entry.at(m)
         if rung is not None and rung.kernel is not None:
-            graph = cold_graph(pack, copies, m, stream)
+            y = copies[0].output(m)
+            graph = cold_graph(pack, copies, y, stream)
             found[m] = median([graph_us(stream, graph) for _ in range(NUM_ROUNDS + 3)][3:])
     return found
 
