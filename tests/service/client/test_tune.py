@@ -8,7 +8,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -38,7 +37,7 @@ def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuner.Result]:
+def result(tmp_path_factory: pytest.TempPathFactory) -> tuner.Result:
     """A pair that was tuned in this process, which listened nowhere."""
 
     def listen(*_: object) -> None:
@@ -46,7 +45,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuner.Result]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket.socket, "listen", listen)
-        yield tuner.tune(PAIR, target=TARGET, trials=8, data=tmp_path_factory.mktemp("here"), progress=False)
+        return tuner.tune(PAIR, target=TARGET, trials=8, data=tmp_path_factory.mktemp("here"), progress=False)
 
 
 def test_what_is_tuned_in_this_process_is_what_the_api_answers(result: tuner.Result) -> None:
