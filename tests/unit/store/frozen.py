@@ -16,12 +16,17 @@ from tuner import __version__
 from tuner.core.access.caller import LOCAL, Role
 from tuner.core.schedule.candidate import LIBRARY, fused
 from tuner.core.trial.inspection import no_counters
-from tuner.core.trial.job import JobState, JobTerms
+from tuner.core.trial.job import JobSpec, JobState, JobTerms
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.core.trial.records import FinalRow, InspectionKind
 from tuner.store import Store, audit, bests, inspections, jobs, keys, tokens, trials
 
 FOLDER = Path(__file__).parent / "frozen_databases"
+
+
+def frozen_spec(m: int) -> JobSpec:
+    """The spec of a frozen job: what is frozen does not change with what other tests ask for."""
+    return spec(m, trials=10, seconds=60.0)
 
 
 def fill(store: Store) -> tuple[str, str]:
@@ -37,8 +42,8 @@ def fill(store: Store) -> tuple[str, str]:
     )
     digest = store.artifacts.put(b"an artifact")
     with store.write() as session:
-        done = jobs.insert(session, spec(16), 1.0, "alice", JobTerms(project="llama", labels=("nightly",)))
-        waiting = jobs.insert(session, spec(32), 2.0)
+        done = jobs.insert(session, frozen_spec(16), 1.0, "alice", JobTerms(project="llama", labels=("nightly",)))
+        waiting = jobs.insert(session, frozen_spec(32), 2.0)
         token, _ = tokens.create(session, "alice", Role.SUBMIT, 1.0)
         audit.append(session, LOCAL, "token.create", token.id, 1.0)
         keys.remember(session, "a key", "0" * 64, done.id, 3.0)

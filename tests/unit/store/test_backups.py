@@ -11,7 +11,7 @@ from sqlalchemy import Engine, text
 
 from tests.support.builders import spec
 from tests.support.postgres import PostgreSQL
-from tests.unit.store.frozen import FOLDER, fill, thaw
+from tests.unit.store.frozen import FOLDER, fill, frozen_spec, thaw
 from tuner import __version__
 from tuner.cli import main
 from tuner.core.trial.job import JobState
@@ -44,7 +44,7 @@ def test_a_database_of_a_released_version_is_brought_to_this_one_after_a_backup(
         done, waiting = reversed(jobs.page(session, None, 10, jobs.JobFilter()).items)
         history, best = trials.history(session, done.id), bests.find(session, done.id)
     assert (done.state, waiting.state) == (JobState.SUCCEEDED, JobState.QUEUED)
-    assert (done.spec, waiting.spec) == (spec(16), spec(32))
+    assert (done.spec, waiting.spec) == (frozen_spec(16), frozen_spec(32))
     assert [type(one.outcome) for one in history] == [Measured, Measured, Rejected, Failed]
     assert best is not None
     assert best.finals[0].time_us == 80.0
