@@ -39,7 +39,7 @@ __device__ __forceinline__ void store_or_copy_tile(const float (&acc)[kMaxWgmmaA
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr int kChunks = kTmaEpilogue ? kConfig.tile_n / kLineColumns : 0;
   constexpr int kGroupsOfChunk = kLineColumns / 8;
-  static_assert(kGroupsOfChunk <= kResidualsInFlight<kOp>, "a chunk's residuals come together");
+  constexpr int kBatch = kResidualsInFlight<kOp> < kGroupsOfChunk ? kResidualsInFlight<kOp> : kGroupsOfChunk;
   if constexpr (kChunks == 0) {
     store_wgmma_tile<kOp>(acc, op, task, norm);
   } else {
@@ -65,18 +65,17 @@ __device__ __forceinline__ void store_or_copy_tile(const float (&acc)[kMaxWgmmaA
           __syncwarp();
         }
         if (column < op.n) {
-          [[maybe_unused]] u32 residuals[2][kResidualsInFlight<kOp>];
-#pragma unroll
-          for (int half = 0; half < 2; ++half)
-            load_residuals<kOp>(residuals[half], kGroupsOfChunk, op, rows[half], column + lane % 4 * 2);
+          [[maybe_unused]] u32 residuals[2][kBatch];
 #pragma unroll
           for (int pair = 0; pair < kGroupsOfChunk / 2; ++pair) {
             u32 words[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-              const int j = chunk * kGroupsOfChunk + 2 * pair + i / 2;
+              const int group = 2 * pair + i / 2, j = chunk * kGroupsOfChunk + group, loaded = group % kBatch;
+              if (loaded == 0)
+                load_residuals<kOp>(residuals[i % 2], kBatch, op, rows[i % 2], column + group * 8 + lane % 4 * 2);
               words[i] = finish_two<kOp>(acc + block * Tile::kBlockSums + i % 2 * 2 + j * 4, op, rows[i % 2],
-                                         column0 + j * 8 + lane % 4 * 2, residuals[i % 2][2 * pair + i / 2]);
+                                         column0 + j * 8 + lane % 4 * 2, residuals[i % 2][loaded]);
               squares.add(block, i % 2, words[i]);
             }
             stmatrix_x4(there ^ pair * 32, words);

@@ -176,12 +176,12 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
     [[maybe_unused]] u32 residuals[kBatch];
 #pragma unroll
     for (int first = kBegin; first < kInFours; first += 4) {
-      const int loaded = (first - kBegin) % kBatch;
-      if (loaded == 0) columns.load_residuals(residuals, kEndFragment - first, op, tile_row0, first, lane);
       u32 words[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        words[i] = columns.finish(sums, op, norm, tile_row0, first + i, lane, residuals[loaded + i]);
+        const int fragment = first + i, loaded = (fragment - kBegin) % kBatch;
+        if (loaded == 0) columns.load_residuals(residuals, kEndFragment - fragment, op, tile_row0, fragment, lane);
+        words[i] = columns.finish(sums, op, norm, tile_row0, fragment, lane, residuals[loaded]);
         squares.add(block, first + i, words[i], lane);
       }
       transpose_four(words, q);

@@ -44,15 +44,18 @@ __device__ __forceinline__ TileRow tile_row(const OpArgs& op, const Task& task, 
 // Words of the residual that a thread has under way at a time, as far as its sums leave registers for them. A load behind
 // the store of the one before would be a round trip of its own.
 template <int kOp>
-constexpr int kResidualsInFlight = WgmmaTile<kOp>::kNumSums <= 64 ? 16 : 8;
+constexpr int kResidualsInFlight = WgmmaTile<kOp>::kNumSums <= 64    ? 16
+                                   : WgmmaTile<kOp>::kNumSums <= 96  ? 8
+                                   : WgmmaTile<kOp>::kNumSums <= 128 ? 4
+                                                                     : 1;
 
 // A thread's words of the residual of a row, of up to `count` groups of columns that begin at `column`.
-template <int kOp>
-__device__ __forceinline__ void load_residuals(u32 (&words)[kResidualsInFlight<kOp>], int count, const OpArgs& op,
-                                               const TileRow& row, int column) {
-  if constexpr (kOps[kOp].residual) {
+template <int kOp, int kRoom>
+__device__ __forceinline__ void load_residuals(u32 (&words)[kRoom], int count, const OpArgs& op, const TileRow& row,
+                                               int column) {
+  if constexpr (kOps[kOp].residual && kRoom > 1) {
 #pragma unroll
-    for (int i = 0; i < kResidualsInFlight<kOp>; ++i) {
+    for (int i = 0; i < kRoom; ++i) {
       words[i] = 0;
       if (i < count && row.is_inside && column + i * 8 < op.n)
         words[i] = *reinterpret_cast<const u32*>(op.residual + row.first + column + i * 8);
@@ -60,22 +63,27 @@ __device__ __forceinline__ void load_residuals(u32 (&words)[kResidualsInFlight<k
   }
 }
 
-// Two neighbours of a row, from the sums of group j on, finished and rounded; `residual` is theirs.
+// Two neighbours of a row, from the sums of group j on, finished and rounded; `word` is their residual, where loads come
+// together. Else it is loaded here.
 template <int kOp>
-__device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, const TileRow& row, int column,
-                                          u32 residual) {
+__device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, const TileRow& row, int column, u32 word) {
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr int kUp = kConfig.tile_n / 2;  // from a gate's sum to its up projection's
-  float bias[2][2] = {};
+  float bias[2][2] = {}, residual[2] = {};
   if constexpr (kConfig.bias) load_two(bias[0], op.bias, column, op.n);
   if constexpr (kConfig.bias && kConfig.gated) load_two(bias[1], op.bias + op.n, column, op.n);
+  if constexpr (kConfig.residual && kResidualsInFlight<kOp> == 1) {
+    if (row.is_inside) load_two(residual, op.residual + row.first, column, op.n);
+  } else if constexpr (kConfig.residual) {
+    residual[0] = unpack_one<kBf16>(static_cast<u16>(word)), residual[1] = unpack_one<kBf16>(static_cast<u16>(word >> 16));
+  }
   float out[2];
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
     out[c] = activate<kConfig.activation>(affine<scales_rows(kOp), kConfig.bias>(sums[c], row.scale, bias[0][c]));
     if constexpr (kConfig.gated)
       out[c] *= affine<scales_rows(kOp), kConfig.bias>(sums[kUp + c], row.scale, bias[1][c]);
-    if constexpr (kConfig.residual) out[c] += unpack_one<kBf16>(static_cast<u16>(residual >> 16 * c));
+    if constexpr (kConfig.residual) out[c] += residual[c];
   }
   return pack_two<kBf16>(out[0], out[1]);
 }
@@ -110,12 +118,12 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
       [[maybe_unused]] u32 residuals[kBatch];
 #pragma unroll
       for (int j = kFirst; j < kInFours; j += 4) {
-        const int loaded = (j - kFirst) % kBatch;
-        if (loaded == 0) load_residuals<kOp>(residuals, kEnd - j, op, row, column0 + j * 8 + q * 2);
         u32 words[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          words[i] = finish_two<kOp>(sums + (j + i) * 4, op, row, column0 + (j + i) * 8 + q * 2, residuals[loaded + i]);
+          const int column = column0 + (j + i) * 8 + q * 2, loaded = (j + i - kFirst) % kBatch;
+          if (loaded == 0) load_residuals<kOp>(residuals, kEnd - j - i, op, row, column);
+          words[i] = finish_two<kOp>(sums + (j + i) * 4, op, row, column, residuals[loaded]);
           squares.add(block, half, words[i]);
         }
         transpose_four(words, q);
