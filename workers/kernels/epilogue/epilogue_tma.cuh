@@ -67,15 +67,16 @@ __device__ __forceinline__ void store_or_copy_tile(const float (&acc)[kMaxWgmmaA
         if (column < op.n) {
           [[maybe_unused]] u32 residuals[2][kBatch];
 #pragma unroll
+          for (int half = 0; half < 2; ++half)
+            load_residuals<kOp>(residuals[half], kBatch, op, rows[half], column + lane % 4 * 2);
+#pragma unroll
           for (int pair = 0; pair < kGroupsOfChunk / 2; ++pair) {
             u32 words[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-              const int group = 2 * pair + i / 2, j = chunk * kGroupsOfChunk + group, loaded = group % kBatch;
-              if (loaded == 0)
-                load_residuals<kOp>(residuals[i % 2], kBatch, op, rows[i % 2], column + group * 8 + lane % 4 * 2);
+              const int group = 2 * pair + i / 2, j = chunk * kGroupsOfChunk + group;
               words[i] = finish_two<kOp>(acc + block * Tile::kBlockSums + i % 2 * 2 + j * 4, op, rows[i % 2],
-                                         column0 + j * 8 + lane % 4 * 2, residuals[i % 2][loaded]);
+                                         column0 + j * 8 + lane % 4 * 2, residuals[i % 2][group % kBatch]);
               squares.add(block, i % 2, words[i]);
             }
             stmatrix_x4(there ^ pair * 32, words);

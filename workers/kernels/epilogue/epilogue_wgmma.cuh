@@ -44,10 +44,7 @@ __device__ __forceinline__ TileRow tile_row(const OpArgs& op, const Task& task, 
 // Words of the residual that a thread has under way at a time, as far as its sums leave registers for them. A load behind
 // the store of the one before would be a round trip of its own.
 template <int kOp>
-constexpr int kResidualsInFlight = WgmmaTile<kOp>::kNumSums <= 64    ? 16
-                                   : WgmmaTile<kOp>::kNumSums <= 96  ? 8
-                                   : WgmmaTile<kOp>::kNumSums <= 128 ? 4
-                                                                     : 1;
+constexpr int kResidualsInFlight = WgmmaTile<kOp>::kNumSums <= 64 ? 16 : WgmmaTile<kOp>::kNumSums <= 96 ? 8 : 1;
 
 // A thread's words of the residual of a row, of up to `count` groups of columns that begin at `column`.
 template <int kOp, int kRoom>
