@@ -15,7 +15,6 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,12 @@ from benchmarks.chains.boundaries import boundaries_of
 from benchmarks.chains.results import Results
 from benchmarks.chains.rows import ChainRow, choose_rows
 from benchmarks.common.finals import best_of_kinds, figures_of
-from benchmarks.common.jobs import Ended, Jobs, open_jobs
+from benchmarks.common.jobs import Ended, InTurn, Jobs, open_jobs
 from benchmarks.common.report import machine_of, results_file
 from benchmarks.common.workbench import Watch, message_of
 from tuner.core.trial.inspection import Trace
 from tuner.core.trial.job import Budget, JobSpec
-from tuner.core.trial.records import InspectionKind, InspectionState, JobRecord
-from tuner.errors import TunerError
+from tuner.core.trial.records import InspectionKind, InspectionState
 from tuner.winners import ShippedWinners
 
 #: A job's search takes no longer, seconds.
@@ -51,28 +49,15 @@ def spec_of(row: ChainRow, target_id: str, trials: int) -> JobSpec:
 
 
 def search_rows(jobs: Jobs, rows: Sequence[ChainRow], results: Results, trials: int, seconds: float) -> list[str]:
-    """Has each row searched, and writes it; the names of those that failed, each with its reason.
-
-    The next row's job is asked for before the one before it ends, so that the card does not wait.
-    """
+    """Has each row searched, and writes it; the names of those that failed, each with its reason."""
     failures, total = list[str](), Watch()
-    specs = [spec_of(row, jobs.target_id, trials) for row in rows]
-    jobs.drop_others(specs)
-    begun: dict[int, JobRecord] = {}
-
-    def begin(i: int) -> None:
-        if i < len(rows) and i not in begun:
-            begun[i] = jobs.begin(specs[i])
-
+    turns = InTurn(jobs, [spec_of(row, jobs.target_id, trials) for row in rows])
     for i, row in enumerate(rows):
         if i and total.seconds > seconds:
             print(f"the time is up: {row.name} and those behind it are left", flush=True)
             break
         try:
-            begin(i)
-            with suppress(TunerError):  # it is begun again in its turn
-                begin(i + 1)
-            figures = row_of(row, jobs.end(begun[i]))
+            figures = row_of(row, turns.end(i))
         except Exception as error:  # whatever it is, the other rows may come through
             failures.append(f"{row.name}: {message_of(error)}")
             print(f"{failures[-1]} FAILED", flush=True)

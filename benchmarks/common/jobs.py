@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,6 +94,31 @@ class Jobs:
             found += page.items
             if (cursor := page.next_cursor) is None:
                 return found
+
+
+class InTurn:
+    """Jobs one behind the other: the next one is asked for before the one before it ends, so that no card waits."""
+
+    def __init__(self, jobs: Jobs, specs: Sequence[JobSpec], *, anew: bool = False) -> None:
+        """Ends the open jobs of earlier runs that are not among them."""
+        self._jobs, self._specs, self._anew = jobs, specs, anew
+        self._begun: dict[int, JobRecord] = {}
+        jobs.drop_others(specs)
+
+    def end(self, i: int) -> Ended:
+        """Waits for the i-th job.
+
+        Raises:
+            TunerError: it cannot be begun, or has not succeeded.
+        """
+        self._begin(i)
+        with suppress(TunerError):  # it is begun again in its turn
+            self._begin(i + 1)
+        return self._jobs.end(self._begun[i])
+
+    def _begin(self, i: int) -> None:
+        if i < len(self._specs) and i not in self._begun:
+            self._begun[i] = self._jobs.begin(self._specs[i], anew=self._anew)
 
 
 @contextmanager

@@ -19,11 +19,10 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.common.jobs import Ended, Jobs, open_jobs
+from benchmarks.common.jobs import Ended, InTurn, Jobs, open_jobs
 from benchmarks.common.report import machine_of, results_file
 from benchmarks.common.rows import SUITES, Row, choose_rows
 from benchmarks.common.workbench import Watch, message_of
@@ -31,8 +30,6 @@ from benchmarks.pairs.results import Results, row_of
 from benchmarks.pairs.winners import Winners
 from tuner.core.problem.objective import Regime
 from tuner.core.trial.job import Budget, JobSpec, PriorsChoice
-from tuner.core.trial.records import JobRecord
-from tuner.errors import TunerError
 from tuner.winners import ShippedWinners
 from tuner.winners.shipped import FOLDER
 
@@ -69,28 +66,15 @@ class Options:
 
 
 def search_rows(jobs: Jobs, rows: Sequence[Row], winners: Winners, results: Results, options: Options) -> list[str]:
-    """Has each row searched and keeps what was found; the names of the rows that failed, each with its reason.
-
-    The next row's job is asked for before the one before it ends, so that the card does not wait.
-    """
+    """Has each row searched and keeps what was found; the names of the rows that failed, each with its reason."""
     failures, total = list[str](), Watch()
-    specs = [options.spec(row, jobs.target_id) for row in rows]
-    jobs.drop_others(specs)
-    begun: dict[int, JobRecord] = {}
-
-    def begin(i: int) -> None:
-        if i < len(rows) and i not in begun:
-            begun[i] = jobs.begin(specs[i], anew=options.force)
-
+    turns = InTurn(jobs, [options.spec(row, jobs.target_id) for row in rows], anew=options.force)
     for i, row in enumerate(rows):
         if i and total.seconds > options.limit_s:
             print(f"the time is up: {len(rows) - i} rows are left", flush=True)
             break
         try:
-            begin(i)
-            with suppress(TunerError):  # it is begun again in its turn
-                begin(i + 1)
-            ended = jobs.end(begun[i])
+            ended = turns.end(i)
             winners.put(row, ended)
             if ended.job.spec.objective == row.problem.objective:
                 results.put(row.name, row_of(row, ended))
