@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from tuner.core.plan.tile_graph import product_tiles
 from tuner.core.problem.gpu import Gpu
@@ -36,6 +36,7 @@ _MOST_ACCUMULATORS_TO_ADD = 96
 _WARP_GRIDS = {4: ((1, 4), (2, 2), (4, 1)), 8: ((1, 8), (2, 4), (4, 2), (8, 1))}
 
 
+@cache
 def stage_depths(dtype: Dtype) -> tuple[int, ...]:
     """Depths of a stage, elements of k."""
     return tuple(map(dtype.elements, STAGE_ROW_BYTES))
