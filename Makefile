@@ -75,8 +75,7 @@ lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 	@$(BIN)/lint-imports
 
 check: ## all that CI runs
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint test-wheel
-	@$(MAKE) --no-print-directory test-all
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint test-wheel test-all
 
 golden: $(VENV)/.dev ## renew the generated parts of some kernels, tests/compile/golden; read their diff
 	@$(BIN)/python -m tests.compile.golden

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from tuner.api.session import CALLER, session_of
-from tuner.core.units import figure
+from tuner.core.units import figure, microseconds, ratio
 from tuner.wire.problems import Problem
 
 STATIC_PATH = Path(__file__).parent / "static"
@@ -32,16 +32,6 @@ PLACES = (
     ("/ui/fleet", "Fleet"),
 )
 _HEADERS = {"Content-Security-Policy": _POLICY, "Vary": "Accept, Cookie", "Cache-Control": "no-store"}
-
-
-def microseconds(value: float | None) -> str:
-    """`63.2 µs`, or a dash."""
-    return "–" if value is None else f"{value:,.1f} µs" if value < 1000 else f"{value / 1000:,.2f} ms"
-
-
-def ratio(value: float | None) -> str:
-    """`1.18x`, or a dash."""
-    return "–" if value is None else f"{value:.2f}x"
 
 
 def clock(value: datetime | None) -> str:
