@@ -63,6 +63,7 @@ class KnownResult(View):
     dtype: str
     objective: str
     library_us: float | None
+    torch_us: float | None = Field(description="PyTorch's own calls; null where they were not timed")
     ours_us: float | None = Field(description="the fastest of ours")
     speedup: float | None = Field(description="the library's time over ours")
     winner: PlanKind | None = Field(description="the kind that the verdict names, or of the fastest of ours")
