@@ -48,13 +48,13 @@ def make(source: Path) -> None:
         shutil.copy(source / "tuner.db", path)
         engine = create_engine(f"sqlite:///{path}")
         with engine.begin() as connection:
-            digest = _cut_down(connection, JOBS)
+            digest = _keep_only(connection, JOBS)
         back_up(engine, FOLDER / "jobs.zip")
         engine.dispose()
     shutil.copy(source / "artifacts" / digest[:2] / digest, FOLDER / f"{digest[:12]}.artifact")
 
 
-def _cut_down(connection: Connection, kept: Collection[str]) -> str:
+def _keep_only(connection: Connection, kept: Collection[str]) -> str:
     """Deletes all jobs but those, what belongs to them, and the inspections that were never taken; the digest of the
     chain's kernel."""
     metadata = MetaData()
