@@ -39,7 +39,7 @@ def _nothing(_: Page) -> None:
 
 #: Name -> path, height, and what to wait for.
 PICTURES: dict[str, tuple[str, int, Callable[[Page], None]]] = {
-    "jobs": ("/", 480, _nothing),
+    "jobs": ("/", 600, _nothing),
     "job": (f"/ui/jobs/{real_jobs.FUSED_WINS}", 2180, _charts),
     "trial": (f"/ui/jobs/{real_jobs.CHAIN}/trials/{real_jobs.INSPECTED_TRIAL}", 1330, _timelines),
     "compare": (

@@ -51,6 +51,11 @@ export class Raster {
     const { most, total, kind, width } = this;
     const { taken, times, op } = run;
     const scale = width / (view.to - view.from);
+    let at = run.firstAfter(tasks, view.from);
+    if (at >= tasks.length || taken[tasks[at]] >= view.to) {
+      line.fill(empty);
+      return;
+    }
     most.fill(0);
     total.fill(0);
     const cover = (x, covered, own) => {
@@ -60,7 +65,7 @@ export class Raster {
         kind[x] = own;
       }
     };
-    for (let at = run.firstAfter(tasks, view.from); at < tasks.length && taken[tasks[at]] < view.to; at += 1) {
+    for (; at < tasks.length && taken[tasks[at]] < view.to; at += 1) {
       const task = tasks[at];
       const base = op[task] * 4;
       for (let phase = 0; phase < 4; phase += 1) {
