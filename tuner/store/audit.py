@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from tuner.core.access.caller import AuditEntry, Caller
 from tuner.core.trial.records import Page
+from tuner.store import gathering
 from tuner.store.cursors import decode_cursor, encode_cursor
 from tuner.store.models import AuditRow, table_of
 
@@ -25,7 +26,7 @@ def append(session: Session, caller: Caller, action: str, subject: str, now: flo
         "action": action,
         "subject": subject[:64],
     }
-    session.connection().execute(_INSERT, values)
+    gathering.add(session, _INSERT, values)
 
 
 def page(session: Session, cursor: str | None, limit: int) -> Page[AuditEntry]:
