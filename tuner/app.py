@@ -80,7 +80,7 @@ def open_service(
         else:
             dispatcher, why = _dispatcher(settings, store.build_cache)
             if store.leadership.may_be_lost:
-                standby = Standby(store.leadership, lambda: None, give_up)
+                standby = Standby(store.leadership, lambda: None, give_up, is_alone=True)
     except BaseException:
         store.close()
         raise

@@ -43,6 +43,12 @@ def page(session: Session, cursor: str | None, limit: int) -> Page[AuditEntry]:
     return Page(items=[_to_entry(row) for row in rows[:limit]], next_cursor=more)
 
 
+def last_subject(session: Session, action: str) -> str | None:
+    """What the newest entry of an action is about; None where there is none."""
+    query = select(AuditRow.subject).where(AuditRow.action == action).order_by(AuditRow.seq.desc()).limit(1)
+    return session.scalar(query)
+
+
 def _to_entry(row: AuditRow) -> AuditEntry:
     return AuditEntry(
         seq=row.seq,
