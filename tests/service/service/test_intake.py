@@ -104,8 +104,8 @@ def test_what_is_written_at_the_end_of_a_transaction_is_whole_and_in_order(servi
     found = [one[0].id for one in outcomes if isinstance(one, tuple)]
     with service._store.read() as session:
         entries = audit.page(session, None, 10).items
-        told = [events.after(session, job_id, 0, 10) for job_id in found]
+        happened = [events.after(session, job_id, 0, 10) for job_id in found]
     assert [(one.action, one.subject) for one in reversed(entries)] == [("job.submit", job_id) for job_id in found]
-    assert [[one.kind for one in of_job] for of_job in told] == [["state"]] * 3
-    ids_of_events = [of_job[0].id for of_job in told]
+    assert [[one.kind for one in of_job] for of_job in happened] == [["state"]] * 3
+    ids_of_events = [of_job[0].id for of_job in happened]
     assert ids_of_events == sorted(ids_of_events)
