@@ -19,7 +19,7 @@ def test_the_front_page_leads_to_a_job(page: Page, server: Server, job_id: str) 
     expect(row).to_contain_text("succeeded")
     expect(row.locator(".verdict")).to_be_visible()
     row.get_by_role("link").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("ffn fp16 M=16 256 -> 512 -> 256")
+    expect(page.get_by_role("heading", level=1)).to_have_text("ffn fp16 M=16 256 → 512 → 256")
 
 
 def test_a_finished_job_shows_verdict_plot_words_and_counts(page: Page, server: Server, job_id: str) -> None:
