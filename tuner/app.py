@@ -143,6 +143,7 @@ def _dispatcher(settings: Settings, build_cache: Path) -> tuple[Dispatcher, str]
         latency_s=settings.simulated_latency_s,
         build_s=settings.simulated_build_s,
         when_idle=settings.when == "idle",
+        torch_baseline=settings.torch_baseline,
     )
     return LocalDispatcher(evaluators), why
 
