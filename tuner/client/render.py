@@ -187,8 +187,12 @@ def verdict_line(best: Json) -> str:
         least = f"; {words(row['candidate']['plan_kind'])} takes the least energy, {millijoules(row['energy_mj'])}"
     else:
         least = ""
+    torch = best.get("torch") or {}  # a service of an older version says nothing of it
+    beside = f"; {torch['winner_speedup']:.2f} times PyTorch's speed" if torch.get("winner_speedup") else ""
     band = f"within {100 * best['tie_band']:.1f} % is a tie"
-    return f"Verdict: {best['verdict']}; the winner is {words(best['winner'])} ({band}){least}{mark(best['simulated'])}"
+    return f"Verdict: {best['verdict']}; the winner is {words(best['winner'])} ({band}){beside}{least}" + mark(
+        best["simulated"]
+    )
 
 
 def jobs_table(jobs: Iterable[Json]) -> Table:
