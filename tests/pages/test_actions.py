@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.serving import SMALL_PAIR, Server, body
 from tests.support.waiting import wait_until
 from tuner.client import Client
+
+pytestmark = pytest.mark.slow
 
 #: A search that does not end by itself while a test looks at it.
 LONG = {"pair": {**SMALL_PAIR, "m": 96}, "budget": {"trials": 5000, "seconds": 60}}

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.support.serving import SMALL_PAIR, Server, body
 from tuner.client import Client
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_front_page_leads_to_a_job(page: Page, server: Server, job_id: str) -> None:

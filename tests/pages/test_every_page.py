@@ -8,6 +8,8 @@ from playwright.sync_api import Browser, Page
 
 from tests.support.serving import Server
 
+pytestmark = pytest.mark.slow
+
 #: Elements of the page that reach beyond the window, and that nothing around them lets one scroll to.
 CLIPPED = """() => [...document.querySelectorAll('body *')].filter((element) => {
   const box = element.getBoundingClientRect();

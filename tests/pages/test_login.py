@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import httpx
+import pytest
 from click.testing import CliRunner
 from playwright.sync_api import Page, expect
 
 from tests.support.serving import Server, body
 from tuner.cli import main
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_token_opens_the_dashboard_and_a_job_is_followed_until_the_logout(page: Page, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from playwright.sync_api import Browser, Page, expect
 from tests.support.serving import Server
 from tests.support.traced import SMALL, store_traced_job
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def traced(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:

@@ -72,6 +72,7 @@ def test_interrupted_it_ends_its_server(tmp_path: Path, number: signal.Signals) 
     DirectoryLock(tmp_path / "data").release()
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     with start(tmp_path, "--gpu", "h9000") as demo:
         _, errors = demo.communicate(timeout=120)

@@ -22,6 +22,8 @@ from tuner.dispatch.late import LateDispatcher
 from tuner.service import Service
 from tuner.store import Store
 
+pytestmark = pytest.mark.slow
+
 
 def begin(server: Server) -> int:
     """Trials of a job whose next trial is at the card."""

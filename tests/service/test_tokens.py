@@ -60,6 +60,7 @@ def test_beyond_loopback_a_server_wants_tokens_or_to_be_told_plainly(tmp_path: P
         assert httpx.get(url, headers={"Authorization": f"Bearer {secret}"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_tokens_are_made_and_revoked_beside_a_running_server_and_the_client_logs_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

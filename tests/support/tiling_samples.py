@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from benchmarks.cpu.compile_space import full_pair
 from tests.support.covering import covering_sample, covering_values
-from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.core.schedule.tiling import Tiling
+from tuner.core.space.mma_tilings import MmaTilings
 
 #: One GPU of the catalogue for each architecture.
 GPU_OF_ARCH = {
@@ -33,10 +35,10 @@ def axes(tiling: Tiling) -> tuple[int, ...]:
     )
 
 
-def offered(arch: str, workload: Workload) -> list[Tiling]:
+@lru_cache(maxsize=12)
+def offered(arch: str, workload: Workload) -> tuple[Tiling, ...]:
     """The mma engine's tilings; wgmma's are compiled in tests/compile/test_wgmma.py."""
-    tilings = space_of(workload, CATALOGUE[GPU_OF_ARCH[arch]]).tilings
-    return [tiling for tiling in tilings if tiling.engine is Engine.MMA]
+    return tuple(MmaTilings(workload, CATALOGUE[GPU_OF_ARCH[arch]]).tilings())
 
 
 def pairs_of_values(arch: str, workload: Workload) -> list[Tiling]:

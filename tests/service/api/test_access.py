@@ -187,6 +187,7 @@ def test_a_token_that_asks_too_often_is_told_when_to_ask_again_and_others_are_no
             assert http.get("/jobs", headers={"Authorization": f"Bearer {calm}"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_without_a_token_ever_made_everybody_may_do_all_and_the_first_one_ends_that(tmp_path: Path) -> None:
     with running_service(tmp_path / "data", target=None) as service, listening(service) as url:
         assert httpx.get(f"{url}/whoami").json() == {

@@ -74,6 +74,7 @@ BAD_BODIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BAD_BODIES)
 def test_a_bad_body_is_refused_with_its_field_and_leaves_no_job(api: Api, case: str) -> None:
     content, field = BAD_BODIES[case]
@@ -107,6 +108,7 @@ def test_a_body_of_10_mb_is_refused(api: Api) -> None:
     assert str(MAX_BODY_BYTES) in refused(response, 413)["detail"]
 
 
+@pytest.mark.slow
 def test_a_client_that_sends_all_before_it_reads_gets_the_answer(api: Api) -> None:
     request = urllib.request.Request(
         f"{api.http.base_url}/jobs", data=b" " * 10**7, headers={"content-type": "application/json"}

@@ -32,6 +32,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, str]]:
 Done = tuple[Api, str]
 
 
+@pytest.mark.slow
 def test_a_batch_answers_every_number_of_rows_and_marks_what_is_simulated(done: Done) -> None:
     api, batch_id = done
     best = api.get(f"/batches/{batch_id}/best")

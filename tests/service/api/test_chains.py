@@ -16,6 +16,8 @@ from tests.support.cases import decoder_block
 from tests.support.serving import listening, running_service
 from tuner.wire.chains import Chain
 
+pytestmark = pytest.mark.slow
+
 OPS = ["o", "up", "down", "qkv"]
 
 

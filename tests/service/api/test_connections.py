@@ -14,6 +14,8 @@ import pytest
 from tests.support.serving import Server
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 NUM_HALF_OPEN = 300
 
 

@@ -19,6 +19,8 @@ from tuner.service import Service, janitor
 from tuner.settings import Retention
 from tuner.store import Store
 
+pytestmark = pytest.mark.slow
+
 
 def test_what_is_deleted_is_gone_with_its_kernel_and_its_address_says_so(tmp_path: Path) -> None:
     with running_service(tmp_path / "data") as service, listening(service) as url, httpx.Client(base_url=url) as http:

@@ -21,6 +21,7 @@ def routes(api: Api) -> set[str]:
     return {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
 
 
+@pytest.mark.slow
 def test_the_page_lists_exactly_the_routes(api: Api) -> None:
     assert set(re.findall(r"^\| `((?:DELETE|GET|POST) [^`]+)`", PAGE, re.MULTILINE)) == routes(api)
 

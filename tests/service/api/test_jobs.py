@@ -54,6 +54,7 @@ def test_an_idempotency_key_gives_the_same_job_again_and_refuses_another_body(ap
     assert other.json()["errors"][0]["field"] == "Idempotency-Key"
 
 
+@pytest.mark.slow
 def test_what_is_left_out_has_a_default(api: Api) -> None:
     small, large = (
         api.http.post("/jobs", json={"pair": {**SMALL_PAIR, "m": m}, "budget": {"trials": 4}}).json() for m in (8, 256)

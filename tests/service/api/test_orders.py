@@ -37,6 +37,7 @@ def printed(case: dict[str, int | str]) -> tuple[int, dict[str, int]]:
     return int(least[1]), {name: int(count) for name, count in rasters}
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_the_command_line(idle_api: Api) -> None:
     for case in cases():
         least, rasters = printed(case)

@@ -153,6 +153,7 @@ def test_what_a_client_sent_is_escaped(api: Api) -> None:
     assert "<script>alert" not in page.text
 
 
+@pytest.mark.slow
 def test_a_server_without_jobs_says_how_to_submit_one(idle_api: Api) -> None:
     html = idle_api.http.get("/", headers=HTML).text
     assert "No job yet" in html

@@ -32,6 +32,7 @@ def test_an_insecure_server_listens_everywhere(tmp_path: Path) -> None:
         assert httpx.get(f"http://127.0.0.1:{server.port}/livez").status_code == 200
 
 
+@pytest.mark.slow
 def test_sigterm_ends_it_soon_and_cleanly_though_streams_are_open_and_the_job_goes_on_later(tmp_path: Path) -> None:
     arguments = ("--gpu", "simulated:h200")
     with Server(tmp_path / "data", *arguments, TUNER_SIMULATED_LATENCY_S="0.05") as server:

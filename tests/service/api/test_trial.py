@@ -62,6 +62,7 @@ def test_source_and_plan_are_what_the_kernel_is_made_of(api: Api) -> None:
     assert "leave no trace" in api.http.get(f"{library}/gantt").json()["detail"]
 
 
+@pytest.mark.slow
 def test_the_page_of_every_trial_is_there_whatever_became_of_it(api: Api) -> None:
     for trial in api.get(f"/jobs/{api.job_id}/trials?limit=100")["items"]:
         path = f"/ui/jobs/{api.job_id}/trials/{trial['number']}"

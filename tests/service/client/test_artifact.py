@@ -147,6 +147,7 @@ class OneByteOff(httpx.BaseTransport):
         self._network.close()
 
 
+@pytest.mark.slow
 def test_an_artifact_that_changed_on_its_way_is_refused(server: Server, client: Client, job_id: str) -> None:
     digest = client.best(job_id)["artifact"]["digest"]
     assert client.artifact(digest).digest == digest

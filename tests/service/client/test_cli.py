@@ -20,6 +20,7 @@ GEMMS = ["--first", "64,64,64", "--second", "64,64,64"]
 BIG = ["--m", "512", "--d-in", "12288", "--d-hidden", "6144", "--d-out", "12288", "--trials", "100000"]
 
 
+@pytest.mark.slow
 def test_a_job_is_submitted_watched_and_its_result_printed(run: Run) -> None:
     result = run("submit", *GEMMS, "--trials", "8", "--seconds", "60", "--seed", "3", "--watch")
     assert result.exit_code == ExitCode.OK

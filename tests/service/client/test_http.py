@@ -11,6 +11,8 @@ from tuner.client import Client, ClientError, ExitCode, errors
 from tuner.client.errors import NoResult, TimedOut, Unreachable
 from tuner.client.event_lines import parse_events
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_watcher_survives_the_death_of_the_server_and_misses_nothing(tmp_path: Path) -> None:
     options = ("--gpu", "simulated:h200")

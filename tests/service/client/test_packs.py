@@ -19,6 +19,8 @@ from tuner.packs.read import read_pack
 from tuner.packs.signing import KEY_FILE, rotate, signer, signing_key, verify
 from tuner.packs.write import pack_bytes
 
+pytestmark = pytest.mark.slow
+
 #: A model that a simulated H200 tunes in a second.
 CONFIG = {
     "model_type": "llama",

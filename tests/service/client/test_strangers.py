@@ -70,6 +70,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ANSWERS)
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_200_that_is_no_answer_of_ours_is_told_in_one_line(answer: str, command: list[str]) -> None:

@@ -83,6 +83,7 @@ def test_the_kernel_is_saved_whole(result: tuner.Result, tmp_path: Path) -> None
     assert all(path.is_file() for path in written)
 
 
+@pytest.mark.slow
 def test_the_service_that_the_environment_or_the_file_names_is_asked(
     server: Server, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

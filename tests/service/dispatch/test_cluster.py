@@ -71,6 +71,7 @@ class TestClusterLane(MeasureLaneContract):
         return dispatcher.lane(TARGET_ID)
 
 
+@pytest.mark.slow
 def test_a_worker_that_leaves_is_in_quarantine_until_it_is_back_and_another_card_goes_on(
     members: Members, watched: Watched, dispatcher: ClusterDispatcher
 ) -> None:

@@ -24,6 +24,8 @@ from tuner.service import Service
 from tuner.workers.simulated import evaluator as twin
 from tuner.workers.simulated.evaluator import library_us
 
+pytestmark = pytest.mark.slow
+
 ROWS = (4, 16, 48)
 ANN, BOB = (Caller(owner=name, role=Role.SUBMIT, token_id=f"tok-{name}") for name in ("ann", "bob"))
 

@@ -18,6 +18,8 @@ from tuner.errors import NotFound
 from tuner.service.forecasts import with_forecast
 from tuner.workers.simulated.evaluator import Faults
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_measured_trial_of_ours_keeps_its_forecast_and_the_job_is_judged_by_the_fused_ones(serve: Serve) -> None:
     service = serve(evaluator(faults=Faults(hang=0, crash=0, wrong_numbers=0)), max_ahead=0)  # the same job each time

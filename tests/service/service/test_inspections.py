@@ -117,6 +117,7 @@ def test_figures_that_take_a_time_take_the_trials_own(serve: Serve) -> None:
     assert not any(name.endswith("_profiled") for name in figures)
 
 
+@pytest.mark.slow
 def test_a_job_under_way_is_inspected_between_two_trials_and_no_trial_is_lost(serve: Serve) -> None:
     eye = SlowEye(num_free=2)
     service = serve(eye)

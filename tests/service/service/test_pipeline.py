@@ -25,6 +25,8 @@ from tuner.search import Searcher
 from tuner.service import Service
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
+pytestmark = pytest.mark.slow
+
 
 class Slow(SimulatedEvaluator):
     """Builds slowly and measures quickly, and notes how many builds and measurements ran at a time.

@@ -26,6 +26,8 @@ from tuner.service import Service
 from tuner.store import Store
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
+pytestmark = pytest.mark.slow
+
 
 class StandIn(SimulatedEvaluator):
     """Answers for a real H200, as far as its target goes."""

@@ -74,6 +74,7 @@ def test_a_search_ends_when_its_patience_does_but_for_what_the_finals_lack(serve
     assert all(data["eta_s"] >= 0 for data in events)
 
 
+@pytest.mark.slow
 def test_a_restart_does_not_begin_a_search_again_whose_patience_ran_out(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

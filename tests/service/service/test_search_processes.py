@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.service.service.helpers import evaluator, wait_until
 from tests.support.builders import spec
@@ -22,6 +23,8 @@ from tuner.service import Service
 from tuner.service.pipeline import Chooser
 from tuner.service.searching import MOST_LOST, Search
 from tuner.store import Store
+
+pytestmark = pytest.mark.slow
 
 LIMIT_S = 120
 

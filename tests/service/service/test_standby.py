@@ -26,6 +26,8 @@ from tuner.store import Store, jobs
 from tuner.store.engines import LEADER_LOCK
 from tuner.store.leadership import Leadership
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgreSQL]:

@@ -18,6 +18,8 @@ from tuner.errors import Conflict, Forbidden
 from tuner.service import Service
 from tuner.store import Store, jobs, queue
 
+pytestmark = pytest.mark.slow
+
 ALICE = Caller(owner="alice", role=Role.SUBMIT, token_id="tok-a")
 BOB = Caller(owner="bob", role=Role.SUBMIT, token_id="tok-b")
 TARGET = "simulated:h200"

@@ -22,6 +22,7 @@ def test_a_row_is_named_or_all_are_taken() -> None:
         choose_rows(["m17"])
 
 
+@pytest.mark.slow
 def test_a_row_is_written_with_every_kind_and_goes_on_where_it_was_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

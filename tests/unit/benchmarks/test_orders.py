@@ -41,6 +41,7 @@ def test_the_plain_pair_is_compared_at_all_its_rows_and_every_name_is_one_case()
     assert len({case.name for case in CASES}) == len(CASES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", soak_unless(lambda _, case: case.m == 512, CASES), ids=lambda case: case.name)
 def test_every_tiling_of_a_case_has_legal_orderings_of_which_no_two_are_the_same_plan(case: Case) -> None:
     space = space_of(case.workload, H200)
@@ -78,6 +79,7 @@ def test_the_three_that_are_compared_share_their_tiling_and_can_be_read_back(row
     assert schedules[0] == row_major(schedules[0].tiling)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_goes_on_and_counters_come_last(
     bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

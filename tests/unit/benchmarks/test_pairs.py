@@ -26,6 +26,7 @@ def test_the_rows_are_those_that_were_agreed_on() -> None:
         assert all(op.gated == ("swiglu" in f"{row.suite}/{row.pair}") for op in row.workload.ops[:1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suite", list(SUITES))
 def test_every_row_has_legal_schedules(suite: str) -> None:
     rows = choose_rows([suite])

@@ -30,6 +30,7 @@ def test_a_legal_schedule_survives_as_the_parameters_of_an_optuna_trial(workload
         assert from_params(trial.params) == schedule
 
 
+@pytest.mark.slow
 def test_different_schedules_have_different_features() -> None:
     workload, gpu = WORKLOADS[0], CATALOGUE["h200"]
     sample = set(space_of(workload, gpu).sample(random.Random(0), 500))

@@ -55,6 +55,7 @@ def wait_until_gone(pid: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_the_same_order_gives_the_same_candidates_here_and_in_a_process(processes: SearchProcesses) -> None:
     with search_here(ORDER) as here, processes.search(ORDER) as there:
         for number in count():
@@ -71,6 +72,7 @@ def test_the_same_order_gives_the_same_candidates_here_and_in_a_process(processe
         assert there.ask() == here.ask()
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_from_its_trials_when_its_process_was_killed(processes: SearchProcesses) -> None:
     history: list[Trial] = []
     with processes.search(ORDER) as search:

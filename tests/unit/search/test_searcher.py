@@ -128,6 +128,7 @@ def as_kind(kind: PlanKind, candidate: Candidate) -> Candidate:
     return Candidate(plan_kind=kind, schedule=canonical(kind, candidate.schedule))
 
 
+@pytest.mark.slow
 def test_a_better_fused_schedule_is_soon_launched_twice_too(whole: list[Trial]) -> None:
     """Two trials more, since one of the others may have its turn meanwhile."""
     num_stays = 0
@@ -179,6 +180,7 @@ def test_the_best_first_guess_is_tried_in_the_order_of_each_policy_and_these_are
     assert new == tried[NUM_SEEDS : NUM_SEEDS + len(new)]
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_search() -> None:
     one, other = ({t.candidate for t in take(Searcher(space(), seed=seed), time_of, 30)} for seed in (1, 2))
     assert len(one & other) < 15

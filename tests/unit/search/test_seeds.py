@@ -74,6 +74,7 @@ def test_independent_ops_try_their_last_wave_in_even_shares() -> None:
     assert len(seeds) == len(set(seeds)) <= NUM_SEEDS
 
 
+@pytest.mark.slow
 def test_where_a_column_of_tiles_outgrows_the_l2_a_guess_walks_in_groups() -> None:
     def rasters(m: int) -> set[RasterKind]:
         here = space_of(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), CATALOGUE["h200"])

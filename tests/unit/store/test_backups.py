@@ -57,6 +57,7 @@ def test_each_released_version_has_its_frozen_database() -> None:
     assert FOLDER / f"{__version__}.db.gz" in FOLDER.iterdir()
 
 
+@pytest.mark.slow
 def test_what_was_there_before_an_upgrade_is_in_a_backup(store: Store, tmp_path: Path) -> None:
     fill(store)
     migrate.downgrade(store.engine, "0006")
@@ -73,6 +74,7 @@ def test_what_was_there_before_an_upgrade_is_in_a_backup(store: Store, tmp_path:
     assert list((directory / "backups").iterdir()) == [backup], "nothing is changed, so nothing is backed up"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["sqlite", "postgresql"])
 def test_a_backup_is_restored_into_either_database(
     store: Store, tmp_path: Path, target: str, request: pytest.FixtureRequest

@@ -149,6 +149,7 @@ def test_a_cancelled_job_takes_no_more_trials(store: Store) -> None:
 TIMES = [5.0, 3.0, None, 4.0, None, 3.0, 9.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sort", "numbers"),
     [("number", [0, 1, 2, 3, 4, 5, 6]), ("time", [1, 5, 3, 0, 6, 2, 4]), ("speedup", [1, 5, 3, 0, 6, 2, 4])],

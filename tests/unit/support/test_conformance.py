@@ -22,6 +22,7 @@ def candidates(case: Case) -> tuple[Candidate, ...]:
     return (case.on(H200), *case.others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.__name__.rsplit(".", 1)[1])
 def test_every_row_is_legal_and_its_plans_are_proven(table: object) -> None:
     for case in table.CASES:  # type: ignore[attr-defined]

@@ -111,6 +111,7 @@ def test_teams_that_take_turns_wait_for_the_right_phases_and_for_ever_for_none(t
     assert problem(tasks) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "found"),
     [

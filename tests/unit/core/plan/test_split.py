@@ -321,6 +321,7 @@ def test_the_sums_of_all_parts_have_to_fit_the_workspace() -> None:
     assert problem == "the parts' sums take 1152 MiB of workspace, more than 512: use fewer parts"
 
 
+@pytest.mark.slow
 def test_splits_are_offered_where_an_op_has_fewer_tiles_than_there_are_sms() -> None:
     space, tilings = space_of(LLAMA, H200), MmaTilings(LLAMA, H200)
     wide, narrow = Tile(m=16, n=128, k=64), Tile(m=16, n=32, k=64)

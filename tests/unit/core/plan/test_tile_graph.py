@@ -125,6 +125,7 @@ def check_edges(graph: TileGraph) -> None:
         assert graph.num_edges(np.array(tasks, dtype=np.int32)) == count
 
 
+@pytest.mark.slow
 @given(graphs(), st.booleans())
 def test_the_parts_of_a_tile_read_its_operands_once(graph: TileGraph, strided: bool) -> None:
     graph = graph.with_parts(strided=strided)

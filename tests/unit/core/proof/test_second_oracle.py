@@ -48,6 +48,7 @@ def test_nothing_of_it_imports_the_first_oracle() -> None:
     assert {"tests.support.oracle", "tests.support.proof"} & set().union(*map(imports_of, FOLDER.glob("*.py"))) == set()
 
 
+@pytest.mark.slow
 def test_the_prover_and_the_oracle_agree_on_plans_of_which_any_word_was_changed() -> None:
     rows = counts(judged_cases(seed=3, count=400))
     total = {name: sum(int(row[name]) for row in rows) for name in COLUMNS}

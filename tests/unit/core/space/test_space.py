@@ -42,6 +42,7 @@ SMALL_PAIR = ffn_pair(m=30, d_in=32, d_hidden=60, d_out=40)
 TINY = space_of(SMALL_PAIR, small_gpu(7))
 
 
+@pytest.mark.slow
 def test_the_llama_pair_holds_ten_thousand_schedules_over_forty_tilings() -> None:
     space = space_of(LLAMA, H200)
     assert len(space.tilings) >= 40
@@ -254,6 +255,7 @@ def replace_m(m: int) -> Workload:
     return replace(LLAMA, ops=tuple(replace(op, m=m) for op in LLAMA.ops))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpu", CATALOGUE.values(), ids=lambda gpu: gpu.id)
 def test_every_gpu_of_the_catalogue_has_a_space_of_provable_plans(gpu: Gpu) -> None:
     for workload in (LLAMA, replace_m(512), chain_of_three(100, (64, 64, 96, 64))):
@@ -265,6 +267,7 @@ def test_every_gpu_of_the_catalogue_has_a_space_of_provable_plans(gpu: Gpu) -> N
             assert plan.plan.num_tasks == plan.graph.num_tasks or not is_whole
 
 
+@pytest.mark.slow
 def test_a_tail_is_offered_to_be_split_where_tiles_fill_more_than_a_wave() -> None:
     space = space_of(replace_m(512), H200)
     tails = [tiling for tiling in space.tilings if space.split_tiles(tiling)[0] is SplitTiles.TAIL]

@@ -46,6 +46,7 @@ def widths(workload: Workload, op: int) -> set[tuple[int, int, int]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", SOME, ids=Workload.describe)
 def test_what_is_offered_is_legal_different_and_a_few_thousand_at_most(workload: Workload) -> None:
     tilings = list(WgmmaTilings(workload, H200).tilings())
@@ -56,6 +57,7 @@ def test_what_is_offered_is_legal_different_and_a_few_thousand_at_most(workload:
         assert tiling.window < tiling.num_stages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "op", "shapes"),
     [
@@ -74,6 +76,7 @@ def test_few_rows_are_cut_so_that_nearly_every_sm_has_one_task(
     assert shapes <= widths(workload, op)
 
 
+@pytest.mark.slow
 def test_tile_shapes_that_leave_a_quarter_of_the_sms_idle_are_not_offered_where_others_are() -> None:
     for workload in (LLAMA, LLAMA_70B, GPT3_SLICE):
         for tiling in WgmmaTilings(workload, H200).tilings():
@@ -130,6 +133,7 @@ def test_tasks_of_independent_ops_fill_a_wave_together() -> None:
     assert 0.9 * H200.num_sms < num_tasks <= H200.num_sms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", SOME, ids=Workload.describe)
 def test_guesses_are_offered_and_their_rings_take_all_the_memory(workload: Workload) -> None:
     of_engine = WgmmaTilings(workload, H200)
@@ -168,6 +172,7 @@ def test_two_ctas_of_256_rows_and_tiles_of_unequal_heights_are_found_where_rows_
     assert all(one.num_stages == one.input_stages for one in near)
 
 
+@pytest.mark.slow
 def test_the_copy_engine_stores_high_tiles_and_others_nearby() -> None:
     for m, heights in ((16, set[int]()), (64, set[int]()), (200, {112, 128, 224, 256}), (512, {128, 176, 256, 512})):
         of_engine = WgmmaTilings(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200)
@@ -183,6 +188,7 @@ def test_the_copy_engine_stores_high_tiles_and_others_nearby() -> None:
         assert tiling_problem(workload, H200, stored_first) is None
 
 
+@pytest.mark.slow
 def test_two_ctas_share_k_where_it_may_pay_and_four_nearby() -> None:
     shard = ffn_pair(m=256, d_in=8192, d_hidden=3584, d_out=8192, gated=True)
     for workload in (LLAMA, shard):

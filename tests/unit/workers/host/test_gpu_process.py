@@ -43,6 +43,7 @@ def started() -> Iterator[Started]:
         processes.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("behaviour", "kind", "reason"),
     [
@@ -72,6 +73,7 @@ def test_every_way_to_lose_it_has_its_reason_and_the_next_one_holds_the_problem(
     assert processes.pid not in (None, first)
 
 
+@pytest.mark.slow
 def test_one_whose_pipe_outlives_its_kill_keeps_nobody_waiting(started: Started) -> None:
     processes = started("hangs and cannot be killed")
     processes.ready(PROBLEM)
@@ -94,6 +96,7 @@ def test_a_poisoned_one_is_replaced_at_once(started: Started) -> None:
     assert processes.ready(PROBLEM) is None
 
 
+@pytest.mark.slow
 def test_the_spare_has_done_its_imports_when_it_is_needed(started: Started) -> None:
     processes = started("hangs")
     processes.ready(PROBLEM)
@@ -154,6 +157,7 @@ def test_a_problem_that_cannot_be_prepared_is_an_answer_and_one_that_kills_is_th
     assert not isinstance(lost.value, (ChildLost, Quarantined))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("behaviour", "reason"), [("refuses", "the card is on fire"), ("never starts", "within")])
 def test_one_that_does_not_come_up_quarantines_the_card(started: Started, behaviour: str, reason: str) -> None:
     processes = started(behaviour, start_s=1.0)

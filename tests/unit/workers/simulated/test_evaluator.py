@@ -50,6 +50,7 @@ def candidates(asked: Workload, count: int) -> list[Candidate]:
     return [Candidate(plan_kind=PlanKind.FUSED, schedule=schedule) for schedule in drawn]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", WORKLOADS, ids=lambda asked: asked.describe())
 def test_no_time_is_under_the_bound(asked: Workload) -> None:
     twin = SimulatedEvaluator(TARGET, faults=HEALTHY, noise=0.1)
@@ -106,6 +107,7 @@ def test_it_differs_from_the_forecast_by_tiling_and_by_schedule_and_never_to_the
     assert len({other.slowdown(c) for c in fused}) == len(fused)
 
 
+@pytest.mark.slow
 def test_faults_occur_at_their_rate_each_with_its_reason_and_always_for_the_same_schedules() -> None:
     twin = SimulatedEvaluator(TARGET, seed=1, faults=Faults(hang=0.1, crash=0.1, wrong_numbers=0.1))
     fused = candidates(workload(), 300)
