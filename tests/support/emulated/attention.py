@@ -30,7 +30,9 @@ _REPLACED = {"ptx.cuh": "ptx.h", "ptx_hopper.cuh": "ptx_hopper.h", "ptx_attentio
 Array = np.ndarray[Any, Any]
 
 
-def attention_library(tiling: AttentionTiling, op: DecodeAttention, changes: Sequence[tuple[str, str]] = ()) -> ctypes.CDLL:
+def attention_library(
+    tiling: AttentionTiling, op: DecodeAttention, changes: Sequence[tuple[str, str]] = ()
+) -> ctypes.CDLL:
     """The kernel compiled by g++; `changes` are made in the generated source, each of which must be there."""
     source = render_attention(tiling, op.dtype)
     for before, after in changes:
@@ -58,7 +60,9 @@ class EmulatedAttention:
         op, rng = self.op, np.random.default_rng(self.seed)
         cache = (op.sequences, op.kv_heads, op.max_length, op.head_dim)
         self.k, self.v = (to_bits(rng.standard_normal(cache), op.dtype) for _ in range(2))
-        self.q = to_bits(rng.standard_normal((op.sequences, op.new_tokens, op.kv_heads * op.query_heads, op.head_dim)), op.dtype)
+        self.q = to_bits(
+            rng.standard_normal((op.sequences, op.new_tokens, op.kv_heads * op.query_heads, op.head_dim)), op.dtype
+        )
         for sequence, length in enumerate(self.lengths):
             self.k[sequence, :, max(length, 0) :] = self.v[sequence, :, max(length, 0) :] = 0x7FFF
         self.arrivals = np.zeros(0, np.uint32)
@@ -97,4 +101,9 @@ class EmulatedAttention:
 
     def expected(self) -> Array:
         """In float64."""
-        return attention(self.op, *(from_bits(x, self.op.dtype).astype(np.float64) for x in (self.q, self.k, self.v)), self.lengths, np)
+        return attention(
+            self.op,
+            *(from_bits(x, self.op.dtype).astype(np.float64) for x in (self.q, self.k, self.v)),
+            self.lengths,
+            np,
+        )

@@ -74,4 +74,6 @@ def deal(op: DecodeAttention, *, chunk_tokens: int, columns: int, num_ctas: int,
         tasks = np.concatenate([tasks[cta::used] for cta in range(used)])
         sizes = [len(range(cta, len(sequence), used)) for cta in range(used)]
         ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-    return AttentionPlan(op=op, chunk_tokens=chunk_tokens, columns=columns, tasks=np.ascontiguousarray(tasks), queues=ends)
+    return AttentionPlan(
+        op=op, chunk_tokens=chunk_tokens, columns=columns, tasks=np.ascontiguousarray(tasks), queues=ends
+    )
