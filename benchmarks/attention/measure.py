@@ -67,8 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _print(row: dict[str, Any], seconds: float) -> None:
     print(
         f"== {row['model']} {row['batch']} {row['context']}: library {row['library_us']}, ours {row['ours_us']} "
-        f"({row['best']}), speedup {row['speedup']:.3f}, floor {row['floor_us']:.2f}, empty {row['empty_us']}, error {row['rel_error']:.1e}, "
-        f"at {seconds:.0f} s",
+        f"({row['best']}), speedup {row['speedup']:.3f}, floor {row['floor_us']:.2f}, empty {row['empty_us']}, "
+        f"error {row['rel_error']:.1e}, at {seconds:.0f} s",
         flush=True,
     )
     for name, us in row["variants_us"].items():

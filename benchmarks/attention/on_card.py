@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from cuda.bindings import driver
 
-from tuner.core.plan.attention import AttentionPlan, deal
+from tuner.core.plan.attention import AttentionPlan, assign
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype
 from tuner.workers.builder.nvrtc import compile_source, parse_log
@@ -49,7 +49,7 @@ class Attention:
     def __init__(self, op: DecodeAttention, variant: Variant, num_ctas: int, *, traced: bool = False) -> None:
         self.op, self.variant = op, variant
         tiling = variant.tiling
-        self.plan: AttentionPlan = deal(
+        self.plan: AttentionPlan = assign(
             op,
             chunk_tokens=variant.chunk_tokens,
             columns=tiling.columns,
@@ -92,7 +92,7 @@ class Attention:
         check(driver.cuLaunchKernelEx(config, self.function, ctypes.addressof(pointers), 0))
 
     def phases(self) -> dict[str, Any]:
-        """Of a traced build's last launch: when phases ended, in cycles after the CTA's begin; median and most of CTAs."""
+        """Of a traced build's last launch: when phases ended, in cycles after a CTA began, median and most."""
         words = self._trace.cpu().numpy()
         names = ("first_k", "last_tile", "merged", "arrived", "combined", "ended")
         found: dict[str, Any] = {"began_spread_ns": int(words[:, 0].max() - words[:, 0].min())}

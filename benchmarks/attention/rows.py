@@ -36,12 +36,8 @@ class Variant:
         tiling = self.tiling
         flags = [name for name in ("contiguous", "programmatic") if getattr(self, name)]
         flags += [] if self.speculative else ["waits for lengths"]
-        return " ".join(
-            [
-                f"chunk {self.chunk_tokens}, tile {tiling.tile_tokens} x {tiling.num_stages}, warps {tiling.math_warps}",
-                *flags,
-            ]
-        )
+        ring = f"tile {tiling.tile_tokens} x {tiling.num_stages}"
+        return " ".join([f"chunk {self.chunk_tokens}, {ring}, warps {tiling.math_warps}", *flags])
 
 
 def shapes() -> list[tuple[str, DecodeAttention]]:

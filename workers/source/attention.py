@@ -10,7 +10,7 @@ from tuner.core.plan.attention import AttentionPlan
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype
 
-from .render import device_text, inlined
+from .render import IS_BF16, device_text, inlined
 
 #: The device files in the order in which one includes the other, behind the first lines of config.cuh.
 ATTENTION_FILES = (
@@ -122,7 +122,7 @@ constexpr bool kTracePhases = {str(traced).lower()};
     types, _, ops = device_text("config.cuh").partition("// One op of the chain")
     assert ops, "config.cuh has the hints in front of the ops"
     types = types.replace("#pragma once\n", "")
-    texts = [f"// ---- config.cuh\n{types}constexpr bool kBf16 = {'true' if dtype is Dtype.BF16 else 'false'};\n"]
+    texts = [f"// ---- config.cuh\n{types}constexpr bool kBf16 = {IS_BF16[dtype]};\n"]
     for name in ATTENTION_FILES:
         before, default, after = inlined(name).partition("#ifndef TUNER_ATTENTION_CONFIG\n")
         if default:

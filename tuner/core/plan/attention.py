@@ -1,7 +1,7 @@
-"""The tasks of decode attention, dealt to the CTAs' queues.
+"""The tasks of decode attention, assigned to the CTAs' queues.
 
-A task is a chunk of one sequence's context for a block of columns of one KV head. All tasks that the longest context has
-are there. Which of them are empty follows from the lengths of a launch.
+A task is a chunk of one sequence's context for a block of columns of one KV head. All tasks that the longest context
+has are there. Which of them are empty follows from the lengths of a launch.
 """
 
 from __future__ import annotations
@@ -12,23 +12,25 @@ import numpy as np
 
 from tuner.core.problem.attention import DecodeAttention
 
-#: One task: sequence << 16 | KV head, block of columns << 24 | chunk.
+#: One row for each task: sequence << 16 | KV head, then block of columns << 24 | chunk.
 Words = np.ndarray[tuple[int, int], np.dtype[np.int32]]
+#: Places in the table of tasks.
+Places = np.ndarray[tuple[int], np.dtype[np.int32]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionPlan:
     """What a launch is told of its tasks."""
 
     op: DecodeAttention
     #: Tokens of a chunk: whole tiles.
     chunk_tokens: int
-    #: Queries of a task, a multiple of 8.
+    #: Queries of a task: 8 or 16.
     columns: int
     #: Of all queues, one behind the other.
     tasks: Words
     #: Where the queue of each CTA begins, and where the last one ends.
-    queues: np.ndarray[tuple[int], np.dtype[np.int32]]
+    queues: Places
 
     @property
     def num_ctas(self) -> int:
@@ -60,10 +62,24 @@ class AttentionPlan:
         """The first task of each CTA."""
         return self.tasks[self.queues[:-1]]
 
+    def live_chunks(self, length: int) -> int:
+        """Chunks that a sequence of that length has: one at least."""
+        return max(1, -(-length // self.chunk_tokens))
 
-def deal(op: DecodeAttention, *, chunk_tokens: int, columns: int, num_ctas: int, contiguous: bool) -> AttentionPlan:
-    """Tasks in the order of slots, and in a slot of chunks. `contiguous`: each CTA takes neighbours; else they are dealt
-    in turns, so that the chunks of a slot end at about the same time."""
+    def arrivals(self, chunk: int, length: int) -> int:
+        """What the task of a chunk counts for: chunk 0 arrives for all that do not."""
+        live = self.live_chunks(length)
+        if chunk == 0:
+            return self.arrivals_per_launch - live + 1
+        return 1 if chunk < live else 0
+
+
+def assign(op: DecodeAttention, *, chunk_tokens: int, columns: int, num_ctas: int, contiguous: bool) -> AttentionPlan:
+    """Tasks in the order of slots, and in a slot of chunks.
+
+    `contiguous`: each CTA takes neighbours. Else they go to the CTAs in turns, so that the chunks of a slot end at about
+    the same time.
+    """
     num_chunks, num_blocks = -(-op.max_length // chunk_tokens), -(-op.columns // columns)
     grid = np.indices((op.sequences, op.kv_heads, num_blocks, num_chunks), dtype=np.int32).reshape(4, -1)
     sequence, head, block, chunk = grid
@@ -71,9 +87,7 @@ def deal(op: DecodeAttention, *, chunk_tokens: int, columns: int, num_ctas: int,
     used = min(num_ctas, len(tasks))
     ends = np.array([len(tasks) * cta // used for cta in range(used + 1)], dtype=np.int32)
     if not contiguous:
+        sizes = [len(range(cta, len(tasks), used)) for cta in range(used)]
         tasks = np.concatenate([tasks[cta::used] for cta in range(used)])
-        sizes = [len(range(cta, len(sequence), used)) for cta in range(used)]
-        ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-    return AttentionPlan(
-        op=op, chunk_tokens=chunk_tokens, columns=columns, tasks=np.ascontiguousarray(tasks), queues=ends
-    )
+        ends = np.array([0, *np.cumsum(sizes)], dtype=np.int32)
+    return AttentionPlan(op=op, chunk_tokens=chunk_tokens, columns=columns, tasks=tasks, queues=ends)

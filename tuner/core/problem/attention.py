@@ -12,7 +12,7 @@ from .workload import Dtype
 HEAD_DIMS = (64, 128)
 MOST_QUERY_HEADS = 16
 MOST_NEW_TOKENS = 8
-#: Sequences and KV heads have 16 bits each in a task; tokens of a cache are rows of a tensor map, whose places are 31 bits.
+#: Sequences and KV heads have 16 bits each in a task. Tokens of a cache are rows of a tensor map, whose places have 31.
 MOST_SEQUENCES = 2**15 - 1
 MOST_ROWS = 2**31 - 1
 

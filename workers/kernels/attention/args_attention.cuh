@@ -1,6 +1,6 @@
 // The parameter of an attention launch, and its tasks.
 //
-// Tasks. A task is a chunk of one sequence's context, read for a block of columns of one KV head. A plan deals all that
+// Tasks. A task is a chunk of one sequence's context, read for a block of columns of one KV head. A plan gives all that
 // the longest context would have to the CTAs' queues. What a launch has to do follows from the lengths that it reads. A
 // chunk behind the end of its sequence is empty, and nobody runs it. Chunk 0 is never empty: of a sequence of length 0 it
 // stores the zeros.
@@ -55,7 +55,7 @@ struct TaskInHand {
 };
 
 // A CTA's way through its queue: each warp walks it by itself, and all come to the same tasks.
-struct QueueWalk {
+struct QueuePlace {
   int next, end;
   bool is_first;
 };
@@ -77,35 +77,35 @@ __device__ __forceinline__ int first_tiles(const AttentionArgs& args, const Atte
 }
 
 // All lanes of a warp: the next task that is not empty, if there is one. A CTA's first task is always run.
-__device__ inline bool take(const AttentionArgs& args, QueueWalk& walk, TaskInHand& hand) {
+__device__ inline bool take(const AttentionArgs& args, QueuePlace& queue, TaskInHand& hand) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  if (walk.is_first) {
-    walk = {__ldg(args.queues + blockIdx.x), __ldg(args.queues + blockIdx.x + 1), false};
-    if (walk.next == walk.end) return false;
-    ++walk.next;
+  if (queue.is_first) {
+    queue = {__ldg(args.queues + blockIdx.x), __ldg(args.queues + blockIdx.x + 1), false};
+    if (queue.next == queue.end) return false;
+    ++queue.next;
     hand.task = args.first[blockIdx.x];
     hand.length = clamped_length(args, hand.task.sequence());
     hand.num_tokens = tokens_of(args, hand.task.chunk(), hand.length);
     hand.num_tiles = max(tiles_for(hand.num_tokens), first_tiles(args, hand.task));
     return true;
   }
-  while (walk.next < walk.end) {
+  while (queue.next < queue.end) {
     AttentionTask task{};
     int length = 0;
     bool has_work = false;
-    if (walk.next + lane < walk.end) {
-      const int2 words = __ldg(reinterpret_cast<const int2*>(args.tasks) + walk.next + lane);
+    if (queue.next + lane < queue.end) {
+      const int2 words = __ldg(reinterpret_cast<const int2*>(args.tasks) + queue.next + lane);
       task = {words.x, words.y};
       length = clamped_length(args, task.sequence());
       has_work = task.chunk() == 0 || tokens_of(args, task.chunk(), length) > 0;
     }
     const u32 found = __ballot_sync(0xFFFFFFFFu, has_work);
     if (found == 0) {
-      walk.next += 32;
+      queue.next += 32;
       continue;
     }
     const int from = __ffs(static_cast<int>(found)) - 1;
-    walk.next += from + 1;
+    queue.next += from + 1;
     hand.task = {__shfl_sync(0xFFFFFFFFu, task.sequence_head, from), __shfl_sync(0xFFFFFFFFu, task.block_chunk, from)};
     hand.length = __shfl_sync(0xFFFFFFFFu, length, from);
     hand.num_tokens = tokens_of(args, hand.task.chunk(), hand.length);

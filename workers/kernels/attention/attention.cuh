@@ -12,13 +12,13 @@
 
 __device__ inline void attend_all(const AttentionArgs& args, const Ring& ring, unsigned char* shared) {
   const int warp = static_cast<int>(threadIdx.x) / 32, team = warp / kSliceWarps, slice = warp % kSliceWarps;
-  QueueWalk walk{0, 0, true};
+  QueuePlace queue{0, 0, true};
   TaskInHand hand;
   Queries queries;
   Softmax softmax;
   bool is_first = true;
   int place = 0;
-  while (take(args, walk, hand)) {
+  while (take(args, queue, hand)) {
     load_queries(args, hand.task, queries);
     clear(softmax);
 #pragma unroll 1

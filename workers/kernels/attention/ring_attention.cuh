@@ -56,10 +56,10 @@ __device__ inline void request_first(const AttentionArgs& args, const Ring& ring
 
 // The last warp: all tiles of the queue, but those that were requested before.
 __device__ inline void request_all(const AttentionArgs& args, const Ring& ring) {
-  QueueWalk walk{0, 0, true};
+  QueuePlace queue{0, 0, true};
   TaskInHand hand;
   bool is_first = true;
-  for (int place = 0; take(args, walk, hand); place += hand.num_tiles) {
+  for (int place = 0; take(args, queue, hand); place += hand.num_tiles) {
     if (threadIdx.x % 32 == 0) {
       for (int tile = is_first ? first_tiles(args, hand.task) : 0; tile < hand.num_tiles; ++tile)
         request_tile(args, ring, hand.task, tile, place + tile);
