@@ -77,7 +77,7 @@ class AttentionPlan:
 def assign(op: DecodeAttention, *, chunk_tokens: int, columns: int, num_ctas: int, contiguous: bool) -> AttentionPlan:
     """Tasks in the order of slots, and in a slot of chunks.
 
-    `contiguous`: each CTA takes neighbours. Else they go to the CTAs in turns, so that the chunks of a slot end at about
+    `contiguous`: each CTA takes neighbours. Else they go to the CTAs in turns, so that chunks of a slot end at about
     the same time.
     """
     num_chunks, num_blocks = -(-op.max_length // chunk_tokens), -(-op.columns // columns)
