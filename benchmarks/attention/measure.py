@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype
 from tuner.core.trial.stats import median
 
-from .on_card import Attention
+from .on_card import Attention, make_current
 from .rows import BANDWIDTH, Variant, shapes, tiling_of, variants
 
 #: Bytes of caches that launches take in turns, so that each finds its own cold; and the most launches of a graph.
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/h200/attention.json"))
     options = parser.parse_args(arguments)
     begin = time.monotonic()
+    make_current()
     torch.manual_seed(0)
     num_sms = torch.cuda.get_device_properties(0).multi_processor_count
     results: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": []}
@@ -87,19 +89,28 @@ def check_numbers(num_sms: int) -> dict[str, float]:
         ("fp16", DecodeAttention(sequences=3, kv_heads=3, query_heads=5, head_dim=64, max_length=512, new_tokens=2,
                                  dtype=Dtype.FP16, scale=0.2), (512, 17, 256), 96),
     ):  # fmt: skip
-        columns = 16 if op.columns > 8 else 8
-        tiling = tiling_of(32, warps=4, head_dim=op.head_dim, columns=columns)
-        kernel = Attention(op, Variant(tiling=tiling, chunk_tokens=chunk), num_sms)
-        q, k, v = operands(op)
-        for sequence, length in enumerate(lengths):
-            k[sequence, :, length:] = v[sequence, :, length:] = float("nan")
-        out = torch.full_like(q, float("nan"))
-        seen = torch.tensor(lengths, dtype=torch.int32, device="cuda")
-        for _ in range(3):
-            kernel.launch(q, k, v, seen, out)
-        torch.cuda.synchronize()
-        found[name] = max(relative_error(op, q, k, v, out, sequence, length) for sequence, length in enumerate(lengths))
+        try:
+            found[name] = _numbers(op, lengths, chunk, num_sms)
+        except Exception as error:
+            print(f"numbers, {name}: {error!r}", flush=True)
+            traceback.print_exc()
+            found[name] = float("nan")
     return found
+
+
+def _numbers(op: DecodeAttention, lengths: Sequence[int], chunk: int, num_sms: int) -> float:
+    columns = 16 if op.columns > 8 else 8
+    tiling = tiling_of(32, warps=4, head_dim=op.head_dim, columns=columns)
+    kernel = Attention(op, Variant(tiling=tiling, chunk_tokens=chunk), num_sms)
+    q, k, v = operands(op)
+    for sequence, length in enumerate(lengths):
+        k[sequence, :, length:] = v[sequence, :, length:] = float("nan")
+    out = torch.full_like(q, float("nan"))
+    seen = torch.tensor(lengths, dtype=torch.int32, device="cuda")
+    for _ in range(3):
+        kernel.launch(q, k, v, seen, out)
+    torch.cuda.synchronize()
+    return max(relative_error(op, q, k, v, out, sequence, length) for sequence, length in enumerate(lengths))
 
 
 def operands(op: DecodeAttention) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -187,21 +198,26 @@ def measure_row(op: DecodeAttention, num_sms: int, best: int) -> dict[str, Any]:
                         for k, v in caches
                     ]
                 )
-        except RuntimeError as error:
+        except Exception as error:
             failed[name] = str(error)[:120]
     errors: dict[str, float] = {}
     kept: list[Attention] = []  # graphs read what these hold
     sequences = {0, op.sequences // 2, op.sequences - 1}
     tried = variants(op, num_sms)
     for variant in tried[: best or None]:
-        kernel = Attention(op, variant, num_sms)
-        kept.append(kernel)
-        graph = captured([lambda c=c, kernel=kernel: kernel.launch(q, *c, lengths, out) for c in caches])  # type: ignore[misc]
-        out.fill_(float("nan"))
-        graph.replay()
-        torch.cuda.synchronize()
-        errors[str(variant)] = max(relative_error(op, q, *caches[-1], out, s, op.max_length) for s in sequences)
-        graphs[str(variant)] = graph
+        name = str(variant)
+        try:
+            kernel = Attention(op, variant, num_sms)
+            kept.append(kernel)
+            graph = captured([lambda c=c, kernel=kernel: kernel.launch(q, *c, lengths, out) for c in caches])  # type: ignore[misc]
+            out.fill_(float("nan"))
+            graph.replay()
+            torch.cuda.synchronize()
+            errors[name] = max(relative_error(op, q, *caches[-1], out, s, op.max_length) for s in sequences)
+            graphs[name] = graph
+        except Exception as error:  # the variants behind it may be right
+            failed[name] = repr(error)[:200]
+            print(f"   failed: {name}: {error!r}", flush=True)
     empty = Attention(op, replace(tried[0], speculative=False), num_sms)
     kept.append(empty)
     nothing = torch.zeros_like(lengths)
@@ -232,11 +248,14 @@ def measure_row(op: DecodeAttention, num_sms: int, best: int) -> dict[str, Any]:
 def _phases(op: DecodeAttention, variant: Variant, num_sms: int, tensors: tuple[Any, ...]) -> dict[str, Any]:
     """Of the last launch of a row of them, by a traced build."""
     q, caches, lengths, out = tensors
-    kernel = Attention(op, variant, num_sms, traced=True)
-    for cache in caches[-8:]:
-        kernel.launch(q, *cache, lengths, out)
-    torch.cuda.synchronize()
-    return kernel.phases()
+    try:
+        kernel = Attention(op, variant, num_sms, traced=True)
+        for cache in caches[-8:]:
+            kernel.launch(q, *cache, lengths, out)
+        torch.cuda.synchronize()
+        return kernel.phases()
+    except Exception as error:  # times are there without it
+        return {"failed": repr(error)[:200]}
 
 
 if __name__ == "__main__":

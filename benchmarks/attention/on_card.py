@@ -29,6 +29,14 @@ from tuner.workers.source.attention import (
 from .rows import Variant
 
 
+def make_current() -> None:
+    """PyTorch's context, which is the device's primary one, for this thread's calls of the driver."""
+    torch.cuda.init()
+    torch.zeros(1, device="cuda")
+    device = check(driver.cuDeviceGet(torch.cuda.current_device()))
+    check(driver.cuCtxSetCurrent(check(driver.cuDevicePrimaryCtxRetain(device))))
+
+
 @functools.cache
 def kernel_of(tiling: AttentionTiling, dtype: Dtype, traced: bool) -> tuple[Any, int]:
     """The loaded kernel, and its registers."""
