@@ -75,8 +75,7 @@ lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 	@$(BIN)/lint-imports
 
 check: ## all that CI runs
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint test-wheel
-	@$(MAKE) --no-print-directory test-all
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint test-wheel test-all
 
 golden: $(VENV)/.dev ## renew the generated parts of some kernels, tests/compile/golden; read their diff
 	@$(BIN)/python -m tests.compile.golden
@@ -166,9 +165,10 @@ bench-gpu: $(VENV)/.dev ## search the engines' pairs by jobs (SUITE= ROW= TRIALS
 bench-torch: $(VENV)/.dev ## time PyTorch beside the library in the rows of bench-gpu (SUITE= ROW=); adds torch_us to pairs.json
 	@$(BIN)/python -m benchmarks.pairs.torch_check --gpu $(GPU) $(named) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-results: $(VENV)/.dev ## redraw README's table, docs/results.md and docs/orders.md from benchmarks/results/h200/
+results: $(VENV)/.dev ## redraw README's table, docs/results.md, docs/orders.md and the program's page of results from benchmarks/results/h200/
 	@$(BIN)/python -m benchmarks.pairs.front
 	@$(BIN)/python -m benchmarks.pairs.page
+	@$(BIN)/python -m benchmarks.pairs.shipped_finals
 	@$(BIN)/python -m benchmarks.orders.page
 
 bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours on two cores); writes benchmarks/results/cpu/

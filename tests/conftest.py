@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
@@ -18,3 +20,10 @@ def pytest_configure(config: pytest.Config) -> None:
         compiled.FOLDER = None
     elif compiled.FOLDER is not None and not hasattr(config, "workerinput"):  # once, not in each process of xdist
         compiled.prune(compiled.FOLDER)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)

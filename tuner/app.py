@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -79,7 +80,7 @@ def open_service(
         else:
             dispatcher, why = _dispatcher(settings, store.build_cache)
             if store.leadership.may_be_lost:
-                standby = Standby(store.leadership, lambda: None, give_up)
+                standby = Standby(store.leadership, lambda: None, give_up, is_alone=True)
     except BaseException:
         store.close()
         raise
@@ -142,6 +143,7 @@ def _dispatcher(settings: Settings, build_cache: Path) -> tuple[Dispatcher, str]
         latency_s=settings.simulated_latency_s,
         build_s=settings.simulated_build_s,
         when_idle=settings.when == "idle",
+        torch_baseline=settings.torch_baseline,
     )
     return LocalDispatcher(evaluators), why
 
@@ -156,6 +158,13 @@ def _fill(late: LateDispatcher, settings: Settings, build_cache: Path) -> str:
 #: A thread that computes keeps the interpreter for so long at most while others wait, seconds. A request changes hands
 #: several times, and a search computes in threads of its own: by Python's 5 ms each of these changes could take that.
 _SWITCH_S = 0.0005
+
+
+def _spare_collector() -> None:
+    """Has the garbage collector leave alone what is there now: modules, routes and models stay to the end. To look at
+    them again and again stops every thread for a tenth of a second each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager
@@ -195,6 +204,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
             ending.take_over(server, service)
             if standby is not None:
                 standby.start()
+            _spare_collector()
             announce(_address(listener))
             server.run(sockets=[listener])
             service.drain(0.0 if ending.is_hasty else settings.drain_deadline_s)

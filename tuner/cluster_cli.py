@@ -48,6 +48,7 @@ def worker(count: int, places: int | None, name: str, host: str | None, port: in
         limits=settings.limits,
         latency_s=settings.simulated_latency_s,
         build_s=settings.simulated_build_s,
+        torch_baseline=settings.torch_baseline,
     )
     assert settings.scheduler is not None  # click asks for it
     logs.configure(settings.log_level, settings.log_format)

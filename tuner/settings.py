@@ -181,6 +181,11 @@ class Settings(BaseSettings):
         default=FinalsProcedure.min_tie_band,
         description="relative distance below which two times are a tie, however narrow their interval is",
     )
+    torch_baseline: bool = Field(
+        default=False,
+        description="whether the finals of a job are followed by PyTorch's own calls on the same card, where PyTorch "
+        "is installed",
+    )
     spin_limit_cycles: int = Field(
         default=Limits.spin_limit_cycles,
         description="SM clock cycles that one wait of a kernel may last; then its candidate failed as a hang",

@@ -1,4 +1,4 @@
-"""A server that stands by: it takes over the jobs when the server that runs them has died."""
+"""Who runs the jobs: a server that stands by takes over from one that has died; one alone takes its lock back."""
 
 from __future__ import annotations
 
@@ -24,9 +24,13 @@ class Standby:
         lead: Callable[[], None],
         give_up: Callable[[], None],
         period_s: float = PERIOD_S,
+        *,
+        is_alone: bool = False,
     ) -> None:
         """`lead` is called once the leadership is this server's, and `give_up` where it or `lead` has failed: two
-        servers must not both run the jobs."""
+        servers must not both run the jobs. A server that `is_alone` has its leadership already. It waits for a database
+        that is away, and gives up where another server was faster."""
+        self._is_alone = is_alone
         self._leadership = leadership
         self._lead = lead
         self._give_up = give_up
@@ -48,7 +52,7 @@ class Standby:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                if self.leads and not self._leadership.is_held():
+                if self.leads and not self._leadership.is_held() and not (self._is_alone and self._regain()):
                     log.critical("the database has dropped this server's lock: it ends, so that another one may lead")
                     self._give_up()
                     return
@@ -59,10 +63,25 @@ class Standby:
             log.critical("this server cannot run the jobs, and ends", exc_info=True)
             self._give_up()
 
+    def _regain(self) -> bool:
+        """Waits until the database answers and its lock is this server's again; false where it is another's."""
+        log.warning("the database has dropped this server's lock, which is taken again when the database answers")
+        try:
+            while not self._stop.is_set() and not self._leadership.regain():
+                self._stop.wait(self._period_s)
+        except StoreError as error:
+            log.critical("%s", error)
+            return False
+        log.warning("this server has its lock again, and goes on")
+        return True
+
     def _try(self) -> None:
         try:
             self._leadership.take()
+            if not self._is_alone:
+                self._leadership.sign()
         except StoreError as error:
+            self._leadership.release()
             log.debug("another server runs the jobs: %s", error)
             return
         self._lead()

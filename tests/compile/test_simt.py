@@ -34,7 +34,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("workload", "chosen", "arch"),
     soak_unless(
-        lambda place, case: place % 3 == 0 or case[2] == "sm_90a",
+        lambda place, case: case[2] == ("sm_90a", "sm_80", "sm_120")[place // 3 % 3],
         [(*case, arch) for case in CASES for arch in ("sm_80", "sm_90a", "sm_120")],
     ),
     ids=str,
@@ -49,7 +49,7 @@ def test_it_compiles_without_spills_or_warnings(workload: Workload, chosen: Tili
 @pytest.mark.parametrize("gpu", [H200, AMPERE], ids=lambda gpu: gpu.id)
 @pytest.mark.parametrize("workload", [PLAIN, GATED], ids=lambda workload: workload.describe())
 def test_what_is_offered_compiles_and_takes_about_what_is_estimated(workload: Workload, gpu: Gpu) -> None:
-    for chosen in list(SimtTilings(workload, gpu).tilings())[::36]:
+    for chosen in list(SimtTilings(workload, gpu).tilings())[::60]:
         resources = parse_log(compile_source(render(workload, chosen), gpu.arch)[1])
         assert (resources.spill_bytes, resources.warnings) == (0, ())
         assert resources.registers_per_thread <= estimated_registers(workload, chosen) + 32

@@ -60,7 +60,7 @@ class OnCard:
         self.partials = cupy.full(floats, cupy.nan, dtype=cupy.float32)
         self.arrivals = cupy.zeros(self.plan.num_slots, dtype=cupy.uint32)
         self.out = cupy.full(q.size + 256, CANARY, dtype=cupy.uint16)
-        maps = [encode(cache_map(op, self.tiling), op.dtype, cache.data.ptr) for cache in (k, v)]  # type: ignore[arg-type]
+        maps = [encode(cache_map(op, self.tiling), op.dtype, cache.data.ptr) for cache in (k, v)]
         buffers = AttentionBuffers(
             k_map=maps[0],
             v_map=maps[1],

@@ -16,6 +16,7 @@ from tuner.core.trial.library_recipe import LibraryCall, LibraryRecipe
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Rejected, Stage
 from tuner.core.trial.records import Best, PolicyTime, Verdict
 from tuner.core.trial.samples import Round
+from tuner.core.trial.torch_time import TorchTime
 
 TARGET = "simulated:h200"
 
@@ -49,6 +50,7 @@ BEST = Best(
             ),
         ),
     ),
+    torch=TorchTime(time_us=1.5, library_speedup=1.2, num_rounds=7),
 )
 
 

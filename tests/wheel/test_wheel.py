@@ -35,10 +35,10 @@ def address(server: Environment) -> Iterator[str]:
     with subprocess.Popen(command, cwd=server.directory, env=server.variables, stdout=log, stderr=log) as process:
         url = f"http://127.0.0.1:{port}"
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 300
             while not is_ready(url):
                 assert process.poll() is None, (server.directory / "server.log").read_text()
-                assert time.monotonic() < deadline, "the server is not ready after a minute"
+                assert time.monotonic() < deadline, "the server is not ready after five minutes"
                 time.sleep(0.1)
             yield url
         finally:

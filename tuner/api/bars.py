@@ -9,7 +9,7 @@ from tuner.wire.responses import BestView, FinalRowView
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """One plan kind."""
+    """One plan kind, or PyTorch."""
 
     name: str
     time_us: float
@@ -36,13 +36,31 @@ def finals_bars(best: BestView) -> Bars | None:
     rows = [(index, row) for index, row in enumerate(best.finals) if row.time_us]
     if not rows:
         return None
-    full_us = 1.04 * max(_longest_us(row) for _, row in rows)
+    torch_us = best.torch.time_us if best.torch else None
+    full_us = 1.04 * max([_longest_us(row) for _, row in rows] + ([torch_us] if torch_us else []))
     library_us = next((row.time_us for _, row in rows if not row.candidate.plan_kind.is_ours), None)
     return Bars(
-        bars=tuple(_bar(row, full_us, index == best.winner_row) for index, row in rows),
+        bars=(*_torch_bar(best, full_us), *(_bar(row, full_us, index == best.winner_row) for index, row in rows)),
         floor=_share(best.reference_us, full_us),
         library=None if library_us is None else _share(library_us, full_us),
     )
+
+
+def _torch_bar(best: BestView, full_us: float) -> tuple[Bar, ...]:
+    """PyTorch's, where it was timed."""
+    if best.torch is None or not best.torch.time_us:
+        return ()
+    over = best.torch.library_speedup
+    bar = Bar(
+        name="PyTorch",
+        time_us=best.torch.time_us,
+        width=_share(best.torch.time_us, full_us),
+        interval=None,
+        is_winner=False,
+        is_ours=False,
+        speedup=1 / over if over else None,
+    )
+    return (bar,)
 
 
 def _share(time_us: float, full_us: float) -> float:

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from tuner.api.rendering import clock, duration, microseconds, ratio, render
+from tuner.api.rendering import clock, duration, render
 from tuner.core.insight.differences import Difference, side_by_side
 from tuner.core.trial.job import JobState
-from tuner.core.units import figure
+from tuner.core.units import figure, microseconds, ratio
 from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.compare import ComparedGroup, ComparedRow, ComparedSide, ComparePage

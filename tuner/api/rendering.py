@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from tuner.api.session import CALLER, session_of
-from tuner.core.units import figure
+from tuner.core.units import figure, microseconds, ratio
 from tuner.wire.problems import Problem
 
 STATIC_PATH = Path(__file__).parent / "static"
@@ -34,16 +34,6 @@ PLACES = (
 _HEADERS = {"Content-Security-Policy": _POLICY, "Vary": "Accept, Cookie", "Cache-Control": "no-store"}
 
 
-def microseconds(value: float | None) -> str:
-    """`63.2 µs`, or a dash."""
-    return "–" if value is None else f"{value:,.1f} µs" if value < 1000 else f"{value / 1000:,.2f} ms"
-
-
-def ratio(value: float | None) -> str:
-    """`1.18x`, or a dash."""
-    return "–" if value is None else f"{value:.2f}x"
-
-
 def clock(value: datetime | None) -> str:
     """`2026-11-21 14:03`, or a dash."""
     return "–" if value is None else f"{value:%Y-%m-%d %H:%M}"
@@ -62,6 +52,11 @@ def duration(seconds: float | None) -> str:
     )
 
 
+def arrows(workload: str) -> str:
+    """`4096 → 14336 → 4096`: an arrow stays with what it leads away from, however narrow a column is."""
+    return workload.replace(" -> ", "\u00a0\u2192 ")
+
+
 def query_of(chosen: BaseModel) -> str:
     """The filters that are set, as the query of an address."""
     given = {name: value for name, value in chosen.model_dump().items() if value is not None}
@@ -72,7 +67,9 @@ _templates = Environment(
     loader=PackageLoader("tuner.api"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
 _templates.globals.update(places=PLACES, query_of=query_of)
-_templates.filters.update(us=microseconds, ratio=ratio, clock=clock, duration=duration, figure=figure, zip=zip)
+_templates.filters.update(
+    us=microseconds, ratio=ratio, arrows=arrows, clock=clock, duration=duration, figure=figure, zip=zip
+)
 
 
 def wants_page(request: Request) -> bool:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from tuner.api.jobs import Cursor, Size, Word
 from tuner.api.rendering import render
 from tuner.core.trial.job import JobState
-from tuner.core.trial.records import Best, JobRecord
+from tuner.core.trial.records import Best, JobRecord, Verdict
 from tuner.service import Service
 from tuner.wire.fleet import KnownResult, ResultFilterView, ResultsPage
 from tuner.wire.responses import PageView
@@ -52,6 +52,7 @@ def _of_job(job: JobRecord, best: Best) -> KnownResult:
         dtype=str(spec.workload.dtype),
         objective=f"L2 {spec.objective.l2}, {spec.objective.regime}",
         library_us=job.library_us,
+        torch_us=best.torch.time_us if best.torch else None,
         ours_us=ours,
         speedup=row.speedup if row and best.winner.is_ours else _over(job.library_us, ours),
         winner=best.winner,
@@ -72,6 +73,9 @@ def _shipped(service: Service) -> list[tuple[KnownResult, tuple[str, int, int, i
     found = []
     for target_id, one in service.overview.shipped():
         first = one.workload.ops[0]
+        finals = service.overview.shipped_finals(target_id).get(one.source)
+        ours_us = finals.ours_us if finals else one.time_us
+        library_us = finals.library_us if finals else one.time_us * one.speedup
         result = KnownResult(
             gpu=target_id,
             simulated=is_simulated(target_id),
@@ -79,15 +83,16 @@ def _shipped(service: Service) -> list[tuple[KnownResult, tuple[str, int, int, i
             m=first.m,
             dtype=str(one.workload.dtype),
             objective=f"L2 {one.objective.l2}, {one.objective.regime}",
-            library_us=one.time_us * one.speedup,
-            ours_us=one.time_us,
-            speedup=one.speedup,
-            winner=one.candidate.plan_kind,
-            verdict=None,
+            library_us=library_us,
+            torch_us=finals.torch_us if finals else None,
+            ours_us=ours_us,
+            speedup=_over(library_us, ours_us),
+            winner=finals.winner if finals else one.candidate.plan_kind,
+            verdict=Verdict(finals.verdict) if finals else None,
             source=one.source,
             href="",
             at=None,
-            kernel_version=one.kernel_version,
+            kernel_version=finals.kernel_version if finals else one.kernel_version,
         )
         found.append((result, (target_id, first.m, first.n, first.k)))
     return found

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner.api.rendering import clock, microseconds, ratio
-from tuner.core.units import figure
+from tuner.api.rendering import clock
+from tuner.core.units import figure, microseconds, ratio
 from tuner.errors import InvalidInput
 from tuner.wire.responses import MeasuredView, TrialView
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Response
 
@@ -22,6 +23,8 @@ from tuner.errors import Conflict, IllegalSchedule, InvalidInput, NotFound, Plan
 from tuner.service import Service
 from tuner.wire.gantt import GanttView
 from tuner.wire.responses import TrialView
+
+T = TypeVar("T")
 
 GanttOf = Annotated[
     Literal["measured", "forecast"],
@@ -50,11 +53,15 @@ def plans_of(service: Service, job: JobRecord, trial: Trial) -> tuple[VerifiedPl
     Raises:
         Conflict: they are refused, or the GPU is not known; the message says why.
     """
+    return _on_its_gpu(service, job, trial, _plans)
+
+
+def _on_its_gpu(service: Service, job: JobRecord, trial: Trial, asked: Callable[[Workload, Gpu, Candidate], T]) -> T:
     gpu = gpu_of(service, job)
     if gpu is None:
         raise Conflict(f"nothing is known here of the GPU of {job.spec.target_id}; ask a server that has it")
     try:
-        return _plans(job.spec.workload, gpu, trial.candidate)
+        return asked(job.spec.workload, gpu, trial.candidate)
     except (IllegalSchedule, PlanError) as error:
         raise Conflict(f"trial {trial.number} of {job.id} has no plan: {error}") from error
 
@@ -75,14 +82,8 @@ def gantt_of(service: Service, job_id: str, number: int, of: str) -> Gantt:
     job, trial = service.job(job_id), service.trial(job_id, number)
     if not trial.candidate.plan_kind.is_ours:
         raise Conflict(f"trial {number} of {job_id} runs the library's kernels, which leave no trace")
-    gpu = gpu_of(service, job)
     if of == "forecast":
-        if gpu is None:
-            raise Conflict(f"nothing is known here of the GPU of {job.spec.target_id}; ask a server that has it")
-        try:
-            return forecast_gantt(job.spec.workload, gpu, trial.candidate)
-        except (IllegalSchedule, PlanError) as error:
-            raise Conflict(f"trial {number} of {job_id} has no plan: {error}") from error
+        return _on_its_gpu(service, job, trial, forecast_gantt)
     inspection = service.inspection(job_id, number, InspectionKind.TRACE)
     if not isinstance(inspection.result, Trace) or not inspection.result.spans:
         raise Conflict(f"trial {number} of {job_id} has no trace: {inspection.reason or 'it is being taken'}")
@@ -90,6 +91,7 @@ def gantt_of(service: Service, job_id: str, number: int, of: str) -> Gantt:
         plans = plans_of(service, job, trial)
     except Conflict:
         plans = ()
+    gpu = gpu_of(service, job)
     return gantt_of_trace(inspection.result, plans, gpu.num_sms if gpu else 0)
 
 

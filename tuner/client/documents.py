@@ -319,6 +319,16 @@ class LibraryRecipe(TypedDict):
     calls: list[LibraryCall]
 
 
+class TorchTime(TypedDict):
+    """PyTorch's own calls on the same card."""
+
+    time_us: float | None
+    winner_speedup: float | None
+    library_speedup: float | None
+    num_rounds: int
+    reason: str
+
+
 class Best(TypedDict):
     """The result of a job."""
 
@@ -339,3 +349,4 @@ class Best(TypedDict):
     environment: Environment
     policies: list[PolicyTime]
     library: LibraryRecipe | None
+    torch: TorchTime | None

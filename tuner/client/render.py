@@ -10,6 +10,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from tuner.core.units import figure
+from tuner.core.units import microseconds as microseconds
+from tuner.core.units import ratio as ratio
 
 Json = Mapping[str, Any]
 
@@ -17,19 +19,9 @@ Json = Mapping[str, Any]
 _PLAIN_EVERY_S = 5.0
 
 
-def microseconds(value: float | None) -> str:
-    """`63.2 µs`, or a dash."""
-    return "–" if value is None else f"{value:,.1f} µs" if value < 1000 else f"{value / 1000:,.2f} ms"
-
-
 def millijoules(value: float | None) -> str:
     """`31.4 mJ`, or a dash."""
     return "–" if value is None else f"{value:,.1f} mJ"
-
-
-def ratio(value: float | None) -> str:
-    """`1.18x`, or a dash."""
-    return "–" if value is None else f"{value:.2f}x"
 
 
 def mark(simulated: bool) -> str:
@@ -195,8 +187,12 @@ def verdict_line(best: Json) -> str:
         least = f"; {words(row['candidate']['plan_kind'])} takes the least energy, {millijoules(row['energy_mj'])}"
     else:
         least = ""
+    torch = best.get("torch") or {}  # a service of an older version says nothing of it
+    beside = f"; {torch['winner_speedup']:.2f} times PyTorch's speed" if torch.get("winner_speedup") else ""
     band = f"within {100 * best['tie_band']:.1f} % is a tie"
-    return f"Verdict: {best['verdict']}; the winner is {words(best['winner'])} ({band}){least}{mark(best['simulated'])}"
+    return f"Verdict: {best['verdict']}; the winner is {words(best['winner'])} ({band}){beside}{least}" + mark(
+        best["simulated"]
+    )
 
 
 def jobs_table(jobs: Iterable[Json]) -> Table:

@@ -20,3 +20,13 @@ def figure(value: float, unit: str) -> str:
         scale, unit = next((known for known in _TIME_UNITS if abs(value) >= known[0]), (1.0, "ns"))
     number = f"{value:,.0f}" if scale == 1.0 and value == int(value) else f"{value / scale:,.4g}"
     return f"{number} {prefix}{'B' if unit == 'bytes' else unit}".rstrip()
+
+
+def microseconds(value: float | None) -> str:
+    """`63.2 µs`, or a dash."""
+    return "–" if value is None else f"{value:,.1f} µs" if value < 1000 else f"{value / 1000:,.2f} ms"
+
+
+def ratio(value: float | None) -> str:
+    """`1.18x`, or a dash."""
+    return "–" if value is None else f"{value:.2f}x"

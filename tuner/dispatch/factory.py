@@ -23,11 +23,13 @@ def make_evaluators(
     build_s: float = 0.0,
     num_simulated: int = 1,
     when_idle: bool = False,
+    torch_baseline: bool = False,
 ) -> tuple[list[Evaluator], str]:
     """Evaluators for ``auto``, ``none`` or ``simulated:<id>``, and a sentence that says which, and why.
 
     `build_cache` keeps compiled kernels; `limits` say how long anything may last (as usual, where they are not given);
-    with `when_idle` a real card is measured on only while nobody else uses it; `latency_s` slows a simulated trial
+    with `when_idle` a real card is measured on only while nobody else uses it; with `torch_baseline` its finals are
+    followed by PyTorch's time; `latency_s` slows a simulated trial
     down, `build_s` the build of a tiling that is simulated; there are as many simulated GPUs as `num_simulated` says.
 
     Raises:
@@ -37,7 +39,7 @@ def make_evaluators(
     if gpu == "none":
         return [], "No GPU: this server shows what is there and takes no new work."
     if gpu == "auto":
-        evaluators, why = _real(build_cache, limits, when_idle=when_idle)
+        evaluators, why = _real(build_cache, limits, when_idle=when_idle, torch_baseline=torch_baseline)
         if evaluators:
             return evaluators, why
         return [_simulated(FALLBACK, limits, latency_s, build_s)], f"Simulating an H200 ({FALLBACK}), since {why}."
@@ -54,7 +56,7 @@ def _simulated(target_id: str, limits: Limits, latency_s: float, build_s: float)
     return SimulatedEvaluator(parse_target(target_id), limits=limits, latency_s=latency_s, build_s=build_s)
 
 
-def _real(build_cache: Path, limits: Limits, *, when_idle: bool) -> tuple[list[Evaluator], str]:
+def _real(build_cache: Path, limits: Limits, *, when_idle: bool, torch_baseline: bool) -> tuple[list[Evaluator], str]:
     """An evaluator per usable card, or none; and why. A card that does not work keeps no other from working, and all
     share one builder."""
     from tuner.workers.builder.nvrtc import Builder
@@ -69,7 +71,10 @@ def _real(build_cache: Path, limits: Limits, *, when_idle: bool) -> tuple[list[E
         builder = Builder(build_cache, limits=limits, num_processes=places_here())
         for card in cards:
             try:
-                evaluators.append(GpuSupervisor(card, build_cache, limits, builder, when_idle=when_idle))
+                supervisor = GpuSupervisor(
+                    card, build_cache, limits, builder, when_idle=when_idle, torch_baseline=torch_baseline
+                )
+                evaluators.append(supervisor)
                 names[card.name] += 1
             except WorkerError as error:
                 faults.append(f"not on {card.uuid}: {error}")

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import pickle
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import util
 from multiprocessing.connection import Connection
@@ -30,6 +31,8 @@ _log = logging.getLogger(__name__)
 #: A process that has not answered after so many seconds is taken for dead, and killed. The slowest first choice, of a
 #: long chain, takes some seconds of processor time.
 ANSWER_LIMIT_S = 300.0
+#: How far a search steps back where others want its core: a request should not wait for the next candidate.
+_NICENESS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +171,9 @@ class _Process:
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), name="tuner search", daemon=True)
         self._process.start()
+        with suppress(ProcessLookupError):  # it may have died already, of which whoever asks it is told
+            own = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PROCESS, self.pid, min(19, own + _NICENESS))
         theirs.close()
         #: Of who asks.
         self._turn = threading.Lock()

@@ -28,7 +28,7 @@ from tuner.core.trial.outcome import Measured
 from tuner.search.axes import distributions, from_params, to_params
 from tuner.search.pool import Pool, canonical, in_runs
 from tuner.search.sampler import PoolExhausted, PoolSampler
-from tuner.search.seeds import NUM_SEEDS, first_guesses, policy_guesses, runs_by_forecast
+from tuner.search.seeds import NUM_SEEDS, first_guesses, policy_guesses, runs_by_forecast, window_guesses
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study per job and kind is no news
 
@@ -133,7 +133,7 @@ class Searcher:
         self._priors = deque(priors)
         self._known_seeds = list(seeds or ())
         self._more_seeds = first_guesses(space, seed) if seeds is None else iter(())
-        self._policies: tuple[Schedule, ...] | None = None
+        self._near_guess: tuple[Schedule, ...] | None = None
         self._num_last = min(len(self._repeats), num_trials // LAST_SHARE) if num_trials else 0
         self._first_of_last = num_trials - self._num_last if num_trials else 0
         self._num_observed = 0
@@ -289,12 +289,12 @@ class Searcher:
         return None
 
     def _guess(self, kind: PlanKind) -> Schedule | None:
-        """What needs no model: forecasts for fused, then the policies' orders of the best of these. For the others it
-        is, every other time, what is best when fused; for runs in the cut with the best forecast."""
+        """What needs no model: forecasts for fused, then windows and the policies' orders of the best of these. For the
+        others it is, every other time, what is best when fused; for runs in the cut with the best forecast."""
         given = self._kinds[kind].given
         guesses: Iterable[Schedule] = ()
         if kind is PlanKind.FUSED:
-            guesses = self._seeds() if len(given) < NUM_SEEDS else self._orders_of_policies()
+            guesses = self._seeds() if len(given) < NUM_SEEDS else self._near_best_guess()
         elif len(given) % 2 == 0:
             best = self._kinds[PlanKind.FUSED].best() or self._seeds()
             if kind.is_in_runs:
@@ -303,17 +303,19 @@ class Searcher:
                 guesses = (canonical(kind, schedule) for schedule in best)
         return next((guess for guess in guesses if guess not in given), None)
 
-    def _orders_of_policies(self) -> tuple[Schedule, ...]:
-        """What each policy gives for the best of the first guesses; nothing before all of these were observed. Which
-        ones were observed first does not change any more, so a search that goes on after a restart finds the same."""
-        if self._policies is None:
+    def _near_best_guess(self) -> tuple[Schedule, ...]:
+        """The best of the first guesses with windows, and in the order of each policy; nothing before all of these were
+        observed. Which ones were observed first does not change any more, so a search that goes on after a restart
+        finds the same."""
+        if self._near_guess is None:
             first = list(self._kinds[PlanKind.FUSED].tried.items())[:NUM_SEEDS]
             measured = [(value, schedule) for schedule, value in first if value is not None]
             if len(first) < NUM_SEEDS:
                 return ()
             best = min(measured, key=lambda item: item[0], default=None)
-            self._policies = policy_guesses(self._space, best[1]) if best else ()
-        return self._policies
+            space = self._space
+            self._near_guess = (*window_guesses(space, best[1]), *policy_guesses(space, best[1])) if best else ()
+        return self._near_guess
 
     def tell(self, trial: Trial) -> None:
         """Adds a recorded trial; a candidate that failed counts as slow, not as unknown."""

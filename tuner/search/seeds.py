@@ -48,6 +48,8 @@ RASTERS = (ROW, COLUMN, *(Raster(kind=RasterKind.GROUPED, width=width) for width
 STREAM_PARTS = (2, 3)
 #: Tiles that a signal stands for, where a guess without parts waits slice by slice.
 SLICE_TILES = 8
+#: Stages of weights under way that the best first guess is tried with, where it has no window.
+WINDOWS = (2, 4)
 #: First guesses, at most: those, between them one with strided parts or even shares, and one that waits by slice.
 NUM_SEEDS = NUM_GUESSES + 2 + NUM_DRAWN
 
@@ -94,6 +96,14 @@ def first_guesses(space: Space, seed: int) -> Iterator[Schedule]:
 def policy_guesses(space: Space, best: Schedule) -> tuple[Schedule, ...]:
     """What each policy gives for the kernel and the grid of a schedule, none twice: three at most."""
     return tuple(dict.fromkeys(policy_schedules(space.workload, space.gpu, best).values()))
+
+
+def window_guesses(space: Space, best: Schedule) -> tuple[Schedule, ...]:
+    """A schedule without a window with those to be tried, where they are legal. A forecast cannot tell them apart."""
+    if best.tiling.window:
+        return ()
+    windowed = (replace(best, tiling=replace(best.tiling, window=window)) for window in WINDOWS)
+    return tuple(schedule for schedule in windowed if space.is_legal(schedule))
 
 
 def runs_by_forecast(space: Space, schedule: Schedule) -> list[Schedule]:

@@ -14,6 +14,7 @@ from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Forbidden, InvalidInput, StoreUnavailable
 from tuner.service.webhook_policy import WebhookPolicy
 from tuner.store import Session, Store, audit, jobs, keys, queue, removal, webhooks
+from tuner.store.gathering import gathering
 
 #: How a job is treated where nobody says anything else.
 _PLAIN = JobTerms()
@@ -71,7 +72,7 @@ class Desk:
         """As `submit` for each, in one transaction: a commit for all costs little more than one. What would be raised
         is among the answers. Where one cannot be taken nothing is written, and each gets a transaction of its own."""
         try:
-            with self._store.write() as session:
+            with self._store.write() as session, gathering(session):
                 found = [self._admit(session, one) for one in asked]
         except StoreUnavailable as error:
             return [error] * len(asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -26,6 +27,7 @@ from tuner.store import Session, Store, bests, inspections, jobs
 from tuner.store.artifacts import register
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 
 class Finisher:
@@ -80,6 +82,8 @@ class Finisher:
             raise JobFailed(f"the library failed in the finals: {times.reasons[0]}")
         judgement = replace(judge(finalists, times, self._finals), energy_within_percent=within)
         environment = self._lane.environment()
+        if times.torch is not None and times.torch.reason:
+            _log.warning("%s: PyTorch has no time: %s", job.id, times.torch.reason)
         content = self._pack(job, problem, judgement)
         digest = self._keeper.keep(content) if content else None
         best = Best(
@@ -94,6 +98,7 @@ class Finisher:
             environment=environment,
             policies=self._policies(job, judgement, past),
             library=times.library,
+            torch=times.torch,
         )
         self._keeper.write(partial(_keep_result, best=best, content=content, now=self._clock()))
         self._store.collect_garbage(self._disk_limit_bytes)

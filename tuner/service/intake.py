@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from tuner.core.trial.records import JobRecord
@@ -10,17 +11,23 @@ from tuner.service.desk import Desk, Submission
 
 #: Submissions of a transaction, at most: others wait for the database meanwhile.
 MAX_TOGETHER = 64
+#: From the beginning of a transaction to that of the next one, at least, seconds. Under load some requests share each;
+#: one that comes alone waits for nothing.
+PERIOD_S = 0.02
 
 Answer = Future[tuple[JobRecord, bool]]
 
 
 class Intake:
-    """One thread that submits for all who ask. Nobody waits longer for it than for the transaction under way."""
+    """One thread that submits for all. Nobody waits longer for it than for the transaction under way, or for its
+    period to end."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._lock = threading.Lock()
         self._waiting: list[tuple[Submission, Answer]] = []
+        #: When the next transaction may begin, by the monotonic clock.
+        self._next_at = 0.0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="intake")
 
     def submit(self, asked: Submission) -> Answer:
@@ -38,6 +45,8 @@ class Intake:
 
     def _work(self) -> None:
         """Submits what waits."""
+        time.sleep(max(0.0, self._next_at - time.monotonic()))
+        self._next_at = time.monotonic() + PERIOD_S
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for begin in range(0, len(waiting), MAX_TOGETHER):

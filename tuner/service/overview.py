@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
-from tuner.core.trial.priors import Found, KnownWinners
+from tuner.core.trial.priors import Found, KnownFinals, KnownWinners
 from tuner.core.trial.records import Best, JobRecord, Verdict
 from tuner.store import Store, bests, jobs, queue
 
@@ -30,12 +30,19 @@ class Overview:
         self._store = store
         self._winners = winners
         self._shipped: list[tuple[str, Found]] | None = None
+        self._finals: dict[str, Mapping[str, KnownFinals]] = {}
 
     def shipped(self) -> list[tuple[str, Found]]:
         """(target, fastest winner) of each problem that the program's own winners are of."""
         if self._shipped is None:
             self._shipped = [] if self._winners is None else _fastest_of(self._winners)
         return self._shipped
+
+    def shipped_finals(self, target_id: str) -> Mapping[str, KnownFinals]:
+        """What finals on a target said, by the source of the winners that come with the program."""
+        if target_id not in self._finals:
+            self._finals[target_id] = {} if self._winners is None else self._winners.finals(target_id)
+        return self._finals[target_id]
 
     def shipped_targets(self) -> list[str]:
         """The targets of these."""

@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from tuner.core.access.caller import AuditEntry, Caller
 from tuner.core.trial.records import Page
+from tuner.store import gathering
 from tuner.store.cursors import decode_cursor, encode_cursor
 from tuner.store.models import AuditRow, table_of
 
@@ -25,7 +26,7 @@ def append(session: Session, caller: Caller, action: str, subject: str, now: flo
         "action": action,
         "subject": subject[:64],
     }
-    session.connection().execute(_INSERT, values)
+    gathering.add(session, _INSERT, values)
 
 
 def page(session: Session, cursor: str | None, limit: int) -> Page[AuditEntry]:
@@ -40,6 +41,12 @@ def page(session: Session, cursor: str | None, limit: int) -> Page[AuditEntry]:
     rows = session.scalars(query).all()
     more = encode_cursor(_LISTING, [rows[limit - 1].seq]) if len(rows) > limit else None
     return Page(items=[_to_entry(row) for row in rows[:limit]], next_cursor=more)
+
+
+def last_subject(session: Session, action: str) -> str | None:
+    """What the newest entry of an action is about; None where there is none."""
+    query = select(AuditRow.subject).where(AuditRow.action == action).order_by(AuditRow.seq.desc()).limit(1)
+    return session.scalar(query)
 
 
 def _to_entry(row: AuditRow) -> AuditEntry:

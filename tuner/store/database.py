@@ -86,6 +86,7 @@ class Store:
                 _upgrade_shared(engine, leadership, directory)
             else:
                 upgrade_with_backup(engine, directory)
+                leadership.sign()
         except (SQLAlchemyError, sqlite3.Error, OSError, StoreError) as error:
             leadership.release()
             engine.dispose()

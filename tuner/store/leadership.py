@@ -5,14 +5,25 @@ The kernel drops a file's lock with its process. PostgreSQL drops an advisory lo
 
 from __future__ import annotations
 
+import os
+import secrets
+import socket
+import time
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
 
-from tuner.errors import StoreError
+from tuner.core.access.caller import LOCAL
+from tuner.errors import StoreError, StoreUnavailable
+from tuner.store import audit
 from tuner.store.directory import DirectoryLock
-from tuner.store.engines import LEADER_LOCK
+from tuner.store.engines import LEADER_LOCK, writing
+from tuner.store.faults import as_store_errors
+
+#: What the audit log calls the beginning of a leadership.
+_ACTION = "server.lead"
 
 
 class Leadership:
@@ -23,6 +34,8 @@ class Leadership:
         self._engine = engine
         self._file: DirectoryLock | None = None
         self._connection: Connection | None = None
+        #: Of this leadership, in the audit log.
+        self._name = ""
 
     def take(self) -> None:
         """Takes both locks, or neither.
@@ -46,7 +59,7 @@ class Leadership:
             connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
             is_ours = connection.execute(text(f"select pg_try_advisory_lock({LEADER_LOCK})")).scalar()
         except DBAPIError as error:
-            raise StoreError(f"the database at {self._engine.url!r} cannot be used: {error.orig}") from error
+            raise StoreUnavailable(f"the database at {self._engine.url!r} cannot be used: {error.orig}") from error
         if not is_ours:
             connection.close()
             raise StoreError(
@@ -60,24 +73,62 @@ class Leadership:
         return self._engine.dialect.name == "postgresql"
 
     def is_held(self) -> bool:
-        """Whether both locks are still this process's; one that is lost is not taken again by itself."""
+        """Whether both locks are still this process's; one that is lost is taken again by `regain` alone."""
         if self._file is None:
             return False
         if self._connection is None:
-            return True
+            return not self.may_be_lost
         try:
             self._connection.execute(text("select 1"))
         except DBAPIError:
             return False
         return True
 
-    def release(self) -> None:
-        """Lets another server in; a second call does nothing."""
+    def sign(self) -> None:
+        """Writes down who leads from now on, where a leadership may be lost; the tables are there. Call it once after
+        `take`.
+
+        Raises:
+            StoreUnavailable: the database cannot be written now.
+        """
+        if not self.may_be_lost:
+            return
+        self._name = f"{socket.gethostname()[:40]} {os.getpid()} {secrets.token_hex(4)}"
+        with as_store_errors(), Session(writing(self._engine)) as session, session.begin():
+            audit.append(session, LOCAL, _ACTION, self._name, time.time())
+
+    def regain(self) -> bool:
+        """Takes the lock again that the database has dropped; whether the database answers.
+
+        Raises:
+            StoreError: another server has it, or had it meanwhile: what this one knows of the jobs may be old.
+        """
+        self._drop_connection()
+        try:
+            connection = self._locked_connection()
+        except StoreUnavailable:
+            return False
+        self._connection = connection
+        try:
+            with as_store_errors(), Session(self._engine) as session:
+                last = audit.last_subject(session, _ACTION)
+        except StoreUnavailable:
+            return False
+        if last != self._name:
+            raise StoreError(f"another server ran the jobs meanwhile: {last}")
+        return True
+
+    def _drop_connection(self) -> None:
+        """Ends the connection, and with it the lock."""
         if self._connection is not None:
             if not self._connection.invalidated:
                 self._connection.detach()  # into the pool its lock would go with it
             self._connection.close()
             self._connection = None
+
+    def release(self) -> None:
+        """Lets another server in; a second call does nothing."""
+        self._drop_connection()
         if self._file is not None:
             self._file.release()
             self._file = None

@@ -218,6 +218,8 @@ class BestRow(Base):
     policies: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
     #: How the library was called; null where it is a model, and in rows of older versions.
     library: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    #: PyTorch's time; null where it was not asked for.
+    torch: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class ResultKeyRow(Base):

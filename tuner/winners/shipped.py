@@ -8,7 +8,8 @@ name, the digest of the kernel sources, commit, date, trials, and a remark.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import Objective
-from tuner.core.trial.priors import Found
+from tuner.core.trial.priors import Found, KnownFinals
 
 #: Where the files lie.
 FOLDER = Path(__file__).parent
+#: What finals said, a file per GPU; written by `benchmarks.pairs.shipped_finals`.
+FINALS = FOLDER / "finals"
 
 
 class ShippedWinners:
@@ -38,6 +41,19 @@ class ShippedWinners:
             return ()
         rows = json.loads(path.read_text(encoding="utf-8"))
         return tuple(one for name, row in rows.items() for one in found_in(name, row))
+
+    def finals(self, target_id: str) -> Mapping[str, KnownFinals]:
+        """What finals on a target said, by the source of the winners."""
+        path = self._folder / FINALS.name / self.path(target_id).name
+        if not path.is_file():
+            return {}
+        names = [field.name for field in fields(KnownFinals)]
+        return {
+            f"shipped {name}": KnownFinals(
+                **{key: row[key] for key in names if key != "winner"}, winner=PlanKind(row["winner"])
+            )
+            for name, row in json.loads(path.read_text(encoding="utf-8")).items()
+        }
 
     def path(self, target_id: str) -> Path:
         """The file of a target."""

@@ -63,10 +63,11 @@ class KnownResult(View):
     dtype: str
     objective: str
     library_us: float | None
+    torch_us: float | None = Field(description="PyTorch's own calls; null where they were not timed")
     ours_us: float | None = Field(description="the fastest of ours")
     speedup: float | None = Field(description="the library's time over ours")
     winner: PlanKind | None = Field(description="the kind that the verdict names, or of the fastest of ours")
-    verdict: Verdict | None = Field(description="null for shipped winners, which have none")
+    verdict: Verdict | None = Field(description="null for shipped winners of which no finals are known")
     source: str = Field(description="a job's id, or the name of a shipped row")
     href: str = Field(description="the job's page; empty for shipped winners")
     at: datetime | None

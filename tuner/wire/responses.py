@@ -180,6 +180,21 @@ class FinalRowView(View):
         )
 
 
+class TorchTimeView(View):
+    """PyTorch's own calls on the same card, in rounds that they share with the library."""
+
+    time_us: float | None = Field(description="the median of the rounds; null where there is none")
+    winner_speedup: float | None = Field(description="PyTorch's time over the winner's")
+    library_speedup: float | None = Field(description="PyTorch's time over the library's, the median of the rounds")
+    num_rounds: int = Field(description="rounds that count")
+    reason: str = Field(description="why there is no time; empty otherwise")
+
+    @classmethod
+    def of(cls, best: Best) -> Self | None:
+        """Copies that of `best`; None where it was not asked for."""
+        return None if best.torch is None else cls(winner_speedup=best.torch_speedup, **asdict(best.torch))
+
+
 class ArtifactLink(View):
     """Where the kernel lies."""
 
@@ -209,6 +224,7 @@ class BestView(View):
     environment: EnvironmentView
     policies: list[PolicyTimeView] = Field(description="what each policy would have reached; empty in older results")
     library: LibraryRecipeView | None = Field(description="how the library was called; null where it is a model")
+    torch: TorchTimeView | None = Field(description="PyTorch's time; null where the server does not take it")
 
     @classmethod
     def of(cls, best: Best, job: JobRecord) -> Self:
@@ -232,6 +248,7 @@ class BestView(View):
             environment=EnvironmentView.model_validate(best.environment),
             policies=[PolicyTimeView.model_validate(one) for one in best.policies],
             library=None if best.library is None else LibraryRecipeView.model_validate(best.library),
+            torch=TorchTimeView.of(best),
         )
 
 

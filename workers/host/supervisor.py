@@ -17,10 +17,12 @@ from tuner.core.insight.derived_counters import with_derived
 from tuner.core.insight.tracing import no_trace, trace_from_stamps
 from tuner.core.problem.gpu import Target, gpu_from_live
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
 from tuner.core.trial.inspection import CounterReport, Trace, no_counters
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
+from tuner.core.trial.torch_time import TorchTime
 from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
 
 from ..builder.nvrtc import Builder, Built
@@ -30,6 +32,7 @@ from ..source.render import device_text, kernel_version
 from .cards import Card, compute_pids
 from .gpu_process import ChildLost, GpuProcesses
 from .lending import Lending, num_others
+from .torch_beside import torch_time
 
 
 class GpuSupervisor:
@@ -43,16 +46,18 @@ class GpuSupervisor:
         builder: Builder | None = None,
         *,
         when_idle: bool = False,
+        torch_baseline: bool = False,
     ) -> None:
         """Starts the child, which probes the card; `limits` are the usual ones where they are not given, and
         `builder`, which cards of one machine share, one that compiles one source at a time. With `when_idle` it is
-        measured on only while nobody else uses the card.
+        measured on only while nobody else uses the card. With `torch_baseline` each finals are followed by PyTorch's.
 
         Raises:
             WorkerError: the card, the driver or an installed package does not work; the message says which.
         """
         self._card = card
         self._limits = limits or Limits()
+        self._has_torch = torch_baseline
         self._builder = builder.share() if builder else Builder(build_cache, limits=self._limits)
         major, minor = card.compute_capability
         tools_cubin = self._builder.build(device_text("tools.cu"), f"sm_{major}{minor}").cubin
@@ -170,6 +175,7 @@ class GpuSupervisor:
             times_us=tuple(times for times, _, _ in measured),
             reasons=tuple(reason for _, reason, _ in measured),
             energy_mj=tuple(energy_mj for _, _, energy_mj in measured),
+            torch=self._torch_time(problem, num_rounds) if self._has_torch else None,
         )
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
@@ -308,6 +314,14 @@ class GpuSupervisor:
             energy_mj=warm.energy_mj,
             library=warm.library,
         )
+
+    def _torch_time(self, problem: Problem, num_rounds: int) -> TorchTime:
+        """PyTorch's, in rounds with the library, in the child that is there; it ends with it, since PyTorch would
+        keep its memory."""
+        library = (messages.Work(plan_kind=PlanKind.LIBRARY),)
+        found = torch_time(lambda: self.time_together(problem, library, num_rounds, torch=True))
+        self._processes.drop()
+        return found
 
     def _fault_alone(self, problem: Problem, work: messages.Work) -> str:
         """Why a finalist cannot be timed even alone; empty where it can."""

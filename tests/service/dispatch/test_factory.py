@@ -48,12 +48,13 @@ class CardOrNone(SimulatedEvaluator):
     """Stands where a card's supervisor would; the card ``GPU-broken`` does not come up."""
 
     def __init__(
-        self, card: Card, build_cache: Path, limits: Limits, builder: Builder, *, when_idle: bool = False
+        self, card: Card, build_cache: Path, limits: Limits, builder: Builder, *, when_idle: bool, torch_baseline: bool
     ) -> None:
         if card.uuid == "GPU-broken":
             raise WorkerError("the probe failed")
         super().__init__(parse_target("simulated:h200"))
         self.limits = limits
+        self.has_torch = torch_baseline
         self.builder = builder.share()
 
     def close(self) -> None:
@@ -98,3 +99,15 @@ def test_the_limits_reach_every_evaluator(tmp_path: Path, monkeypatch: pytest.Mo
     schedule = next(iter(Space(workload, twin.target.gpu)))
     made = twin.artifact(Problem(workload=workload, objective=Objective()), fused(schedule), {})
     assert made.manifest["parameter"]["spin_limit_cycles"] == 77
+
+
+@pytest.mark.parametrize("torch_baseline", [True, False])
+def test_pytorch_is_timed_by_every_card_where_the_setting_says_so_and_by_none_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch_baseline: bool
+) -> None:
+    monkeypatch.setattr("tuner.workers.host.cards.usable_gpus", lambda: [card("GPU-1")])
+    monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", CardOrNone)
+    (real,), _ = make_evaluators("auto", build_cache=tmp_path, torch_baseline=torch_baseline)
+    assert isinstance(real, CardOrNone)
+    assert real.has_torch is torch_baseline
+    real.close()

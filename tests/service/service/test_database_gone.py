@@ -1,4 +1,5 @@
-"""PostgreSQL is away for a while: the servers say so, the one that ran the jobs ends, and the other one goes on."""
+"""PostgreSQL is away for a while. Of two servers the one that ran the jobs ends, and the other one goes on. One alone
+goes on by itself."""
 
 from __future__ import annotations
 
@@ -62,3 +63,24 @@ def test_a_job_goes_on_by_itself_when_the_database_is_back(tmp_path: Path) -> No
         after = trials()
         assert [one["number"] for one in after] == list(range(20))
         assert [one["finished_at"] for one in after[: len(kept)]] == [one["finished_at"] for one in kept]
+
+
+@pytest.mark.slow
+def test_a_server_alone_goes_on_with_its_job_when_the_database_is_back(tmp_path: Path) -> None:
+    asked = body(target="simulated:h200", budget={"trials": 12, "seconds": 600})
+    with postgresql() as database, ExitStack() as stack:
+        options = ["--gpu", "simulated:h200", "--database-url", database.database()]
+        environment = {"TUNER_SIMULATED_LATENCY_S": "0.2", "TUNER_LOCK_PATIENCE_S": "2"}
+        server = stack.enter_context(Server(tmp_path / "data", *options, **environment))
+        job = httpx.post(f"{server.url}/jobs", json=asked, timeout=60).json()["id"]
+        until(lambda: httpx.get(f"{server.url}/jobs/{job}", timeout=60).json()["num_trials"], lambda found: found >= 3)
+        database.stop_in_order()
+        until(server.log.read_text, lambda found: "has dropped this server's lock" in found)
+        assert httpx.get(f"{server.url}/readyz", timeout=60).status_code == 503
+        database.start()
+        until(server.log.read_text, lambda found: "has its lock again" in found)
+        ended = until(
+            lambda: httpx.get(f"{server.url}/jobs/{job}", timeout=60).json(),
+            lambda found: found.get("state") in ("succeeded", "failed"),
+        )
+        assert (ended["state"], ended["num_trials"]) == ("succeeded", 12), ended

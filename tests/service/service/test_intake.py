@@ -15,7 +15,7 @@ from tuner.dispatch import LocalDispatcher
 from tuner.errors import Forbidden, InvalidInput, StoreUnavailable
 from tuner.service import Service
 from tuner.service.desk import Submission
-from tuner.store import Store, jobs
+from tuner.store import Store, audit, events, jobs
 
 LIMIT_S = 60
 ALICE = Caller(owner="alice", role=Role.SUBMIT, token_id="tok-1", address="127.0.0.1")
@@ -97,3 +97,15 @@ def test_what_was_asked_for_before_the_end_is_written(tmp_path: Path) -> None:
     with store.read() as session:
         assert {job_id for job_id in asked if jobs.get(session, job_id)} == asked
     store.close()
+
+
+def test_what_is_written_at_the_end_of_a_transaction_is_whole_and_in_order(service: Service) -> None:
+    outcomes = service.desk.submit_together([Submission(spec=spec(m), caller=ALICE) for m in (16, 32, 48)])
+    found = [one[0].id for one in outcomes if isinstance(one, tuple)]
+    with service._store.read() as session:
+        entries = audit.page(session, None, 10).items
+        happened = [events.after(session, job_id, 0, 10) for job_id in found]
+    assert [(one.action, one.subject) for one in reversed(entries)] == [("job.submit", job_id) for job_id in found]
+    assert [[one.kind for one in of_job] for of_job in happened] == [["state"]] * 3
+    ids_of_events = [of_job[0].id for of_job in happened]
+    assert ids_of_events == sorted(ids_of_events)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
 from tuner.core.trial.job import JobSpec, JobState, Objective, PriorsChoice
 from tuner.core.trial.outcome import Measured
-from tuner.core.trial.priors import Found, PriorUse
+from tuner.core.trial.priors import Found, KnownFinals, PriorUse
 from tuner.core.trial.records import JobRecord
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
@@ -103,6 +103,9 @@ class Kept:
 
     def of(self, target_id: str) -> Sequence[Found]:
         return self.found if target_id == "h200" else ()
+
+    def finals(self, target_id: str) -> Mapping[str, KnownFinals]:
+        return {}
 
 
 def test_a_real_card_never_begins_with_what_was_simulated_nor_the_other_way_round_and_no_prior_is_a_result(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -116,21 +117,57 @@ def test_a_shared_store_notices_what_others_write(tmp_path: Path, database_url: 
     other.close()
 
 
+def drop_lock(store: Store) -> None:
+    """Ends the connection of who leads, as a restart of the database would."""
+    held = "locktype = 'advisory' and objid = :lock and granted"
+    with store.engine.connect() as connection:
+        connection.execute(text(f"select pg_terminate_backend(pid) from pg_locks where {held}"), {"lock": LEADER_LOCK})
+
+
+def test_a_server_alone_takes_its_dropped_lock_back(tmp_path: Path, server: PostgreSQL) -> None:
+    store = Store.open(tmp_path / "data", server.database())
+    drop_lock(store)
+    wait_until(lambda: not store.leadership.is_held())
+    assert store.leadership.regain()
+    assert store.leadership.is_held()
+    store.close()
+
+
+def test_a_lock_that_another_server_had_meanwhile_is_not_taken_back(tmp_path: Path, server: PostgreSQL) -> None:
+    url = server.database()
+    store = Store.open(tmp_path / "data", url)
+    drop_lock(store)
+    wait_until(lambda: not store.leadership.is_held())
+    Store.open(tmp_path / "elsewhere", url).close()
+    with pytest.raises(StoreError, match="another server ran the jobs meanwhile"):
+        store.leadership.regain()
+    store.close()
+
+
 def test_a_server_whose_lock_the_database_drops_gives_up(tmp_path: Path, server: PostgreSQL) -> None:
     store = Store.open(tmp_path / "data", server.database())
     events: list[str] = []
     standby = Standby(store.leadership, lambda: events.append("leads"), lambda: events.append("ends"), 0.05)
     standby.start()
     wait_until(lambda: standby.leads)
-    with store.engine.connect() as connection:
-        connection.execute(
-            text("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objid = :lock"),
-            {"lock": LEADER_LOCK},
-        )
+    drop_lock(store)
     wait_until(lambda: "ends" in events)
     standby.stop()
     assert events == ["leads", "ends"]
     store.close()
+
+
+@contextmanager
+def next_in_line(store: Store) -> Iterator[None]:
+    """Somebody else waits for the lock, and so has it as soon as it is dropped."""
+    waiting = text("select count(*) from pg_locks where locktype = 'advisory' and objid = :lock and not granted")
+    with store.engine.connect() as other, store.engine.connect() as watching:
+        taken = threading.Thread(target=other.execute, args=(text(f"select pg_advisory_lock({LEADER_LOCK})"),))
+        other.execute(text("set lock_timeout = 0"))
+        taken.start()
+        wait_until(lambda: watching.execute(waiting, {"lock": LEADER_LOCK}).scalar() == 1, pause_s=0.1)
+        yield
+        taken.join()
 
 
 def test_a_server_that_has_lost_its_lock_ends_and_records_no_further_trial(tmp_path: Path, server: PostgreSQL) -> None:
@@ -140,12 +177,9 @@ def test_a_server_that_has_lost_its_lock_ends_and_records_no_further_trial(tmp_p
         job = httpx.post(f"{running.url}/jobs", json=body(), timeout=120).json()
         store = Store.open(tmp_path / "data", url, shared=True)
         wait_for(f"{running.url}/jobs/{job['id']}", lambda found: found["num_trials"] == 1)
-        with store.engine.connect() as connection:
-            connection.execute(
-                text("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objid = :lock"),
-                {"lock": LEADER_LOCK},
-            )
-        assert running.process.wait(90) == 0
+        with next_in_line(store):
+            drop_lock(store)
+            assert running.process.wait(90) == 0
         with store.read() as session:
             assert jobs.get(session, job["id"]).num_trials == 1
         store.close()

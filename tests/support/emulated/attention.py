@@ -101,9 +101,6 @@ class EmulatedAttention:
 
     def expected(self) -> Array:
         """In float64."""
-        return attention(
-            self.op,
-            *(from_bits(x, self.op.dtype).astype(np.float64) for x in (self.q, self.k, self.v)),
-            self.lengths,
-            np,
-        )
+        q, k, v = (from_bits(bits, self.op.dtype) for bits in (self.q, self.k, self.v))
+        expected: Array = attention(self.op, q, k, v, self.lengths, np)
+        return expected

@@ -152,3 +152,10 @@ def test_a_process_ends_with_its_server_however_that_ends(tmp_path: Path, how: s
             parent.kill()
         parent.wait(LIMIT_S)
         wait_until_gone(pid)
+
+
+def test_a_process_that_searches_steps_back_behind_the_server(processes: SearchProcesses) -> None:
+    with processes.search(ORDER):
+        (pid,) = processes.pids
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, own + 10)

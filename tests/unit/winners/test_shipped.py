@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.common.rows import ROWS
+from benchmarks.pairs.shipped_finals import finals_of
 from tuner.core.legal.legality import check_kind, check_schedule
 from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.trial.records import Verdict
 from tuner.winners import ShippedWinners
-from tuner.winners.shipped import FOLDER
+from tuner.winners.shipped import FINALS, FOLDER
 
 FILES = sorted(FOLDER.glob("*.json"))
 
@@ -49,3 +51,24 @@ def test_a_row_has_the_workload_of_the_benchmarks_row_of_its_name() -> None:
     rows = {row.name: row.workload for row in ROWS}
     found = {one.source.removeprefix("shipped "): one.workload for one in ShippedWinners().of("h200")}
     assert found == {name: rows[name] for name in found}
+
+
+def test_what_finals_said_is_what_the_results_of_the_pairs_say_and_each_is_of_a_winners_problem() -> None:
+    results = json.loads(Path("benchmarks/results/h200/pairs.json").read_text())
+    assert json.loads((FINALS / "h200.json").read_text()) == finals_of(results), "make results renews it"
+    found = ShippedWinners().finals("h200")
+    assert len(found) > 60
+    assert set(found) <= {one.source for one in ShippedWinners().of("h200")}
+    assert {Verdict(one.verdict) for one in found.values()} == set(Verdict)
+    assert ShippedWinners().finals("simulated:h200") == {}
+
+
+def test_a_row_that_was_not_measured_whole_has_no_finals() -> None:
+    meta = {"gpu": "NVIDIA H200", "kernel_version": "0", "commit": "0", "date": "2026"}
+    row = {"suite": "s", "pair": "p", "m": 1, "winner": "fused", "verdict": "fused wins"}
+    rows = [row | {"kind_us": {"library": None, "fused": 1.0}}, row | {"kind_us": {"library": 2.0, "fused": None}}]
+    assert finals_of({"meta": meta, "rows": rows}) == {}
+    whole = row | {"kind_us": {"library": 2.0, "fused": 1.5, "fused_pdl": 1.0}, "torch_us": 3.0}
+    (found,) = finals_of({"meta": meta, "rows": [whole]}).items()
+    assert found[0] == "s/p/m1"
+    assert (found[1]["ours_us"], found[1]["library_us"], found[1]["torch_us"]) == (1.0, 2.0, 3.0)

@@ -1,16 +1,15 @@
 // The Gantt chart: a software rasteriser for the bars, so that tens of thousands of them cost a few milliseconds, and a
-// canvas context for what stands above them. Bars under a pixel share it: the phase with the most time has its colour.
+// canvas context for what stands above them.
 "use strict";
 
 import { PHASES } from "./gantt_data.js";
+import { Raster, shadesOf, word } from "./gantt_raster.js";
 
 const GUTTER = 46;
 const AXIS = 22;
 // Heights of the bars: of one chart, of one of two; and of a row at most, so that few SMs are no blocks.
 const [TALL, HALF, MAX_ROW] = [540, 330, 26];
 const MAX_MEASURES = 500;
-// Shades of a pixel by how much of it is covered.
-const STEPS = 33;
 // By the digits behind the point; to make one takes as long as to draw an axis.
 const NUMBERS = [0, 1, 2, 3].map((digits) => new Intl.NumberFormat("en", { maximumFractionDigits: digits }));
 const [MIN_OUTLINED, MAX_OUTLINES] = [6, 64];
@@ -22,7 +21,6 @@ function colour(name) {
   return [...context.getImageData(0, 0, 1, 1).data];
 }
 
-const word = ([red, green, blue]) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 const css = ([red, green, blue]) => `rgb(${red} ${green} ${blue})`;
 
 export class Chart {
@@ -89,10 +87,7 @@ export class Chart {
     this.plotWidth = Math.round((this.width - GUTTER) * this.scale);
     this.image = this.context.createImageData(this.plotWidth, this.plotHeight);
     this.pixels = new Uint32Array(this.image.data.buffer);
-    this.row = new Uint32Array(this.plotWidth);
-    this.most = new Float32Array(this.plotWidth);
-    this.total = new Float32Array(this.plotWidth);
-    this.kind = new Uint8Array(this.plotWidth);
+    this.raster = new Raster(this.plotWidth, this.run.numLanes);
     this.rowPx = Math.max(this.rowPx, this.fitRow);
     this.shades = null;
     this.dirty();
@@ -145,80 +140,23 @@ export class Chart {
     this.drawOverview();
   }
 
-  // Every lane that is seen, a line of pixels each, repeated down to its height.
+  // Every lane that is seen, a line of pixels each, repeated down to its height. On low rows lanes would be stripes.
   rasterise() {
     const { run, pixels, plotWidth, plotHeight, rowPx, lanePx } = this;
-    const words = this.words(this.view.byOp ? this.opColours : run.view.op_names.map(() => this.phaseColours));
-    pixels.fill(word(this.idle));
+    const shades = shadesOf(this.view.byOp ? this.opColours : run.view.op_names.map(() => this.phaseColours), this.idle);
+    const empty = word(this.idle), isWhole = lanePx / this.scale < MIN_OUTLINED, gap = rowPx > 4 ? 1 : 0;
+    pixels.fill(empty);
     const first = Math.max(0, Math.floor(this.topPx / rowPx));
     const last = Math.min(run.sms.length, Math.ceil((this.topPx + plotHeight) / rowPx));
     for (let row = first; row < last; row += 1) {
-      const lanes = run.lanes[row];
-      for (let lane = 0; lane < lanes.length; lane += 1) {
-        const top = row * rowPx - this.topPx + lane * lanePx;
-        if (!this.fillLine(lanes[lane], words)) continue;
-        const begin = Math.max(0, top);
-        const end = Math.min(plotHeight, top + lanePx);
-        for (let y = begin; y < end; y += 1) pixels.set(this.row, y * plotWidth);
-      }
+      const top = row * rowPx - this.topPx, bottom = Math.min(plotHeight, top + rowPx - gap);
+      const lines = this.raster.draw(run, row, this.view, shades, empty, isWhole);
+      lines.forEach((line, lane) => {
+        const isLast = isWhole && lane === lines.length - 1;
+        const end = isLast ? bottom : Math.min(bottom, top + (lane + 1) * lanePx);
+        for (let y = Math.max(0, top + lane * lanePx); y < end; y += 1) pixels.set(line, y * plotWidth);
+      });
     }
-  }
-
-  // Of each op and phase, its colour over the idle one, in steps of how much of a pixel is covered.
-  words(table) {
-    const found = new Uint32Array(table.length * 4 * STEPS);
-    table.flat().forEach((own, kind) => {
-      for (let step = 0; step < STEPS; step += 1) {
-        const share = step / (STEPS - 1);
-        found[kind * STEPS + step] = word(own.map((part, at) => Math.round(part * share + this.idle[at] * (1 - share))));
-      }
-    });
-    return found;
-  }
-
-  // One line of pixels: of each, how much of it is covered, and by what most. Tasks of a lane never overlap.
-  fillLine(tasks, words) {
-    const { run, row, most, total, kind, plotWidth, view } = this;
-    const { taken, times, op } = run;
-    const scale = plotWidth / (view.to - view.from);
-    let at = run.firstAfter(tasks, view.from);
-    if (at >= tasks.length || taken[tasks[at]] >= view.to) return false;
-    most.fill(0);
-    total.fill(0);
-    const cover = (x, covered, own) => {
-      total[x] += covered;
-      if (covered > most[x]) {
-        most[x] = covered;
-        kind[x] = own;
-      }
-    };
-    for (; at < tasks.length && taken[tasks[at]] < view.to; at += 1) {
-      const task = tasks[at];
-      const base = op[task] * 4;
-      for (let phase = 0; phase < 4; phase += 1) {
-        const begin = Math.max(0, (times[phase][task] - view.from) * scale);
-        const end = Math.min(plotWidth, (times[phase + 1][task] - view.from) * scale);
-        if (end <= begin) continue;
-        const first = begin | 0;
-        const last = end | 0;
-        if (first === last) {
-          cover(first, end - begin, base + phase);
-          continue;
-        }
-        cover(first, first + 1 - begin, base + phase);
-        if (last > first + 1) {
-          total.fill(1, first + 1, last);
-          kind.fill(base + phase, first + 1, last);
-        }
-        if (end > last) cover(last, end - last, base + phase);
-      }
-    }
-    const empty = word(this.idle);
-    for (let x = 0; x < plotWidth; x += 1) {
-      const share = total[x];
-      row[x] = share > 0 ? words[kind[x] * STEPS + Math.round(Math.min(1, share) * (STEPS - 1))] : empty;
-    }
-    return true;
   }
 
   drawAxis() {
@@ -346,13 +284,12 @@ export class Chart {
     canvas.height = height;
     const context = canvas.getContext("2d");
     const bins = this.run.load(Math.max(1, width >> 1));
-    const most = this.run.sms.length * Math.max(1, ...bins[0].map((_, bin) => bins.reduce((sum, own) => sum + own[bin], 0) / this.run.sms.length));
     context.fillStyle = css(this.idle);
     context.fillRect(0, 0, width, height);
     for (let bin = 0; bin < bins[0].length; bin += 1) {
       let y = height;
       for (const phase of [2, 1, 3, 0]) {
-        const own = (bins[phase][bin] / most) * height;
+        const own = (bins[phase][bin] / this.run.sms.length) * height;
         context.fillStyle = css(this.phaseColours[phase]);
         context.fillRect(bin * 2, y - own, 2, own);
         y -= own;

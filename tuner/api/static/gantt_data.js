@@ -77,17 +77,26 @@ export class Run {
     return `${this.view.op_names[this.op[task]]} (${this.tile_m[task]}, ${this.tile_n[task]})`;
   }
 
-  // Share of the SMs in each phase, in so many bins of the whole run.
+  // How many SMs are in each phase, in so many bins of the whole run. Tasks at one time share their SM.
   load(numBins) {
     const bins = PHASES.map(() => new Float32Array(numBins));
-    const scale = numBins / this.endNs;
-    for (let task = 0; task < this.numTasks; task += 1) {
-      for (let phase = 0; phase < PHASES.length; phase += 1) {
-        const begin = this.times[phase][task] * scale;
-        const end = Math.min(numBins, this.times[phase + 1][task] * scale);
-        for (let bin = Math.floor(begin); bin < end; bin += 1) bins[phase][bin] += Math.min(end, bin + 1) - Math.max(begin, bin);
+    const own = PHASES.map(() => new Float32Array(numBins));
+    for (const tasks of this.lanes) {
+      own.forEach((counts) => counts.fill(0));
+      for (const task of tasks.flatMap((lane) => [...lane])) this.addTo(own, task, numBins / this.endNs);
+      for (let bin = 0; bin < numBins; bin += 1) {
+        const total = Math.max(1, own.reduce((sum, counts) => sum + counts[bin], 0));
+        own.forEach((counts, phase) => { bins[phase][bin] += counts[bin] / total; });
       }
     }
     return bins;
+  }
+
+  addTo(bins, task, scale) {
+    for (let phase = 0; phase < PHASES.length; phase += 1) {
+      const begin = this.times[phase][task] * scale;
+      const end = Math.min(bins[phase].length, this.times[phase + 1][task] * scale);
+      for (let bin = Math.floor(begin); bin < end; bin += 1) bins[phase][bin] += Math.min(end, bin + 1) - Math.max(begin, bin);
+    }
   }
 }

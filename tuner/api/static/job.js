@@ -120,9 +120,9 @@ function lines(c, axes) {
   return {
     legend: { show: false },
     parallel: { left: 40, right: 56, top: 56, bottom: 24, parallelAxisDefault: {
-      nameLocation: "start", nameGap: 12, nameRotate: 20, nameTextStyle: { color: c.ink, align: "left" }, inverse: false,
+      nameLocation: "start", nameGap: 12, nameRotate: 20, nameTruncate: { maxWidth: 110 }, nameTextStyle: { color: c.ink, align: "left" }, inverse: false,
       axisLine: { lineStyle: { color: c.quiet } }, axisTick: { lineStyle: { color: c.quiet } },
-      axisLabel: { color: c.quiet, fontSize: 10 },
+      axisLabel: { color: c.quiet, fontSize: 10, formatter: (value) => String(value).replaceAll("_", " ") },
       areaSelectStyle: { borderColor: c.accent, color: c.accent, opacity: 0.3 },
     } },
     parallelAxis: dims.map((dim) => ({ ...dim, nameLocation: "end" })),

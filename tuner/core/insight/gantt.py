@@ -122,6 +122,8 @@ def gantt_of_trace(trace: Trace, plans: Sequence[VerifiedPlan], num_sms: int) ->
     names = [*COLUMNS[:_FIRST_TIME], *(f"{name}_ns" for name in COLUMNS[_FIRST_TIME:])]
     tasks = np.array([*map(attrgetter(*names), spans)], dtype=np.int64)
     tasks = tasks.reshape(len(spans), len(COLUMNS))
+    # Weights may have come in while a task still waited for signals: then nothing is left to load once it is ready.
+    tasks[:, _FIRST_TIME:] = np.maximum.accumulate(tasks[:, _FIRST_TIME:], axis=1)
     is_known = sum(plan.plan.num_tasks for plan in plans) == len(spans)
     used = [
         int(tasks[tasks[:, 0] == launch, 4].max(initial=-1)) + 1 for launch in range(1 + max(tasks[:, 0], default=0))

@@ -187,9 +187,10 @@ def _earlier(span: TaskSpan, by_ns: int) -> TaskSpan:
 
 
 def _shares(name: str, spans: list[TaskSpan]) -> OpShares:
+    """Where weights came in while a task still waited for signals, nothing was left to load."""
     wait = sum(span.ready_ns - span.taken_ns for span in spans)
-    load = sum(span.loaded_ns - span.ready_ns for span in spans)
-    compute = sum(span.computed_ns - span.loaded_ns for span in spans)
+    load = sum(max(0, span.loaded_ns - span.ready_ns) for span in spans)
+    compute = sum(span.computed_ns - max(span.ready_ns, span.loaded_ns) for span in spans)
     store = sum(span.stored_ns - span.computed_ns for span in spans)
     total = (wait + load + compute + store) or 1
     return OpShares(op=name, wait=wait / total, load=load / total, compute=compute / total, store=store / total)

@@ -11,23 +11,37 @@ LIBRARY = "the library (cuBLASLt in a graph)"
 
 
 def verdict_sentence(best: Best) -> str:
-    """E.g. ``Fused pdl wins by 15 % over the library (cuBLASLt in a graph), 95 % interval 13 to 16 %.``"""
+    """E.g. ``Fused pdl wins by 15 % over the library (cuBLASLt in a graph), 95 % interval 13 to 16 %; 1.38 times
+    PyTorch's speed.``"""
+    return f"{_decided(best)}{_beside_torch(best)}."
+
+
+def _decided(best: Best) -> str:
+    """Who won, by how much."""
     rows = [row for row in best.finals if row.time_us is not None]
     fused, others = _fastest(rows, True), _fastest(rows, False)
     winner = best.finals[best.winner_row] if best.winner_row is not None else None
     if winner is None:
-        return "Nothing was timed in the finals."
+        return "Nothing was timed in the finals"
     if best.verdict is Verdict.FUSED_WINS:
-        return f"{_named(winner)} wins by {_gain(winner)}{_ahead(winner, others)}."
+        return f"{_named(winner)} wins by {_gain(winner)}{_ahead(winner, others)}"
     if best.verdict is Verdict.TIE:
         tied = f"Fused and {_lower(others)} tie within {100 * best.tie_band:.1f} %"
-        return f"{tied}: the simpler one, {winner.candidate.plan_kind.heading}, {_over_library(winner)}."
+        return f"{tied}: the simpler one, {winner.candidate.plan_kind.heading}, {_over_library(winner)}"
     slower = (
         f"the best fused launch takes {_times(fused, winner)} times as long" if fused else "nothing fused was timed"
     )
     if not winner.candidate.plan_kind.is_ours:
-        return f"Do not fuse: the library is the fastest, and {slower}."
-    return f"Do not fuse: {winner.candidate.plan_kind.heading} {_over_library(winner)}, and {slower}."
+        return f"Do not fuse: the library is the fastest, and {slower}"
+    return f"Do not fuse: {winner.candidate.plan_kind.heading} {_over_library(winner)}, and {slower}"
+
+
+def _beside_torch(best: Best) -> str:
+    """The winner's speed over PyTorch's, where that is known."""
+    if best.torch_speedup is None:
+        return ""
+    who = "" if best.verdict is Verdict.FUSED_WINS else f"{best.winner.heading} has "
+    return f"; {who}{best.torch_speedup:.2f} times PyTorch's speed"
 
 
 def _fastest(rows: Sequence[FinalRow], is_fused: bool) -> FinalRow | None:

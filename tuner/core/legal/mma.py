@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
+from tuner.core.legal.one_ring import one_ring_problem
 from tuner.core.plan.tile_graph import product_tiles
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD
 from tuner.core.problem.workload import Dtype, GemmOp, Workload
-from tuner.core.schedule.tiling import Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.schedule.tiling import Tile, Tiling
 
 #: Bytes of k of a stage, which the shared-memory swizzle is made for.
 STAGE_ROW_BYTES = (64, 128, 256)
@@ -36,6 +37,7 @@ _MOST_ACCUMULATORS_TO_ADD = 96
 _WARP_GRIDS = {4: ((1, 4), (2, 2), (4, 1)), 8: ((1, 8), (2, 4), (4, 2), (8, 1))}
 
 
+@cache
 def stage_depths(dtype: Dtype) -> tuple[int, ...]:
     """Depths of a stage, elements of k."""
     return tuple(map(dtype.elements, STAGE_ROW_BYTES))
@@ -102,19 +104,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
             return problem
     if not 2 <= tiling.num_stages <= MAX_STAGES:
         return f"{tiling.num_stages} stages: use 2 to {MAX_STAGES}"
-    if tiling.cluster_size > 1:
-        return f"clusters of {' x '.join(map(str, tiling.cluster))} CTAs: the mma engine has none, use 1 for each"
-    if tiling.warpgroups is not Warpgroups.COOPERATIVE:
-        return f"warpgroups {tiling.warpgroups}: all warps of the mma engine share each task, use cooperative"
-    if tiling.swap_ab:
-        return "swap_ab: the mma engine has no operands to swap, use false"
-    if tiling.epilogue is not Epilogue.DIRECT:
-        return f"epilogue {tiling.epilogue}: the threads of the mma engine store what they hold, use direct"
-    if tiling.input_stages or tiling.window:
-        return f"{tiling.input_stages} input stages, window {tiling.window}: the mma engine has one ring, use 0 and 0"
-    if tiling.startup_prefetch:
-        return f"startup prefetch of {tiling.startup_prefetch} stages: the mma engine has none, use 0"
-    return _spill_problem(workload, tiling)
+    return one_ring_problem(tiling) or _spill_problem(workload, tiling)
 
 
 def _tile_problem(op: GemmOp, tile: Tile, num_warps: int, dtype: Dtype) -> str | None:

@@ -6,12 +6,13 @@ of A and row of W.
 
 from __future__ import annotations
 
+from tuner.core.legal.one_ring import one_ring_problem
 from tuner.core.plan.split_k import SUM_BYTES
 from tuner.core.plan.tile_graph import product_tiles
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD
 from tuner.core.problem.workload import Dtype, GemmOp, Workload
-from tuner.core.schedule.tiling import Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.schedule.tiling import Tile, Tiling
 
 TILE_MS = (1, 2, 4)
 #: Of one copy, and of a warp's copies, one by each lane.
@@ -84,19 +85,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
             return problem
     if not 2 <= tiling.num_stages <= MAX_STAGES:
         return f"{tiling.num_stages} stages: use 2 to {MAX_STAGES}"
-    if tiling.input_stages or tiling.window:
-        return f"{tiling.input_stages} input stages, window {tiling.window}: the simt engine has one ring, use 0 and 0"
-    if tiling.startup_prefetch:
-        return f"startup prefetch of {tiling.startup_prefetch} stages: the simt engine has none, use 0"
-    if tiling.cluster_size > 1:
-        return f"clusters of {' x '.join(map(str, tiling.cluster))} CTAs: the simt engine has none, use 1 for each"
-    if tiling.warpgroups is not Warpgroups.COOPERATIVE:
-        return f"warpgroups {tiling.warpgroups}: all warps of the simt engine share each task, use cooperative"
-    if tiling.swap_ab:
-        return "swap_ab: the simt engine has no operands to swap, use false"
-    if tiling.epilogue is not Epilogue.DIRECT:
-        return f"epilogue {tiling.epilogue}: the threads of the simt engine store what they hold, use direct"
-    return None
+    return one_ring_problem(tiling)
 
 
 def tile_problem(op: GemmOp, tile: Tile, num_warps: int, dtype: Dtype) -> str | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 
 class Engine(StrEnum):
@@ -125,7 +126,9 @@ class Tiling:
     @property
     def cta_tiles(self) -> tuple[Tile, ...]:
         """What one CTA multiplies of each op's tile, all of its k-steps or every `cluster_k`-th."""
-        return tuple(replace(t, m=t.m // self.cluster_m, n=t.n // self.cluster_n) for t in self.tiles)
+        if self.cluster_m == self.cluster_n == 1:
+            return self.tiles
+        return _sliced(self.tiles, self.cluster_m, self.cluster_n)
 
     @property
     def stages_ahead(self) -> int:
@@ -154,3 +157,9 @@ class Tiling:
     def _hints(self) -> str:
         given = (("weights", self.weight_hint), ("intermediate", self.intermediate_hint))
         return "".join(f" {what}-{hint}" for what, hint in given if hint is not CacheHint.DEFAULT)
+
+
+@lru_cache(maxsize=4096)
+def _sliced(tiles: tuple[Tile, ...], cluster_m: int, cluster_n: int) -> tuple[Tile, ...]:
+    """Kept, since to judge a tiling asks ten times, and the tilings of a space have few tiles."""
+    return tuple(Tile(m=tile.m // cluster_m, n=tile.n // cluster_n, k=tile.k) for tile in tiles)

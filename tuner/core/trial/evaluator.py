@@ -12,6 +12,7 @@ from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.job import Objective
 from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.outcome import Failed, Outcome, Rejected
+from tuner.core.trial.torch_time import TorchTime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,8 @@ class FinalsTimes:
     energy_mj: tuple[float | None, ...] = ()
     #: How the library was called; None where it is a model.
     library: LibraryRecipe | None = None
+    #: PyTorch's, taken afterwards; None where the evaluator was not told to.
+    torch: TorchTime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

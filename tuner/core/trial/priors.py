@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Outcome
 
@@ -59,9 +60,28 @@ class PriorUse:
     outcome: Outcome | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class KnownFinals:
+    """What finals on a card said of a problem, whose winners come with the program."""
+
+    #: Medians, microseconds; PyTorch's is None where it was not timed.
+    library_us: float
+    torch_us: float | None
+    #: The fastest of ours.
+    ours_us: float
+    winner: PlanKind
+    #: A `Verdict`.
+    verdict: str
+    kernel_version: str
+
+
 class KnownWinners(Protocol):
     """Winners of earlier searches that are kept outside of the database, such as those that came with the program."""
 
     def of(self, target_id: str) -> Sequence[Found]:
         """Those of a target, in any order; none for one that nobody measured."""
+        ...
+
+    def finals(self, target_id: str) -> Mapping[str, KnownFinals]:
+        """What finals on a target said, by the `source` of the winners of the same problem."""
         ...

@@ -15,6 +15,7 @@ from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.job import JobSpec, JobState
 from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.outcome import Metric
+from tuner.core.trial.torch_time import TorchTime
 
 T = TypeVar("T")
 
@@ -103,6 +104,8 @@ class Best:
     policies: tuple[PolicyTime, ...] = ()
     #: How the library was called in the finals; None where it is a model, and for a result of an older version.
     library: LibraryRecipe | None = None
+    #: PyTorch's time; None where it was not asked for, for a simulated result, and for one of an older version.
+    torch: TorchTime | None = None
 
     @property
     def winner_row(self) -> int | None:
@@ -113,6 +116,13 @@ class Best:
             if row.candidate.plan_kind is self.winner and row.time_us is not None
         }
         return min(times, key=times.__getitem__, default=None)
+
+    @property
+    def torch_speedup(self) -> float | None:
+        """PyTorch's time over the winner's; None where either is not known."""
+        if self.torch is None or self.winner_row is None:
+            return None
+        return self.torch.speedup_of(self.finals[self.winner_row].speedup)
 
     @property
     def sure_speedup(self) -> float:

@@ -40,6 +40,8 @@ class WorkerOptions:
     limits: Limits
     latency_s: float = 0.0
     build_s: float = 0.0
+    #: Whether finals on a real card are followed by PyTorch's time.
+    torch_baseline: bool = False
 
 
 def join_as_server(scheduler: str, tls: Path | None, *, insecure: bool) -> ClusterDispatcher:
@@ -71,6 +73,7 @@ def work(
         latency_s=options.latency_s,
         build_s=options.build_s,
         num_simulated=options.num_simulated,
+        torch_baseline=options.torch_baseline,
     )
     log.info(why)
     name = options.name or f"{socket.gethostname()}-{os.getpid()}"

@@ -41,10 +41,13 @@ __device__ __forceinline__ TileRow tile_row(const OpArgs& op, const Task& task, 
   return {static_cast<long long>(row) * op.n, scale, is_inside};
 }
 
-// Words of the residual that a thread has under way at a time, as far as its sums leave registers for them. A load behind
-// the store of the one before would be a round trip of its own.
+// Words of the residual that a thread has under way at a time, as far as its sums leave registers for them: with three math
+// warpgroups they leave none. A load behind the store of the one before would be a round trip of its own.
 template <int kOp>
-constexpr int kResidualsInFlight = WgmmaTile<kOp>::kNumSums <= 64 ? 16 : WgmmaTile<kOp>::kNumSums <= 96 ? 8 : 1;
+constexpr int kResidualsInFlight = kNumMathGroups == 3                ? 1
+                                   : WgmmaTile<kOp>::kNumSums <= 64 ? 16
+                                   : WgmmaTile<kOp>::kNumSums <= 96 ? 8
+                                                                    : 1;
 
 // A thread's words of the residual of a row, of up to `count` groups of columns that begin at `column`.
 template <int kOp, int kRoom>

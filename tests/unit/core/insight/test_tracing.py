@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.cases import SMALL, ordering, tiling
+from tuner.core.insight.gantt import gantt_of_trace
 from tuner.core.insight.tracing import Stamps, make_trace, no_trace, spans_from_stamps, trace_from_stamps, trace_metrics
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
@@ -37,6 +38,15 @@ def test_shares_add_up_to_one_and_time_begins_with_the_first_task() -> None:
     up, down = trace.shares
     assert (up.op, up.wait, up.load, up.compute, up.store) == ("up", 0.0, 0.125, 0.75, 0.125)
     assert (down.op, down.wait, down.load, down.compute, down.store) == ("down", 0.2, 0.1, 0.5, 0.2)
+
+
+def test_what_came_in_while_a_task_waited_is_no_load_of_less_than_nothing() -> None:
+    trace = make_trace((span(0, 0, 0, 0, 400, 100, 900, 1000),), OPS, [1], simulated=False)
+    up = trace.shares[0]
+    assert (up.wait, up.load, up.compute, up.store) == (0.4, 0.0, 0.5, 0.1)
+    gantt = gantt_of_trace(trace, (), 1)
+    assert gantt.shares()["up"] == {"wait": 0.4, "load": 0.0, "compute": 0.5, "store": 0.1}
+    assert gantt.per_sm() == [(0, 1, {"wait": 400, "load": 0, "compute": 500, "store": 100})]
 
 
 def test_the_tail_is_the_idle_end_of_every_cta_of_every_launch() -> None:

@@ -9,6 +9,7 @@ from tuner.core.insight.verdict_words import verdict_sentence
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.records import Best, FinalRow, Verdict
+from tuner.core.trial.torch_time import TorchTime
 
 
 def row(kind: PlanKind, time_us: float | None, interval: tuple[float, float] | None = None) -> FinalRow:
@@ -23,7 +24,7 @@ def row(kind: PlanKind, time_us: float | None, interval: tuple[float, float] | N
 
 
 def best(verdict: Verdict, winner: PlanKind, *rows: FinalRow) -> Best:
-    return replace(BEST, verdict=verdict, winner=winner, finals=rows)
+    return replace(BEST, verdict=verdict, winner=winner, finals=rows, torch=None)
 
 
 def test_a_fused_winner_is_named_with_its_gain_over_the_library_and_over_our_launches() -> None:
@@ -63,3 +64,14 @@ def test_where_our_own_launches_win_they_are_named() -> None:
 
 def test_finals_without_a_time_say_so() -> None:
     assert verdict_sentence(best(Verdict.TIE, PlanKind.LIBRARY)) == "Nothing was timed in the finals."
+
+
+def test_where_pytorch_was_timed_the_sentence_ends_with_the_winners_speed_over_its() -> None:
+    torch = TorchTime(time_us=110.4, library_speedup=1.104, num_rounds=20)
+    rows = row(PlanKind.LIBRARY, 100.0), row(PlanKind.FUSED, 80.0)
+    fused = replace(best(Verdict.FUSED_WINS, PlanKind.FUSED, *rows), torch=torch)
+    assert verdict_sentence(fused).endswith("(cuBLASLt in a graph); 1.38 times PyTorch's speed.")
+    library = replace(best(Verdict.DO_NOT_FUSE, PlanKind.LIBRARY, *rows), torch=torch)
+    assert verdict_sentence(library).endswith("; library has 1.10 times PyTorch's speed.")
+    without = replace(fused, torch=TorchTime(reason="PyTorch cannot be imported"))
+    assert "PyTorch" not in verdict_sentence(without)

@@ -1,0 +1,49 @@
+"""Writes what the finals of the pairs said into the program, for its page of results: tuner/winners/finals/<gpu>.json.
+
+python -m benchmarks.pairs.shipped_finals [--results benchmarks/results/h200] [--out tuner/winners/finals]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.winners.shipped import FINALS
+
+
+def finals_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Of each row by its name: PyTorch, the library, the fastest of ours, the verdict, and where these are from."""
+    source = {name: results["meta"][name] for name in ("gpu", "kernel_version", "commit", "date")}
+    found = {}
+    for row in results["rows"]:
+        ours = [us for kind, us in row["kind_us"].items() if us is not None and PlanKind(kind).is_ours]
+        if not ours or row["kind_us"].get("library") is None:
+            continue
+        found[f"{row['suite']}/{row['pair']}/m{row['m']}"] = {
+            "library_us": row["kind_us"]["library"],
+            "torch_us": row.get("torch_us"),
+            "ours_us": min(ours),
+            "winner": row["winner"],
+            "verdict": row["verdict"],
+            **source,
+        }
+    return found
+
+
+def main() -> None:
+    """Writes the file of one GPU."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/h200"))
+    parser.add_argument("--out", type=Path, default=FINALS)
+    arguments = parser.parse_args()
+    found = finals_of(json.loads((arguments.results / "pairs.json").read_text(encoding="utf-8")))
+    lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(row)}" for name, row in sorted(found.items()))
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / f"{arguments.results.name}.json").write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

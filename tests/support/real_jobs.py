@@ -1,0 +1,78 @@
+"""Jobs that an H200 ran, as a server knows them: a backup of its tables, cut down to a few jobs, and one kernel.
+
+python -m tests.support.real_jobs FOLDER makes the files in `tests/pages/h200` from the folder of the server that ran
+them. The tables keep the revision that they were written in, so each later version must bring them to its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+
+from sqlalchemy import Connection, MetaData, Table, create_engine, delete, select
+
+from tuner.store.artifacts import ArtifactFolder
+from tuner.store.backups import back_up, restore
+from tuner.store.opening import locked_engine
+
+FOLDER = Path(__file__).parents[1] / "pages" / "h200"
+
+#: Four ops at one row. Its finalists have counters and traces; of the others the run's end left traces alone.
+CHAIN = "job-d5fab33587a6"
+#: Four ops at 16 rows, where one programmatic fused launch wins.
+FUSED_WINS = "job-574098772d9f"
+#: Two ops at 16 rows.
+TWO_OPS = "job-02ada5a88a3a"
+JOBS = (CHAIN, FUSED_WINS, TWO_OPS)
+#: Of the chain's trials with counters and a trace: the best of one programmatic fused launch, and the winner.
+INSPECTED_TRIAL = 58
+WINNING_TRIAL = 30
+
+
+def load(data: Path) -> None:
+    """Fills an empty data folder with the jobs."""
+    data.mkdir(parents=True)
+    with locked_engine(data, None, 5.0) as engine:
+        restore(engine, FOLDER / "jobs.zip")
+    for path in FOLDER.glob("*.artifact"):
+        ArtifactFolder(data / "artifacts").put(path.read_bytes())
+
+
+def make(source: Path) -> None:
+    """Writes the files anew from a server's data folder."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "tuner.db"
+        shutil.copy(source / "tuner.db", path)
+        engine = create_engine(f"sqlite:///{path}")
+        with engine.begin() as connection:
+            digest = _keep_only(connection, JOBS)
+        back_up(engine, FOLDER / "jobs.zip")
+        engine.dispose()
+    shutil.copy(source / "artifacts" / digest[:2] / digest, FOLDER / f"{digest[:12]}.artifact")
+
+
+def _keep_only(connection: Connection, kept: Collection[str]) -> str:
+    """Deletes all jobs but those, what belongs to them, and the inspections that were never taken; the digest of the
+    chain's kernel."""
+    metadata = MetaData()
+    metadata.reflect(connection)
+    tables: dict[str, Table] = dict(metadata.tables)
+    digests = dict(connection.execute(select(tables["bests"].c.job_id, tables["bests"].c.artifact_digest)).all())
+    for table in reversed(metadata.sorted_tables):
+        if "job_id" in table.c:
+            connection.execute(delete(table).where(table.c.job_id.not_in(kept)))
+    connection.execute(delete(tables["inspections"]).where(tables["inspections"].c.state == "pending"))
+    connection.execute(delete(tables["jobs"]).where(tables["jobs"].c.id.not_in(kept)))
+    connection.execute(delete(tables["audit"]).where(tables["audit"].c.subject.not_in(kept)))
+    artifacts = tables["artifacts"]
+    connection.execute(delete(artifacts).where(artifacts.c.digest.not_in([digests[job_id] for job_id in kept])))
+    return str(digests[CHAIN])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("source", type=Path, help="data folder of the server that ran the jobs")
+    make(parser.parse_args().source)

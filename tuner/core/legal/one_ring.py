@@ -1,0 +1,23 @@
+"""What the engines that have one ring, mma and simt, do not have: the options of the wgmma engine."""
+
+from __future__ import annotations
+
+from tuner.core.schedule.tiling import Epilogue, Tiling, Warpgroups
+
+
+def one_ring_problem(tiling: Tiling) -> str | None:
+    """Which option the tiling has that its engine does not."""
+    engine = f"the {tiling.engine} engine"
+    if tiling.cluster_size > 1:
+        return f"clusters of {' x '.join(map(str, tiling.cluster))} CTAs: {engine} has none, use 1 for each"
+    if tiling.warpgroups is not Warpgroups.COOPERATIVE:
+        return f"warpgroups {tiling.warpgroups}: all warps of {engine} share each task, use cooperative"
+    if tiling.swap_ab:
+        return f"swap_ab: {engine} has no operands to swap, use false"
+    if tiling.epilogue is not Epilogue.DIRECT:
+        return f"epilogue {tiling.epilogue}: the threads of {engine} store what they hold, use direct"
+    if tiling.input_stages or tiling.window:
+        return f"{tiling.input_stages} input stages, window {tiling.window}: {engine} has one ring, use 0 and 0"
+    if tiling.startup_prefetch:
+        return f"startup prefetch of {tiling.startup_prefetch} stages: {engine} has none, use 0"
+    return None
