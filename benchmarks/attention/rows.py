@@ -63,7 +63,8 @@ def tiling_of(
     tile_tokens: int, *, warps: int = 8, stages: int = 16, head_dim: int = _HEAD_DIM, columns: int = 8
 ) -> AttentionTiling:
     """With as many stages as fit, up to `stages`."""
-    for num_stages in range(stages, 1, -1):
+    teams = warps // (tile_tokens // 16)
+    for num_stages in range(stages // teams * teams, 0, -teams):
         tiling = AttentionTiling(
             head_dim=head_dim, columns=columns, tile_tokens=tile_tokens, num_stages=num_stages, math_warps=warps
         )
@@ -89,7 +90,7 @@ def variants(op: DecodeAttention, num_sms: int) -> list[Variant]:
         for size, warps in ((16, 8), (32, 8), (128, 8), (32, 4), (tile, 4))
         if size <= even and size <= 16 * warps and (size, warps) != (tile, 8)
     ]
-    found.append(Variant(tiling=tiling_of(tile, stages=3), chunk_tokens=even, programmatic=True))
+    found.append(Variant(tiling=tiling_of(tile, stages=4), chunk_tokens=even, programmatic=True))
     found.append(Variant(tiling=tiling_of(tile), chunk_tokens=even, programmatic=True, speculative=False))
     if pairs * -(-op.max_length // even) > num_sms:
         found.append(Variant(tiling=tiling_of(tile), chunk_tokens=even, programmatic=True, contiguous=True))

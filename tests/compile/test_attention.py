@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.attention_cases import CASES, Case
 from tests.support.compiled import compile_source
 from tests.support.emulated.attention import EmulatedAttention, attention_library
 from tests.support.emulated.chain import from_bits
@@ -17,15 +16,24 @@ from tuner.core.plan.attention import assign
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype
 from tuner.core.proof.attention import check_attention
+from tuner.errors import IllegalSchedule
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.attention import AttentionTiling, render_attention
 
 TILINGS = [
-    AttentionTiling(head_dim=head_dim, columns=columns, tile_tokens=tile, num_stages=2, math_warps=warps)
+    AttentionTiling(
+        head_dim=head_dim, columns=columns, tile_tokens=tile, num_stages=max(2, 16 * warps // tile), math_warps=warps
+    )
     for head_dim in (64, 128)
     for columns in (8, 16)
     for tile, warps in ((16, 4), (16, 8), (32, 4), (64, 4), (64, 8), (128, 8))
 ]
+
+
+@pytest.mark.parametrize(("stages", "warps", "says"), [(3, 8, "no multiple of the 2 teams"), (2, 6, "no whole teams")])
+def test_teams_that_share_a_stage_are_refused(stages: int, warps: int, says: str) -> None:
+    with pytest.raises(IllegalSchedule, match=says):
+        AttentionTiling(head_dim=128, columns=8, tile_tokens=64, num_stages=stages, math_warps=warps)
 
 
 def is_whole(_: int, tiling: AttentionTiling) -> bool:
@@ -38,68 +46,6 @@ def test_a_kernel_compiles_without_spills_or_warnings(tiling: AttentionTiling, t
     _, log = compile_source(render_attention(tiling, Dtype.BF16, traced=traced), "sm_90a")
     resources = parse_log(log)
     assert (resources.spill_bytes, resources.warnings) == (0, ())
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    op: dict[str, Any]
-    lengths: tuple[int, ...]
-    #: Columns, tokens of a tile, stages, warps.
-    tiling: tuple[int, int, int, int]
-    chunk: int
-    ctas: int
-    speculative: bool = True
-    #: Of an element, in units of the results' root mean square.
-    most: float = field(default=0.03)
-
-
-CASES = {
-    "ragged": Case(
-        op={"sequences": 4, "kv_heads": 1, "query_heads": 8, "head_dim": 128, "max_length": 256},
-        lengths=(1, 64, 65, 63),
-        tiling=(8, 32, 2, 8),
-        chunk=64,
-        ctas=3,
-    ),
-    "new tokens": Case(
-        op={
-            "sequences": 2,
-            "kv_heads": 2,
-            "query_heads": 3,
-            "head_dim": 64,
-            "max_length": 200,
-            "new_tokens": 5,
-            "dtype": Dtype.FP16,
-        },
-        lengths=(200, 3),
-        tiling=(16, 32, 3, 4),
-        chunk=96,
-        ctas=4,
-        speculative=False,
-        most=0.005,
-    ),
-    "blocks": Case(
-        op={"sequences": 2, "kv_heads": 1, "query_heads": 16, "head_dim": 64, "max_length": 130, "new_tokens": 2},
-        lengths=(130, 17),
-        tiling=(16, 16, 4, 4),
-        chunk=32,
-        ctas=7,
-    ),
-    "empty": Case(
-        op={"sequences": 3, "kv_heads": 2, "query_heads": 4, "head_dim": 128, "max_length": 300},
-        lengths=(300, 0, 129),
-        tiling=(8, 64, 3, 8),
-        chunk=128,
-        ctas=5,
-    ),
-    "one chunk": Case(
-        op={"sequences": 2, "kv_heads": 1, "query_heads": 1, "head_dim": 128, "max_length": 128},
-        lengths=(128, 127),
-        tiling=(8, 128, 2, 8),
-        chunk=128,
-        ctas=7,
-    ),
-}
 
 
 def worst(case: Case, *changes: tuple[str, str]) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.compile.test_attention import CASES, Case
+from tests.support.attention_cases import CASES, Case
 from tests.support.emulated.attention import EmulatedAttention
 from tests.support.emulated.chain import from_bits
 from tuner.core.plan.attention import assign

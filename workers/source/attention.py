@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tuner.core.plan.attention import AttentionPlan
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype
+from tuner.errors import IllegalSchedule
 
 from .render import IS_BF16, device_text, inlined
 
@@ -47,10 +48,26 @@ class AttentionTiling:
     columns: int
     #: Tokens that arrive together: 16, 32, 64 or 128.
     tile_tokens: int
-    #: Tiles of K, and as many of V, that the ring holds.
+    #: Tiles of K, and as many of V, that the ring holds: a multiple of the teams.
     num_stages: int
     #: Warps that multiply: a multiple of tile_tokens / 16.
     math_warps: int
+
+    def __post_init__(self) -> None:
+        """Checks that a stage is always the same team's within a task.
+
+        Raises:
+            IllegalSchedule: teams are not whole, or share a stage.
+        """
+        if self.math_warps % (self.tile_tokens // 16):
+            raise IllegalSchedule(f"{self.math_warps} warps are no whole teams of {self.tile_tokens // 16}")
+        if self.num_stages % self.num_teams:
+            raise IllegalSchedule(f"{self.num_stages} stages are no multiple of the {self.num_teams} teams")
+
+    @property
+    def num_teams(self) -> int:
+        """Groups of warps that take a task's tiles in turns."""
+        return self.math_warps // (self.tile_tokens // 16)
 
     @property
     def num_threads(self) -> int:

@@ -30,4 +30,6 @@ constexpr int kStageBytes = 2 * kTileBytes;  // K, then V
 
 static_assert(kHeadDim == 64 || kHeadDim == 128, "a head has one line or two");
 static_assert(kColumns == 8 || kColumns == 16, "accumulators of more columns do not fit the registers");
+// Else teams share a stage: one may be a phase behind the other, and a parity does not tell phases apart that are two apart.
+static_assert(kStages % kTeams == 0, "a stage is always the same team's within a task");
 static_assert(kMathWarps % kSliceWarps == 0 && kTileTokens % kSliceTokens == 0, "whole teams");
