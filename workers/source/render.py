@@ -86,7 +86,7 @@ START_GATE_NAME = "tuner_start_gate"
 SIGNALS_OFFSET_BYTES = 256
 
 #: The element type, as the configuration and as the instruction name it.
-_IS_BF16 = {Dtype.FP16: "false", Dtype.BF16: "true"}
+IS_BF16 = {Dtype.FP16: "false", Dtype.BF16: "true"}
 _WGMMA_KINDS = {Dtype.FP16: "f16", Dtype.BF16: "bf16"}
 _ACTIVATIONS = {
     Activation.IDENTITY: "kIdentity",
@@ -148,7 +148,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     """
     hints = hints_of(workload, tiling)
     config = Template(device_text("config_block.in")).substitute(
-        bf16=_IS_BF16[workload.dtype],
+        bf16=IS_BF16[workload.dtype],
         num_stages=tiling.num_stages,
         num_warps=tiling.num_threads // 32,
         num_ops=len(workload.ops),

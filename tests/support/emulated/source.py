@@ -12,10 +12,12 @@ from pathlib import Path
 from tests.support.repository import ROOT
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.workers.source.attention import CacheMap
 from tuner.workers.source.render import render
 from tuner.workers.source.tensor_maps import TensorMap
 
-_HERE = Path(__file__).parent
+#: Where what stands in the place of device files is.
+HERE = Path(__file__).parent
 _KEPT = ROOT / "build" / "emulated"
 _OPTIONS = (
     "-std=c++17",
@@ -39,7 +41,7 @@ _TRANSPOSED = """const int slot = emu::meet(two), lane = emu::lane();
   }
   return turned;"""
 #: How a word of the device code is said in C++; assertions about what is not compiled are left out.
-_RULES = (
+RULES = (
     (r"  u32 turned;\n  asm volatile\(.*?\n  return turned;", "  " + _TRANSPOSED),
     (r"extern __shared__ __align__\(\d+\) unsigned char (\w+)\[\];", r"unsigned char* \1 = emu::cta().memory.data();"),
     (r"__shared__ ([\w:]+) (\w+);", r"\1& \2 = emu::static_of<\1>(__LINE__);"),
@@ -52,16 +54,16 @@ _RULES = (
 def cpp_of(source: str, engine: Engine) -> str:
     """A generated source as C++."""
     _, *texts = re.split(r"^// ---- (\S+)\n", source, flags=re.MULTILINE)
-    parts = [(_HERE / "threads.h").read_text()]
+    parts = [(HERE / "threads.h").read_text()]
     for name, device_text in zip(texts[::2], texts[1::2], strict=True):
         text = device_text
         if name in _REPLACED:
-            text = (_HERE / _REPLACED[name]).read_text() if _REPLACED[name] else ""
-        for pattern, said in _RULES:
+            text = (HERE / _REPLACED[name]).read_text() if _REPLACED[name] else ""
+        for pattern, said in RULES:
             text = re.sub(pattern, said, text, flags=re.DOTALL)
         parts.append(text)
     struct_name = "WgmmaArgs" if engine is Engine.WGMMA else "LaunchArgs"
-    return "\n".join([*parts, f"using KernelArgs = {struct_name};", (_HERE / "launch.h").read_text()])
+    return "\n".join([*parts, f"using KernelArgs = {struct_name};", (HERE / "launch.h").read_text()])
 
 
 def library_of(workload: Workload, tiling: Tiling, changes: tuple[tuple[str, str], ...] = ()) -> ctypes.CDLL:
@@ -71,6 +73,11 @@ def library_of(workload: Workload, tiling: Tiling, changes: tuple[tuple[str, str
         assert before in source, before
         source = source.replace(before, after)
     text = cpp_of(source, tiling.engine)
+    return built(text)
+
+
+def built(text: str) -> ctypes.CDLL:
+    """C++ compiled, or as it was kept."""
     path = _KEPT / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.so"
     if not path.exists():
         _KEPT.mkdir(parents=True, exist_ok=True)
@@ -81,7 +88,7 @@ def library_of(workload: Workload, tiling: Tiling, changes: tuple[tuple[str, str
     return ctypes.CDLL(str(path))
 
 
-def encoded(tensor_map: TensorMap, address: int) -> bytes:
+def encoded(tensor_map: TensorMap | CacheMap, address: int) -> bytes:
     """A tensor map as `copy_box` in ptx_hopper.h reads it: address, rank, five sizes, four strides, the box."""
 
     def padded(values: tuple[int, ...], count: int) -> list[int]:

@@ -1,0 +1,106 @@
+"""Decode attention on a card: numbers against float64, the same bits in each launch, and nothing written beside."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.attention_cases import CASES, Case
+from tests.support.emulated.attention import EmulatedAttention
+from tests.support.emulated.chain import from_bits
+from tuner.core.plan.attention import assign
+from tuner.core.problem.attention import DecodeAttention
+from tuner.workers.builder.nvrtc import compile_source
+from tuner.workers.source.attention import (
+    ATTENTION_KERNEL,
+    AttentionBuffers,
+    AttentionTiling,
+    cache_map,
+    pack_attention_args,
+    render_attention,
+)
+
+cupy = pytest.importorskip("cupy")
+
+#: Launches that follow each other without a pause.
+NUM_LAUNCHES = 20
+CANARY = 0x5A5A
+
+
+class OnCard:
+    """A case's tensors on the card, and launches over them."""
+
+    def __init__(self, case: Case, *, programmatic: bool) -> None:
+        from cuda.bindings import driver
+
+        from tuner.workers.gpu.launch import check
+        from tuner.workers.gpu.tensor_maps import encode
+
+        self.op = op = DecodeAttention(**case.op)
+        columns, tile, stages, warps = case.tiling
+        self.tiling = AttentionTiling(
+            head_dim=op.head_dim, columns=columns, tile_tokens=tile, num_stages=stages, math_warps=warps
+        )
+        self.programmatic = programmatic
+        self.inputs = EmulatedAttention(op=op, lengths=case.lengths)
+        cupy.zeros(1)  # a context
+        cubin, _ = compile_source(render_attention(self.tiling, op.dtype), "sm_90a")
+        self.function = check(driver.cuModuleGetFunction(check(driver.cuModuleLoadData(cubin)), b"tuner_attention"))
+        assert ATTENTION_KERNEL == "tuner_attention"
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        check(driver.cuFuncSetAttribute(self.function, attribute, self.tiling.smem_bytes))
+        self.plan = assign(op, chunk_tokens=case.chunk, columns=columns, num_ctas=case.ctas, contiguous=False)
+        arrays = (self.inputs.q, self.inputs.k, self.inputs.v, np.array(case.lengths, np.int32))
+        self.kept = [cupy.asarray(array) for array in (*arrays, self.plan.tasks, self.plan.queues)]
+        q, k, v, lengths, tasks, queues = self.kept
+        floats = self.plan.num_slots * self.plan.num_chunks * self.tiling.partial_floats
+        self.partials = cupy.full(floats, cupy.nan, dtype=cupy.float32)
+        self.arrivals = cupy.zeros(self.plan.num_slots, dtype=cupy.uint32)
+        self.out = cupy.full(q.size + 256, CANARY, dtype=cupy.uint16)
+        maps = [encode(cache_map(op, self.tiling), op.dtype, cache.data.ptr) for cache in (k, v)]
+        buffers = AttentionBuffers(
+            k_map=maps[0],
+            v_map=maps[1],
+            q=q.data.ptr,
+            out=self.out.data.ptr,
+            lengths=lengths.data.ptr,
+            tasks=tasks.data.ptr,
+            queues=queues.data.ptr,
+            partials=self.partials.data.ptr,
+            arrivals=self.arrivals.data.ptr,
+            trace=0,
+        )
+        self.args = pack_attention_args(self.plan, buffers, speculative=case.speculative)
+
+    def launch(self) -> Any:
+        """The result's bits after one launch over what was there before."""
+        from cuda.bindings import driver
+
+        from tuner.workers.gpu.launch import check, launch_config, programmatic_attribute
+
+        kept = ctypes.create_string_buffer(self.args, len(self.args))
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(kept))
+        stream = cupy.cuda.get_current_stream().ptr
+        config = launch_config(self.plan.num_ctas, self.tiling.num_threads, self.tiling.smem_bytes, stream)
+        config.attrs = [programmatic_attribute()] if self.programmatic else []
+        config.numAttrs = len(config.attrs)
+        check(driver.cuLaunchKernelEx(config, self.function, ctypes.addressof(pointers), 0))
+        return self.out.copy()
+
+
+@pytest.mark.parametrize("programmatic", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_attention_is_right_and_the_same_in_each_launch(name: str, programmatic: bool) -> None:
+    case = CASES[name]
+    on_card = OnCard(case, programmatic=programmatic)
+    results = [bits.get() for bits in [on_card.launch() for _ in range(NUM_LAUNCHES)]]
+    size = on_card.inputs.q.size
+    assert all((bits == results[0]).all() for bits in results)
+    assert (results[0][size:] == CANARY).all()
+    expected = on_card.inputs.expected()
+    given = from_bits(results[0][:size].reshape(expected.shape), on_card.op.dtype)
+    errors = np.abs(given - expected) / np.sqrt((expected**2).mean())
+    assert float(errors.max()) < case.most

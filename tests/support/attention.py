@@ -1,0 +1,93 @@
+"""Runs a plan of decode attention on NumPy arrays, task by task, in an order of its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tuner.core.plan.attention import AttentionPlan
+
+Array = np.ndarray[Any, Any]
+#: What a task counts for: plan, chunk, length.
+Arrivals = Callable[[AttentionPlan, int, int], int]
+
+
+class Interpreter:
+    """Slots and counters of a plan, which launches share."""
+
+    def __init__(self, plan: AttentionPlan, first_count: int = 0) -> None:
+        self.plan = plan
+        #: Modulo 2^32, as on the device.
+        self.counters = np.full(plan.num_slots, first_count, dtype=np.uint64)
+        shape = (plan.num_slots, plan.num_chunks)
+        self.sums = np.full((*shape, plan.op.columns, plan.op.head_dim), np.nan)
+        self.stats = np.full((*shape, plan.op.columns, 2), np.nan)
+        #: Slots whose result this launch has stored.
+        self.combined: set[int] = set()
+
+    def launch(
+        self,
+        tensors: tuple[Array, Array, Array],
+        lengths: Sequence[int],
+        rng: random.Random,
+        arrivals: Arrivals = AttentionPlan.arrivals,
+        skipped: Callable[[int], bool] = lambda _: False,
+    ) -> Array:
+        """The result: NaN where nobody has stored, or more than one.
+
+        Each CTA runs its queue; what comes next is drawn among them.
+        """
+        plan, op = self.plan, self.plan.op
+        out = np.full(tensors[0].shape, np.nan)
+        self.sums[:], self.stats[:], self.combined = np.nan, np.nan, set()
+        places = [list(range(begin, end)) for begin, end in zip(plan.queues, plan.queues[1:], strict=False)]
+        while any(places):
+            place = rng.choice([queue for queue in places if queue]).pop(0)
+            sequence, head = divmod(int(plan.tasks[place, 0]), 1 << 16)
+            block, chunk = divmod(int(plan.tasks[place, 1]), 1 << 24)
+            if skipped(place) or (chunk > 0 and chunk * plan.chunk_tokens >= lengths[sequence]):
+                continue
+            slot = (sequence * op.kv_heads + head) * plan.num_blocks + block
+            self._attend(tensors, lengths[sequence], (sequence, head, block, chunk), slot)
+            added = arrivals(plan, chunk, lengths[sequence])
+            self.counters[slot] = (int(self.counters[slot]) + added) % 2**32
+            if int(self.counters[slot]) % plan.arrivals_per_launch == 0:
+                self._combine(out, lengths[sequence], (sequence, head, block), slot)
+        return out
+
+    def _columns(self, block: int) -> range:
+        return range(block * self.plan.columns, min((block + 1) * self.plan.columns, self.plan.op.columns))
+
+    def _attend(
+        self, tensors: tuple[Array, Array, Array], length: int, task: tuple[int, int, int, int], slot: int
+    ) -> None:
+        (q, k, v), op, (sequence, head, block, chunk) = tensors, self.plan.op, task
+        for column in self._columns(block):
+            token, query = divmod(column, op.query_heads)
+            begin = chunk * self.plan.chunk_tokens
+            end = min(begin + self.plan.chunk_tokens, length - op.new_tokens + 1 + token)
+            self.sums[slot, chunk, column], self.stats[slot, chunk, column] = 0, (-np.inf, 0)
+            if end <= begin:
+                continue
+            scores = op.score_scale * k[sequence, head, begin:end] @ q[sequence, token, head * op.query_heads + query]
+            weights = np.exp(scores - scores.max())
+            self.sums[slot, chunk, column] = weights @ v[sequence, head, begin:end]
+            self.stats[slot, chunk, column] = scores.max(), weights.sum()
+
+    def _combine(self, out: Array, length: int, task: tuple[int, int, int], slot: int) -> None:
+        op, (sequence, head, block) = self.plan.op, task
+        live = self.plan.live_chunks(length)
+        if slot in self.combined:
+            self.stats[slot] = np.nan
+        self.combined.add(slot)
+        for column in self._columns(block):
+            token, query = divmod(column, op.query_heads)
+            maxima, normalisers = self.stats[slot, :live, column].T
+            most = maxima.max()
+            weights = np.exp(maxima - (most if most > -np.inf else 0))
+            normaliser = weights @ normalisers
+            sums = weights @ self.sums[slot, :live, column]
+            out[sequence, token, head * op.query_heads + query] = sums / normaliser if normaliser else sums

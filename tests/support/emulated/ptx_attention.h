@@ -1,0 +1,25 @@
+// What ptx_attention.cuh wraps.
+struct float2 { float x, y; };
+struct int2 { int x, y; };
+static inline float fmaxf(float x, float y) { return std::fmax(x, y); }
+inline void ldmatrix_x4_transposed(u32 (&r)[4], u32 a) {
+  const int s = emu::meet(a), l = emu::lane();
+  for (int i = 0; i < 4; ++i) {
+    u16 two[2];
+    for (int h = 0; h < 2; ++h) memcpy(two + h, emu::at((u32)emu::warp().values[s][8 * i + l % 4 * 2 + h] + l / 4 * 2, 2), 2);
+    r[i] = two[0] | (u32)two[1] << 16;
+  }
+  emu::meet(0);
+}
+inline u32 transpose_in_registers(u32 two) {
+  const int s = emu::meet(two), l = emu::lane();
+  u32 turned = 0;
+  for (int h = 0; h < 2; ++h) {
+    const u32 word = (u32)emu::warp().values[s][(l % 4 * 2 + h) * 4 + l / 4 / 2];
+    turned |= (u32)(u16)(l / 4 % 2 ? word >> 16 : word) << 16 * h;
+  }
+  emu::meet(0);
+  return turned;
+}
+inline int load_relaxed_gpu(const int* a) { return *a; }
+inline float2 load_past_l1(const float2* a) { if ((uintptr_t)a % 8) { printf("misaligned pair\n"); abort(); } return *a; }

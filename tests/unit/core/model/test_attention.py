@@ -1,0 +1,60 @@
+"""The forecast of decode attention: bytes at a rate that CTAs share, and what lengths change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tuner.core.model.attention import attention_us, loads_of
+from tuner.core.plan.attention import AttentionPlan, assign
+from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.gpu import CATALOGUE
+
+OP = DecodeAttention(sequences=16, kv_heads=8, query_heads=4, head_dim=128, max_length=2048)
+H200 = CATALOGUE["h200"]
+FULL = [2048] * 16
+
+
+def plan_of(chunk: int, ctas: int = 132) -> AttentionPlan:
+    return assign(OP, chunk_tokens=chunk, columns=8, num_ctas=ctas, contiguous=False)
+
+
+def forecast(chunk: int, lengths: list[int], ctas: int = 132) -> float:
+    return attention_us(plan_of(chunk, ctas), lengths, H200, tile_tokens=64)
+
+
+def test_all_bytes_are_some_ctas() -> None:
+    num_bytes, num_tasks = loads_of(plan_of(256), FULL, 64)
+    assert num_bytes.sum() == OP.cache_bytes(16 * 2048)
+    assert num_tasks.sum() == 16 * 8 * 8
+
+
+def test_empty_chunks_cost_nothing_and_a_tile_is_read_whole() -> None:
+    num_bytes, num_tasks = loads_of(plan_of(256), [257] * 16, 64)
+    assert num_bytes.sum() == OP.cache_bytes(16 * 320)
+    assert num_tasks.sum() == 16 * 8 * 2
+
+
+def test_a_forecast_is_above_its_bytes_and_grows_with_lengths() -> None:
+    floor = 1e6 * OP.cache_bytes(16 * 2048) / H200.dram_bytes_per_s
+    assert floor < forecast(2048, FULL) < 1.6 * floor
+    assert forecast(2048, [64] * 16) < forecast(2048, [1024] * 16) < forecast(2048, FULL)
+
+
+def test_few_ctas_are_bound_by_their_ports() -> None:
+    assert forecast(2048, FULL, ctas=8) > 3 * forecast(2048, FULL)
+
+
+def test_a_long_sequence_is_split_with_profit() -> None:
+    lengths = [2048] + [64] * 15
+    assert forecast(256, lengths) < forecast(2048, lengths)
+
+
+def test_chunks_that_meet_cost_more_than_one_chunk() -> None:
+    assert forecast(1024, FULL) > forecast(2048, FULL)
+    assert np.isfinite(forecast(2048, [0] * 16))
+
+
+@pytest.mark.parametrize("tokens", [0, 64])
+def test_what_a_launch_costs_at_least_is_its_begin(tokens: int) -> None:
+    assert forecast(2048, [tokens] * 16) > 2.0

@@ -1,0 +1,65 @@
+"""What a launch of decode attention will take at given lengths: bytes at a shared rate, and what no bandwidth hides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tuner.core.model.rates import Rates, rates_of
+from tuner.core.plan.attention import AttentionPlan
+from tuner.core.problem.gpu import Gpu
+
+#: Bytes that one SM takes from the L2 in a clock, when it is alone.
+_PORT_BYTES = 64
+_FLOAT_BYTES = 4
+
+
+def attention_us(
+    plan: AttentionPlan, lengths: Sequence[int], gpu: Gpu, *, tile_tokens: int, rates: Rates | None = None
+) -> float:
+    """From the begin of a launch in a graph to its last store, microseconds, with a cold cache.
+
+    All CTAs that still read share the DRAM evenly, each up to its SM's port. What comes on top is the begin, the first
+    bytes' way, a task's own end for each, and the meeting of chunks where there are several.
+    """
+    chosen = rates or rates_of(gpu)
+    per_us = gpu.dram_bytes_per_s * chosen.dram_share / 1e6
+    port_per_us = _PORT_BYTES * chosen.l2_share * gpu.clock_mhz
+    num_bytes, num_tasks = loads_of(plan, lengths, tile_tokens)
+    ends = _ends_us(num_bytes, per_us, port_per_us) + num_tasks * chosen.mma.task_us
+    merged = 0.0
+    if any(plan.live_chunks(length) > 1 for length in lengths):
+        rows = plan.live_chunks(max(lengths)) * plan.columns * (plan.op.head_dim + 2) * _FLOAT_BYTES
+        merged = chosen.mma.arrival_us + chosen.l2_latency_us + chosen.mma.sum_us_per_kib * rows / 1024
+    return float(chosen.launch_us + chosen.dram_latency_us + ends.max() + merged)
+
+
+def loads_of(
+    plan: AttentionPlan, lengths: Sequence[int], tile_tokens: int
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]]:
+    """Of each CTA: bytes of the cache that it requests, and tasks that are not empty."""
+    op = plan.op
+    sequence, chunk = plan.tasks[:, 0] >> 16, plan.tasks[:, 1] & 0xFFFFFF
+    left = np.clip(np.asarray(lengths)[sequence] - chunk * plan.chunk_tokens, 0, plan.chunk_tokens)
+    tokens = -(-left // tile_tokens) * tile_tokens
+    of_token = 2 * op.head_dim * op.dtype.size_bytes
+    begins = plan.queues[:-1]
+    return (
+        np.add.reduceat(tokens * of_token, begins).astype(np.float64),
+        np.add.reduceat(((left > 0) | (chunk == 0)).astype(np.int64), begins).astype(np.float64),
+    )
+
+
+def _ends_us(
+    num_bytes: np.ndarray[tuple[int], np.dtype[np.float64]], per_us: float, port_per_us: float
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """When each CTA has its bytes."""
+    order = np.argsort(num_bytes, kind="stable")
+    ends = np.zeros(len(num_bytes))
+    now, before = 0.0, 0.0
+    for place, cta in enumerate(order):
+        rate = min(port_per_us, per_us / (len(order) - place))
+        now += (num_bytes[cta] - before) / rate
+        before, ends[cta] = num_bytes[cta], now
+    return ends

@@ -1,0 +1,35 @@
+// The constants of one attention kernel. A generated source puts its own values in front (and defines
+// TUNER_ATTENTION_CONFIG); this default lets each file compile alone.
+//
+// Words. A column is a query of a KV head: one new token of one of the query heads that share it. A tile is some tokens of
+// the cache that arrive together. A chunk is whole tiles, the part of a context that one task reads. A slice is the 16
+// tokens of a tile that one warp multiplies.
+#pragma once
+#include "config.cuh"
+
+#ifndef TUNER_ATTENTION_CONFIG
+#define TUNER_ATTENTION_CONFIG
+constexpr int kHeadDim = 128;
+constexpr int kColumns = 8;     // of a task: 8 or 16; those beyond the queries that there are stay zero
+constexpr int kTileTokens = 64;
+constexpr int kStages = 6;      // of the ring: each holds a tile of K and its tile of V
+constexpr int kMathWarps = 8;
+constexpr bool kTracePhases = false;
+#endif
+
+constexpr int kSliceTokens = 16;
+constexpr int kSliceWarps = kTileTokens / kSliceTokens;  // a team: together they multiply a tile
+constexpr int kTeams = kMathWarps / kSliceWarps;         // they take a task's tiles in turns
+constexpr int kMathThreads = 32 * kMathWarps;
+constexpr int kAttentionThreads = kMathThreads + 32;  // and the warp that requests
+constexpr int kColumnGroups = kColumns / 8;
+constexpr int kDimSteps = kHeadDim / 16;
+constexpr int kLineDims = 64;  // of 128 bytes, the swizzle's width
+constexpr int kTileBytes = 2 * kTileTokens * kHeadDim;
+constexpr int kStageBytes = 2 * kTileBytes;  // K, then V
+
+static_assert(kHeadDim == 64 || kHeadDim == 128, "a head has one line or two");
+static_assert(kColumns == 8 || kColumns == 16, "accumulators of more columns do not fit the registers");
+// Else teams share a stage: one may be a phase behind the other, and a parity does not tell phases apart that are two apart.
+static_assert(kStages % kTeams == 0, "a stage is always the same team's within a task");
+static_assert(kMathWarps % kSliceWarps == 0 && kTileTokens % kSliceTokens == 0, "whole teams");

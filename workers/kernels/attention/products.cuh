@@ -1,0 +1,183 @@
+// What one warp does with its slice of a tile: scores, their online softmax, and the sum of values.
+//
+// Layout. Both products have the cache as operand A, so that the few queries fill the 8 columns of an instruction:
+// S^T[tokens, columns] = K Q^T and O^T[dims, columns] = V^T P^T. Lane l holds columns 2 (l % 4) and the next of both
+// results. So a column's factor is in the lane that needs it. Probabilities are rounded to the cache's type and turned
+// from the accumulators' layout to operand B's in registers.
+//
+// Numbers. A warp has maximum, normaliser and sums of its own slices. The maximum is in units of log2, subtracted before
+// exp2. A column that has seen no token has the maximum -inf, and normaliser and sums of 0.
+//
+// Masks. What lies behind the end of a context may hold anything, NaN too: scores are replaced, and values are cleared.
+#pragma once
+#include "ring_attention.cuh"
+
+struct Softmax {
+  float sums[kColumnGroups][kDimSteps][4];
+  float maxima[kColumnGroups][2], normalisers[kColumnGroups][2];
+};
+
+struct Queries {
+  u32 words[kColumnGroups][kDimSteps][2];
+};
+
+__device__ __forceinline__ float minus_infinity() { return __int_as_float(static_cast<int>(0xFF800000u)); }
+
+// Where queries and results of a column lie.
+__device__ __forceinline__ long long column_offset(const AttentionArgs& args, const AttentionTask& task, int column) {
+  const int token = column / args.query_heads, head = column % args.query_heads;
+  const long long row = static_cast<long long>(task.sequence()) * args.new_tokens + token;
+  return (row * args.num_kv_heads * args.query_heads + task.head() * args.query_heads + head) * kHeadDim;
+}
+
+__device__ __forceinline__ void load_queries(const AttentionArgs& args, const AttentionTask& task, Queries& queries) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int group = 0; group < kColumnGroups; ++group) {
+    const int column = task.block() * kColumns + 8 * group + lane / 4;
+    const bool is_there = column < args.num_columns();
+    const u32* words = reinterpret_cast<const u32*>(args.q + (is_there ? column_offset(args, task, column) : 0));
+#pragma unroll
+    for (int step = 0; step < kDimSteps; ++step) {
+      queries.words[group][step][0] = is_there ? words[8 * step + lane % 4] : 0;
+      queries.words[group][step][1] = is_there ? words[8 * step + lane % 4 + 4] : 0;
+    }
+  }
+}
+
+__device__ __forceinline__ void clear(Softmax& softmax) {
+#pragma unroll
+  for (int group = 0; group < kColumnGroups; ++group) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      softmax.maxima[group][half] = minus_infinity();
+      softmax.normalisers[group][half] = 0;
+    }
+#pragma unroll
+    for (int step = 0; step < kDimSteps; ++step) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) softmax.sums[group][step][i] = 0;
+    }
+  }
+}
+
+// Where 8 elements of a token lie, from `dim` on, a multiple of 8.
+__device__ __forceinline__ u32 in_tile(u32 tile, int token, int dim) {
+  const u32 line = tile + dim / kLineDims * (kTileTokens * 128) + token * 128;
+  return line + ((dim % kLineDims * 2) ^ ((token & 7) << 4));
+}
+
+// Two chains of sums, so that an instruction waits for the one before the last.
+__device__ __forceinline__ void multiply_keys(u32 tile, int slice, const Queries& queries, float (&scores)[kColumnGroups][4]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float chains[2][kColumnGroups][4] = {};
+#pragma unroll
+  for (int step = 0; step < kDimSteps; ++step) {
+    u32 keys[4];
+    ldmatrix_x4(keys, in_tile(tile, slice * kSliceTokens + lane % 16, 16 * step + lane / 16 * 8));
+#pragma unroll
+    for (int group = 0; group < kColumnGroups; ++group)
+      mma_m16n8k16<kBf16>(chains[step % 2][group], keys, queries.words[group][step]);
+  }
+#pragma unroll
+  for (int group = 0; group < kColumnGroups; ++group) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[group][i] = chains[0][group][i] + chains[1][group][i];
+  }
+}
+
+// -inf for what a query does not see. `first_token`: of the slice. A new token sees itself and all before it.
+__device__ __forceinline__ void mask_scores(const AttentionArgs& args, const TaskInHand& hand, int first_token,
+                                            float (&scores)[kColumnGroups][4]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int group = 0; group < kColumnGroups; ++group) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int column = hand.task.block() * kColumns + 8 * group + lane % 4 * 2 + i % 2;
+      const int seen = hand.length - args.new_tokens + 1 + column / args.query_heads;
+      if (first_token + lane / 4 + i / 2 * 8 >= seen) scores[group][i] = minus_infinity();
+    }
+  }
+}
+
+// Scores become probabilities; sums and normalisers are scaled to the new maximum.
+__device__ __forceinline__ void update(float scale_log2, Softmax& softmax, float (&scores)[kColumnGroups][4]) {
+#pragma unroll
+  for (int group = 0; group < kColumnGroups; ++group) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float most = fmaxf(scores[group][half], scores[group][half + 2]);
+      most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 4));
+      most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 8));
+      most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 16));
+      const float before = softmax.maxima[group][half], now = fmaxf(before, most * scale_log2);
+      const float base = now == minus_infinity() ? 0.0f : now;
+      const float kept = exp2_approx(before - base);
+      softmax.maxima[group][half] = now;
+#pragma unroll
+      for (int row = 0; row < 2; ++row)
+        scores[group][half + 2 * row] = exp2_approx(scores[group][half + 2 * row] * scale_log2 - base);
+      softmax.normalisers[group][half] =
+          softmax.normalisers[group][half] * kept + (scores[group][half] + scores[group][half + 2]);
+#pragma unroll
+      for (int step = 0; step < kDimSteps; ++step) {
+        softmax.sums[group][step][half] *= kept;
+        softmax.sums[group][step][half + 2] *= kept;
+      }
+    }
+  }
+}
+
+// `num_tokens`: of the slice, those inside of the context.
+template <bool kMasked>
+__device__ __forceinline__ void multiply_values(u32 tile, int slice, int num_tokens, const u32 (&probabilities)[kColumnGroups][2],
+                                                Softmax& softmax) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  u32 masks[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int token = 8 * half + lane % 4 * 2;
+    masks[half] = (token < num_tokens ? 0xFFFFu : 0u) | (token + 1 < num_tokens ? 0xFFFF0000u : 0u);
+  }
+#pragma unroll
+  for (int step = 0; step < kDimSteps; ++step) {
+    u32 values[4];
+    ldmatrix_x4_transposed(
+        values, in_tile(tile, slice * kSliceTokens + lane / 16 * 8 + lane % 8, 16 * step + lane / 8 % 2 * 8));
+    if constexpr (kMasked) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) values[i] &= masks[i / 2];
+    }
+#pragma unroll
+    for (int group = 0; group < kColumnGroups; ++group)
+      mma_m16n8k16<kBf16>(softmax.sums[group][step], values, probabilities[group]);
+  }
+}
+
+// A warp's slice of tile `tile`, which lies in the stage of the ring's `place`-th tile.
+__device__ __forceinline__ void attend_slice(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int tile,
+                                             int place, int slice, const Queries& queries, Softmax& softmax) {
+  const int stage = place % kStages, parity = place / kStages & 1;
+  const int first = tile * kTileTokens + slice * kSliceTokens, first_token = hand.task.chunk() * args.chunk_tokens + first;
+  const bool is_masked = first_token + kSliceTokens > hand.length - args.new_tokens + 1;
+  float scores[kColumnGroups][4];
+  mbarrier_wait(ring.k_full(stage), parity);
+  multiply_keys(ring.k(stage), slice, queries, scores);
+  if (is_masked) mask_scores(args, hand, first_token, scores);
+  update(args.scale_log2, softmax, scores);
+  u32 probabilities[kColumnGroups][2];
+#pragma unroll
+  for (int group = 0; group < kColumnGroups; ++group) {
+    probabilities[group][0] = transpose_in_registers(pack_two<kBf16>(scores[group][0], scores[group][1]));
+    probabilities[group][1] = transpose_in_registers(pack_two<kBf16>(scores[group][2], scores[group][3]));
+  }
+  mbarrier_wait(ring.v_full(stage), parity);
+  if (is_masked) {
+    multiply_values<true>(ring.v(stage), slice, hand.length - first_token, probabilities, softmax);
+  } else {
+    multiply_values<false>(ring.v(stage), slice, kSliceTokens, probabilities, softmax);
+  }
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.empty(stage));
+}

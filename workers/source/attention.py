@@ -1,0 +1,167 @@
+"""An attention kernel: its source, the size of its shared memory, its parameter."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+
+from tuner.core.plan.attention import AttentionPlan
+from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.workload import Dtype
+from tuner.errors import IllegalSchedule
+
+from .render import IS_BF16, device_text, inlined
+
+#: The device files in the order in which one includes the other, behind the first lines of config.cuh.
+ATTENTION_FILES = (
+    "ptx.cuh",
+    "ptx_hopper.cuh",
+    "config_attention.cuh",
+    "ptx_attention.cuh",
+    "args_attention.cuh",
+    "ring_attention.cuh",
+    "products.cuh",
+    "merge_attention.cuh",
+    "attention.cuh",
+)
+
+#: Name of the kernel.
+ATTENTION_KERNEL = "tuner_attention"
+
+#: CTAs whose first tasks the parameter has room for; `kMostCtas` in args_attention.cuh.
+MOST_CTAS = 160
+#: 64-bit words that a traced CTA leaves; `kTraceWords`.
+TRACE_WORDS = 8
+#: Bytes of the ring's barriers, and elements of a line of the swizzle.
+_BARRIER_BYTES, _LINE_DIMS = 512, 64
+_ARGS_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionTiling:
+    """What is compiled into an attention kernel."""
+
+    #: Elements of a head: 64 or 128.
+    head_dim: int
+    #: Queries of a task: 8 or 16.
+    columns: int
+    #: Tokens that arrive together: 16, 32, 64 or 128.
+    tile_tokens: int
+    #: Tiles of K, and as many of V, that the ring holds: a multiple of the teams.
+    num_stages: int
+    #: Warps that multiply: a multiple of tile_tokens / 16.
+    math_warps: int
+
+    def __post_init__(self) -> None:
+        """Checks that a stage is always the same team's within a task.
+
+        Raises:
+            IllegalSchedule: teams are not whole, or share a stage.
+        """
+        if self.math_warps % (self.tile_tokens // 16):
+            raise IllegalSchedule(f"{self.math_warps} warps are no whole teams of {self.tile_tokens // 16}")
+        if self.num_stages % self.num_teams:
+            raise IllegalSchedule(f"{self.num_stages} stages are no multiple of the {self.num_teams} teams")
+
+    @property
+    def num_teams(self) -> int:
+        """Groups of warps that take a task's tiles in turns."""
+        return self.math_warps // (self.tile_tokens // 16)
+
+    @property
+    def num_threads(self) -> int:
+        """Of a CTA: one warp requests."""
+        return 32 * (self.math_warps + 1)
+
+    @property
+    def smem_bytes(self) -> int:
+        """Dynamic shared memory of a CTA; `kAttentionSmem` in merge_attention.cuh."""
+        ring = self.num_stages * 4 * self.tile_tokens * self.head_dim
+        return ring + _BARRIER_BYTES + self.math_warps * self.columns * (4 * (self.head_dim + 4) + 8) + 16
+
+    @property
+    def partial_floats(self) -> int:
+        """Floats that a chunk leaves in its slot; `kPartialFloats` in merge_attention.cuh."""
+        return self.columns * (self.head_dim + 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheMap:
+    """A tensor map of a cache, innermost first: 64 elements, tokens of all heads, lines of a head."""
+
+    dims: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    box: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionBuffers:
+    """Device addresses of a launch; the two caches come as encoded tensor maps."""
+
+    k_map: bytes
+    v_map: bytes
+    q: int
+    out: int
+    #: int32 of each sequence.
+    lengths: int
+    tasks: int
+    queues: int
+    #: Of each slot and chunk `AttentionTiling.partial_floats`.
+    partials: int
+    #: uint32 of each slot, zero before the first launch.
+    arrivals: int
+    #: `TRACE_WORDS` of each CTA, or 0.
+    trace: int
+
+
+def cache_map(op: DecodeAttention, tiling: AttentionTiling) -> CacheMap:
+    """Of K and of V alike."""
+    size = op.dtype.size_bytes
+    rows, lines = op.sequences * op.kv_heads * op.max_length, op.head_dim // _LINE_DIMS
+    return CacheMap(
+        dims=(_LINE_DIMS, rows, lines),
+        strides_bytes=(op.head_dim * size, _LINE_DIMS * size),
+        box=(_LINE_DIMS, tiling.tile_tokens, lines),
+    )
+
+
+def render_attention(tiling: AttentionTiling, dtype: Dtype, *, traced: bool = False) -> str:
+    """The source of one attention kernel, the same for every number of sequences, heads and tokens."""
+    config = f"""#define TUNER_ATTENTION_CONFIG
+constexpr int kHeadDim = {tiling.head_dim};
+constexpr int kColumns = {tiling.columns};
+constexpr int kTileTokens = {tiling.tile_tokens};
+constexpr int kStages = {tiling.num_stages};
+constexpr int kMathWarps = {tiling.math_warps};
+constexpr bool kTracePhases = {str(traced).lower()};
+"""
+    types, _, ops = device_text("config.cuh").partition("// One op of the chain")
+    assert ops, "config.cuh has the hints in front of the ops"
+    types = types.replace("#pragma once\n", "")
+    texts = [f"// ---- config.cuh\n{types}constexpr bool kBf16 = {IS_BF16[dtype]};\n"]
+    for name in ATTENTION_FILES:
+        before, default, after = inlined(name).partition("#ifndef TUNER_ATTENTION_CONFIG\n")
+        if default:
+            before, after = before + config, after.partition("#endif\n")[2]
+        texts.append(f"// ---- {name}\n{before}{after}")
+    return "\n".join(texts)
+
+
+def pack_attention_args(plan: AttentionPlan, buffers: AttentionBuffers, *, speculative: bool) -> bytes:
+    """The kernel's parameter. `speculative`: the first tiles are requested before their sequence's length is known.
+
+    Raises:
+        ValueError: more CTAs than the parameter has room for.
+    """
+    if plan.num_ctas > MOST_CTAS:
+        raise ValueError(f"{plan.num_ctas} CTAs: the parameter has room for {MOST_CTAS}")
+    op = plan.op
+    addresses = (buffers.q, buffers.out, buffers.lengths, buffers.tasks, buffers.queues)
+    args = struct.pack("<8Q", *addresses, buffers.partials, buffers.arrivals, buffers.trace)
+    args += struct.pack("<4i", op.kv_heads, op.query_heads, op.new_tokens, plan.num_blocks)
+    args += struct.pack("<3iI", op.max_length, plan.chunk_tokens, plan.num_chunks, plan.arrivals_per_launch)
+    args += struct.pack("<fi", op.score_scale * math.log2(math.e), speculative)
+    args += plan.first_tasks.tobytes() + bytes(8 * (MOST_CTAS - plan.num_ctas))
+    args = buffers.k_map + buffers.v_map + args
+    return args + bytes(-len(args) % _ARGS_ALIGNMENT)
