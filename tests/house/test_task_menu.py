@@ -12,6 +12,7 @@ from tests.support.repository import ROOT
 MENU = (ROOT / "docs/development.md").read_text().split("## Where do I change ...?")[1].split("\n## ")[0]
 ROWS = [line for line in MENU.splitlines() if line.startswith("| ") and "| --- |" not in line][1:]
 CHANGES = json.loads((ROOT / "tests/house/where_changes_begin.json").read_text())["changes"]
+READERS = json.loads((ROOT / "tests/house/where_readers_looked.json").read_text())["readers"]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip())
@@ -33,3 +34,9 @@ def test_the_menu_has_a_row_for_each_usual_task(task: str) -> None:
 def test_a_change_that_readers_are_asked_for_begins_in_a_file_that_the_menu_names(asked: dict[str, list[str]]) -> None:
     assert [name for name in asked["files"] if not (ROOT / name).exists()] == []
     assert any(f"`{name}`" in MENU for name in asked["files"])
+
+
+@pytest.mark.parametrize("answers", READERS)
+def test_a_reader_found_where_eleven_of_twelve_changes_begin(answers: dict[str, str]) -> None:
+    assert set(answers) == {asked["change"] for asked in CHANGES}
+    assert sum(answers[asked["change"]] in asked["files"] for asked in CHANGES) >= 11
