@@ -16,8 +16,7 @@ from tuner import __version__
 from tuner.core.insight.derived_counters import with_derived
 from tuner.core.insight.tracing import no_trace, trace_from_stamps
 from tuner.core.problem.gpu import Target, gpu_from_live
-from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
 from tuner.core.trial.inspection import CounterReport, Trace, no_counters
 from tuner.core.trial.limits import Limits
@@ -318,7 +317,7 @@ class GpuSupervisor:
     def _torch_time(self, problem: Problem, num_rounds: int) -> TorchTime:
         """PyTorch's, in rounds with the library, in the child that is there; it ends with it, since PyTorch would
         keep its memory."""
-        library = (messages.Work(plan_kind=PlanKind.LIBRARY),)
+        library = (messages.Work(plan_kind=LIBRARY.plan_kind),)
         found = torch_time(lambda: self.time_together(problem, library, num_rounds, torch=True))
         self._processes.drop()
         return found
