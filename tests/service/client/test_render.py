@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import groupby
 from typing import Any
 
 from rich.console import Console
@@ -27,11 +28,12 @@ def shown(client: Client, job_id: str, **console: Any) -> tuple[str, str]:
     return state, file.getvalue()
 
 
-def test_plain_lines_tell_each_state_once(client: Client, job_id: str) -> None:
+def test_plain_lines_tell_each_state_in_its_turn(client: Client, job_id: str) -> None:
     state, text = shown(client, job_id)
     assert state == "succeeded"
-    for name in ("queued", "searching", "finals", "succeeded"):
-        assert text.count(f"\n{name}: ") == 1
+    told = [line.split(": ")[0] for line in text.splitlines()[1:]]
+    # On a busy machine a state is told again as time goes by.
+    assert [name for name, _ in groupby(told)] == ["queued", "searching", "finals", "succeeded"]
     assert "\x1b" not in text
     assert "(simulated)" in text
 

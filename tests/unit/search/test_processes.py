@@ -160,4 +160,4 @@ def test_a_process_that_searches_steps_back_behind_the_server(processes: SearchP
     with processes.search(ORDER):
         (pid,) = processes.pids
         own = os.getpriority(os.PRIO_PROCESS, 0)
-        assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, own + 10)
+        assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, own + 3)
