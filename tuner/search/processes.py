@@ -31,8 +31,8 @@ _log = logging.getLogger(__name__)
 #: A process that has not answered after so many seconds is taken for dead, and killed. The slowest first choice, of a
 #: long chain, takes some seconds of processor time.
 ANSWER_LIMIT_S = 300.0
-#: How far a search steps back where others want its core: a request should not wait for the next candidate, nor a card for
-#: long where builds take every core.
+#: How far a search steps back where others want its core: a request should not wait for the next candidate, nor a card
+#: for long where builds take every core.
 _NICENESS = 3
 
 
