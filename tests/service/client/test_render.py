@@ -31,9 +31,9 @@ def shown(client: Client, job_id: str, **console: Any) -> tuple[str, str]:
 def test_plain_lines_tell_each_state_in_its_turn(client: Client, job_id: str) -> None:
     state, text = shown(client, job_id)
     assert state == "succeeded"
-    told = [line.split(": ")[0] for line in text.splitlines()[1:]]
+    states = [line.split(": ")[0] for line in text.splitlines()[1:]]
     # On a busy machine a state is told again as time goes by.
-    assert [name for name, _ in groupby(told)] == ["queued", "searching", "finals", "succeeded"]
+    assert [name for name, _ in groupby(states)] == ["queued", "searching", "finals", "succeeded"]
     assert "\x1b" not in text
     assert "(simulated)" in text
 
