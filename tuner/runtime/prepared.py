@@ -55,8 +55,8 @@ def sentence_of(record: AbortRecord) -> str:
     """An abort's record in words."""
     if record.task == -2:
         return (
-            f"two launches ran at once on one workspace: CTA {record.cta} saw {record.seen} CTAs start where a launch "
-            f"has {record.expected}; give each stream a strand of its own"
+            f"two launches ran at once on one workspace: CTA {record.cta} saw {record.seen} CTAs at work where its "
+            f"launch had {record.expected}; give each stream a strand of its own"
         )
     if record.task == -1:
         return f"the start gate saw {record.seen} of the first launch's {record.expected} CTAs start"

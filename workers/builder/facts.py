@@ -40,7 +40,7 @@ def workspace_facts(layout: dict[str, int]) -> dict[str, Any]:
         "zero_bytes": layout["slots"],
         "guard": {
             "host_record": {"offset": 192, "meaning": "device address of a record in mapped host memory, or null"},
-            "started": {"offset": 200, "meaning": "uint64[2]: CTAs that started, over all launches"},
+            "ctas": {"offset": 200, "meaning": "uint64[2]: CTAs that started times 65536, plus those at work"},
             "variants": ["guarded", "safe"],
         },
     }

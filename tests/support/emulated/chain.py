@@ -21,6 +21,7 @@ from tuner.core.schedule.ordering import Ordering
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args, workspace_layout
 from tuner.workers.source.tensor_maps import TensorMap, tensor_maps
+from tuner.workers.source.variants import Variant
 
 Array = np.ndarray[Any, Any]
 
@@ -29,6 +30,8 @@ FEW_SMS = replace(H200, num_sms=4)
 NAN, FP32_NAN, CANARY = 0x7FFF, 0x7FFFFFFF, 0xA5A5A5A5
 #: Launches that share a workspace: epochs count on.
 NUM_LAUNCHES = 2
+#: In a workspace: an abort's record, and the count of CTAs of a guarded build.
+ABORT_OFFSET, GUARD_OFFSET = 128, 200
 
 
 def aligned(num_bytes: int, fill: int = 0xEE) -> Array:
@@ -73,6 +76,8 @@ class EmulatedChain:
         self._random = np.random.default_rng(0)
         self._tensors: dict[str, Array] = {}
         self._squares: dict[int, Array] = {}
+        #: Of the last run, by launch.
+        self.workspaces: list[Array] = []
         for op in workload.ops:
             self._draw_operands(op)
 
@@ -108,10 +113,17 @@ class EmulatedChain:
         return values
 
     def run(
-        self, tiling: Tiling, plans: Sequence[VerifiedPlan], changes: tuple[tuple[str, str], ...] = ()
+        self,
+        tiling: Tiling,
+        plans: Sequence[VerifiedPlan],
+        changes: tuple[tuple[str, str], ...] = (),
+        *,
+        variant: Variant = Variant.MEASURED,
+        num_strangers: int = 0,
     ) -> dict[str, Array]:
-        """The outputs of the last run, all of which were NaN before it, as were squares and sums of parts."""
-        library, memory = library_of(self.workload, tiling, changes), []
+        """The outputs of the last run, all of which were NaN before it, as were squares and sums of parts. Before it,
+        a guarded build is told of so many CTAs of other launches that are at work."""
+        library, memory = library_of(self.workload, tiling, changes, variant), []
         for index, op in enumerate(self.workload.ops):
             if self.workload.writes_squares(index):
                 words = norm_slots(self.workload, tiling, index) * slot_stride(op.m)
@@ -120,9 +132,12 @@ class EmulatedChain:
             words, layout = aligned(plan.words.nbytes).view(plan.words.dtype), workspace_layout(plan)
             words[:] = plan.words
             memory.append((plan, words, aligned(layout["bytes"] + 256, 0), layout["slots"]))
-        for _ in range(NUM_LAUNCHES):
+        self.workspaces = [workspace for _, _, workspace, _ in memory]
+        for turn in range(NUM_LAUNCHES):
             self._poison()
             for plan, words, workspace, first_sum in memory:
+                if turn == NUM_LAUNCHES - 1:
+                    workspace[GUARD_OFFSET : GUARD_OFFSET + 8].view(np.uint64)[:] += np.uint64(num_strangers)
                 workspace[first_sum:] = 0xFF
                 self._launch(library, plan, words, workspace)
         for squares in self._squares.values():

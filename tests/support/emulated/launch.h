@@ -1,5 +1,5 @@
 // Runs one launch: every fiber in turn, until all have ended or nothing moves any more.
-Dim threadIdx, blockIdx;
+Dim threadIdx, blockIdx, gridDim;
 namespace emu {
 std::vector<Fiber> fibers; std::vector<Cta> ctas; std::vector<Warp> warps; std::vector<Cluster> clusters; int current, threads, cluster_size; u64 progress;
 static void* main_sp; static const KernelArgs* kernel_args;
@@ -35,7 +35,7 @@ constexpr size_t kStack = 96 * 1024;
 }
 extern "C" int emulate(const void* args, int num_ctas, int num_threads, int cluster, int smem_bytes) {
   using namespace emu;
-  kernel_args = reinterpret_cast<const KernelArgs*>(args); threads = num_threads; cluster_size = cluster;
+  gridDim.x = num_ctas; kernel_args = reinterpret_cast<const KernelArgs*>(args); threads = num_threads; cluster_size = cluster;
   ctas.assign(num_ctas, Cta{}); warps.assign(num_ctas * num_threads / 32, Warp{}); clusters.assign(num_ctas / cluster, Cluster{});
   fibers.assign(num_ctas * num_threads, Fiber{});
   for (int c = 0; c < num_ctas; ++c) { ctas[c].number = c; ctas[c].memory.assign(smem_bytes, 0xEE); ctas[c].live = num_threads; }

@@ -60,8 +60,14 @@ inline float4 load_shared_four(u32 a) { float4 v; memcpy(&v, emu::at(a, 16), 16)
 inline void mbarrier_arrive_in_cluster(u32 b) { emu::arrive(emu::mb(b)); }
 inline void mbarrier_arrive_release_cluster(u32 b) { emu::arrive(emu::mb(b)); }
 inline void mbarrier_wait_acquire_cluster(u32 b, u32 p) { mbarrier_wait(b, p); }
-inline void cluster_arrive() {}
-inline void cluster_wait() { emu::bar(emu::clusters[emu::me().cta / emu::cluster_size].barrier, emu::threads * emu::cluster_size); }
+inline void cluster_arrive() {
+  emu::Cluster& all = emu::clusters[emu::me().cta / emu::cluster_size];
+  emu::me().cluster_generation = all.generation; ++emu::progress;
+  if (++all.arrived == emu::threads * emu::cluster_size) all.arrived = 0, ++all.generation;
+}
+inline void cluster_wait() {
+  while (emu::clusters[emu::me().cta / emu::cluster_size].generation == emu::me().cluster_generation) emu::yield();
+}
 inline void fence_acq_rel_cluster() {}
 inline void fence_proxy_async_global() {}
 inline void fence_proxy_async_shared() {}

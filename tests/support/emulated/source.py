@@ -15,6 +15,7 @@ from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.workers.source.attention import CacheMap
 from tuner.workers.source.render import render
 from tuner.workers.source.tensor_maps import TensorMap
+from tuner.workers.source.variants import Variant
 
 #: Where what stands in the place of device files is.
 HERE = Path(__file__).parent
@@ -45,6 +46,7 @@ RULES = (
     (r"  u32 turned;\n  asm volatile\(.*?\n  return turned;", "  " + _TRANSPOSED),
     (r"extern __shared__ __align__\(\d+\) unsigned char (\w+)\[\];", r"unsigned char* \1 = emu::cta().memory.data();"),
     (r"__shared__ ([\w:]+) (\w+);", r"\1& \2 = emu::static_of<\1>(__LINE__);"),
+    (r'asm volatile\("red\.relaxed\.gpu[^;]*;" ::"l"\(address\)[^;]*;', "*address += value;"),
     (r"TUNER_CLUSTER_DIMS __launch_bounds__", "__launch_bounds__"),
     (r'extern "C" __global__ void', "static void"),
     (r'static_assert\((kNumTeams == 1|!kTmaEpilogue), "[^"]*"\);', ""),
@@ -66,9 +68,14 @@ def cpp_of(source: str, engine: Engine) -> str:
     return "\n".join([*parts, f"using KernelArgs = {struct_name};", (HERE / "launch.h").read_text()])
 
 
-def library_of(workload: Workload, tiling: Tiling, changes: tuple[tuple[str, str], ...] = ()) -> ctypes.CDLL:
+def library_of(
+    workload: Workload,
+    tiling: Tiling,
+    changes: tuple[tuple[str, str], ...] = (),
+    variant: Variant = Variant.MEASURED,
+) -> ctypes.CDLL:
     """Compiled, or as it was kept; `changes` are made in the generated source, each of which must be there."""
-    source = render(workload, tiling)
+    source = render(workload, tiling, variant=variant)
     for before, after in changes:
         assert before in source, before
         source = source.replace(before, after)

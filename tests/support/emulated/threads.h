@@ -30,7 +30,8 @@ static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 static inline float __fdividef(float a, float b) { return a / b; }
 struct Dim { u32 x; };
-extern Dim threadIdx, blockIdx;
+extern Dim threadIdx, blockIdx, gridDim;
+inline void __threadfence_system() {}  // fibers see each other's writes at once
 
 namespace emu {
 struct Barrier { int arrived = 0; u64 generation = 0; bool any = false, all = true, any_out = false, all_out = true; };
@@ -40,8 +41,8 @@ struct Cta {
   Barrier bars[17]; std::map<u32, MBarrier> mbarriers; int live;
 };
 struct Warp { u64 values[2][32]; u64 more[2][32][4]; int arrived = 0; u64 generation = 0; };
-struct Fiber { void* sp; unsigned char* stack; int cta, thread; bool done; };
-struct Cluster { Barrier barrier; u64 arrived_generation; };
+struct Fiber { void* sp; unsigned char* stack; int cta, thread; bool done; u64 cluster_generation; };
+struct Cluster { int arrived = 0; u64 generation = 0; };
 extern std::vector<Fiber> fibers; extern std::vector<Cta> ctas; extern std::vector<Warp> warps; extern int current, threads, cluster_size;
 extern std::vector<Cluster> clusters; extern u64 progress;
 void yield();

@@ -158,7 +158,7 @@ def test_an_abort_is_told_in_words_and_reset(recorder: Recorder, pack: Pack) -> 
     fields = np.frombuffer((np.ctypeslib.ctypes.c_int32 * 6).from_address(record), np.int32)
     fields[:] = [1, -2, -1, 140, 132, 3]
     assert pack.aborts() == [
-        "two launches ran at once on one workspace: CTA 3 saw 140 CTAs start where a launch has 132; "
+        "two launches ran at once on one workspace: CTA 3 saw 140 CTAs at work where its launch had 132; "
         "give each stream a strand of its own"
     ]
     fields[:] = [1, 7, 3, 11, 12, 5]

@@ -9,7 +9,7 @@
 
 struct Guard {
   AbortRecord* host_record;  // in mapped memory of the host; null where nobody asked for it
-  u64 started[2];            // CTAs over all launches; of the second of two launches that share the workspace: its own
+  u64 ctas[2];               // counts of launch_guard.cuh; of the second of two launches that share the workspace: its own
 };
 constexpr int kGuardOffset = 192;
 static_assert(kGuardOffset >= 128 + sizeof(AbortRecord) && kGuardOffset + sizeof(Guard) <= kSignalsOffset,

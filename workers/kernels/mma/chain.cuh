@@ -70,8 +70,7 @@ extern "C" __global__ void __launch_bounds__(kNumThreads, kResidentCtas) tuner_c
   const u32 ring = shared_address(ring_memory);
   begin_launch(args);
 #ifdef TUNER_GUARDED
-  __shared__ u64 start_number;  // thread 0's: a register of every thread would be held throughout
-  if (threadIdx.x == 0) start_number = count_start(args);
+  if (threadIdx.x == 0) count_start(args);
 #endif
   if (threadIdx.x == 0) trace_begin(args);
   Scheduler scheduler(args, shared);
@@ -84,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(kNumThreads, kResidentCtas) tuner_c
   }
   if (threadIdx.x == 0) trace_end(args);
 #ifdef TUNER_GUARDED
-  if (threadIdx.x == 0) check_alone(args, start_number);
+  if (threadIdx.x == 0) count_end(args);
 #endif
   poison_if_aborted(args);
 }

@@ -34,13 +34,13 @@ __device__ inline void post_tiles(const LaunchArgs& args, const Shared& shared) 
   FeedRing::Place feed;
 #ifdef TUNER_GUARDED
   wait_for_prerequisites();
-  const u64 start_number = count_start(args);
+  count_start(args);
 #endif
   for (;; feed.advance()) {
     wait_fed(shared.feed, feed);
     const FeedSlot& slot = *feed_slot(shared.feed_memory, feed);
 #ifdef TUNER_GUARDED
-    if (slot.index < 0) check_alone(args, start_number);
+    if (slot.index < 0) count_end(args);
 #endif
     if (slot.index < 0) return;
     mbarrier_wait(shared.stored(feed), feed.parity());
