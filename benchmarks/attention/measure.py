@@ -1,35 +1,43 @@
 """Decode attention beside PyTorch's flash and cuDNN attention: cold caches, one graph each, in turns.
 
+Variants are tried first. Then the fastest ones are measured again, in rounds of their own, beside the libraries.
+
 python -m benchmarks.attention.measure [--row llama3-8b/1/512 ...] [--seconds 80] [--best 4] [--out attention.json]
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import subprocess
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from benchmarks.common.report import rows_of_this_build, write_report
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype
 from tuner.core.trial.stats import median
+from tuner.workers.source.attention import render_attention
 
-from .on_card import Attention, make_current
-from .rows import BANDWIDTH, Variant, shapes, tiling_of, variants
+from .on_card import Attention, cubin_of, make_current
+from .rows import BANDWIDTH, Row, Variant, rows, tiling_of, variants
 
 #: Bytes of caches that launches take in turns, so that each finds its own cold; and the most launches of a graph.
 _COLD_BYTES, _MOST_LAUNCHES = 240e6, 512
-_ROUNDS = 20
-#: A launch whose sequences have no tokens.
-_EMPTY = "no tokens"
+_ROUNDS, _FINAL_ROUNDS = 12, 40
+#: Variants that are measured again: launched programmatically, and plainly.
+_FINALISTS, _PLAIN_FINALISTS = 3, 1
 _LIBRARIES = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+#: Where lengths differ, PyTorch takes a mask, which its flash kernel does not.
+_MASKED_LIBRARIES = {"cudnn": SDPBackend.CUDNN_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -44,38 +52,51 @@ def main(arguments: Sequence[str] | None = None) -> None:
     make_current()
     torch.manual_seed(0)
     num_sms = torch.cuda.get_device_properties(0).multi_processor_count
-    results: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": []}
-    results["numbers"] = check_numbers(num_sms)
-    print(json.dumps(results["numbers"]), flush=True)
-    for model, op in shapes():
-        name = f"{model}/{op.sequences}/{op.max_length}"
-        if options.row and name not in options.row:
+    machine = _machine()
+    done = rows_of_this_build(options.out, machine)
+    numbers = check_numbers(num_sms)
+    print(json.dumps(numbers), flush=True)
+    for row in rows():
+        if (options.row and row.name not in options.row) or row.name in {one["row"] for one in done}:
             continue
         if time.monotonic() - begin > options.seconds:
-            results.setdefault("left_out", []).append(name)
+            break
+        found = {"row": row.name, "model": row.model, "batch": row.op.sequences, "context": row.op.max_length}
+        try:
+            done.append({**found, **measure_row(row, num_sms, options.best)})
+        except Exception as error:  # the rows behind it may be right
+            print(f"== {row.name}: {error!r}", flush=True)
+            traceback.print_exc()
             continue
-        row = {
-            "model": model,
-            "batch": op.sequences,
-            "context": op.max_length,
-            **measure_row(op, num_sms, options.best),
-        }
-        results["rows"].append(row)
-        _print(row, time.monotonic() - begin)
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(results, indent=1) + "\n")
+        _print(done[-1], time.monotonic() - begin)
+        complete = {one["row"] for one in done} >= {one.name for one in rows()}
+        write_report(options.out, done, {**machine, "complete": complete, "numbers": numbers})
+
+
+def _machine() -> dict[str, Any]:
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split("\n")[0].strip()
+    source = render_attention(tiling_of(64), Dtype.BF16)
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "driver": driver,
+        "cuda": str(torch.version.cuda),
+        "torch": torch.__version__,
+        "kernel_version": hashlib.sha256(source.encode()).hexdigest()[:12],
+    }
 
 
 def _print(row: dict[str, Any], seconds: float) -> None:
     print(
-        f"== {row['model']} {row['batch']} {row['context']}: library {row['library_us']}, ours {row['ours_us']} "
-        f"({row['best']}), speedup {row['speedup']:.3f}, floor {row['floor_us']:.2f}, empty {row['empty_us']}, "
+        f"== {row['row']}: library {row['library_us']}, ours {row['ours_us']} ({row['best']}), "
+        f"plain {row['plain_us']}, speedup {row['speedup']:.3f}, floor {row['floor_us']:.2f}, empty {row['empty_us']}, "
         f"error {row['rel_error']:.1e}, at {seconds:.0f} s",
         flush=True,
     )
     for name, us in row["variants_us"].items():
         print(f"   {us:8} {name}")
-    print(f"   {row['phases']}", flush=True)
+    for phases in row["phases"]:
+        print(f"   {phases}", flush=True)
 
 
 def check_numbers(num_sms: int) -> dict[str, float]:
@@ -98,19 +119,25 @@ def check_numbers(num_sms: int) -> dict[str, float]:
     return found
 
 
-def _numbers(op: DecodeAttention, lengths: Sequence[int], chunk: int, num_sms: int) -> float:
-    columns = 16 if op.columns > 8 else 8
-    tiling = tiling_of(32, warps=4, head_dim=op.head_dim, columns=columns)
-    kernel = Attention(op, Variant(tiling=tiling, chunk_tokens=chunk), num_sms)
+def _numbers(op: DecodeAttention, lengths: Sequence[int], span: int, num_sms: int) -> float:
+    """The worst of CTAs that are alone and of clusters."""
     q, k, v = operands(op)
     for sequence, length in enumerate(lengths):
         k[sequence, :, length:] = v[sequence, :, length:] = float("nan")
-    out = torch.full_like(q, float("nan"))
     seen = torch.tensor(lengths, dtype=torch.int32, device="cuda")
-    for _ in range(3):
-        kernel.launch(q, k, v, seen, out)
-    torch.cuda.synchronize()
-    return max(relative_error(op, q, k, v, out, sequence, length) for sequence, length in enumerate(lengths))
+    worst = 0.0
+    for cluster, finish_warps in ((1, 3), (1, 0), (2, 3), (8, 3)):
+        tiling = tiling_of(
+            32, warps=4, head_dim=op.head_dim, queries=op.columns, cluster=cluster, finish_warps=finish_warps
+        )
+        kernel = Attention(op, Variant(tiling=tiling, span_tokens=span * cluster), num_sms)
+        out = torch.full_like(q, float("nan"))
+        for _ in range(3):
+            kernel.launch(q, k, v, seen, out)
+        torch.cuda.synchronize()
+        errors = [relative_error(op, q, k, v, out, sequence, length) for sequence, length in enumerate(lengths)]
+        worst = max([worst, *errors], key=lambda error: (error != error, error))
+    return worst
 
 
 def operands(op: DecodeAttention) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -162,10 +189,10 @@ def captured(launches: Sequence[Callable[[], Any]]) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def timed(graphs: dict[str, torch.cuda.CUDAGraph], num_launches: int) -> dict[str, float]:
+def timed(graphs: dict[str, torch.cuda.CUDAGraph], num_launches: int, rounds: int) -> dict[str, float]:
     """Medians of microseconds a launch, all graphs in turns."""
     samples: dict[str, list[float]] = {name: [] for name in graphs}
-    for turn in range(_ROUNDS + 2):
+    for turn in range(rounds + 2):
         for name, graph in graphs.items():
             before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             before.record()
@@ -177,85 +204,137 @@ def timed(graphs: dict[str, torch.cuda.CUDAGraph], num_launches: int) -> dict[st
     return {name: round(median(us), 2) for name, us in samples.items()}
 
 
-def measure_row(op: DecodeAttention, num_sms: int, best: int) -> dict[str, Any]:
-    """Libraries and variants of one shape, each context as long as can be."""
-    kv_bytes = op.cache_bytes(op.sequences * op.max_length)
-    num_launches = max(3, min(_MOST_LAUNCHES, int(_COLD_BYTES // kv_bytes) + 1))
-    q, *_ = operands(op)
-    caches = [operands(op)[1:] for _ in range(num_launches)]
-    lengths = torch.full((op.sequences,), op.max_length, dtype=torch.int32, device="cuda")
-    out = torch.empty_like(q)
-    queries = q.transpose(1, 2)
+class Tensors:
+    """Queries, a cache for each launch of a graph, lengths, and room for the result."""
+
+    def __init__(self, row: Row) -> None:
+        self.row, op = row, row.op
+        self.num_launches = max(3, min(_MOST_LAUNCHES, int(_COLD_BYTES // row.kv_bytes) + 1))
+        self.q, *_ = operands(op)
+        self.caches = [operands(op)[1:] for _ in range(self.num_launches)]
+        self.lengths = torch.tensor(row.lengths, dtype=torch.int32, device="cuda")
+        self.out = torch.empty_like(self.q)
+
+    def captured_library(self, backend: SDPBackend) -> torch.cuda.CUDAGraph:
+        """One of PyTorch's kernels; where lengths differ, with a mask."""
+        queries, op = self.q.transpose(1, 2), self.row.op
+        mask = None
+        if set(self.row.lengths) != {op.max_length}:
+            places = torch.arange(op.max_length, device="cuda")
+            mask = (places[None] < self.lengths[:, None])[:, None, None]
+
+        def launch(k: torch.Tensor, v: torch.Tensor) -> None:
+            torch.nn.functional.scaled_dot_product_attention(queries, k, v, attn_mask=mask, enable_gqa=True)
+
+        with sdpa_kernel([backend]):
+            return captured([lambda c=c: launch(*c) for c in self.caches])  # type: ignore[misc]
+
+    def captured_ours(self, kernel: Attention, lengths: torch.Tensor) -> torch.cuda.CUDAGraph:
+        """One of our kernels."""
+        q, out = self.q, self.out
+        return captured([lambda c=c: kernel.launch(q, *c, lengths, out) for c in self.caches])  # type: ignore[misc]
+
+    def error(self) -> float:
+        """Of the last launch."""
+        op, lengths = self.row.op, self.row.lengths
+        found = [
+            relative_error(op, self.q, *self.caches[-1], self.out, sequence, lengths[sequence])
+            for sequence in {0, op.sequences // 2, op.sequences - 1}
+        ]
+        return max(found, key=lambda error: (error != error, error))
+
+
+def measure_row(row: Row, num_sms: int, best: int) -> dict[str, Any]:
+    """Libraries and variants of one shape: all once, then the fastest again."""
+    op, tensors = row.op, Tensors(row)
+    is_ragged = set(row.lengths) != {op.max_length}
     graphs, failed = {}, {}
-    for name, backend in _LIBRARIES.items():
+    libraries = _MASKED_LIBRARIES if is_ragged else _LIBRARIES
+    for name, backend in libraries.items():
         try:
-            with sdpa_kernel([backend]):
-                graphs[name] = captured(
-                    [
-                        lambda k=k, v=v: torch.nn.functional.scaled_dot_product_attention(
-                            queries, k, v, enable_gqa=True
-                        )  # type: ignore[misc]
-                        for k, v in caches
-                    ]
-                )
+            graphs[name] = tensors.captured_library(backend)
         except Exception as error:
             failed[name] = str(error)[:120]
-    errors: dict[str, float] = {}
-    kept: list[Attention] = []  # graphs read what these hold
-    sequences = {0, op.sequences // 2, op.sequences - 1}
-    tried = variants(op, num_sms)
-    for variant in tried[: best or None]:
-        name = str(variant)
-        try:
-            kernel = Attention(op, variant, num_sms)
-            kept.append(kernel)
-            graph = captured([lambda c=c, kernel=kernel: kernel.launch(q, *c, lengths, out) for c in caches])  # type: ignore[misc]
-            out.fill_(float("nan"))
-            graph.replay()
-            torch.cuda.synchronize()
-            errors[name] = max(relative_error(op, q, *caches[-1], out, s, op.max_length) for s in sequences)
-            graphs[name] = graph
-        except Exception as error:  # the variants behind it may be right
-            failed[name] = repr(error)[:200]
-            print(f"   failed: {name}: {error!r}", flush=True)
-    empty = Attention(op, replace(tried[0], speculative=False), num_sms)
-    kept.append(empty)
-    nothing = torch.zeros_like(lengths)
-    graphs[_EMPTY] = captured([lambda c=c: empty.launch(q, *c, nothing, out) for c in caches])  # type: ignore[misc]
-    us = timed(graphs, num_launches)
-    empty_us = us.pop(_EMPTY)
-    ours = {name: time_us for name, time_us in us.items() if name not in _LIBRARIES}
-    best_name = min(ours, key=lambda name: ours[name])
-    library = min((us[name] for name in _LIBRARIES if name in us), default=float("nan"))
-    floor = kv_bytes / BANDWIDTH * 1e6
+    kernels, errors = _captured_variants(tensors, variants(op, num_sms)[: best or None], num_sms, graphs, failed)
+    tried = timed(graphs, tensors.num_launches, _ROUNDS)
+    ours = sorted((name for name in tried if name in kernels), key=lambda name: tried[name])
+    finalists = [name for name in ours if kernels[name].variant.programmatic][:_FINALISTS]
+    finalists += [name for name in ours if not kernels[name].variant.programmatic][:_PLAIN_FINALISTS]
+    again = {name: graphs[name] for name in [*(name for name in libraries if name in graphs), *finalists]}
+    again["no tokens"] = tensors.captured_ours(kernels[finalists[0]], torch.zeros_like(tensors.lengths))
+    us = timed(again, tensors.num_launches, _FINAL_ROUNDS)
+    empty_us = us.pop("no tokens")
+    plain = [us[name] for name in finalists if not kernels[name].variant.programmatic]
+    best_name = min(finalists, key=lambda name: us[name])
+    library = min((us[name] for name in libraries if name in us), default=None)
+    floor = row.kv_bytes / BANDWIDTH * 1e6
     return {
-        "kind_us": {name: us.get(name) for name in _LIBRARIES},
+        "kind_us": {name: us.get(name) for name in libraries},
         "library_us": library,
-        "ours_us": ours[best_name],
+        "ours_us": us[best_name],
+        "plain_us": min(plain, default=None),
         "best": best_name,
-        "speedup": round(library / ours[best_name], 3),
+        "speedup": round(library / us[best_name], 3) if library else None,
         "floor_us": round(floor, 2),
-        "over_floor": round(ours[best_name] / floor, 2),
+        "over_floor": round(us[best_name] / floor, 2),
         "rel_error": max(errors.values(), key=lambda error: (error != error, error)),
-        "launches": num_launches,
+        "launches": tensors.num_launches,
         "empty_us": empty_us,
-        "variants_us": dict(sorted(ours.items(), key=lambda item: item[1])),
+        "finals_us": us,
+        "variants_us": {name: tried[name] for name in ours},
         "failed": failed,
-        "phases": _phases(op, next(v for v in tried if str(v) == best_name), num_sms, (q, caches, lengths, out)),
+        "phases": _phases(tensors, kernels[best_name].variant, num_sms),
     }
 
 
-def _phases(op: DecodeAttention, variant: Variant, num_sms: int, tensors: tuple[Any, ...]) -> dict[str, Any]:
+def _captured_variants(
+    tensors: Tensors,
+    tried: list[Variant],
+    num_sms: int,
+    graphs: dict[str, torch.cuda.CUDAGraph],
+    failed: dict[str, str],
+) -> tuple[dict[str, Attention], dict[str, float]]:
+    """Kernels, which graphs read, and the errors of their results; graphs and failures are added to."""
+    kernels: dict[str, Attention] = {}
+    errors: dict[str, float] = {}
+    dtype = tensors.row.op.dtype
+
+    def build(variant: Variant) -> None:
+        try:
+            cubin_of(variant.tiling, dtype, False)
+        except Exception as error:
+            failed[str(variant)] = repr(error)[:200]
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(build, tried))
+    for variant in tried:
+        name = str(variant)
+        if name in failed:
+            continue
+        try:
+            kernel = Attention(tensors.row.op, variant, num_sms)
+            graph = tensors.captured_ours(kernel, tensors.lengths)
+            tensors.out.fill_(float("nan"))
+            graph.replay()
+            torch.cuda.synchronize()
+            errors[name] = tensors.error()
+            kernels[name], graphs[name] = kernel, graph
+        except Exception as error:  # the variants behind it may be right
+            failed[name] = repr(error)[:200]
+            print(f"   failed: {name}: {error!r}", flush=True)
+    return kernels, errors
+
+
+def _phases(tensors: Tensors, variant: Variant, num_sms: int) -> list[dict[str, Any]]:
     """Of the last launch of a row of them, by a traced build."""
-    q, caches, lengths, out = tensors
     try:
-        kernel = Attention(op, variant, num_sms, traced=True)
-        for cache in caches[-8:]:
-            kernel.launch(q, *cache, lengths, out)
+        kernel = Attention(tensors.row.op, variant, num_sms, traced=True)
+        for cache in tensors.caches[-8:]:
+            kernel.launch(tensors.q, *cache, tensors.lengths, tensors.out)
         torch.cuda.synchronize()
         return kernel.phases()
     except Exception as error:  # times are there without it
-        return {"failed": repr(error)[:200]}
+        return [{"failed": repr(error)[:200]}]
 
 
 if __name__ == "__main__":

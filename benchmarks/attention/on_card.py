@@ -13,12 +13,15 @@ from cuda.bindings import driver
 from tuner.core.plan.attention import AttentionPlan, assign
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype
+from tuner.core.proof.attention import check_attention
 from tuner.workers.builder.nvrtc import compile_source, parse_log
 from tuner.workers.gpu.launch import check, launch_config, programmatic_attribute
 from tuner.workers.gpu.tensor_maps import encode
 from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
+    MOST_PORTABLE_CLUSTER,
     TRACE_WORDS,
+    TRACED_TASKS,
     AttentionBuffers,
     AttentionTiling,
     cache_map,
@@ -38,40 +41,63 @@ def make_current() -> None:
 
 
 @functools.cache
-def kernel_of(tiling: AttentionTiling, dtype: Dtype, traced: bool) -> tuple[Any, int]:
-    """The loaded kernel, and its registers."""
+def cubin_of(tiling: AttentionTiling, dtype: Dtype, traced: bool) -> bytes:
+    """The compiled kernel; may be called by several threads for different kernels.
+
+    Raises:
+        RuntimeError: it spills registers.
+    """
     cubin, log = compile_source(render_attention(tiling, dtype, traced=traced), "sm_90a")
-    resources = parse_log(log)
-    if resources.spill_bytes:
-        raise RuntimeError(f"{tiling} spills {resources.spill_bytes} bytes")
-    module = check(driver.cuModuleLoadData(cubin))
+    if spilled := parse_log(log).spill_bytes:
+        raise RuntimeError(f"{tiling} spills {spilled} bytes")
+    return cubin
+
+
+@functools.cache
+def kernel_of(tiling: AttentionTiling, dtype: Dtype, traced: bool) -> Any:
+    """The loaded kernel."""
+    module = check(driver.cuModuleLoadData(cubin_of(tiling, dtype, traced)))
     function = check(driver.cuModuleGetFunction(module, ATTENTION_KERNEL.encode()))
-    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    check(driver.cuFuncSetAttribute(function, attribute, tiling.smem_bytes))
-    return function, resources.registers_per_thread
+    attributes = driver.CUfunction_attribute
+    smem = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    check(driver.cuFuncSetAttribute(function, smem, tiling.smem_bytes))
+    if tiling.cluster > MOST_PORTABLE_CLUSTER:
+        check(driver.cuFuncSetAttribute(function, attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
+    return function
 
 
 class Attention:
     """One variant over caches that are given at each launch."""
 
-    def __init__(self, op: DecodeAttention, variant: Variant, num_ctas: int, *, traced: bool = False) -> None:
+    def __init__(self, op: DecodeAttention, variant: Variant, num_sms: int, *, traced: bool = False) -> None:
         self.op, self.variant = op, variant
         tiling = variant.tiling
+        self.function = kernel_of(tiling, op.dtype, traced)
         self.plan: AttentionPlan = assign(
             op,
-            chunk_tokens=variant.chunk_tokens,
+            span_tokens=variant.span_tokens,
             columns=tiling.columns,
-            num_ctas=num_ctas,
+            num_queues=num_sms if tiling.cluster == 1 else self._resident(),
             contiguous=variant.contiguous,
+            cluster=tiling.cluster,
         )
-        self.function, self.registers = kernel_of(tiling, op.dtype, traced)
+        check_attention(self.plan, tile_tokens=tiling.tile_tokens)
         self._tasks = torch.from_numpy(self.plan.tasks.copy()).cuda()
         self._queues = torch.from_numpy(self.plan.queues.copy()).cuda()
-        floats = self.plan.num_slots * self.plan.num_chunks * tiling.partial_floats if self.plan.num_chunks > 1 else 4
+        floats = self.plan.num_slots * self.plan.num_spans * tiling.partial_floats if self.plan.num_spans > 1 else 4
         self._partials = torch.full((floats,), float("nan"), device="cuda")
-        self._arrivals = torch.zeros(self.plan.num_slots, dtype=torch.int32, device="cuda")
-        self._trace = torch.zeros(self.plan.num_ctas, TRACE_WORDS, dtype=torch.int64, device="cuda")
+        self._arrivals = torch.zeros(self.plan.num_counters, dtype=torch.int32, device="cuda")
+        self._trace = torch.zeros(self.plan.num_ctas, TRACED_TASKS, TRACE_WORDS, dtype=torch.int64, device="cuda")
         self._map = cache_map(op, tiling)
+
+    def _resident(self) -> int:
+        """Clusters that the driver says are resident at once."""
+        tiling = self.variant.tiling
+        config = launch_config(tiling.cluster, tiling.num_threads, tiling.smem_bytes, 0)
+        clusters = int(check(driver.cuOccupancyMaxActiveClusters(self.function, config)))
+        if clusters < 1:
+            raise RuntimeError(f"no cluster of {tiling.cluster} CTAs is resident")
+        return clusters
 
     def launch(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor, out: torch.Tensor
@@ -99,13 +125,17 @@ class Attention:
         config.numAttrs = len(config.attrs)
         check(driver.cuLaunchKernelEx(config, self.function, ctypes.addressof(pointers), 0))
 
-    def phases(self) -> dict[str, Any]:
-        """Of a traced build's last launch: when phases ended, in cycles after a CTA began, median and most."""
+    def phases(self) -> list[dict[str, Any]]:
+        """Of a traced build's last launch, of each of a CTA's first tasks: when phases ended, in cycles after the CTA
+        began, median and most."""
         words = self._trace.cpu().numpy()
-        names = ("first_k", "last_tile", "merged", "arrived", "combined", "ended")
-        found: dict[str, Any] = {"began_spread_ns": int(words[:, 0].max() - words[:, 0].min())}
-        for place, name in enumerate(names, start=2):
-            cycles = (words[:, place] - words[:, 1])[words[:, place] > words[:, 1]]
-            if cycles.size:
-                found[name] = [int(np.median(cycles)), int(cycles.max())]
+        began = words[:, :1, 1]
+        found = []
+        for task in range(min(TRACED_TASKS, int(np.diff(self.plan.queues).max()))):
+            of_task: dict[str, Any] = {}
+            for place, name in enumerate(("first_k", "last_tile", "merged", "arrived", "combined", "taken"), start=2):
+                cycles = (words[:, task, place] - began[:, 0])[words[:, task, place] > began[:, 0]]
+                if cycles.size:
+                    of_task[name] = [int(np.median(cycles)), int(cycles.max())]
+            found.append(of_task)
         return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
+from typing import Any
 
 from tuner.core.problem.attention import DecodeAttention
 from tuner.workers.source.attention import AttentionTiling
@@ -16,6 +18,12 @@ BANDWIDTH = 4.4e12
 _HEAD_DIM = 128
 #: Shared memory of a CTA of sm_90.
 _MOST_SMEM_BYTES = 232_448
+#: What `tiling_of` is told of a variant.
+_OF_TILING = ("warps", "stages", "finish_warps", "parts_at_once")
+
+
+#: Clusters of a size that were seen to be resident at once on an H200; the driver is asked again on a card.
+_RESIDENT = {1: 132, 2: 66, 4: 30, 8: 14, 16: 6}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,50 +31,88 @@ class Variant:
     """One kernel with one plan."""
 
     tiling: AttentionTiling
-    #: Tokens of a chunk.
-    chunk_tokens: int
-    #: Whether each CTA takes neighbours.
+    #: Tokens of a span.
+    span_tokens: int
+    #: Whether each cluster takes neighbours.
     contiguous: bool = False
     #: Whether a CTA's first tiles are requested before a length is known.
-    speculative: bool = True
+    speculative: bool = False
     #: Whether a launch may begin while the one before it ends.
-    programmatic: bool = False
+    programmatic: bool = True
 
     def __str__(self) -> str:
         tiling = self.tiling
-        flags = [name for name in ("contiguous", "programmatic") if getattr(self, name)]
-        flags += [] if self.speculative else ["waits for lengths"]
+        flags = [name for name in ("contiguous", "speculative") if getattr(self, name)]
+        flags += [] if self.programmatic else ["plain"]
         ring = f"tile {tiling.tile_tokens} x {tiling.num_stages}"
-        return " ".join([f"chunk {self.chunk_tokens}, {ring}, warps {tiling.math_warps}", *flags])
+        warps = f"warps {tiling.math_warps}+{tiling.finish_warps}"
+        parts = f"{tiling.parts_at_once} parts at once"
+        return ", ".join([f"cluster {tiling.cluster}", f"span {self.span_tokens}", ring, warps, parts, *flags])
 
 
-def shapes() -> list[tuple[str, DecodeAttention]]:
-    """Every row: the model, and its attention at a batch and a context."""
-    return [
-        (
-            model,
-            DecodeAttention(
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A model's attention at lengths that its sequences have."""
+
+    model: str
+    op: DecodeAttention
+    lengths: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """As ``--row`` says it."""
+        context = self.op.max_length if set(self.lengths) == {self.op.max_length} else f"1-{self.op.max_length}"
+        return f"{self.model}/{self.op.sequences}/{context}"
+
+    @property
+    def kv_bytes(self) -> int:
+        """Keys and values that a launch has to read."""
+        return self.op.cache_bytes(sum(self.lengths))
+
+
+def rows() -> list[Row]:
+    """Every row: contexts as long as can be, then lengths that differ."""
+    found = []
+    for model, (heads, kv_heads) in MODELS.items():
+        for batch, context, is_ragged in [*((b, c, False) for b in BATCHES for c in CONTEXTS), (16, 4096, True)]:
+            op = DecodeAttention(
                 sequences=batch,
                 kv_heads=kv_heads,
                 query_heads=heads // kv_heads,
                 head_dim=_HEAD_DIM,
                 max_length=context,
-            ),
-        )
-        for model, (heads, kv_heads) in MODELS.items()
-        for batch in BATCHES
-        for context in CONTEXTS
-    ]
+            )
+            drawn = random.Random(0)
+            lengths = tuple(drawn.randint(1, context) if is_ragged else context for _ in range(batch))
+            found.append(Row(model=model, op=op, lengths=lengths))
+    return found
 
 
 def tiling_of(
-    tile_tokens: int, *, warps: int = 8, stages: int = 16, head_dim: int = _HEAD_DIM, columns: int = 8
+    tile_tokens: int,
+    *,
+    warps: int = 8,
+    stages: int = 16,
+    head_dim: int = _HEAD_DIM,
+    queries: int = 4,
+    finish_warps: int = 4,
+    cluster: int = 1,
+    parts_at_once: int = 16,
 ) -> AttentionTiling:
-    """With as many stages as fit, up to `stages`."""
+    """With as many stages as fit, up to `stages`. `queries` share a KV head, of all new tokens."""
     teams = warps // (tile_tokens // 16)
+    columns = 8 if queries <= 8 else 16
     for num_stages in range(stages // teams * teams, 0, -teams):
         tiling = AttentionTiling(
-            head_dim=head_dim, columns=columns, tile_tokens=tile_tokens, num_stages=num_stages, math_warps=warps
+            head_dim=head_dim,
+            columns=columns,
+            tile_tokens=tile_tokens,
+            num_stages=num_stages,
+            math_warps=warps,
+            live_columns=min(columns, queries),
+            finish_warps=finish_warps,
+            cluster=cluster,
+            parts_at_once=parts_at_once,
         )
         if tiling.smem_bytes <= _MOST_SMEM_BYTES:
             return tiling
@@ -74,28 +120,34 @@ def tiling_of(
 
 
 def variants(op: DecodeAttention, num_sms: int) -> list[Variant]:
-    """Around even shares of one wave: chunk lengths, tiles, warps, order, speculation, programmatic launches."""
+    """Clusters of each size with one span or as many as are resident; around the best of one CTA a task, the rest."""
     pairs = op.sequences * op.kv_heads
-    even = 16
-    while even < op.max_length and pairs * -(-op.max_length // even) > num_sms:
-        even *= 2
-    chunks = [chunk for chunk in (even // 4, even // 2, even, 2 * even, 4 * even) if 16 <= chunk <= op.max_length]
-    tile = min(64, even)
-    found = [Variant(tiling=tiling_of(min(64, chunk)), chunk_tokens=chunk) for chunk in chunks]
-    found += [
-        Variant(tiling=tiling_of(min(64, chunk)), chunk_tokens=chunk, programmatic=True) for chunk in (even, even // 2)
-    ]
-    found += [
-        Variant(tiling=tiling_of(size, warps=warps), chunk_tokens=even, programmatic=True)
-        for size, warps in ((16, 8), (32, 8), (128, 8), (32, 4), (tile, 4))
-        if size <= even and size <= 16 * warps and (size, warps) != (tile, 8)
-    ]
-    found.append(Variant(tiling=tiling_of(tile, stages=4), chunk_tokens=even, programmatic=True))
-    found.append(Variant(tiling=tiling_of(tile), chunk_tokens=even, programmatic=True, speculative=False))
-    if pairs * -(-op.max_length // even) > num_sms:
-        found.append(Variant(tiling=tiling_of(tile), chunk_tokens=even, programmatic=True, contiguous=True))
-    if even // 4 >= 16:
-        found.append(
-            Variant(tiling=tiling_of(min(64, even // 4)), chunk_tokens=even // 4, programmatic=True, contiguous=True)
-        )
-    return [v for v in dict.fromkeys(found) if v.chunk_tokens >= 16]
+
+    def variant(cluster: int, spans: int, tile: int = 64, **changes: Any) -> Variant | None:
+        of_tiling = {name: changes.pop(name) for name in _OF_TILING if name in changes}
+        while tile > 16 and cluster * tile * spans > max(op.max_length, 16 * cluster * spans):
+            tile //= 2
+        share = cluster * tile
+        if (spans - 1) * share >= op.max_length:
+            return None
+        span_tokens = -(-op.max_length // (spans * share)) * share
+        warps = max(of_tiling.pop("warps", 8), tile // 16)
+        tiling = tiling_of(tile, warps=warps, queries=op.columns, cluster=cluster, **of_tiling)
+        return Variant(tiling=tiling, span_tokens=span_tokens, **changes)
+
+    found: list[Variant | None] = []
+    for cluster, resident in _RESIDENT.items():
+        most = max(1, (num_sms if cluster == 1 else resident) // pairs)
+        for spans in sorted({1, min(most, 4), most}):
+            found += [variant(cluster, spans), variant(cluster, spans, tile=32)]
+        if cluster > 1 and pairs > resident:
+            found.append(variant(cluster, 1, contiguous=True))
+            continue
+        found += [variant(cluster, most, programmatic=False), variant(cluster, most, finish_warps=0)]
+        found += [variant(cluster, most, speculative=True), variant(cluster, 2 * most)]
+        if pairs > resident:
+            found.append(variant(cluster, 1, contiguous=True))
+    most = max(1, num_sms // pairs)
+    found += [variant(1, most, parts_at_once=8), variant(1, 2 * most, finish_warps=0), variant(1, most, tile=16)]
+    found += [variant(1, most, tile=128), variant(1, most, warps=4), variant(1, 2 * most, contiguous=True)]
+    return list(dict.fromkeys(v for v in found if v is not None))

@@ -7,12 +7,11 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.support.attention_cases import CASES, Case
+from tests.support.attention_cases import CASES, Case, plan_of, tiling_of
 from tests.support.compiled import compile_source
 from tests.support.emulated.attention import EmulatedAttention, attention_library
 from tests.support.emulated.chain import from_bits
 from tests.support.lanes import soak_unless
-from tuner.core.plan.attention import assign
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype
 from tuner.core.proof.attention import check_attention
@@ -22,11 +21,17 @@ from tuner.workers.source.attention import AttentionTiling, render_attention
 
 TILINGS = [
     AttentionTiling(
-        head_dim=head_dim, columns=columns, tile_tokens=tile, num_stages=max(2, 16 * warps // tile), math_warps=warps
+        head_dim=head_dim,
+        columns=columns,
+        tile_tokens=tile,
+        num_stages=max(2, 16 * warps // tile),
+        math_warps=warps,
+        finish_warps=4 if columns == 8 else 3,
+        cluster=cluster,
     )
     for head_dim in (64, 128)
     for columns in (8, 16)
-    for tile, warps in ((16, 4), (16, 8), (32, 4), (64, 4), (64, 8), (128, 8))
+    for tile, warps, cluster in ((16, 4, 1), (16, 8, 2), (32, 4, 16), (64, 4, 4), (64, 8, 1), (128, 8, 1))
 ]
 
 
@@ -34,6 +39,9 @@ TILINGS = [
 def test_teams_that_share_a_stage_are_refused(stages: int, warps: int, says: str) -> None:
     with pytest.raises(IllegalSchedule, match=says):
         AttentionTiling(head_dim=128, columns=8, tile_tokens=64, num_stages=stages, math_warps=warps)
+
+
+QUICK = ("ragged", "new tokens", "clusters, spans")
 
 
 def is_whole(_: int, tiling: AttentionTiling) -> bool:
@@ -51,16 +59,13 @@ def test_a_kernel_compiles_without_spills_or_warnings(tiling: AttentionTiling, t
 def worst(case: Case, *changes: tuple[str, str]) -> float:
     """Error of the worst element over two plans, each launched twice on the same counters; bits must not differ."""
     op = DecodeAttention(**case.op)
-    columns, tile, stages, warps = case.tiling
-    tiling = AttentionTiling(
-        head_dim=op.head_dim, columns=columns, tile_tokens=tile, num_stages=stages, math_warps=warps
-    )
+    tiling = tiling_of(case, op)
     library = attention_library(tiling, op, changes)
     run = EmulatedAttention(op=op, lengths=case.lengths)
     found = []
     for contiguous in (False, True):
-        plan = assign(op, chunk_tokens=case.chunk, columns=columns, num_ctas=case.ctas, contiguous=contiguous)
-        check_attention(plan, tile_tokens=tile)
+        plan = plan_of(case, op, contiguous=contiguous)
+        check_attention(plan, tile_tokens=tiling.tile_tokens)
         found += [run.run(library, plan, tiling, speculative=case.speculative) for _ in range(2)]
     if any((bits != found[0]).any() for bits in found):
         return np.inf
@@ -70,22 +75,25 @@ def worst(case: Case, *changes: tuple[str, str]) -> float:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-@pytest.mark.parametrize("name", soak_unless(lambda _, name: name in ("ragged", "new tokens"), list(CASES)))
+@pytest.mark.parametrize("name", soak_unless(lambda _, name: name in QUICK, list(CASES)))
 def test_attention_leaves_the_right_numbers(name: str) -> None:
     assert worst(CASES[name]) < CASES[name].most
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("name", "before", "after"),
     [
-        ("values[i] &= masks[i / 2]", "values[i] &= 0xFFFFFFFFu"),
-        ("args.arrivals_per_launch - live_chunks + 1", "args.arrivals_per_launch - live_chunks"),
-        ("most * scale_log2", "most"),
-        ("if (is_masked) mask_scores", "if (false) mask_scores"),
-        ("softmax.sums[group][step][half] *= kept", "softmax.sums[group][step][half] *= 1.0f"),
+        ("new tokens", "values[i] &= masks[i / 2]", "values[i] &= 0xFFFFFFFFu"),
+        ("new tokens", "args.arrivals_per_launch - num_live + 1", "args.arrivals_per_launch - num_live"),
+        ("new tokens", "most * scale_log2", "most"),
+        ("new tokens", "if (is_masked) mask_scores", "if (false) mask_scores"),
+        ("new tokens", "softmax.sums[group][step][half] *= kept", "softmax.sums[group][step][half] *= 1.0f"),
+        ("clusters, spans", "(cluster_rank() + tile * kCluster)", "(tile * kCluster)"),
+        ("clusters, spans", "cluster_rank() * kFromOneBytes", "0 * kFromOneBytes"),
+        ("clusters, spans", "there + 16 * (item - share.first)", "there"),
     ],
 )
-def test_a_fault_in_the_device_code_shows(before: str, after: str) -> None:
-    case = CASES["new tokens"]
+def test_a_fault_in_the_device_code_shows(name: str, before: str, after: str) -> None:
+    case = CASES[name]
     assert not worst(case, (before, after)) < case.most

@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.attention_cases import CASES, Case
+from tests.support.attention_cases import CASES, Case, plan_of, tiling_of
 from tests.support.emulated.attention import EmulatedAttention
 from tests.support.emulated.chain import from_bits
-from tuner.core.plan.attention import assign
 from tuner.core.problem.attention import DecodeAttention
 from tuner.workers.builder.nvrtc import compile_source
 from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
+    MOST_PORTABLE_CLUSTER,
     AttentionBuffers,
-    AttentionTiling,
     cache_map,
     pack_attention_args,
     render_attention,
@@ -40,10 +39,7 @@ class OnCard:
         from tuner.workers.gpu.tensor_maps import encode
 
         self.op = op = DecodeAttention(**case.op)
-        columns, tile, stages, warps = case.tiling
-        self.tiling = AttentionTiling(
-            head_dim=op.head_dim, columns=columns, tile_tokens=tile, num_stages=stages, math_warps=warps
-        )
+        self.tiling = tiling_of(case, op)
         self.programmatic = programmatic
         self.inputs = EmulatedAttention(op=op, lengths=case.lengths)
         cupy.zeros(1)  # a context
@@ -52,13 +48,16 @@ class OnCard:
         assert ATTENTION_KERNEL == "tuner_attention"
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         check(driver.cuFuncSetAttribute(self.function, attribute, self.tiling.smem_bytes))
-        self.plan = assign(op, chunk_tokens=case.chunk, columns=columns, num_ctas=case.ctas, contiguous=False)
+        if case.cluster > MOST_PORTABLE_CLUSTER:
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            check(driver.cuFuncSetAttribute(self.function, attribute, 1))
+        self.plan = plan_of(case, op, contiguous=False)
         arrays = (self.inputs.q, self.inputs.k, self.inputs.v, np.array(case.lengths, np.int32))
         self.kept = [cupy.asarray(array) for array in (*arrays, self.plan.tasks, self.plan.queues)]
         q, k, v, lengths, tasks, queues = self.kept
-        floats = self.plan.num_slots * self.plan.num_chunks * self.tiling.partial_floats
+        floats = self.plan.num_slots * self.plan.num_spans * self.tiling.partial_floats
         self.partials = cupy.full(floats, cupy.nan, dtype=cupy.float32)
-        self.arrivals = cupy.zeros(self.plan.num_slots, dtype=cupy.uint32)
+        self.arrivals = cupy.zeros(self.plan.num_counters, dtype=cupy.uint32)
         self.out = cupy.full(q.size + 256, CANARY, dtype=cupy.uint16)
         maps = [encode(cache_map(op, self.tiling), op.dtype, cache.data.ptr) for cache in (k, v)]
         buffers = AttentionBuffers(

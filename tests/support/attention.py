@@ -11,7 +11,7 @@ import numpy as np
 from tuner.core.plan.attention import AttentionPlan
 
 Array = np.ndarray[Any, Any]
-#: What a task counts for: plan, chunk, length.
+#: What a task counts for: plan, span, length.
 Arrivals = Callable[[AttentionPlan, int, int], int]
 
 
@@ -22,7 +22,7 @@ class Interpreter:
         self.plan = plan
         #: Modulo 2^32, as on the device.
         self.counters = np.full(plan.num_slots, first_count, dtype=np.uint64)
-        shape = (plan.num_slots, plan.num_chunks)
+        shape = (plan.num_slots, plan.num_spans)
         self.sums = np.full((*shape, plan.op.columns, plan.op.head_dim), np.nan)
         self.stats = np.full((*shape, plan.op.columns, 2), np.nan)
         #: Slots whose result this launch has stored.
@@ -47,12 +47,12 @@ class Interpreter:
         while any(places):
             place = rng.choice([queue for queue in places if queue]).pop(0)
             sequence, head = divmod(int(plan.tasks[place, 0]), 1 << 16)
-            block, chunk = divmod(int(plan.tasks[place, 1]), 1 << 24)
-            if skipped(place) or (chunk > 0 and chunk * plan.chunk_tokens >= lengths[sequence]):
+            block, span = divmod(int(plan.tasks[place, 1]), 1 << 24)
+            if skipped(place) or (span > 0 and span * plan.span_tokens >= lengths[sequence]):
                 continue
             slot = (sequence * op.kv_heads + head) * plan.num_blocks + block
-            self._attend(tensors, lengths[sequence], (sequence, head, block, chunk), slot)
-            added = arrivals(plan, chunk, lengths[sequence])
+            self._attend(tensors, lengths[sequence], (sequence, head, block, span), slot)
+            added = arrivals(plan, span, lengths[sequence])
             self.counters[slot] = (int(self.counters[slot]) + added) % 2**32
             if int(self.counters[slot]) % plan.arrivals_per_launch == 0:
                 self._combine(out, lengths[sequence], (sequence, head, block), slot)
@@ -64,22 +64,22 @@ class Interpreter:
     def _attend(
         self, tensors: tuple[Array, Array, Array], length: int, task: tuple[int, int, int, int], slot: int
     ) -> None:
-        (q, k, v), op, (sequence, head, block, chunk) = tensors, self.plan.op, task
+        (q, k, v), op, (sequence, head, block, span) = tensors, self.plan.op, task
         for column in self._columns(block):
             token, query = divmod(column, op.query_heads)
-            begin = chunk * self.plan.chunk_tokens
-            end = min(begin + self.plan.chunk_tokens, length - op.new_tokens + 1 + token)
-            self.sums[slot, chunk, column], self.stats[slot, chunk, column] = 0, (-np.inf, 0)
+            begin = span * self.plan.span_tokens
+            end = min(begin + self.plan.span_tokens, length - op.new_tokens + 1 + token)
+            self.sums[slot, span, column], self.stats[slot, span, column] = 0, (-np.inf, 0)
             if end <= begin:
                 continue
             scores = op.score_scale * k[sequence, head, begin:end] @ q[sequence, token, head * op.query_heads + query]
             weights = np.exp(scores - scores.max())
-            self.sums[slot, chunk, column] = weights @ v[sequence, head, begin:end]
-            self.stats[slot, chunk, column] = scores.max(), weights.sum()
+            self.sums[slot, span, column] = weights @ v[sequence, head, begin:end]
+            self.stats[slot, span, column] = scores.max(), weights.sum()
 
     def _combine(self, out: Array, length: int, task: tuple[int, int, int], slot: int) -> None:
         op, (sequence, head, block) = self.plan.op, task
-        live = self.plan.live_chunks(length)
+        live = self.plan.live_spans(length)
         if slot in self.combined:
             self.stats[slot] = np.nan
         self.combined.add(slot)

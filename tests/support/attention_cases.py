@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.core.plan.attention import AttentionPlan, assign
+from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype
+from tuner.workers.source.attention import AttentionTiling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,8 +17,11 @@ class Case:
     lengths: tuple[int, ...]
     #: Columns, tokens of a tile, stages, warps.
     tiling: tuple[int, int, int, int]
-    chunk: int
-    ctas: int
+    #: Tokens of a span, and clusters.
+    span: int
+    queues: int
+    cluster: int = 1
+    finish_warps: int = 4
     speculative: bool = True
     #: Of an element, in units of the results' root mean square.
     most: float = field(default=0.03)
@@ -26,8 +32,8 @@ CASES = {
         op={"sequences": 4, "kv_heads": 1, "query_heads": 8, "head_dim": 128, "max_length": 256},
         lengths=(1, 64, 65, 63),
         tiling=(8, 32, 4, 8),
-        chunk=64,
-        ctas=3,
+        span=64,
+        queues=3,
     ),
     "new tokens": Case(
         op={
@@ -41,8 +47,8 @@ CASES = {
         },
         lengths=(200, 3),
         tiling=(16, 32, 2, 4),
-        chunk=96,
-        ctas=4,
+        span=96,
+        queues=4,
         speculative=False,
         most=0.005,
     ),
@@ -50,21 +56,90 @@ CASES = {
         op={"sequences": 2, "kv_heads": 1, "query_heads": 16, "head_dim": 64, "max_length": 130, "new_tokens": 2},
         lengths=(130, 17),
         tiling=(16, 16, 4, 4),
-        chunk=32,
-        ctas=7,
+        span=32,
+        queues=7,
     ),
     "empty": Case(
         op={"sequences": 3, "kv_heads": 2, "query_heads": 4, "head_dim": 128, "max_length": 300},
         lengths=(300, 0, 129),
         tiling=(8, 64, 2, 8),
-        chunk=128,
-        ctas=5,
+        span=128,
+        queues=5,
     ),
     "one chunk": Case(
         op={"sequences": 2, "kv_heads": 1, "query_heads": 1, "head_dim": 128, "max_length": 128},
         lengths=(128, 127),
         tiling=(8, 128, 2, 8),
-        chunk=128,
-        ctas=7,
+        span=128,
+        queues=7,
+    ),
+    "clusters": Case(
+        op={"sequences": 3, "kv_heads": 2, "query_heads": 4, "head_dim": 128, "max_length": 300},
+        lengths=(300, 0, 33),
+        tiling=(8, 32, 2, 4),
+        span=512,
+        queues=2,
+        cluster=8,
+    ),
+    "clusters, spans": Case(
+        op={"sequences": 2, "kv_heads": 1, "query_heads": 3, "head_dim": 64, "max_length": 700, "new_tokens": 3},
+        lengths=(700, 129),
+        tiling=(16, 16, 4, 2),
+        span=128,
+        queues=3,
+        cluster=4,
+        speculative=False,
+    ),
+    "sixteen": Case(
+        op={"sequences": 1, "kv_heads": 3, "query_heads": 1, "head_dim": 64, "max_length": 256},
+        lengths=(200,),
+        tiling=(8, 16, 2, 1),
+        span=256,
+        queues=2,
+        cluster=16,
+    ),
+    "ended by those that multiply": Case(
+        op={"sequences": 3, "kv_heads": 1, "query_heads": 8, "head_dim": 128, "max_length": 256},
+        lengths=(256, 65, 63),
+        tiling=(8, 32, 4, 8),
+        span=64,
+        queues=3,
+        finish_warps=0,
+    ),
+    "clusters ended by those that multiply": Case(
+        op={"sequences": 3, "kv_heads": 1, "query_heads": 8, "head_dim": 64, "max_length": 256},
+        lengths=(256, 65, 63),
+        tiling=(8, 32, 2, 2),
+        span=128,
+        queues=3,
+        cluster=2,
+        finish_warps=0,
     ),
 }
+
+
+def tiling_of(case: Case, op: DecodeAttention) -> AttentionTiling:
+    """What is compiled for a case."""
+    columns, tile, stages, warps = case.tiling
+    return AttentionTiling(
+        head_dim=op.head_dim,
+        columns=columns,
+        tile_tokens=tile,
+        num_stages=stages,
+        math_warps=warps,
+        live_columns=min(columns, op.columns),
+        finish_warps=case.finish_warps,
+        cluster=case.cluster,
+    )
+
+
+def plan_of(case: Case, op: DecodeAttention, *, contiguous: bool) -> AttentionPlan:
+    """The case's plan."""
+    return assign(
+        op,
+        span_tokens=case.span,
+        columns=case.tiling[0],
+        num_queues=case.queues,
+        contiguous=contiguous,
+        cluster=case.cluster,
+    )

@@ -29,10 +29,14 @@ ATTENTION_FILES = (
 #: Name of the kernel.
 ATTENTION_KERNEL = "tuner_attention"
 
-#: CTAs whose first tasks the parameter has room for; `kMostCtas` in args_attention.cuh.
-MOST_CTAS = 160
-#: 64-bit words that a traced CTA leaves; `kTraceWords`.
-TRACE_WORDS = 8
+#: Queues whose first tasks the parameter has room for; `kMostQueues` in args_attention.cuh.
+MOST_QUEUES = 160
+#: Tasks of a CTA that a traced build stamps, and the 64-bit words of each; `kTracedTasks` and `kTraceWords`.
+TRACED_TASKS, TRACE_WORDS = 4, 8
+#: Clusters beyond this size need the driver's leave.
+MOST_PORTABLE_CLUSTER = 8
+#: Tasks that lie in shared memory at a time; `kTaskSlots` in ring_attention.cuh.
+_TASK_SLOTS = 3
 #: Bytes of the ring's barriers, and elements of a line of the swizzle.
 _BARRIER_BYTES, _LINE_DIMS = 512, 64
 _ARGS_ALIGNMENT = 64
@@ -52,6 +56,14 @@ class AttentionTiling:
     num_stages: int
     #: Warps that multiply: a multiple of tile_tokens / 16.
     math_warps: int
+    #: Of the columns, the most that have a query in any task; 0 for all.
+    live_columns: int = 0
+    #: Warps that end a task while the next one is multiplied; 0: those that multiply do it.
+    finish_warps: int = 4
+    #: CTAs that share a task: 1, 2, 4, 8 or 16.
+    cluster: int = 1
+    #: Of a sum over spans, loads that are under way together.
+    parts_at_once: int = 16
 
     def __post_init__(self) -> None:
         """Checks that a stage is always the same team's within a task.
@@ -72,18 +84,29 @@ class AttentionTiling:
     @property
     def num_threads(self) -> int:
         """Of a CTA: one warp requests."""
-        return 32 * (self.math_warps + 1)
+        return 32 * (self.math_warps + self.finish_warps + 1)
+
+    @property
+    def kept_columns(self) -> int:
+        """Columns that have room in shared memory; `kLiveColumns`."""
+        return self.live_columns or self.columns
 
     @property
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA; `kAttentionSmem` in merge_attention.cuh."""
+        kept = self.kept_columns
         ring = self.num_stages * 4 * self.tile_tokens * self.head_dim
-        return ring + _BARRIER_BYTES + self.math_warps * self.columns * (4 * (self.head_dim + 4) + 8) + 16
+        tasks = _TASK_SLOTS * (16 + kept * (2 * self.head_dim + 16))
+        stats = -(-8 * self.math_warps * kept // 16) * 16
+        sums = self.math_warps * kept * 4 * (self.head_dim + 4) + stats
+        share = -(-kept * self.head_dim // 4 // self.cluster)
+        received = 0 if self.cluster == 1 else 2 * self.cluster * (16 * share + 8 * (kept + kept % 2))
+        return ring + _BARRIER_BYTES + tasks + sums + received + 16
 
     @property
     def partial_floats(self) -> int:
-        """Floats that a chunk leaves in its slot; `kPartialFloats` in merge_attention.cuh."""
-        return self.columns * (self.head_dim + 2)
+        """Floats that a span leaves in its slot; `kPartialFloats` in merge_attention.cuh."""
+        return self.columns * (self.head_dim + 2 * self.cluster)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,11 +130,11 @@ class AttentionBuffers:
     lengths: int
     tasks: int
     queues: int
-    #: Of each slot and chunk `AttentionTiling.partial_floats`.
+    #: Of each slot and span `AttentionTiling.partial_floats`.
     partials: int
-    #: uint32 of each slot, zero before the first launch.
+    #: uint32 of each `AttentionPlan.num_counters`, zero before the first launch.
     arrivals: int
-    #: `TRACE_WORDS` of each CTA, or 0.
+    #: `TRACED_TASKS * TRACE_WORDS` of each CTA, or 0.
     trace: int
 
 
@@ -131,10 +154,15 @@ def render_attention(tiling: AttentionTiling, dtype: Dtype, *, traced: bool = Fa
     config = f"""#define TUNER_ATTENTION_CONFIG
 constexpr int kHeadDim = {tiling.head_dim};
 constexpr int kColumns = {tiling.columns};
+constexpr int kLiveColumns = {tiling.kept_columns};
 constexpr int kTileTokens = {tiling.tile_tokens};
 constexpr int kStages = {tiling.num_stages};
 constexpr int kMathWarps = {tiling.math_warps};
+constexpr int kFinishWarps = {tiling.finish_warps};
+constexpr int kCluster = {tiling.cluster};
+constexpr int kPartsAtOnce = {tiling.parts_at_once};
 constexpr bool kTracePhases = {str(traced).lower()};
+#define TUNER_ATTENTION_CLUSTER {f"__cluster_dims__({tiling.cluster}, 1, 1)" if tiling.cluster > 1 else ""}
 """
     types, _, ops = device_text("config.cuh").partition("// One op of the chain")
     assert ops, "config.cuh has the hints in front of the ops"
@@ -152,16 +180,16 @@ def pack_attention_args(plan: AttentionPlan, buffers: AttentionBuffers, *, specu
     """The kernel's parameter. `speculative`: the first tiles are requested before their sequence's length is known.
 
     Raises:
-        ValueError: more CTAs than the parameter has room for.
+        ValueError: more queues than the parameter has room for.
     """
-    if plan.num_ctas > MOST_CTAS:
-        raise ValueError(f"{plan.num_ctas} CTAs: the parameter has room for {MOST_CTAS}")
+    if plan.num_queues > MOST_QUEUES:
+        raise ValueError(f"{plan.num_queues} queues: the parameter has room for {MOST_QUEUES}")
     op = plan.op
     addresses = (buffers.q, buffers.out, buffers.lengths, buffers.tasks, buffers.queues)
     args = struct.pack("<8Q", *addresses, buffers.partials, buffers.arrivals, buffers.trace)
     args += struct.pack("<4i", op.kv_heads, op.query_heads, op.new_tokens, plan.num_blocks)
-    args += struct.pack("<3iI", op.max_length, plan.chunk_tokens, plan.num_chunks, plan.arrivals_per_launch)
+    args += struct.pack("<3iI", op.max_length, plan.span_tokens, plan.num_spans, plan.arrivals_per_launch)
     args += struct.pack("<fi", op.score_scale * math.log2(math.e), speculative)
-    args += plan.first_tasks.tobytes() + bytes(8 * (MOST_CTAS - plan.num_ctas))
+    args += plan.first_tasks.tobytes() + bytes(8 * (MOST_QUEUES - plan.num_queues))
     args = buffers.k_map + buffers.v_map + args
     return args + bytes(-len(args) % _ARGS_ALIGNMENT)

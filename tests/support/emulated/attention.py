@@ -18,6 +18,7 @@ from tuner.workers.gpu.attention_reference import attention
 from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
     TRACE_WORDS,
+    TRACED_TASKS,
     AttentionBuffers,
     AttentionTiling,
     cache_map,
@@ -71,11 +72,11 @@ class EmulatedAttention:
         """The bits of the result of one launch. The counters of arrivals go on from launch to launch."""
         out = np.full_like(self.q, 0x7FFF)
         if self.arrivals.size == 0:
-            self.arrivals = np.zeros(plan.num_slots, np.uint32)
-        partials = np.full(plan.num_slots * plan.num_chunks * tiling.partial_floats + 4, np.nan, np.float32)
+            self.arrivals = np.zeros(plan.num_counters, np.uint32)
+        partials = np.full(plan.num_slots * plan.num_spans * tiling.partial_floats + 4, np.nan, np.float32)
         partials = partials[-(partials.ctypes.data // 4) % 4 :]
         lengths = np.array(self.lengths, np.int32)
-        trace = np.zeros(TRACE_WORDS * plan.num_ctas, np.int64)
+        trace = np.zeros(TRACED_TASKS * TRACE_WORDS * plan.num_ctas, np.int64)
         maps = tuple(encoded(cache_map(self.op, tiling), cache.ctypes.data) for cache in (self.k, self.v))
         buffers = AttentionBuffers(
             k_map=maps[0],
@@ -94,7 +95,7 @@ class EmulatedAttention:
         aligned = aligned[-aligned.ctypes.data % 64 :][: len(args)]
         aligned[:] = np.frombuffer(args, np.uint8)
         left = library.emulate(
-            ctypes.c_void_p(aligned.ctypes.data), plan.num_ctas, tiling.num_threads, 1, tiling.smem_bytes
+            ctypes.c_void_p(aligned.ctypes.data), plan.num_ctas, tiling.num_threads, plan.cluster, tiling.smem_bytes
         )
         assert left == 0, f"{left} threads hang"
         return out

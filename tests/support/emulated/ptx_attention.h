@@ -23,3 +23,12 @@ inline u32 transpose_in_registers(u32 two) {
 }
 inline int load_relaxed_gpu(const int* a) { return *a; }
 inline float2 load_past_l1(const float2* a) { if ((uintptr_t)a % 8) { printf("misaligned pair\n"); abort(); } return *a; }
+#define __cluster_dims__(...)
+inline void copy_bytes(u32 s, const void* g, u32 bytes, u32 b) {
+  if (s % 16 || (uintptr_t)g % 16 || bytes % 16) { printf("misaligned bytes\n"); abort(); }
+  memcpy(emu::at(s, bytes), g, bytes); emu::complete(emu::mb(b), bytes);
+}
+inline void store_async_two(u32 a, float x, float y, u32 b) { float two[] = {x, y}; memcpy(emu::at(a, 8), two, 8); emu::complete(emu::mb(b), 8); }
+inline void store_shared_vector(u32 a, int x, int y, int z, int w) { int four[] = {x, y, z, w}; memcpy(emu::at(a, 16), four, 16); }
+inline u32 load_shared_word(u32 a) { u32 v; memcpy(&v, emu::at(a, 4), 4); return v; }
+inline float2 load_shared_two(u32 a) { float2 v; memcpy(&v, emu::at(a, 8), 8); return v; }

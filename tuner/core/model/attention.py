@@ -13,6 +13,8 @@ from tuner.core.problem.gpu import Gpu
 #: Bytes that one SM takes from the L2 in a clock, when it is alone.
 _PORT_BYTES = 64
 _FLOAT_BYTES = 4
+#: From a CTA's last item sent to the last one received. A guess: an item's way is as long as one to the L2.
+_CLUSTER_US = 0.5
 
 
 def attention_us(
@@ -21,33 +23,35 @@ def attention_us(
     """From the begin of a launch in a graph to its last store, microseconds, with a cold cache.
 
     All CTAs that still read share the DRAM evenly, each up to its SM's port. What comes on top is the begin, the first
-    bytes' way, a task's own end for each, and the meeting of chunks where there are several.
+    bytes' way, a task's own end for each, the meeting of a cluster's CTAs, and that of spans where there are several.
     """
     chosen = rates or rates_of(gpu)
     per_us = gpu.dram_bytes_per_s * chosen.dram_share / 1e6
     port_per_us = _PORT_BYTES * chosen.l2_share * gpu.clock_mhz
     num_bytes, num_tasks = loads_of(plan, lengths, tile_tokens)
-    ends = _ends_us(num_bytes, per_us, port_per_us) + num_tasks * chosen.mma.task_us
+    ends = _ends_us(num_bytes / plan.cluster, per_us / plan.cluster, port_per_us) + num_tasks * chosen.mma.task_us
     merged = 0.0
-    if any(plan.live_chunks(length) > 1 for length in lengths):
-        rows = plan.live_chunks(max(lengths)) * plan.columns * (plan.op.head_dim + 2) * _FLOAT_BYTES
-        merged = chosen.mma.arrival_us + chosen.l2_latency_us + chosen.mma.sum_us_per_kib * rows / 1024
+    if plan.cluster > 1:
+        merged += _CLUSTER_US
+    if any(plan.live_spans(length) > 1 for length in lengths):
+        rows = plan.live_spans(max(lengths)) * plan.columns * (plan.op.head_dim + 2) * _FLOAT_BYTES / plan.cluster
+        merged += chosen.mma.arrival_us + chosen.l2_latency_us + chosen.mma.sum_us_per_kib * rows / 1024
     return float(chosen.launch_us + chosen.dram_latency_us + ends.max() + merged)
 
 
 def loads_of(
     plan: AttentionPlan, lengths: Sequence[int], tile_tokens: int
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """Of each CTA: bytes of the cache that it requests, and tasks that are not empty."""
+    """Of each cluster: bytes of the cache that it requests, and tasks that are not empty."""
     op = plan.op
-    sequence, chunk = plan.tasks[:, 0] >> 16, plan.tasks[:, 1] & 0xFFFFFF
-    left = np.clip(np.asarray(lengths)[sequence] - chunk * plan.chunk_tokens, 0, plan.chunk_tokens)
+    sequence, span = plan.tasks[:, 0] >> 16, plan.tasks[:, 1] & 0xFFFFFF
+    left = np.clip(np.asarray(lengths)[sequence] - span * plan.span_tokens, 0, plan.span_tokens)
     tokens = -(-left // tile_tokens) * tile_tokens
     of_token = 2 * op.head_dim * op.dtype.size_bytes
     begins = plan.queues[:-1]
     return (
         np.add.reduceat(tokens * of_token, begins).astype(np.float64),
-        np.add.reduceat(((left > 0) | (chunk == 0)).astype(np.int64), begins).astype(np.float64),
+        np.add.reduceat(((left > 0) | (span == 0)).astype(np.int64), begins).astype(np.float64),
     )
 
 

@@ -1,9 +1,10 @@
 """Judges a plan of decode attention by its words, for every length that a launch may bring.
 
-What is proven. Each chunk of each block of columns is one task's, so that each place in a slot is written once.
+What is proven. Each span of each block of columns is one task's, so that each place in a slot is written once.
+The CTAs of a cluster have each tile of a span once, and run the same tasks in the same order.
 The arrivals of a slot are the same in each launch, whatever the lengths. So the one that makes its counter a multiple
-of them comes behind all others of the launch, and alone adds up what they left. No task waits for another one, so none
-hangs, however few CTAs are on the card.
+of them comes behind all others of the launch, and alone adds up what they left. No task waits for another one, but CTAs
+of a cluster for each other, which run at once. So none hangs, however few clusters are on the card.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from tuner.core.plan.attention import AttentionPlan
 from tuner.errors import CoverageError, ResourceError, WordError
 
 BLOCK_COLUMNS = (8, 16)
-#: CTAs whose first tasks the kernel's parameter has room for.
-MOST_CTAS = 160
-#: A task has 24 bits for its chunk and 7 for its block.
-_MOST_CHUNKS, _MOST_BLOCKS = 2**24 - 1, 2**7 - 1
+CLUSTERS = (1, 2, 4, 8, 16)
+#: Queues whose first tasks the kernel's parameter has room for.
+MOST_QUEUES = 160
+#: A task has 24 bits for its span and 7 for its block.
+_MOST_SPANS, _MOST_BLOCKS = 2**24 - 1, 2**7 - 1
 
 
 def check_attention(plan: AttentionPlan, *, tile_tokens: int) -> None:
@@ -25,8 +27,8 @@ def check_attention(plan: AttentionPlan, *, tile_tokens: int) -> None:
 
     Raises:
         WordError: a word is out of range, or queues do not lie one behind the other.
-        ResourceError: more CTAs than a parameter has room for.
-        CoverageError: a chunk is no task's, or two tasks'.
+        ResourceError: more queues than a parameter has room for.
+        CoverageError: a span is no task's, or two tasks'.
     """
     _check_sizes(plan, tile_tokens)
     _check_queues(plan)
@@ -36,35 +38,39 @@ def check_attention(plan: AttentionPlan, *, tile_tokens: int) -> None:
 def _check_sizes(plan: AttentionPlan, tile_tokens: int) -> None:
     if plan.columns not in BLOCK_COLUMNS:
         raise WordError("a block has 8 or 16 columns", f"{plan.columns} are given")
-    if plan.chunk_tokens < 1 or plan.chunk_tokens % tile_tokens:
-        raise WordError("a chunk has whole tiles", f"{plan.chunk_tokens} tokens in tiles of {tile_tokens}")
-    for name, number, most in (("chunks", plan.num_chunks, _MOST_CHUNKS), ("blocks", plan.num_blocks, _MOST_BLOCKS)):
+    if plan.cluster not in CLUSTERS:
+        raise WordError("a cluster has 1, 2, 4, 8 or 16 CTAs", f"{plan.cluster} are given")
+    if plan.span_tokens < 1 or plan.span_tokens % (share := plan.cluster * tile_tokens):
+        detail = f"{plan.span_tokens} tokens in tiles of {tile_tokens}, {share} of them for the whole cluster"
+        raise WordError("a span has whole tiles, the same number for each CTA", detail)
+    for name, number, most in (("spans", plan.num_spans, _MOST_SPANS), ("blocks", plan.num_blocks, _MOST_BLOCKS)):
         if number > most:
             raise WordError(f"a task has no room for the number of {name}", f"{number}, the most is {most}")
 
 
 def _check_queues(plan: AttentionPlan) -> None:
-    if plan.num_ctas > MOST_CTAS:
-        raise ResourceError("the parameter has no room for all first tasks", f"{plan.num_ctas} CTAs, of {MOST_CTAS}")
+    if plan.num_queues > MOST_QUEUES:
+        detail = f"{plan.num_queues} queues, of {MOST_QUEUES}"
+        raise ResourceError("the parameter has no room for all first tasks", detail)
     queues = plan.queues.astype(np.int64)
     if len(queues) < 2 or queues[0] != 0 or queues[-1] != len(plan.tasks):
         raise WordError("queues hold all tasks", f"they are from {queues[:1]} to {queues[-1:]} of {len(plan.tasks)}")
     if empty := np.flatnonzero(np.diff(queues) < 1).tolist():
-        raise WordError("each CTA has a task", f"CTA {empty[0]} has none")
+        raise WordError("each queue has a task", f"queue {empty[0]} has none")
 
 
 def _check_coverage(plan: AttentionPlan) -> None:
     op, words = plan.op, plan.tasks.astype(np.int64)
     fields = (words[:, 0] >> 16, words[:, 0] & 0xFFFF, words[:, 1] >> 24, words[:, 1] & 0xFFFFFF)
-    shape = (op.sequences, op.kv_heads, plan.num_blocks, plan.num_chunks)
-    for name, values, end in zip(("sequence", "KV head", "block", "chunk"), fields, shape, strict=True):
+    shape = (op.sequences, op.kv_heads, plan.num_blocks, plan.num_spans)
+    for name, values, end in zip(("sequence", "KV head", "block", "span"), fields, shape, strict=True):
         if outside := np.flatnonzero((values < 0) | (values >= end)).tolist():
             raise WordError(f"task {outside[0]} has a {name} outside", f"{values[outside[0]]}, of {end}")
     times = np.zeros(shape, dtype=np.int64)
     np.add.at(times, fields, 1)
     if wrong := np.argwhere(times != 1).tolist():
-        sequence, head, block, chunk = wrong[0]
+        sequence, head, block, span = wrong[0]
         raise CoverageError(
-            f"chunk {chunk} is the task of {times[tuple(wrong[0])]} places in the queues",
+            f"span {span} is the task of {times[tuple(wrong[0])]} places in the queues",
             f"sequence {sequence}, KV head {head}, block {block}",
         )

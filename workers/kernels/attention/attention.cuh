@@ -1,57 +1,92 @@
 // Decode attention: out = softmax(scale Q K^T) V over a contiguous cache, for a few new tokens of each sequence.
 //
-// Roles. The last warp requests the cache (ring_attention.cuh). The others multiply: teams of warps take a task's tiles in
-// turns, each warp its own 16 tokens (products.cuh). At the end of a task they meet (merge_attention.cuh).
+// Roles. The last warp brings tasks, queries and cache (ring_attention.cuh). The first warps multiply: teams of them take a
+// task's tiles in turns, each warp its own 16 tokens (products.cuh). They leave their sums to the warps between, which end
+// the task (merge_attention.cuh) while the next one is multiplied. Without such warps the first ones end it themselves.
 //
 // Launches. Queries, cache and lengths may be written by the launch before: nothing of them is read before
 // griddepcontrol.wait. The plan is read before it.
 //
-// Liveness. No CTA waits for another one, so the grid may have any size.
+// Liveness. CTAs of a cluster run at once and wait for each other's sums. No cluster waits for another one, so the grid
+// may have any size.
 #pragma once
 #include "merge_attention.cuh"
 
-__device__ inline void attend_all(const AttentionArgs& args, const Ring& ring, unsigned char* shared) {
+// All math warps: a task's tiles, in the order of the ring.
+__device__ __forceinline__ void multiply_task(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number,
+                                              int place, const Queries& queries, Softmax& softmax) {
   const int warp = static_cast<int>(threadIdx.x) / 32, team = warp / kSliceWarps, slice = warp % kSliceWarps;
-  QueuePlace queue{0, 0, true};
-  TaskInHand hand;
+  clear(softmax);
+#pragma unroll 1
+  for (int tile = team; tile < hand.num_tiles; tile += kTeams) {
+    attend_slice(args, ring, hand, tile, place + tile, slice, queries, softmax);
+    stamp(args, kFirstK, number, tile == 0 && threadIdx.x == 0);
+  }
+  stamp(args, kLastTile, number, threadIdx.x == 0);
+}
+
+__device__ inline void attend_all(const AttentionArgs& args, const Ring& ring, unsigned char* shared) {
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
   Queries queries;
   Softmax softmax;
-  bool is_first = true;
   int place = 0;
-  while (take(args, queue, hand)) {
-    load_queries(args, hand.task, queries);
-    clear(softmax);
 #pragma unroll 1
-    for (int tile = team; tile < hand.num_tiles; tile += kTeams) {
-      attend_slice(args, ring, hand, tile, place + tile, slice, queries, softmax);
-      stamp(args, kFirstK, is_first && threadIdx.x == 0);
-      is_first = false;
-    }
+  for (int number = 0;; ++number) {
+    const TaskInHand hand = at_hand(ring, number);
+    if (hand.num_tiles < 0) return;
+    load_queries(ring, number % kTaskSlots, columns_of(args, hand.task), queries);
+    hand_back(ring, number);
+    stamp(args, kTaken, number, thread == 0);
+    multiply_task(args, ring, hand, number, place, queries, softmax);
     place += hand.num_tiles;
-    stamp(args, kLastTile, threadIdx.x == 0);
-    finish_task(args, hand, shared, min(hand.num_tiles, kTeams) * kSliceWarps, softmax);
+    const bool has_sums = warp < min(hand.num_tiles, kTeams) * kSliceWarps;
+    if constexpr (kFinishWarps == 0) {
+      barrier_sync<kFinishThreads>(kFinishBarrier);  // the sums of the task before are read
+      if (has_sums) leave_sums(shared, warp, softmax);
+      barrier_sync<kFinishThreads>(kFinishBarrier);
+      finish_task(args, ring, hand, shared, number, thread);
+    } else {
+      if (number > 0) mbarrier_wait(ring.sums_empty(), (number & 1) ^ 1);
+      if (has_sums) leave_sums(shared, warp, softmax);
+      __syncwarp();
+      if (thread % 32 == 0) mbarrier_arrive(ring.sums_full());
+    }
   }
 }
 
-extern "C" __global__ void __launch_bounds__(kAttentionThreads) tuner_attention(const __grid_constant__ AttentionArgs args) {
+// The warps that end tasks.
+__device__ inline void finish_all(const AttentionArgs& args, const Ring& ring, unsigned char* shared) {
+#pragma unroll 1
+  for (int number = 0;; ++number) {
+    const TaskInHand hand = at_hand(ring, number);
+    if (hand.num_tiles < 0) return;
+    hand_back(ring, number);
+    mbarrier_wait(ring.sums_full(), number & 1);
+    finish_task(args, ring, hand, shared, number, static_cast<int>(threadIdx.x) - kMathThreads);
+  }
+}
+
+extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kAttentionThreads, 1)
+    tuner_attention(const __grid_constant__ AttentionArgs args) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const Ring ring{shared_address(shared)};
+  const int thread = static_cast<int>(threadIdx.x);
   launch_dependents();
-  stamp(args, kBeganNs, threadIdx.x == 0);
-  stamp(args, kBegan, threadIdx.x == 0);
-  const bool is_requester = threadIdx.x >= kMathThreads;
-  if (threadIdx.x == kMathThreads) {
+  stamp(args, kBeganNs, 0, thread == 0);
+  stamp(args, kBegan, 0, thread == 0);
+  if (thread == kRequester) {
     init_ring(ring);
     prefetch_tensor_map(&args.k);
     prefetch_tensor_map(&args.v);
   }
-  wait_for_prerequisites();
-  if (threadIdx.x == kMathThreads) request_first(args, ring);
   __syncthreads();
-  if (is_requester) {
+  if constexpr (kCluster > 1) cluster_arrive();  // others may send when all have come here
+  wait_for_prerequisites();
+  if (thread >= kRequester) {
     request_all(args, ring);
-  } else {
+  } else if (thread < kMathThreads) {
     attend_all(args, ring, shared);
+  } else {
+    finish_all(args, ring, shared);
   }
-  stamp(args, kEnded, threadIdx.x == 0);
 }

@@ -2,26 +2,34 @@
 // TUNER_ATTENTION_CONFIG); this default lets each file compile alone.
 //
 // Words. A column is a query of a KV head: one new token of one of the query heads that share it. A tile is some tokens of
-// the cache that arrive together. A chunk is whole tiles, the part of a context that one task reads. A slice is the 16
-// tokens of a tile that one warp multiplies.
+// the cache that arrive together. A span is whole tiles, the part of a context that one task reads. The CTAs of a cluster
+// take its tiles in turns; what one of them has of the longest span is a chunk. A slice is the 16 tokens of a tile that
+// one warp multiplies.
 #pragma once
 #include "config.cuh"
 
 #ifndef TUNER_ATTENTION_CONFIG
 #define TUNER_ATTENTION_CONFIG
 constexpr int kHeadDim = 128;
-constexpr int kColumns = 8;     // of a task: 8 or 16; those beyond the queries that there are stay zero
+constexpr int kColumns = 8;      // of a task: 8 or 16; those beyond the queries that there are stay zero
+constexpr int kLiveColumns = 8;  // of these, the most that have a query in any task
 constexpr int kTileTokens = 64;
-constexpr int kStages = 6;      // of the ring: each holds a tile of K and its tile of V
+constexpr int kStages = 6;  // of the ring: each holds a tile of K and its tile of V
 constexpr int kMathWarps = 8;
+constexpr int kFinishWarps = 4;   // that end a task while the others begin the next one; 0: the others end it themselves
+constexpr int kCluster = 1;       // CTAs that share a task
+constexpr int kPartsAtOnce = 16;  // of a sum over spans: loads that are under way together
 constexpr bool kTracePhases = false;
+#define TUNER_ATTENTION_CLUSTER
 #endif
 
 constexpr int kSliceTokens = 16;
 constexpr int kSliceWarps = kTileTokens / kSliceTokens;  // a team: together they multiply a tile
 constexpr int kTeams = kMathWarps / kSliceWarps;         // they take a task's tiles in turns
 constexpr int kMathThreads = 32 * kMathWarps;
-constexpr int kAttentionThreads = kMathThreads + 32;  // and the warp that requests
+constexpr int kFinishThreads = kFinishWarps == 0 ? kMathThreads : 32 * kFinishWarps;
+constexpr int kRequester = kMathThreads + 32 * kFinishWarps;  // the first thread of the warp that requests
+constexpr int kAttentionThreads = kRequester + 32;
 constexpr int kColumnGroups = kColumns / 8;
 constexpr int kDimSteps = kHeadDim / 16;
 constexpr int kLineDims = 64;  // of 128 bytes, the swizzle's width
@@ -29,6 +37,8 @@ constexpr int kTileBytes = 2 * kTileTokens * kHeadDim;
 constexpr int kStageBytes = 2 * kTileBytes;  // K, then V
 
 static_assert(kHeadDim == 64 || kHeadDim == 128, "a head has one line or two");
+static_assert(kLiveColumns >= 1 && kLiveColumns <= kColumns, "queries that there are, of a task's columns");
+static_assert(kCluster == 1 || kCluster == 2 || kCluster == 4 || kCluster == 8 || kCluster == 16, "a cluster's sizes");
 static_assert(kColumns == 8 || kColumns == 16, "accumulators of more columns do not fit the registers");
 // Else teams share a stage: one may be a phase behind the other, and a parity does not tell phases apart that are two apart.
 static_assert(kStages % kTeams == 0, "a stage is always the same team's within a task");

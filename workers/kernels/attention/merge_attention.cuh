@@ -1,34 +1,47 @@
-// From the warps' sums to a row of the result: warps of a CTA meet in shared memory, chunks of a context in the workspace.
+// From the warps' sums to a row of the result. Warps of a CTA meet in shared memory. CTAs of a cluster meet in the shared
+// memory of the one that owns an item, which is four elements of a column. Spans of a context meet in the workspace.
 //
-// Layout. Behind the ring's barriers lie the sums of each warp, column by column, kSumStride floats each; then maximum and
-// normaliser of each warp and column. A slot of the workspace is a block of columns of one KV head of one sequence. Of
-// each chunk it has kColumns * kHeadDim sums, then maximum and normaliser of each column. It has room for all chunks of
-// the longest context.
+// Layout. Behind the tasks in hand lie the sums of each warp, column by column, kSumStride floats each; then maximum and
+// normaliser of each warp and column. Then, of clusters, two buffers for what other CTAs send: of each of them a share of
+// items, then maximum and normaliser of each column. A slot of the workspace is a block of columns of one KV head of one
+// sequence. Of each span it has kColumns * kHeadDim sums, then of each CTA of the cluster maximum and normaliser of each
+// column. It has room for all spans of the longest context.
 //
-// Who waits for whom: nobody waits for another CTA. A chunk stores its sums and counts itself in. The last one to arrive
-// adds up all that are not empty. A chunk that is alone stores the result itself.
+// Who waits for whom. Nobody waits for another cluster. Who ends tasks waits until the warps have left their sums, and
+// hands these back. In a cluster each CTA sends each other one its share of the items, and waits for all shares of its
+// own. A buffer is written again two tasks later: who sends has by then what the receiver sent behind reading it. A span
+// stores its sums and counts itself in. The last one to arrive adds up all that are not empty. A span that is alone
+// stores the result itself.
 //
-// Order of the sum. Slices of a chunk by the number of the warp, chunks by their number, from the slot, the last one's own
-// too. Neither depends on other sequences, on the grid or on who came last: a sequence's bits follow from its length.
+// Order of the sum. Slices of a CTA by the number of the warp, CTAs of a cluster by rank, spans by their number, from the
+// slot, the last one's own too. None depends on other sequences, on the grid or on who came last: a sequence's bits follow
+// from its length.
 //
-// Arrivals. Empty chunks do not arrive. Chunk 0, which is never empty, arrives for them, and for what is missing to a
-// power of two. So a slot gets the same arrivals in every launch, whatever the lengths, and its counter is never reset.
-// The last arrival of a launch is the one that makes the counter a multiple of that power, also behind 2^32.
+// Arrivals. Empty spans do not arrive. Span 0, which is never empty, arrives for them, and for what is missing to a power
+// of two. So a slot gets the same arrivals in every launch, whatever the lengths, and its counter is never reset. The last
+// arrival of a launch is the one that makes the counter a multiple of that power, also behind 2^32. Each CTA of a cluster
+// has a counter of its own: it adds up its own items of all spans.
 //
 // Memory order. As in fixup.cuh: a barrier orders the stores of all threads before thread 0's atom.acq_rel.gpu, a second
-// one orders their loads after it. Slots are read past L1.
+// one orders their loads after it. Slots are read past L1. What is sent in a cluster is visible behind the receiver's
+// barrier.
 #pragma once
 #include "products.cuh"
 
 constexpr int kSumStride = kHeadDim + 4;  // floats: lanes of a store are in different banks
-constexpr int kSumsOffset = kRingBytes + kBarrierBytes;
-constexpr int kStatsOffset = kSumsOffset + 4 * kMathWarps * kColumns * kSumStride;
-constexpr int kFlagOffset = kStatsOffset + 8 * kMathWarps * kColumns;
+constexpr int kVectors = kHeadDim / 4;    // items of a column
+constexpr int kSumsOffset = (kQueriesEnd + 15) / 16 * 16;
+constexpr int kStatsOffset = kSumsOffset + 4 * kMathWarps * kLiveColumns * kSumStride;
+constexpr int kReceivedOffset = kStatsOffset + (8 * kMathWarps * kLiveColumns + 15) / 16 * 16;
+constexpr int kShare = (kLiveColumns * kVectors + kCluster - 1) / kCluster;  // items of a CTA, at most
+constexpr int kFromOneBytes = 16 * kShare + 8 * kLiveColumns + kLiveColumns % 2 * 8;
+constexpr int kReceivedBytes = kCluster == 1 ? 0 : kCluster * kFromOneBytes;  // of a buffer
+constexpr int kFlagOffset = kReceivedOffset + 2 * kReceivedBytes;
 constexpr int kAttentionSmem = kFlagOffset + 16;
+static_assert(kReceivedOffset % 16 == 0 && kFromOneBytes % 16 == 0, "four sums are loaded at a time");
 static_assert(kAttentionSmem <= 232448, "more than a CTA of sm_90 has");
-constexpr int kPartialFloats = kColumns * (kHeadDim + 2);
-constexpr int kChunksAtOnce = 8;  // of a sum over chunks: loads that are under way together
-constexpr int kMathBarrier = 1;
+constexpr int kPartialFloats = kColumns * (kHeadDim + 2 * kCluster);
+constexpr int kFinishBarrier = 1;
 
 // Four sums of a column, and the maximum and normaliser that they belong to.
 struct Part {
@@ -73,8 +86,8 @@ __device__ __forceinline__ void store_result(const AttentionArgs& args, const At
 // One warp's sums to shared memory.
 __device__ __forceinline__ void leave_sums(unsigned char* shared, int warp, Softmax& softmax) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  float* sums = reinterpret_cast<float*>(shared + kSumsOffset) + warp * kColumns * kSumStride;
-  float2* stats = reinterpret_cast<float2*>(shared + kStatsOffset) + warp * kColumns;
+  float* sums = reinterpret_cast<float*>(shared + kSumsOffset) + warp * kLiveColumns * kSumStride;
+  float2* stats = reinterpret_cast<float2*>(shared + kStatsOffset) + warp * kLiveColumns;
 #pragma unroll
   for (int group = 0; group < kColumnGroups; ++group) {
 #pragma unroll
@@ -84,6 +97,7 @@ __device__ __forceinline__ void leave_sums(unsigned char* shared, int warp, Soft
       normaliser += __shfl_xor_sync(0xFFFFFFFFu, normaliser, 4);
       normaliser += __shfl_xor_sync(0xFFFFFFFFu, normaliser, 8);
       normaliser += __shfl_xor_sync(0xFFFFFFFFu, normaliser, 16);
+      if (column >= kLiveColumns) continue;
       if (lane / 4 == 0) stats[column] = {softmax.maxima[group][half], normaliser};
 #pragma unroll
       for (int step = 0; step < kDimSteps; ++step) {
@@ -103,8 +117,8 @@ __device__ __forceinline__ Part sum_of_warps(const unsigned char* shared, int nu
   for (int warp = 0; warp < kMathWarps; ++warp) {
     parts[warp] = nothing();
     if (warp < num_warps) {
-      const float2 of_warp = stats[warp * kColumns];
-      parts[warp] = {*reinterpret_cast<const float4*>(sums + warp * kColumns * kSumStride), of_warp.x, of_warp.y};
+      const float2 of_warp = stats[warp * kLiveColumns];
+      parts[warp] = {*reinterpret_cast<const float4*>(sums + warp * kLiveColumns * kSumStride), of_warp.x, of_warp.y};
     }
   }
   Part sum = nothing();
@@ -112,21 +126,71 @@ __device__ __forceinline__ Part sum_of_warps(const unsigned char* shared, int nu
   return sum;
 }
 
-__device__ __forceinline__ float* partial_of(const AttentionArgs& args, const AttentionTask& task, int chunk) {
-  return args.partials + (static_cast<long long>(args.slot(task)) * args.num_chunks + chunk) * kPartialFloats;
+// The items of a task that one CTA of a cluster owns.
+struct Share {
+  int first, end;
+
+  __device__ __forceinline__ int size() const { return max(end - first, 0); }
+  // Whether the item is the share's first one of its column: with it goes what a column has once.
+  __device__ __forceinline__ bool begins_column(int item) const { return item == first || item % kVectors == 0; }
+  __device__ __forceinline__ int num_columns() const {
+    return size() == 0 ? 0 : (end - 1) / kVectors - first / kVectors + 1;
+  }
+};
+
+__device__ __forceinline__ Share share_of(int rank, int num_items) {
+  const int size = (num_items + kCluster - 1) / kCluster;
+  return {min(rank * size, num_items), min((rank + 1) * size, num_items)};
 }
 
-__device__ __forceinline__ Part sum_of_chunks(const float* first, int num_chunks, int column, int dim) {
+// One item to the CTA that owns it.
+__device__ __forceinline__ void send(const Ring& ring, int buffer, int item, int num_items, const Part& part) {
+  const int owner = item / ((num_items + kCluster - 1) / kCluster);
+  const Share share = share_of(owner, num_items);
+  const u32 own = ring.base + kReceivedOffset + buffer * kReceivedBytes + cluster_rank() * kFromOneBytes;
+  const u32 there = address_in_cta(own, owner), barrier = address_in_cta(ring.received(buffer), owner);
+  const float four[4] = {part.sums.x, part.sums.y, part.sums.z, part.sums.w};
+  store_async(there + 16 * (item - share.first), four, barrier);
+  if (share.begins_column(item))
+    store_async_two(there + 16 * kShare + 8 * (item / kVectors), part.maximum, part.normaliser, barrier);
+}
+
+// An item of the CTA's own, of what all ranks have sent.
+__device__ __forceinline__ Part sum_of_ranks(const Ring& ring, int buffer, int item, const Share& share) {
+  const u32 received = ring.base + kReceivedOffset + buffer * kReceivedBytes;
+  Part sum = nothing();
+#pragma unroll
+  for (int first = 0; first < kCluster; first += 8) {
+    Part parts[kCluster < 8 ? kCluster : 8];
+#pragma unroll
+    for (int i = 0; i < min(kCluster, 8); ++i) {
+      const u32 from = received + (first + i) * kFromOneBytes;
+      const float2 stats = load_shared_two(from + 16 * kShare + 8 * (item / kVectors));
+      parts[i] = {load_shared_four(from + 16 * (item - share.first)), stats.x, stats.y};
+    }
+    add_parts(sum, parts);
+  }
+  return sum;
+}
+
+__device__ __forceinline__ float* partial_of(const AttentionArgs& args, const AttentionTask& task, int span) {
+  return args.partials + (static_cast<long long>(args.slot(task)) * args.num_spans + span) * kPartialFloats;
+}
+
+// Where a span has maximum and normaliser of a column, in the part of this CTA's rank.
+__device__ __forceinline__ int stats_place(int column) { return kColumns * kHeadDim + 2 * (cluster_rank() * kColumns + column); }
+
+__device__ __forceinline__ Part sum_of_spans(const float* first, int num_spans, int column, int dim) {
   Part sum = nothing();
 #pragma unroll 1
-  for (int chunk = 0; chunk < num_chunks; chunk += kChunksAtOnce) {
-    Part parts[kChunksAtOnce];
+  for (int span = 0; span < num_spans; span += kPartsAtOnce) {
+    Part parts[kPartsAtOnce];
 #pragma unroll
-    for (int i = 0; i < kChunksAtOnce; ++i) {
+    for (int i = 0; i < kPartsAtOnce; ++i) {
       parts[i] = nothing();
-      if (chunk + i < num_chunks) {
-        const float* part = first + static_cast<long long>(chunk + i) * kPartialFloats;
-        const float2 stats = load_past_l1(reinterpret_cast<const float2*>(part + kColumns * kHeadDim) + column);
+      if (span + i < num_spans) {
+        const float* part = first + static_cast<long long>(span + i) * kPartialFloats;
+        const float2 stats = load_past_l1(reinterpret_cast<const float2*>(part + stats_place(column)));
         parts[i] = {load_past_l1(reinterpret_cast<const float4*>(part + column * kHeadDim + dim)), stats.x, stats.y};
       }
     }
@@ -135,45 +199,71 @@ __device__ __forceinline__ Part sum_of_chunks(const float* first, int num_chunks
   return sum;
 }
 
-// All math threads: a task's sums to the slot, or to the result.
-__device__ inline void finish_task(const AttentionArgs& args, const TaskInHand& hand, unsigned char* shared, int num_warps,
-                                   Softmax& softmax) {
-  constexpr int kVectors = kHeadDim / 4;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int num_columns = min(args.num_columns() - hand.task.block() * kColumns, kColumns);
-  const int live_chunks = max((hand.length + args.chunk_tokens - 1) / args.chunk_tokens, 1);
-  const bool is_empty = hand.num_tokens == 0 && hand.task.chunk() > 0;  // a CTA's first task may be
-  barrier_sync<kMathThreads>(kMathBarrier);                              // the sums of the task before are read
-  if (thread / 32 < num_warps) leave_sums(shared, thread / 32, softmax);
-  barrier_sync<kMathThreads>(kMathBarrier);
-  if (is_empty) return;
-  for (int i = thread; i < num_columns * kVectors; i += kMathThreads) {
-    const int column = i / kVectors, dim = i % kVectors * 4;
-    const Part sum = sum_of_warps(shared, num_warps, column, dim);
-    if (live_chunks == 1) {
-      store_result(args, hand.task, column, dim, sum);
-    } else {
-      float* part = partial_of(args, hand.task, hand.task.chunk());
-      __stcg(reinterpret_cast<float4*>(part + column * kHeadDim + dim), sum.sums);
-      if (dim == 0) reinterpret_cast<float2*>(part + kColumns * kHeadDim)[column] = {sum.maximum, sum.normaliser};
+// One item of a span: to the result where the span is alone, else to the slot.
+__device__ __forceinline__ void leave_item(const AttentionArgs& args, const TaskInHand& hand, const Share& share, int item,
+                                           bool is_alone, const Part& sum) {
+  const int column = item / kVectors, dim = item % kVectors * 4;
+  if (is_alone) return store_result(args, hand.task, column, dim, sum);
+  float* part = partial_of(args, hand.task, hand.task.span());
+  __stcg(reinterpret_cast<float4*>(part + column * kHeadDim + dim), sum.sums);
+  if (share.begins_column(item)) *reinterpret_cast<float2*>(part + stats_place(column)) = {sum.maximum, sum.normaliser};
+}
+
+// All threads that end tasks: the span counts itself in; the last one adds up this CTA's items.
+__device__ inline void arrive(const AttentionArgs& args, const TaskInHand& hand, unsigned char* shared, int number, int thread,
+                              const Share& share, int num_live) {
+  u32* flag = reinterpret_cast<u32*>(shared + kFlagOffset);
+  const u32 arrivals = hand.task.span() == 0 ? args.arrivals_per_launch - num_live + 1 : 1;
+  barrier_sync<kFinishThreads>(kFinishBarrier);
+  if (thread == 0) {
+    u32* counter = args.arrivals + static_cast<long long>(args.slot(hand.task)) * kCluster + cluster_rank();
+    const u32 before = fetch_add_acq_rel_gpu(counter, arrivals);
+    *flag = num_live > 1 && (before + arrivals) % args.arrivals_per_launch == 0;
+  }
+  barrier_sync<kFinishThreads>(kFinishBarrier);
+  stamp(args, kArrived, number, thread == 0);
+  if (*flag == 0) return;
+  for (int item = share.first + thread; item < share.end; item += kFinishThreads) {
+    const int column = item / kVectors, dim = item % kVectors * 4;
+    store_result(args, hand.task, column, dim, sum_of_spans(partial_of(args, hand.task, 0), num_live, column, dim));
+  }
+  stamp(args, kCombined, number, thread == 0);
+}
+
+// All threads that end tasks: the sums that a task's warps have left, to the slot or to the result.
+__device__ inline void finish_task(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, unsigned char* shared,
+                                   int number, int thread) {
+  const int num_items = columns_of(args, hand.task) * kVectors, num_live = live_spans(args, hand.length);
+  const int num_warps = min(hand.num_tiles, kTeams) * kSliceWarps;
+  const Share share = share_of(cluster_rank(), num_items);
+  const bool is_empty = hand.task.span() >= num_live;  // a cluster's first task may be
+  const int buffer = number % 2;
+  if constexpr (kCluster > 1) {
+    if (number == 0) cluster_wait();
+    if (thread == 0) {
+      const int bytes = 16 * share.size() + 8 * share.num_columns();
+      mbarrier_arrive_expect(ring.received(buffer), kCluster * bytes);
     }
   }
-  stamp(args, kMerged, thread == 0);
-  if (args.num_chunks == 1) return;
-  u32* flag = reinterpret_cast<u32*>(shared + kFlagOffset);
-  const u32 arrivals = hand.task.chunk() == 0 ? args.arrivals_per_launch - live_chunks + 1 : 1;
-  barrier_sync<kMathThreads>(kMathBarrier);
-  if (thread == 0) {
-    const u32 before = fetch_add_acq_rel_gpu(args.arrivals + args.slot(hand.task), arrivals);
-    *flag = live_chunks > 1 && (before + arrivals) % args.arrivals_per_launch == 0;
+  for (int item = thread; item < num_items; item += kFinishThreads) {
+    const Part sum = sum_of_warps(shared, num_warps, item / kVectors, item % kVectors * 4);
+    if constexpr (kCluster > 1) {
+      send(ring, buffer, item, num_items, sum);
+    } else if (!is_empty) {
+      leave_item(args, hand, share, item, num_live == 1, sum);
+    }
   }
-  barrier_sync<kMathThreads>(kMathBarrier);
-  stamp(args, kArrived, thread == 0);
-  if (*flag == 0) return;
-  for (int i = thread; i < num_columns * kVectors; i += kMathThreads) {
-    const int column = i / kVectors, dim = i % kVectors * 4;
-    const float* first = partial_of(args, hand.task, 0);
-    store_result(args, hand.task, column, dim, sum_of_chunks(first, live_chunks, column, dim));
+  if constexpr (kFinishWarps > 0) {
+    __syncwarp();
+    if (thread % 32 == 0) mbarrier_arrive(ring.sums_empty());
   }
-  stamp(args, kCombined, thread == 0);
+  stamp(args, kMerged, number, thread == 0);
+  if constexpr (kCluster > 1) {
+    mbarrier_wait_acquire_cluster(ring.received(buffer), number / 2 & 1);
+    for (int item = share.first + thread; !is_empty && item < share.end; item += kFinishThreads)
+      leave_item(args, hand, share, item, num_live == 1, sum_of_ranks(ring, buffer, item, share));
+    barrier_sync<kFinishThreads>(kFinishBarrier);  // the buffer is read before the next task's items are sent
+    if (args.num_spans == 1) stamp(args, kCombined, number, thread == 0);
+  }
+  if (args.num_spans > 1 && !is_empty) arrive(args, hand, shared, number, thread, share, num_live);
 }

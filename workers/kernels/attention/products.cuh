@@ -23,24 +23,17 @@ struct Queries {
 
 __device__ __forceinline__ float minus_infinity() { return __int_as_float(static_cast<int>(0xFF800000u)); }
 
-// Where queries and results of a column lie.
-__device__ __forceinline__ long long column_offset(const AttentionArgs& args, const AttentionTask& task, int column) {
-  const int token = column / args.query_heads, head = column % args.query_heads;
-  const long long row = static_cast<long long>(task.sequence()) * args.new_tokens + token;
-  return (row * args.num_kv_heads * args.query_heads + task.head() * args.query_heads + head) * kHeadDim;
-}
-
-__device__ __forceinline__ void load_queries(const AttentionArgs& args, const AttentionTask& task, Queries& queries) {
+__device__ __forceinline__ void load_queries(const Ring& ring, int slot, int num_columns, Queries& queries) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int group = 0; group < kColumnGroups; ++group) {
-    const int column = task.block() * kColumns + 8 * group + lane / 4;
-    const bool is_there = column < args.num_columns();
-    const u32* words = reinterpret_cast<const u32*>(args.q + (is_there ? column_offset(args, task, column) : 0));
+    const int column = 8 * group + lane / 4;
+    const bool is_there = column < num_columns;
+    const u32 row = ring.queries(slot) + (is_there ? column : 0) * kQueryRowBytes + lane % 4 * 4;
 #pragma unroll
     for (int step = 0; step < kDimSteps; ++step) {
-      queries.words[group][step][0] = is_there ? words[8 * step + lane % 4] : 0;
-      queries.words[group][step][1] = is_there ? words[8 * step + lane % 4 + 4] : 0;
+      queries.words[group][step][0] = is_there ? load_shared_word(row + 32 * step) : 0;
+      queries.words[group][step][1] = is_there ? load_shared_word(row + 32 * step + 16) : 0;
     }
   }
 }
@@ -159,7 +152,7 @@ __device__ __forceinline__ void multiply_values(u32 tile, int slice, int num_tok
 __device__ __forceinline__ void attend_slice(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int tile,
                                              int place, int slice, const Queries& queries, Softmax& softmax) {
   const int stage = place % kStages, parity = place / kStages & 1;
-  const int first = tile * kTileTokens + slice * kSliceTokens, first_token = hand.task.chunk() * args.chunk_tokens + first;
+  const int first_token = first_token_of(args, hand.task, tile) + slice * kSliceTokens;
   const bool is_masked = first_token + kSliceTokens > hand.length - args.new_tokens + 1;
   float scores[kColumnGroups][4];
   mbarrier_wait(ring.k_full(stage), parity);

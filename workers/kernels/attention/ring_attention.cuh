@@ -1,20 +1,32 @@
-// The ring of K and V, and the warp that fills it.
+// The ring of K and V, the tasks in hand with their queries, and the warp that brings them all.
 //
 // Layout. A stage is a tile of K and the same tokens' tile of V. A tile has a line of 128 bytes of each token, then the
-// next line of each, all under the 128-byte swizzle. Behind the stages lie the mbarriers, then what merge_attention.cuh has.
+// next line of each, all under the 128-byte swizzle. Behind the stages lie the mbarriers, then kTaskSlots tasks in hand,
+// then the queries of each: a row a column, 16 bytes apart from the next one, so that 8 rows lie in different banks. Then
+// comes what merge_attention.cuh has.
 //
-// Who waits for whom. Lane 0 of the last warp requests the tiles of the CTA's tasks, task behind task. K and V of a stage
-// have a barrier each, so that scores begin while V is on its way. The warps of the team that multiplies a tile hand its
-// stage back, one arrival a warp.
+// Who waits for whom. The last warp walks the queue. Of a task it brings the queries, then says what the task is, then
+// requests its tiles, task behind task, as far as there is room. So a task is at hand before the one before it ends. K and
+// V of a stage have a barrier each, so that scores begin while V is on its way. The warps of the team that multiplies a
+// tile hand its stage back. All that multiply or end tasks hand a task's slot back. One arrival a warp.
 //
 // Memory order. The copy engine writes what the team reads by ldmatrix behind the barrier's phase. An arrival orders these
 // reads before the copy engine's next write.
 #pragma once
 #include "args_attention.cuh"
 
+constexpr int kTaskSlots = 3;
 constexpr int kRingBytes = kStages * kStageBytes;
 constexpr int kBarrierBytes = 512;
-static_assert(24 * kStages <= kBarrierBytes, "three barriers a stage");
+constexpr int kTaskBarriers = 24 * kStages;                      // two a slot
+constexpr int kSumsBarriers = kTaskBarriers + 16 * kTaskSlots;   // full, empty
+constexpr int kReceivedBarriers = kSumsBarriers + 16;            // two
+static_assert(kReceivedBarriers + 16 <= kBarrierBytes, "room for all barriers");
+constexpr int kTasksOffset = kRingBytes + kBarrierBytes;
+constexpr int kQueryRowBytes = 2 * kHeadDim + 16;
+constexpr int kQueriesOffset = kTasksOffset + 16 * kTaskSlots;
+constexpr int kQueriesBytes = kLiveColumns * kQueryRowBytes;  // of a slot
+constexpr int kQueriesEnd = kQueriesOffset + kTaskSlots * kQueriesBytes;
 
 struct Ring {
   u32 base;
@@ -24,6 +36,13 @@ struct Ring {
   __device__ __forceinline__ u32 k_full(int stage) const { return base + kRingBytes + 24 * stage; }
   __device__ __forceinline__ u32 v_full(int stage) const { return k_full(stage) + 8; }
   __device__ __forceinline__ u32 empty(int stage) const { return k_full(stage) + 16; }
+  __device__ __forceinline__ u32 task_full(int slot) const { return base + kRingBytes + kTaskBarriers + 16 * slot; }
+  __device__ __forceinline__ u32 task_empty(int slot) const { return task_full(slot) + 8; }
+  __device__ __forceinline__ u32 sums_full() const { return base + kRingBytes + kSumsBarriers; }
+  __device__ __forceinline__ u32 sums_empty() const { return sums_full() + 8; }
+  __device__ __forceinline__ u32 received(int buffer) const { return base + kRingBytes + kReceivedBarriers + 8 * buffer; }
+  __device__ __forceinline__ u32 task(int slot) const { return base + kTasksOffset + 16 * slot; }
+  __device__ __forceinline__ u32 queries(int slot) const { return base + kQueriesOffset + kQueriesBytes * slot; }
 };
 
 __device__ inline void init_ring(const Ring& ring) {
@@ -32,39 +51,94 @@ __device__ inline void init_ring(const Ring& ring) {
     mbarrier_init(ring.v_full(stage), 1);
     mbarrier_init(ring.empty(stage), kSliceWarps);
   }
+  for (int slot = 0; slot < kTaskSlots; ++slot) {
+    mbarrier_init(ring.task_full(slot), 1);
+    mbarrier_init(ring.task_empty(slot), kMathWarps + kFinishWarps);
+  }
+  mbarrier_init(ring.sums_full(), kMathWarps);
+  mbarrier_init(ring.sums_empty(), max(kFinishWarps, 1));
+  mbarrier_init(ring.received(0), 1);
+  mbarrier_init(ring.received(1), 1);
   fence_mbarrier_init();
 }
 
-// One thread: tile `tile` of a task into the stage of the ring's `place`-th tile.
+// Where queries and results of a column lie.
+__device__ __forceinline__ long long column_offset(const AttentionArgs& args, const AttentionTask& task, int column) {
+  const int token = column / args.query_heads, head = column % args.query_heads;
+  const long long row = static_cast<long long>(task.sequence()) * args.new_tokens + token;
+  return (row * args.num_kv_heads * args.query_heads + task.head() * args.query_heads + head) * kHeadDim;
+}
+
+__device__ __forceinline__ int columns_of(const AttentionArgs& args, const AttentionTask& task) {
+  return min(args.num_columns() - task.block() * kColumns, kLiveColumns);
+}
+
+// All lanes of the last warp: a column's row each.
+__device__ __forceinline__ void request_queries(const AttentionArgs& args, const Ring& ring, const AttentionTask& task, int slot) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (lane >= columns_of(args, task)) return;
+  copy_bytes(ring.queries(slot) + lane * kQueryRowBytes, args.q + column_offset(args, task, task.block() * kColumns + lane),
+             2 * kHeadDim, ring.task_full(slot));
+}
+
+// One thread: what the task is, and the bytes of its queries.
+__device__ __forceinline__ void announce(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int slot) {
+  store_shared_vector(ring.task(slot), hand.task.sequence_head, hand.task.block_span, hand.length, hand.num_tiles);
+  const int bytes = hand.num_tiles < 0 ? 0 : columns_of(args, hand.task) * 2 * kHeadDim;
+  mbarrier_arrive_expect(ring.task_full(slot), bytes);
+}
+
+// All lanes of a warp that multiplies or ends tasks: the CTA's task of that number, when it is at hand.
+__device__ __forceinline__ TaskInHand at_hand(const Ring& ring, int number) {
+  const int slot = number % kTaskSlots;
+  mbarrier_wait(ring.task_full(slot), number / kTaskSlots & 1);
+  const uint4 words = load_shared_vector(ring.task(slot));
+  return {{static_cast<int>(words.x), static_cast<int>(words.y)}, static_cast<int>(words.z), static_cast<int>(words.w)};
+}
+
+// The same warp has read what it needs of the task's slot.
+__device__ __forceinline__ void hand_back(const Ring& ring, int number) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.task_empty(number % kTaskSlots));
+}
+
+// One thread: the CTA's tile of that number into the stage of the ring's `place`-th tile.
 __device__ __forceinline__ void request_tile(const AttentionArgs& args, const Ring& ring, const AttentionTask& task, int tile,
                                              int place) {
   const int stage = place % kStages;
   if (place >= kStages) mbarrier_wait(ring.empty(stage), (place / kStages & 1) ^ 1);
-  const int row = (task.sequence() * args.num_kv_heads + task.head()) * args.max_length +
-                  task.chunk() * args.chunk_tokens + tile * kTileTokens;
+  const int row = (task.sequence() * args.num_kv_heads + task.head()) * args.max_length + first_token_of(args, task, tile);
   mbarrier_arrive_expect(ring.k_full(stage), kTileBytes);
   copy_lines(ring.k(stage), &args.k, row, 0, ring.k_full(stage), cache_policy<kEvictFirst>());
   mbarrier_arrive_expect(ring.v_full(stage), kTileBytes);
   copy_lines(ring.v(stage), &args.v, row, 0, ring.v_full(stage), cache_policy<kEvictFirst>());
 }
 
-// One thread, before the CTA's first barrier: what is requested of the first task before its length is known.
-__device__ inline void request_first(const AttentionArgs& args, const Ring& ring) {
-  const AttentionTask task = args.first[blockIdx.x];
-  for (int tile = 0; tile < first_tiles(args, task); ++tile) request_tile(args, ring, task, tile, tile);
-}
-
-// The last warp: all tiles of the queue, but those that were requested before.
+// The last warp: all of the queue. A first task is run even where it turns out to be empty.
 __device__ inline void request_all(const AttentionArgs& args, const Ring& ring) {
-  QueuePlace queue{0, 0, true};
-  TaskInHand hand;
-  bool is_first = true;
-  for (int place = 0; take(args, queue, hand); place += hand.num_tiles) {
-    if (threadIdx.x % 32 == 0) {
-      for (int tile = is_first ? first_tiles(args, hand.task) : 0; tile < hand.num_tiles; ++tile)
-        request_tile(args, ring, hand.task, tile, place + tile);
-    }
-    is_first = false;
-    __syncwarp();
+  const bool is_one = threadIdx.x % 32 == 0;
+  TaskInHand hand{args.first[cluster_number()], 0, 0};
+  request_queries(args, ring, hand.task, 0);
+  hand.length = clamped_length(args, hand.task.sequence());
+  QueuePlace queue{__ldg(args.queues + cluster_number()) + 1, __ldg(args.queues + cluster_number() + 1)};
+  int requested = first_tiles(args, hand.task);
+  if (is_one) {
+    for (int tile = 0; tile < requested; ++tile) request_tile(args, ring, hand.task, tile, tile);
   }
+  hand.num_tiles = max(own_tiles(tokens_of(args, hand.task.span(), hand.length)), requested);
+  int number = 0, place = 0;
+  do {
+    if (is_one) {
+      announce(args, ring, hand, number % kTaskSlots);
+      for (int tile = requested; tile < hand.num_tiles; ++tile) request_tile(args, ring, hand.task, tile, place + tile);
+    }
+    place += hand.num_tiles;
+    requested = 0;
+    __syncwarp();
+    if (++number >= kTaskSlots) mbarrier_wait(ring.task_empty(number % kTaskSlots), (number / kTaskSlots & 1) ^ 1);
+    if (!take(args, queue, hand)) break;
+    request_queries(args, ring, hand.task, number % kTaskSlots);
+  } while (true);
+  hand.num_tiles = -1;
+  if (is_one) announce(args, ring, hand, number % kTaskSlots);
 }

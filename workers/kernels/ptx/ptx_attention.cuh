@@ -1,6 +1,6 @@
 // One-instruction wrappers that attention alone uses.
 #pragma once
-#include "ptx.cuh"
+#include "ptx_hopper.cuh"
 
 // Four 8 x 8 matrices of 16-bit elements, each transposed: lane l gets rows 2 (l % 4) and the next of column l / 4.
 __device__ __forceinline__ void ldmatrix_x4_transposed(u32 (&r)[4], u32 shared) {
@@ -26,4 +26,34 @@ __device__ __forceinline__ float2 load_past_l1(const float2* address) {
   float2 value;
   asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "l"(address) : "memory");
   return value;
+}
+
+// Plain bytes to shared memory by the copy engine; both addresses and the size are multiples of 16.
+__device__ __forceinline__ void copy_bytes(u32 shared, const void* global, u32 bytes, u32 barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
+               "l"(global), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+// 8 bytes to another CTA's shared memory, as `store_async` does with 16.
+__device__ __forceinline__ void store_async_two(u32 address, float first, float second, u32 barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(address),
+               "f"(first), "f"(second), "r"(barrier)
+               : "memory");
+}
+
+__device__ __forceinline__ void store_shared_vector(u32 address, int x, int y, int z, int w) {
+  asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+}
+
+__device__ __forceinline__ u32 load_shared_word(u32 address) {
+  u32 word;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+  return word;
+}
+
+__device__ __forceinline__ float2 load_shared_two(u32 address) {
+  float2 two;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(two.x), "=f"(two.y) : "r"(address) : "memory");
+  return two;
 }

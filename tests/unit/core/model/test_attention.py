@@ -15,12 +15,12 @@ H200 = CATALOGUE["h200"]
 FULL = [2048] * 16
 
 
-def plan_of(chunk: int, ctas: int = 132) -> AttentionPlan:
-    return assign(OP, chunk_tokens=chunk, columns=8, num_ctas=ctas, contiguous=False)
+def plan_of(span: int, ctas: int = 132) -> AttentionPlan:
+    return assign(OP, span_tokens=span, columns=8, num_queues=ctas, contiguous=False)
 
 
-def forecast(chunk: int, lengths: list[int], ctas: int = 132) -> float:
-    return attention_us(plan_of(chunk, ctas), lengths, H200, tile_tokens=64)
+def forecast(span: int, lengths: list[int], ctas: int = 132) -> float:
+    return attention_us(plan_of(span, ctas), lengths, H200, tile_tokens=64)
 
 
 def test_all_bytes_are_some_ctas() -> None:
@@ -29,7 +29,7 @@ def test_all_bytes_are_some_ctas() -> None:
     assert num_tasks.sum() == 16 * 8 * 8
 
 
-def test_empty_chunks_cost_nothing_and_a_tile_is_read_whole() -> None:
+def test_empty_spans_cost_nothing_and_a_tile_is_read_whole() -> None:
     num_bytes, num_tasks = loads_of(plan_of(256), [257] * 16, 64)
     assert num_bytes.sum() == OP.cache_bytes(16 * 320)
     assert num_tasks.sum() == 16 * 8 * 2
@@ -50,7 +50,7 @@ def test_a_long_sequence_is_split_with_profit() -> None:
     assert forecast(256, lengths) < forecast(2048, lengths)
 
 
-def test_chunks_that_meet_cost_more_than_one_chunk() -> None:
+def test_spans_that_meet_cost_more_than_one_span() -> None:
     assert forecast(1024, FULL) > forecast(2048, FULL)
     assert np.isfinite(forecast(2048, [0] * 16))
 

@@ -21,8 +21,8 @@ OP = DecodeAttention(sequences=3, kv_heads=2, query_heads=3, head_dim=64, max_le
 TILE = 8
 
 
-def plan_of(op: DecodeAttention = OP, *, chunk: int = 16, ctas: int = 5, contiguous: bool = False) -> AttentionPlan:
-    return assign(op, chunk_tokens=chunk, columns=8, num_ctas=ctas, contiguous=contiguous)
+def plan_of(op: DecodeAttention = OP, *, span: int = 16, ctas: int = 5, contiguous: bool = False) -> AttentionPlan:
+    return assign(op, span_tokens=span, columns=8, num_queues=ctas, contiguous=contiguous)
 
 
 def tensors_of(op: DecodeAttention, seed: int) -> tuple[Array, Array, Array]:
@@ -51,15 +51,15 @@ def changed(plan: AttentionPlan, change: Callable[[Any], None]) -> AttentionPlan
     [
         (replace(plan_of(), tasks=plan_of().tasks[:-1]), WordError, "queues hold all tasks"),
         (changed(plan_of(), lambda t: t.__setitem__(7, t[8])), CoverageError, "is the task of [02] places"),
-        (changed(plan_of(), lambda t: t.__setitem__((7, 1), 99)), WordError, "chunk outside: 99, of 4"),
+        (changed(plan_of(), lambda t: t.__setitem__((7, 1), 99)), WordError, "span outside: 99, of 4"),
         (changed(plan_of(), lambda t: t.__setitem__((7, 1), 2 << 24)), WordError, "block outside: 2, of 2"),
         (changed(plan_of(), lambda t: t.__setitem__((7, 0), 3 << 16)), WordError, "sequence outside: 3, of 3"),
         (changed(plan_of(), lambda t: t.__setitem__((7, 0), 2)), WordError, "KV head outside: 2, of 2"),
-        (replace(plan_of(), queues=np.array([0, 9, 9, 48], np.int32)), WordError, "CTA 1 has none"),
+        (replace(plan_of(), queues=np.array([0, 9, 9, 48], np.int32)), WordError, "queue 1 has none"),
         (replace(plan_of(), queues=np.array([3, 9, 48], np.int32)), WordError, "queues hold all tasks"),
-        (replace(plan_of(), chunk_tokens=12), WordError, "12 tokens in tiles of 8"),
+        (replace(plan_of(), span_tokens=12), WordError, "12 tokens in tiles of 8"),
         (replace(plan_of(), columns=32), WordError, "8 or 16 columns"),
-        (plan_of(replace(OP, sequences=30), ctas=161), ResourceError, "161 CTAs, of 160"),
+        (plan_of(replace(OP, sequences=30), ctas=161), ResourceError, "161 queues, of 160"),
     ],
 )
 def test_a_broken_plan_is_refused_with_a_witness(broken: AttentionPlan, refused: type[PlanError], says: str) -> None:
@@ -68,12 +68,12 @@ def test_a_broken_plan_is_refused_with_a_witness(broken: AttentionPlan, refused:
 
 
 @pytest.mark.parametrize("first_count", [0, 2**32 - 8])
-@pytest.mark.parametrize("chunk", [8, 16, 24, 56])
-def test_every_order_gives_softmax_at_every_length(chunk: int, first_count: int) -> None:
-    rng = random.Random(chunk)
-    edges = (0, 1, chunk - 1, chunk, chunk + 1, OP.max_length - 1, OP.max_length)
-    run = Interpreter(plan_of(chunk=chunk), first_count)
-    tensors = tensors_of(OP, chunk)
+@pytest.mark.parametrize("span", [8, 16, 24, 56])
+def test_every_order_gives_softmax_at_every_length(span: int, first_count: int) -> None:
+    rng = random.Random(span)
+    edges = (0, 1, span - 1, span, span + 1, OP.max_length - 1, OP.max_length)
+    run = Interpreter(plan_of(span=span), first_count)
+    tensors = tensors_of(OP, span)
     for _ in range(4):  # launch behind launch, on the same counters
         lengths = [min(rng.choice(edges), OP.max_length) for _ in range(OP.sequences)]
         out = run.launch(tensors, lengths, rng)
@@ -81,27 +81,27 @@ def test_every_order_gives_softmax_at_every_length(chunk: int, first_count: int)
 
 
 def test_a_slot_gets_the_same_arrivals_at_every_length() -> None:
-    for chunk in (8, 16, 24, 56):
-        plan = plan_of(chunk=chunk)
+    for span in (8, 16, 24, 56):
+        plan = plan_of(span=span)
         for length in range(OP.max_length + 1):
-            arrivals = [plan.arrivals(number, length) for number in range(plan.num_chunks)]
+            arrivals = [plan.arrivals(number, length) for number in range(plan.num_spans)]
             assert sum(arrivals) == plan.arrivals_per_launch
 
 
-def one_short(plan: AttentionPlan, chunk: int, length: int) -> int:
-    return plan.arrivals(chunk, length) - (chunk == 0 and plan.live_chunks(length) < plan.num_chunks)
+def one_short(plan: AttentionPlan, span: int, length: int) -> int:
+    return plan.arrivals(span, length) - (span == 0 and plan.live_spans(length) < plan.num_spans)
 
 
-def one_each(plan: AttentionPlan, chunk: int, length: int) -> int:
+def one_each(plan: AttentionPlan, span: int, length: int) -> int:
     return 1
 
 
-def too_early(plan: AttentionPlan, chunk: int, length: int) -> int:
+def too_early(plan: AttentionPlan, span: int, length: int) -> int:
     return plan.arrivals_per_launch
 
 
-def stale_length(plan: AttentionPlan, chunk: int, length: int) -> int:
-    return plan.arrivals(chunk, plan.op.max_length)
+def stale_length(plan: AttentionPlan, span: int, length: int) -> int:
+    return plan.arrivals(span, plan.op.max_length)
 
 
 @pytest.mark.parametrize("fault", [one_short, one_each, too_early, stale_length])
@@ -115,7 +115,7 @@ def test_arrivals_that_depend_on_lengths_show(fault: Arrivals) -> None:
     assert wrong
 
 
-def test_a_chunk_that_nobody_runs_shows() -> None:
+def test_a_span_that_nobody_runs_shows() -> None:
     tensors, lengths = tensors_of(OP, 1), [50, 17, 0]
     out = Interpreter(plan_of()).launch(tensors, lengths, random.Random(1), skipped=lambda place: place == 0)
     assert np.isnan(out).any()
