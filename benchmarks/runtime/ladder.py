@@ -40,7 +40,8 @@ def ladder_rows(supervisor: GpuSupervisor, builder: Builder, folder: Path, chose
             rows.append(failed_row(f"ladder: m = {m}", answer["reason"]))
             continue
         finals_us[m] = answer["time_us"]
-        results.append(Found(m=m, kernel=kernel, speedup=answer["speedup"], interval=None))
+        times = {name: answer[name] for name in ("time_us", "library_us")}
+        results.append(Found(m=m, kernel=kernel, speedup=answer["speedup"], interval=None, **times))
     entry = make_entry(Shape.of_workload(chosen[-1].workload.to_json()), results, min_gain=DEFAULT_MIN_GAIN)
     write_pack([entry], folder / "ladder.tunerpack")
     with closing(Pack(folder / "ladder.tunerpack")) as pack:

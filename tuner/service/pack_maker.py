@@ -106,10 +106,13 @@ def _as_found(store: Store, m: int, job: JobRecord, best: Best) -> Found:
         "driver": best.environment.driver,
     }
     is_ours = best.winner.is_ours and best.artifact_digest is not None
+    libraries_us = (one.time_us for one in best.finals if not one.candidate.plan_kind.is_ours)
     return Found(
         m=m,
         kernel=_kernel(store, best.artifact_digest) if is_ours and best.artifact_digest else None,
         speedup=row.speedup if row else None,
+        time_us=row.time_us if row else None,
+        library_us=next(libraries_us, None),
         best_speedup=row.speedup if row else None,
         interval=row.speedup_ci95 if row else None,
         library=best.library.to_json() if best.library else {},

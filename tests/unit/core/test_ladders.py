@@ -108,8 +108,8 @@ def test_a_kernel_that_is_nearly_the_fastest_everywhere_goes_before_one_that_is_
     ladder = make_ladder("pair", [measurement(8, 20.0, s2=10.0, s3=10.05), measurement(16, 20.0, s3=11.0, s4=12.0)])
     (kernel,) = ladder.kernels
     assert kernel.candidate == candidate(3)
-    assert (kernel.m_lo, kernel.m_hi, kernel.job_id) == (5, 16, "job-16")
-    assert [(rung.m_lo, rung.m_hi, rung.kernel) for rung in ladder.rungs] == [(1, 4, None), (5, 8, 0), (9, 16, 0)]
+    assert (kernel.m_lo, kernel.m_hi, kernel.job_id) == (8, 16, "job-16")
+    assert [(rung.m_lo, rung.m_hi, rung.kernel) for rung in ladder.rungs] == [(1, 7, None), (8, 8, 0), (9, 16, 0)]
     assert ladder.rungs[1].loss == pytest.approx(0.005)
     assert ladder.least == 1
 
@@ -118,16 +118,22 @@ def test_beyond_the_slack_two_kernels_are_needed_and_the_library_needs_none() ->
     ladder = make_ladder(
         "pair",
         [
-            measurement(1, 10.0, s2=9.95),
+            measurement(1, 15.0, s2=14.9),
             measurement(8, 20.0, s2=10.0, s3=10.2),
             measurement(16, 20.0, s3=11.0, s2=12.0),
         ],
     )
     assert [rung.kernel for rung in ladder.rungs] == [None, None, 0, 1]
     first, between, _, _ = ladder.rungs
-    assert (first.speedup, first.time_us, first.job_id) == (1.0, 10.0, "job-1")
+    assert (first.speedup, first.time_us, first.job_id) == (1.0, 15.0, "job-1")
     assert (between.m_lo, between.m_hi, between.job_id, between.speedup) == (2, 4, None, None)
     assert ladder.least == len(ladder.kernels) == 2
+
+
+def test_what_lies_between_two_measured_numbers_of_rows_is_a_kernels_where_it_beats_the_library_at_both() -> None:
+    for library_below_us, begin in ((11.1, 129), (10.9, 192)):
+        ladder = make_ladder("pair", [measurement(128, library_below_us), measurement(192, 15.0, s2=10.9)])
+        assert [(rung.m_lo, rung.m_hi) for rung in ladder.rungs if rung.kernel is not None] == [(begin, 192)]
 
 
 def test_the_same_schedule_cut_into_more_tile_rows_is_another_kernel() -> None:

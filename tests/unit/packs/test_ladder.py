@@ -18,8 +18,10 @@ SHAPE = Shape.of_workload(KERNELS[1].manifest["workload"])
 STAND_IN = Kernel(files={})
 
 
-def found(m: int, speedup: float | None, kernel: Kernel | None = STAND_IN) -> Found:
-    return Found(m=m, kernel=kernel, speedup=speedup, interval=None)
+def found(m: int, speedup: float | None, kernel: Kernel | None = STAND_IN, library_us: float = 10.0) -> Found:
+    """By default the library takes as long for all rows."""
+    time_us = None if speedup is None else library_us / speedup
+    return Found(m=m, kernel=kernel, speedup=speedup, interval=None, time_us=time_us, library_us=library_us)
 
 
 @settings(deadline=None, max_examples=50)
@@ -34,7 +36,7 @@ def test_every_m_resolves_to_exactly_one_kernel_or_the_library(
     for m in (*range(1, 601), MAX_ROWS):
         [rung] = [rung for rung in rungs if rung.m_lo <= m <= rung.m_hi]
         measured = min((other for other in results if other >= m), default=None)
-        is_near = measured is not None and m > measured // 2
+        is_near = measured is not None and (m == measured or (m > max(measured // 2, min(results))))
         gain = results[measured] if measured is not None else None
         assert (rung.kernel is not None) == (is_near and gain is not None and gain >= min_gain)
         assert rung.kernel is None or rung.m_hi == measured
@@ -50,9 +52,29 @@ def test_a_kernel_does_not_serve_less_than_half_of_its_rows() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("library_below_us", "time_us", "begin"),
+    [(8.0, 7.8, 97), (8.0, 7.9, 128), (10.0, 9.8, 97), (11.0, 9.8, 97), (9.9, 9.8, 128)],
+)
+def test_between_two_measured_m_a_kernel_serves_only_where_it_beats_the_library_at_both(
+    library_below_us: float, time_us: float, begin: int
+) -> None:
+    below, own = found(96, None, None, library_below_us), found(128, 10.0 / time_us)
+    entry = make_entry(SHAPE, [below, own], min_gain=1.02)
+    assert [(rung.m_lo, rung.m_hi) for rung in entry.rungs if rung.kernel] == [(begin, 128)]
+    assert entry.at(97) is not None
+
+
+def test_below_the_smallest_m_and_where_no_time_is_known_a_kernel_serves_its_own_rows_alone() -> None:
+    untimed = [Found(m=m, kernel=STAND_IN, speedup=1.5, interval=None) for m in (16, 32)]
+    for results, served in (([found(16, 1.5), found(32, 1.5)], [(16, 16), (17, 32)]), (untimed, [(16, 16), (32, 32)])):
+        assert [(rung.m_lo, rung.m_hi) for rung in make_entry(SHAPE, results).rungs if rung.kernel] == served
+
+
 @pytest.mark.parametrize(("speedup", "is_ours"), [(1.019, False), (1.02, True), (None, False)])
 def test_the_library_is_kept_where_the_gain_is_below_the_least(speedup: float | None, is_ours: bool) -> None:
-    rung = make_entry(SHAPE, [found(16, speedup)], min_gain=1.02).rungs[1]
+    rung = make_entry(SHAPE, [found(16, speedup)], min_gain=1.02).at(16)
+    assert rung is not None
     assert (rung.kernel is not None) == is_ours
     assert rung.speedup == speedup
 

@@ -125,9 +125,19 @@ def served_from(m: int, before: int) -> int:
     """The fewest rows that the kernel of m rows serves, where `before` is the next smaller m that was measured.
 
     It serves what lies between the two, but not less than half of its own rows and one: so far away from what was
-    measured nothing is known of its gain.
+    measured nothing is known of its gain. Between the two it must gain, too: `gains_between`.
     """
     return max(before, m // 2) + 1
+
+
+def gains_between(time_us: float, library_us: float, library_below_us: float | None, least: float) -> bool:
+    """Whether a kernel gains `least` at all rows between its own and the next smaller ones that were measured.
+
+    It takes no longer with fewer rows than with its own, since it runs the same tasks. The library takes no less with
+    more rows than with those below. So it is enough that it beats the library's time at both ends. Where nothing was
+    measured below, `library_below_us` is None, and nothing is known.
+    """
+    return library_below_us is not None and min(library_us, library_below_us) >= least * time_us
 
 
 def choose_kernels(measurements: Sequence[Measurement], slack: float) -> tuple[tuple[KernelName, ...], int]:
@@ -159,18 +169,21 @@ def make_ladder(workload: str, measurements: Sequence[Measurement], slack: float
         raise ValueError("a ladder takes one measurement for each number of rows, and at least one")
     chosen, least = choose_kernels(by_rows, slack)
     rungs, used, end = list[LadderRung](), dict[KernelName, LadderKernel](), 0
+    library_below_us: float | None = None
     for one in by_rows:
+        option = None if one.is_librarys(slack) else _fastest(one, chosen)
         begin = served_from(one.m, end)
+        if option and not gains_between(option.time_us, one.library_us, library_below_us, 1 + slack):
+            begin = one.m
         if begin > end + 1:
             rungs.append(LadderRung(m_lo=end + 1, m_hi=begin - 1, kernel=None))
-        option = None if one.is_librarys(slack) else _fastest(one, chosen)
         if option is not None:
             known = used.get(option.name)
             used[option.name] = LadderKernel(
                 candidate=option.name.candidate, m_lo=known.m_lo if known else begin, m_hi=one.m, job_id=one.job_id
             )
         rungs.append(_rung(one, begin, option, list(used)))
-        end = one.m
+        end, library_below_us = one.m, one.library_us
     return Ladder(workload=workload, rungs=tuple(rungs), kernels=tuple(used.values()), slack=slack, least=least)
 
 
