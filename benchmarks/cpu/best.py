@@ -34,7 +34,7 @@ from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import Budget, JobSpec, JobState, Objective, default_regime
 from tuner.core.trial.records import Best, FinalRow, Verdict
 from tuner.store import Store, bests, jobs
-from tuner.store.gathering import gathering
+from tuner.store.gathering import gathering, write_now
 from tuner.store.models import JobRow
 
 TARGET = "simulated:h200"
@@ -77,6 +77,7 @@ def fill(directory: Path, num_jobs: int) -> list[tuple[int, int, int, int]]:
             spec = JobSpec(workload=asked, target_id=TARGET, objective=objective, budget=budget)
             job = jobs.insert(session, spec, 1.0)
             bests.insert(session, replace(best, job_id=job.id))
+        write_now(session)
         # All at once: the steps of ten thousand jobs, one by one, take minutes.
         ended = {"state": str(JobState.SUCCEEDED), "started_at": 2.0, "finished_at": 2.0}
         session.execute(update(JobRow).values(ended))

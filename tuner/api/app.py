@@ -28,6 +28,7 @@ from tuner.api.rates import Rates
 from tuner.api.request_id import RequestId
 from tuner.api.results import result_routes
 from tuner.api.security_headers import SecurityHeaders
+from tuner.api.submitting import ShortSubmission
 from tuner.api.trial_pages import trial_page_routes
 from tuner.api.trials import trial_routes
 from tuner.api.webhooks import describe_webhooks
@@ -80,6 +81,7 @@ def create_app(
     describe_webhooks(app)
     describe_access(app)
     add_error_handlers(app)
+    app.add_middleware(ShortSubmission, service=service)
     app.add_middleware(BodyGuard, deadline_s=request_deadline_s)
     app.add_middleware(HeadAsGet)
     app.add_middleware(DropEmptyFields)

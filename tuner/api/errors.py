@@ -86,7 +86,7 @@ def store_problem(error: StoreError) -> Response:
 
 def add_error_handlers(app: FastAPI) -> None:
     """Teaches `app` what each exception means."""
-    app.add_exception_handler(TunerError, _on_tuner_error)
+    app.add_exception_handler(TunerError, on_tuner_error)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(Exception, _on_fault)
@@ -96,7 +96,8 @@ def _answer(request: Request, document: Problem, headers: Mapping[str, str] | No
     return render_error(document, headers) if wants_page(request) else problem_response(document, headers)
 
 
-async def _on_tuner_error(request: Request, error: Exception) -> Response:
+async def on_tuner_error(request: Request, error: Exception) -> Response:
+    """What an exception of ours means to who sent the request."""
     status = next(STATUS[parent] for parent in type(error).__mro__ if parent in STATUS)
     if status >= 500:
         log.error("%s %s: %s", request.method, request.url.path, error)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Body, Header, Path, Query, Response
 
 from tuner.api.access import Asker
 from tuner.api.errors import PROBLEM_RESPONSES
+from tuner.api.submitting import submit
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.outcome import FailureKind, Metric
 from tuner.core.trial.records import JobRecord, Page
 from tuner.service import Service
-from tuner.service.desk import Submission
 from tuner.wire.job_detail import JobDetail
 from tuner.wire.job_view import JobView
 from tuner.wire.requests import EXAMPLES, TuneRequest
@@ -70,15 +69,7 @@ def job_routes(service: Service) -> APIRouter:
         idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
     ) -> JobView:
         """Asks for a tuned kernel pair. The same open problem posted again answers with the job that exists."""
-        asked = Submission(
-            spec=body.to_spec(default_target_id(service)),
-            caller=caller,
-            terms=body.terms,
-            idempotency_key=idempotency_key,
-            body_digest=body.digest if idempotency_key else "",
-            reuse=body.reuse,
-        )
-        job, created = await asyncio.wrap_future(service.intake.submit(asked))
+        job, created = await submit(service, body, caller, idempotency_key)
         response.status_code = 202 if created else 200
         response.headers["location"] = f"/jobs/{job.id}"
         return JobView.of(job)

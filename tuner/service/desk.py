@@ -14,7 +14,7 @@ from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Forbidden, InvalidInput, StoreUnavailable
 from tuner.service.webhook_policy import WebhookPolicy
 from tuner.store import Session, Store, audit, jobs, keys, queue, removal, webhooks
-from tuner.store.gathering import gathering
+from tuner.store.gathering import gathering, write_now
 
 #: How a job is treated where nobody says anything else.
 _PLAIN = JobTerms()
@@ -73,24 +73,31 @@ class Desk:
         is among the answers. Where one cannot be taken nothing is written, and each gets a transaction of its own."""
         try:
             with self._store.write() as session, gathering(session):
-                found = [self._admit(session, one) for one in asked]
+                taken = jobs.open_among(session, {one.spec.problem_digest for one in asked})
+                found = [self._admit(session, one, taken) for one in asked]
         except StoreUnavailable as error:
             return [error] * len(asked)
         except Exception as error:
             return [error] if len(asked) == 1 else [self.submit_together([one])[0] for one in asked]
         return [(self.with_wait(job), is_new) for job, is_new in found]
 
-    def _admit(self, session: Session, asked: Submission) -> tuple[JobRecord, bool]:
-        """As `submit`, in a writing session."""
-        caller, terms = asked.caller, asked.terms
+    def _admit(self, session: Session, asked: Submission, taken: set[str]) -> tuple[JobRecord, bool]:
+        """As `submit`, in a writing session that gathers. `taken` are the problems of open jobs."""
+        caller, terms, problem = asked.caller, asked.terms, asked.spec.problem_digest
         check_terms(terms, caller)
         if terms.webhook is not None:
             self._policy.check(terms.webhook)
         now, key = self._clock(), key_of(caller, asked.idempotency_key)
+        is_free = problem not in taken
+        if key or not is_free:
+            write_now(session)  # the job may be one of those that came with this one
         known = keys.job_of(session, key, asked.body_digest) if key else None
         if known is not None:
             return jobs.get(session, known), False
-        job, is_new = self.take(session, asked.spec, caller, terms, reuse=asked.reuse)
+        job, is_new = self.take(session, asked.spec, caller, terms, reuse=asked.reuse, is_free=is_free)
+        taken.add(problem)
+        if key or terms.webhook is not None:
+            write_now(session)  # their rows name the job's
         if terms.webhook is not None:
             has_ended = job.state.is_final
             webhooks.ask(session, job.id, caller.owner, terms.webhook, has_ended=has_ended, now=now)
@@ -106,16 +113,17 @@ class Desk:
         terms: JobTerms,
         *,
         reuse: bool,
+        is_free: bool = False,
         batch_id: str | None = None,
     ) -> tuple[JobRecord, bool]:
         """In a writing session: the job that works on a problem, or solved it where `reuse` allows that, else a new one
-        of the batch, if there is one; and whether it is new.
+        of the batch, if there is one; and whether it is new. `is_free` says that no open job works on it.
 
         Raises:
             InvalidInput: no worker serves the target.
         """
         now = self._clock()
-        job = jobs.find_open(session, spec.problem_digest)
+        job = None if is_free else jobs.find_open(session, spec.problem_digest)
         if job is not None and caller.owner and caller.owner not in job.owners:
             job = jobs.attach(session, job.id, caller.owner, now)
             audit.append(session, caller, "job.attach", job.id, now)

@@ -41,9 +41,9 @@ class Turn:
                 if jobs.get(session, self._job.id).is_paused:
                     return True
                 others = self._claims.jobs.besides(self._job.id)
+                if now - self._began_at < TURN_S:
+                    return queue.is_outranked(session, self._job.spec.target_id, self._job.priority, besides=others)
                 first = queue.next_open(session, self._job.spec.target_id, self._clock(), besides=others)
         except StoreUnavailable:
             return False
-        if first is None or first.id == self._job.id:
-            return False
-        return first.priority > self._job.priority or now - self._began_at >= TURN_S
+        return first is not None and first.id != self._job.id

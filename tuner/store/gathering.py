@@ -1,4 +1,5 @@
-"""Rows that nobody reads in the transaction that adds them, written at its end: many cost little more than one."""
+"""Rows that wait for the end of the transaction that adds them, and are written together: many cost little more than
+one."""
 
 from __future__ import annotations
 
@@ -16,14 +17,20 @@ _KEY = "tuner.store.gathering"
 def gathering(session: Session) -> Iterator[None]:
     """Rows that are added in the block are written at its end, those of one statement together and in their order.
     Where the block raises, none is."""
-    gathered: dict[Insert, list[dict[str, Any]]] = {}
-    session.info[_KEY] = gathered
+    session.info[_KEY] = {}
     try:
         yield
-        for statement, rows in gathered.items():
-            session.connection().execute(statement, rows)
+        write_now(session)
     finally:
         del session.info[_KEY]
+
+
+def write_now(session: Session) -> None:
+    """Writes what was gathered so far, for who reads it or names it in the same transaction."""
+    gathered: dict[Insert, list[dict[str, Any]]] = session.info.get(_KEY) or {}
+    for statement, rows in gathered.items():
+        session.connection().execute(statement, rows)
+    gathered.clear()
 
 
 def add(session: Session, statement: Insert, row: dict[str, Any]) -> None:

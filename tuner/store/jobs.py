@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
@@ -16,7 +16,7 @@ from tuner.core.trial.batch import BatchStep
 from tuner.core.trial.job import JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.records import JobRecord, Page
 from tuner.errors import Conflict, NotFound
-from tuner.store import events, webhooks
+from tuner.store import events, gathering, webhooks
 from tuner.store.cursors import decode_cursor, encode_cursor
 from tuner.store.models import DeletedJobRow, JobLabelRow, JobOwnerRow, JobRow, table_of
 
@@ -25,8 +25,15 @@ OPEN_STATES = tuple(str(state) for state in JobState if not state.is_final)
 #: Of rows that are not on their way out.
 IS_KEPT = JobRow.deleted_at.is_(None)
 
-_INSERT_JOB, _INSERT_OWNER, _INSERT_LABEL = (
-    sql_insert(table_of(model)) for model in (JobRow, JobOwnerRow, JobLabelRow)
+_INSERT_JOB = sql_insert(table_of(JobRow))
+#: Rows beside a job name it by the number that the database gives it.
+_SEQ = select(JobRow.seq).where(JobRow.id == bindparam("job_id")).scalar_subquery()
+_INSERT_OWNER = sql_insert(table_of(JobOwnerRow)).values(
+    job_seq=_SEQ, owner=bindparam("owner"), since=bindparam("since")
+)
+_INSERT_LABEL = sql_insert(table_of(JobLabelRow)).values(job_seq=_SEQ, label=bindparam("label"))
+_OPEN_AMONG = select(JobRow.problem_digest).where(
+    JobRow.problem_digest.in_(bindparam("digests", expanding=True)), JobRow.state.in_(OPEN_STATES)
 )
 _OPEN_ID = select(JobRow.id).where(JobRow.problem_digest == bindparam("digest"), JobRow.state.in_(OPEN_STATES))
 #: Owners and labels are read where somebody asks for them.
@@ -133,18 +140,17 @@ def insert(
     )
     # By the tables: hundreds of jobs may come in a second, and objects of a session cost more than the database does.
     session.flush()
-    connection = session.connection()
     values = {name: getattr(job, name) for name in _INSERTED} | {
         "spec": spec.to_json(),
         "problem_digest": spec.problem_digest,
         "target_id": spec.target_id,
         "state": str(job.state),
     }
-    seq = connection.execute(_INSERT_JOB, values).inserted_primary_key[0]  # type: ignore[index]
+    gathering.add(session, _INSERT_JOB, values)
     if owner:
-        connection.execute(_INSERT_OWNER, {"job_seq": seq, "owner": owner, "since": now})
-    if labels:
-        connection.execute(_INSERT_LABEL, [{"job_seq": seq, "label": label} for label in labels])
+        gathering.add(session, _INSERT_OWNER, {"job_id": job.id, "owner": owner, "since": now})
+    for label in labels:
+        gathering.add(session, _INSERT_LABEL, {"job_id": job.id, "label": label})
     events.append(session, job.id, "state", now, {"state": str(job.state), "reason": ""})
     return job
 
@@ -186,6 +192,11 @@ def find_open(session: Session, problem_digest: str) -> JobRecord | None:
     session.flush()
     job_id = session.connection().scalar(_OPEN_ID, {"digest": problem_digest})
     return None if job_id is None else get(session, job_id)
+
+
+def open_among(session: Session, problem_digests: Collection[str]) -> set[str]:
+    """Those of the problems that a job works, or will work, on: one question for many."""
+    return set(session.connection().scalars(_OPEN_AMONG, {"digests": list(problem_digests)}))
 
 
 def find_succeeded(session: Session, problem_digest: str) -> JobRecord | None:

@@ -30,13 +30,7 @@ def next_open(session: Session, target_id: str, now: float, besides: Collection[
     ends. Then the highest priority counts; of its jobs' owners the one who had the GPU for the shortest time in the
     last hour; of that one's jobs one that was begun, else the oldest.
     """
-    waits = (
-        JobRow.target_id == target_id,
-        JobRow.state.in_(OPEN_STATES),
-        JobRow.id.not_in(besides),
-        JobRow.is_paused.is_(False),
-        ~must_wait(),
-    )
+    waits = _waits(target_id, besides)
     is_overdue = (JobRow.state == str(JobState.QUEUED), JobRow.deadline_at <= now)
     overdue = session.scalar(select(JobRow).where(*waits, *is_overdue).order_by(JobRow.seq).limit(1))
     if overdue is not None:
@@ -52,6 +46,23 @@ def next_open(session: Session, target_id: str, now: float, besides: Collection[
     owner = min(firsts, key=lambda one: (used_s.get(one[0], 0.0), one[1]))[0]
     begun_first = (JobRow.state == str(JobState.QUEUED), JobRow.seq)
     return to_record(session.scalars(jobs.where(_owner_column == owner).order_by(*begun_first).limit(1)).one())
+
+
+def is_outranked(session: Session, target_id: str, priority: int, besides: Collection[str]) -> bool:
+    """Whether a job of a higher priority waits, none of `besides`: much less to ask than which one is next."""
+    above = select(JobRow.seq).where(JobRow.priority > priority, *_waits(target_id, besides))
+    return session.scalar(above.limit(1)) is not None
+
+
+def _waits(target_id: str, besides: Collection[str]) -> tuple[ColumnElement[bool], ...]:
+    """The conditions of a job that a runner may take."""
+    return (
+        JobRow.target_id == target_id,
+        JobRow.state.in_(OPEN_STATES),
+        JobRow.id.not_in(besides),
+        JobRow.is_paused.is_(False),
+        ~must_wait(),
+    )
 
 
 def _used_s(session: Session, target_id: str, now: float) -> dict[str, float]:

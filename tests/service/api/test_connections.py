@@ -72,3 +72,57 @@ def test_a_connection_that_is_used_again_and_again_lasts(server: Server) -> None
         for _ in range(5):
             assert http.get("/livez").status_code == 200
             time.sleep(0.6)
+
+
+def answer_to(server: Server, *parts: bytes) -> bytes:
+    """What comes back before the connection ends."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=120) as client:
+        with suppress(OSError):  # it may be closed before all is sent
+            for part in parts:
+                client.sendall(part)
+        answer = b""
+        with suppress(ConnectionResetError):
+            while part := client.recv(65536):
+                answer += part
+        return answer
+
+
+LINE = b"x-a: " + b"y" * 1000 + b"\r\n"
+
+
+def test_a_head_that_is_too_large_is_refused_though_it_comes_fast(server: Server) -> None:
+    head = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+    end = b"connection: close\r\n\r\n"
+    assert answer_to(server, head + LINE * 10 + end).startswith(b"HTTP/1.1 200")
+    assert b" 200 " not in answer_to(server, head + LINE * 100 + end)
+    assert b" 200 " not in answer_to(server, head + b"x-a: ", *[b"y" * 1000] * 1000, b"\r\n" + end)
+
+
+def test_lines_behind_a_body_do_not_go_on_for_ever(server: Server) -> None:
+    head = b"POST /jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    began = time.monotonic()
+    answer = answer_to(server, head + b"transfer-encoding: chunked\r\n\r\n0\r\n", *[LINE] * 20_000)
+    assert b" 202 " not in answer
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("hosts", [b"", b"host: 127.0.0.1\r\nhost: evil.example\r\n"], ids=["no", "two"])
+def test_a_request_names_one_host(server: Server, hosts: bytes) -> None:
+    assert answer_to(server, b"GET /livez HTTP/1.1\r\n" + hosts + b"\r\n").startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [b"content-length: 1\r\ncontent-length: 2\r\n", b"content-length: 5\r\ntransfer-encoding: chunked\r\n"],
+    ids=["two lengths", "length and chunks"],
+)
+def test_a_request_whose_end_is_in_doubt_is_refused(server: Server, lengths: bytes) -> None:
+    head = b"POST /jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    assert answer_to(server, head + lengths + b"\r\n0\r\n\r\n").startswith(b"HTTP/1.1 400")
+
+
+def test_a_second_head_behind_a_whole_request_is_not_waited_for_either(server: Server) -> None:
+    began = time.monotonic()
+    request = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+    assert answer_to(server, request + b"\r\nGET /jobs HT").startswith(b"HTTP/1.1 200")
+    assert time.monotonic() - began < 60

@@ -79,7 +79,7 @@ def test_all_are_told_when_the_database_takes_nothing(service: Service, monkeypa
     def refuse(*_: object) -> None:
         raise StoreUnavailable("the disk is full")
 
-    monkeypatch.setattr(jobs, "find_open", refuse)
+    monkeypatch.setattr(jobs, "open_among", refuse)
     answers = [service.intake.submit(Submission(spec=spec(m))) for m in (16, 32, 64)]
     for answer in answers:
         with pytest.raises(StoreUnavailable, match="the disk is full"):

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Self
 
 from tuner.core.problem.objective import CacheState as CacheState
@@ -66,7 +66,13 @@ class PriorsChoice(StrEnum):
 
 def _fields(value: Any) -> dict[str, Any]:
     """What a dataclass holds, by name."""
-    return {field.name: getattr(value, field.name) for field in fields(value)}
+    return {name: getattr(value, name) for name in _names(type(value))}  # type: ignore[arg-type]  # a class is hashable
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass."""
+    return tuple(field.name for field in fields(kind))
 
 
 @dataclass(frozen=True, kw_only=True)
