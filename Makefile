@@ -11,6 +11,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCE := pyproject.toml
 
+# Tests start a few hundred processes: without compiled modules each of them compiles ours again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Three processes on two cores, since tests wait, too; whoever is done early takes over tests of the others.
 PYTEST_FLAGS ?= -n 3 --dist worksteal
 # Lanes with targets of their own.
@@ -23,7 +26,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-patience bench-search bench-large-job bench-submissions bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-preview bench-orders bench-simulator bench-take-home bench-gpu bench-torch results bench-compile-space clean
+.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-patience bench-search bench-builds bench-large-job bench-submissions bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-preview bench-orders bench-simulator bench-take-home bench-gpu bench-torch results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -107,7 +110,10 @@ bench-best: $(VENV)/.dev ## time GET /best among 10,000 results; writes benchmar
 bench-patience: $(VENV)/.dev ## replay long searches on the simulated GPU with smaller budgets (20 min of CPU); writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.patience --seconds 3600
 
-bench-search: $(VENV)/.dev ## time a job on two cores beside its builds alone (NVRTC, no GPU); writes benchmarks/results/cpu/
+bench-search: $(VENV)/.dev ## judge searches by jobs on this machine's GPU: seconds, quality, seeds, a ladder (PART=, SECONDS=540; goes on where it was cut); writes benchmarks/results/<gpu>/
+	@$(BIN)/python -m benchmarks.search.measure --gpu $(GPU) $(foreach name,$(PART),--part $(name)) $(if $(SECONDS),--seconds $(SECONDS))
+
+bench-builds: $(VENV)/.dev ## time a job on two cores beside its builds alone (NVRTC, no GPU); writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.search $(foreach name,$(ROW),--row $(name)) $(if $(TRIALS),--trials $(TRIALS))
 
 bench-large-job: $(VENV)/.dev ## time a job of 100,000 trials, and collecting its samples; writes benchmarks/results/cpu/

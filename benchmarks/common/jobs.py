@@ -17,7 +17,9 @@ from tuner.core.trial.records import Best, JobRecord
 from tuner.dispatch import LocalDispatcher
 from tuner.dispatch.factory import make_evaluators
 from tuner.errors import TunerError
+from tuner.search import search_here
 from tuner.service import Service
+from tuner.service.searching import Search
 from tuner.store import Store
 from tuner.winners import ShippedWinners
 
@@ -42,8 +44,9 @@ class Ended:
 class Jobs:
     """A service whose jobs are asked for one by one. A job that an earlier run began, or ended, is not begun again."""
 
-    def __init__(self, service: Service, target_id: str, environment: Environment) -> None:
+    def __init__(self, service: Service, dispatcher: LocalDispatcher, target_id: str, environment: Environment) -> None:
         self.service = service
+        self.dispatcher = dispatcher
         self.target_id = target_id
         self.environment = environment
 
@@ -143,13 +146,19 @@ def open_jobs(
 
 @contextmanager
 def jobs_over(
-    evaluator: Evaluator, *, winners: ShippedWinners, num_rounds: int | None = None, data: Path | None = None
+    evaluator: Evaluator,
+    *,
+    winners: ShippedWinners,
+    num_rounds: int | None = None,
+    data: Path | None = None,
+    search: Search = search_here,
 ) -> Iterator[Jobs]:
-    """As `open_jobs`, over an evaluator, which ends with them."""
+    """As `open_jobs`, over an evaluator, which ends with them; `search` begins a search, here or in another process."""
     target_id, environment = evaluator.target.id, evaluator.environment()
     folder = data or DATA / target_id.replace(":", "-") / commit()[:12]
     finals = FinalsProcedure(num_rounds=num_rounds or FinalsProcedure.num_rounds)
-    service = Service(Store.open(folder), LocalDispatcher([evaluator]), finals=finals, winners=winners)
+    dispatcher = LocalDispatcher([evaluator])
+    service = Service(Store.open(folder), dispatcher, finals=finals, winners=winners, search=search)
     with closing(service):
         service.start()
-        yield Jobs(service, target_id, environment)
+        yield Jobs(service, dispatcher, target_id, environment)

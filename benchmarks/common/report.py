@@ -17,8 +17,9 @@ from tuner.core.trial.evaluator import Environment
 NO_GPU = {"gpu": "none", "driver": "", "cuda": ""}
 
 
-def write_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any]) -> None:
-    """Writes `rows` with the machine's `gpu`, `driver`, `cuda`, and this process's commit, date and command."""
+def write_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any], **tables: Any) -> None:
+    """Writes `rows` with the machine's `gpu`, `driver`, `cuda`, and this process's commit, date and command; `tables`
+    are what else the file has."""
     module = getattr(sys.modules["__main__"], "__spec__", None)
     meta = {
         **machine,
@@ -28,7 +29,7 @@ def write_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any]
         "command": " ".join(["python", "-m", module.name if module else sys.argv[0], *sys.argv[1:]]),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"meta": meta, "rows": rows}, indent=1) + "\n")
+    path.write_text(json.dumps({"meta": meta, "rows": rows, **tables}, indent=1) + "\n")
     print(f"wrote {path}")
 
 

@@ -1,0 +1,202 @@
+"""Jobs whose time is taken, and contests between what they found: a service in this process, over one card."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.jobs import Ended, JobError, Jobs, jobs_over
+from benchmarks.common.rows import Row
+from benchmarks.search.timed import Span, TimedEvaluator, card_figures
+from tuner.core.problem.objective import FinalsProcedure
+from tuner.core.schedule.candidate import LIBRARY, Candidate
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.batch import BatchRecord
+from tuner.core.trial.evaluator import Prepared, Problem
+from tuner.core.trial.job import Budget, JobSpec, JobState, PriorsChoice
+from tuner.core.trial.priors import Found
+from tuner.core.trial.stats import median, paired_ratios
+from tuner.dispatch.factory import make_evaluators
+from tuner.search import SearchProcesses
+from tuner.winners import ShippedWinners
+
+#: Of search, more than any job here needs.
+SEARCH_LIMIT_S = 500.0
+_POLL_S = 0.02
+
+
+class HeldOutWinners(ShippedWinners):
+    """The winners that ship with the program, without those of one row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.without = ""
+
+    def of(self, target_id: str) -> Sequence[Found]:
+        """Those of a target."""
+        return [one for one in super().of(target_id) if one.source != f"shipped {self.without}"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timed:
+    """A job that succeeded, and the evaluator's calls meanwhile."""
+
+    ended: Ended
+    spans: list[Span]
+
+    def figures(self) -> dict[str, Any]:
+        """Seconds, counts, and what it found."""
+        job, best, trials = self.ended.job, self.ended.best, self.ended.trials
+        finished_at = job.finished_at or 0.0
+        row = best.finals[best.winner_row or 0]
+        fastest = min((one for one in best.finals if one.time_us), key=lambda one: one.time_us or 0.0)
+        return {
+            "trials": job.num_trials,
+            "measured": job.num_measured,
+            "rejected": job.num_rejected,
+            "failed": job.num_failed,
+            "job_s": round(finished_at - job.created_at, 2),
+            "search_s": round(job.search_s, 2),
+            "finals_s": round(finished_at - trials[-1].finished_at, 2),
+            "num_finalists": len(best.finals),
+            **card_figures(self.spans),
+            "card_share": None if job.card_share is None else round(job.card_share, 3),
+            "priors_tried": sum(trial.prior is not None for trial in trials),
+            "verdict": str(best.verdict),
+            "library_us": round(best.finals[0].time_us or 0.0, 3),
+            "winner": candidate_json(row.candidate),
+            "winner_us": round(row.time_us or 0.0, 3),
+            "fastest": candidate_json(fastest.candidate),
+            "fastest_us": round(fastest.time_us or 0.0, 3),
+        }
+
+
+def candidate_json(candidate: Candidate) -> dict[str, Any]:
+    """A candidate as a results file keeps it; `candidate_of` is its inverse."""
+    schedule = candidate.schedule
+    return {
+        "plan_kind": str(candidate.plan_kind),
+        "schedule": None if schedule is None else schedule.to_json(),
+        "text": "" if schedule is None else str(schedule),
+    }
+
+
+def candidate_of(data: dict[str, Any]) -> Candidate:
+    """Inverse of `candidate_json`."""
+    schedule = data["schedule"]
+    return Candidate(
+        plan_kind=PlanKind(data["plan_kind"]), schedule=None if schedule is None else Schedule.from_json(schedule)
+    )
+
+
+class Bench:
+    """One card, and a service that knows of no earlier job."""
+
+    def __init__(self, jobs: Jobs, evaluator: TimedEvaluator, winners: HeldOutWinners, builds: Path) -> None:
+        self.jobs = jobs
+        self._evaluator = evaluator
+        self._winners = winners
+        self._builds = builds
+
+    def spec(
+        self, problem: Problem, trials: int, *, seed: int = 0, priors: PriorsChoice = PriorsChoice.NONE
+    ) -> JobSpec:
+        """A job of so many trials."""
+        return JobSpec(
+            workload=problem.workload,
+            target_id=self.jobs.target_id,
+            objective=problem.objective,
+            budget=Budget(trials=trials, seconds=SEARCH_LIMIT_S),
+            seed=seed,
+            priors=priors,
+        )
+
+    def run(self, spec: JobSpec, *, without: str = "") -> Timed:
+        """The job from its submission to its end; it may begin with shipped winners but those of the row `without`.
+
+        Raises:
+            JobError: it has not succeeded.
+        """
+        self._winners.without = without
+        self._evaluator.take_spans()
+        ended = self.jobs.end(self.jobs.begin(spec, anew=True))
+        return Timed(ended=ended, spans=self._evaluator.take_spans())
+
+    def run_batch(self, specs: Sequence[JobSpec]) -> tuple[BatchRecord, float]:
+        """A batch from its submission to its end, and its seconds.
+
+        Raises:
+            JobError: it has not succeeded.
+        """
+        service, begin_s = self.jobs.service, time.monotonic()
+        batch, _ = service.batches.submit(specs)
+        while not batch.state.is_final:
+            service.check_alive()
+            time.sleep(_POLL_S)
+            batch = service.batches.get(batch.id)
+        if batch.state is not JobState.SUCCEEDED:
+            raise JobError(f"{batch.id} ended {batch.state}")
+        return batch, time.monotonic() - begin_s
+
+    def forget_builds(self) -> None:
+        """Empties the cache of cubins: what comes next is built as on a machine that never built it."""
+        for file in self._builds.glob("*"):
+            file.unlink(missing_ok=True)
+
+    def contest(
+        self, problem: Problem, candidates: Sequence[Candidate]
+    ) -> tuple[dict[Candidate, tuple[float, ...]], list[str]]:
+        """Microseconds of the library and of each candidate in the rounds of one finals; and why some have none."""
+        ready, reasons = [LIBRARY], []
+        for candidate in dict.fromkeys(candidates):
+            if candidate in ready:
+                continue
+            preparation = self._evaluator.prepare(problem, candidate)
+            if isinstance(preparation, Prepared):
+                ready.append(candidate)
+            else:
+                reasons.append(f"{candidate.plan_kind}: {preparation.reason}")
+        lane = self.jobs.dispatcher.lane(self.jobs.target_id)
+        times = lane.finals(problem, tuple(ready), FinalsProcedure.num_rounds).result()
+        reasons += [reason for reason in times.reasons if reason]
+        return {one: us for one, us in zip(ready, times.times_us, strict=True) if us}, reasons
+
+    def kept_winners(self, row: Row, count: int) -> list[Candidate]:
+        """The fastest that ship with the program for a row."""
+        source, target_id = f"shipped {row.name}", self._evaluator.target.gpu.id
+        kept = [one for one in ShippedWinners().of(target_id) if one.source == source]
+        return [one.candidate for one in sorted(kept, key=lambda one: one.time_us)[:count]]
+
+
+def loss_of(
+    wanted: Candidate, times_us: dict[Candidate, tuple[float, ...]], *, or_library: bool = False
+) -> float | None:
+    """By how much it is slower than the fastest of all, relative, from rounds that all share; with `or_library` the
+    library may be taken instead. None where it has no time."""
+    if wanted not in times_us:
+        return None
+    own = min((times_us[wanted], times_us[LIBRARY]), key=median) if or_library else times_us[wanted]
+    return median(paired_ratios(own, min(times_us.values(), key=median))) - 1
+
+
+@contextmanager
+def open_bench(gpu: str) -> Iterator[Bench]:
+    """With this machine's first card, or a simulated one; nothing of it is kept."""
+    with tempfile.TemporaryDirectory() as scratch:
+        builds, winners = Path(scratch) / "builds", HeldOutWinners()
+        evaluators, why = make_evaluators(gpu, build_cache=builds)
+        print(why, flush=True)
+        for other in evaluators[1:]:
+            other.close()
+        evaluator, processes = TimedEvaluator(evaluators[0]), SearchProcesses(1)
+        try:
+            with jobs_over(evaluator, winners=winners, data=Path(scratch) / "data", search=processes.search) as jobs:
+                yield Bench(jobs, evaluator, winners, builds)
+        finally:
+            processes.close()

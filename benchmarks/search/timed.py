@@ -1,0 +1,176 @@
+"""An evaluator whose calls are written down, and what they say of a job: when the card worked, what it waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.core.insight.tracing import no_trace
+from tuner.core.problem.gpu import Target
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.evaluator import (
+    ArtifactFiles,
+    Environment,
+    Evaluator,
+    FinalsTimes,
+    Preparation,
+    Prepared,
+    Problem,
+)
+from tuner.core.trial.inspection import CounterReport, Trace, no_counters
+from tuner.core.trial.outcome import Outcome
+
+Interval = tuple[float, float]
+
+_NO_INSPECTIONS = "this benchmark takes no inspections"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """One call."""
+
+    #: ``prepare``, ``measure``, ``finals`` or ``artifact``.
+    what: str
+    #: By the monotonic clock, seconds.
+    begin_s: float
+    end_s: float
+    #: Whether it was of a candidate of ours.
+    is_ours: bool = True
+
+
+class TimedEvaluator:
+    """An `Evaluator` that is another one. It takes no inspections, which would hold up the next job."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        """Takes `evaluator` over."""
+        self._evaluator = evaluator
+        self._spans: list[Span] = []
+
+    def take_spans(self) -> list[Span]:
+        """The calls that ended since the last time."""
+        spans, self._spans = self._spans, []
+        return spans
+
+    @contextmanager
+    def _timed(self, what: str, *, is_ours: bool = True) -> Iterator[None]:
+        begin_s = time.monotonic()
+        yield
+        self._spans.append(Span(what=what, begin_s=begin_s, end_s=time.monotonic(), is_ours=is_ours))
+
+    @property
+    def target(self) -> Target:
+        """What it measures on."""
+        return self._evaluator.target
+
+    @property
+    def uuid(self) -> str:
+        """Of its card."""
+        return self._evaluator.uuid
+
+    def environment(self) -> Environment:
+        """Where its figures come from."""
+        return self._evaluator.environment()
+
+    def probe(self) -> None:
+        """Looks whether the card is fit."""
+        self._evaluator.probe()
+
+    def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
+        """Proves, renders and builds."""
+        with self._timed("prepare", is_ours=candidate.plan_kind.is_ours):
+            return self._evaluator.prepare(problem, candidate)
+
+    def measure(
+        self,
+        problem: Problem,
+        prepared: Prepared,
+        incumbent_speedup: float | None = None,
+        *,
+        energy: bool = False,
+    ) -> Outcome:
+        """Checks and times."""
+        with self._timed("measure"):
+            return self._evaluator.measure(problem, prepared, incumbent_speedup, energy=energy)
+
+    def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **options: Any) -> FinalsTimes:
+        """Times all against each other."""
+        with self._timed("finals"):
+            return self._evaluator.finals(problem, candidates, **options)
+
+    def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
+        """The files of a candidate."""
+        with self._timed("artifact"):
+            return self._evaluator.artifact(problem, candidate, extra)
+
+    def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
+        """None."""
+        return no_counters(_NO_INSPECTIONS)
+
+    def trace(self, problem: Problem, candidate: Candidate) -> Trace:
+        """None."""
+        return no_trace(_NO_INSPECTIONS, simulated=self.target.simulated)
+
+    def close(self) -> None:
+        """Ends its processes."""
+        self._evaluator.close()
+
+
+def card_figures(spans: Sequence[Span]) -> dict[str, Any]:
+    """Of one job: for how long the card was busy with its trials, for how long it had nothing to do after the first
+    cubin was there, and for how much of that something was being built."""
+    built = [span for span in spans if span.what == "prepare" and span.is_ours]
+    measured = _intervals(spans, lambda span: span.what == "measure")
+    if not built or not measured:
+        return {}
+    window = (min(span.end_s for span in built), max(end for _, end in measured))
+    idle = list(gaps(union(measured), window))
+    builds = union([(span.begin_s, span.end_s) for span in built])
+    return {
+        "card_busy_s": round(seconds(union(measured)), 2),
+        "first_cubin_s": round(window[0] - min(span.begin_s for span in spans), 2),
+        "card_idle_s": round(seconds(idle), 2),
+        "card_waits_for_builds_s": round(seconds(overlap(idle, builds)), 2),
+        "finals_card_s": round(seconds(_intervals(spans, lambda span: span.what == "finals")), 2),
+        "num_prepared": len(built),
+    }
+
+
+def _intervals(spans: Iterable[Span], wanted: Callable[[Span], bool]) -> list[Interval]:
+    return [(span.begin_s, span.end_s) for span in spans if wanted(span)]
+
+
+def seconds(intervals: Iterable[Interval]) -> float:
+    """The sum of their lengths."""
+    return sum(end - begin for begin, end in intervals)
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same times as intervals that do not touch, in order."""
+    found: list[Interval] = []
+    for begin, end in sorted(intervals):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found
+
+
+def gaps(intervals: Sequence[Interval], window: Interval) -> Iterator[Interval]:
+    """What of `window` lies in none of the intervals, which are in order."""
+    at = window[0]
+    for begin, end in intervals:
+        if begin > at:
+            yield at, min(begin, window[1])
+        at = max(at, end)
+        if at >= window[1]:
+            return
+    yield at, window[1]
+
+
+def overlap(ones: Sequence[Interval], others: Sequence[Interval]) -> list[Interval]:
+    """What lies in both; each list does not touch itself."""
+    pairs = [(max(a, c), min(b, d)) for a, b in ones for c, d in others]
+    return [(begin, end) for begin, end in pairs if begin < end]
